@@ -40,7 +40,7 @@ from ticdc_lab.answers.summary import (
 )
 from ticdc_lab.answers.what_if import rules_of
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audit, checks_possible, places_of
-from ticdc_lab.audit.contradicted import with_contradictions
+from ticdc_lab.audit.contradicted import rules_given, with_contradictions
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.replay_plan import TRANSACTION
@@ -883,7 +883,8 @@ class Log:
         return duckdb.read_parquet(f"{self._once('restored', write)}/*.parquet").to_arrow_table()
 
     def _rules(self) -> pd.DataFrame:
-        return small(self.events.transform(infer_rules).orderBy("topic", "schema_name", "table_name"))
+        given = rules_given(self.change_log.facts, self.change_log.settings)
+        return small(self.events.transform(infer_rules, given=given).orderBy("topic", "schema_name", "table_name"))
 
     def _hints(self, found: pd.DataFrame) -> list[str]:
         """Of tables that no rule explains: by which other name one would, as of a table that is routed."""
@@ -913,7 +914,8 @@ class Log:
         dispatched = self.recorded_partitions()[0] > 1 and not log.of_storage
         found = self._once("rules", self._rules) if dispatched else pd.DataFrame()
         rules = [(f"{r['schema_name']}.{r['table_name']}", str(r["rule"]), int(r["n_rows"]))
-                 for r in found.to_dict("records") if r["n_rows"] and r["n_explained"] == r["n_rows"]]  # fmt: skip
+                 for r in found.to_dict("records")
+                 if r["n_rows"] and r["n_explained"] == r["n_rows"] and not r["by_chance"]]  # fmt: skip
         return known | of_rules(rules, tables=len(found))
 
     def _against_definitions(self, which: Column) -> list[str]:

@@ -14,9 +14,11 @@ from pyspark.sql import functions as F
 from ticdc_lab.audit import audit, audit_table, audited
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch import infer, infer_rules, move_causes
+from ticdc_lab.dispatch.given import NOTHING_GIVEN, GivenRules
 from ticdc_lab.dispatch.infer import move_causes_at_once, move_causes_table
 from ticdc_lab.events.schema import DISPATCH
 from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.schemas import arrow_of
 
 RULES = {
     "shop.orders": "columns:user_id",
@@ -117,7 +119,9 @@ def test_a_row_in_a_wrong_partition_is_not_excused(
         for r in got
         if r["cause"]
     )
-    misplaced = [(r["partition"], r["offset"], r["seq"]) for r in got if not r["cause"]]
+    tried = [r["tried"][:35] for r in got if r["tried"]]
+    assert tried == (["table, index-value, ts, each column"] if rule == "id" else [])
+    misplaced = [(r["partition"], r["offset"], r["seq"]) for r in got if r["offset"] is not None]
     assert misplaced == ([] if rule == "id" else [(wrong["partition"], fault, 0)])
     check = "rows_stay_in_one_partition"
     found = frame.transform(audit, protocol="open-protocol", checks=[check], causes=causes).collect()
@@ -130,7 +134,9 @@ def test_few_rows_tell_of_no_partition_that_was_not_recorded(spark: Any) -> None
     for n in (1, 20):  # rows of two transactions tell no more than two of them
         at = {0: 10, 1: 16}
         moved = [sent(p, i, ts, str(i)) for p, ts in at.items() for i in range(n)]
-        assert events_frame(spark, moved).transform(move_causes).count() == 0
+        (told,) = events_frame(spark, moved).transform(move_causes).collect()
+        assert (told["cause"], told["may_be"]) == (None, None)
+        assert told["tried"] == "table, index-value, ts, each column, all combinations of columns"
 
 
 @pytest.mark.parametrize("rule", ["id", "v", "ts"])
@@ -141,7 +147,7 @@ def test_without_commit_ts_nobody_can_tell_whether_a_table_is_dispatched_by_it(s
     events[fault] |= {"partition": (events[fault]["partition"] + 1) % 4}
     frame = events_frame(spark, events)
     causes = frame.transform(move_causes)
-    untold = [r["table_name"] for r in causes.collect() if r["cause"] is None and r["offset"] is None]
+    untold = [r["table_name"] for r in causes.collect() if r["may_be"]]
     assert untold == (["a"] if rule == "ts" else [])
     check = "rows_stay_in_one_partition"
     audited = audit(frame, protocol="canal-json", has_commit_ts=False, checks=[check], causes=causes)
@@ -178,7 +184,8 @@ def test_what_refutes_ts_is_no_excuse(spark: Any, undated: int, moved: int) -> N
     for i in range(moved):
         events[i * 5]["partition"] = (events[i * 5]["partition"] + 1) % 4
     events = [e | ({"commit_ts": None} if i < undated else {}) for i, e in enumerate(events)]
-    assert events_frame(spark, events).transform(move_causes).collect() == []
+    told = events_frame(spark, events).transform(move_causes).collect()
+    assert [(r["cause"], r["may_be"], r["offset"]) for r in told] == [(None, None, None)]
 
 
 def test_a_rule_by_ts_is_told_where_some_rows_have_no_commit_ts(spark: Any) -> None:
@@ -194,7 +201,8 @@ def test_a_column_without_values_does_not_stand_for_the_table(spark: Any) -> Non
     for e in events:
         e["columns"][1]["value"] = None
     events[30] |= {"partition": (events[30]["partition"] + 1) % 4}
-    assert events_frame(spark, events).transform(move_causes).collect() == []
+    (told,) = events_frame(spark, events).transform(move_causes).collect()
+    assert (told["cause"], told["may_be"], told["tried"]) == (None, None, "table, index-value, ts, each column")
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7])
@@ -213,8 +221,62 @@ def test_a_simpler_rule_is_not_passed_over_for_a_combination() -> None:
     """Few rows fit several; combinations are not even tried where one column explains the rows."""
     rows = several_columns(("a",), 4)
     assert judged(hashed(rows))["rule"] == "columns:a"
-    assert infer._combinations(hashed(rows)) == []
-    assert infer._combinations(hashed(several_columns(("a", "b"), 4)[: infer.TELLING - 1])) == [], "too few rows"
+    assert infer._combinations(hashed(rows)) == ([], 0)
+
+
+def test_few_rows_are_explained_by_a_combination_that_chance_does_not_fit() -> None:
+    """17 rows show which of 26 combinations places them; by six rows several may, which is no reason for an error."""
+    rows = several_columns(("id", "c"), 3)
+    found = judged(hashed(rows[:17]))
+    assert (found["rule"], found["explains"], found["by_chance"]) == ("columns:id,c", True, False)
+    few = judged(hashed(rows[:6]))
+    assert few["rule"].count(",") and few["n_explained"] == 6 and few["by_chance"] and not few["explains"]
+    moved = infer._told(few | {"untold": False}, NOTHING_GIVEN)
+    assert (
+        moved["may_be"].startswith("columns ")
+        and "(all 6 rows lie in the partition of their hash mod 3" in moved["may_be"]
+    )
+
+
+def test_a_row_in_a_wrong_partition_is_no_reason_for_a_combination() -> None:
+    """Of the many combinations of 12 columns one fits ten rows by chance; that one row was moved is likelier."""
+    rows = several_columns(("id",), 3)[:10]
+    for r in rows:
+        r["values"] |= {f"c{i}": (r["id"] * (i + 3)) % 7 for i in range(7)}
+    rows[4]["partition"] = (rows[4]["partition"] + 1) % 3
+    assert any(infer._combinations(hashed(rows)))
+    found = judged(hashed(rows))
+    assert (found["rule"], found["by_chance"], found["explains"]) == ("index-value", False, False)
+
+
+@pytest.mark.parametrize("named", ["columns:id,a", "columns:a,c,d", "columns:A", "ts", "index-value", "table"])
+@pytest.mark.parametrize("name", ["ab", "upab"])
+def test_the_rule_that_is_given_is_tried_on_a_few_rows(named: str, name: str) -> None:
+    """Under the name upstream where the table is routed; also one that no row refutes, and that moves none."""
+    given = GivenRules("the changefeed's file", {("a", "b"): named}, {} if name == "ab" else {("a", "b"): name})
+    columns = named.partition(":")[2].lower().split(",") if ":" in named else ["id"] if named == "index-value" else []
+    rows = several_columns(tuple(columns), 3, name=name)[:5]
+    for i, r in enumerate(rows):
+        r["partition"] = ((i + 1) << 18) % 3 if named == "ts" else r["partition"]
+    found = judged(hashed(rows), given)
+    assert (found["rule"], found["given"], found["by_chance"]) == (named.lower(), True, False)
+    assert found["explains"] == (named not in ("table", "index-value"))
+    refuted = [r | {"partition": (r["partition"] + 1) % 3} for r in rows]
+    other = judged(hashed(refuted), given)
+    assert not other["given"]
+    assert ("the changefeed's " + named.lower() in other["tried"]) == (":" in named)
+
+
+def test_a_given_rule_counts_the_partitions_that_are_given() -> None:
+    """Few rows show no partition that was not recorded; who gives their number knows it."""
+    rows = [r for r in several_columns(("id", "c"), 5)[:14] if r["partition"] < 3]
+    given = GivenRules("the option", {("a", "b"): "columns:id,c"}, {}, 5)
+    named = {"topic": "t", "schema_name": "a", "table_name": "b", "moved": True}
+    tried = [*infer._tried(iter(hashed([r | {"n": 3} for r in rows]).to_batches()), more=4, given=given)]
+    moved = pa.RecordBatch.from_pylist([named], arrow_of(infer._TRIED))
+    (best,) = (r for batch in infer._best(iter([*tried, moved])) for r in batch.to_pylist())
+    assert (best["rule"], best["partitions"], best["given"], best["explains"]) == ("columns:id,c", 5, True, True)
+    assert "as the option says" in infer._told(best, given)["cause"]
 
 
 def test_rows_that_nothing_explains_are_explained_by_no_combination() -> None:
@@ -229,14 +291,14 @@ def test_how_many_combinations_are_tried_depends_on_the_columns() -> None:
     assert [infer.tried_up_to(n) for n in (0, 1, 2, 5, 16, 40, 80, 400)] == [1, 1, 2, 5, 16, 3, 2, 1]
 
 
-def several_columns(by: tuple[str, ...], n: int) -> list[dict[str, Any]]:
+def several_columns(by: tuple[str, ...], n: int, *, name: str = "ab") -> list[dict[str, Any]]:
     """120 rows with a key and four columns, in the partitions of some of them."""
     rows = []
     for i in range(120):
         values = {"id": i, "a": i % 11, "b": i // 9, "c": (i * 7) % 13, "d": (i * i) % 17}
-        h = zlib.crc32(b"ab")
-        for name in by:
-            h ^= zlib.crc32(f"{name}{values[name]}".encode())
+        h = zlib.crc32(name.encode())
+        for column in by:
+            h ^= zlib.crc32(f"{column}{values[column]}".encode())
         rows.append({"id": i, "values": values, "partition": h % n, "n": n})
     return rows
 
@@ -255,8 +317,8 @@ def hashed(rows: list[dict[str, Any]]) -> Any:
     return pa.table(columns).select(infer._FORM.names).cast(infer._FORM)
 
 
-def judged(rows: Any) -> dict[str, Any]:
+def judged(rows: Any, given: GivenRules = NOTHING_GIVEN) -> dict[str, Any]:
     """The best rule of the rows of one table."""
-    tried = [*infer._tried(iter(rows.to_batches()), more=0)]
+    tried = [*infer._tried(iter(rows.to_batches()), more=0, given=given)]
     (best,) = (r for batch in infer._best(iter(tried)) for r in batch.to_pylist())
     return dict(best)

@@ -8,7 +8,7 @@ import pytest
 
 from ticdc_lab.answers.settings import settings as answer_of
 from ticdc_lab.errors import ContractError
-from ticdc_lab.settings import Setting, Settings, require_name
+from ticdc_lab.settings import Contradiction, Setting, Settings, require_name
 from ticdc_lab.settings.keys import FROM_URI, KEYS
 
 HEX, BASE64 = (Setting("sink.csv.binary-encoding-method", v, "file", "given", "file c.toml") for v in ("hex", "base64"))
@@ -85,9 +85,15 @@ def test_dispatchers_that_are_not_compared_are_named() -> None:
     both = answer_of(Settings((given, seen)))
     (said,) = both.details
     assert said.startswith(
-        "sink.dispatchers of the file (file f) has other rules than the log fits, which may mean the same. The log "
-        "fits [{matcher"
+        "sink.dispatchers of the file is given (file f). The log fits other rules, and not all rows were compared: "
+        "[{matcher"
     )
+    (verified,) = answer_of(Settings((replace(given, sure="verified", evidence="file f; all 9 rows"), seen))).details
+    assert verified.startswith(
+        "sink.dispatchers of the file is verified (file f; all 9 rows). The log fits other rules, too: [{matcher"
+    )
+    contradicted = Settings((given, seen), (Contradiction(given, seen="9 of 9 rows are elsewhere"),))
+    assert not answer_of(contradicted).details, "the contradiction says it"
     assert not both.values["contradictions"]
     assert not answer_of(Settings((seen,))).details
     assert not answer_of(Settings((replace(given, value=seen.value), seen))).details

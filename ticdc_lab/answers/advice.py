@@ -72,7 +72,7 @@ def _dispatchers_now(rules: pd.DataFrame | None) -> dict[str, str]:
     of: dict[str, set[str]] = {}
     for r in rules.to_dict("records"):
         name = ".".join(str(r[c]) for c in ("schema_name", "table_name"))
-        of.setdefault(name, set()).add(r["rule"] if r["n_explained"] == r["n_rows"] else "")
+        of.setdefault(name, set()).add(r["rule"] if r["n_explained"] == r["n_rows"] and not r["by_chance"] else "")
     return {name: one for name, (one, *more) in ((n, sorted(found)) for n, found in of.items()) if one and not more}
 
 

@@ -37,11 +37,15 @@ def settings(known: Settings) -> Answer:
 
 
 def _not_compared(known: Settings) -> list[str]:
-    """What was given and differs from what the bytes fit, of settings of which two values may mean the same."""
+    """What was given and differs from what the bytes fit, of settings of which two values may mean the same.
+
+    What the log contradicts is not among them.
+    """
+    wrong = {c.given.name for c in known.contradictions}
     return [
-        f"{given.name} of the {given.source} ({given.evidence}) has other rules than the log fits, which may mean "
-        f"the same. The log fits {s.text}: {s.evidence}."
+        f"{given.name} of the {given.source} is {given.sure} ({given.evidence}). The log fits other rules"
+        f"{', too' if given.sure == 'verified' else ', and not all rows were compared'}: {s.text}, {s.evidence}."
         for s in known.known
-        if s.name in NOT_COMPARED and s.source == "bytes"
+        if s.name in NOT_COMPARED - wrong and s.source == "bytes"
         if (given := known.given(s.name)) is not None and given.source != "bytes" and given.value != s.value
     ]

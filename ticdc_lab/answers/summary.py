@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import GUARANTEES, audited, events_at, places_of
-from ticdc_lab.audit.contradicted import with_contradictions
+from ticdc_lab.audit.contradicted import rules_given, with_contradictions
 from ticdc_lab.dispatch.infer import move_causes_at_once, moved_tables
 from ticdc_lab.engine.columns import least
 from ticdc_lab.events.sample import Sample
@@ -270,7 +270,9 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         moved = moved_tables(log.stored, log.facts) if log.stored is not None and causes is None else set()
         told = audited(
             log.events, log.facts,
-            lambda: move_causes_at_once(log.events, log.facts, stored=log.stored, moved=moved)
+            lambda: move_causes_at_once(
+                log.events, log.facts, stored=log.stored, moved=moved, given=rules_given(log.facts, log.settings)
+            )
             if causes is None
             else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,

@@ -40,10 +40,14 @@ def _recorded(measured: WhatIf, found: pd.DataFrame | None) -> tuple[dict[str, d
     lacking = [t for t in measured.tables if of.get(t) not in measured.candidates_of(t)]
     if lacking:
         return {}, [f"No row shows the log as recorded: no measured rule is the one of {some_of(lacking)}."]
-    partly = found[found["n_explained"] < found["n_rows"]]
-    names = [f"{r['schema_name']}.{r['table_name']}" for r in partly.to_dict("records")]
-    said = [f"As recorded: of {some_of(names)} the rule explains some rows only."] if names else []
+    partly, few = found["n_explained"] < found["n_rows"], found["by_chance"]
+    says = ((partly, "the rule explains some rows only"), (few, "too few rows show the rule, which is a guess"))
+    said = [f"As recorded: of {some_of(_tables(found[which]))} {words}." for which, words in says if which.any()]
     return {RECORDED: {t: of[t] for t in measured.tables}}, said
+
+
+def _tables(found: pd.DataFrame) -> list[str]:
+    return [f"{r['schema_name']}.{r['table_name']}" for r in found.to_dict("records")]
 
 
 def what_if(
@@ -88,12 +92,13 @@ def rules(found: pd.DataFrame, *, hints: Sequence[str] = ()) -> Answer:
     question = "By which rule was each table dispatched?"
     if found.empty:
         return Answer("rules", question, "The log has no row change, so no rule can be detected.", {"tables": found})
-    whole = found[found["n_explained"] == found["n_rows"]]
-    each = whole["rule"].value_counts()
+    fits, few = found["n_explained"] == found["n_rows"], found["by_chance"]
+    each = found[fits & ~few]["rule"].value_counts()
     said = ", ".join(f"{n} by {rule}" for rule, n in sorted(each.items(), key=lambda r: (-r[1], r[0])))
-    rest = len(found) - len(whole)
+    rest = int((~fits).sum())
     none = f"of {rest} no rule that was tried explains all rows" if rest else ""
-    words = [f"{said} explain every row" if said else "", none]
+    unsure = f"of {some_of(_tables(found[few]))} too few rows show the rule" if few.any() else ""
+    words = [f"{said} explain every row" if said else "", none, unsure]
     finding = f"Of {count(len(found), 'table')}: {'; '.join(filter(None, words))}."
     return Answer("rules", question, finding, {"tables": found}, [_TRIED] if rest else [], [*hints])
 

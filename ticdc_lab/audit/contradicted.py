@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import lcm
 from typing import Any
 
@@ -21,6 +22,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.checks import unknown_dispatchers, unreached
+from ticdc_lab.dispatch.given import GivenRules, given_rules
 from ticdc_lab.dispatch.hashing import FLAVOURS
 from ticdc_lab.dispatch.infer import EXPLAINED, MORE_PARTITIONS
 from ticdc_lab.dispatch.routing import routes, sources_of, target_of
@@ -282,7 +284,13 @@ def with_contradictions(
     placed = [*_dispatched(rows, facts, whole, exact)] if has_partitions else []
     found += [c for c in placed if isinstance(c, Contradiction)]
     notes = (*whole.notes, *(note for note in placed if isinstance(note, str)))
-    return Settings(whole.known, (*whole.against, *found), notes)
+    verified = [s for s in placed if isinstance(s, Setting)]
+    return Settings((whole | verified).known, (*whole.against, *found), notes)
+
+
+def rules_given(facts: LogFacts, settings: Settings) -> GivenRules:
+    """The dispatchers that were given for the tables of a log."""
+    return given_rules(settings, _tables(facts), _catalog(facts))
 
 
 def _recorded(facts: LogFacts) -> int:
@@ -297,8 +305,10 @@ def _too_low(facts: LogFacts, settings: Settings) -> Setting | None:
     return number if known else None
 
 
-def _dispatched(rows: DataFrame, facts: LogFacts, settings: Settings, exact: bool) -> Iterator[Contradiction | str]:
-    """Rows that do not lie where the given rules put them; as notes the rest."""
+def _dispatched(
+    rows: DataFrame, facts: LogFacts, settings: Settings, exact: bool
+) -> Iterator[Contradiction | Setting | str]:
+    """Rows that do not lie where the given rules put them, or the rules as verified; as notes the rest."""
     recorded = _recorded(facts)
     number = None if _too_low(facts, settings) else settings.given("sink.kafka-config.partition-num")
     given = settings.given("sink.dispatchers")
@@ -330,13 +340,21 @@ def _dispatched(rows: DataFrame, facts: LogFacts, settings: Settings, exact: boo
     column = f"{flavour}_{partitions}"
     wrong = [t for t in placed if t["n"] and t[f"wrong_{column}"] > (1 - EXPLAINED) * t["n"]]
     if not wrong:
+        rows_placed = sum(t["n"] for t in placed)
+        if rows_placed and not any(t["n_failed"] for t in placed):
+            lie = rows_placed - sum(t[f"wrong_{column}"] or 0 for t in placed)
+            share = f"all {_count(lie)}" if lie == rows_placed else f"{lie:,} of {_count(rows_placed)}"
+            seen = f"{share} of {len(placed)} table{'s' * (len(placed) != 1)} lie where it puts them"
+            evidence = "; ".join(filter(None, [given.evidence, f"{seen} among {partitions} partitions"]))
+            yield replace(given, sure="verified", evidence=evidence)
         return
     first, tables = wrong[0], [(r["schema_name"], r["table_name"]) for r in wrong]
     rule = rule_of(rules, *tables[0], case_sensitive=exact)
     most = "" if number is not None else f" (up to {tried[-1]} were tried)"
+    name = ":".join(filter(None, [rule.partition, rule.index or ",".join(rule.columns)]))
     seen = (
-        f"{first[f'wrong_{column}']:,} of {_count(first['n'])} of {_name(first)} are not in the partition where `"
-        f"{rule.partition}` of its rule ({' '.join(rule.matcher)}) puts them among {partitions} partitions{most}"
+        f"{first[f'wrong_{column}']:,} of {_count(first['n'])} of {_name(first)} are not in the partition where "
+        f"`{name}` of its rule ({' '.join(rule.matcher)}) puts them among {partitions} partitions{most}"
     )
     seen += f"; the same holds for {_some(tables[1:])}" if len(tables) > 1 else ""
     yield Contradiction(given, seen=seen, places=(_place(first[f"at_{column}"]),))

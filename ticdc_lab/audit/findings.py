@@ -32,7 +32,7 @@ RANK = {severity: place for place, severity in enumerate(SEVERITIES)}
 NO_RULE = "no dispatch rule explains the move"
 """The cause of a move that advice cannot explain."""
 
-_NO_RULE = ", which no dispatch rule explains (tried: table, index-value, ts, one or several columns)"
+_NO_RULE = ", which no dispatch rule explains"
 
 _EVENT = pa.struct([("partition", pa.int32()), ("offset", pa.int64()), ("commit_ts", pa.int64())])
 FOUND = pa.schema(
@@ -277,8 +277,10 @@ class Causes:
 
     of_place: list[str | None]
     """By index of a place."""
-    untold: Bools
-    """By index of a place: may be dispatched by ts, which without commit_ts cannot be tried."""
+    may_be: list[str | None]
+    """By index of a place: the rule that it may have, which the log does not decide, and why not."""
+    tried: list[str | None]
+    """By index of a place: the rules that were tried in vain."""
     beyond: Bools
     """By index of a place: its rule counts partitions behind the last that was recorded."""
     misplaced: Marks
@@ -287,52 +289,58 @@ class Causes:
     @classmethod
     def read(cls, causes: pa.Table, promises: Promises) -> Self:
         """Those of a frame as :func:`ticdc_lab.dispatch.infer.move_causes` gives it; without ``topic`` of every one."""
+        of = ("cause", *[c for c in ("may_be", "tried") if c in causes.column_names])
         names = [c for c in ("topic", "schema_name", "table_name") if c in causes.column_names]
         # who names misplaced events has no place for what he says of a table, which may be that he cannot tell
         placed = "offset" in causes.column_names
         of_tables = causes.filter(pc.is_null(causes["offset"]) if placed else pc.is_valid(causes["cause"]))
-        known: dict[tuple[Any, ...], str | None] = {}
+        known: dict[tuple[Any, ...], dict[str, str | None]] = {}
         counted: set[tuple[Any, ...]] = set()
-        for r in of_tables.select([*names, "cause", *(["partition"] if placed else [])]).to_pylist():
+        for r in of_tables.select([*names, *of, *(["partition"] if placed else [])]).to_pylist():
             place = tuple(r[c] for c in names)
-            known[place] = known.get(place) or r["cause"]
+            known[place] = {c: known.get(place, {}).get(c) or r[c] for c in of}
             if r.get("partition") is not None:
                 counted.add(place)
         columns = {"topic": promises.topic, "schema_name": promises.schema_name, "table_name": promises.table_name}
         places = list(zip(*[columns[c] for c in names], strict=True))
-        untold = np.array([known.get(place, "") is None for place in places], dtype=bool)
         beyond = np.array([place in counted for place in places], dtype=bool)
-        return cls([known.get(place) for place in places], untold, beyond, _misplaced(causes, promises))
+        cause, may_be, tried = ([known.get(place, {}).get(c) for place in places] for c in ("cause", "may_be", "tried"))
+        return cls(cause, may_be, tried, beyond, _misplaced(causes, promises))
 
     def explain(self, found: RowFindings, s: Suspects) -> RowFindings:
         """Say the cause of each move; one that the rule implies, or may imply, is a warning."""
-        cause, own = pa.array(self.of_place, pa.string()), s.place[found.by]
-        known = np.asarray(cause.is_valid())[own]
+        cause, may_be, tried = (pa.array(of, pa.string()) for of in (self.of_place, self.may_be, self.tried))
+        own = s.place[found.by]
+        known, unsure, in_vain = (np.asarray(of.is_valid())[own] for of in (cause, may_be, tried))
         if found.if_it_stays is not None:
-            which = (found.if_it_stays & (known | self.untold[own])) | (self.beyond[own] & (found.severity == ERROR))
+            which = (found.if_it_stays & (known | unsure)) | (self.beyond[own] & (found.severity == ERROR))
             return uncovered(found, which)
         if found.moved_from is None:
             return found
         moved = found.moved_from >= 0
         wrong = moved & (self._is_misplaced(found.at, s) | self._is_misplaced(found.moved_from, s))
-        explained, untold = moved & known & ~wrong, moved & self.untold[own]
+        explained, untold = moved & known & ~wrong, moved & unsure
 
-        def of_table(at: Ints) -> pa.Array:
-            return cause.take(pa.array(own[at]))
+        def of_table(words: pa.Array) -> Sentences:
+            def taken(at: Ints) -> pa.Array:
+                return words.take(pa.array(own[at]))
 
-        rule = Sentences(of_table, of_table)
+            return Sentences(taken, taken)
+
+        rule, possible, listed = of_table(cause), of_table(may_be), of_table(tried)
         because = sentence(found.message, " because ", rule, cause=rule)
         violated = sentence("a move violates the rule of the table: ", rule)
         against = sentence(found.message, ", which violates the rule of its table: ", rule, cause=violated)
-        without = sentence(found.message, _NO_RULE, cause=NO_RULE)
+        named = chosen((in_vain, sentence(_NO_RULE, " (tried: ", listed, ")")), otherwise=sentence(_NO_RULE))
+        without = sentence(found.message, named, cause=NO_RULE)
         untried = moved & s.promises.recorded.is_part[own]
         unknown = sentence(
-            found.message, f"{_NO_RULE}; but partitions are missing from the log, and a rule "
-            "depends on how many there are", cause="partitions are missing, so no dispatch rule can be tried",
+            found.message, named, "; but partitions are missing from the log, and a rule depends on how many there are",
+            cause="partitions are missing, so no dispatch rule can be tried",
         )  # fmt: skip
         maybe = sentence(
-            found.message, ", as rows of a table dispatched by ts do; without commit_ts this cannot be checked",
-            cause="the table may be dispatched by ts; without commit_ts this cannot be checked",
+            found.message, ", perhaps because the table is dispatched by ", possible,
+            cause=sentence("the table may be dispatched by ", possible),
         )  # fmt: skip
         cases = (explained, because), (wrong, against), (untold, maybe), (untried, unknown), (moved, without)
         severity = np.where(explained | untold, WARNING, found.severity)

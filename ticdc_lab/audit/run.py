@@ -70,6 +70,7 @@ _KEY = (
 _NO_KEY = "CAST(NULL AS STRING) AS key"
 _CAUSES = {
     **dict.fromkeys(("topic", *NAMES, "cause"), "string"), "partition": "int", "offset": "bigint", "seq": "int",
+    "may_be": "string", "tried": "string",
 }  # fmt: skip
 _MOVES, CHAIN = "rows_stay_in_one_partition", "row_images_chain"
 """What a rule of dispatch may explain: it moves rows, and their former changes lie in other partitions."""
@@ -124,10 +125,11 @@ def audit(
         ``schema_name, table_name, cause`` (string): one row per table whose rule moves rows between partitions; such
         moves are warnings that say why. With ``topic`` too, a cause holds in that topic only. With ``partition, offset,
         seq`` besides, rows that have them name events that do not lie where the rule puts them: a move from or to one
-        stays an error and says so; a table with a null cause and no place may be dispatched by what the log does not
-        hold, and its moves are warnings; one with a ``partition`` is dispatched over more than were recorded, up to
-        that, and its broken chains are warnings, too. See :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, and
-        in :data:`NOT_DISPATCHED`, moves are not explained.
+        stays an error and says so; a table with a ``partition`` is dispatched over more than were recorded, up to
+        that, and its broken chains are warnings, too. Without a cause, ``may_be`` names a rule that the log does not
+        decide, and moves are warnings; ``tried`` names rules that were tried in vain. See
+        :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, and in :data:`NOT_DISPATCHED`, moves are not
+        explained.
     with_keys
         Look the rows' keys up in their images; False leaves ``key`` null and reads no image.
     chunk

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ticdc_lab.codecs.keys import with_hashes
+from ticdc_lab.dispatch.given import AND, COLUMN, NOTHING_GIVEN, GivenRules
 from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, bucket_of, in_one, several_at_once
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import POSITION, tso
@@ -42,7 +43,8 @@ MORE_PARTITIONS = 4
 """How many partitions behind the last that was recorded a topic may have for a rule to be found that counts them."""
 
 SURE_BITS = 16
-"""What is told of partitions that nobody recorded must be told by so many bits: a value tells those of their number."""
+"""By so many bits rows must show partitions that nobody recorded, or one of many combinations of columns: a row in the
+partition where a rule puts it shows as many as that is one of."""
 
 AGAINST_BITS = 8
 """What a row takes from them that only a rule by the recorded partitions explains."""
@@ -51,8 +53,11 @@ COMBINATIONS = 1 << 16
 """Combinations of columns that are tried on a table at most: those of two columns, of three, .. as long as all of a
 number are so few."""
 
-TELLING = 24
-"""Different rows that a combination must explain: of fewer, too many do so by chance."""
+FIRST = 24
+"""So many different rows are tried first: a combination that does not explain them is dropped."""
+
+MOST_FITTING = 64
+"""Of combinations that fit the rows of a task so many are kept, those of fewest columns: where more fit, all may."""
 
 CHANCE = 0.1
 """Share of a table's rows by which what a rule explains must exceed its fullest partition, to be no chance."""
@@ -71,17 +76,21 @@ _NEEDED = ("kind", "commit_ts", "topic", "partition", "schema_name", "table_name
 
 _TRIED = """
 topic string, schema_name string, table_name string, rule string, rank int, n_rows bigint, n_explained bigint,
-partitions int, recorded int, moves boolean, moved boolean, n_possible bigint, seen bigint
+partitions int, recorded int, moves boolean, moved boolean, n_possible bigint, seen bigint, columns int, given boolean
 """
 """How many rows of a table each rule explains: ``rank`` is how simple it is, ``moves`` says that it can move a row,
 ``n_possible`` counts also rows without what ``ts`` reads; ``partitions`` may be more than the ``recorded`` ones, where
-the last are not there, and then ``seen`` has a bit for each of up to 63 different values that it explains: rows of one
-transaction tell no more than one of them. A rule :data:`_FILLED` with a partition's number explains the rows that lie
-in it. A row with nothing but its table and ``moved`` says that one of the table's rows did move."""
-_BEST = f"{_TRIED}, explains boolean, untold boolean"
-"""Of each table the best rule; whether it explains what moved, or whether it may be ``ts`` and cannot be told."""
+the last are not there. Of these, and of combinations, ``seen`` has a bit for each of up to 63 different values that
+the rule explains: rows of one transaction tell no more than one of them. ``columns`` are those whose combinations were
+tried, 0 if none were; ``given`` is the rule that somebody named (:class:`GivenRules`). A rule
+:data:`_FILLED` with a partition's number explains the rows that lie in it. A row with nothing but its table and
+``moved`` says that one of the table's rows did move."""
+_BEST = f"{_TRIED}, explains boolean, untold boolean, by_chance boolean, tried string"
+"""Of each table the best rule: whether it explains what moved, or may be ``ts`` and cannot be told, or is a combination
+that fits rows too few to be sure; and in words which rules were tried."""
 _CAUSES = """
-topic string, schema_name string, table_name string, cause string, partition int, offset bigint, seq int
+topic string, schema_name string, table_name string, cause string, partition int, offset bigint, seq int, may_be string,
+tried string
 """
 _NARROW = (*POSITION, "schema_name", "table_name", "commit_ts", "key_crc", "column_crcs", "layout")
 
@@ -94,17 +103,17 @@ _LIE = pa.schema([*[(c, pa.string()) for c in _TABLE], ("key_hash", pa.int64()),
 
 _RULES = {"table": 0, "index-value": 1, "columns": 2, "ts": 3}
 """From the simplest on."""
-_COLUMN, _AND = "columns:", ","
 _FILLED = "partition:"
-_MASK, _UNKNOWN = (1 << 32) - 1, -1
+_MASK, _UNKNOWN, _SEEN_BITS = (1 << 32) - 1, -1, 63
 
 
-def infer_rules(events: DataFrame, *, partitions: int | None = None) -> DataFrame:
+def infer_rules(events: DataFrame, *, partitions: int | None = None, given: GivenRules = NOTHING_GIVEN) -> DataFrame:
     """Say for each table which rule explains the partitions its rows were recorded in.
 
-    Tried are ``table``, ``index-value`` over the handle key, ``columns`` over each single column, and ``ts``; where
-    none of them fits, ``columns`` over two and more, as many as :data:`COMBINATIONS` allows (:func:`tried_up_to`). Of
-    the rules that explain most rows the simplest is taken, in that order: few rows may fit several.
+    Tried are the rule that is ``given``, ``table``, ``index-value`` over the handle key, ``columns`` over each single
+    column, and ``ts``; where none of them fits, ``columns`` over two and more, as many as :data:`COMBINATIONS` allows
+    (:func:`tried_up_to`). Of the rules that explain most rows the first is taken, in that order: few rows may fit
+    several.
 
     Parameters
     ----------
@@ -113,14 +122,17 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None) -> DataFram
     partitions
         Partition count of the topics; by default the highest partition number with any event, plus 1: watermarks go
         to all partitions.
+    given
+        What the changefeed's file or an option names.
 
     Returns
     -------
     DataFrame
         Per ``topic, schema_name, table_name``: ``rule`` (string: the strategy's name, with ``columns:`` in front of a
-        column's, or of several with a comma between), ``n_rows``, ``n_explained`` (bigint), ``partitions`` (int). The
-        best rule, however bad: compare ``n_explained`` with ``n_rows``. ``n_rows`` are those that it was tried on:
-        combinations are not tried on a few rows that one column explains.
+        column's, or of several with a comma between), ``n_rows``, ``n_explained`` (bigint), ``partitions`` (int),
+        ``by_chance`` (boolean: a combination that fits too few rows to be sure, as so many were tried). The best rule,
+        however bad: compare ``n_explained`` with ``n_rows``. ``n_rows`` are those that it was tried on: combinations
+        are not tried on a few rows that one column explains.
 
     References
     ----------
@@ -128,11 +140,11 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None) -> DataFram
     """
     require_columns(events, *_NEEDED)
     require_batch(events, function="infer_rules", why="a rule must explain all rows of a table")
-    tried = _narrow(events, partitions=partitions).mapInArrow(partial(_tried, more=0), _TRIED)
-    return in_one(tried, _best, _BEST).select(*_TABLE, "rule", "n_rows", "n_explained", "partitions")
+    tried = _narrow(events, partitions=partitions).mapInArrow(partial(_tried, more=0, given=given), _TRIED)
+    return in_one(tried, _best, _BEST).select(*_TABLE, "rule", "n_rows", "n_explained", "partitions", "by_chance")
 
 
-def move_causes(events: DataFrame) -> DataFrame:
+def move_causes(events: DataFrame, *, given: GivenRules = NOTHING_GIVEN) -> DataFrame:
     """Say for each table whose rows lie in several partitions, or would if all were recorded, which rule moves them.
 
     Parameters
@@ -140,34 +152,42 @@ def move_causes(events: DataFrame) -> DataFrame:
     events
         The events contract; images are read only where :data:`ticdc_lab.events.schema.DISPATCH` or the keys are
         missing.
+    given
+        What the changefeed's file or an option names.
 
     Returns
     -------
     DataFrame
-        ``topic, schema_name, table_name, cause`` (string), for :func:`ticdc_lab.audit.audit`; only tables that a rule
+        ``topic, schema_name, table_name, cause`` (string), for :func:`ticdc_lab.audit.audit`; of tables that a rule
         explains (:data:`EXPLAINED`) which can move a row: not one by table or by columns of the handle key alone, as a
         row keeps these. Besides, with null ``cause``, one row per event of these tables that does not lie where the
-        rule puts it, at ``partition, offset, seq``; a value whose hash is not known tells nothing. A table whose rule
-        cannot be told has one row with nothing but its names: rows moved, ``ts`` may have sent them, as they have no
-        commit_ts, and no other rule explains more than chance does (:data:`CHANCE`). A rule that explains a table's
-        rows only by more partitions than were recorded (:data:`MORE_PARTITIONS`), or as well where another table of the
-        topic tells that there are so many, has the last of these as the ``partition`` of its cause.
+        rule puts it, at ``partition, offset, seq``; a value whose hash is not known tells nothing. A rule that explains
+        a table's rows only by more partitions than were recorded (:data:`MORE_PARTITIONS`), or as well where another
+        table of the topic tells that there are so many, has the last of these as the ``partition`` of its cause.
+
+        Other tables with rows that moved have one row without ``cause`` and place. ``may_be`` (string) names a rule
+        that the log does not decide: ``ts``, as rows have no commit_ts and no other rule explains more than chance does
+        (:data:`CHANCE`), or a combination of columns that fits too few rows. Else ``tried`` (string) names the rules
+        that were tried in vain.
     """
     require_columns(events, *_NEEDED, *POSITION)
     require_batch(events, function="move_causes", why="a row may move at any later offset")
     rows = _narrow(events, partitions=None)
-    rules = _rules(rows.mapInArrow(partial(_tried, more=MORE_PARTITIONS), _TRIED), _moved(events))
-    known = rules.where("rule IS NOT NULL AND n_explained < n_rows").select(
+    tried = rows.mapInArrow(partial(_tried, more=MORE_PARTITIONS, given=given), _TRIED)
+    rules = _rules(tried, _moved(events))
+    known = rules.where("explains AND n_explained < n_rows").select(
         *[F.col(c).alias(f"_{c}") for c in _TABLE], F.col("rule").alias("_rule"), "partitions"
     )
     same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in _TABLE))
     placed = rows.drop("partitions").join(F.broadcast(known), on=same)
-    return rules.mapInArrow(_causes, _CAUSES).unionAll(placed.mapInArrow(_misplaced(), _CAUSES))
+    said = rules.mapInArrow(partial(_causes, given=given), _CAUSES)
+    return said.unionAll(placed.mapInArrow(_misplaced(given=given), _CAUSES))
 
 
 def move_causes_at_once(
-    events: DataFrame, facts: LogFacts, *, stored: StoredEvents | None = None, moved: Collection[Table] = ()
-) -> pa.Table | DataFrame:
+    events: DataFrame, facts: LogFacts, *, stored: StoredEvents | None = None, moved: Collection[Table] = (),
+    given: GivenRules = NOTHING_GIVEN,
+) -> pa.Table | DataFrame:  # fmt: skip
     """:func:`move_causes`, computed at once and for less: as a table, unless it names very many events.
 
     Parameters
@@ -180,6 +200,8 @@ def move_causes_at_once(
         The same events in files, if they lie in some.
     moved
         Tables of which a row is known to lie in several partitions.
+    given
+        As of :func:`move_causes`.
     """
     rows: DataFrame | MadeByWorkers
     if stored is None:
@@ -190,11 +212,12 @@ def move_causes_at_once(
             counts[topic] = max(counts.get(topic, 0), partition + 1)
         rows = stored.rows(_NARROW, lambda own: _with_partitions(own, counts), _FORM)
     known = _moved(events) if _spread(facts) - {*moved} else events.sparkSession.createDataFrame([*moved], _NAMES)
-    rules = _rules(_mapped(rows, partial(_tried, more=MORE_PARTITIONS), _TRIED), known).toArrow().cast(arrow_of(_BEST))
-    said = pa.Table.from_batches(_causes(iter(rules.to_batches())), schema=arrow_of(_CAUSES))
+    tried = _mapped(rows, partial(_tried, more=MORE_PARTITIONS, given=given), _TRIED)
+    rules = _rules(tried, known).toArrow().cast(arrow_of(_BEST))
+    said = pa.Table.from_batches(_causes(iter(rules.to_batches()), given=given), schema=arrow_of(_CAUSES))
     if not (rule_of := _rule_of(rules)):
         return said
-    misplaced = _mapped(rows, _misplaced(rule_of), _CAUSES)
+    misplaced = _mapped(rows, _misplaced(rule_of, given=given), _CAUSES)
     found = misplaced.limit(MISPLACED + 1).toArrow().cast(said.schema)
     if found.num_rows <= MISPLACED:
         return pa.concat_tables([said, found])
@@ -205,17 +228,18 @@ def _mapped(rows: DataFrame | MadeByWorkers, kernel: Kernel, schema: str) -> Dat
     return rows.mapped(kernel, schema) if isinstance(rows, MadeByWorkers) else rows.mapInArrow(kernel, schema)
 
 
-def move_causes_table(events: pa.Table) -> pa.Table:
+def move_causes_table(events: pa.Table, *, given: GivenRules = NOTHING_GIVEN) -> pa.Table:
     """:func:`move_causes` of a log in memory with the keys and :data:`ticdc_lab.events.schema.DISPATCH`."""
     rows = _narrow_table(events)
     moved = _moved_of(events.filter(pc.equal(events["kind"], "row")))
     named = [dict(zip(_TABLE, table, strict=True)) | {"moved": True} for table in moved]
     tried = [
-        *_tried(iter(rows.to_batches()), more=MORE_PARTITIONS),
+        *_tried(iter(rows.to_batches()), more=MORE_PARTITIONS, given=given),
         pa.RecordBatch.from_pylist(named, arrow_of(_TRIED)),
     ]
     rules = pa.Table.from_batches(_explaining(_best(iter(tried))), schema=arrow_of(_BEST))
-    parts = (_causes(iter(rules.to_batches())), _misplaced(_rule_of(rules))(iter(rows.to_batches())))
+    odd = _misplaced(_rule_of(rules), given=given)(iter(rows.to_batches()))
+    parts = (_causes(iter(rules.to_batches()), given=given), odd)
     return pa.Table.from_batches([b for part in parts for b in part], schema=arrow_of(_CAUSES))
 
 
@@ -293,15 +317,16 @@ def _tables(rows: pa.Table) -> set[Table]:
 def _rule_of(rules: pa.Table) -> dict[Table, tuple[str, int]]:
     """The rule of each table that has one, but not for all of its rows; and how many partitions it counts."""
     some = pc.less(rules["n_explained"], rules["n_rows"])
-    known = rules.filter(pc.and_(pc.is_valid(rules["rule"]), some)).to_pylist()
+    known = rules.filter(pc.and_(rules["explains"], some)).to_pylist()
     return {tuple(r[c] for c in _TABLE): (r["rule"], r["partitions"]) for r in known}
 
 
-def _tried(batches: Batches, *, more: int) -> Batches:
+def _tried(batches: Batches, *, more: int, given: GivenRules = NOTHING_GIVEN) -> Batches:
     """What each rule explains of all rows of a task, a rule that moves rows also by so many more partitions."""
     held = arrow_of(_TRIED).empty_table()
     for several in several_at_once(batches):
-        found = [row for own in _by_layout(pa.Table.from_batches(several)) for row in _fits(own, more=more)]
+        layouts = _by_layout(pa.Table.from_batches(several))
+        found = [row for own in layouts for row in _fits(own, more=more, given=given)]
         held = _summed(pa.concat_tables([held, pa.Table.from_pylist(found, schema=held.schema)]))
     yield from held.combine_chunks().to_batches()
 
@@ -310,10 +335,11 @@ def _summed(tried: pa.Table) -> pa.Table:
     """What each rule explains of a table, once."""
     first, of = grouped(tried, (*_TABLE, "rule", "partitions", "recorded"))
     found = tried.take(pa.array(first))
-    for name, add in {"n_rows": np.add, "n_explained": np.add, "n_possible": np.add, "seen": np.bitwise_or}.items():
+    adds = {"n_rows": np.add, "n_explained": np.add, "n_possible": np.add, "seen": np.bitwise_or, "columns": np.maximum}
+    for name, add in adds.items():
         total = np.zeros(len(first), dtype=np.int64)
         add.at(total, of, np.asarray(tried[name].fill_null(0)))
-        found = found.set_column(found.schema.get_field_index(name), name, pa.array(total))
+        found = found.set_column(found.schema.get_field_index(name), name, pa.array(total, found[name].type))
     return found
 
 
@@ -326,32 +352,37 @@ def _by_layout(rows: pa.Table, *more: str) -> Iterator[pa.Table]:
         yield together[part]
 
 
-def _fits(rows: pa.Table, *, more: int) -> Iterator[dict[str, Any]]:
+def _fits(rows: pa.Table, *, more: int, given: GivenRules) -> Iterator[dict[str, Any]]:
     """How many rows of one table and layout each rule explains."""
     partition, known = np.asarray(rows["partition"]), {c: rows[c][0].as_py() for c in (*_TABLE, "partitions")}
     recorded = known["partitions"]
-    known["recorded"] = recorded
     names, keys, _ = _columns(rows)
+    several, n_columns = _combinations(rows, given)
+    known |= {"recorded": recorded, "columns": n_columns, "given": False}
     for number, n in zip(*np.unique(partition, return_counts=True), strict=True):
         yield known | {"rule": f"{_FILLED}{number}", "rank": len(_RULES), "n_explained": int(n), "moves": False}
-    several = _combinations(rows)
-    for rule in ("table", "index-value", "ts", *[_COLUMN + name for name in names], *several):
-        value, told = _value(rows, rule)
-        moves = rule == "ts" or (rule.startswith(_COLUMN) and not {*_named(rule, names)} <= {*keys})
-        if rule in several:
-            more = 0
-        for n in range(recorded, recorded + 1 + more * moves):
+    own = given.of_columns(known["schema_name"], known["table_name"], names)
+    number = given.partitions or recorded
+    rules = ["table", "index-value", "ts", *[COLUMN + n for n in names], *several, *([own] if own else [])]
+    for rule in dict.fromkeys(rules):
+        value, told = _value(rows, rule, given)
+        listed = _named(rule, names) if rule.startswith(COLUMN) else []
+        moves = rule == "ts" or not {*listed} <= {*keys}
+        numbers = {*range(recorded, recorded + 1 + (more if moves and rule not in several else 0))}
+        for n in sorted(numbers | {number} if rule == own and more and number > recorded else numbers):
             explained = told & (value % n == partition)
             n_explained = int(explained.sum())
+            counted = n > recorded or len(listed) > 1
             yield known | {
                 "rule": rule,
                 "partitions": n,
-                "rank": len(_RULES) + len(_named(rule, names)) if rule in several else _RULES[rule.partition(":")[0]],
+                "rank": len(_RULES) + len(listed) if len(listed) > 1 else _RULES[rule.partition(":")[0]],
                 "n_rows": rows.num_rows,
                 "n_explained": n_explained,
                 "n_possible": n_explained + (int((~told).sum()) if rule == "ts" else 0),
                 "moves": moves,
-                "seen": _seen(_telling(value[explained], rule, n, recorded)) if n > recorded else None,
+                "seen": _seen(_telling(value[explained], rule, n, recorded)) if counted else None,
+                "given": rule == own and n == number,
             }
 
 
@@ -364,44 +395,47 @@ def tried_up_to(columns: int) -> int:
     return size
 
 
-def _combinations(rows: pa.Table) -> list[str]:
+def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN) -> tuple[list[str], int]:
     """Rules over several columns that may explain these rows, where none over one does; they are tried on all of them.
 
-    A combination is dropped at the first rows that it does not explain, so most cost what some dozen rows do. A share
-    of :data:`EXPLAINED` must fit, as a fault or two may be among them.
+    And of how many columns combinations were tried, 0 if none were. A combination is dropped at the first rows that it
+    does not explain, so most cost what some dozen rows do. A share of :data:`EXPLAINED` must fit, as a fault or two may
+    be among them.
     """
     names, keys, crcs = _columns(rows)
     n, partition = rows["partitions"][0].as_py(), np.asarray(rows["partition"])
-    if n < 2 or rows.num_rows < TELLING or tried_up_to(len(names)) < 2:
-        return []
-    for rule in ("table", "index-value", "ts", *[_COLUMN + name for name in names]):
-        value, told = _value(rows, rule)
+    if n < 2 or tried_up_to(len(names)) < 2:
+        return [], 0
+    for rule in ("table", "index-value", "ts", *[COLUMN + name for name in names]):
+        value, told = _value(rows, rule, given)
         if int((told & (value % n == partition)).sum()) >= EXPLAINED * rows.num_rows:
-            return []
+            return [], 0
     flat = crcs.combine_chunks() if isinstance(crcs, pa.ChunkedArray) else crcs
     cells = np.asarray(pc.fill_null(pc.list_flatten(flat), 0)).reshape(rows.num_rows, len(names))
     known = np.flatnonzero((cells != _UNKNOWN).all(axis=1))
+    if not len(known):
+        return [], 0
     _, first = np.unique(cells[known], axis=0, return_index=True)
-    some = known[np.sort(first)[: 8 * TELLING]]
-    if len(some) < TELLING:
-        return []
-    table = zlib.crc32("".join(rows[c][0].as_py() or "" for c in _TABLE[1:]).encode())
+    some = known[np.sort(first)[: 8 * FIRST]]
+    table = zlib.crc32(given.hashed_name(*(rows[c][0].as_py() for c in _TABLE[1:])).encode())
     own, lies, found = cells[some] ^ 0, partition[some], list[str]()
     for size in range(2, tried_up_to(len(names)) + 1):
         each = np.array(list(combinations(range(len(names)), size)))
-        for stop in (TELLING, len(some)):
+        for stop in sorted({min(FIRST, len(some)), len(some)}):
             if not len(each):
                 break
             value = np.bitwise_xor.reduce(own[:stop][:, each], axis=2) ^ table
             each = each[((value % n) == lies[:stop, None]).sum(axis=0) >= EXPLAINED * stop]
-        found += [_COLUMN + _AND.join(names[i] for i in c) for c in each.tolist() if {names[i] for i in c} != {*keys}]
-    return found
+        found += [COLUMN + AND.join(names[i] for i in c) for c in each.tolist() if {names[i] for i in c} != {*keys}]
+        if len(found) >= MOST_FITTING:
+            break
+    return found[:MOST_FITTING], len(names)
 
 
 def _named(rule: str, names: Collection[str]) -> list[str]:
     """The columns that a rule names: one, whose name may hold a comma, or several."""
-    listed = rule.removeprefix(_COLUMN)
-    return [listed] if listed in names else listed.split(_AND)
+    listed = rule.removeprefix(COLUMN)
+    return [listed] if listed in names else listed.split(AND)
 
 
 def _times(n: int, recorded: int) -> int:
@@ -417,7 +451,7 @@ def _telling(value: Ints, rule: str, n: int, recorded: int) -> Ints:
 
 def _seen(values: Ints) -> int:
     """A bit for each of up to 63 different values."""
-    bits = 1 << bucket_of(pa.array(values, pa.int64()), 63).astype(np.int64)
+    bits = 1 << bucket_of(pa.array(values, pa.int64()), _SEEN_BITS).astype(np.int64)
     return int(np.bitwise_or.reduce(bits, initial=0))
 
 
@@ -429,12 +463,12 @@ def _columns(rows: pa.Table) -> tuple[list[str], list[str], pa.ChunkedArray]:
     return split[0], split[1], rows["column_crcs"]
 
 
-def _value(rows: pa.Table, rule: str) -> tuple[Ints, Bools]:
+def _value(rows: pa.Table, rule: str, given: GivenRules) -> tuple[Ints, Bools]:
     """TiCDC's partition hash of rows of one table and layout, and whether it is known: modulo the number of partitions
     it is where a rule puts them.
     """
     every = np.ones(rows.num_rows, dtype=bool)
-    table = zlib.crc32("".join(rows[c][0].as_py() or "" for c in _TABLE[1:]).encode())
+    table = zlib.crc32(given.hashed_name(*(rows[c][0].as_py() for c in _TABLE[1:])).encode())
     if rule == "table":
         return np.full(rows.num_rows, table), every
     if rule in ("ts", "index-value"):
@@ -463,34 +497,78 @@ def _best(batches: Batches) -> Batches:
             by_more.setdefault(table, []).append(r)
     judged = {t: _judged(rules) | {"moved": t in moved} for t, rules in of_table.items()}
     more = {t: [r for r in by_more.get(t, []) if _may_be(r, judged[t])] for t in judged}
-    sure = {t: [r for r in rules if _is_sure(r, of_table[t], judged[t])] for t, rules in more.items()}
+    sure = {t: [r for r in rules if r["given"] or _is_sure(r, of_table[t], judged[t])] for t, rules in more.items()}
     # all tables of a topic have one number of partitions: what one has too few values to tell, another may
     told = {(t[0], r["partitions"]) for t, rules in sure.items() for r in rules}
     for t, rules in more.items():
         least = judged[t]["n_explained"]
         known = [r for r in rules if (t[0], r["partitions"]) in told and r["n_explained"] >= least]
         if found := sure[t] or known:
-            first = max(found, key=lambda r: (r["n_explained"], -r["rank"], -r["partitions"], r["rule"]))
-            judged[t] = first | {"explains": True, "untold": False, "moved": True}
+            first = max(found, key=lambda r: (r["given"], r["n_explained"], -r["rank"], -r["partitions"], r["rule"]))
+            judged[t] = first | {"explains": True, "untold": False, "moved": True, "by_chance": False}
     yield pa.RecordBatch.from_pylist(list(judged.values()), schema=arrow_of(_BEST))
 
 
 def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The best of a table's rules. Without commit_ts ``ts`` explains nothing, but may be what rows were sent by.
 
-    Then no other rule explains more than lies in the fullest partition anyway.
+    Then no other rule explains more than lies in the fullest partition anyway. The rule that somebody named needs no
+    more rows than chance allows; of many combinations one fits a few rows by chance.
     """
     # a combination is not tried on every row, but on most, else some rows fit it by chance
-    of_all = max(r["n_rows"] or 0 for r in rules.values())
+    of_all, columns = max(r["n_rows"] or 0 for r in rules.values()), max(r["columns"] for r in rules.values())
     tried = [r for n, r in rules.items() if not n.startswith(_FILLED) and 2 * (r["n_rows"] or 0) >= of_all]
-    if any(r["rank"] <= len(_RULES) and _fits_all(r) for r in tried):  # what is simpler, and tried on all rows, counts
-        tried = [r for r in tried if r["rank"] <= len(_RULES)]
+    own = next((r for r in rules.values() if r["given"]), None)
+    told = _tried_words(columns, own)
+    if own is not None and 2 * own["n_rows"] >= of_all and (_fits_all(own) or _bits(own) >= AGAINST_BITS):
+        return own | {"explains": own["moves"], "untold": False, "by_chance": False, "tried": told}
+    simple = [r for r in tried if r["rank"] <= len(_RULES)]
+    if any(_fits_all(r) for r in simple):  # what is simpler, and tried on all rows, counts
+        tried = simple
     best, ts = max(tried, key=lambda r: (r["n_explained"], -r["rank"], r["rule"])), rules["ts"]
+    unsure = False
+    if best["rank"] > len(_RULES) and _fits_all(best):
+        number = sum(comb(columns, size) for size in range(2, tried_up_to(columns) + 1))
+        bits, n = _bits(best) - np.log2(number), _different(best)
+        first = max(simple, key=lambda r: (r["n_explained"], -r["rank"], r["rule"]))
+        if bits < SURE_BITS:  # a fault beside a simpler rule may be the better explanation
+            unsure = bool(_bits(first, n) - np.log2(len(simple)) <= max(0, bits))
+            by = "combination" if number == 1 else f"one of {number:,} combinations"
+            chance = f"; {first['rule']} explains {first['n_explained']} of {first['n_rows']} rows, {by} all, by chance"
+            best, told = (best, told) if unsure else (first, told + chance)
     by_chance = best["n_explained"] <= _fullest(rules) + CHANCE * best["n_rows"]
     fits = _fits_all(best)
     may_be_ts = ts["n_explained"] < ts["n_possible"] >= EXPLAINED * ts["n_rows"] and not fits
-    explains = best["moves"] and (fits or (best is ts and may_be_ts and not by_chance))
-    return best | {"explains": explains, "untold": may_be_ts and by_chance}
+    explains = not unsure and best["moves"] and (fits or (best is ts and may_be_ts and not by_chance))
+    found = {"explains": explains, "untold": may_be_ts and by_chance, "by_chance": unsure, "tried": told}
+    return best | found
+
+
+def _different(r: dict[str, Any]) -> float:
+    """About how many different values a rule explains, of up to 63: so many bits are set, and some by several."""
+    return _SEEN_BITS * float(-np.log1p(-min(r["seen"].bit_count(), _SEEN_BITS - 1) / _SEEN_BITS))
+
+
+def _bits(r: dict[str, Any], n: float | None = None) -> float:
+    """How surely rows show a rule: of chance, by which a row lies where a rule puts it, so many bits apart.
+
+    Of ``n`` different rows; by default those that it counted, or all.
+    """
+    chance = 1 / r["partitions"]
+    share = r["n_explained"] / r["n_rows"] if r["n_rows"] else 0.0
+    if share <= chance:
+        return 0.0
+    if n is None:
+        n = _different(r) if r["seen"] else r["n_rows"]
+    rest = (1 - share) * np.log2((1 - share) / (1 - chance)) if share < 1 else 0.0
+    return float(n * (share * np.log2(share / chance) + rest))
+
+
+def _tried_words(columns: int, own: dict[str, Any] | None) -> str:
+    up_to = tried_up_to(columns)
+    several = f"combinations of up to {up_to} columns" if up_to < columns else "all combinations of columns"
+    named = None if own is None or own["rule"] in _RULES else f"the changefeed's {own['rule']}"
+    return ", ".join(filter(None, [named, "table, index-value, ts, each column", several if up_to > 1 else None]))
 
 
 def _fits_all(r: dict[str, Any]) -> bool:
@@ -519,44 +597,40 @@ def _is_sure(r: dict[str, Any], rules: dict[str, dict[str, Any]], best: dict[str
 
 
 def _explaining(batches: Batches) -> Batches:
-    """Of the best rules those that explain moves of their table; with null for the rule, tables that none explains."""
+    """Of the best rules those of tables with rows that moved."""
     for batch in batches:
-        rule = pc.if_else(batch["explains"], batch["rule"], pa.scalar(None, pa.string()))
-        ruled = batch.set_column(batch.schema.get_field_index("rule"), batch.schema.field("rule"), rule)
-        yield ruled.filter(pc.and_(batch["moved"], pc.or_(batch["explains"], batch["untold"])))
+        yield batch.filter(batch["moved"])
 
 
-def _causes(batches: Batches) -> Batches:
+def _causes(batches: Batches, *, given: GivenRules = NOTHING_GIVEN) -> Batches:
     for batch in batches:
-        said = [
-            {c: r[c] for c in _TABLE}
-            | {"cause": _sentence(r), "partition": r["partitions"] - 1 if r["partitions"] > r["recorded"] else None}
-            for r in batch.to_pylist()
-        ]
+        said = [{c: r[c] for c in _TABLE} | _told(r, given) for r in batch.to_pylist()]
         yield pa.RecordBatch.from_pylist(said, schema=arrow_of(_CAUSES))
 
 
-def _sentence(r: dict[str, Any]) -> str | None:
-    if r["rule"] is None:
-        return None
-    n, rule, whole = r["partitions"], r["rule"], r["n_explained"] == r["n_rows"]
+def _told(r: dict[str, Any], given: GivenRules) -> dict[str, Any]:
+    """Why rows of a table moved, or what may be why, or what was tried in vain."""
+    n, whole = r["partitions"], r["n_explained"] == r["n_rows"]
     share = f"all {r['n_rows']}" if whole else f"{r['n_explained']} of {r['n_rows']}"
     beyond = f"; the recording has no partition from {r['recorded']} on" if n > r["recorded"] else ""
-    if rule == "ts":
-        return f"the table is dispatched by ts ({share} rows lie in partition commit_ts mod {n}{beyond})"
-    columns, several = rule.removeprefix(_COLUMN), r["rank"] > len(_RULES)
-    by = (
-        f"columns {columns.replace(_AND, ' and ')}, whose values change"
-        if several
-        else (f"column {columns}, whose value changes")
-    )
-    return (
-        f"the table is dispatched by {by} ({share} rows lie in the partition of {'their' if several else 'its'} hash "
-        f"mod {n}{beyond})"
-    )
+    columns, several = r["rule"].removeprefix(COLUMN), r["rank"] > len(_RULES)
+    by = f"columns {columns.replace(AND, ' and ')}" if several else f"column {columns}"
+    lie = f"({share} rows lie in the partition of {'their' if several else 'its'} hash mod {n}{beyond})"
+    if r["explains"]:
+        as_given = f", as {given.source} says" if r["given"] else ""
+        rule = f"{by}, whose value{'s change' if several else ' changes'}{as_given} {lie}"
+        if r["rule"] == "ts":
+            rule = f"ts{as_given} ({share} rows lie in partition commit_ts mod {n}{beyond})"
+        last = n - 1 if n > r["recorded"] else None
+        return {"cause": f"the table is dispatched by {rule}", "partition": last}
+    if r["untold"]:
+        return {"may_be": "ts; without commit_ts this cannot be checked"}
+    if r["by_chance"]:
+        return {"may_be": f"{by} {lie}; so few rows may lie there by chance, and the changefeed's file decides it"}
+    return {"tried": r["tried"]}
 
 
-def _misplaced(rule_of: Mapping[Table, tuple[str, int]] | None = None) -> Kernel:
+def _misplaced(rule_of: Mapping[Table, tuple[str, int]] | None = None, *, given: GivenRules = NOTHING_GIVEN) -> Kernel:
     """Events that lie elsewhere than the rule of their table puts them; by default it stands beside them, ``_rule``."""
 
     def run(batches: Batches) -> Batches:
@@ -568,8 +642,8 @@ def _misplaced(rule_of: Mapping[Table, tuple[str, int]] | None = None) -> Kernel
                 else:
                     rule, n = rule_of.get(tuple(first[c] for c in _TABLE), ("", 0))
                 names = _columns(rows)[0]
-                if rule and (not rule.startswith(_COLUMN) or {*_named(rule, names)} <= {*names}):
-                    value, told = _value(rows, rule)
+                if rule and (not rule.startswith(COLUMN) or {*_named(rule, names)} <= {*names}):
+                    value, told = _value(rows, rule, given)
                     odd = rows.filter(pa.array(told & (value % n != np.asarray(rows["partition"]))))
                     columns = {c: odd[c] for c in (*_TABLE, "partition", "offset", "seq")}
                     none = pa.nulls(odd.num_rows, pa.string())

@@ -15,9 +15,10 @@ from ticdc_lab.errors.redaction import HIDDEN, is_secret
 from ticdc_lab.settings.keys import KEYS, full_name
 
 Source = Literal["option", "file", "bytes"]
-Surety = Literal["given", "shown", "likely", "guessed"]
-"""``given``: somebody set it. ``shown``: the bytes allow no other value. ``likely``: they fit another value too, which
-would need a coincidence. ``guessed``: too few bytes to decide."""
+Surety = Literal["given", "verified", "shown", "likely", "guessed"]
+"""``given``: somebody set it. ``verified``: and all rows of the log were compared with it. ``shown``: the bytes allow
+no other value. ``likely``: they fit another value too, which would need a coincidence. ``guessed``: too few bytes to
+decide."""
 
 Value = bool | int | str | tuple[Any, ...] | Mapping[str, Any] | None
 

@@ -25,6 +25,7 @@ from ticdc_lab.audit.contradicted import (
     compared_with_rows,
     evidence_of,
     first_of_each,
+    rules_given,
     settled,
 )
 from ticdc_lab.audit.filtered import LeftOut
@@ -696,9 +697,8 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
         of_rows = judged(None)
     if are_explained(protocol) and asks_for_causes(of_rows, facts):
         homes = [{"kind": "watermark", "topic": t, "partition": p} for t, p in facts.homes]
-        of_rows = judged(
-            move_causes_table(pa.concat_tables([state.explaining, pa.Table.from_pylist(homes, schema=_KEPT)]))
-        )
+        explaining = pa.concat_tables([state.explaining, pa.Table.from_pylist(homes, schema=_KEPT)])
+        of_rows = judged(move_causes_table(explaining, given=rules_given(facts, watched.settings)))
     found, n_unsure = without_unsure(pa.concat_tables([in_facts, of_rows]))
     found = found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
     old_values = OldValues.read(facts, protocol=protocol, settings=watched.settings, stretches=where)

@@ -1,0 +1,95 @@
+"""The rules that somebody names for the tables of a log, in the form in which rules are tried on its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ticdc_lab.dispatch.names import STRATEGY_NAMES
+from ticdc_lab.dispatch.routing import routes, sources_of
+from ticdc_lab.dispatch.rules import Rule, rule_of, rules_from_config
+from ticdc_lab.dispatch.strategies import index_answer
+from ticdc_lab.errors import DispatchError
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.settings import Settings
+
+Table = tuple[str, str]
+COLUMN, AND = "columns:", ","
+"""A rule over columns is their names behind the one, with the other between."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRules:
+    """What the changefeed's file or an option names.
+
+    Attributes
+    ----------
+    source
+        In words; empty where nothing is given.
+    of_table
+        The rule of each table: ``table``, ``index-value``, ``ts`` or ``columns:a,b``; a table is left out whose rule is
+        not computed from its rows.
+    upstream
+        Schema and name together, as TiCDC hashes them, of the tables that are routed under another name.
+    partitions
+        How many, where that is given.
+    """
+
+    source: str
+    of_table: Mapping[Table, str]
+    upstream: Mapping[Table, str]
+    partitions: int | None = None
+
+    def hashed_name(self, schema: Any, table: Any) -> str:
+        """What TiCDC hashes of a table's name."""
+        return self.upstream.get((schema, table)) or f"{schema or ''}{table or ''}"
+
+    def of_columns(self, schema: Any, table: Any, names: Collection[str]) -> str | None:
+        """The rule of a table, with columns as the row names them; None where there is none, or a column is missing."""
+        rule = self.of_table.get((schema, table))
+        if rule is None or not rule.startswith(COLUMN):
+            return rule
+        wanted = {name.lower() for name in rule.removeprefix(COLUMN).split(AND)}
+        own = [name for name in names if name.lower() in wanted]
+        return COLUMN + AND.join(own) if len(own) == len(wanted) else None
+
+
+NOTHING_GIVEN = GivenRules("", {}, {})
+
+
+def given_rules(settings: Settings, tables: Collection[Table], catalog: Catalog) -> GivenRules:
+    """The dispatchers that ``settings`` give for tables; of an index the columns that ``catalog`` has."""
+    given = settings.given("sink.dispatchers")
+    if given is None or not isinstance(given.value, tuple):
+        return NOTHING_GIVEN
+    try:
+        rules = rules_from_config(given.value)
+    except DispatchError:  # what TiCDC refuses has its own finding
+        return NOTHING_GIVEN
+    exact = bool(settings.value("case-sensitive", False))
+    names: dict[Table, Table] = {t: t for t in tables}
+    if routes(rules):
+        told = sources_of(rules, tables, case_sensitive=exact)
+        names = {t: source for t, upstream in told.items() if (source := upstream.table) is not None}
+    of = {t: _tried(rule_of(rules, *source, case_sensitive=exact), t, catalog) for t, source in names.items()}
+    number = settings.given("sink.kafka-config.partition-num")
+    return GivenRules(
+        "the changefeed's file" if given.source == "file" else "the option",
+        {t: rule for t, rule in of.items() if rule},
+        {t: "".join(source) for t, source in names.items() if source != t},
+        number.value if number is not None and isinstance(number.value, int) else None,
+    )
+
+
+def _tried(rule: Rule, table: Table, catalog: Catalog) -> str | None:
+    name = rule.partition.lower()
+    if name in ("index-value", "rowid") and rule.index:
+        defined = [v.definition for v in catalog.versions.get(table, ()) if v.definition is not None]
+        columns = {answer.columns for d in defined if not (answer := index_answer(d, rule.index)).error}
+        return COLUMN + AND.join(*columns) if len(columns) == 1 else None
+    if name == "columns":
+        return COLUMN + AND.join(rule.columns) if rule.columns else None
+    if name in ("default", "table") or name not in STRATEGY_NAMES:
+        return "table"
+    return {"rowid": "index-value", "index-value": "index-value", "ts": "ts"}.get(name)
