@@ -18,16 +18,19 @@ import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
 from conftest import ROOT, golden
+from stored import VERSION, put, put_data, put_schema, whole_folder
 from watched_logs import FORM, audited
 
 from ticdc_lab.cli import main
 from ticdc_lab.codecs.table_file import DEFAULTS
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events import FILE_BITS
+from ticdc_lab.settings import MATCH, Setting, Settings
 from ticdc_lab.sources.storage import files_table, listed, local_files, reading_of
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, Stream, place_of, streams_of
 from ticdc_lab.sources.storage_reading import Unreadable
 from ticdc_lab.watch import storage
+from ticdc_lab.watch.folder import WatchFolder
 from ticdc_lab.watch.running import Watch, unsettled
 from ticdc_lab.watch.state import Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import PATIENCE, ReadFile, StorageFolder
@@ -443,3 +446,32 @@ def test_an_object_that_is_written_anew_is_named(trees, tmp_path, monkeypatch, w
     noticed = written_anew == "longer" or (written_anew == "with others" and version == "this")
     assert counts[0].quarantined == {} and counts[0].rows == counts[1].rows == counts[2].rows
     assert counts[1].quarantined == counts[2].quarantined == (named if noticed else {})
+
+
+def test_rows_of_a_folder_have_the_handle_key_that_its_schema_files_define(tmp_path):
+    """Without a primary key: what happens to one row is found in both forms, also after a restart, and named by key."""
+    ddl = "CREATE TABLE s.t (a INT NOT NULL, b INT NOT NULL, v INT, UNIQUE x (a, b), UNIQUE y (b))"
+    columns = [{"ColumnName": n, "ColumnType": "INT", "ColumnPrecision": "11"} for n in "abv"]
+    root = tmp_path / "sink"
+    put_schema(root, *columns, Query=ddl)
+    put_data(root, f'"I","t","s",{VERSION + 1},1,7,0\n')
+    for number in (1, 2):
+        if number == 2:
+            put_data(root, f'"I","t","s",{VERSION + 6},1,7,1\n', number)
+        put(root, METADATA, json.dumps({"checkpoint-ts": VERSION + 5 * number}))
+        Watch(str(root), str(tmp_path / "state"), once=True).run()
+    found = WatchFolder(tmp_path / "state", writes=False).findings()
+    assert [(f.guarantee, f.key) for f in found.values()] == [("row_images_chain", "b=7")]
+
+
+def test_what_the_bytes_of_csv_show_counts_before_the_file_of_the_changefeed(tmp_path):
+    """Rows are read as they are written, also after a restart; the wrong setting is a finding."""
+    root = whole_folder(tmp_path / "sink")
+    wrong = Settings((Setting("sink.csv.delimiter", "|", "file", evidence="feed.toml"),))
+    for n in (3, 4):
+        watch = Watch(str(root), str(tmp_path / "state"), once=True, changefeed=wrong)
+        watch.run()
+        assert watch.view.counts.rows == n and not watch.view.counts.quarantined
+        found = WatchFolder(tmp_path / "state", writes=False).findings().values()
+        assert [f.guarantee for f in found] == [MATCH] and "feed.toml" in next(iter(found)).message
+        put_data(root, f'"I","t","s",{VERSION + 14},4,"a"\n', 3)

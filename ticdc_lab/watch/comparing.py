@@ -33,7 +33,6 @@ from ticdc_lab.facts.known import CountedOffsets
 from ticdc_lab.settings import Settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
-from ticdc_lab.sources.storage import of_changefeed
 from ticdc_lab.transactions.differences import KINDS
 from ticdc_lab.watch.comparison import (
     HERE,
@@ -115,7 +114,7 @@ class WatchedComparison:
         self._state, told = (CompareState(), [None, None]) if saved is None else saved
         self._sides = []
         for name, of in zip((here, there), told, strict=True):
-            source = opened(name, others, of_changefeed(files, known.settings))
+            source = opened(name, others, files, changefeed=known.settings)
             shown = shown_source(name)
             self._sides.append(_side(source, shown, known, protocol, of))
         a, b = self._sides
@@ -263,6 +262,7 @@ def _side(
         decoding = Decoding.of_folder(source, known, protocol=protocol)
         if decoding is None:
             raise no_data_file(source.name)
+        source.learns = decoding.handles_with
         return _ComparedSource(source, name, decoding, ids)
     if told is None:
         assert isinstance(source, LiveTopic | RecordedTopic)
@@ -281,6 +281,7 @@ def _side(
     decoding = Decoding.resumed(detected, known, told, _table(told["waiting"]))
     if isinstance(source, StorageFolder):
         source.resume(told["read"], {path: ReadFile(*of) for path, of in told["files"].items()})
+        source.learns = decoding.handles_with
     positions, lost = ({(t, p): n for t, p, n in told[of]} for of in ("positions", "lost"))
     ended = told["ended"] and isinstance(source, RecordedTopic)
     return _ComparedSource(source, name, decoding, ids, positions, lost, told["quarantined"], ended=ended)

@@ -27,7 +27,6 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.settings import Settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
-from ticdc_lab.sources.storage import of_changefeed
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
 from ticdc_lab.watch.kept import OPEN, PENDING, WITHDRAWN, KeptFinding, contradiction, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView
@@ -114,7 +113,7 @@ class Watch:
     ) -> None:  # fmt: skip
         given = changefeed or Settings()
         files, others = settings_among(options or {})
-        self._source = opened(source, others, of_changefeed(files, given), speed=speed)
+        self._source = opened(source, others, files, speed=speed, changefeed=given)
         if isinstance(self._source, StorageFolder):
             self._source.images = reads_images(given)
         self.source = shown_source(source)
@@ -251,6 +250,8 @@ class Watch:
             self._state = self._folder.state(dated=saved.has_commit_ts)
         told = decoding.told
         self._decoding = decoding
+        if isinstance(self._source, StorageFolder):
+            self._source.learns = decoding.handles_with
         self._watched = Watched(
             told.protocol, told.has_commit_ts, decoding.known.settings, self._memory, int(self._keep_s * 1000),
             is_folder=isinstance(self._source, StorageFolder),

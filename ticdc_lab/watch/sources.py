@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ticdc_lab.codecs import log_types
 from ticdc_lab.codecs.decode import Detected, decoder, detect
-from ticdc_lab.codecs.handles import handles_of
+from ticdc_lab.codecs.handles import Handles, handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.known import Known
@@ -28,7 +28,7 @@ from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.events.schema import DECODED, MESSAGES
-from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.sources.capture import read_whole
 from ticdc_lab.sources.dump_files import dumps_at
 from ticdc_lab.sources.kafka import Topics, topics_of
@@ -287,8 +287,9 @@ class RecordedTopic:
 
 
 def opened(
-    source: str, options: Mapping[str, str], settings: StorageSettings = DEFAULTS, *, speed: float | None = None
-) -> LiveTopic | RecordedTopic | StorageFolder:
+    source: str, options: Mapping[str, str], settings: StorageSettings = DEFAULTS, *, speed: float | None = None,
+    changefeed: Settings = UNKNOWN,
+) -> LiveTopic | RecordedTopic | StorageFolder:  # fmt: skip
     """What lies at a source.
 
     Raises
@@ -301,7 +302,7 @@ def opened(
     folder = Path(source)
     schemas = (path for pattern in ("**/meta/schema_*.json", "*/*/*/schema.json") for path in folder.glob(pattern))
     if Store.of(source) or (folder / METADATA).is_file() or any(schemas):
-        return StorageFolder(source, settings)
+        return StorageFolder(source, settings, changefeed)
     return RecordedTopic(source, speed=speed)
 
 
@@ -402,6 +403,11 @@ class Decoding:
         before = self.known.handles
         self.known = replace(self.known, handles=handles_of(self._own_ddl(), protocol=self.told.protocol))
         return self.known.handles != before
+
+    def handles_with(self, ddl: pa.Table) -> Handles:
+        """The handle keys that are known with more DDL."""
+        self.learn_keys(ddl)
+        return self.known.handles
 
     def _own_ddl(self) -> pa.Table:
         return pa.Table.from_pylist(self.ddl, arrow_schema(log_types.DDL_ROWS))

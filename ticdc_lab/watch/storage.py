@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.codecs.decode import Detected
+from ticdc_lab.codecs.handles import Handles, keyed
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.table_file import StorageSettings
 from ticdc_lab.engine.object_stores import Store
@@ -29,7 +30,7 @@ from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.events.tso import physical_ms
-from ticdc_lab.settings import Settings
+from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.sources.kafka_reading import Place, Span
 from ticdc_lab.sources.storage import (
     Listed,
@@ -38,8 +39,10 @@ from ticdc_lab.sources.storage import (
     listed,
     local_files,
     misplaced,
+    of_changefeed,
     reading_of,
     row_of,
+    without_contradicted,
 )
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, Stream, place_of, schema_files, streams_of
 from ticdc_lab.sources.storage_reading import FilePiece, Reading, Unreadable, checkpoint_of, read_inside
@@ -99,11 +102,15 @@ class StorageFolder:
     source
         Path or URL.
     settings
-        What the caller knows of its files.
+        How its files are written, as options give it.
+    changefeed
+        What is known of the changefeed's settings; what the bytes show counts before its file.
     now, sleep
         A clock, and what waits.
     images
         Whether events have their images.
+    learns
+        Takes the DDL of schema files, and gives the handle keys that are known then.
 
     Raises
     ------
@@ -113,9 +120,11 @@ class StorageFolder:
 
     source: str
     settings: StorageSettings
+    changefeed: Settings = UNKNOWN
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     images: bool = False
+    learns: Callable[[pa.Table], Handles] = lambda _: {}
     grows: bool = field(default=True, init=False)
     name: str = field(default="", init=False)
     positions: dict[Place, int] = field(default_factory=dict, init=False)
@@ -169,7 +178,12 @@ class StorageFolder:
         if not any(p.kind == "data" and found.sizes[p.path] for p in found.places):
             return None
         self._reading, dated = reading_of(found, files_table(found), settings=self.settings)
-        return Detected(self._reading.protocol, dated), Settings(self._reading.shown)
+        shown = self._reading.shown
+        sink = without_contradicted(of_changefeed(self.settings, self.changefeed), self.settings, shown)
+        if sink != self.settings:
+            self.settings = sink
+            self._reading, dated = reading_of(found := self._listing(), files_table(found), settings=sink)
+        return Detected(self._reading.protocol, dated), Settings(shown)
 
     def cursor(self) -> dict[str, Any]:
         """How far it is read and how, as JSON; :attr:`files` beside it."""
@@ -185,8 +199,8 @@ class StorageFolder:
         of = cursor["reading"]
         likely = None if of["likely"] is None else tuple(of["likely"])
         decided = {path: tuple(names) for path, names in of["decided"].items()}
-        settings = StorageSettings(**of["settings"])
-        self._reading = Reading(of["topic"], of["protocol"], self._root, settings, likely=likely, decided=decided)
+        self.settings = StorageSettings(**of["settings"])
+        self._reading = Reading(of["topic"], of["protocol"], self._root, self.settings, likely=likely, decided=decided)
         self._streams = {
             Stream(*names): _Position(number, rank, None if last is None else tuple(last), ts, new)
             for *names, number, rank, last, ts, new in cursor["streams"]
@@ -377,7 +391,7 @@ class StorageFolder:
         assert self._reading is not None
         self._reading.crcs = crcs = dict[str, int]()
         held, n = list[pa.RecordBatch](), 0
-        for batch in self._reading.decoded(rows, images=self.images):
+        for batch in self._decoded(rows, images=self.images):
             held.append(self._behind(batch))
             n += held[-1].num_rows
             if n >= ROWS_AT_ONCE:
@@ -390,6 +404,15 @@ class StorageFolder:
         self._group = []
         if n:
             yield _NOTHING, pa.concat_batches(held)
+
+    def _decoded(self, rows: list[dict[str, Any]], *, images: bool) -> Iterator[pa.RecordBatch]:
+        """Events of some files, with the handle keys that schema files define."""
+        assert self._reading is not None
+        schemas = [r for r in rows if r["kind"] == "schema"]
+        ddl = pa.Table.from_batches(self._reading.decoded(schemas, images=False), FORM)
+        handles = self.learns(ddl.filter(pc.fill_null(pc.equal(ddl["kind"], "ddl"), False)))
+        events = self._reading.decoded(rows, images=images or bool(handles))  # keys are hashed by values
+        return keyed(events, handles, images=images) if handles else events
 
     def _behind(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """What was not given before; moves the positions."""
@@ -459,7 +482,7 @@ class StorageFolder:
         except Unreadable:
             self.unreadable |= {(self.topic, file.partition, offset) for offset in own}
             return {}
-        events = pa.Table.from_batches(reading.decoded([row], images=True), FORM)
+        events = pa.Table.from_batches(self._decoded([row], images=True), FORM)
         for piece in reading.pieces(row):
             if isinstance(piece, FilePiece):
                 offsets, values = (piece.messages.column(n).to_pylist() for n in ("offset", "value"))
