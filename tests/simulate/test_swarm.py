@@ -135,13 +135,15 @@ def test_a_seed_that_does_not_hold_is_told_with_the_command_that_gives_it_again(
 
 def _moved_at_once() -> Any:
     """A move of v4 asks the destination before the origin has stopped."""
-    sound = operators.MoveOperator.start
+    sound = operators.begun
 
-    def start(self: operators.MoveOperator, state: Any, at_us: int) -> Any:
-        begun, state, outputs = sound(self, state, at_us)
-        return (begun, state, outputs) if begun.finished else begun._add_dest(state, at_us, "planted")
+    def begun(operator: operators.SpanOperator, state: Any, at_us: int) -> Any:
+        operator, state, outputs = sound(operator, state, at_us)
+        if operator.kind == operators.MOVE:
+            return operators.turned(operator, state, operators.ORIGIN_STOPPED, at_us)
+        return operator, state, outputs
 
-    return patch.object(operators.MoveOperator, "start", start)
+    return patch.object(operators, "begun", begun)
 
 
 PLANTED = {

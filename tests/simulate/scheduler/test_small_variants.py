@@ -85,13 +85,15 @@ def test_the_explorer_finds_what_a_bug_of_v3_breaks(bug, bounds):
 
 def test_the_explorer_finds_a_move_that_creates_before_the_origin_has_stopped(monkeypatch):
     """Planted into v4's move operator."""
-    real = operators.MoveOperator.start
+    real = operators.begun
 
-    def hasty(self, state, at_us):
-        begun, state, outputs = real(self, state, at_us)
-        return (begun, state, outputs) if begun.finished else begun._add_dest(state, at_us, "planted")
+    def hasty(operator, state, at_us):
+        operator, state, outputs = real(operator, state, at_us)
+        if operator.kind == operators.MOVE:
+            return operators.turned(operator, state, operators.ORIGIN_STOPPED, at_us)
+        return operator, state, outputs
 
-    monkeypatch.setattr(operators.MoveOperator, "start", hasty)
+    monkeypatch.setattr(operators, "begun", hasty)
     found = explore(SmallVariant(MOVED, maintainer()), most_states=5_000)
     assert found.broken and found.broken[0] == DOUBLE and len(found.path) == 13
 

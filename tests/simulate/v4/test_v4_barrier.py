@@ -20,7 +20,6 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     State,
     TableSpanBlockStatus,
 )
-from ticdc_lab.simulate.scheduler.v4.operators import MoveOperator
 
 ALL = InfluencedTables("All")
 
@@ -120,7 +119,7 @@ def test_only_replicating_dispatchers_are_heard(unknown: bool) -> None:
     world = World()
     outputs = world.report(A, 9) if unknown else []
     world.report(A, 1, DDL_DISPATCHER)
-    world.control, _, _ = controller.added(world.control, MoveOperator(1, A, B), 1)
+    world.control, _, _ = controller.added(world.control, operators.move(1, A, B), 1)
     assert not said(outputs) and said(world.report(A, 1)) == []
     assert said(world.report(B, 2)) == [(B, "ACK", (2,))], "table 1 has to report from its new place"
 

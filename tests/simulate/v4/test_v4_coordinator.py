@@ -23,7 +23,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl, View
 from ticdc_lab.simulate.scheduler.monitor import BARRIER, EMPTY, LOST, ONE
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, MoveTable, Poll, Rebalance, Tick
 from ticdc_lab.simulate.scheduler.roles import Restart as Begin
-from ticdc_lab.simulate.scheduler.v4 import block_events, controller, coordinator, maintainer_move, spans
+from ticdc_lab.simulate.scheduler.v4 import block_events, controller, coordinator, maintainer_move, operators, spans
 from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers
 from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
 from ticdc_lab.simulate.scheduler.v4.messages import (
@@ -38,7 +38,6 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     SetDispatcherDrainTarget,
 )
 from ticdc_lab.simulate.scheduler.v4.node import NodeManager
-from ticdc_lab.simulate.scheduler.v4.operators import MoveOperator
 from ticdc_lab.simulate.scheduler.variants import capture_machine
 
 SECOND = 1_000_000
@@ -287,7 +286,7 @@ def test_a_node_is_not_empty_while_a_move_takes_a_table_to_it_or_from_it(origin:
     control = controller.Control(known, nodes=frozenset(CAPTURES))
     maintainer = replace(state.maintainer, bootstrapped=True, control=control)
     left = []
-    for running in (control, controller.added(control, MoveOperator(5, origin, to), 0)[0]):
+    for running in (control, controller.added(control, operators.move(5, origin, to), 0)[0]):
         run_on = replace(state, maintainer=replace(maintainer, control=running))
         _, (heartbeat,) = NodeManager(Maintainer(), Dispatchers()).step(run_on, FOLLOWED, Now(0))
         left.append(heartbeat.message.maintainer.draining)

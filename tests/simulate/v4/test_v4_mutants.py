@@ -22,13 +22,15 @@ in_captures = test_v4_cluster._with_v4
 
 def creates_before_the_origin_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move asks the destination at once."""
-    real = operators.MoveOperator.start
+    real = operators.begun
 
-    def start(self: operators.MoveOperator, state: Any, at_us: int) -> Any:
-        begun, state, outputs = real(self, state, at_us)
-        return begun._add_dest(state, at_us, "planted") if not begun.finished else (begun, state, outputs)
+    def begun(operator: operators.SpanOperator, state: Any, at_us: int) -> Any:
+        operator, state, outputs = real(operator, state, at_us)
+        if operator.kind == operators.MOVE:
+            return operators.turned(operator, state, operators.ORIGIN_STOPPED, at_us)
+        return operator, state, outputs
 
-    monkeypatch.setattr(operators.MoveOperator, "start", start)
+    monkeypatch.setattr(operators, "begun", begun)
 
 
 def bootstraps_before_all_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,8 +90,8 @@ def test_a_heartbeat_taken_out_of_turn_is_caught(monkeypatch: pytest.MonkeyPatch
 
 def test_a_second_post_finish_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would take back what happened since."""
-    real = operators.Add.post_finish
-    monkeypatch.setattr(operators.Add, "post_finish", lambda self, *rest: real(replace(self, posted=False), *rest))
+    real = operators.ended
+    monkeypatch.setattr(operators, "ended", lambda operator, *rest: (operator, *real(operator, *rest)[1:]))
     with pytest.raises(AssertionError):
         test_v4_operators.test_a_finished_add_does_its_last_step_once()
 

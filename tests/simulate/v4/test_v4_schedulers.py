@@ -9,10 +9,9 @@ from v4_operating import A, B, absent, controlled, counts, hear, replicating, se
 
 from ticdc_lab.machines.machine import Decided, Output
 from ticdc_lab.simulate.scheduler.roles import Span
-from ticdc_lab.simulate.scheduler.v4 import controller, spans
+from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
 from ticdc_lab.simulate.scheduler.v4.controller import moves_from
 from ticdc_lab.simulate.scheduler.v4.nodes import NO_DRAIN
-from ticdc_lab.simulate.scheduler.v4.operators import MoveOperator
 from ticdc_lab.simulate.scheduler.v4.schedulers import balanced, drained, move_limit, placed, targeted
 from ticdc_lab.simulate.scheduler.v4.settings import V4Settings
 
@@ -81,13 +80,13 @@ def test_spans_move_until_nodes_differ_by_one() -> None:
     """From the fullest to the emptiest, and each move says what it compared."""
     control, outputs = balanced(controlled(replicating(*range(1, 8)), (A, B, C)), 100, (), 0)
     moves = [running.operator for running in control.running.values()]
-    assert sorted(move.dest for move in moves if isinstance(move, MoveOperator)) == [B, B, C, C]
+    assert sorted(move.dest for move in moves if move.kind == operators.MOVE) == [B, B, C, C]
     assert decided(outputs)[0].because == f"{A} had 7 spans, {B} 0" and (A, "7 spans") in decided(outputs)[0].rejected
 
 
 def test_balance_waits_for_operators_and_absent_spans() -> None:
     """The counts have to settle first."""
-    busy, _, _ = controller.added(controlled(replicating(*range(1, 8))), MoveOperator(1, A, B), 0)
+    busy, _, _ = controller.added(controlled(replicating(*range(1, 8))), operators.move(1, A, B), 0)
     for control in (busy, controlled(spans.added(replicating(*range(1, 8)), [8], 0, 0, "new")[0])):
         after, outputs = balanced(control, 100, (), 1)
         assert after is control and decided(outputs)[0].chosen is None

@@ -7,7 +7,7 @@ from typing import Any
 
 from ticdc_lab.machines.machine import Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
-from ticdc_lab.simulate.scheduler.v4 import controller, spans
+from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
 from ticdc_lab.simulate.scheduler.v4.controller import Control
 from ticdc_lab.simulate.scheduler.v4.messages import MergeDispatcherRequest, ScheduleDispatcherRequest, TableSpanStatus
 from ticdc_lab.simulate.scheduler.v4.operators import SpanOperator
@@ -64,7 +64,7 @@ class Driven:
     def __init__(self, operator: SpanOperator, state: Spans, *, started: bool = True) -> None:
         self.operator, self.spans = operator, state
         if started:
-            self._take(operator.start(state, 1))
+            self._take(operators.begun(operator, state, 1))
 
     def _take(self, stepped: Any) -> None:
         self.operator, self.spans, self.outputs = stepped
@@ -73,23 +73,24 @@ class Driven:
 
     def check(self, sender: str, state: Any, checkpoint_ts: int = 1500) -> None:
         """Report a status."""
-        self._take(self.operator.check(self.spans, sender, status(self.operator.key, state, checkpoint_ts), 2))
+        said = status(self.operator.key, state, checkpoint_ts)
+        self._take(operators.reported(self.operator, self.spans, sender, said, 2))
 
     def node_removed(self, node: str) -> None:
         """Lose a node."""
-        self._take(self.operator.on_node_remove(self.spans, node, 3))
+        self._take(operators.without_node(self.operator, self.spans, node, 3))
 
     def task_removed(self) -> None:
         """Let a DDL remove the span."""
-        self._take(self.operator.on_task_removed(self.spans, 4))
+        self._take(operators.turned(self.operator, self.spans, operators.DROPPED, 4))
 
     def post_finish(self) -> None:
         """Do the last step."""
-        self._take(self.operator.post_finish(self.spans, 5))
+        self._take(operators.ended(self.operator, self.spans, 5))
 
     def order(self) -> tuple[str, str, Key] | None:
         """Give (to, action, span) of the order of this moment."""
-        said = self.operator.schedule(self.spans)
+        said = operators.order(self.operator, self.spans)
         return None if said is None else sent([Send(said.to, said.message)])[0]
 
     @property

@@ -100,9 +100,9 @@ NEVER_US = 1 << 60
 _REPORTS = (*TO_MAINTAINER, *v4.TO_COORDINATOR)
 _WORDS = {
     ("V3CoordinatorState", "stuck"), ("Schedulers", "said"), ("MaintainerState", "said"),
-    ("MaintainerState", "stuck_us"), ("RunningOperator", "since_us"), ("Replica", "since_us"), ("Add", "removed"),
+    ("MaintainerState", "stuck_us"), ("RunningOperator", "since_us"), ("Replica", "since_us"),
     ("V4CoordinatorState", "said"), ("V4CoordinatorState", "since_us"), ("Watermarks", "because"),
-    ("MaintainerStatus", "because"),
+    ("MaintainerStatus", "because"), ("SpanOperator", "because"),
 }  # fmt: skip
 _COUNTERS = {
     ("Header", "seq"), ("V3CoordinatorState", "seq"), ("Captures", "ticks"), ("V3CaptureStatus", "seq"),

@@ -11,15 +11,7 @@ from ticdc_lab.machines.machine import Address, Changed, Output, Send, stepped
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.messages import TableSpanStatus
-from ticdc_lab.simulate.scheduler.v4.operators import (
-    Add,
-    MergeOperator,
-    MoveOperator,
-    Occupy,
-    Remove,
-    SpanOperator,
-    SplitOperator,
-)
+from ticdc_lab.simulate.scheduler.v4.operators import SpanOperator
 from ticdc_lab.simulate.scheduler.v4.spans import NO_SPANS, Spans, position
 
 # What an operator controller holds: the spans, the operators that work on them, the nodes alive.
@@ -49,9 +41,7 @@ NOTHING = Control()
 def moves_from(control: Control, node: Address) -> int:
     """Count the unfinished moves away from a node."""
     running = (found.operator for found in control.running.values())
-    return sum(
-        isinstance(operator, MoveOperator) and operator.origin == node and not operator.finished for operator in running
-    )
+    return sum(operator.kind == operators.MOVE and operator.origin == node for operator in running)
 
 
 # The operator controller: which operators run, their orders, and their last step, done once.
@@ -77,8 +67,9 @@ def merged(control: Control, keys: tuple[Key, ...], at_us: int) -> tuple[Control
     operator = operators.merge_of(control.spans, keys)
     if isinstance(operator, str):
         return control, [], operator
-    if operator.node not in control.nodes:
-        return control, [], f"{operator.node} is gone"
+    (node,) = operator.nodes
+    if node not in control.nodes:
+        return control, [], f"{node} is gone"
     for key in (*keys, operator.key):
         if key in control.running:
             return control, [], f"a {control.running[key].operator.kind} operator works on {key}"
@@ -86,9 +77,9 @@ def merged(control: Control, keys: tuple[Key, ...], at_us: int) -> tuple[Control
         return control, [], f"{operator.key} exists"
     outputs: list[Output] = []
     for key in keys:
-        control, more = _pushed(control, Occupy(key, operator.node), at_us)
+        control, more = _pushed(control, operators.occupy(key, node), at_us)
         outputs += more
-    state, changes = operators.taken_up(control.spans, operator, at_us)
+    state, changes = operators.taken_up(control.spans, operator, node, at_us)
     control, more = _pushed(control._replace(spans=state), operator, at_us)
     return control, outputs + changes + more, ""
 
@@ -98,7 +89,7 @@ def checked(control: Control, sender: Address, status: TableSpanStatus, at_us: i
     found = control.running.get(status.id)
     if found is None:
         return control, []
-    after, state, changes = found.operator.check(control.spans, sender, status, at_us)
+    after, state, changes = operators.reported(found.operator, control.spans, sender, status, at_us)
     control, more = _stepped(control, found, after, state, at_us)
     return control, changes + more
 
@@ -109,15 +100,15 @@ def node_removed(control: Control, node: Address, at_us: int) -> Stepped:
     state = control.spans
     for key in sorted(spans.of_node(state, node), key=position):
         found = control.running.get(key)
-        if found is None or node not in found.operator.affected_nodes():
+        if found is None or node not in found.operator.nodes:
             state, changes = spans.marked_absent(state, key, at_us, f"{node} is gone")
             outputs += changes
     control = control._replace(spans=state)
     for key in sorted(control.running, key=position):
         found = control.running.get(key)
-        if found is None or node not in found.operator.affected_nodes():
+        if found is None or node not in found.operator.nodes:
             continue
-        after, state, changes = found.operator.on_node_remove(control.spans, node, at_us)
+        after, state, changes = operators.without_node(found.operator, control.spans, node, at_us)
         control, more = _stepped(control, found, after, state, at_us)
         outputs += changes + more
     return control, outputs
@@ -132,14 +123,16 @@ def tasks_removed(control: Control, keys: Iterable[Key], at_us: int, because: st
         if replica is None:
             continue
         if found is not None:
-            control, more = _task_removed(control, found, at_us)
-            outputs += more
+            after, state, changes = operators.turned(found.operator, control.spans, operators.DROPPED, at_us)
+            control, more = _ended(control, after, state, at_us)
+            outputs += changes + more
         state, changes = spans.removed(control.spans, key, because)
         control = control._replace(spans=state)
         outputs += changes
-        node = replica.node if found is None or not isinstance(found.operator, Remove) else found.operator.node
+        is_removal = found is not None and found.operator.kind == operators.REMOVE
+        node = found.operator.origin if found is not None and is_removal else replica.node
         if node is not None:
-            control, more = _pushed(control, Remove(key, node), at_us)
+            control, more = _pushed(control, operators.removal(key, node), at_us)
             outputs += more
     return control, outputs
 
@@ -156,19 +149,19 @@ def executed(control: Control, at_us: int) -> Stepped:
     return control, outputs
 
 
-def adopted(control: Control, operator: Add | Remove, at_us: int) -> Stepped:
+def adopted(control: Control, operator: SpanOperator, at_us: int) -> Stepped:
     """Go on with what an earlier maintainer had begun."""
     return _pushed(control, operator, at_us)
 
 
 def _pushed(control: Control, operator: SpanOperator, at_us: int) -> Stepped:
     state, outputs = control.spans, list[Output]()
-    for node in operator.affected_nodes():
+    for node in operator.nodes:
         if node not in control.nodes:
-            operator, state, more = operator.on_node_remove(state, node, at_us)
+            operator, state, more = operators.without_node(operator, state, node, at_us)
             outputs += more
-    operator, state, more = operator.start(state, at_us)
-    about = f"{operator.kind} of {operator.key}: {' to '.join(operator.affected_nodes())}"
+    operator, state, more = operators.begun(operator, state, at_us)
+    about = f"{operator.kind} of {operator.key}: {' to '.join(operator.nodes)}"
     outputs += [*more, Changed(f"operator:{operator.key}", None, operator.kind, about)]
     control, last = _advanced(control, operator, state, at_us, at_us)
     return control, outputs + last
@@ -183,39 +176,27 @@ def _stepped(control: Control, found: RunningOperator, after: SpanOperator, stat
 def _advanced(control: Control, operator: SpanOperator, state: Spans, since_us: int, at_us: int) -> Stepped:
     if operator.finished:
         return _ended(control, operator, state, at_us)
-    said = operator.schedule(state)
+    said = operators.order(operator, state)
     running = control.running.set(operator.key, RunningOperator(operator, since_us, at_us + control.resend_us))
     return control._replace(spans=state, running=running), [] if said is None else [Send(said.to, said.message)]
 
 
 def _ended(control: Control, operator: SpanOperator, state: Spans, at_us: int) -> Stepped:
-    after, state, outputs = operator.post_finish(state, at_us)
+    _, state, outputs = operators.ended(operator, state, at_us)
     held = operator.key in control.running
     running = control.running.delete(operator.key) if held else control.running
     control = control._replace(spans=state, running=running)
     outputs.append(Changed(f"operator:{operator.key}", operator.kind, None, f"it is {operator.phase}"))
-    if isinstance(after, MergeOperator):
-        control, more = _released(control, after)
-        return control, outputs + more
-    if isinstance(after, SplitOperator) and not after.removed:
-        for part, node in zip(after.parts, after.targets, strict=False):
-            control, more = _pushed(control, Add(part, node), at_us)
+    if operator.kind == operators.MERGE:
+        at_work = control.running.mutate()
+        for key in operator.merged:
+            if key in at_work and at_work[key].operator.kind == operators.OCCUPY:
+                del at_work[key]
+                because = f"the merge into {operator.key} has ended"
+                outputs.append(Changed(f"operator:{key}", operators.OCCUPY, None, because))
+        return control._replace(running=at_work.finish()), outputs
+    if operator.becomes == operators.DIVIDED:
+        for part, node in zip(operator.parts, operator.targets, strict=False):
+            control, more = _pushed(control, operators.add(part, node), at_us)
             outputs += more
     return control, outputs
-
-
-def _released(control: Control, ended: MergeOperator) -> Stepped:
-    held = [key for key in ended.merged if key in control.running and isinstance(control.running[key].operator, Occupy)]
-    running = control.running.mutate()
-    for key in held:
-        del running[key]
-    because = f"the merge into {ended.key} has ended"
-    return control._replace(running=running.finish()), [
-        Changed(f"operator:{key}", "occupy", None, because) for key in held
-    ]
-
-
-def _task_removed(control: Control, found: RunningOperator, at_us: int) -> Stepped:
-    after, state, outputs = found.operator.on_task_removed(control.spans, at_us)
-    control, more = _ended(control, after, state, at_us)
-    return control, outputs + more

@@ -37,7 +37,7 @@ from ticdc_lab.simulate.scheduler.roles import (
     Tick,
     Watermarks,
 )
-from ticdc_lab.simulate.scheduler.v4 import barrier, controller, nodes, schedulers, spans
+from ticdc_lab.simulate.scheduler.v4 import barrier, controller, nodes, operators, schedulers, spans
 from ticdc_lab.simulate.scheduler.v4.controller import Control
 from ticdc_lab.simulate.scheduler.v4.messages import (
     BlockStatusRequest,
@@ -46,7 +46,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     not_answered,
 )
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped, asked, stamped
-from ticdc_lab.simulate.scheduler.v4.operators import MoveOperator, SpanOperator, SplitOperator
+from ticdc_lab.simulate.scheduler.v4.operators import SpanOperator
 from ticdc_lab.simulate.scheduler.v4.schedulers import targeted
 from ticdc_lab.simulate.scheduler.v4.settings import DEFAULTS, V4Settings
 from ticdc_lab.simulate.scheduler.v4.spans import REPLICATING, Spans, contains, position, table_of
@@ -88,7 +88,7 @@ def _move(state: MaintainerState, command: MoveTable) -> SpanOperator | str:
         return f"{command.table} is {replica}"
     if replica.node == command.to:
         return f"{command.table} is there already"
-    return MoveOperator(command.table, replica.node, command.to)
+    return operators.move(command.table, replica.node, command.to)
 
 
 def _split(state: MaintainerState, command: SplitTable) -> SpanOperator | str:
@@ -105,7 +105,7 @@ def _split(state: MaintainerState, command: SplitTable) -> SpanOperator | str:
     parts = tuple(Span(whole.table, left, right) for left, right in pairwise(ends))
     if len(parts) < 2 or (command.targets and len(command.targets) != len(parts)):
         return f"{len(parts)} parts and {len(command.targets)} targets"
-    return SplitOperator(key, replica.node, parts, command.targets)
+    return operators.split(key, replica.node, parts, command.targets)
 
 
 def _decided(subject: str, chosen: str | None, why_not: str) -> Output:

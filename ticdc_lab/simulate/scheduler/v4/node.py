@@ -256,7 +256,7 @@ def _status(state: NodeState) -> MaintainerStatus | None:
     if one.bootstrapped and state.target and one.drain.target == state.target:
         control = one.control
         at_work = (found.operator for found in control.running.values())
-        left = spans.size(control.spans, state.target) + sum(state.target in one.affected_nodes() for one in at_work)
+        left = spans.size(control.spans, state.target) + sum(state.target in one.nodes for one in at_work)
     return MaintainerStatus(
         "Working", one.bootstrapped, one.owner_rev, marks.checkpoint_ts, marks.resolved_ts, marks.because,
         left,

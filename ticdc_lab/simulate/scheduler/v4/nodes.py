@@ -10,7 +10,7 @@ from immutables import Map
 
 from ticdc_lab.machines.machine import Address, Changed, Ignored, Output, Send, replace, stepped
 from ticdc_lab.simulate.scheduler.roles import Key, Span
-from ticdc_lab.simulate.scheduler.v4 import controller, spans
+from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
 from ticdc_lab.simulate.scheduler.v4.barrier import NO_BARRIER, Barrier, rebuilt
 from ticdc_lab.simulate.scheduler.v4.controller import NOTHING, Control
 from ticdc_lab.simulate.scheduler.v4.messages import (
@@ -22,7 +22,6 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     Stamp,
     TableSpanStatus,
 )
-from ticdc_lab.simulate.scheduler.v4.operators import Add, Remove
 from ticdc_lab.simulate.scheduler.v4.spans import holes, position, root_of
 
 # The nodes as a maintainer knows them, and its own state.
@@ -167,7 +166,7 @@ def _status(control: Control, sender: Address, status: TableSpanStatus, at_us: i
     if status.id in control.running:
         return controller.checked(control, sender, status, at_us)
     if status.component_status in ("Working", "Initializing") and not bound_here:
-        control, outputs = controller.adopted(control, Remove(status.id, sender), at_us)
+        control, outputs = controller.adopted(control, operators.removal(status.id, sender), at_us)
         return control, [Ignored(status, f"{sender} runs {status.id}, which is not bound to it"), *outputs]
     if status.component_status in ("Stopped", "Removed") and bound_here:
         because = f"{sender} reports it {status.component_status} though this was not requested"
@@ -227,7 +226,7 @@ def _taken_over(
         key = status.id
         known = control.spans.replicas.get(key)
         if known is None or known.node is not None:
-            control, more = controller.adopted(control, Remove(key, node), at_us)
+            control, more = controller.adopted(control, operators.removal(key, node), at_us)
             outputs += more
             continue
         because = f"{node} reports it {status.component_status}"
@@ -235,10 +234,10 @@ def _taken_over(
         control = control._replace(spans=state)
         outputs += more
         if key in stopping:
-            control, more = controller.adopted(control, Remove(key, node, then_absent=True), at_us)
+            control, more = controller.adopted(control, operators.removal(key, node, then_absent=True), at_us)
             outputs += more
         elif key in creating:
-            control, more = controller.adopted(control, Add(key, node), at_us)
+            control, more = controller.adopted(control, operators.add(key, node), at_us)
             outputs += more
     return control, outputs
 

@@ -8,10 +8,9 @@ from collections.abc import Hashable
 
 from ticdc_lab.machines.machine import Address, Decided, Now, Output, replace
 from ticdc_lab.simulate.scheduler.roles import Key
-from ticdc_lab.simulate.scheduler.v4 import controller, spans
+from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
 from ticdc_lab.simulate.scheduler.v4.controller import Control, moves_from
 from ticdc_lab.simulate.scheduler.v4.nodes import DrainState, MaintainerState, Stepped
-from ticdc_lab.simulate.scheduler.v4.operators import Add, MoveOperator
 from ticdc_lab.simulate.scheduler.v4.settings import V4Settings
 from ticdc_lab.simulate.scheduler.v4.spans import DEFAULT_GROUP, Spans, group_of, position
 
@@ -75,7 +74,7 @@ def _group(
     outputs: list[Output] = []
     for key in spans.first(control.spans.absent[group], room, prefer):
         load, total, (place, node) = loads[0]
-        control, more, why_not = controller.added(control, Add(key, node), at_us)
+        control, more, why_not = controller.added(control, operators.add(key, node), at_us)
         outputs += more
         if not why_not:
             heapq.heapreplace(loads, (load + 1, total + 1, (place, node)))
@@ -114,7 +113,7 @@ def balanced(
         return control, [Decided(BALANCE, None, because, tuple((node, f"{n} spans") for node, n in loads.items()))]
     outputs: list[Output] = []
     for key, origin, dest in _victims(control, routes, prefer):
-        control, more, why_not = controller.added(control, MoveOperator(key, origin, dest), at_us)
+        control, more, why_not = controller.added(control, operators.move(key, origin, dest), at_us)
         outputs += more
         chosen = None if why_not else dest
         rejected = tuple((node, f"{n} spans") for node, n in loads.items() if node != dest)
@@ -216,7 +215,7 @@ def _moved(
     outputs: list[Output] = []
     for key in heapq.nsmallest(room, idle, key=position):
         load, (place, dest) = loads[0]
-        control, more, why_not = controller.added(control, MoveOperator(key, target, dest), at_us)
+        control, more, why_not = controller.added(control, operators.move(key, target, dest), at_us)
         outputs += more
         if not why_not:
             heapq.heapreplace(loads, (load + 1, (place, dest)))
