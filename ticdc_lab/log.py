@@ -41,6 +41,7 @@ from ticdc_lab.answers.summary import (
 from ticdc_lab.answers.what_if import rules_of
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audit, checks_possible, places_of
 from ticdc_lab.audit.contradicted import rules_given, with_contradictions
+from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.replay_plan import TRANSACTION
@@ -68,6 +69,8 @@ from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import OP_BY_IMAGES, of_rules
 from ticdc_lab.sources.cdc_log import read_cdc_log
 from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.kafka import require_reachable
+from ticdc_lab.sources.kafka import topics_of as kafka_topics
 from ticdc_lab.sources.kafka_reading import too_large
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.places import is_kafka
@@ -1076,6 +1079,8 @@ def open(
     """
     own = spark
     if own is None:
+        if is_kafka(source):
+            require_reachable(kafka_topics(source, settings_among(how.get("options") or {})[1]))
         asks = engine == "auto" and is_kafka(source) and choose(source).engine == "embedded"
         own = session(engine, source=source, needs_spark=too_large(source, how.get("options") or {}) if asks else None)
     place = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="ticdc_lab-log-"))

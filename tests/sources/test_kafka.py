@@ -143,7 +143,7 @@ def test_credentials_are_passed_through_and_shown_nowhere(
         ("PLAIN/t", SASL, "refused the credentials", "kafka.security.protocol"),
     ],
 )
-def test_what_keeps_us_out_is_said(
+def test_what_keeps_us_out_is_said_soon(
     spark: SparkSession, broker: Broker, url: str, options: dict[str, str], message: str, hint: str
 ) -> None:
     """Nobody there, no such topic, wrong credentials, or another security protocol: a sentence with a hint."""

@@ -16,7 +16,7 @@ from ticdc_lab import log
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import NoAnswerError, NoTopicError, SetupError, SourceError
 from ticdc_lab.events.schema import MESSAGES
-from ticdc_lab.sources import kafka_reading
+from ticdc_lab.sources import kafka, kafka_reading
 from ticdc_lab.sources.kafka import topics_of
 from ticdc_lab.sources.kafka_reading import Lost, TopicReader
 from ticdc_lab.sources.kafka_relay import listening, next_part
@@ -137,10 +137,11 @@ def test_what_comes_is_followed(servers: str) -> None:
 
 def test_a_broker_that_takes_connections_and_says_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a listener of another protocol does; and one that takes none at once."""
-    monkeypatch.setattr(kafka_reading, "ANSWER_S", 0.0)
+    monkeypatch.setattr(kafka, "REACHED_S", 0.05)
+    monkeypatch.setattr(kafka, "SAID_S", 600.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         at = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(SourceError, match=f"{at} does not answer") as caught:
+        with pytest.raises(SourceError, match=f"{at}: it takes connections and does not answer") as caught:
             reader(at).spans()
     assert "security protocol" in caught.value.hint
     with pytest.raises(SourceError, match=r"can be reached.*refused"):

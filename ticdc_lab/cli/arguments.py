@@ -56,9 +56,9 @@ def check_source(
         from ticdc_lab.sources.kafka import require_reachable, topics_of
 
         topics = topics_of(source, others)
-        if engine == "spark" or (engine == "auto" and choose(source).engine == "spark"):
+        if engine is not None:
             require_reachable(topics)
-        elif engine is not None and is_read:
+        if engine in ("embedded", "auto") and is_read and (engine, choose(source).engine) != ("auto", "spark"):
             from ticdc_lab.sources.kafka_reading import too_large
 
             return too_large(source, where.get("options", {}))

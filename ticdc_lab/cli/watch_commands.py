@@ -124,6 +124,9 @@ def run(
     if master is not None and engine != "spark":
         raise click.BadParameter("only --engine spark uses a cluster", param_hint="--master")
     if engine == "spark":
+        from ticdc_lab.cli.arguments import check_source
+
+        check_source(source, where, engine=engine)  # a broker is asked before Spark begins
         extra = {} if master is None else {"spark.master": master}
         where |= {"every_s": every_s, "spark": session_of(source, needs_spark="--engine says so", extra=extra)}
     watch = prepared(source, state, **where)

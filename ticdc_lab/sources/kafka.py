@@ -11,11 +11,15 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
+import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from ticdc_lab.errors import NoAnswerError, NoTopicError, SourceError, TiCDCLabError
@@ -30,7 +34,15 @@ EXPECTED = "topic string, partition int, first_offset bigint, end_offset bigint"
 """What a pinned batch should hold: offsets from ``first_offset`` up to before ``end_offset``; null is not known."""
 
 _FORM = "kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]"
-_CONNECT_S = 3.0
+REACHED_S = 6.0
+"""How long its name, a connection and the first answer may take; ``kafka.request.timeout.ms`` gives more."""
+SAID_S = 0.5
+"""How much longer a thread may take to report that; only one that still waits for a name takes more."""
+_WHO = b"ticdc-lab"
+_FIRST_REQUEST = struct.pack(f">ihhih{len(_WHO)}s", 10 + len(_WHO), 18, 0, 1, len(_WHO), _WHO)
+"""Asks which requests it takes (ApiVersions), as number 1: every listener answers that, before SASL too."""
+_ANSWER, _ALERT = struct.pack(">i", 1), b"\x15\x03"
+_NO_TLS = {None, "WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_EOF_WHILE_READING"}
 _BOUNDS = (
     {"kafka.request.timeout.ms": "10000", "kafka.default.api.timeout.ms": "15000"},
     {"kafkaConsumer.pollTimeoutMs": "20000"},
@@ -122,7 +134,7 @@ class Topics:
 def _sentence(trace: str, at: int) -> str:
     """The line of a trace that begins at a place; what could not be made is said with its innermost cause."""
     line = trace[at:].splitlines()[0].strip()
-    if own := re.match(r'code=\w+,val=-?\d+,str="(.*)"', line):  # as librdkafka's errors are shown
+    if own := re.search(r'code=\w+,val=-?\d+,str="(.*)"', line):  # as librdkafka's errors are shown
         return own[1]
     causes = re.findall(r"^Caused by: (?:[\w.$]*\.)?(\w+: .+)$", trace, re.MULTILINE)
     return f"{line}: {causes[-1]}" if line.startswith("Failed") and causes else line
@@ -302,26 +314,80 @@ def _settings(topics: Topics) -> dict[str, str]:
 
 
 def require_reachable(topics: Topics) -> None:
-    """One of the brokers takes a connection: a refusal is reported at once and not after Kafka's own patience."""
-    brokers = topics.brokers.split(",")
-    with ThreadPoolExecutor(len(brokers)) as pool:  # a broker behind a firewall takes all of its seconds
-        said = list(pool.map(_refusal, brokers))
-    if None in said:
-        return
+    """One of the brokers answers: what does not is reported at once, before anything starts or waits for it.
+
+    Raises
+    ------
+    SourceError
+        None takes a connection, or answers as a broker does.
+    """
+    protocol = topics.options.get("kafka.security.protocol", "PLAINTEXT").upper()
+    if protocol not in ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"):
+        return  # Kafka's client refuses it
+    asked = topics.options.get("kafka.request.timeout.ms", "")
+    within_s = max(REACHED_S, int(asked) / 1000 if asked.isdigit() else 0.0)
+    until, brokers = time.monotonic() + within_s, topics.brokers.split(",")
+    said = SimpleQueue[tuple[str, tuple[bool, str] | None]]()
+    for broker in brokers:  # in threads that nobody waits for: the system may take a minute for a name
+        Thread(
+            target=lambda b: said.put((b, _refusal(b, until, tls=protocol.endswith("SSL")))),
+            args=(broker,),
+            daemon=True,
+        ).start()
+    refusals = dict.fromkeys(brokers, (False, f"no answer within {within_s:g} s"))
+    with suppress(Empty):
+        for _ in brokers:
+            broker, refusal = said.get(timeout=max(0.0, until + SAID_S - time.monotonic()))
+            if refusal is None:
+                return
+            refusals[broker] = refusal
+    why = "; ".join(f"{broker}: {words}" for broker, (_, words) in refusals.items())
+    if any(connected for connected, _ in refusals.values()):
+        raise NoAnswerError(
+            f"No broker of {topics.source} answers ({why}).",
+            hint="Is it a Kafka broker, is it alive, and does its listener speak this security protocol? "
+            f"{_CREDENTIALS_HINT}. A slow broker gets more time by kafka.request.timeout.ms.",
+        )
     raise SourceError(
-        f"No broker of {topics.source} can be reached ({'; '.join(filter(None, said))}).",
+        f"No broker of {topics.source} can be reached ({why}).",
         hint="Check host and port, and that the broker runs and this machine may connect to it.",
     )
 
 
-def _refusal(broker: str) -> str | None:
-    """Why a broker takes no connection; None where it does."""
+def _refusal(broker: str, until: float, *, tls: bool) -> tuple[bool, str] | None:
+    """Whether a broker takes a connection, and why it is of no use; None where it answers."""
     host, _, port = broker.rpartition(":")
+    host, connected, shaken = host.strip("[]"), False, False
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+        with socket.create_connection((host, int(port)), timeout=max(0.01, until - time.monotonic()) / 2) as plain:
+            connected = True
+            plain.settimeout(max(0.01, until - time.monotonic()))
+            listener = _any_tls().wrap_socket(plain, server_hostname=host) if tls else plain
+            shaken = tls
+            listener.sendall(_FIRST_REQUEST)
+            answer = listener.recv(8)
+    except TimeoutError:
+        return connected, "it takes connections and does not answer" if connected else "timed out"
+    except (ssl.SSLError, ConnectionError) as error:
+        if not connected or not tls:
+            return connected, error.strerror or str(error)
+        other = isinstance(error, ssl.SSLError) and error.reason not in _NO_TLS
+        # after a handshake, or by an alert, it speaks TLS: what it minds Kafka's client reports in better words
+        return None if shaken or other else (True, "it does not speak TLS")
     except (OSError, OverflowError) as error:
-        return f"{broker}: {getattr(error, 'strerror', None) or error}"
-    return None
+        return connected, getattr(error, "strerror", None) or str(error)
+    if answer[:2] == _ALERT:
+        return True, "it speaks TLS, which kafka.security.protocol names as SSL or SASL_SSL"
+    if not answer:
+        return True, "it closed the connection at the first request; a listener for TLS does so too"
+    return None if answer[4:] == _ANSWER else (True, f"it answered {answer!r}, which no Kafka broker does")
+
+
+def _any_tls() -> ssl.SSLContext:
+    """TLS with any certificate: no secret is sent here, and Kafka's client verifies it."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _spans(spark: SparkSession, topics: Topics) -> dict[tuple[str, int], tuple[int, int]]:
