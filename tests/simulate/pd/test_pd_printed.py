@@ -85,6 +85,10 @@ OLD_OPERATOR = (
         ({"bytes-write-rate": {"1": 2.0}}, "hot stores"),
         ([{"start": 0, "end": 9, "count": 4}], "histogram"),
         ({"replication": {"max-replicas": 3}}, "config"),
+        ({"range-name": "t", "start-key": "7480", "end-key": "7481"}, "schedulers"),
+        ([{"name": "balance-region-scheduler", "paused_at": "..", "resume_at": ".."}], "schedulers"),
+        ({"id": 6976297345, "max_peer_count": 3}, OTHER),
+        ({"id": 6976297345}, OTHER),
         ({"raftstore": {}, "storage": {}}, OTHER),
         ("[2024/01/01] [INFO] [x.go:1] []", OTHER),
     ],
@@ -107,7 +111,7 @@ def test_a_tar_of_diag_is_read_and_what_is_foreign_is_named(tmp_path: Path) -> N
         tar.add(inside, "diag/10.0.0.1-2379")
     loaded = from_folder(tmp_path / "diag.tar.gz")
     assert (len(loaded.cluster.stores), len(loaded.regions.id)) == (4, 3)
-    assert "not read: tikv.log, which pd-ctl did not print" in loaded.notes
+    assert "not read: tikv.log, which has no output of pd-ctl that is known here" in loaded.notes
     with pytest.raises(SourceError, match="no file has stores"):
         from_folder(inside / "region.json")
 
@@ -309,6 +313,56 @@ def test_schedulers_decide_who_has_rounds(tmp_path: Path) -> None:
     assert loaded.cluster.stores[3].leader_in_paused and not loaded.cluster.stores[1].leader_in_paused
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "runs"),
+    [
+        ("show__json", "null", []),
+        ("show_scheduler__json", [], []),
+        ("scheduler_paused__json", "null", ["balance-leader", "balance-region"]),
+        ("scheduler_paused__json", [], ["balance-leader", "balance-region"]),
+        ("scheduler_paused__json", ["balance-region-scheduler"], ["balance-leader"]),
+        ("a__json", [{"name": "balance-region-scheduler", "paused_at": "x", "resume_at": "y"}], ["balance-leader"]),
+        ("scheduler_disabled__json", ["balance-leader-scheduler"], ["balance-region"]),
+    ],
+)
+def test_a_list_of_paused_schedulers_is_not_the_list_of_all(
+    name: str, content: Any, runs: list[str], tmp_path: Path
+) -> None:
+    """``scheduler show`` names all that run, with ``--status`` only those of that status."""
+    found = given(tmp_path, **{name.replace("show__", "scheduler__"): content}).schedulers
+    assert [n for n in ("balance-leader", "balance-region") if found.get(f"{n}-scheduler").runs] == runs
+
+
+def test_what_a_scheduler_is_about_is_read_or_named(tmp_path: Path) -> None:
+    """Without the stores of evict-leader nobody knows what it evicts; key ranges are not followed."""
+    loaded = given(tmp_path, show__json=["balance-leader-scheduler", "evict-leader-scheduler"])
+    assert "the stores of evict-leader-scheduler (give `scheduler config evict-leader-scheduler`)" in loaded.first_line
+    ranges = {"store-id-ranges": {"3": [{"start-key": "7480", "end-key": ""}]}}
+    loaded = given(tmp_path, show__json=["evict-leader-scheduler"], evict_leader__json=ranges)
+    assert "not read: the key ranges of evict-leader-scheduler: it is asked about all keys" in loaded.notes
+    assert "the stores of evict-leader-scheduler" not in loaded.first_line
+    ranges["store-id-ranges"]["3"][0]["start-key"] = ""
+    assert not any("key ranges" in n for n in given(tmp_path, evict_leader__json=ranges).notes)
+
+
+def test_settings_limits_and_loads_that_nobody_printed_are_missing(tmp_path: Path) -> None:
+    """What is assumed instead is said: PD's defaults of that version, 15 peers a minute, 30 of TiFlash."""
+    flash = store(4, meta={"version": "7.5.1", "labels": [{"key": "engine", "value": "tiflash"}]})
+    told = {"stores": [*(store(i, version_of="7.5.1") for i in (1, 2, 3)), flash]}
+    loaded = given(tmp_path, store__json=told)
+    assert "settings (give `config show all`); the defaults of PD 7.5.1 are assumed" in loaded.first_line
+    assert "limits of stores 1, 2, 3, 4 (give `store limit`)" in loaded.first_line
+    assert [loaded.limits[i] for i in (1, 4)] == [PerMinute(15, 15), PerMinute(30, 30)]
+    limits = {"default-store-limit": {"add-peer": 7, "remove-peer": 8}, "store-limit": {"4": {"rate": 9}}}
+    loaded = given(tmp_path, store__json=told, config__json={"schedule": limits | {"store-limit-mode": "auto"}})
+    assert "the settings that `config show` leaves out (give `config show all`)" in loaded.first_line
+    assert "limits of" not in loaded.first_line and any("store-limit-mode auto" in n for n in loaded.notes)
+    assert [loaded.limits[i] for i in (1, 4)] == [PerMinute(7, 8), PerMinute(9, 9)]
+    busy = {"regions": ring(3, 1, 2, 3, written_bytes=70_000)}
+    assert "hot regions, although 3 have load enough (give `hot read`)" in given(tmp_path, region__json=busy).first_line
+    assert "hot regions" not in given(tmp_path, region__json=busy, hot__json={"as_leader": {}}).first_line
+
+
 def test_running_operators_count_and_their_regions_are_busy(tmp_path: Path) -> None:
     """Steps that are left change scores; the region gets no second operator; old texts have no size."""
     loaded = given(tmp_path, ops__json=[OPERATOR, OLD_OPERATOR, "what is this (kind:x"])
@@ -349,7 +403,7 @@ def test_hot_regions_and_limits_are_those_of_their_commands(tmp_path: Path) -> N
     loaded = given(tmp_path, hot__json=hot, lim__json={"1": {"add-peer": 5, "remove-peer": 6}, "2": {"rate": 7}},
                    hotstore__json={"bytes-read-rate": {"1": 1}})  # fmt: skip
     assert [region_at(loaded.regions, i).hot for i in range(3)] == [False, True, False]
-    assert loaded.limits == {1: PerMinute(5, 6), 2: PerMinute(7, 7)}
+    assert loaded.limits == {1: PerMinute(5, 6), 2: PerMinute(7, 7), 3: PerMinute(), 4: PerMinute()}
     assert any("hotstore.json" in n for n in loaded.notes)
 
 

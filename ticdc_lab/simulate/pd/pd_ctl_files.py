@@ -97,7 +97,7 @@ def opened(file: PrintedFile | Path) -> IO[bytes]:
         stream.seek(0)
     except (OSError, KeyError, tarfile.TarError) as e:
         why = getattr(e, "strerror", None) or str(e)
-        raise SourceError(f"{file}: cannot be read: {why}", hint="Give a file that pd-ctl wrote.") from e
+        raise SourceError(f"{file}: cannot be read: {why}", hint="Save it again: pd-ctl store > store.json") from e
     return gzip.open(stream, "rb") if zipped else stream  # type: ignore[return-value]
 
 
@@ -319,7 +319,10 @@ def kind_of(file: PrintedFile) -> str:
 
 
 _BY_NAME = {"operator": OPERATORS, "scheduler": SCHEDULERS, "rule": RULES, "hot": HOT, "region": REGIONS}
-_ARGUMENTS = ("store-id-ranges", "min-hot-byte-rate", "evict-stores", "evict-by-trend-stores", "roles", "batch")
+_ARGUMENTS = (
+    "store-id-ranges", "min-hot-byte-rate", "evict-stores", "evict-by-trend-stores", "evicted-stores", "roles", "batch",
+    "range-name", "store-leader-id", "recovery-duration",
+)  # fmt: skip
 
 
 def _kind(told: Any, name: str) -> str:
@@ -334,7 +337,7 @@ def _kind(told: Any, name: str) -> str:
         (STORES, "stores" in keys or {"store", "status"} <= keys),
         (REGIONS, "regions" in keys or {"id", "start_key", "peers"} <= keys),
         (RULES, {"group_id", "rules"} <= keys or {"group_id", "role", "count"} <= keys),
-        (RULES, "id" in keys and keys <= {"id", "index", "override"}),
+        (RULES, _is_group(told)),
         (HOT, bool(keys & {"as_peer", "as_leader"})),
         (HOT_STORES, any(re.fullmatch(r"(bytes|keys|query|cpu)-(write|read)-rate", k) for k in keys)),
         (SCHEDULERS, any(k.endswith("-scheduler") for k in keys) or bool(keys & set(_ARGUMENTS))),
@@ -343,6 +346,11 @@ def _kind(told: Any, name: str) -> str:
                  or {"max-replicas", "location-labels"} <= keys),
     )  # fmt: skip
     return next((kind for kind, holds in marks if holds), OTHER)
+
+
+def _is_group(told: Mapping[str, Any]) -> bool:
+    """Whether this is a group of rules, not what `cluster` prints, whose id is a number."""
+    return isinstance(told.get("id"), str) and set(told) <= {"id", "index", "override"}
 
 
 def _is_limit(told: Any) -> bool:
@@ -357,11 +365,11 @@ def _kind_of_list(told: list[Any]) -> str:
         return SCHEDULERS if all(isinstance(t, str) and "scheduler" in t for t in told) else OTHER
     keys = set(first) if isinstance(first, Mapping) else set()
     marks = (
-        (RULES, "rules" in keys or {"role", "count"} <= keys or ("id" in keys and keys <= {"id", "index", "override"})),
+        (RULES, "rules" in keys or {"role", "count"} <= keys or (bool(keys) and _is_group(first))),
         (REGIONS, {"id", "peers"} <= keys),
         (STORES, {"store", "status"} <= keys),
         (HISTOGRAM, {"start", "end", "count"} <= keys),
         (OPERATORS, {"desc", "brief"} <= keys),
-        (SCHEDULERS, {"name", "status"} <= keys),
+        (SCHEDULERS, "name" in keys and bool(keys & {"status", "paused_at"})),
     )
     return next((kind for kind, holds in marks if holds), OTHER)

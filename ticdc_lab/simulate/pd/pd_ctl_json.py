@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.limits import Limits
+from ticdc_lab.simulate.pd.limits import Limits, PerMinute
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.pd_ctl_cluster import heard_s, regions_of, stores_of
 from ticdc_lab.simulate.pd.pd_ctl_files import (
@@ -36,6 +36,8 @@ from ticdc_lab.simulate.pd.pd_ctl_files import (
     reading,
 )
 from ticdc_lab.simulate.pd.pd_ctl_running import (
+    EVICT_LEADER,
+    GRANT_LEADER,
     PdSchedulers,
     ShownOperator,
     default_schedulers,
@@ -48,7 +50,9 @@ from ticdc_lab.simulate.pd.pd_ctl_running import (
 )
 from ticdc_lab.simulate.pd.pd_ctl_settings import (
     NEWEST,
+    TIFLASH_LIMIT,
     PlacementRules,
+    Settings,
     Version,
     limits_of,
     rules_of,
@@ -190,10 +194,11 @@ def loaded(files: PrintedFiles) -> Loaded:
         )
         for s in stores
     ]  # fmt: skip
-    limits: dict[int, Any] = {s.id: settings.limit for s in stores} if settings.limit is not None else {}
-    limits |= limits_of(config_file)
+    limits = dict(limits_of(config_file))
     for file in files.get(LIMITS):
         limits |= limits_of(file)
+    unlimited = [s for s in stores if s.id not in limits and s.state != REMOVED]
+    limits |= {s.id: settings.limit or (PerMinute() if is_tikv(s) else TIFLASH_LIMIT) for s in unlimited}
     whole = _covers(regions)
     led = int((regions.leader < 0).sum()) + sum(s.leader_count for s in stores)
     expected = len(regions.id) if whole else max(led, len(regions.id))
@@ -213,19 +218,23 @@ def loaded(files: PrintedFiles) -> Loaded:
     doubted = _doubted(cluster, regions, files, placed)
     notes = (
         *settings.mapped, *(f"not read: setting {u}" for u in settings.unread), *_assumed(placed),
-        *(f"not read: operator {u}" for u in unread), *_unread(files),
+        *(f"not read: operator {u}" for u in unread), *(f"not read: {u}" for u in schedulers.unread), *_unread(files),
         *(f"not simulated: {name}, which {does}" for name, does in schedulers.others()),
     )  # fmt: skip
     missing = (
         *_missing_regions(regions, expected, whole=whole),
         *_missing_rules(cluster, regions, files, placed),
-        *_missing_runtime(files, schedulers),
+        *_missing_settings(settings, told, version, [] if settings.limit else unlimited),
+        *_missing_runtime(files, schedulers, regions),
     )
     return Loaded(
         cluster, regions, limits, missing, notes, doubted, schedulers, operators, running_by_kind(operators, config),
         expected, whole, heard_s(files.get(STORES)),
     )  # fmt: skip
 
+
+_HOT_WRITE, _HOT_READ = 60 * 1024.0, 60 * 8 * 1024.0
+"""Bytes of a minute from which on PD counts a region as one that may be hot."""
 
 _OPEN = (False, False)
 _EVICTING = ("evict-slow-store-scheduler", "evict-slow-trend-scheduler", "evict-stopping-store-scheduler")
@@ -312,12 +321,34 @@ def _missing_rules(cluster: Cluster, c: RegionColumns, files: PrintedFiles, plac
     return [Missing(f"placement rules, although {' and '.join(why)}: add --rules", COMMANDS[RULES], assumed)]
 
 
-def _missing_runtime(files: PrintedFiles, schedulers: PdSchedulers) -> list[Missing]:
+def _missing_settings(settings: Settings, told: Any, version: Version, unlimited: Sequence[Store]) -> list[Missing]:
+    """Name settings that nobody printed: all, those that ``config show`` leaves out, and limits of stores."""
+    found, schedule = [], told.get("schedule") if isinstance(told, Mapping) else None
+    since = "the newest PD" if version == NEWEST else f"PD {'.'.join(map(str, version))}"
+    if not told:
+        found.append(Missing("settings", COMMANDS[CONFIG], f"the defaults of {since} are assumed"))
+    elif isinstance(schedule, Mapping) and "schedulers-v2" not in schedule and "schedulers" not in schedule:
+        what = "the settings that `config show` leaves out"
+        found.append(Missing(what, COMMANDS[CONFIG], f"their defaults in {since} are assumed"))
+    if unlimited:
+        which = ", ".join(str(s.id) for s in unlimited[:5]) + (" .." if len(unlimited) > 5 else "")
+        assumed = "15 peers a minute are assumed" + ("" if all(map(is_tikv, unlimited)) else ", 30 of TiFlash")
+        found.append(Missing(f"limits of store{'s' if len(unlimited) > 1 else ''} {which}", COMMANDS[LIMITS], assumed))
+    return found
+
+
+def _missing_runtime(files: PrintedFiles, schedulers: PdSchedulers, c: RegionColumns) -> list[Missing]:
     found = []
     if not files.get(OPERATORS):
         found.append(Missing("running operators", COMMANDS[OPERATORS], "none is assumed to run"))
     if not schedulers.told:
         found.append(Missing("schedulers", COMMANDS[SCHEDULERS], "PD's default ones are assumed"))
+    for name in (EVICT_LEADER, GRANT_LEADER):
+        if schedulers.get(name).runs and not schedulers.get(name).stores:
+            found.append(Missing(f"the stores of {name}", f"scheduler config {name}", "it is left out"))
+    busy = 0 if c.write is None or c.read is None else int(((c.write > _HOT_WRITE) | (c.read > _HOT_READ)).sum())
+    if busy and not files.get(HOT):
+        found.append(Missing(f"hot regions, although {busy:,} have load enough", COMMANDS[HOT], "none is taken as hot"))
     return found
 
 
@@ -332,7 +363,7 @@ def _unread(files: PrintedFiles) -> list[str]:
     idle = [(kind, f) for kind in (HOT_STORES, HISTOGRAM) for f in files.get(kind)]
     found = [f"not read: {f.name} ({kind}: it decides nothing)" for kind, f in idle]
     found += [f"not read: {f.name}, since {files.get(CONFIG)[0].name} has settings too" for f in files.get(CONFIG)[1:]]
-    found += [f"not read: {f.name}, which pd-ctl did not print" for f in files.unknown[:5]]
+    found += [f"not read: {f.name}, which has no output of pd-ctl that is known here" for f in files.unknown[:5]]
     return found + ([f"not read: {len(files.unknown) - 5} more files"] if len(files.unknown) > 5 else [])
 
 

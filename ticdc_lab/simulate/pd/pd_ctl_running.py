@@ -65,6 +65,7 @@ class PdSchedulers(NamedTuple):
 
     of: Mapping[str, SchedulerState]
     told: bool
+    unread: tuple[str, ...] = ()
 
     def get(self, name: str) -> SchedulerState:
         """Give a scheduler; one that PD does not list has no rounds."""
@@ -99,32 +100,47 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> Pd
     for name, told in payload.items():
         _with_arguments(found, name, told, must_be_there=bool(entries))
     shown: dict[str, str] | None = None
+    off: dict[str, str] = {}
+    ranged = [f"{e['type']}-scheduler" for e in entries if _has_range(e.get("args"))]
     for file in files:
+        only = next((status for status in ("paused", "disabled") if status[:5] in file.name.lower()), "")
         with reading(file, SCHEDULERS):
             for told in documents(file):
-                if isinstance(told, list):
-                    shown = (shown or {}) | _shown(told, file)
+                if told is None or isinstance(told, list):
+                    names = _shown(told or (), file)
+                    if only or any(isinstance(one, Mapping) and "paused_at" in one for one in told or ()):
+                        off |= dict.fromkeys((_plain(name)[0] for name in names), only or "paused")
+                    else:
+                        shown = (shown or {}) | names
                 elif isinstance(told, Mapping):
                     inner = {k: v for k, v in told.items() if k.endswith("-scheduler") and isinstance(v, Mapping)}
                     for name, arguments in inner.items() or [(_name_in(file), told)]:
+                        ranged += [name] if _has_range(arguments) else []
                         _with_arguments(found, name, arguments, must_be_there=False)
-    if shown is not None:
-        listed: dict[str, SchedulerState] = {}
+    if shown is None:
+        listed = found if entries else dict(default_schedulers().of) | found
+    else:
+        listed = {}
         for raw, status in shown.items():
             _put(listed, raw, (), disabled=False)
             name = _plain(raw)[0]
-            stores = found[name].stores if name in found else ()
-            state = listed[name]
-            runs = status not in ("paused", "disabled")
-            listed[name] = SchedulerState(
-                name, runs, "" if runs else f"it is {status}", tuple(sorted({*state.stores, *stores}))
-            )
-        return PdSchedulers(listed, True)
-    if not found:
-        return default_schedulers()
-    if not entries:
-        found = dict(default_schedulers().of) | found
-    return PdSchedulers(found, bool(entries))
+            about = {*listed[name].stores, *(found[name].stores if name in found else ())}
+            listed[name] = listed[name]._replace(stores=tuple(sorted(about)))
+            if status in ("paused", "disabled"):
+                off[name] = status
+    for name, status in off.items():
+        listed[name] = listed.get(name, SchedulerState(name))._replace(runs=False, why_not=f"it is {status}")
+    ranges = (f"the key ranges of {name}: it is asked about all keys" for name in dict.fromkeys(ranged))
+    return PdSchedulers(listed, shown is not None or bool(entries), tuple(ranges))
+
+
+def _has_range(arguments: Any) -> bool:
+    """Whether the arguments of a scheduler that moves peers or leaders have a key, so that it is not about all."""
+    if isinstance(arguments, Mapping):
+        of_stores = arguments.get("store-id-ranges")
+        told = [*(of_stores.values() if isinstance(of_stores, Mapping) else ()), arguments.get("ranges")]
+        return any(isinstance(r, Mapping) and any(r.values()) for ranges in told for r in ranges or ())
+    return any(str(a).strip('"') and not str(a).isdigit() for a in arguments or ())
 
 
 def _plain(name: str) -> tuple[str, tuple[int, ...]]:

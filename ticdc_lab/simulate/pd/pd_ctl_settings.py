@@ -27,8 +27,8 @@ DEFAULTS_BEFORE: tuple[tuple[Version, Mapping[str, Any]], ...] = (
     ((5, 0), {"placement_rules": False, "joint_consensus": False, "region_score_formula_version": "v1",
               "enable_cross_table_merge": False}),
     ((4, 0), {"high_space_ratio": 0.6}),
-    ((3, 1), {"leader_schedule_policy": "size", "hot_region_schedule_limit": 2, "leader_schedule_limit": 8,
-              "region_schedule_limit": 64}),
+    ((3, 1), {"leader_schedule_policy": "size", "region_schedule_limit": 64}),
+    ((3, 0, 1), {"hot_region_schedule_limit": 2, "leader_schedule_limit": 8}),
 )  # fmt: skip
 """Defaults of settings before a version, the newest first: server/config and pkg/schedule/config of PD's tags."""
 
@@ -52,14 +52,16 @@ _WITHOUT_EFFECT = frozenset({
     "hot-regions-reserved-days", "hot-regions-write-interval", "patrol-region-interval",
     "patrol-region-worker-count", "scheduler-max-waiting-operator", "max-store-preparing-time",
     "strictly-match-label", "switch-witness-interval", "slow-store-evicting-affected-store-ratio-threshold",
-    "max-affinity-merge-region-size", "default-store-limit", "store-limit", "schedulers-v2", "schedulers-payload",
-    "schedulers", "store-balance-rate", "store-limit-mode", "witness-schedule-limit", "max-movable-hot-peer-size",
+    "max-affinity-merge-region-size", "store-limit", "schedulers-v2", "schedulers-payload",
+    "schedulers", "store-balance-rate",
+    "swtich-witness-interval", "witness-schedule-limit", "max-movable-hot-peer-size",
 })  # fmt: skip
 """Settings that change no decision that is explained here, or are read elsewhere."""
 
 _IDLE: Mapping[str, tuple[object, str]] = {
     "affinity-schedule-limit": (0, "affinity of regions is not modelled"),
     "split-scatter-schedule-limit": (4, "scattering of new regions is not modelled"),
+    "store-limit-mode": ("manual", "PD changes store limits with the load; those given are taken"),
     "disable-raft-learner": (False, "it has no counterpart since v4: peers are always added as learners here"),
     "disable-namespace-relocation": (False, "namespaces have no counterpart since v4"),
 }
@@ -73,6 +75,10 @@ class Settings(NamedTuple):
     unread: tuple[str, ...] = ()
     mapped: tuple[str, ...] = ()
     limit: PerMinute | None = None
+
+
+TIFLASH_LIMIT = PerMinute(30.0, 30.0)
+"""The limit of a TiFlash store that has none of its own."""
 
 
 def version_of(text: str) -> Version:
@@ -107,6 +113,8 @@ def settings_of(file: PrintedFile | Path | None, version: Version = NEWEST) -> S
                     mapped.append(f"{key} true (v3) is {DISABLED[key].replace('_', '-')} false")
             elif key == "store-balance-rate":
                 limit = PerMinute(float(value), float(value))
+            elif key == "default-store-limit":
+                limit = _limit(value)
             elif key in _IDLE:
                 idle, why = _IDLE[key]
                 if _as(idle, value) != idle:
