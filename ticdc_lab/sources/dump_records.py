@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import re
 from collections.abc import Iterator, Mapping
@@ -29,6 +28,7 @@ from ticdc_lab.sources.dump_messages import (
 from ticdc_lab.sources.form_detection import texts_of
 from ticdc_lab.sources.forms import Form, chained_at, next_chain, regex_of, role_of, roles_in
 from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, Value, fields_of, is_json, objects_in
+from ticdc_lab.sources.printed_records import beginning, printed_in, segment_in, too_large
 
 
 def records_in(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
@@ -40,7 +40,9 @@ def records_in(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> 
     if form.records == "csv":
         return _of_csv(chunks, form, bound)
     if form.records == "printed":
-        return _of_printed(chunks, bound, passed)
+        return printed_in(lines_in(chunks, b"\n", bound), bound, passed)
+    if form.records == "segment":
+        return segment_in(lines_in(chunks, b"\n", bound), bound, passed)
     if form.is_measured:
         return _measured(chunks, form, bound)
     if form.records == "pattern":
@@ -98,14 +100,10 @@ def lines_in(chunks: Iterator[bytes], separator: bytes, bound: int) -> Iterator[
         yield (rest, 0) if size <= bound else (b"", size)
 
 
-def _too_large(found: int, bound: int, line: int) -> Bad:
-    return Bad("too-large", f"line {line}: {found:,} bytes: expected at most {bound:,} (bound `line`)", b"")
-
-
 def _of_lines(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
     for line, (text, too_long) in enumerate(lines_in(chunks, form.separator, bound), start=passed + 1):
         if too_long:
-            yield _too_large(too_long, bound, line)
+            yield too_large(too_long, bound, line)
             continue
         text = text.strip(b"\r")
         if not text.strip() or _LAST_LINE.fullmatch(text):
@@ -149,7 +147,7 @@ def _patterned(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> 
         if too_long:
             yield from flush()
             held = []
-            yield _too_large(too_long, bound, line)
+            yield too_large(too_long, bound, line)
         elif form.name == "console" and _LAST_LINE.fullmatch(text):
             yield from flush()
             held = []
@@ -188,16 +186,12 @@ def _by_pattern(
         )
         yield from _by_pattern(text[other.start() :], line, whole, inside, form)
     elif found is None:
-        yield Bad("no-record", f"line {line}: begins with {_beginning(text)}; expected {_pattern_words(form)}", text)
+        yield Bad("no-record", f"line {line}: begins with {beginning(text)}; expected {_pattern_words(form)}", text)
     else:
         try:
             yield _of_groups(found.groupdict(), form)
         except Unread as error:
             yield Bad(error.code, f"line {line}: {error}", text)
-
-
-def _beginning(text: bytes) -> str:
-    return repr(text[:40].decode("utf-8", "backslashreplace"))
 
 
 def _pattern_words(form: Form) -> str:
@@ -301,7 +295,7 @@ def _measured(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Recor
         said = (
             f"byte {before + at:,}: {end - at:,} bytes are no whole value with its length, and are skipped"
             if is_bare
-            else f"line {line_feed}: begins with {_beginning(buffer[at:])}, "
+            else f"line {line_feed}: begins with {beginning(buffer[at:])}, "
             f"and is no whole record of {_pattern_words(form)}"
         )
         yield Bad("unfinished", said, buffer[at : min(end, at + _CHUNK)])
@@ -350,59 +344,6 @@ def _one_measured(buffer: bytes, at: int, steps: list[_Step], bound: int) -> tup
             groups[field] = buffer[at : at + size] if size >= 0 else None
             at += max(size, 0)
     return groups, at
-
-
-# What print() shows.
-
-_OF_JAVA = re.compile(
-    rb"ConsumerRecord\(topic = ([\w.-]+), partition = (\d+),.*? offset = (\d+), \w+ = (-?\d+),.*?"
-    rb"isReadOnly = \w+\), key = (.*?), value = (.*)\)\s*",
-    re.DOTALL,
-)
-
-
-def _of_printed(chunks: Iterator[bytes], bound: int, passed: int) -> Iterator[Record]:
-    for line, (text, too_long) in enumerate(lines_in(chunks, b"\n", bound), start=passed + 1):
-        if too_long:
-            yield _too_large(too_long, bound, line)
-        elif not text.strip():
-            yield None
-        else:
-            try:
-                yield _printed(text[max(text.find(b"ConsumerRecord("), 0) :].strip())
-            except Unread as error:
-                yield Bad(error.code, f"line {line}: {error}", text)
-
-
-def _printed(text: bytes) -> DumpedMessage:
-    if found := _OF_JAVA.fullmatch(text):
-        key, value = (None if of == b"null" else of for of in found.groups()[4:])
-        if any(of and re.fullmatch(rb"\[B@[0-9a-f]+", of) for of in (key, value)):
-            raise Unread("no-value", "Java printed where the bytes lie ([B@..), not the bytes")
-        topic, partition, offset, time = (of.decode() for of in found.groups()[:4])
-        return DumpedMessage(topic, int(partition), int(offset), timestamp_ms(time), key, value)
-    try:
-        call = ast.parse(text.decode("utf-8", "surrogateescape"), mode="eval").body
-        if not isinstance(call, ast.Call):
-            raise ValueError
-        fields = {of.arg: ast.literal_eval(of.value) for of in call.keywords}
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        raise Unread("no-record", f"begins with {_beginning(text)}; expected a whole ConsumerRecord(..)") from None
-    if "value" not in fields:
-        raise Unread("missing-field", "no `value` in ConsumerRecord(..)")
-    key, value = (
-        of.encode("utf-8", "surrogateescape") if isinstance(of, str)
-        else of if isinstance(of, bytes | None)
-        else orjson.dumps(of)
-        for of in (fields.get("key"), fields["value"])
-    )  # fmt: skip
-    headers = tuple((str(name), of) for name, of in fields.get("headers") or ())
-    return DumpedMessage(
-        topic_of(fields.get("topic")),
-        number_of(fields.get("partition"), "partition", (1 << 31) - 1),
-        number_of(fields.get("offset"), "offset", (1 << 63) - 1),
-        timestamp_ms(fields.get("timestamp")), key, value, headers,
-    )  # fmt: skip
 
 
 # CSV.

@@ -35,6 +35,7 @@ from ticdc_lab.sources.forms import (
     unescaped,
 )  # fmt: skip
 from ticdc_lab.sources.json_objects import BadJson, Value, beginning_of, fields_of, is_json, objects_in, plain_of
+from ticdc_lab.sources.printed_records import OF_SEGMENT, is_segment
 
 _RECORDS = 100
 """Records at the beginning of a file that are looked at."""
@@ -57,6 +58,8 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
     head = head.removeprefix(b"\xef\xbb\xbf")
     given = {name: options[name] for name in ("topic", "partition") if name in options}
     wanted = _wanted(kind, options)
+    if is_segment(head):
+        return None
     found = _detected(head, wanted, options, whole)
     if (found is None or found.records in ("lines", "pattern")) and (rest := head.partition(b"\n")[2]):
         other = _detected(rest, wanted, options, whole)  # the first line may be half a record: lines behind it decide
@@ -145,6 +148,15 @@ def _printed(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
         return None
     lost = {"null"} if b"ConsumerRecord(topic = " in head else set()
     return Form("printed", "printed", "python", lost=frozenset(lost))
+
+
+def _segment(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    """What kafka-dump-log prints of a broker's file, whose name has topic and partition."""
+    lines = [line for line in head.split(b"\n")[:_RECORDS] if line.strip()]
+    if not any(OF_SEGMENT.match(line) for line in lines[:3]):
+        return None
+    lost = () if head.startswith(b"Dumping ") else ("topic", "partition")
+    return Form("segment", "segment", lost=frozenset(lost), is_utf8=True)
 
 
 # Objects: kcat -J, rpk, exports of web pages, loops of a client library.
@@ -569,7 +581,7 @@ def form_beside(head: bytes, values: Form) -> Form:
 
 _Detector = Callable[[bytes, Mapping[str, str], bool], Form | None]
 _DETECTORS: Sequence[tuple[str, _Detector]] = (
-    ("kcat-format", _by_format), ("printed", _printed), ("objects", _objects), ("kcat", _objects),
-    ("lengths", _lengths), ("csv", _csv), ("console", _console), ("csv", _unnamed_columns), ("values", _values),
-    ("values", _bare_objects), ("lengths", _later_lengths),
+    ("kcat-format", _by_format), ("printed", _printed), ("segment", _segment), ("objects", _objects),
+    ("kcat", _objects), ("lengths", _lengths), ("csv", _csv), ("console", _console), ("csv", _unnamed_columns),
+    ("values", _values), ("values", _bare_objects), ("lengths", _later_lengths),
 )  # fmt: skip

@@ -86,7 +86,8 @@ class Form:
         One of :data:`FORMS`, as ``--source-kind`` takes it.
     records
         How the file is cut: ``lines``, JSON ``objects``, ``pattern`` (a format with fields and text between them),
-        ``csv``, ``rows`` of Parquet or Avro, ``printed`` by a client library, or ``none``: it holds no messages.
+        ``csv``, ``rows`` of Parquet or Avro, ``printed`` by a client library, ``segment`` by ``kafka-dump-log``, or
+        ``none``: it holds no messages.
     coding, key_coding
         How values and keys are written: as they are (``text``), in ``base64``, or in ``base64-any`` (of the alphabet
         for URLs, without padding or in lines of 76 characters), in ``hex``, or as ``python`` shows bytes (``b'..'``).
@@ -116,7 +117,7 @@ class Form:
     """
 
     name: str
-    records: Literal["lines", "objects", "pattern", "csv", "rows", "printed", "none"]
+    records: Literal["lines", "objects", "pattern", "csv", "rows", "printed", "segment", "none"]
     coding: Coding = "text"
     key_coding: Coding = "text"
     parts: tuple[str | bytes, ...] = ()
@@ -201,6 +202,7 @@ FORMS: Mapping[str, str] = {
     "csv": "A CSV export",
     "lengths": "A file of values with their lengths",
     "printed": "A file of printed ConsumerRecords",
+    "segment": "A print of kafka-dump-log",
     "rows": "A file of rows",
 }
 """Names of forms for ``--source-kind``, and what an answer calls them."""

@@ -19,6 +19,7 @@ from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 from ticdc_lab.settings.keys import FROM_URI, KEYS, nearest
 from ticdc_lab.sources.dump_files import CAPTURES, dumps_at, head_of
 from ticdc_lab.sources.forms import CONNECT, EVENTS_HINT, FORMAT_HINT, FORMS, OPTIONS, first_line, headless_hint
+from ticdc_lab.sources.printed_records import is_segment
 
 _BYTES_LOOKED_AT = 1 << 18
 """Bytes at the beginning of a file from which the length of its lines is told."""
@@ -290,7 +291,14 @@ def _headless(source: str, files: Sequence[Path] | None) -> str:
     if not files:
         return ""
     with files[0].open("rb") as file:
-        return headless_hint(source, head_of(file)[0])
+        head = head_of(file)[0]
+    if is_segment(head):
+        text = f"{Path(source).stem}.txt"
+        return (
+            "It is a broker's own file of messages; let Kafka print it: kafka-dump-log.sh --print-data-log --files "
+            f"{source} > {text}; ticdc-lab survey {text}"
+        )
+    return headless_hint(source, head)
 
 
 def _beginning(files: Sequence[Path] | None) -> str:
