@@ -291,7 +291,15 @@ def assertion(
 ) -> Assertion:
     """Read one assertion: ``{within: 5s, after: crash capture-2, holds: every table replicates}``."""
     given = value.fields({*_MODES, *(f for beside in _MODES.values() for f in beside)})
-    mode = _mode(value, given)
+    found = [m for m in _MODES if m in given]
+    if len(found) != 1:
+        hint = f"One of: {', '.join(_MODES)}."
+        raise value.wrong("one mode of an assertion", found=", ".join(found) or "none", hint=hint)
+    mode = found[0]
+    for name in given:
+        if name != mode and name not in _MODES[mode]:
+            known = ", ".join(_MODES[mode]) or "none"
+            raise given[name].wrong(f"a field of {mode}", found=name, hint=f"Fields beside it: {known}.")
     from_us, after = _start(given, times)
     if mode == "eventually":
         return Assertion("eventually", claim(given[mode]), -1, times.until_us, line=value.line)
@@ -306,18 +314,6 @@ def assertion(
     counted = measure(_needed(value, given, "of", mode))
     most = given[mode].duration_us() if counted.unit == "us" else given[mode].integer()
     return Assertion("at_most", counted, from_us, until_us, after, most, line=value.line, ends=ends)
-
-
-def _mode(value: Value, given: Mapping[str, Value]) -> str:
-    found = [m for m in _MODES if m in given]
-    if len(found) != 1:
-        hint = f"One of: {', '.join(_MODES)}."
-        raise value.wrong("one mode of an assertion", found=", ".join(found) or "none", hint=hint)
-    for name in given:
-        if name != found[0] and name not in _MODES[found[0]]:
-            known = ", ".join(_MODES[found[0]]) or "none"
-            raise given[name].wrong(f"a field of {found[0]}", found=name, hint=f"Fields beside it: {known}.")
-    return found[0]
 
 
 def _needed(value: Value, given: Mapping[str, Value], name: str, mode: str) -> Value:

@@ -353,7 +353,9 @@ class V3Coordinator:
         if isinstance(command, MoveTable):
             return _move(state, command)
         if isinstance(command, Rebalance):
-            return _rebalance(state)
+            if not all_initialized(state.captures):
+                return state, [Decided("rebalance", None, "not done because not all captures have answered the owner")]
+            return replace(state, schedulers=replace(state.schedulers, rebalance=True)), []
         if isinstance(command, Drain):
             return _drain(state, command.capture)
         return state, [Ignored(command, "an owner does not know this command")]
@@ -438,12 +440,6 @@ def _move(state: V3CoordinatorState, command: MoveTable) -> tuple[V3CoordinatorS
         return state, [Decided("move-table", None, f"table {command.table} is not moved because {because}")]
     moves = state.schedulers.moves.set(command.table, command.to)
     return replace(state, schedulers=replace(state.schedulers, moves=moves)), []
-
-
-def _rebalance(state: V3CoordinatorState) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
-    if not all_initialized(state.captures):
-        return state, [Decided("rebalance", None, "not done because not all captures have answered the owner")]
-    return replace(state, schedulers=replace(state.schedulers, rebalance=True)), []
 
 
 def _drain(state: V3CoordinatorState, target: Address) -> tuple[V3CoordinatorState, list[OwnerOutput]]:

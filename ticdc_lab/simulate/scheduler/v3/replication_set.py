@@ -187,7 +187,16 @@ def on_absent(rep: ReplicationSet, sender: Address, status: TableStatus) -> Repl
 def on_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
     """A secondary prepares; a primary goes on, where there is one."""
     if role_of(rep, sender) == SECONDARY:
-        return _secondary_in_prepare(rep, sender, status)
+        if status.state == ABSENT:
+            return ReplicationTurn(rep, request=(sender, AddTable(rep.span, True, rep.checkpoint)))
+        if status.state == PREPARED:
+            return ReplicationTurn(rep._replace(state=COMMIT), f"{sender} is prepared", again=True)
+        if status.state in (STOPPING, STOPPED):
+            state = ABSENT_SET if rep.primary is None else REPLICATING_SET
+            return ReplicationTurn(
+                without(rep, sender)._replace(state=state), f"{sender} has stopped preparing it", again=True
+            )
+        return ReplicationTurn(rep, unexpected=status.state != PREPARING)
     if rep.primary == sender:
         if status.state == REPLICATING:
             return ReplicationTurn(advanced(rep, status))
@@ -198,27 +207,26 @@ def on_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> Rep
     return ReplicationTurn(rep, unexpected=True)
 
 
-def _secondary_in_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
-    if status.state == ABSENT:
-        return ReplicationTurn(rep, request=(sender, AddTable(rep.span, True, rep.checkpoint)))
-    if status.state == PREPARED:
-        return ReplicationTurn(rep._replace(state=COMMIT), f"{sender} is prepared", again=True)
-    if status.state in (STOPPING, STOPPED):
-        state = ABSENT_SET if rep.primary is None else REPLICATING_SET
-        return ReplicationTurn(
-            without(rep, sender)._replace(state=state), f"{sender} has stopped preparing it", again=True
-        )
-    return ReplicationTurn(rep, unexpected=status.state != PREPARING)
-
-
 def on_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
     """A secondary is prepared: the primary must stop, then the secondary becomes the primary."""
     if status.state == PREPARED:
         return _prepared_in_commit(rep, sender)
     if status.state in (STOPPED, ABSENT):
-        return _stopped_in_commit(rep, sender, status)
+        role = role_of(rep, sender)
+        if role == PRIMARY:
+            return _primary_stopped_in_commit(without(advanced(rep, status), sender), sender)
+        if role == SECONDARY:
+            left = without(rep, sender)
+            left = left._replace(state=ABSENT_SET) if left.primary is None else left
+            return ReplicationTurn(left, f"the secondary {sender} has stopped", again=True)
+        return ReplicationTurn(rep, unexpected=True)
     if status.state == REPLICATING:
-        return _replicating_in_commit(rep, sender, status)
+        if rep.primary != sender:
+            return ReplicationTurn(rep, broken=two_primaries(rep, sender))
+        rep = advanced(rep, status)
+        if has_role(rep, SECONDARY):
+            return ReplicationTurn(rep, request=(sender, RemoveTable(rep.span)))
+        return ReplicationTurn(rep._replace(state=REPLICATING_SET), f"{sender} replicates it", again=True)
     if status.state == STOPPING:
         if rep.primary == sender and has_role(rep, SECONDARY):
             return ReplicationTurn(advanced(rep, status))
@@ -239,17 +247,6 @@ def _prepared_in_commit(rep: ReplicationSet, sender: Address) -> ReplicationTurn
     return ReplicationTurn(rep, because, unexpected=not because)
 
 
-def _stopped_in_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
-    role = role_of(rep, sender)
-    if role == PRIMARY:
-        return _primary_stopped_in_commit(without(advanced(rep, status), sender), sender)
-    if role == SECONDARY:
-        left = without(rep, sender)
-        left = left._replace(state=ABSENT_SET) if left.primary is None else left
-        return ReplicationTurn(left, f"the secondary {sender} has stopped", again=True)
-    return ReplicationTurn(rep, unexpected=True)
-
-
 def _primary_stopped_in_commit(rep: ReplicationSet, sender: Address) -> ReplicationTurn:
     because = f"the primary {sender} has stopped"
     secondary = first_in(rep, SECONDARY)
@@ -259,15 +256,6 @@ def _primary_stopped_in_commit(rep: ReplicationSet, sender: Address) -> Replicat
         return ReplicationTurn(rep, f"{because}; somebody else may still be writing")
     rep = promoted(rep, secondary)
     return ReplicationTurn(rep, because, request=(secondary, AddTable(rep.span, False, rep.checkpoint)))
-
-
-def _replicating_in_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
-    if rep.primary != sender:
-        return ReplicationTurn(rep, broken=two_primaries(rep, sender))
-    rep = advanced(rep, status)
-    if has_role(rep, SECONDARY):
-        return ReplicationTurn(rep, request=(sender, RemoveTable(rep.span)))
-    return ReplicationTurn(rep._replace(state=REPLICATING_SET), f"{sender} replicates it", again=True)
 
 
 def on_replicating(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:

@@ -18,7 +18,6 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     Checkpoint,
     HeartbeatResponse,
     Request,
-    Steady,
     TableStatus,
 )
 from ticdc_lab.simulate.scheduler.v3.replication_set import (
@@ -316,10 +315,10 @@ def rebuild(
 def spans_of(response: HeartbeatResponse) -> list[TableStatus]:
     """List the statuses of a response one by one."""
     statuses = list(response.statuses)
-    if response.steady:
+    if steady := response.steady:
         named = {status.span for status in statuses}
-        checkpoint, puller = response.steady.checkpoint, response.steady.puller_resolved_ts
-        others = sorted((span for span in response.steady.held if span not in named), key=order)
+        checkpoint, puller = steady.checkpoint, steady.puller_resolved_ts
+        others = sorted((span for span in steady.held if span not in named), key=order)
         statuses += [shared(span, checkpoint, puller) for span in others]
     return statuses
 
@@ -340,23 +339,18 @@ def take_response(
     for status in response.statuses:
         if status.span not in newer:
             take_status(draft, sender, status)
-    if response.steady:
-        _take_steady(draft, sender, response.steady, {status.span for status in response.statuses}, newer)
-
-
-def _take_steady(
-    draft: ReplicationsDraft, sender: Address, steady: Steady, named: set[Key], newer: Mapping[Key, int]
-) -> None:
-    for span in sorted(draft.watched.get(sender, ()), key=order):
-        if span in named or span in newer:
-            continue
-        if span in steady.held:
-            take_status(draft, sender, shared(span, steady.checkpoint, steady.puller_resolved_ts))
-            if draft.sets[span].primary == sender:
-                draft.settle(span)
-        elif span in steady.asked:
-            take_status(draft, sender, TableStatus(span, ABSENT))
-    draft.steady = draft.steady.set(sender, shared(0, steady.checkpoint, steady.puller_resolved_ts))
+    if steady := response.steady:
+        named = {status.span for status in response.statuses}
+        for span in sorted(draft.watched.get(sender, ()), key=order):
+            if span in named or span in newer:
+                continue
+            if span in steady.held:
+                take_status(draft, sender, shared(span, steady.checkpoint, steady.puller_resolved_ts))
+                if draft.sets[span].primary == sender:
+                    draft.settle(span)
+            elif span in steady.asked:
+                take_status(draft, sender, TableStatus(span, ABSENT))
+        draft.steady = draft.steady.set(sender, shared(0, steady.checkpoint, steady.puller_resolved_ts))
 
 
 def shut_down(draft: ReplicationsDraft, address: Address) -> None:
@@ -376,7 +370,10 @@ def handle_tasks(draft: ReplicationsDraft, tasks: Iterable[Task], max_task_concu
     A span has one task at a time, and ``max_task_concurrency`` of them have one; a burst is taken whatever runs, except
     for its spans that have a task already.
     """
-    _end_tasks(draft)
+    for span in draft.of.running:
+        replication = draft.sets.get(span)
+        if replication is None or replication.state == REPLICATING_SET or has_removed(replication):
+            draft.running = _without(draft.running, span)
     accepted: list[Task] = []
     for task in tasks:
         if isinstance(task, Burst):
@@ -390,13 +387,6 @@ def handle_tasks(draft: ReplicationsDraft, tasks: Iterable[Task], max_task_concu
         else:
             draft.notes.append(Ignored(task, _refusal(draft, task, max_task_concurrency) or ""))
     return accepted
-
-
-def _end_tasks(draft: ReplicationsDraft) -> None:
-    for span in draft.of.running:
-        replication = draft.sets.get(span)
-        if replication is None or replication.state == REPLICATING_SET or has_removed(replication):
-            draft.running = _without(draft.running, span)
 
 
 def _refusal(draft: ReplicationsDraft, task: Single, max_task_concurrency: int) -> str | None:

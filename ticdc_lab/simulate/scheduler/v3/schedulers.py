@@ -199,7 +199,8 @@ def drain_capture(
     has no table (left), is unknown, or nobody else is there to take them.
     """
     if target is None:
-        target = _stopping_one(view)
+        able = [a for a, status in view.captures.items() if status.state == STOPPING and not status.is_owner]
+        target = min(able, key=lambda a: (rank(view.now.prefer, a), a), default=None)
         if target is None:
             return None, [], _owner_stays(view)
     load = loads(view)
@@ -222,11 +223,6 @@ def drain_capture(
     rejected = ((target, f"{left} tables wait because {settings.max_task_concurrency} at a time is the limit"),)
     decided = Decided(DRAIN, f"move {len(moves)} tables", f"{target} is drained", rejected if left else ())
     return target, moves, [decided]
-
-
-def _stopping_one(view: V3View) -> Address | None:
-    able = [a for a, status in view.captures.items() if status.state == STOPPING and not status.is_owner]
-    return min(able, key=lambda a: (rank(view.now.prefer, a), a), default=None)
 
 
 def _owner_stays(view: V3View) -> list[Decided]:

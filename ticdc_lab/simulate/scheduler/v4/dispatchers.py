@@ -128,7 +128,12 @@ def _received(state: DispatchersState, sender: Address, message: object, at_us: 
         return _merging(state, message, at_us)
     if message.schedule_action == "Create":
         return _created(state, message, at_us)
-    return _removing(state, message, at_us)
+    key = message.dispatcher_id
+    if key in state.merging:
+        state = replace(state, merging=state.merging.delete(key))
+    if key not in state.executor.pipelines:
+        return replace(state, ended=state.ended.set(key, state.ended.get(key, 0))), []
+    return _stopping(state, key, at_us, f"{state.maintainer} removes it ({message.operator_type})")
 
 
 def _stale(state: DispatchersState, message: ScheduleDispatcherRequest | MergeDispatcherRequest) -> str:
@@ -156,15 +161,6 @@ def _created(state: DispatchersState, message: ScheduleDispatcherRequest, at_us:
     because = f"{state.maintainer} creates it ({message.operator_type})"
     executor, changes = pipelines.added(state.executor, key, message.start_ts, at_us, because)
     return replace(state, executor=executor), [*changes]
-
-
-def _removing(state: DispatchersState, message: ScheduleDispatcherRequest, at_us: int) -> Stepped:
-    key = message.dispatcher_id
-    if key in state.merging:
-        state = replace(state, merging=state.merging.delete(key))
-    if key not in state.executor.pipelines:
-        return replace(state, ended=state.ended.set(key, state.ended.get(key, 0))), []
-    return _stopping(state, key, at_us, f"{state.maintainer} removes it ({message.operator_type})")
 
 
 def _stopping(state: DispatchersState, key: Key, at_us: int, because: str) -> Stepped:

@@ -93,7 +93,13 @@ def node_removed(move: MaintainerMove, changefeed: MaintainerPlace, node: Addres
         return move, changefeed, []
     move = replace(move, origin_removed=move.origin_removed or node == move.origin)
     if node == move.target:
-        return _target_lost(move, changefeed, node)
+        asked = move.state not in (REMOVE_ORIGIN, ORIGIN_STOPPED)
+        nowhere = move.target == move.origin or (move.state == ORIGIN_STOPPED and move.origin_removed)
+        if not asked and not nowhere:
+            return replace(move, target=move.origin), changefeed, []
+        because = f"{node} is gone" + (", and the request may have reached it" if asked else "")
+        move = replace(move, state=DONE_NO_POST_FINISH)
+        return move, *put(changefeed, ABSENT, None, because)
     if node == move.origin and move.state == REMOVE_ORIGIN:
         return replace(move, state=ORIGIN_STOPPED), changefeed, []
     return move, changefeed, []
@@ -104,16 +110,6 @@ def post_finish(move: MaintainerMove, changefeed: MaintainerPlace) -> Stepped:
     if move.state != DONE_SUCCESS:
         return move, changefeed, []
     return move, *put(changefeed, WORKING, move.target, f"{move.target} reports it working, with its bootstrap done")
-
-
-def _target_lost(move: MaintainerMove, changefeed: MaintainerPlace, node: Address) -> Stepped:
-    asked = move.state not in (REMOVE_ORIGIN, ORIGIN_STOPPED)
-    nowhere = move.target == move.origin or (move.state == ORIGIN_STOPPED and move.origin_removed)
-    if not asked and not nowhere:
-        return replace(move, target=move.origin), changefeed, []
-    because = f"{node} is gone" + (", and the request may have reached it" if asked else "")
-    move = replace(move, state=DONE_NO_POST_FINISH)
-    return move, *put(changefeed, ABSENT, None, because)
 
 
 def _matches(epoch: int, expected: int) -> bool:
