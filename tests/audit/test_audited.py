@@ -49,6 +49,21 @@ def test_it_finds_what_the_kernel_finds(spark: SparkSession, most: int, moves: b
     assert [f["severity"] for f in said if f["guarantee"] == "row_images_chain"] == ["warning"]
 
 
+def test_the_transform_says_that_it_does_not_look_for_stretches_without_old_values(spark: SparkSession) -> None:
+    """Nine updates without an image look like inserts of rows that are there; a protocol that names them has none."""
+    born = [row(0, i, 1, key=str(i)) for i in range(10)]
+    with_old = [row(0, 10 + i, 10 + i, "update", key=str(i), v="1") for i in range(10)]
+    without = [row(0, 20 + i, 20 + i, "insert", key=str(i), v="1") for i in range(9)]
+    events = events_frame(spark, born + with_old + without).transform(with_hashes, KEYS, IMAGE_HASHES)
+    said = events.transform(audit, protocol="open-protocol", checks=["row_images_chain"]).toArrow().to_pylist()
+    assert len(said) == 9 and all("whether old values were off then was not judged" in f["message"] for f in said)
+    assert (
+        events.transform(audit, protocol="debezium", checks=["row_images_chain"])
+        .where("message LIKE '%not judged%'")
+        .isEmpty()
+    )
+
+
 @pytest.mark.parametrize("protocol", ["open-protocol", "debezium"])
 @pytest.mark.parametrize("off_first", [False, True])
 def test_old_values_that_are_switched_within_a_log_are_no_fault(

@@ -183,7 +183,13 @@ def _chain(s: Suspects, which: Bools) -> RowFindings:
     doubtful = (how == IS_THERE) & old_values.doubtful(s.c.commit_ts[at])
     short = old_values.setting.removeprefix("sink.")
     off = f"; or old values were off then, so that it is an update (to check: --option {short}=false)"
-    message = chosen((doubtful, sentence(said, lost + off)), otherwise=sentence(said, lost))
+    unasked = (how == IS_THERE) & old_values.undecided
+    not_judged = "; whether old values were off then was not judged (to judge: ticdc-lab audit SOURCE)"
+    message = chosen(
+        (doubtful, sentence(said, lost + off)),
+        (unasked, sentence(said, lost + not_judged)),
+        otherwise=sentence(said, lost),
+    )
     severity = np.where(doubtful, WARNING, ERROR)
     found = RowFindings(at, at, severity, message, [s.change(former), s.change(at)])
     return replace(uncovered(found, ~covered), if_it_stays=s.if_it_stays[at])

@@ -104,7 +104,8 @@ def audit(
 
     Of ``offsets_are_contiguous`` it finds the holes; different messages at one offset, an error, are found by
     :func:`ticdc_lab.audit.run.audited` alone, also where ``checks`` names this guarantee. So are stretches in which old
-    values are off: here each insert of a row that is there is a finding.
+    values are off: where an update without them looks like an insert, an insert of a row that is there is a finding
+    that says that this was not judged.
 
     Parameters
     ----------
