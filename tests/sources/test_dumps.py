@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import subprocess
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from itertools import accumulate
@@ -23,6 +25,7 @@ from ticdc_lab.sources.form_detection import form_of
 from ticdc_lab.sources.forms import HEAD_BYTES, Form, named_place
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.pieces import of_dumps, read_piece
+from ticdc_lab.sources.refused_forms import converted_hint
 
 DATA = Path(__file__).parents[1] / "data" / "dumps"
 LENGTHS = r"%t %p %o %T %K %S %k%s\n"
@@ -823,7 +826,7 @@ def test_ranges_of_a_dump_give_what_all_of_it_gives(tmp_path: Path, of: str, dam
             "Dump the topic with its keys",
         ),
         (
-            b'orders,0,7,1770000000000,,"{""id"":1,""x"":2}"\n' * 2,
+            b'orders,0,7,12,k,"{""id"":1,""x"":2}"\n' * 2,
             "begins with 'orders,0,7",
             "(echo topic,partition,offset,timestamp,key,value; cat ",
         ),
@@ -838,3 +841,72 @@ def test_a_dump_that_is_refused_names_what_would_be_read(
     with pytest.raises(TiCDCLabError, match=message) as error:
         load(spark, str(file))
     assert hint in error.value.hint
+
+
+@pytest.mark.parametrize("chunk", [1 << 20, 61])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_records_in_another_object_are_found_behind_damage(indent: int | None, chunk: int) -> None:
+    """What is beside them is passed over; a cut or a damaged one is named, and those before and behind it are read."""
+    rows = [{"topic": "t", "partition": 0, "offset": n, "key": None, "value": f'{{"n":"{{{n}"}}'} for n in range(6)]
+    of = {"eventSource": "aws:kafka", "servers": 'a:1,"{', "records": {"t-0": rows[:3], "t-1": rows[3:]}, "at": {}}
+    text = json.dumps(of, indent=indent).encode()
+    form, messages, bad = read(text, chunk=chunk)
+    assert (form.name, form.depth, bad) == ("objects", 2, [])
+    assert [m["value"].decode() for m in messages] == [row["value"] for row in rows]
+    third = text.index(b'"offset": 2')
+    for damaged in (text[:third] + text[third + 9 :], text[: third + 1] + text[third + 2 :]):
+        messages, bad = read_as(form, damaged, chunk=chunk)
+        assert [m["offset"] for m in messages if m["offset"] != 2][-3:] == [3, 4, 5] and bad
+        assert {m["value"].decode() for m in messages} <= {row["value"] for row in rows}
+    for end in range(third, len(text) - 10, 7):
+        messages, bad = read_as(form, text[:end], chunk=chunk)
+        assert [m["offset"] for m in messages] == list(range(len(messages))) and len(messages) >= 2
+    beside = b'{"partition":0,"offset":5,"message":{"key":"k","value":{"id":1}}}\n'
+    assert read(beside)[1][0]["offset"] == 5
+
+
+@pytest.mark.parametrize(
+    ("data", "resembles"),
+    [
+        ('["t",0,7,"k","{\\"id\\":1}"]\n' * 3, "JSON arrays"),
+        ("- topic: t\n  partition: 0\n  offset: 7\n  key: k\n  value: '{\"id\":1}'\n" * 3, "YAML"),
+        ("topic: t\npartition: 0\noffset: 7\nkey: k\nvalue: !!binary eyJpZCI6MX0=\n---\n" * 3, "YAML"),
+        ("[{'topic': 't', 'partition': 0, 'offset': 7, 'key': b'k', 'value': b'{\"id\":1}'}]\n", "a list that Python"),
+        (
+            b64encode(b'{"topic":"t","partition":0,"offset":7,"key":"k","value":"{\\"id\\":1}"}\n' * 3).decode(),
+            "base64",
+        ),
+    ],
+)
+def test_the_command_of_a_refusal_makes_a_dump_that_is_read(data: str, resembles: str, tmp_path: Path) -> None:
+    """It is run here as it is printed."""
+    (tmp_path / "my dump.txt").write_text(data)
+    hint = converted_hint("my dump.txt", data.encode())
+    command, made = hint.partition(": ")[2].split("; ticdc-lab survey ")
+    assert resembles in hint
+    if "jq" in command and shutil.which("jq") is None:
+        pytest.skip("no jq here")
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    _, messages, bad = read((tmp_path / made).read_bytes())
+    assert {(m["topic"], m["partition"], m["offset"], m["key"], m["value"]) for m in messages} == {
+        ("t", 0, 7, b"k", b'{"id":1}')
+    } and not bad  # fmt: skip
+
+
+def test_columns_without_names_are_guessed_as_the_log_says() -> None:
+    """Of CSV and of tuples: two numbers are partition and offset, a large one is a time, a word alone is the topic."""
+    rows = [("orders", n % 2, n, 1770000000000 + n, None, f'{{"id":{n}}}') for n in range(5)]
+    texts = [
+        "".join(f"{row}\n" for row in rows),
+        "".join(f'{",".join(map(str, r[:4]))},,"{r[5].replace(chr(34), chr(34) * 2)}"\n' for r in rows),
+    ]
+    for text in texts:
+        form, messages, bad = read(text.encode())
+        assert not bad and form.parts == ("topic", "partition", "offset", "timestamp", "key", "value")
+        assert [(m["topic"], m["partition"], m["offset"], m["key"]) for m in messages] == [(*r[:3], None) for r in rows]
+        assert (
+            "its columns are read as topic, partition, offset, timestamp, key, value."
+            in form.sentences("t", lost=())[0]
+        )
+    assert form_of(b'7,8,9,"{""id"":1}"\n' * 3, options={}, whole=True) is None
+    assert form_of(b'"I","t","shop",4,1,"{""id"":1}"\n' * 3, options={}, whole=True) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode, b64encode, encodebytes, urlsafe_b64encode
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,8 +25,8 @@ from ticdc_lab.sources.dump_files import dumps_at
 from ticdc_lab.sources.pieces import of_dumps, read_piece
 
 Messages = Mapping[tuple[int, int], tuple[bytes | None, bytes | None]]
-Writer = Callable[[Messages, Path], dict[str, str] | None]
-"""Writes messages into a folder, as a tool would; gives the options with which they are read."""
+Writer = Callable[[Messages, Path], object]
+"""Writes messages into a folder, as a tool would; gives the options with which they are read, if any."""
 
 T = "t"
 
@@ -190,7 +190,59 @@ def connect_lengths(messages: Messages, folder: Path) -> None:
             (folder / f"{T}+{partition}+{own[at][0]:010}.bin").write_bytes(text)
 
 
+def _printed(shown: Callable[[int, int, bytes | None, bytes | None], object]) -> Writer:
+    """A line for each message, as Python prints what a program has made of it."""
+
+    def write(messages: Messages, folder: Path) -> None:
+        lines = [f"{shown(p, o, k, v)}\n" for (p, o), (k, v) in messages.items()]
+        (folder / "dump.txt").write_text("".join(lines))
+
+    return write
+
+
+def _wrapped(messages: Messages, indent: int | None, *, by_topic: bool = False) -> str:
+    """What a REST API answers; or what AWS Lambda gets of MSK, with a list for each partition."""
+    rows = [
+        {"topic": T, "partition": p, "offset": o, "timestamp": 1, "timestampType": "CREATE_TIME", "key": _coded(k)}
+        | {"value": _coded(v), "headers": [{"h": [97, 98]}]}
+        for (p, o), (k, v) in messages.items()
+    ]  # fmt: skip
+    if not by_topic:
+        return json.dumps({"count": len(rows), "records": rows}, indent=indent)
+    of = {f"{T}-{p}": [row for row in rows if row["partition"] == p] for p in {p for p, _ in messages}}
+    return json.dumps({"eventSource": "aws:kafka", "bootstrapServers": "a:1,b:2", "records": of}, indent=indent)
+
+
+def url_lines(messages: Messages, folder: Path) -> None:
+    """In the alphabet of URLs, without padding, one object in another a line, the decoded value beside the raw one."""
+
+    def raw(content: bytes | None) -> str | None:
+        return None if content is None else urlsafe_b64encode(content).decode().rstrip("=")
+
+    rows = [
+        {"partition": p, "offset": o, "raw_key": raw(k), "raw_value": raw(v), "value": {"id": 1}}
+        for (p, o), (k, v) in messages.items()
+    ]
+    (folder / "dump.json").write_text("".join(json.dumps({"record": row}) + "\n" for row in rows))
+
+
+def unnamed_csv(messages: Messages, folder: Path) -> None:
+    """No header."""
+    lines = [f"orders,{p},{o},{_coded(k) or ''},{_coded(v) or ''}\n" for (p, o), (k, v) in messages.items()]
+    (folder / "dump.csv").write_text("".join(lines))
+
+
 FORMS: Mapping[str, Writer] = {
+    "array of texts": lambda m, f: (f / "d.json").write_text(json.dumps([_coded(v) for _, v in m.values()])),
+    "base64 in lines": lambda m, f: (f / "d.txt").write_bytes(b"".join(encodebytes(v or b"") for _, v in m.values())),
+    "records": lambda m, f: (f / "d.json").write_text(_wrapped(m, None)),
+    "records, indented": lambda m, f: (f / "d.json").write_text(_wrapped(m, 2)),
+    "AWS Lambda": lambda m, f: (f / "d.json").write_text(_wrapped(m, None, by_topic=True)),
+    "AWS Lambda, indented": lambda m, f: (f / "d.json").write_text(_wrapped(m, 2, by_topic=True)),
+    "base64 of URLs": url_lines, "CSV without names": unnamed_csv,
+    "dict": _printed(lambda p, o, k, v: {"topic": T, "partition": p, "offset": o, "key": k, "value": v}),
+    "dict of base64": _printed(lambda p, o, k, v: {"partition": p, "offset": o, "key": _coded(k), "value": _coded(v)}),
+    "tuple": _printed(lambda p, o, k, v: (p, o, k, v)),
     "kcat -J": kcat_j, "kcat -f with lengths": kcat_lengths, "console": console, "values": values,
     "values in base64": coded_values, "rpk": rpk, "page, JSON": page_json, "page, CSV": page_csv,
     "Parquet": parquet, "Parquet of text": parquet_text, "Connect, bytes": connect, "Connect, lines": connect_objects,
@@ -208,10 +260,17 @@ OF_BYTES = {"rpk": SOME, "page, JSON": SOME, "page, CSV": SOME, "values": REFUSE
 GIVES: Mapping[str, Mapping[str, str]] = {
     "canal-json": OF_TEXT,
     "simple": OF_TEXT,
-    "open-protocol": OF_TEXT | OF_BYTES | {"values in base64": NONE, "Parquet of text": NONE, "Connect, lengths": NONE},
+    "open-protocol": OF_TEXT
+    | OF_BYTES
+    | dict.fromkeys(
+        ("values in base64", "Parquet of text", "Connect, lengths", "array of texts", "base64 in lines"), NONE
+    ),
     "avro": OF_TEXT
     | OF_BYTES
-    | {"Connect, lengths": SOME, "values in base64": SOME, "Connect, bytes": SOME, "Parquet of text": SOME},
+    | dict.fromkeys(
+        ("values in base64", "Parquet of text", "Connect, lengths", "array of texts", "base64 in lines"), SOME
+    )
+    | {"Connect, bytes": SOME},
 }
 """What each form gives of each protocol."""
 
@@ -247,7 +306,7 @@ def of_capture(protocol: str) -> pa.Table:
 def test_a_dump_gives_the_events_of_the_capture_or_says_what_it_lost(form: str, protocol: str, tmp_path: Path) -> None:
     """No event is another; where some are missing, their records are in quarantine, or the loss is one of the form."""
     messages = capture(protocol)
-    options = FORMS[form](messages, tmp_path) or {}
+    options = given if isinstance(given := FORMS[form](messages, tmp_path), dict) else {}
     files = sorted(tmp_path.iterdir())
     found, gives = dumps_at(str(tmp_path), files, "auto", options), GIVES[protocol][form]
     if found is None:

@@ -214,7 +214,7 @@ def _form_of_rows(
     file: str, opened: Callable[[str], AbstractContextManager[BinaryIO]], options: Mapping[str, str]
 ) -> Form | None:
     """A file of rows that are no messages by the names of their columns alone; None where they are."""
-    from ticdc_lab.sources.dump_records import columns_of  # it brings pyarrow, which no other form needs to be known
+    from ticdc_lab.sources.row_records import columns_of  # it brings pyarrow, which no other form needs to be known
 
     try:
         with opened(file) as f:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -77,6 +78,23 @@ def message_of(fields: Mapping[str, Value], form: Form) -> DumpedMessage:
 
 def _named(fields: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in list(fields)[:12]) or "no field"
+
+
+def plain(value: Any) -> Value:
+    """A value of a column as JSON has it: texts as their bytes, times as numbers."""
+    if isinstance(value, str):
+        with suppress(UnicodeEncodeError):
+            return value.encode("utf-8", "surrogateescape").decode("latin-1")  # bytes of a file that is no UTF-8
+        return value.encode("utf-8", "surrogatepass").decode("latin-1")
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=_text_of, ensure_ascii=False, separators=(",", ":")).encode()
+    return value  # type: ignore[no-any-return]
+
+
+def _text_of(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def topic_of(value: Value) -> str | None:

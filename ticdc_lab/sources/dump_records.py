@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterator, Mapping
-from datetime import datetime
-from itertools import islice
-from typing import Any, BinaryIO
-
-import orjson
-import pyarrow as pa
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from ticdc_lab.sources.dump_messages import (
     Bad,
@@ -21,14 +15,13 @@ from ticdc_lab.sources.dump_messages import (
     is_framed,
     message_of,
     number_of,
-    own_bytes,
     timestamp_ms,
     topic_of,
 )  # fmt: skip
-from ticdc_lab.sources.form_detection import texts_of
-from ticdc_lab.sources.forms import Form, chained_at, next_chain, regex_of, role_of, roles_in
-from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, Value, fields_of, is_json, objects_in
+from ticdc_lab.sources.forms import Form, chained_at, decoded, next_chain, regex_of
+from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, fields_of, is_json, objects_in
 from ticdc_lab.sources.printed_records import beginning, printed_in, segment_in, too_large
+from ticdc_lab.sources.row_records import of_csv
 
 
 def records_in(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
@@ -38,9 +31,9 @@ def records_in(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> 
     if form.records == "objects":
         return _of_objects(chunks, form, bound, passed)
     if form.records == "csv":
-        return _of_csv(chunks, form, bound)
+        return of_csv(lines_in(chunks, b"\n", bound), form, bound)
     if form.records == "printed":
-        return printed_in(lines_in(chunks, b"\n", bound), bound, passed)
+        return printed_in(lines_in(chunks, b"\n", bound), form, bound, passed)
     if form.records == "segment":
         return segment_in(lines_in(chunks, b"\n", bound), bound, passed)
     if form.is_measured:
@@ -54,16 +47,18 @@ def records_in(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> 
 
 
 def _of_objects(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
-    one_a_line = form.separator == b"\n"
-    cut = objects_in(chunks, bound=bound, one_a_line=one_a_line, opening=form.opening, first_line=passed + 1)
-    for text, line, fault, size in cut:
+    pieces = objects_in(
+        chunks, bound=bound, one_a_line=form.separator == b"\n", opening=form.opening, first_line=passed + 1,
+        depth=form.depth,
+    )  # fmt: skip
+    for text, line, fault, size in pieces:
         if fault:
             most = f"; expected at most {bound:,} (bound `line`)" if fault == TOO_LARGE else ""
             yield Bad(fault, f"line {line}: {size:,} bytes are no whole JSON object{most}", text)
             continue
         try:
             if form.parts:
-                yield DumpedMessage(value=own_bytes(text, form))
+                yield DumpedMessage(value=None if text == b"null" else _value_of_line(text, form))
             else:
                 yield message_of(fields_of(text), form)
         except BadJson as error:
@@ -100,8 +95,38 @@ def lines_in(chunks: Iterator[bytes], separator: bytes, bound: int) -> Iterator[
         yield (rest, 0) if size <= bound else (b"", size)
 
 
+def joined_lines(lines: Iterable[tuple[bytes, int]], width: int, bound: int) -> Iterator[tuple[bytes, int, int]]:
+    """Values in base64 that go on in the next line after so many characters, and the numbers of their last lines.
+
+    A shorter line ends one, and so do padding and the end of JSON, whose last line may be full.
+    """
+    held, line = b"", 0
+    for line, (text, too_long) in enumerate(lines, start=1):
+        text = text.strip()
+        held += text
+        if too_long or len(text) != width or text.endswith(b"=") or _is_whole(held):
+            yield held, too_long, line
+            held = b""
+        elif len(held) > bound:
+            yield b"", len(held), line
+            held = b""
+    if held:
+        yield held, 0, line
+
+
+def _is_whole(coded: bytes) -> bool:
+    """Whether base64 ends with the last brace of JSON."""
+    with suppress(ValueError):
+        ends = decoded(coded[-4:].decode("latin-1"), "base64-any").endswith(b"}")
+        return ends and is_json(decoded(coded.decode("latin-1"), "base64-any"))
+    return False
+
+
 def _of_lines(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
-    for line, (text, too_long) in enumerate(lines_in(chunks, form.separator, bound), start=passed + 1):
+    lines = lines_in(chunks, form.separator, bound)
+    each = joined_lines(lines, form.width, bound) if form.width else ((*one, n) for n, one in enumerate(lines, start=1))
+    for text, too_long, n in each:
+        line = passed + n
         if too_long:
             yield too_large(too_long, bound, line)
             continue
@@ -344,120 +369,3 @@ def _one_measured(buffer: bytes, at: int, steps: list[_Step], bound: int) -> tup
             groups[field] = buffer[at : at + size] if size >= 0 else None
             at += max(size, 0)
     return groups, at
-
-
-# CSV.
-
-
-def _of_csv(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
-    csv.field_size_limit(bound)
-    text = (line.decode("latin-1") + "\n" for line, _ in lines_in(chunks, b"\n", bound))
-    rows = csv.reader(text, delimiter=form.between.decode(), strict=False)
-    begun, header = 1, None
-    if form.is_headed:
-        header, begun = next(rows, None), 2
-    try:
-        for row in rows:
-            if row and row != header:  # a second dump behind the first
-                yield _of_row(row, form, begun)
-            begun = rows.line_num + 1
-    except csv.Error as error:
-        yield Bad("bad-csv", f"line {begun}: {error}; nothing behind it was read", b"")
-
-
-def _of_row(row: list[str], form: Form, line: int) -> Record:
-    if len(row) != len(form.parts):
-        raw = form.between.decode().join(row).encode("latin-1")
-        return Bad("bad-csv", f"line {line}: {len(row)} columns; expected {len(form.parts)}", raw)
-    fields: dict[str, Value] = {
-        str(p): (_unguarded(v) or None) if v != "null" else None
-        for p, v in zip(form.parts, row, strict=True)
-        if role_of(str(p))
-    }
-    headers = fields.get("headers")
-    fields["headers"] = headers.encode("latin-1") if isinstance(headers, str) and is_json(headers.encode()) else None
-    try:
-        return message_of(fields, form)
-    except Unread as error:
-        return Bad(error.code, f"line {line}: {error}", form.between.decode().join(row).encode("latin-1"))
-
-
-def _unguarded(text: str) -> str:
-    """Kafka UI puts ' before what a spreadsheet takes for a formula."""
-    return text[1:] if re.match(r"'[=+\-@\t\r]", text) else text
-
-
-# Rows of Parquet and Avro.
-
-
-def _rows(file: BinaryIO) -> Iterator[Any]:
-    """Rows as dictionaries, or values alone."""
-    if file.read(4) == b"PAR1":
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(file) as parquet:
-            for batch in parquet.iter_batches(_ROWS_AT_ONCE):
-                yield from batch.to_pylist()
-        return
-    import fastavro
-
-    file.seek(0)
-    yield from fastavro.reader(file)
-
-
-_ROWS_AT_ONCE = 1_000
-
-
-def columns_of(file: BinaryIO) -> tuple[list[str], tuple[list[str], list[str]], bool]:
-    """Names of the columns of an open file, none for values alone; texts among its first values and among its keys.
-
-    And whether none of its columns are categories.
-    """
-    rows = list(islice(_rows(file), _ROWS_AT_ONCE))
-    if rows and isinstance(rows[0], dict):
-        names = list(rows[0])
-        roles = roles_in(names)
-        if len(names) > 1 or "value" in roles or not isinstance(rows[0][names[0]], str | bytes | None):
-            return names, texts_of(rows, roles), not _has_categories(file)
-        rows = [row[names[0]] for row in rows]
-    return [], ([row for row in rows if isinstance(row, str) and row], []), True
-
-
-def _has_categories(file: BinaryIO) -> bool:
-    """Whether columns are dictionaries, as pandas writes categories; not every engine reads them."""
-    import pyarrow.parquet as pq
-
-    file.seek(0)
-    if file.read(4) != b"PAR1":
-        return False
-    return any(pa.types.is_dictionary(field.type) for field in pq.read_schema(file))
-
-
-def of_rows(file: BinaryIO, form: Form) -> Iterator[Record]:
-    """Records of an open file of Parquet or Avro."""
-    try:
-        for n, row in enumerate(_rows(file), start=1):
-            fields = row if isinstance(row, dict) and form.parts else {"value": row}
-            if not form.parts and isinstance(row, dict) and len(row) == 1:
-                [fields["value"]] = row.values()
-            try:
-                yield message_of({name: _plain(value) for name, value in fields.items()}, form)
-            except Unread as error:
-                yield Bad(error.code, f"row {n}: {error}", orjson.dumps(fields, default=str))
-    except (ValueError, EOFError, OSError) as error:
-        yield Bad("damaged-file", f"{error}; all rows before were read", b"")
-
-
-def _plain(value: Any) -> Value:
-    """A value of a column as JSON has it: texts as their bytes, times as numbers."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass").decode("latin-1")
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, dict | list):
-        return orjson.dumps(value, default=_text_of)
-    return value  # type: ignore[no-any-return]
-
-
-def _text_of(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -20,8 +20,9 @@ from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.capture import contents
 from ticdc_lab.sources.dump_messages import Bad, DumpedMessage, Record, headers_of
-from ticdc_lab.sources.dump_records import of_rows, records_in
+from ticdc_lab.sources.dump_records import records_in
 from ticdc_lab.sources.forms import Assumed, Form
+from ticdc_lab.sources.row_records import of_rows
 
 ROWS_A_BATCH = 10_000
 _BATCH_BYTES = 32 << 20

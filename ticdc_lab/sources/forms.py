@@ -7,7 +7,6 @@ every form by the same steps. A new form is an entry here.
 
 from __future__ import annotations
 
-import csv
 import re
 from ast import literal_eval
 from base64 import b64decode
@@ -16,9 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import Literal
-
-from ticdc_lab.sources.json_objects import BadJson, fields_of, is_json
+from typing import Any, Literal
 
 Coding = Literal["text", "base64", "base64-any", "hex", "python"]
 Role = Literal["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
@@ -29,6 +26,7 @@ NAMES: Mapping[str, Role] = {
     "offset": "offset",
     "timestamp": "timestamp", "ts": "timestamp", "time": "timestamp", "createtime": "timestamp",
     "timestampms": "timestamp",
+    "rawkey": "key", "rawvalue": "value", "rawpayload": "value",  # before what a tool has decoded
     "key": "key", "messagekey": "key",
     "value": "value", "payload": "value", "content": "value", "message": "value", "messagevalue": "value",
     "msg": "value", "body": "value", "data": "value",
@@ -55,6 +53,8 @@ LOSSES: Mapping[str, str] = {
 """What a form can lose, and the sentence that says so."""
 HEAD_BYTES = 1 << 18
 """Bytes at the beginning of a file from which its form is detected."""
+LOOKED_AT = 100
+"""Records there that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,11 @@ class Form:
     is_latin: bool = False
     n_twice: int = 0
     is_headed: bool = True
-    """Whether the first row of ``csv`` names its columns."""
+    """Whether the first row of ``csv``, or each record, names its columns."""
+    depth: int = 0
+    """Of ``objects``: in how many others each lies, as in ``{"records": [..]}``."""
+    width: int = 0
+    """Of ``lines`` in base64: how long a line is that the next one continues."""
 
     @property
     def words(self) -> str:
@@ -201,7 +205,7 @@ FORMS: Mapping[str, str] = {
     "objects": "A file of JSON objects",
     "csv": "A CSV export",
     "lengths": "A file of values with their lengths",
-    "printed": "A file of printed ConsumerRecords",
+    "printed": "A file of printed records",
     "segment": "A print of kafka-dump-log",
     "rows": "A file of rows",
 }
@@ -271,10 +275,15 @@ _CODED: Mapping[Coding, re.Pattern[str]] = {
 }
 
 
+any_base64 = _CODED["base64-any"].fullmatch
+
+
 def coding_of(texts: Sequence[str]) -> Coding:
     """How most of some values are written; a few hexadecimal digits may be base64 or a text."""
     some = [c for c, written in _CODED.items() if 3 * sum(map(bool, map(written.fullmatch, texts))) > 2 * len(texts)]
     if some[:1] == ["hex"] and max(map(len, texts)) < 24:
+        some = some[1:]
+    if some[:1] == ["base64"] and any(re.search("[-_]", text) and any_base64(text) for text in texts):
         some = some[1:]
     return some[0] if some else "text"
 
@@ -293,7 +302,7 @@ def coding_of_keys(keys: Sequence[str], of_values: Coding) -> Coding:
     contents = [decoded(key, coding) for key in keys if _CODED[coding].fullmatch(key)]
     is_padded = coding.startswith("base64") and any(key.endswith("=") for key in keys)
     are_alike = coding == of_values and (is_padded or all(c.isascii() and c.decode().isprintable() for c in contents))
-    return coding if are_alike or all(c.startswith(_OF_VALUES) for c in contents) else "text"
+    return coding if are_alike or all(c.startswith(OF_VALUES) for c in contents) else "text"
 
 
 def decoded(text: str, coding: Coding) -> bytes:
@@ -307,6 +316,15 @@ def decoded(text: str, coding: Coding) -> bytes:
 
 
 _OF_URLS = str.maketrans("-_", "+/")
+
+
+def texts_of(records: Sequence[Mapping[str, Any]], names: Mapping[Any, str]) -> tuple[list[str], list[str]]:
+    """The texts among the values and among the keys of some records, in which they have these ``names``."""
+    values, keys = (
+        [text for r in records if role in names and isinstance(text := r.get(names[role]), str) and text]
+        for role in ("value", "key")
+    )
+    return values, keys
 
 
 TOKENS: Mapping[str, bytes] = {
@@ -350,7 +368,7 @@ def shown(head: bytes, most: int = 60) -> str:
     return repr(head[:most].decode("utf-8", "backslashreplace")) + (", .." if len(head) > most else "")
 
 
-_OF_VALUES = (b"{", b"\0\0\0\0", b"\1{", b"\2", b"\3")
+OF_VALUES = (b"{", b"\0\0\0\0", b"\1{", b"\2", b"\3")
 """JSON, framed or open-protocol, and DDL and watermarks of avro."""
 
 
@@ -360,7 +378,7 @@ def chained_at(data: bytes, at: int, *, least: int = 3) -> bool:
         if at >= len(data):
             return n > 1 or (n == 1 and at == len(data))
         size = int.from_bytes(data[at : at + 4], "big", signed=True)
-        if size != -1 and not (8 <= size < 1 << 27 and data[at + 4 : at + 8].startswith(_OF_VALUES)):
+        if size != -1 and not (8 <= size < 1 << 27 and data[at + 4 : at + 8].startswith(OF_VALUES)):
             return False
         at += 4 + max(size, 0)
     return True
@@ -372,62 +390,6 @@ def next_chain(data: bytes, at: int, end: int | None = None) -> int | None:
         data, at, len(data) if end is None else end + 8
     )
     return next((found.start() for found in places if chained_at(data, found.start())), None)
-
-
-EVENTS_HINT = "Events that `ticdc-lab events` wrote are decoded already: read the log that they come from."
-
-
-def headless_hint(source: str, head: bytes) -> str:
-    """The command that reads CSV whose first row is a message; empty for anything else."""
-    row = next(csv.reader([head.strip().partition(b"\n")[0].decode("utf-8", "replace")]), [])
-    at = next((i for i, cell in enumerate(row) if is_json(cell.encode()) and cell[:1] == "{"), None)
-    if at is None or len(row) < 2:
-        return ""
-    names = list[str]()
-    for i, cell in enumerate(row):
-        free = [n for n in ("partition", "offset") if n not in names]
-        if i == at:
-            name = "value"
-        elif cell.isdigit() and (len(cell) > 11 or not free):
-            name = "timestamp"
-        elif cell.isdigit():
-            name = free[0] if sum(c.isdigit() and len(c) < 12 for c in row) > 1 else "offset"
-        else:
-            name = "key" if i == at - 1 and i else "topic"
-        names.append(f"column_{i + 1}" if name in names else name)
-    named = ",".join(names)
-    return (
-        f"CSV needs a first row of names, such as: (echo {named}; cat {source}) > named.csv; ticdc-lab survey named.csv"
-    )
-
-
-FORMAT_HINT = r"If kcat -f wrote it, state its format, such as --option format='%t %p %o %k %s\n'. "
-
-
-def first_line(head: bytes) -> str:
-    """The fields of the first line, or what it begins with."""
-    line = head.strip().partition(b"\n")[0]
-    try:
-        return f"line 1 has {', '.join(f'`{name}`' for name in fields_of(line))}"
-    except BadJson:
-        return f"it begins with {shown(line)}"
-
-
-def refused_hint(source: str, record: bytes) -> str:
-    """Which form a record resembles that is no message, and the command that reads such a file."""
-    try:
-        names = list(fields_of(record))
-    except BadJson:
-        names = []
-    if {"kind", "commit_ts"} <= set(names):
-        return EVENTS_HINT
-    if is_envelope(names):
-        kind, what = "objects", "the JSON objects of another tool"
-    elif names:
-        kind, what = "values", "a file of values, one a line"
-    else:
-        return f"Name its form ({', '.join(FORMS)}): ticdc-lab survey {source} --source-kind values"
-    return f"It resembles {what}: ticdc-lab survey {source} --source-kind {kind}"
 
 
 # Names of files that Kafka Connect's sinks write.

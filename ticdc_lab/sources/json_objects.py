@@ -18,6 +18,8 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 _WIDE = re.compile(rb"\\u(?!00[0-7])")
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|.)", re.DOTALL)
 _AROUND = re.compile(rb"[\s,\[\]]*")
+_INSIDE = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}]', re.DOTALL)
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"|null', re.DOTALL)
 _BEGINNING = re.compile(rb'\{\s*"[^"\\\n]*"\s*:')
 
 UNFINISHED = "unfinished"
@@ -123,9 +125,15 @@ def beginning_of(text: bytes) -> bytes:
 
 
 def objects_in(
-    chunks: Iterator[bytes], *, bound: int, one_a_line: bool, opening: bytes = b"", first_line: int = 1
+    chunks: Iterator[bytes],
+    *,
+    bound: int,
+    one_a_line: bool,
+    opening: bytes = b"",
+    first_line: int = 1,
+    depth: int = 0,
 ) -> Iterator[Piece]:
-    """Cut a stream into objects.
+    """Cut a stream into objects, or into the texts of an array if ``opening`` is a quote.
 
     Behind what is damaged the next object that begins as others do is found again. What lies before it is given, too.
 
@@ -141,23 +149,30 @@ def objects_in(
         How objects begin (:func:`beginning_of`).
     first_line
         The number of the first line.
+    depth
+        In how many objects each of them lies, as in ``{"records": [..]}``; what is beside them there is passed over.
     """
     string = rb'"(?:[^"\\\n]|\\.)*"|["{}]'
     # a line feed where none can be, or an object that begins at the margin inside another, shows what is damaged
     token = re.compile(string + (rb"|\n" if one_a_line else rb"|\n(?=\{)"), re.DOTALL)
     again = re.compile(b"|".join([*([re.escape(opening)] if opening else []), rb"(?<=\n)[ \t]*\{"]))
-    buffer, at, line, ended = b"", 0, first_line, False
+    buffer, at, line, ended, level = b"", 0, first_line, False, 0
     while True:
         around = _AROUND.match(buffer, at)
         begin = around.end() if around else at
+        if depth:
+            begin, level = _begin_inside(buffer, at, level, depth)
+            if opening and (damaged := buffer.find(opening, at, begin)) >= 0:
+                begin, level = damaged, depth
         line, at = line + buffer.count(b"\n", at, begin), begin
-        if at == len(buffer):
+        if at == len(buffer) or (depth and buffer[at : at + 1] != b"{"):
             if ended:
                 return
-            buffer, ended = _more(chunks, b"")
+            buffer, ended = _more(chunks, buffer[at:])
             at = 0
             continue
-        end, fault = _end_of_object(buffer, at, token)
+        text = _TEXT.match(buffer, at) if opening == b'"' else None
+        end, fault = (text.end(), "") if text else _end_of_object(buffer, at, token)
         if end == 0 and not ended and len(buffer) - at <= bound:
             buffer, ended = _more(chunks, buffer[at:])
             at = 0
@@ -181,6 +196,15 @@ def objects_in(
             fault = TOO_LARGE
         yield Piece(kept[: dropped + end], begun, fault, dropped + end)
         line, buffer = line + buffer.count(b"\n", 0, end), buffer[end:]
+
+
+def _begin_inside(buffer: bytes, at: int, level: int, depth: int) -> tuple[int, int]:
+    """Where the next object inside of ``depth`` others begins, and inside of how many that place is."""
+    for found in _INSIDE.finditer(buffer, at):
+        if found[0] == b'"' or (found[0] == b"{" and level == depth):  # the former begins a text that is cut
+            return found.start(), level
+        level += (found[0] == b"{") - (found[0] == b"}")
+    return len(buffer), level
 
 
 def _more(chunks: Iterator[bytes], buffer: bytes) -> tuple[bytes, bool]:

@@ -34,7 +34,7 @@ from ticdc_lab.events.schema import MESSAGES, as_messages
 from ticdc_lab.settings import Setting
 from ticdc_lab.sources import capture, dumps, kafka, parquet, pieces, storage
 from ticdc_lab.sources.dump_files import DumpFiles, dumps_among, dumps_at, head_of
-from ticdc_lab.sources.forms import FORMS, OPTIONS, refused_hint
+from ticdc_lab.sources.forms import FORMS, OPTIONS
 from ticdc_lab.sources.overlaps import Overlaps, SharedStretch, Skips, overlaps_of, whole_runs
 from ticdc_lab.sources.places import (
     Size,
@@ -51,6 +51,7 @@ from ticdc_lab.sources.places import (
     size_of_parquet,
     unknown_options,
 )
+from ticdc_lab.sources.refused_forms import refused_hint
 
 Reader = Callable[[Batches], Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]
 Find = Callable[[Batches], Batches]

@@ -18,8 +18,8 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 from ticdc_lab.settings.keys import FROM_URI, KEYS, nearest
 from ticdc_lab.sources.dump_files import CAPTURES, dumps_at, head_of
-from ticdc_lab.sources.forms import CONNECT, EVENTS_HINT, FORMAT_HINT, FORMS, OPTIONS, first_line, headless_hint
-from ticdc_lab.sources.printed_records import is_segment
+from ticdc_lab.sources.forms import CONNECT, FORMS, OPTIONS
+from ticdc_lab.sources.refused_forms import EVENTS_HINT, FORMAT_HINT, converted_hint, first_line
 
 _BYTES_LOOKED_AT = 1 << 18
 """Bytes at the beginning of a file from which the length of its lines is told."""
@@ -282,23 +282,16 @@ def kind_of(source: str, files: list[Path] | None) -> str:
         f"Cannot detect what {source} is: it contains {found}; expected {_WHAT}."
         if files is not None and len(names) > 1
         else f"Cannot detect what {source} is{begins}; expected {_WHAT}.",
-        hint=_headless(source, files)
+        hint=_converted(source, files)
         or (EVENTS_HINT if "`kind`, `commit_ts`" in begins else f"{printed}{_database(source)}{one}{kind}"),
     )
 
 
-def _headless(source: str, files: Sequence[Path] | None) -> str:
+def _converted(source: str, files: Sequence[Path] | None) -> str:
     if not files:
         return ""
     with files[0].open("rb") as file:
-        head = head_of(file)[0]
-    if is_segment(head):
-        text = f"{Path(source).stem}.txt"
-        return (
-            "It is a broker's own file of messages; let Kafka print it: kafka-dump-log.sh --print-data-log --files "
-            f"{source} > {text}; ticdc-lab survey {text}"
-        )
-    return headless_hint(source, head)
+        return converted_hint(source, head_of(file)[0])
 
 
 def _beginning(files: Sequence[Path] | None) -> str:

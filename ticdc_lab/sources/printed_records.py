@@ -1,4 +1,4 @@
-"""Messages that a program printed: ``print`` of a client's ConsumerRecord, and ``kafka-dump-log`` of a broker's file.
+"""Messages that a program printed: a ConsumerRecord, a dict or a tuple, and ``kafka-dump-log`` a broker's file.
 
 The second one prints text with the lengths of what the bytes were, so bytes that are no UTF-8 are seen to be lost.
 """
@@ -9,9 +9,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-import orjson
-
-from ticdc_lab.sources.dump_messages import Bad, DumpedMessage, Record, Unread, number_of, timestamp_ms, topic_of
+from ticdc_lab.sources.column_detection import literal
+from ticdc_lab.sources.dump_messages import Bad, DumpedMessage, Record, Unread, message_of, plain, timestamp_ms
+from ticdc_lab.sources.forms import Form
 
 _OF_JAVA = re.compile(
     rb"ConsumerRecord\(topic = ([\w.-]+), partition = (\d+),.*? offset = (\d+), \w+ = (-?\d+),.*?"
@@ -20,8 +20,8 @@ _OF_JAVA = re.compile(
 )
 
 
-def printed_in(lines: Iterator[tuple[bytes, int]], bound: int, passed: int) -> Iterator[Record]:
-    """Records of lines, and of lines longer than the bound their lengths; so many lines were passed before."""
+def printed_in(lines: Iterator[tuple[bytes, int]], form: Form, bound: int, passed: int) -> Iterator[Record]:
+    """Records of lines, each what print() shows of a record, of a dict or of a tuple."""
     for line, (text, too_long) in enumerate(lines, start=passed + 1):
         if too_long:
             yield too_large(too_long, bound, line)
@@ -29,40 +29,39 @@ def printed_in(lines: Iterator[tuple[bytes, int]], bound: int, passed: int) -> I
             yield None
         else:
             try:
-                yield _printed(text[max(text.find(b"ConsumerRecord("), 0) :].strip())
+                yield _printed(text[max(text.find(b"ConsumerRecord("), 0) :].strip(), form)
             except Unread as error:
                 yield Bad(error.code, f"line {line}: {error}", text)
 
 
-def _printed(text: bytes) -> DumpedMessage:
+def _printed(text: bytes, form: Form) -> DumpedMessage:
     if found := _OF_JAVA.fullmatch(text):
         key, value = (None if of == b"null" else of for of in found.groups()[4:])
         if any(of and re.fullmatch(rb"\[B@[0-9a-f]+", of) for of in (key, value)):
             raise Unread("no-value", "Java printed where the bytes lie ([B@..), not the bytes")
         topic, partition, offset, time = (of.decode() for of in found.groups()[:4])
         return DumpedMessage(topic, int(partition), int(offset), timestamp_ms(time), key, value)
-    try:
-        call = ast.parse(text.decode("utf-8", "surrogateescape"), mode="eval").body
-        if not isinstance(call, ast.Call):
-            raise ValueError
-        fields = {of.arg: ast.literal_eval(of.value) for of in call.keywords}
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        raise Unread("no-record", f"begins with {beginning(text)}; expected a whole ConsumerRecord(..)") from None
-    if "value" not in fields:
-        raise Unread("missing-field", "no `value` in ConsumerRecord(..)")
-    key, value = (
-        of.encode("utf-8", "surrogateescape") if isinstance(of, str)
-        else of if isinstance(of, bytes | None)
-        else orjson.dumps(of)
-        for of in (fields.get("key"), fields["value"])
-    )  # fmt: skip
-    headers = tuple((str(name), of) for name, of in fields.get("headers") or ())
-    return DumpedMessage(
-        topic_of(fields.get("topic")),
-        number_of(fields.get("partition"), "partition", (1 << 31) - 1),
-        number_of(fields.get("offset"), "offset", (1 << 63) - 1),
-        timestamp_ms(fields.get("timestamp")), key, value, headers,
-    )  # fmt: skip
+    fields = literal(text)
+    if text.startswith(b"ConsumerRecord("):
+        try:
+            call = ast.parse(text.decode("utf-8", "surrogateescape"), mode="eval").body
+            fields = (
+                {of.arg: ast.literal_eval(of.value) for of in call.keywords} if isinstance(call, ast.Call) else None
+            )
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            fields = None
+        if fields and "value" not in fields:
+            raise Unread("missing-field", "no `value` in ConsumerRecord(..)")
+    if isinstance(fields, tuple) and len(fields) == len(form.parts):
+        fields = dict(zip(form.parts, fields, strict=True))
+    if not isinstance(fields, dict):
+        expected = (
+            f"a whole tuple of {len(form.parts)}" if len(form.parts) > 1 else "a whole ConsumerRecord(..) or dict"
+        )
+        raise Unread("no-record", f"begins with {beginning(text)}; expected {expected}")
+    if form.parts == ("value",):
+        fields = {"value": fields}
+    return message_of({name: plain(value) for name, value in fields.items()}, form)
 
 
 OF_SEGMENT = re.compile(rb"(?:Dumping \S|(?:\| )?offset: \d+ .*?[kK]ey[sS]ize: -?\d+ [vV]alue[sS]ize: -?\d+ )")

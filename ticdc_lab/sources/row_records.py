@@ -1,0 +1,116 @@
+"""Records of a dump that are rows: of CSV, of Parquet and Avro."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, BinaryIO
+
+import orjson
+
+from ticdc_lab.sources.dump_messages import Bad, Record, Unread, message_of, plain
+from ticdc_lab.sources.forms import Form, role_of, roles_in, texts_of
+from ticdc_lab.sources.json_objects import Value, is_json
+
+
+def of_csv(lines: Iterator[tuple[bytes, int]], form: Form, bound: int) -> Iterator[Record]:
+    """Records of the rows of some lines."""
+    csv.field_size_limit(bound)
+    text = (line.decode("latin-1") + "\n" for line, _ in lines)
+    rows = csv.reader(text, delimiter=form.between.decode(), strict=False)
+    begun, header = 1, None
+    if form.is_headed:
+        header, begun = next(rows, None), 2
+    try:
+        for row in rows:
+            if row and row != header:  # a second dump behind the first
+                yield _of_row(row, form, begun)
+            begun = rows.line_num + 1
+    except csv.Error as error:
+        yield Bad("bad-csv", f"line {begun}: {error}; nothing behind it was read", b"")
+
+
+def _of_row(row: list[str], form: Form, line: int) -> Record:
+    if len(row) != len(form.parts):
+        raw = form.between.decode().join(row).encode("latin-1")
+        return Bad("bad-csv", f"line {line}: {len(row)} columns; expected {len(form.parts)}", raw)
+    fields: dict[str, Value] = {
+        str(p): (_unguarded(v) or None) if v != "null" else None
+        for p, v in zip(form.parts, row, strict=True)
+        if role_of(str(p))
+    }
+    headers = fields.get("headers")
+    fields["headers"] = headers.encode("latin-1") if isinstance(headers, str) and is_json(headers.encode()) else None
+    try:
+        return message_of(fields, form)
+    except Unread as error:
+        return Bad(error.code, f"line {line}: {error}", form.between.decode().join(row).encode("latin-1"))
+
+
+def _unguarded(text: str) -> str:
+    """Kafka UI puts ' before what a spreadsheet takes for a formula."""
+    return text[1:] if re.match(r"'[=+\-@\t\r]", text) else text
+
+
+# Rows of Parquet and Avro.
+
+
+def _rows(file: BinaryIO) -> Iterator[Any]:
+    """Rows as dictionaries, or values alone."""
+    if file.read(4) == b"PAR1":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+                yield from batch.to_pylist()
+        return
+    import fastavro
+
+    file.seek(0)
+    yield from fastavro.reader(file)
+
+
+_ROWS_AT_ONCE = 1_000
+
+
+def columns_of(file: BinaryIO) -> tuple[list[str], tuple[list[str], list[str]], bool]:
+    """Names of the columns of an open file, none for values alone; texts among its first values and among its keys.
+
+    And whether none of its columns are categories.
+    """
+    rows = list(islice(_rows(file), _ROWS_AT_ONCE))
+    if rows and isinstance(rows[0], dict):
+        names = list(rows[0])
+        roles = roles_in(names)
+        if len(names) > 1 or "value" in roles or not isinstance(rows[0][names[0]], str | bytes | None):
+            return names, texts_of(rows, roles), not _has_categories(file)
+        rows = [row[names[0]] for row in rows]
+    return [], ([row for row in rows if isinstance(row, str) and row], []), True
+
+
+def _has_categories(file: BinaryIO) -> bool:
+    """Whether columns are dictionaries, as pandas writes categories; not every engine reads them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file.seek(0)
+    if file.read(4) != b"PAR1":
+        return False
+    return any(pa.types.is_dictionary(field.type) for field in pq.read_schema(file))
+
+
+def of_rows(file: BinaryIO, form: Form) -> Iterator[Record]:
+    """Records of an open file of Parquet or Avro."""
+    try:
+        for n, row in enumerate(_rows(file), start=1):
+            fields = row if isinstance(row, dict) and form.parts else {"value": row}
+            if not form.parts and isinstance(row, dict) and len(row) == 1:
+                [fields["value"]] = row.values()
+            try:
+                yield message_of({name: plain(value) for name, value in fields.items()}, form)
+            except Unread as error:
+                yield Bad(error.code, f"row {n}: {error}", orjson.dumps(fields, default=str))
+    except (ValueError, EOFError, OSError) as error:
+        yield Bad("damaged-file", f"{error}; all rows before were read", b"")
