@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import combinations
 
+import numpy as np
 import pytest
 
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
@@ -171,6 +172,38 @@ def test_regions_that_balance_leaves_alone_are_never_balanced(why: str) -> None:
     uneven = cluster(size=20_000, region_size=40_000.0)._replace(region_count=120)
     (found,) = [f for f in forecast(uneven, regions) if f.what == "balance of regions"]
     assert found.never[0][0] == why and math.isinf(found.at_best_s)
+
+
+def test_balance_is_forecast_of_what_repairs_leave() -> None:
+    """Every region lacks its second TiFlash peer; once made, both stores are alike, and nothing is never balanced."""
+    flash = labelled({"engine": "tiflash"})
+    ones = [Store(i, region_size=9_600, region_count=100) for i in (1, 2, 3)]
+    stores = [*ones, Store(4, labels=flash, region_size=9_600, region_count=100), Store(5, labels=flash)]
+    only = (Constraint("engine", "in", ("tiflash",)),)
+    rules = (Rule(ANY_VOTER, 3, id="default"), Rule(AS_LEARNER, 2, only, id="flash", group="tiflash"))
+    peers = (*(Peer(s, s) for s in (1, 2, 3)), Peer(4, 4, LEARNER))
+    regions = of_regions([Region(i, peers, 1, 96.0) for i in range(1, 101)])
+    found = forecast(cluster_of(Config(), stores, rules)._replace(region_count=100), regions)
+    assert [(f.what, f.peers, f.never) for f in found] == [("missing peers of rule tiflash/flash", 100, ())]
+
+
+def test_regions_without_a_leader_are_not_said_to_break_rules() -> None:
+    """They fit their rules; nobody can do anything with them."""
+    told = regions_on(1, 2, 3, n=4)
+    (found,) = forecast(cluster(), told._replace(leader=np.full(4, -1, told.leader.dtype)))
+    assert in_words([found]) == ["regions without a leader: never: the region has no leader (4 regions)"]
+
+
+def test_a_store_that_no_other_replaces_says_so() -> None:
+    """The learner of the only TiFlash store stays: all others have a peer."""
+    flash = labelled({"engine": "tiflash"})
+    stores = [*(Store(i) for i in (1, 2, 3)), Store(4, labels=flash, state=REMOVING)]
+    rules = (
+        Rule(ANY_VOTER, 3, id="default"), Rule(AS_LEARNER, 1, (Constraint("engine", "in", ("tiflash",)),), id="flash"),
+    )  # fmt: skip
+    peers = (*(Peer(s, s) for s in (1, 2, 3)), Peer(4, 4, LEARNER))
+    (found,) = forecast(cluster_of(Config(), stores, rules), of_regions([Region(1, peers, 1, 96.0)]))
+    assert "never: no store may take a peer (every store has a peer of the region)" in in_words([found])[0]
 
 
 def test_more_sets_of_stores_than_can_be_played_are_put_together() -> None:

@@ -13,6 +13,7 @@ from ticdc_lab.simulate.pd.checkers import check_region, check_split
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.create import change_peers, merge_regions, set_witness
+from ticdc_lab.simulate.pd.evict_leader import evict_leaders, grant_leader
 from ticdc_lab.simulate.pd.lifecycle import impossible
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
 from ticdc_lab.simulate.pd.operators import (
@@ -33,7 +34,7 @@ from ticdc_lab.simulate.pd.operators import (
 from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.replay import replay
 from ticdc_lab.simulate.pd.rule_checker import check_rules
-from ticdc_lab.simulate.pd.rules import Constraint, Rule
+from ticdc_lab.simulate.pd.rules import AS_FOLLOWER, AS_LEADER, Constraint, Rule
 from ticdc_lab.simulate.pd.store_states import delete_store
 from ticdc_lab.simulate.pd.stores import NEVER_S, REMOVING, Store, labelled
 
@@ -277,3 +278,25 @@ def test_what_a_leader_says_of_its_peers_is_read(tmp_path: Path) -> None:
                  "config": {"rules": [{"role": "voter", "count": 2}, {"role": "learner", "count": 1}]}}  # fmt: skip
         r = judged(tmp_path, "rule-checker", given, expect)
         assert r["agrees"] is True and "not understood" not in r["because"], r
+
+
+def test_grant_leader_asks_neither_the_store_nor_the_rules() -> None:
+    """PD up to v8.5 pauses transfers into the store that it grants, and forces them; a learner never leads."""
+    only = Rule(AS_LEADER, 1, (Constraint("zone", "in", ("z1",)),), id="lead")
+    held = cluster(Config(), (only, Rule(AS_FOLLOWER, 2, id="rest")), zone={1: "z1"})
+    held = held._replace(stores={i: s._replace(leader_in_paused=i == 2) for i, s in held.stores.items()})
+    told = grant_leader(held, lambda store, kind: [region(1, 2, 3)], 2, "grant-leader-scheduler")
+    assert [op.steps for op in told.operators] == [(TransferLeader(1, 2),)]
+    assert not grant_leader(held, lambda store, kind: [region(1, 2, 3, learners=(2,))], 2, "grant").operators
+
+
+def test_evict_leader_moves_the_leader_of_an_unhealthy_region_to_a_healthy_peer() -> None:
+    """A healthy region goes first; where none was drawn the peers that are down or pending are no targets."""
+    sick, well = region(1, 2, 3, down=frozenset({2})), region(1, 2, 3)._replace(id=8)
+    held = cluster(Config())
+    told = evict_leaders(held, lambda store, kind: [sick, well], 1, "evict-leader-scheduler")
+    assert {op.region for op in told.operators} == {8}
+    told = evict_leaders(held, lambda store, kind: [sick], 1, "evict-leader-scheduler")
+    assert [op.steps for op in told.operators] == [(TransferLeader(1, 3),)]
+    worse = sick._replace(pending=frozenset({3}))
+    assert not evict_leaders(held, lambda store, kind: [worse], 1, "evict-leader-scheduler").operators

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +43,13 @@ class BalanceAhead(NamedTuple):
     stays: tuple[tuple[str, int], ...] = ()
 
 
-def balance_ahead(cluster: Cluster, c: RegionColumns) -> BalanceAhead | None:
+def _as_it_is(region: Region) -> Region:
+    return region
+
+
+def balance_ahead(
+    cluster: Cluster, c: RegionColumns, repaired: Callable[[Region], Region] = _as_it_is
+) -> BalanceAhead | None:
     """Let the fullest store give a region to the emptiest that may take it, until no move pays.
 
     As balance-region would, with what regions drawn from each store may do; stores become fuller and emptier in steps.
@@ -54,6 +60,8 @@ def balance_ahead(cluster: Cluster, c: RegionColumns) -> BalanceAhead | None:
         The cluster as it is once what passes has passed, with the influence of running operators.
     c
         Its regions.
+    repaired
+        Gives a region as the checkers will have made it.
 
     Returns
     -------
@@ -65,7 +73,7 @@ def balance_ahead(cluster: Cluster, c: RegionColumns) -> BalanceAhead | None:
     by = scale(cluster, REGIONS)
     field = balance_region.field(cluster._replace(influence={}), Notes())
     sources = {s.id: _with_running(by, s) for s in field.sources if s.state in (PREPARING, SERVING)}
-    drawn = _drawn(cluster, c, sources, field.closed)
+    drawn = _drawn(cluster, c, sources, field.closed, repaired)
     costs = {s: d.cost for s, d in drawn.items()}
     out, into = _moved(by, sources, {s: d.targets for s, d in drawn.items() if d.movable})
     if out:
@@ -80,14 +88,14 @@ def balance_ahead(cluster: Cluster, c: RegionColumns) -> BalanceAhead | None:
 
 
 def _with_running(by: Scale, s: Store) -> Store:
-    return _grown(s, influence(by, s.id))
+    return grown(s, influence(by, s.id))
 
 
 _MOST_AMPLIFIED = 2.0
 """Disk that a MiB of regions takes at most; what a store uses beyond that are other files."""
 
 
-def _grown(s: Store, mib: float) -> Store:
+def grown(s: Store, mib: float) -> Store:
     """Give a store with so many MiB of regions more, its disk as much fuller as its regions take space."""
     amplified = min(_MOST_AMPLIFIED, s.used / (s.region_size * MIB)) if s.region_size else 1.0
     room = mib * amplified * MIB if s.available < s.capacity else 0.0
@@ -105,8 +113,9 @@ def _alike(sources: Mapping[int, Store], store: int) -> frozenset[int]:
 
 
 def _drawn(
-    cluster: Cluster, c: RegionColumns, sources: Mapping[int, Store], closed: Collection[int]
-) -> dict[int, _Drawn]:
+    cluster: Cluster, c: RegionColumns, sources: Mapping[int, Store], closed: Collection[int],
+    repaired: Callable[[Region], Region],
+) -> dict[int, _Drawn]:  # fmt: skip
     at = {s: i for i, s in enumerate(c.stores)}
     field = balance_region.Field(scale(cluster, REGIONS), tuple(sources.values()), frozenset(closed))
     each = max(8, min(64, _DRAWN_REGIONS // max(1, len(sources))))
@@ -118,7 +127,7 @@ def _drawn(
         stays: Counter[str] = Counter()
         movable = 0
         for place in some.tolist():
-            region = region_at(c, place)
+            region = repaired(region_at(c, place))
             why = _why_it_stays(cluster, region, source, c.busy)
             takers = () if why else balance_region.takers(field, source, region, Notes())
             if not takers:
@@ -167,12 +176,12 @@ def _moved(
             continue
         a, b = found
         n = step
-        while n > 1.0 and not score(by, _grown(stores[a], -size * (n - 1)), -by.tolerance) > score(
-            by, _grown(stores[b], size * (n - 1)), by.tolerance
+        while n > 1.0 and not score(by, grown(stores[a], -size * (n - 1)), -by.tolerance) > score(
+            by, grown(stores[b], size * (n - 1)), by.tolerance
         ):
             n = max(1.0, n / 2)
         for store, mib, count in ((a, -size * n, out), (b, size * n, into)):
-            stores[store] = _grown(stores[store], mib)
+            stores[store] = grown(stores[store], mib)
             give[store], take[store] = (score(by, stores[store], sign * by.tolerance) for sign in (-1, 1))
             count[store] += n
     net = {i: into.get(i, 0.0) - out.get(i, 0.0) for i in stores}

@@ -23,6 +23,7 @@ from ticdc_lab.simulate.pd.operators import (
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.rules import matches
 from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, REMOVED, SERVING, is_disconnected
+from ticdc_lab.simulate.pd.strategy import NO_STORE
 
 
 class Move(NamedTuple):
@@ -38,10 +39,11 @@ class Move(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What PD would make of a region, and why it stays unfit after that; "" where it does not."""
+    """What PD would make of a region, why it stays unfit after that, "" where it does not, and the region then."""
 
     moves: tuple[Move, ...]
     stuck: str
+    region: Region
 
 
 _MOST_MOVES = 8
@@ -51,21 +53,22 @@ def course_of(cluster: Cluster, region: Region) -> Course:
     """Play the repairs of a region out."""
     moves: list[Move] = []
     if not region.leader:
-        return Course((), "the region has no leader")
+        return Course((), "the region has no leader", region)
     region = out_of_joint_state(cluster, region)
     seen: set[Region] = set()
     while len(moves) < _MOST_MOVES:
         seen.add(region)
         told = check_repairs(cluster, region)
         if told.limit:
-            return Course(tuple(moves), "replica-schedule-limit is 0")
+            return Course(tuple(moves), "replica-schedule-limit is 0", region)
         if (op := told.operator) is None:
             break
         moves += _moves(cluster, region, told, op, moves)
         region = _done(region, op)
         if region in seen:
-            return Course(tuple(moves), f"{op.desc} is not played out here")
-    return Course(tuple(moves), "" if _is_well(cluster, region) else _why_stuck(cluster, region, told))
+            return Course(tuple(moves), f"{op.desc} is not played out here", region)
+    stuck = "" if _is_well(cluster, region) else _why_stuck(cluster, region, told)
+    return Course(tuple(moves), stuck, region)
 
 
 def _moves(cluster: Cluster, region: Region, told: Explained, op: Operator, before: list[Move]) -> list[Move]:
@@ -140,6 +143,8 @@ def _why_stuck(cluster: Cluster, region: Region, told: Explained) -> str:
     for why, ids in sorted(by_why.items(), key=lambda w: -len(w[1])):
         named = ", ".join(map(str, sorted(ids)[:6])) + (" .." if len(ids) > 6 else "")
         refused.append(f"store{'s' if len(ids) > 1 else ''} {named}: {why}")
+    if not refused and because == NO_STORE:
+        return f"{because} (every store has a peer of the region)"
     return f"{because} ({'; '.join(refused)})" if refused else because
 
 

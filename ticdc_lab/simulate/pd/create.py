@@ -121,13 +121,13 @@ def set_witness(cluster: Cluster, region: Region, store: int, witness: bool, des
 
 def transfer_leader(
     cluster: Cluster, region: Region, to: int, desc: str, *, kind: Kind = NO_KIND,
-    priority: Priority = Priority.MEDIUM,
+    priority: Priority = Priority.MEDIUM, forced: bool = False,
 ) -> Operator:  # fmt: skip
     check_buildable(cluster, region, joint_ok=True)
     peer = region.peer_on(to)
     if peer is None or peer.role == LEARNER or to in region.down | region.pending:
         raise CannotBuild(f"the peer on store {to} cannot lead")
-    plan = StepPlan(cluster, region, {p.store: p for p in region.peers}, to)
+    plan = StepPlan(cluster, region, {p.store: p for p in region.peers}, to, check_rules=not forced, forced=forced)
     brief = brief_of(plan)
     lay_out(plan)
     return operator_of(plan, desc, brief, kind, priority)

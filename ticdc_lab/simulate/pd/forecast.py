@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,12 +18,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.balance_ahead import BalanceAhead, balance_ahead
-from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.balance_ahead import BalanceAhead, balance_ahead, grown
+from ticdc_lab.simulate.pd.cluster import Cluster, is_replicated
 from ticdc_lab.simulate.pd.course import BETTER, MISSING, TO_FULL, TO_WITNESS, course_of, why_it_leaves
 from ticdc_lab.simulate.pd.limits import LARGE_COST, Limits, PerMinute, limits_nothing, step_costs
 from ticdc_lab.simulate.pd.regions import VOTER, Region, RegionColumns, has_quorum, region_at
+from ticdc_lab.simulate.pd.scores import region_score
 from ticdc_lab.simulate.pd.stores import NEVER_S, Store, is_disconnected
+from ticdc_lab.simulate.pd.strategy import NO_STORE
 from ticdc_lab.simulate.pd.survey import FITS, SMALL, Group, classes, kinds, triage
 
 DEFAULT = PerMinute()
@@ -155,10 +157,43 @@ def forecast(
         return ()
     if cluster.config.store_limit_version == "v2":
         limits = dict.fromkeys(cluster.stores, PerMinute(0.0, 0.0))
-    found = list(_repairs(cluster, c, limits, groups or triage(cluster, c), expected))
-    later = ahead(cluster, c).cluster._replace(influence=cluster.influence)
-    balance = balance_ahead(later, c)
+    moved: dict[tuple[int, frozenset[int]], float] = defaultdict(float)
+    found = list(_repairs(cluster, c, limits, groups or triage(cluster, c), expected, moved))
+    later = ahead(cluster, c).cluster
+    balance = balance_ahead(_after(later, moved)._replace(influence=cluster.influence), c, _repaired_in(later))
     return (*found, *([_balanced(balance, limits)] if balance is not None else []))
+
+
+def _repaired_in(later: Cluster) -> Callable[[Region], Region]:
+    """Give what makes a region what the checkers will have made of it."""
+
+    def repaired(region: Region) -> Region:
+        if is_replicated(later, region) and not region.down:
+            return region
+        told = course_of(later, region)
+        return region if told.stuck else told.region
+
+    return repaired
+
+
+def _after(later: Cluster, moved: Mapping[tuple[int, frozenset[int]], float]) -> Cluster:
+    """Give a cluster whose stores are as full as repairs make them: MiB that leave a store for one of some others.
+
+    As PD does, a part after the other goes to the store with the lowest score.
+    """
+    stores = dict(later.stores)
+    for (old, targets), mib in sorted(moved.items(), key=lambda m: (len(m[0][1]), m[1])):
+        if old in stores:
+            stores[old] = grown(stores[old], -mib)
+        able = [i for i in sorted(targets) if i in stores]
+        parts = min(_MOST_PARTS, max(1, round(mib / max(1.0, later.average_region_size))))
+        for _ in range(parts if able else 0):
+            lowest = min(able, key=lambda i: region_score(stores[i], later.config))
+            stores[lowest] = grown(stores[lowest], mib / parts)
+    return later._replace(stores=stores)
+
+
+_MOST_PARTS = 64
 
 
 def _balanced(found: BalanceAhead, limits: Limits) -> Forecast:
@@ -176,8 +211,10 @@ _LEFT_ALONE = (FITS, SMALL)
 
 
 def _repairs(
-    cluster: Cluster, c: RegionColumns, limits: Limits, groups: Sequence[Group], expected: Mapping[int, int]
-) -> Iterator[Forecast]:
+    cluster: Cluster, c: RegionColumns, limits: Limits, groups: Sequence[Group], expected: Mapping[int, int],
+    moved: dict[tuple[int, frozenset[int]], float],
+) -> Iterator[Forecast]:  # fmt: skip
+    """Give the forecast of each repair; ``moved`` is filled with the MiB that leave a store for one of some others."""
     later, at = ahead(cluster, c), {s: i for i, s in enumerate(c.stores)}
     lost = {s: (c.peers == at[s]).any(axis=1) for s in later.gone if s in at}
     work = np.zeros(len(c.id), dtype=np.bool_)
@@ -198,14 +235,17 @@ def _repairs(
     some = _rows(later.regions, places)
     costs = step_costs(some.size)
     for alike in _alike_regions(later.cluster, some, [here[places] for here in lost.values()]):
-        n, cost = int(alike.which.sum()), float(costs[alike.which].sum())
+        n, cost, mib = int(alike.which.sum()), float(costs[alike.which].sum()), float(some.size[alike.which].sum())
         region = _with_leader(later.cluster, region_at(some, alike.example))
         told = course_of(later.cluster, region)
         for move in told.moves:
             what = move.what or why_it_leaves(cluster, move.old) or BETTER
             peers[what] += n
-            targets = (alike.beside.get(t, frozenset({t})) for t in move.targets)
-            made[what].append(Bundle(cost if move.costs else 0.0, frozenset().union(*targets) - {move.old}))
+            beside = (alike.beside.get(t, frozenset({t})) for t in move.targets)
+            targets = frozenset().union(*beside) - {move.old}
+            made[what].append(Bundle(cost if move.costs else 0.0, targets))
+            if what not in (TO_FULL, TO_WITNESS):
+                moved[move.old, targets] += mib
         if told.stuck:
             replaced = {m.old for m in told.moves}
             for s in (s for s in sorted(region.stores) if s in later.gone and s not in replaced):
@@ -213,8 +253,9 @@ def _repairs(
                 peers[what] += n
                 never[what][told.stuck] += n
             if not region.stores & set(later.gone):
-                peers[UNFIT] += n
-                never[UNFIT][told.stuck] += n
+                what = UNFIT if region.leader else LEADERLESS
+                peers[what] += n
+                never[what][told.stuck] += n
     for name in (g for g in groups if g.name in _UNJUDGED):
         for s, here in lost.items():
             if n := int(here[name.places].sum()):
@@ -270,8 +311,8 @@ def _alike_regions(cluster: Cluster, c: RegionColumns, lost: Sequence[NDArray[np
         yield _Alike(of == of[example], example, beside)
 
 
-UNFIT = "regions that do not fit their rules"
-_LAST = (MISSING, BETTER, TO_FULL, TO_WITNESS, UNFIT)
+UNFIT, LEADERLESS = "regions that do not fit their rules", "regions without a leader"
+_LAST = (MISSING, BETTER, TO_FULL, TO_WITNESS, UNFIT, LEADERLESS)
 _UNJUDGED = ("whose placement rules were not given", "with an operator that runs")
 
 
@@ -312,10 +353,10 @@ def in_words(forecasts: Sequence[Forecast]) -> list[str]:
 def _sentence(f: Forecast) -> str:
     goes, begins = f.peers - f.stay, f"begins in {duration(f.waits_s)}, " if f.waits_s else ""
     of = f" of {f.peers:,}" if goes > 0 else ""
-    unit = "region" if f.what == UNFIT else "peer"
+    unit = "region" if f.what in (UNFIT, LEADERLESS) else "peer"
     never = "; ".join(f"{why} ({n:,}{of} {unit}{'s' if n != 1 or of else ''})" for why, n in f.never)
     if goes <= 0 or math.isinf(f.at_best_s):
-        return f"{f.what}: never: {never or f.held_by or 'no store may take a peer'}"
+        return f"{f.what}: never: {never or f.held_by or NO_STORE}"
     if not f.never:
         peers = f"{f.peers:,} peer{'s' if f.peers != 1 else ''}"
         return f"{f.what}: {peers}, {begins}{duration(f.at_best_s)} at best ({f.held_by})"

@@ -54,6 +54,9 @@ class StoreChoice(NamedTuple):
 NOTHING = StoreChoice(())
 
 
+NO_STORE = "no store may take a peer"
+
+
 def store_to_add(s: Strategy, beside: Sequence[Store], notes: Notes, extra: Sequence[Filter] = ()) -> StoreChoice:
     """Choose the store of a new peer beside those of others.
 
@@ -68,16 +71,16 @@ def store_to_add(s: Strategy, beside: Sequence[Store], notes: Notes, extra: Sequ
         no_special_use(config),
         by_state(REGION_TARGET, config, temporary_too=False),
     ]
+    if s.constraints is not None:
+        filters.append(with_labels(s.constraints))  # PD asks this last: a store of another engine is better told first
     if s.labels and s.isolation_level:
         filters.append(isolated(s.isolation_level, s.labels, beside))
     filters.extend(extra)
-    if s.constraints is not None:
-        filters.append(with_labels(s.constraints))
     notes.look_at([x.id for x in stores])
     lasting = keep(stores, filters, notes)
     best = _best("isolation", lasting, lambda x: distinct_score(s.labels, beside, x), max, notes)
     if not best:
-        notes.said.append("no store may take a peer")
+        notes.said.append(NO_STORE)
         return NOTHING
     now = keep(best, [by_state(FAILOVER_TARGET if s.failover else REGION_TARGET, config)], notes)
     if not now:
