@@ -26,32 +26,32 @@ Message = dict[str, Any]
 Event = dict[str, Any]
 
 
-def read(name: str) -> Iterator[dict[str, Any]]:
+def read(name: str, folder: Path = FOLDER) -> Iterator[dict[str, Any]]:
     """The lines of a file."""
-    with gzip.open(FOLDER / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 
 
 @cache
-def _stored(name: str) -> tuple[Message, ...]:
+def _stored(name: str, folder: Path) -> tuple[Message, ...]:
     return tuple(
         {c: base64.b64decode(m[c]) if c in ("key", "value") and m[c] is not None else m[c] for c in COLUMNS}
-        for m in read(f"messages_{name}")
+        for m in read(f"messages_{name}", folder)
     )
 
 
-def messages(name: str, changed: Callable[[bytes], bytes] = lambda b: b) -> pa.RecordBatch:
+def messages(name: str, changed: Callable[[bytes], bytes] = lambda b: b, folder: Path = FOLDER) -> pa.RecordBatch:
     """Messages of a log, with key and value ``changed``."""
-    rows = [m | {c: None if m[c] is None else changed(m[c]) for c in ("key", "value")} for m in _stored(name)]
+    rows = [m | {c: None if m[c] is None else changed(m[c]) for c in ("key", "value")} for m in _stored(name, folder)]
     types = (pa.string(), pa.int32(), pa.int64(), pa.binary(), pa.binary())
     return pa.record_batch([pa.array([m[c] for m in rows], t) for c, t in zip(COLUMNS, types, strict=True)], COLUMNS)
 
 
-def known(name: str) -> Known:
+def known(name: str, folder: Path = FOLDER) -> Known:
     """The registry's schemas, of a log that has some."""
-    if not (FOLDER / f"schemas_{name}.jsonl.gz").exists():
+    if not (folder / f"schemas_{name}.jsonl.gz").exists():
         return Known()
-    return Known(schemas={str(line["id"]): line["schema"] for line in read(f"schemas_{name}")})
+    return Known(schemas={str(line["id"]): line["schema"] for line in read(f"schemas_{name}", folder)})
 
 
 def decoded(protocol: str, batch: pa.RecordBatch, beside: Known) -> list[Event]:
