@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, golden
 
+from ticdc_lab.cli.arguments import check_outs
 from ticdc_lab.codecs.registry import WRITTEN
 from ticdc_lab.dispatch.names import STRATEGY_NAMES
+from ticdc_lab.errors import SourceError
 
 CANAL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
 MOST_MODULES = 350
@@ -97,6 +99,16 @@ def test_it_is_told_at_once(name: str, tmp_path: Path) -> None:
     modules = imported(said.stderr)
     assert {name.split(".")[0] for name in modules} & {"pyspark", "pyarrow", "numba", "pysail", "grpc"} == set()
     assert len(modules) < MOST_MODULES
+
+
+def test_an_output_where_nobody_may_write_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may write anywhere but on a device that is read-only, of which access() tells it."""
+    monkeypatch.setattr(os, "access", lambda path, how: Path(path) != tmp_path)
+    with pytest.raises(SourceError, match=r"Cannot write .*e\.parquet: this user may not write there") as caught:
+        check_outs(None, str(tmp_path / "e.parquet"))
+    assert caught.value.hint.endswith(f"ls -ld {tmp_path}")
+    (tmp_path / "there.jsonl").touch()
+    check_outs(None, str(tmp_path / "there.jsonl"), "/dev/null")
 
 
 def test_a_command_that_begins_is_seen(tmp_path: Path) -> None:

@@ -107,6 +107,14 @@ def test_a_temporary_folder_without_room_is_named(
     assert not (tmp_path / "x.jsonl").exists() and not list(device.iterdir())
 
 
+def test_a_watch_without_room_for_its_state_is_named(device: Path) -> None:
+    """Its folder is no damaged state of another one, and nothing of it is left."""
+    (device / "fill").write_bytes(bytes(40_000))
+    found = CliRunner().invoke(main, ["watch", LOG, "--state", str(device / "state"), "--once"])
+    assert found.exit_code == 2 and f"{device}/state/watch.sqlite cannot be written: " in found.output, found.output
+    assert "df -h" in found.output and [p.name for p in device.iterdir()] == ["fill"]
+
+
 @pytest.mark.soak
 def test_ingest_goes_on_when_there_is_room_again(
     classic: SparkSession, broker: Broker, device: Path, tmp_path: Path

@@ -32,6 +32,23 @@ def test_a_page_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     assert target.read_text() == "after"
 
 
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_place_that_may_not_be_written_is_named_and_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As on a device that is read-only; what cannot be read elsewhere is another error."""
+
+    def refuse(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    for name in ("write_text", "unlink"):
+        monkeypatch.setattr(Path, name, refuse)
+    with pytest.raises(SourceError, match=rf"^Cannot write {tmp_path}/r\.html: {os.strerror(number)}\."):
+        write_whole(tmp_path / "r.html", "x")
+    with pytest.raises(OSError, match="elsewhere"), room_for(tmp_path / "r.html"):
+        refuse(Path("/elsewhere/log.jsonl"))
+
+
 def test_a_device_or_a_pipe_is_written_to_and_a_link_stays_one(tmp_path: Path) -> None:
     """``--out /dev/null`` of a root user would else put a file in its place."""
     os.mkfifo(tmp_path / "pipe")
@@ -77,6 +94,22 @@ def test_a_lake_that_found_no_room_is_kept(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="what was written whole stays"):
         begin()
     assert lake.is_dir()
+
+
+def test_a_kernel_runs_where_its_code_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache without room keeps nobody from an answer."""
+    from numba.core.caching import IndexDataCacheFile
+
+    from ticdc_lab.codecs.kernel import making
+
+    monkeypatch.setattr(making, "folder", lambda: tmp_path)
+    monkeypatch.setattr(IndexDataCacheFile, "_save_data", full)
+    assert making.whole(one_more)(1) == 2
+
+
+def one_more(n: int) -> int:
+    """A kernel."""
+    return n + 1
 
 
 def test_another_error_goes_through(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Names and sizes of files are looked at; nothing is read but small files that an 
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,6 +89,11 @@ def _check_out(out: str) -> None:
     if above != place.parent:
         raise SourceError(
             f"Cannot write {out}: the folder {place.parent} does not exist.", hint="Create it first, or name another."
+        )
+    if not os.access(place if place.exists() else above, os.W_OK):
+        raise SourceError(
+            f"Cannot write {out}: this user may not write there, or the device is read-only.",
+            hint=f"Look who may write there: ls -ld {shlex.quote(str(above))}",
         )
     if out.endswith((*LINES, ".gz")) and place.is_dir():
         raise SourceError(f"Cannot write {out}: it is a folder.", hint="Name a file in it.")

@@ -7,12 +7,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ticdc_lab.errors import SourceError, TiCDCLabError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 SAID_OF_A_FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
 """As engines and libraries pass on what the system said."""
 
@@ -72,7 +73,7 @@ def local_path(place: str) -> Path | None:
 
 @contextmanager
 def room_for(place: str | Path, *, keep: bool = False) -> Iterator[None]:
-    """A disk that is full while ``place`` is written becomes a :class:`SourceError`; a folder begun here is removed.
+    """A full disk, or no right to write, becomes a :class:`SourceError` of ``place``; a folder begun here is removed.
 
     With ``keep`` it stays: what is there is whole as far as it goes, and is gone on with.
     """
@@ -83,6 +84,11 @@ def room_for(place: str | Path, *, keep: bool = False) -> Iterator[None]:
     except TiCDCLabError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FORBIDDEN and _is_of(path, error.filename):
+            raise SourceError(
+                f"Cannot write {place}: {error.strerror}.",
+                hint="Name a place that this user may write to: ls -ld FOLDER",
+            ) from error
         if not _is_full(error):
             raise
         if is_new and not keep and path.is_dir():
@@ -93,6 +99,11 @@ def room_for(place: str | Path, *, keep: bool = False) -> Iterator[None]:
             hint="Make room there, or raise the limit of a file's size (ulimit -f). The temporary folder may be on the "
             "same device: see TMPDIR. Then run it again.",
         ) from error
+
+
+def _is_of(place: Path, name: object) -> bool:
+    """Whether a file is a part of a place, or lies beside it as its part until it is whole."""
+    return isinstance(name, str) and (place.parent == Path(name).parent or place in (Path(name), *Path(name).parents))
 
 
 def _is_full(error: BaseException) -> bool:
@@ -121,4 +132,5 @@ def write_whole(target: Path, text: str) -> None:
             part.write_text(text, encoding="utf-8", newline="\n")
             part.replace(target)
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # there is none where nothing may be written
+            part.unlink()

@@ -40,6 +40,8 @@ FILE, LOCK, FINDINGS = "watch.sqlite", "watch.lock", "findings"
 MESSAGES, STORAGE = "messages.jsonl.gz", "storage"
 """What a finding's folder has: a capture file, or a folder as the storage sink writes it."""
 
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+
 SNAPSHOT_AFTER = 200_000
 """Changes after which the last change of each row is written anew, at least."""
 
@@ -153,7 +155,13 @@ class WatchFolder:
                 self._db.executescript(_TABLES)
                 version = self._told("version")
             except sqlite3.DatabaseError as error:
-                self.close()
+                self.close(in_vain=self._is_new)
+                if error.sqlite_errorcode & 0xFF in _NO_ROOM:
+                    raise SourceError(
+                        f"{self.folder / FILE} cannot be written: {error}.",
+                        hint=f"Look whether the disk is full or read-only: df -h {self.folder}; or name another "
+                        "folder: --state OTHER",
+                    ) from None
                 raise SourceError(
                     f"{self.folder / FILE} is no state of a watch, or is damaged: {error}.",
                     hint="Name another folder: --state OTHER",
@@ -180,11 +188,10 @@ class WatchFolder:
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         return lock
 
-    def close(self) -> None:
+    def close(self, *, in_vain: bool = False) -> None:
         """Let others write it; one that was made in vain goes."""
-        in_vain = False
         with suppress(AttributeError, sqlite3.Error):
-            in_vain = self._is_new and self.progress is None
+            in_vain = in_vain or (self._is_new and self.progress is None)
             self._db.close()
         if in_vain and self._lock is not None:
             for name in (FILE, f"{FILE}-wal", f"{FILE}-shm", LOCK):

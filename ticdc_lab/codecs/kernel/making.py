@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -112,9 +112,18 @@ class KeptBySource(UserProvidedCacheLocator):  # type: ignore[misc]
 
 
 def whole(function: Callable[..., Any]) -> Any:
-    """Compile a function that Python calls, and keep the machine code on disk."""
+    """Compile a function that Python calls, and keep the machine code on disk, if there is room for it."""
     with _kept_by_source():
-        return numba.njit(cache=True, pipeline_class=_WHOLE, **_OPTIONS)(function)
+        made = numba.njit(cache=True, pipeline_class=_WHOLE, **_OPTIONS)(function)
+    if not numba.config.DISABLE_JIT:
+        keep = made._cache.save_overload
+
+        def kept(*code: Any) -> None:
+            with suppress(OSError):  # a disk that is full takes nothing, and who waits for an answer gets it
+                keep(*code)
+
+        made._cache.save_overload = kept
+    return made
 
 
 @contextmanager
