@@ -282,8 +282,9 @@ def test_keys_of_older_releases_have_todays_names_and_those_that_count_are_refus
     ):
         refused = parse_file(text, name="c").refused
         assert len(refused) == len(words) and all(r.startswith(w) for r, w in zip(refused, words, strict=True))
-    with pytest.raises(DispatchError, match="lists changefeeds"):
-        parse_file(f"{OF_API_V1}\n{OF_API_V1}", name="c")
+    for several in (f"{OF_API_V1}\n{OF_API_V1}", '[\n  {\n    "id": "x",\n    "summary": {"state": "normal"}\n  }\n]'):
+        with pytest.raises(DispatchError, match="lists changefeeds"):
+            parse_file(several, name="c")
 
 
 def test_rows_that_an_old_changefeed_would_not_send_are_said(spark: SparkSession, tmp_path: Path) -> None:

@@ -152,6 +152,8 @@ def _document(text: str, name: str) -> tuple[dict[str, Any], bool, tuple[str, ..
             try:
                 return parse_toml(text), False, ()
             except ValueError:
+                if re.match(r"\s*\[\s*\{", text):  # what `changefeed list` prints; no table of TOML begins so
+                    raise _several(name) from None
                 if begin is None:
                     raise
         what, rest = "JSON", text[begin.end() if begin else 0 :]
@@ -162,13 +164,15 @@ def _document(text: str, name: str) -> tuple[dict[str, Any], bool, tuple[str, ..
                 raise
             document, behind = rest[: e.pos], rest[e.pos :]
             if _DOCUMENT.search(behind):
-                raise DispatchError(
-                    f"{name} lists changefeeds; expected one changefeed.",
-                    hint="cdc cli changefeed query --changefeed-id ID > changefeed.json",
-                ) from e
+                raise _several(name) from e
             return parse_json(document), True, _beside(name, text[: -len(rest)], behind)
     except ValueError as e:
         raise DispatchError(f"The changefeed file {name} is no {what}: {e}.") from e
+
+
+def _several(name: str) -> DispatchError:
+    hint = "cdc cli changefeed query --changefeed-id ID > changefeed.json"
+    return DispatchError(f"{name} lists changefeeds; expected one changefeed.", hint=hint)
 
 
 def _beside(name: str, *texts: str) -> tuple[str, ...]:
@@ -181,10 +185,7 @@ def _beside(name: str, *texts: str) -> tuple[str, ...]:
 def _of_json(found: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The settings in a JSON document, with TOML's names and without what is null."""
     if isinstance(found.get("items"), list) or not isinstance(found, Mapping):
-        raise DispatchError(
-            f"{name} lists changefeeds; expected one changefeed.",
-            hint="cdc cli changefeed query --changefeed-id ID > changefeed.json",
-        )
+        raise _several(name)
     info = found.get("info")
     inner: Mapping[str, Any] = info if isinstance(info, Mapping) else found
     config = next((inner[k] for k in ("config", "replica_config") if isinstance(inner.get(k), Mapping)), None)
