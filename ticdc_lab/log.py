@@ -56,7 +56,7 @@ from ticdc_lab.encode.fidelity import ASPECTS, fidelity
 from ticdc_lab.engine import choose, session
 from ticdc_lab.engine import counted as counted_rows
 from ticdc_lab.engine.running import jobs_given_up
-from ticdc_lab.errors import ContractError, SourceError, TiCDCLabError
+from ticdc_lab.errors import ContractError, DispatchError, SourceError, TiCDCLabError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.sample import Sample, from_first_row, ts_of
 from ticdc_lab.events.tso import utc_words
@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from ticdc_lab.consumer.replay_plan import Batch
     from ticdc_lab.dispatch import Changefeed
     from ticdc_lab.facts.limits import Counts
+    from ticdc_lab.repartition import Moves
 
 EXCERPT = 5_000
 """Events that the panel of a consumer takes, so that it answers at once."""
@@ -399,6 +400,44 @@ class Log:
         if of_storage:
             rules = rules.head(0)
         return answers.advice(found, rules=rules, now=now, best=best, tables=tables, limits=said, source=self.source)
+
+    def partitions(self, *, to: int | None = None) -> Answer:
+        """What would another number of partitions do; by default twice as many as were recorded.
+
+        Answered from counters, with some other numbers beside it; :meth:`expand` makes the new log and audits it.
+        """
+        if to is not None and not 1 <= to <= MOST:
+            raise DispatchError(
+                f"Numbers of partitions are compared from 1 to {MOST}; found {to}.",
+                hint=f"Make the new log and audit it: ticdc-lab expand {shlex.quote(shown_source(self.source))} "
+                f"--after {check_partitions(to)}",
+            )
+        self.change_log.require_commit_ts("what another number of partitions does")
+        question = "What would another number of partitions do?"
+        if self.change_log.of_storage:
+            return answers.without_partitions(self.source, name="partitions", question=question)
+        recorded, limits = self.recorded_partitions()
+        if limits:
+            raise DispatchError(
+                limits[0], hint="Make the new log and audit it: "
+                f"ticdc-lab expand {shlex.quote(shown_source(self.source))} --after {to or MOST}",
+            )  # fmt: skip
+        to = to or (min(2 * recorded, MOST) if recorded < MOST else MOST // 2)
+        rules = self._once("rules", self._rules)
+        if rules.empty:
+            return Answer("partitions", question, "The log has no row change, so no key moves.")
+        counts = sorted({*answers.PARTITIONS, recorded, to})
+
+        def moved() -> dict[int, Moves]:
+            from ticdc_lab.repartition import moves, rules_found
+
+            by = rules_found(rules.to_dict("records"))
+            return moves(self.events, rules=by, before=recorded, counts=counts, catalog=self._catalog())
+
+        return answers.partitions(
+            self._once(f"moves {counts}", moved), rules=rules, measured=self.measured, before=recorded, to=to,
+            source=self.source,
+        )  # fmt: skip
 
     def expand(
         self, *, after: int, before: int | None = None, strategy: str | None = None, at: int | str | None = None,

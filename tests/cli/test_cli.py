@@ -416,8 +416,18 @@ def test_expand_says_what_it_costs_and_finds_nothing_with_the_procedure(lab: Any
 
 def test_expand_finds_what_partitions_break_that_are_just_added(lab: Any) -> None:
     """Exit code 1, in words."""
-    said = lab(*EXPAND, "--procedure", "just-add", code=1).stdout
+    said = lab(*EXPAND, "--procedure", "just-add", "--reasons", code=1).stdout
     assert "changes_are_applied_in_order" in said and "rows_stay_in_one_partition" in said
+
+
+def test_expand_without_a_number_compares_some(lab: Any) -> None:
+    """The first sentence is about twice as many; what the new log would need is refused without it."""
+    said = lab("expand", OPEN).stdout
+    assert said.startswith(
+        "From 4 to 8 partitions: 238 of 646 keys (27% of the rows) move, the changefeed pauses 2.9 s"
+    )
+    assert "Nothing newly breaks." in said.splitlines()[0] and "--after 8" in said
+    assert "--strategy needs --after" in lab("expand", OPEN, "--strategy", "ts", code=2).stderr
 
 
 def test_expand_refuses_fewer_partitions_that_are_just_added(lab: Any) -> None:

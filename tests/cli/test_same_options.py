@@ -26,6 +26,7 @@ OF_ALL = {"source", "as_json", "debug", "help", "tables", "first", "last"}
 ONLY_A_COMMAND = {
     "audit": {"messages_of"},  # Log.finding
     "advise": {"out", "reasons"},  # the changefeed file and all reasons: answer.values["dispatchers"], ["tables"]
+    "expand": {"reasons"},  # the findings of each part: answer.values["findings"]
     # ticdc_lab.watch.comparing.WatchedComparison
     "compare": {"growing", "state", "once", "memory", "listen", "token_file"},
     "produce": {"out_kafka_config"},

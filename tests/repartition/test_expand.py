@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from ticdc_lab.repartition import (
     cost_of,
     examined,
     expand,
+    moves,
     rules_recorded,
 )
 
@@ -229,6 +231,17 @@ def test_the_cost_adds_up(recorded: DataFrame, by_procedure: dict[str, Expansion
     assert added.pause_ms == added.resent_rows == added.dropped_rows == 0
     new = by_procedure["just-add"].events.where("kind = 'row' AND partition >= 2").count()
     assert added.missed_rows == new > 0
+
+
+def test_one_pass_counts_the_moves_to_any_number_of_partitions(recorded: DataFrame) -> None:
+    """What is counted for many numbers at once is what each number's own cost says; to as many nothing moves."""
+    found = moves(recorded, rules=BY_KEY, before=2, counts=[1, 2, 3, 5])
+    assert (found[2].moved_rows, found[2].moved_keys) == (0, 0) and found[2].load_before == found[2].load_after
+    assert found[1].load_after == 1 and {m.keys for m in found.values()} == {40}
+    for n in (3, 5):
+        cost = cost_of(laid(recorded, before=2, after=n))
+        counted = (cost.rows, cost.moved_rows, cost.keys, cost.moved_keys, cost.load_before, cost.load_after)
+        assert counted == dataclasses.astuple(found[n])
 
 
 @pytest.mark.parametrize("change", ["order", "partitions", "again"])

@@ -225,11 +225,14 @@ def test_nothing_compares_dispatchers_with_the_streams_of_a_folder(
     assert nothing.finding == "Nothing: a storage sink has no partitions and no dispatchers."
     assert nothing.details == [f"Dispatchers for a topic of these tables: ticdc-lab advise {tree} --partitions 4"]
     assert "the comparison is for a topic of these tables" in asked.limits[0]
+    assert log.partitions().finding == nothing.finding and log.partitions().details == nothing.details
     assert "as recorded" not in set(asked.frames["guarantees"]["strategy"])
     assert log.contents().finding.endswith(" of 7 tables in a storage sink, which has no partitions.")
     with pytest.raises(SourceError, match="a storage sink has no partitions") as refused:
         TABS["dispatch"].make(log)
     assert str(refused.value.hint) == nothing.details[0]
+    with pytest.raises(SourceError, match="a storage sink has no partitions"):
+        TABS["partitions"].make(log)
 
 
 def test_messages_are_records_with_their_place(spark: SparkSession, tmp_path: Path) -> None:

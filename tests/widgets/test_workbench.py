@@ -313,7 +313,7 @@ def test_the_list_begins_where_data_lies(tmp_path: Path, monkeypatch: pytest.Mon
 def test_every_tab_has_words() -> None:
     """A title, and what is said while it is computed."""
     assert all(tab.title and tab.doing for tab in TABS.values())
-    assert len({tab.title for tab in TABS.values()}) == len(TABS) == 12
+    assert len({tab.title for tab in TABS.values()}) == len(TABS) == 13
 
 
 def test_two_workbenches_on_one_folder_keep_apart(spark: SparkSession, tmp_path: Path) -> None:
@@ -398,6 +398,10 @@ def test_why_and_advice_are_tabs_that_say_what_the_methods_say(spark: SparkSessi
     assert advice.figure.layout.meta["finding"].startswith("Change ")
     advice.controls["keep"].value = "table"
     assert "preserves the order of the table's changes" in advice.figure.layout.meta["finding"]
+    more = bench.panels["partitions"]
+    assert more.figure.layout.meta["finding"] == bench.pages.log.partitions().finding.rstrip(".")
+    more.controls["to"].value = 12
+    assert more.figure.layout.meta["finding"].startswith("From 4 to 12 partitions: ")
     bench.panels["audit"]
     [said] = bench.pages.pages["audit"].above.children
     assert "! rows stay in one partition, warned: " in said.value and "✓ row images chain, kept" in said.value

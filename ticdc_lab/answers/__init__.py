@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.answers.advice import advice, expansion
+    from ticdc_lab.answers.advice import advice, expansion, partitions
     from ticdc_lab.answers.answer import Answer
     from ticdc_lab.answers.audit import audit, finding
     from ticdc_lab.answers.cdc_log import beside_cdc_log
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from ticdc_lab.answers.settings import settings
     from ticdc_lab.answers.transactions import transactions
     from ticdc_lab.answers.watermarks import complete_to, stalls, watermarks
-    from ticdc_lab.answers.what_if import OF_STORAGE, not_measured, rules, what_if, without_partitions
+    from ticdc_lab.answers.what_if import OF_STORAGE, PARTITIONS, not_measured, rules, what_if, without_partitions
     from ticdc_lab.answers.what_it_holds import contents, holds, load, surveyed
 
 __all__ = [
     "OF_STORAGE",
+    "PARTITIONS",
     "Answer",
     "advice",
     "against_definition",
@@ -42,6 +43,7 @@ __all__ = [
     "not_compared",
     "not_measured",
     "not_ordered",
+    "partitions",
     "produced",
     "replayed",
     "row",

@@ -12,13 +12,17 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.answers.dispatching import AS_THEY_LIE
+from ticdc_lab.answers.what_if import rules_of
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
+from ticdc_lab.dispatch.comparison import MEASURED
+from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.figures.theme import count, some_of
 from ticdc_lab.repartition.compare import writes
-from ticdc_lab.repartition.cost import Cost
+from ticdc_lab.repartition.cost import Cost, Moves
 from ticdc_lab.repartition.expand import Expansion
+from ticdc_lab.repartition.plan import Facts, OwnerMarks, Timing, decide
 
 
 def advice(
@@ -163,16 +167,10 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
     """
     plan = change.plan
     found = pd.concat([f.assign(part=part) for part, f in findings.items()], ignore_index=True)
-    newly = _newly(findings)
+    newly = _newly(findings, until=plan.at if plan.admin_ms is None else plan.checkpoint)
     broken = [f"{g.replace('_', ' ')} ({some_of(tables, most=_NAMED)})" for g, tables in newly.items()]
     breaks = f"Newly broken: {'; '.join(broken)}." if broken else "Nothing is newly broken, on either side or across."
-    share = cost.moved_rows / cost.rows if cost.rows else 0.0
-    pause = f"the changefeed pauses {cost.pause_ms / 1000:.1f} s" if cost.pause_ms else "the changefeed does not pause"
-    how = (
-        f"From {plan.before} to {_partitions(plan.after)} by procedure {plan.procedure}: {cost.moved_keys:,} of "
-        f"{cost.keys:,} keys ({share:.0%} of the rows) move, {pause}, and the fullest partition takes "
-        f"{cost.load_after:.2f} times the mean (now {cost.load_before:.2f})."
-    )
+    how = _moved_words(cost, plan.before, plan.after, cost.pause_ms, how=f" by procedure {plan.procedure}")
     parts = {part: records_of(f) for part, f in findings.items()}
     return Answer(
         "expand", "What does another number of partitions cost?", f"{how} {breaks}",
@@ -183,9 +181,91 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
     )  # fmt: skip
 
 
-def _newly(findings: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
-    """Guarantee to tables of which something is broken after the change, or across it, and nothing was before it."""
-    of = {part: set(zip(f["guarantee"], f["table"], strict=True)) for part, f in findings.items() if len(f)}
+def _moved_words(cost: Cost | Moves, before: int, after: int, pause_ms: int, *, how: str = "") -> str:
+    """Keys that move, the pause, and the fullest partition before and after, in a sentence."""
+    share = cost.moved_rows / cost.rows if cost.rows else 0.0
+    pause = f"the changefeed pauses {pause_ms / 1000:.1f} s" if pause_ms else "the changefeed does not pause"
+    return (
+        f"From {before} to {_partitions(after)}{how}: {cost.moved_keys:,} of {cost.keys:,} keys ({share:.0%} of the "
+        f"rows) move, {pause}, and the fullest partition takes {cost.load_after:.2f} times the mean (now "
+        f"{cost.load_before:.2f})."
+    )
+
+
+def partitions(
+    moved: Mapping[int, Moves], *, rules: pd.DataFrame, measured: WhatIf, before: int, to: int, source: str
+) -> Answer:  # fmt: skip
+    """What another number of partitions does, from counters; no new log is made.
+
+    Parameters
+    ----------
+    moved
+        :func:`ticdc_lab.repartition.cost.moves` for each number of partitions.
+    rules
+        By which rule each table was dispatched: :func:`ticdc_lab.dispatch.infer_rules`.
+    measured
+        What each rule breaks.
+    before, to
+        Numbers of partitions: as recorded, and the one that the sentence is about.
+    source
+        Of the log, for commands.
+    """
+    names = rules[["schema_name", "table_name"]].drop_duplicates().to_numpy()
+    known, chosen = Facts(tuple((str(s), str(t)) for s, t in names), (), "", before, 0, 0), rules_of(rules)
+    own = [t for t in measured.tables if chosen.get(t) in measured.candidates_of(t)]
+    old, lines, pauses_ms = _breaks(measured, chosen, own, before), {}, {}
+    for n, m in moved.items():
+        newly = {g: has - old.get(g, set()) for g, has in _breaks(measured, chosen, own, n).items()}
+        broken = [f"{_MEASURES[g]} ({some_of(sorted(new), most=_NAMED)})" for g, new in newly.items() if new]
+        pauses_ms[n] = 0
+        if n != before:
+            plan = decide(known, OwnerMarks(0), procedure="design", before=before, after=n, at=0, timing=Timing())
+            pauses_ms[n] = sum(plan.pause_ms.values())
+        lines[n] = {
+            "partitions": n, "moved_keys": m.moved_keys, "moved_rows": m.moved_rows, "pause_s": pauses_ms[n] / 1000,
+            "fullest": round(m.load_after, 2), "newly_broken": "; ".join(broken),
+        }  # fmt: skip
+    limits = []
+    if others := sorted({*measured.tables} - {*own}):
+        limits.append(f"What newly breaks is not known for {some_of(others)}: the rule of the table was not measured.")
+    unsure = rules[(rules["n_explained"] < rules["n_rows"]) | rules["by_chance"]]
+    if len(unsure):
+        said = [f"{r['schema_name']}.{r['table_name']}" for r in unsure.to_dict("records")]
+        limits.append(f"The moves of {some_of(said)} are an estimate: the rule explains some rows only, or is a guess.")
+    breaks = f"Newly broken: {lines[to]['newly_broken']}." if lines[to]["newly_broken"] else "Nothing newly breaks."
+    how = _moved_words(moved[to], before, to, pauses_ms[to])
+    return Answer(
+        "partitions", "What would another number of partitions do?", f"{how} {breaks}",
+        {"partitions": pd.DataFrame([*lines.values()])}, limits,
+        [
+            "The pause is a model: processors hear the order to stop within 2 s and need 1 s to start again.",
+            "No TiCDC release stops its processors for this: partitions that are just added may reorder a moved key.",
+            "What consumers make of the change while it happens: "
+            f"ticdc-lab expand {shlex.quote(shown_source(source))} --after {to}",
+        ],
+        {"before": before, "to": to, "keys": moved[to].keys, "rows": moved[to].rows},
+    )  # fmt: skip
+
+
+def _breaks(measured: WhatIf, chosen: Mapping[str, str], tables: Sequence[str], partitions: int) -> dict[str, set[str]]:
+    """Guarantee to the tables whose own rule breaks it with so many partitions."""
+    if not tables:
+        return {}
+    found = measured.guarantees(strategy=dict(chosen), partitions=partitions, tables=tables)
+    hit = found[found["table"].notna() & (found["violations"] > 0) & found["guarantee"].isin(MEASURED)]
+    return {str(g): set(rows["table"]) for g, rows in hit.groupby("guarantee", sort=False)}
+
+
+def _newly(findings: Mapping[str, pd.DataFrame], *, until: int) -> dict[str, list[str]]:
+    """Guarantee to tables of which something is broken after the change, or across it, and nothing was before it.
+
+    What a consumer makes of two changes up to ``until`` (TSO) has nothing to do with the change of the number.
+    """
+    of: dict[str, set[tuple[str, str]]] = {}
+    for part, f in findings.items():
+        for r in f.to_dict("records"):
+            old = part == "consumer" and all(e["commit_ts"] <= until for e in r["evidence"])
+            of.setdefault("before" if old else part, set()).add((r["guarantee"], r["table"]))
     newly = set().union(*(kinds for part, kinds in of.items() if part != "before")) - of.get("before", set())
     out: dict[str, list[str]] = {}
     for guarantee, table in sorted(newly, key=str):

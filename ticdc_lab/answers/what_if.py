@@ -17,7 +17,7 @@ from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count, some_of
 
 PARTITIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
-"""The choices of the sliders."""
+"""The numbers of partitions that a person can choose."""
 
 _QUESTION = "What would another dispatcher do?"
 
@@ -117,10 +117,10 @@ def not_measured(limits: Sequence[str]) -> Answer:
     )
 
 
-def without_partitions(source: str) -> Answer:
+def without_partitions(source: str, *, name: str = "what-if", question: str = _QUESTION) -> Answer:
     """The answer where a storage sink wrote the log: its streams are numbered, but no dispatcher chose among them."""
     topic = f"Dispatchers for a topic of these tables: ticdc-lab advise {shlex.quote(shown_source(source))}"
-    return Answer("what-if", _QUESTION, f"Nothing: {OF_STORAGE}.", details=[f"{topic} --partitions 4"])
+    return Answer(name, question, f"Nothing: {OF_STORAGE}.", details=[f"{topic} --partitions 4"])
 
 
 OF_STORAGE = "a storage sink has no partitions and no dispatchers"

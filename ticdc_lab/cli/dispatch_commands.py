@@ -248,7 +248,9 @@ def produce(
 
 @main.command()
 @source_options
-@click.option("--after", required=True, type=int, help="Number of partitions after the change.")
+@click.option(
+    "--after", type=int, help="Number of partitions after the change; default: compare some numbers, from counters."
+)
 @click.option("--before", type=int, help="Number of partitions before the change; default: as recorded.")
 @click.option(
     "--strategy",
@@ -279,15 +281,18 @@ def produce(
 @click.option(
     "--restart-ms", type=int, default=1000, show_default=True, help="How long until processors write again, in ms."
 )
+@click.option("--reasons", is_flag=True, help="Also print the findings of each part: before, after, across the change.")
 @click.option("--out", help="The new log's events: FILE (JSON Lines, .gz), DIR.parquet or DIR/ (Delta).")
 @json_flag
 def expand(
-    source: str, after: int, before: int | None, strategy: str | None, at: int | None, procedure: str, seed: int,
-    captures: int | None, stop_delay_ms: tuple[int, int], restart_ms: int, out: str | None, as_json: bool, **where: Any,
+    source: str, after: int | None, before: int | None, strategy: str | None, at: int | None, procedure: str, seed: int,
+    captures: int | None, stop_delay_ms: tuple[int, int], restart_ms: int, reasons: bool, out: str | None,
+    as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
     """What would another number of partitions cost and break?
 
-    The number changes once, in the middle of the log or at --at, as if the changefeed ran.
+    The number changes once, in the middle of the log or at --at, as if the changefeed ran. Without --after some
+    numbers are compared: keys that move, the pause, the fullest partition, what newly breaks.
 
     Exit 0 clean, 1 findings, 2 could not run.
     """
@@ -299,6 +304,15 @@ def expand(
     if strategy:
         check_strategy(strategy.partition(":")[0])
     times: dict[str, Any] = {"stop_delay_ms": stop_delay_ms, "restart_ms": restart_ms}
+    if after is None:
+        given = {"--before": before, "--strategy": strategy, "--at": at, "--out": out}
+        if needing := [name for name, value in given.items() if value is not None]:
+            raise click.UsageError(f"{', '.join(needing)} needs --after, the number of partitions after the change.")
+        with asked(source, where) as (spark, log):
+            with shown(spark, "expand"):
+                answer = log.partitions()
+            print_answer(log, answer, as_json=as_json, shown={name: [*f] for name, f in answer.frames.items()})
+        return
     with asked(source, where) as (spark, log):
         with shown(spark, f"{procedure}: to {after} partitions"):
             answer = log.expand(
@@ -310,7 +324,9 @@ def expand(
     if not as_json:
         from ticdc_lab.answers.advice import PARTS
 
-        for part, findings in found.items():
+        if not reasons:
+            click.echo("What each part of the log breaks: --reasons.")
+        for part, findings in found.items() if reasons else ():
             _print_part(PARTS[part], findings)
     sys.exit(FINDINGS if any(found.values()) else CLEAN)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ticdc_lab.repartition.compare import compared, consumed, consumer_findings, examined, writes
-from ticdc_lab.repartition.cost import Cost, cost_of, staying_share
-from ticdc_lab.repartition.expand import Expansion, expand, rule_of, rules_recorded
+from ticdc_lab.repartition.cost import Cost, Moves, cost_of, moves, staying_share
+from ticdc_lab.repartition.expand import Expansion, expand, rule_of, rules_found, rules_recorded
 from ticdc_lab.repartition.plan import PROCEDURES, PartitionPlan, Processor, Timing
 
 __all__ = [
     "PROCEDURES",
     "Cost",
     "Expansion",
+    "Moves",
     "PartitionPlan",
     "Processor",
     "Timing",
@@ -20,7 +21,9 @@ __all__ = [
     "cost_of",
     "examined",
     "expand",
+    "moves",
     "rule_of",
+    "rules_found",
     "rules_recorded",
     "staying_share",
     "writes",

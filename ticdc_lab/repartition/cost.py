@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, Window
+import numpy as np
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_hashes, with_keys
-from ticdc_lab.dispatch.rules import dispatch_by_rules
+from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
 from ticdc_lab.events import tso
 from ticdc_lab.events.schema import DISPATCH
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.watermarks import IS_ROW
 from ticdc_lab.repartition.expand import Expansion
 
@@ -116,8 +117,9 @@ def cost_of(expansion: Expansion) -> Cost:
     plan = expansion.plan
     parts = plan.pause_ms
     sent = _sent(expansion).collect()[0]
-    pairs = _pairs(_placed(expansion)).collect()
-    moved = [r["rows"] for r in pairs if None not in (r["before"], r["after"]) and r["before"] != r["after"]]
+    moved = moves(
+        expansion.recorded, rules=expansion.rules, before=plan.before, counts=[plan.after], catalog=expansion.catalog
+    )[plan.after]
     lag = None if plan.admin_ms is None or not plan.checkpoint else plan.start_ms - tso.physical_ms(plan.checkpoint)
     return Cost(
         waiting_ms=parts["waiting"],
@@ -130,13 +132,13 @@ def cost_of(expansion: Expansion) -> Cost:
         dropped_rows=sent["dropped_rows"],
         strays=sent["strays"],
         missed_rows=sent["missed_rows"],
-        rows=sum(r["rows"] for r in pairs),
-        moved_rows=sum(moved),
-        keys=sum(r["keys"] for r in pairs),
-        moved_keys=sum(r["moved_keys"] for r in pairs),
+        rows=moved.rows,
+        moved_rows=moved.moved_rows,
+        keys=moved.keys,
+        moved_keys=moved.moved_keys,
         expected_share=1 - staying_share(plan.before, plan.after),
-        load_before=_max_over_mean(pairs, "before", plan.before),
-        load_after=_max_over_mean(pairs, "after", plan.after),
+        load_before=moved.load_before,
+        load_after=moved.load_after,
     )
 
 
@@ -158,35 +160,63 @@ def _sent(expansion: Expansion) -> DataFrame:
     )
 
 
-def _placed(expansion: Expansion) -> DataFrame:
-    """Each row's ``key_hash``, and its partition with either count (``before``, ``after``)."""
-    plan, h = expansion.plan, F.col("target_partition")
-    rows = dispatch_by_rules(
-        expansion.recorded.where(IS_ROW).transform(with_keys), rules=expansion.rules, case_sensitive=True,
-        partitions=math.lcm(plan.before, plan.after), catalog=expansion.catalog,
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What changes its partition with another count; the attributes are those of :class:`Cost`."""
+
+    rows: int
+    moved_rows: int
+    keys: int
+    moved_keys: int
+    load_before: float
+    load_after: float
+
+
+def moves(
+    events: DataFrame, *, rules: Sequence[Rule], before: int, counts: Sequence[int], catalog: Catalog | None = None
+) -> dict[int, Moves]:
+    """Count the rows and keys that move from ``before`` partitions to each of ``counts``; one aggregate for all.
+
+    Each row's hash is taken modulo a number that all counts divide, so that one pass over the log serves them.
+
+    Parameters
+    ----------
+    events
+        The events contract.
+    rules, catalog
+        As for :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`; matchers are case-sensitive here.
+    before, counts
+        Numbers of partitions.
+    """
+    h = F.col("target_partition")
+    placed = dispatch_by_rules(
+        events.where(IS_ROW).transform(with_keys), rules=rules, case_sensitive=True,
+        partitions=math.lcm(before, *counts), catalog=catalog,
     )  # fmt: skip
-    counts = {"before": plan.before, "after": plan.after}
-    return rows.select("key_hash", *[(h % n).cast("int").alias(c) for c, n in counts.items()])
-
-
-def _pairs(placed: DataFrame) -> DataFrame:
-    """Rows by their partitions with either count; each key, and whether any row of it moves, counts with one pair."""
-    pair = ("before", "after")
-    moves = F.coalesce(F.col("before") != F.col("after"), F.lit(False))
-    of_key = Window.partitionBy("key_hash").orderBy(moves.desc(), *pair)
-    each = placed.groupBy("key_hash", *pair).agg(F.count(F.lit(1)).alias("rows"))
-    each = each.withColumns({"moves": moves, "nth": F.row_number().over(of_key)})
-    is_key = F.expr("nth = 1 AND key_hash IS NOT NULL")
-    return each.groupBy(*pair).agg(
+    each = placed.groupBy("key_hash", h.alias("h")).agg(F.count(F.lit(1)).alias("rows"))
+    is_moved = {f"moved_{n}": F.coalesce(F.col("h") % before != F.col("h") % n, F.lit(False)) for n in counts}
+    of_key = Window.partitionBy("key_hash")
+    told = each.select(
+        "h", "rows", F.col("key_hash").isNotNull().alias("has_key"),
+        F.row_number().over(of_key.orderBy("h")).alias("nth"),
+        *[F.max(moved.cast("int")).over(of_key).alias(name) for name, moved in is_moved.items()],
+    )  # fmt: skip
+    is_key = F.expr("nth = 1 AND has_key")
+    found = told.groupBy("h").agg(
         F.sum("rows").alias("rows"),
         F.count_if(is_key).alias("keys"),
-        F.count_if(is_key & F.col("moves")).alias("moved_keys"),
-    )
+        *[F.count_if(is_key & (F.col(name) == 1)).alias(name) for name in is_moved],
+    ).toArrow().to_pandas()  # fmt: skip
+    at = found.dropna(subset=["h"])
+    at_h, rows = at["h"].to_numpy(dtype=np.int64), at["rows"].to_numpy(dtype=np.int64)
 
+    def fullest(n: int) -> float:
+        return float(np.bincount(at_h % n, weights=rows).max() * n / rows.sum()) if rows.sum() else 1.0
 
-def _max_over_mean(pairs: Sequence[Row], side: str, partitions: int) -> float:
-    """The busiest partition beside the mean, from the rows of each pair of partitions."""
-    rows: Counter[int | None] = Counter()
-    for pair in pairs:
-        rows[pair[side]] += pair["rows"]
-    return max(rows.values()) * partitions / rows.total() if rows else 1.0
+    return {
+        n: Moves(
+            int(found["rows"].sum()), int(rows[at_h % before != at_h % n].sum()), int(found["keys"].sum()),
+            int(found[f"moved_{n}"].sum()), fullest(before), fullest(n),
+        )
+        for n in counts
+    }  # fmt: skip

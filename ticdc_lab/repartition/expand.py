@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -178,11 +179,16 @@ def marks_of(events: DataFrame, *, at: int, until: int) -> OwnerMarks:
 
 
 def rules_recorded(events: DataFrame) -> tuple[Rule, ...]:
-    """The rules that :func:`ticdc_lab.dispatch.infer.infer_rules` tells; the most frequent one for all other tables."""
-    found = infer_rules(events).select("schema_name", "table_name", "rule").distinct().collect()
+    """The rules that :func:`ticdc_lab.dispatch.infer.infer_rules` finds, see :func:`rules_found`."""
+    columns = infer_rules(events).select("schema_name", "table_name", "rule").distinct()
+    return rules_found(r.asDict() for r in columns.collect())
+
+
+def rules_found(found: Iterable[Mapping[Any, Any]]) -> tuple[Rule, ...]:
+    """Rules from rows with ``schema_name, table_name, rule``; the most frequent one for all other tables."""
     by_rule: dict[str, list[str]] = {}
-    for r in sorted(found, key=lambda r: tuple(r)):
-        by_rule.setdefault(r["rule"], []).append(f"{_quoted(r['schema_name'])}.{_quoted(r['table_name'])}")
+    for schema, table, rule in sorted({(r["schema_name"], r["table_name"], r["rule"]) for r in found}):
+        by_rule.setdefault(rule, []).append(f"{_quoted(schema)}.{_quoted(table)}")
     common = Counter({rule: len(tables) for rule, tables in by_rule.items()}).most_common(1)
     named = [rule_of(rule, tables) for rule, tables in by_rule.items() if rule != common[0][0]]
     return (*named, *[rule_of(rule, ["*.*"]) for rule, _ in common])

@@ -129,7 +129,8 @@ def lead(s: Summary) -> str:
 
 def sections(
     s: Summary, *, why: Answer | None = None, what_if: Answer | None = None, advice: Answer | None = None,
-    consumers: Answer | None = None, settings: Answer | None = None, torn: pd.DataFrame | None = None,
+    partitions: Answer | None = None, consumers: Answer | None = None, settings: Answer | None = None,
+    torn: pd.DataFrame | None = None,
 ) -> list[Section]:  # fmt: skip
     """All sections of a log; an answer that is None was not asked for."""
     return [
@@ -142,6 +143,7 @@ def sections(
         _pictures(load(s)),
         _not_computed("what-if", "What would another dispatcher do?") if what_if is None else _pictures(what_if),
         *([_advice(advice)] if advice is not None else []),
+        *([_said(partitions)] if partitions is not None else []),
         _not_computed("consumer", "What ends up downstream?") if consumers is None else _pictures(consumers),
         _audit(audit(replace(s, early_ends=()))),
     ]

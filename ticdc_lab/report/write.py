@@ -78,24 +78,33 @@ def summary_and_page(
             load_beside(log.messages.sparkSession)
         consumers, what_if = asked.consumers(), asked.what_if()
         why = asked.why() if asked.has_commit_ts else None
-        advice = None
+        advice = partitions = None
         with suppress(TiCDCLabError):  # a log without row changes, or commit_ts: the what-if says so
             advice = asked.advise()
+            partitions = asked.partitions()
         page = render(
-            summary, why=why, what_if=what_if, advice=advice, consumers=consumers, settings=asked.settings(),
-            torn=torn, made_from=made_from, title=title, back=back,
+            summary, why=why, what_if=what_if, advice=advice, partitions=partitions, consumers=consumers,
+            settings=asked.settings(), torn=torn, made_from=made_from, title=title, back=back,
         )  # fmt: skip
     return summary, page
 
 
 def render(
     summary: Summary, *, why: Answer | None = None, what_if: Answer | None = None, advice: Answer | None = None,
-    consumers: Answer | None = None, settings: Answer | None = None, torn: pd.DataFrame | None = None,
+    partitions: Answer | None = None, consumers: Answer | None = None, settings: Answer | None = None,
+    torn: pd.DataFrame | None = None,
     made_from: Provenance | None = None, title: str = "", back: str = "",
 ) -> str:  # fmt: skip
     """Build the HTML text of a report from small frames; pure."""
     parts = sections(
-        summary, why=why, what_if=what_if, advice=advice, consumers=consumers, settings=settings, torn=torn
+        summary,
+        why=why,
+        what_if=what_if,
+        advice=advice,
+        partitions=partitions,
+        consumers=consumers,
+        settings=settings,
+        torn=torn,
     )
     parts += [made_of(made_from)] if made_from is not None else []
     return page(title or name_of(summary.source), lead=lead(summary), sections=parts, back=back)

@@ -11,7 +11,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from ticdc_lab import figures
-from ticdc_lab.answers import Answer, without_partitions
+from ticdc_lab.answers import PARTITIONS, Answer, without_partitions
 from ticdc_lab.dispatch.sweep import compiling_s
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.tso import compose
@@ -156,6 +156,35 @@ def advice_panel(log: Log) -> Panel[AdviceView]:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionsView:
+    """How many partitions the topic would have."""
+
+    to: int
+
+
+def partitions_panel(log: Log) -> Panel[PartitionsView]:
+    """Build a panel of what another number of partitions moves, costs and breaks, with all numbers in a table."""
+    first = log.partitions()
+    if first.frame.empty:
+        raise SourceError(first.finding, hint=" ".join(first.details))
+    to, before = first.values["to"], first.values["before"]
+    numbers = [n for n in sorted({*PARTITIONS, to}) if n != before]
+    controls = {"to": choice("partitions", [(str(n), n) for n in numbers], tip="How many the topic would have")}
+    controls["to"].value = to
+
+    def draw(view: PartitionsView) -> Drawn:
+        answer = first if view.to == to else log.partitions(to=view.to)
+        note = " ".join([*answer.details, *answer.limits])
+        drawn = figures.listing(answer.frame, title=label(answer.finding.rstrip("."), most=400), note=note)
+        return Drawn(drawn, "keys and rows were counted", answer.frames)
+
+    return Panel(
+        PartitionsView, controls=controls, draw=draw, name="partitions", slow=True, doing="keys that move are counted",
+        made_from=log.change_log.made_from,
+    )  # fmt: skip
+
+
 _KEPT = {
     "row": "a row's changes",
     "unique": "rows that share a unique value",
@@ -231,6 +260,10 @@ TABS: Mapping[str, Tab] = MappingProxyType(
         "advise": Tab(
             "advice", "measuring every dispatcher", advice_panel, None,
             lambda v: f"log.advise(keep={v.keep!r})", compiling_s,
+        ),
+        "partitions": Tab(
+            "more partitions", "counting keys that move", partitions_panel, None,
+            lambda v: f"log.partitions(to={v.to})", compiling_s,
         ),
         "messages": Tab(
             "messages", "opening the files", lambda log: browse_panel(log.browser), None, messages_code

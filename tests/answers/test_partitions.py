@@ -1,0 +1,69 @@
+"""Another number of partitions: the first sentence says what moves, what it costs and what newly breaks."""
+
+from __future__ import annotations
+
+import pandas as pd
+from whatifs import what_if
+
+from ticdc_lab.answers import partitions
+from ticdc_lab.answers.advice import _newly
+from ticdc_lab.repartition import Moves
+
+MOVED = {
+    1: Moves(5, 4, 3, 2, 1.0, 1.0),
+    2: Moves(5, 0, 3, 0, 1.0, 1.0),
+    4: Moves(5, 3, 3, 1, 1.0, 2.0),
+}
+
+
+def rules(*named: str, sure: bool = True) -> pd.DataFrame:
+    """The dispatchers of shop.orders and shop.b."""
+    tables = zip(("orders", "b"), named, strict=True)
+    of = [{"schema_name": "shop", "table_name": t, "rule": r, "n_rows": 4, "n_explained": 4, "by_chance": not sure}
+          for t, r in tables]  # fmt: skip
+    return pd.DataFrame(of)
+
+
+def test_the_first_sentence_answers() -> None:
+    """Keys that move, the pause, the fullest partition before and after, and what newly breaks."""
+    answer = partitions(
+        MOVED, rules=rules("index-value", "table"), measured=what_if(), before=2, to=4, source="a b.jsonl"
+    )
+    assert answer.finding.startswith(
+        "From 2 to 4 partitions: 1 of 3 keys (60% of the rows) move, the changefeed pauses "
+    )
+    assert " s, and the fullest partition takes 2.00 times the mean (now 1.00). " in answer.finding
+    assert list(answer.frame["partitions"]) == [1, 2, 4] and list(answer.frame["pause_s"] > 0) == [True, False, True]
+    assert any("ticdc-lab expand 'a b.jsonl' --after 4" in said for said in answer.details) and not answer.limits
+
+
+def test_only_what_the_number_breaks_is_called_new() -> None:
+    """From one partition on a table's order is lost; what two partitions break already is not new with four."""
+    by = rules("ts", "table")
+    first = partitions(MOVED, rules=by, measured=what_if(), before=1, to=2, source="x")
+    assert "Newly broken: order of a row's changes (shop.orders)" in first.finding
+    same = partitions(MOVED, rules=by, measured=what_if(), before=2, to=4, source="x")
+    assert same.finding.endswith("Nothing newly breaks.") and set(same.frame["newly_broken"]) == {""}
+
+
+def test_what_is_a_guess_or_not_measured_is_said() -> None:
+    """A rule that few rows show, and one that was not measured."""
+    answer = partitions(
+        MOVED, rules=rules("columns:x", "table", sure=False), measured=what_if(), before=2, to=4, source="x"
+    )
+    assert answer.limits == [
+        "What newly breaks is not known for shop.orders: the rule of the table was not measured.",
+        "The moves of shop.orders, shop.b are an estimate: the rule explains some rows only, or is a guess.",
+    ]
+
+
+def test_what_consumers_confuse_before_the_change_is_not_new() -> None:
+    """Two deliveries up to the checkpoint have nothing to do with the change; with one of them behind it they have."""
+    found = [
+        {"guarantee": "changes_are_applied_in_order", "table": t, "evidence": [{"commit_ts": 5}, {"commit_ts": ts}]}
+        for t, ts in (("a", 7), ("b", 7), ("b", 9))
+    ]
+    old = {"guarantee": "rows_stay_in_one_partition", "table": "a", "evidence": [{"commit_ts": 9}]}
+    parts = {"before": pd.DataFrame([old]), "after": pd.DataFrame([old]), "consumer": pd.DataFrame(found[:2])}
+    assert _newly(parts, until=7) == {}
+    assert _newly(parts | {"consumer": pd.DataFrame(found[2:])}, until=7) == {"changes_are_applied_in_order": ["b"]}
