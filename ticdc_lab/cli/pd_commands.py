@@ -292,16 +292,14 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
-    default=120.0,
-    show_default=True,
-    help="With --from: the longest that is played, virtual time.",
+    help="With --from: the longest that is played, virtual time. Default: 120, unless that takes CPU hours.",
 )
 @json_flag
 @guarded
 def simulate_pd(
     scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
     lines: int, folder: str | None, store_limits: tuple[str, ...], remove: tuple[int, ...], add: tuple[str, ...],
-    down: tuple[int, ...], minutes: float, as_json: bool,
+    down: tuple[int, ...], minutes: float | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of PD and judge it, or your own cluster.
 
@@ -326,16 +324,30 @@ _CPU_S_A_REGION = 2e-6
 """CPU seconds that a region takes for each second of its cluster: what a million on 100 stores took."""
 
 
-def _own(folder: str, told: dict[str, Any], minutes: float, seed: int, *, as_json: bool) -> int:
+_MOST_CPU_HOURS, _MINUTES = 0.5, 120.0
+"""What is played where nobody says how long: a run of CPU hours has to be asked for."""
+
+
+def _own(folder: str, told: dict[str, Any], asked_minutes: float | None, seed: int, *, as_json: bool) -> int:
     """Play the user's cluster as it is and changed, side by side."""
-    from ticdc_lab.simulate.pd.looking.own_cluster import MANY_REGIONS, changed, own_case, own_futures
+    from ticdc_lab.errors import ScenarioError
+    from ticdc_lab.simulate.pd.looking.own_cluster import MANY_REGIONS, changed, own_case, own_futures, own_policies
     from ticdc_lab.simulate.pd.pd_ctl_json import from_folder
     from ticdc_lab.simulate.pd.world.run import side_by_side, why_nothing
 
-    loaded = from_folder(folder)
+    loaded, minutes = from_folder(folder), asked_minutes or _MINUTES
     if (n := len(loaded.regions.id)) > MANY_REGIONS:
         runs = 2 if any(told.values()) else 1
         hours = n * _CPU_S_A_REGION * minutes * 60 * runs / 3600
+        if hours > _MOST_CPU_HOURS and asked_minutes is None:
+            hint = (
+                f"--minutes 5 plays 5 minutes, about {hours / minutes * 300:,.0f} CPU minutes, --minutes {minutes:g} "
+                f"all of it; `ticdc-lab pd explain --from {folder}` forecasts without playing."
+            )
+            raise ScenarioError(
+                f"{n:,} regions: {minutes:g} minutes of the cluster{', twice,' if runs == 2 else ''} take about "
+                f"{hours:,.1f} CPU hours", hint=hint,
+            )  # fmt: skip
         click.echo(
             f"{n:,} regions, up to {minutes:g} minutes of the cluster{', twice' if runs == 2 else ''}: this may take "
             f"{hours:,.1f} CPU hours. --minutes N plays less, `ticdc-lab pd explain --from {folder}` forecasts without "
@@ -353,11 +365,13 @@ def _own(folder: str, told: dict[str, Any], minutes: float, seed: int, *, as_jso
     like = own_case(loaded).start
     found = own_futures(loaded, changed(**told, like=like), minutes=minutes, seed=seed, progress=progress)
     rows = side_by_side(found.runs).to_pylist()
+    played = tuple(f"not simulated: {p.name}," for p in own_policies(loaded))
+    notes = [note for note in loaded.notes if not note.startswith(played)]
     holds = {name: [f"{h.what}: {h.because}" for h in why_nothing(run.world)] for name, run in found.runs.items()}
     if as_json:
         numbers = {name: f._asdict() for name, f in found.numbers.items()}
         facts = {"missing": loaded.first_line, "sentence": found.sentence, "seed": seed, "numbers": numbers}
-        print_json({**facts, "holds": holds, "notes": list(loaded.notes)})
+        print_json({**facts, "holds": holds, "notes": notes})
     else:
         for line in (*([loaded.first_line] if loaded.first_line else []), found.sentence, ""):
             click.echo(line)
@@ -365,8 +379,8 @@ def _own(folder: str, told: dict[str, Any], minutes: float, seed: int, *, as_jso
         for name, run in found.runs.items():
             if run.end.because != "settled":
                 click.echo(f"\n{name}, at the end:\n" + "\n".join(f"  {line}" for line in holds[name]))
-        if loaded.notes:
-            click.echo("\n" + "\n".join(loaded.notes))
+        if notes:
+            click.echo("\n" + "\n".join(notes))
     return CLEAN if all(run.violation is None for run in found.runs.values()) else FINDINGS
 
 

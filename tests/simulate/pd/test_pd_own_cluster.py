@@ -151,6 +151,32 @@ def test_a_large_cluster_is_announced_and_says_how_far_it_is(tmp_path: Path, mon
     assert "as it is: 0.0 of 1 min, 0 operators started" in more[0] and any(m.startswith("changed: ") for m in more)
 
 
+def test_cpu_hours_have_to_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --minutes a run that takes hours is refused, with what takes less."""
+    one = str(moment(tmp_path / "a", HELD))
+    monkeypatch.setattr(own_cluster, "MANY_REGIONS", 7)
+    monkeypatch.setattr(pd_commands, "_CPU_S_A_REGION", 0.25)
+    done = CliRunner().invoke(main, ["simulate", "pd", "--from", one, "--down", "5"])
+    assert (
+        done.exit_code == 2 and "8 regions: 120 minutes of the cluster, twice, take about 8.0 CPU hours" in done.output
+    )
+    assert (
+        "--minutes 5 plays 5 minutes, about 20 CPU minutes" in done.output and f"pd explain --from {one}" in done.output
+    )
+    done = CliRunner().invoke(main, ["simulate", "pd", "--from", one, "--minutes", "1"])
+    assert done.exit_code == 0 and "CPU hours" in done.stderr
+
+
+def test_schedulers_that_are_played_are_not_said_to_be_left_out(tmp_path: Path) -> None:
+    """balance-hot-region has rounds in a run; shuffle-region has none."""
+    one = moment(tmp_path / "a", HELD)
+    names = ["balance-hot-region-scheduler", "shuffle-region-scheduler"]
+    (one / "scheduler.json").write_text(json.dumps(names))
+    done = CliRunner().invoke(main, ["simulate", "pd", "--from", str(one), "--minutes", "1", "--json"])
+    (note,) = [n for n in json.loads(done.stdout)["notes"] if "not simulated" in n]
+    assert "shuffle-region-scheduler" in note
+
+
 def test_both_are_commands(tmp_path: Path) -> None:
     """One object each as JSON; text otherwise; wrong uses say what to give."""
     one = str(moment(tmp_path / "a", HELD, offline=3))
