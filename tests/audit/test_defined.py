@@ -139,6 +139,9 @@ def test_a_message_that_ticdc_itself_found_damaged_is_not_judged() -> None:
     assert broken(*log) == []
 
 
+_OF_TIDB = "ALGORITHM = UNDEFINED DEFINER = 'root'@'%' SQL SECURITY DEFINER"
+
+
 @pytest.mark.parametrize(
     ("queries", "at_fault"),
     [
@@ -154,6 +157,10 @@ def test_a_message_that_ticdc_itself_found_damaged_is_not_judged() -> None:
         (["CREATE TABLE a (id INT)", "RECOVER TABLE a"], [1]),
         (["RENAME TABLE x TO a", "CREATE TABLE a (id INT)"], []),
         (["CREATE TABLE a (id INT)", "DROP TABLE a", "FLASHBACK TABLE a TO b", "CREATE TABLE b (id INT)"], [3]),
+        (["CREATE TABLE a (id INT)", f"CREATE {_OF_TIDB} VIEW a (x) AS SELECT 1"], [1]),
+        (["CREATE VIEW a AS SELECT 1", "CREATE OR REPLACE VIEW a AS SELECT 2", "CREATE TABLE s.A (id INT)"], [2]),
+        (["CREATE SEQUENCE a", "DROP SEQUENCE a", "CREATE TABLE a (id INT)", "RENAME TABLE a TO b"], []),
+        (["CREATE VIEW b AS SELECT 1", "DROP DATABASE s", "CREATE TABLE b (id INT)"], []),
     ],
 )
 def test_ddl_names_are_free(queries: list[str], at_fault: list[int]) -> None:
@@ -175,6 +182,11 @@ def test_debezium_writes_no_recovery_and_rounds_decimals() -> None:
            ddl(0, 2, 10, "DROP TABLE a"), change(3, 15, id="2"), ddl(0, 4, 20, "DROP TABLE a")]  # fmt: skip
     assert broken(*log) == [(NAMES, "error", 4), (TABLE, "error", 3), (FIT, "error", 1)]
     assert broken(*log, protocol="debezium") == []
+    left = Definitions.read(LogFacts.of(table_of(log)), protocol="debezium").left_unjudged
+    assert [*left] == [TABLE, NAMES, FIT] and "DECIMAL as DOUBLE" in left[FIT] and "was dropped" in left[TABLE]
+    born = LogFacts.of(table_of([ddl(0, 0, 1, CREATED.format(kind="INT"))]))
+    assert not Definitions.read(born, protocol="debezium").left_unjudged
+    assert not Definitions.read(LogFacts.of(table_of(log)), protocol="canal-json").left_unjudged
 
 
 def test_what_was_not_recorded_excuses_a_row() -> None:

@@ -283,3 +283,17 @@ def test_a_rename_onto_a_name_that_is_taken_is_refused_in_our_words(spark: Spark
     progress = sink.progress()
     assert progress is not None and progress.ddl_ts == odd_keys.TS + 2
     sink.close()
+
+
+def test_rows_before_the_ddl_that_creates_their_table_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    """No other DDL gave the name to their table: the rows did."""
+    log = odd_keys.decoded(spark, tmp_path, [
+        odd_keys.message(0, 1, type="INSERT", pkNames=["id"], data=[{"id": "1"}], mysqlType={"id": "int"},
+                         sqlType={"id": 4}),
+        odd_keys.message(1, 2, isDdl=True, sql="CREATE TABLE k (id INT PRIMARY KEY)"),
+        odd_keys.message(2, 9, type="TIDB_WATERMARK"),
+    ])  # fmt: skip
+    sink = duckdb_of(log, tmp_path / "t.db")
+    with pytest.raises(IncompleteHistoryError, match=r"a name that another table has, as rows before it show\. TiDB"):
+        replay(log, sink)
+    sink.close()

@@ -11,7 +11,7 @@ Each image is read once, as columns: names are numbers by their dictionary, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
@@ -78,6 +78,8 @@ class Definitions:
     rounded: bool = False
     not_understood: tuple[str, ...] = ()
     """DDL after which definitions are unknown: commit_ts, table and why, each as words."""
+    left_unjudged: Mapping[str, str] = field(default_factory=dict)
+    """By guarantee, what of it the protocol's encoder lets nobody judge."""
 
     @classmethod
     def read(cls, facts: LogFacts, *, protocol: str) -> Definitions:
@@ -101,7 +103,7 @@ class Definitions:
         recovers = not protocol.startswith("debezium")
         tables, versions = dict[TableKey, Defined](), dict[TableDef, int]()
         contradictions: list[tuple[str | None, RefusedDdl]] = []
-        unknown = dict[str, None]()
+        unknown, drops = dict[str, None](), False
         for topic, ddl in by_topic.items() if apart else [(None, every)]:
             catalog = Catalog.from_ddl(ddl)
             # DDL of one moment in several topics have no order
@@ -110,11 +112,13 @@ class Definitions:
             for u in catalog.unparsed:
                 table = ".".join(filter(None, (u.schema_name, u.table_name)))
                 unknown[f"commit_ts {u.commit_ts}, {table}: {u.reason}"] = None
+            drops |= bool(catalog.ends) or any(v.event == "dropped" for own in catalog.versions.values() for v in own)
             for name, history in catalog.versions.items():
                 stretches = _stretches(catalog, name, history, versions, moves=not apart, recovers=recovers)
                 tables[topic, *name] = stretches
         places = np.array([(ts, *place) for ts, place in said.items()], dtype=np.int64).reshape(-1, 3).T
-        return cls(tables, tuple(versions), tuple(contradictions), places, not recovers, tuple(unknown))
+        left = {} if recovers else _left_by_debezium(versions, drops=drops)
+        return cls(tables, tuple(versions), tuple(contradictions), places, not recovers, tuple(unknown), left)
 
     def without(self, names: Collection[TableName]) -> Definitions:
         """The same without these tables, of which the log does not have all DDL."""
@@ -150,6 +154,17 @@ class Definitions:
         return self.lower.get((topic, schema.lower(), table.lower())) or self.lower.get(
             (None, schema.lower(), table.lower())
         )
+
+
+def _left_by_debezium(versions: Iterable[TableDef], *, drops: bool) -> dict[str, str]:
+    left = {}
+    if drops:
+        recovered = "debezium leaves RECOVER and FLASHBACK TABLE out of the log, so"
+        left["rows_have_a_table"] = f"{recovered} rows of a table that was dropped before are not judged"
+        left["ddl_names_are_free"] = f"{recovered} DDL that name a dropped table are not judged"
+    if any(parsed(c.mysql_type).family == "decimal" for of in versions for c in of.columns):
+        left["values_fit_their_columns"] = "debezium writes DECIMAL as DOUBLE, so the digits of DECIMAL are not judged"
+    return left
 
 
 def _are_apart(ddl: dict[str | None, dict[DDL, None]]) -> bool:

@@ -366,7 +366,7 @@ def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOu
     """Why rows cannot be compared with their tables' definitions: all rows, or those of some tables."""
     named = {*tables_with_rows(facts)}
     unknown = sorted(".".join(name) for name in named if definitions.of_any(*name) is None)
-    if not facts.ddl.num_rows or not (unknown or definitions.not_understood):
+    if not facts.ddl.num_rows:
         return {}
     odd = definitions.not_understood
     some = f"{', '.join(unknown[:_NAMED])}{', ..' if len(unknown) > _NAMED else ''}"
@@ -379,7 +379,10 @@ def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOu
         ddl = f"{len(odd)} DDL {'is' if len(odd) == 1 else 'are'} not understood ({few}), so rows of what "
         ddl += f"{'it names' if len(odd) == 1 else 'they name'} are not judged from there on"
         why = "; ".join(filter(None, (why, ddl)))
-    return dict.fromkeys((n for n, g in GUARANTEES.items() if g.image), why)
+    reasons = dict.fromkeys((n for n, g in GUARANTEES.items() if g.image), why)
+    for name, own in definitions.left_unjudged.items():
+        reasons[name] = "; ".join(filter(None, (reasons.get(name, ""), own)))
+    return {n: reason for n, reason in reasons.items() if reason}
 
 
 def asks_for_causes(found: pa.Table, facts: LogFacts) -> bool:

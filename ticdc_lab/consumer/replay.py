@@ -169,10 +169,10 @@ def _require_free_names(catalog: Catalog, batch: Batch) -> None:
     """Raise :class:`IncompleteHistoryError` if a DDL of the batch gives a table a name that another one has."""
     for refused in catalog.refused:
         if refused.taken and refused.commit_ts == batch.until:
+            by = "as rows before it show" if refused.since is None else f"by the DDL of commit_ts {refused.since}"
             raise IncompleteHistoryError(
-                f"The DDL of commit_ts {batch.until} cannot be applied: {refused.reason}, by the DDL of commit_ts "
-                f"{refused.since}. TiDB refuses that, so a DDL between them is missing in the log, or DDL came in "
-                f"another order: {refused.query[:200]}",
+                f"The DDL of commit_ts {batch.until} cannot be applied: {refused.reason}, {by}. TiDB refuses that, so "
+                f"a DDL between them is missing in the log, or DDL came in another order: {refused.query[:200]}",
                 hint="See what else contradicts it: ticdc-lab audit SOURCE. To stop before that DDL: --until "
                 f"{batch.until - 1}.",
             )

@@ -225,6 +225,8 @@ class _Builder:
     commit_ts: int | None = None
     query: str = ""
     serial: int = 0
+    others: dict[TableName, int | None] = field(default_factory=dict)
+    """Views and sequences, which share names with tables, in lower case, with the commit_ts of their DDL."""
 
     def name_of(self, name: TableName) -> TableName:
         """The known table of that name, exactly or else in any case."""
@@ -243,6 +245,11 @@ class _Builder:
 
     def take(self, name: TableName, verb: str, *, origin: TableName | None = None) -> bool:
         """Whether another table has the name that a table gets; what restarts send again has the first's commit_ts."""
+        lower = (name[0].lower(), name[1].lower())
+        if lower in self.others:
+            said = f"it {verb} {name[0]}.{name[1]}, a name that a view or sequence has"
+            self.contradict(name, said, TableVersion(self.others[lower], None), taken=True)
+            return False
         versions = self.versions.get(self.name_of(name), [])
         if not versions or versions[-1].event in (*GONE, "unknown"):
             return False
@@ -396,6 +403,15 @@ def _create(builder: _Builder, cursor: Cursor, schema: str, table: str) -> None:
         builder.put(name, index_of_parts(definition, index, cursor.inside(), unique=kind == "UNIQUE"))
     elif cursor.peek() not in _OTHER_OBJECTS | {"DATABASE", "SCHEMA", "RESOURCE", "ALGORITHM", "DEFINER", "SQL"}:
         raise DDLSyntaxError(f"unknown statement CREATE {cursor.peek()}")
+    else:
+        while not cursor.done and cursor.peek() not in _OTHER_OBJECTS:
+            cursor.skip()
+        if other := cursor.take_any("VIEW", "SEQUENCE"):
+            cursor.take("IF", "NOT", "EXISTS")
+            name = cursor.table(schema)
+            lower = (name[0].lower(), name[1].lower())
+            if lower not in builder.others and not builder.take(name, f"creates the {other.lower()}"):
+                builder.others[lower] = builder.commit_ts
 
 
 def _created(builder: _Builder, cursor: Cursor, name: TableName, schema: str) -> TableDef:
@@ -466,6 +482,12 @@ def _drop(builder: _Builder, cursor: Cursor, schema: str) -> None:
         there = (n for n, v in builder.versions.items() if n[0].lower() == dropped and v[-1].event not in GONE)
         for name in list(there):
             builder.drop(name, _WITH_DATABASE)
+        builder.others = {n: ts for n, ts in builder.others.items() if n[0] != dropped}
+    elif cursor.take_any("VIEW", "SEQUENCE"):
+        cursor.take("IF", "EXISTS")
+        for part in cursor.parts():
+            name = part.table(schema)
+            builder.others.pop((name[0].lower(), name[1].lower()), None)
     elif cursor.peek() not in _OTHER_OBJECTS | {"RESOURCE", "GLOBAL", "SESSION", "STATS", "SERVER"}:
         raise DDLSyntaxError(f"unknown statement DROP {cursor.peek()}")
 
