@@ -528,6 +528,26 @@ def test_what_is_no_url_of_a_registry_is_refused_without_its_password(url: str) 
     assert require_url("https://me:pw@h:8081/x")
 
 
+def test_schemas_are_read_as_registries_and_tools_give_them(tmp_path: Path) -> None:
+    """A list, objects behind each other, the topic `_schemas` as values, with keys, and as kcat's objects; Glue's."""
+    lines = [*map(json.loads, gzip.decompress(golden("avro_schemas_small.jsonl.gz").read_bytes()).splitlines())]
+    wanted = {str(of["id"]): of["schema"] for of in lines}
+    keys = [json.dumps({"keytype": "SCHEMA", "subject": "s", "version": 1, "magic": 1}) for _ in lines]
+    values = [json.dumps(of | {"deleted": False}) for of in lines]
+    pairs = [*zip(keys, values, strict=True)]
+    forms = {
+        "list": json.dumps(lines, indent=1),
+        "pretty": "\n".join(json.dumps(of, indent=2) for of in lines),
+        "values": "\n".join(['{"compatibilityLevel":"FULL"}', *values, '{"subject":"s","version":1}']),
+        "console": "\n".join(f"CreateTime:17\t{k}\t{v}" for k, v in [*pairs, (keys[0], "null")]),
+        "kcat": "\n".join(json.dumps({"topic": "_schemas", "key": k, "payload": v}) for k, v in pairs),
+        "glue": json.dumps([{"SchemaVersionId": of["id"], "SchemaDefinition": of["schema"]} for of in lines]),
+    }  # fmt: skip
+    for name, text in forms.items():
+        (tmp_path / name).write_text(text)
+        assert read_schemas(str(tmp_path / name)) == wanted, name
+
+
 def test_a_damaged_file_of_schemas_is_an_error_that_says_so(tmp_path: Path) -> None:
     """Cut, no gzip, no JSON, other fields, nested too deep, not there."""
     whole = golden("avro_schemas_small.jsonl.gz").read_bytes()

@@ -17,7 +17,7 @@ from conftest import ROOT, golden
 from making import Message
 
 from ticdc_lab.codecs import detect
-from ticdc_lab.codecs.decode import NO_KEYS, could_be_keys, decoder
+from ticdc_lab.codecs.decode import NO_KEYS, could_be_keys, decoder, other_protocol
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.registry import PROTOCOLS
 from ticdc_lab.codecs.schema_registry import Registry, read_registered, read_schemas
@@ -111,6 +111,17 @@ def test_keys_in_the_place_of_values_are_no_rows(of: str, are_named: bool) -> No
     values = _of(value for _, value in messages)
     assert detect(values, known=known).protocol == ("debezium-avro" if "debezium" in of else "avro")
     assert not could_be_keys(values, known)
+
+
+def test_messages_that_lack_their_schema_only_are_no_other_protocol() -> None:
+    """The framing of avro is that of debezium-avro: with one of the schemas, most of an avro topic was called that."""
+    messages = _messages(SCHEMAS["avro"][0])
+    schemas = read_schemas(str(ROOT / SCHEMAS["avro"][1]))
+    known = Known(schemas=dict([*schemas.items()][:1]))
+    assert other_protocol(_of(value for _, value in messages), protocol="avro", known=known) is None
+    assert other_protocol(_of([b'{"id":1,"database":"s","table":"t","isDdl":false,"type":"TIDB_WATERMARK","_tidb":'
+                               b'{"watermarkTs":450000000000000000}}'] * 3), protocol="avro", known=known) == (
+        "canal-json", 3)  # fmt: skip
 
 
 def _schema(*fields: str, nullable: str = "") -> str:

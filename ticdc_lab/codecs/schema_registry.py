@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,37 +33,71 @@ def read_registered(path: str) -> tuple[dict[str, str], dict[str, frozenset[str]
     Parameters
     ----------
     path
-        JSON Lines, plain or gzip, each line with ``id`` (a number, or Glue's UUID) and ``schema`` (JSON text), and
-        with ``subject`` if it is known.
+        JSON, plain or gzip: objects with ``id`` (a number, or Glue's UUID) and ``schema`` (JSON text), and with
+        ``subject`` if it is known; one a line, behind each other or in a list. So registries answer (``/schemas``,
+        ``/subjects/NAME/versions/N``), Glue (``get-schema-version``), and so is a dump of the topic ``_schemas``.
 
     Raises
     ------
     SourceError
-        The file cannot be read or a line is something else.
+        The file cannot be read, or has something else.
     """
-    found: dict[str, str] = {}
-    subjects: dict[str, frozenset[str]] = {}
-    number = 0
     try:
-        with gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb") as lines:
-            for line in lines:
-                number += 1
-                if line.strip():
-                    entry = json.loads(line)
-                    schema_id, subject = str(entry["id"]), entry.get("subject")
-                    found[schema_id] = _text(entry["schema"])
-                    if subject is not None:
-                        subjects[schema_id] = subjects.get(schema_id, frozenset()) | {subject}
+        with gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb") as file:
+            raw = file.read()
     except (OSError, EOFError, zlib.error) as fault:
         words = getattr(fault, "strerror", None) or str(fault) or "it ends in the middle"
-        raise SourceError(f"The schemas of {path} cannot be read after line {number}: {words}.") from fault
+        raise SourceError(f"The schemas of {path} cannot be read: {words}.") from fault
+    found: dict[str, str] = {}
+    subjects: dict[str, frozenset[str]] = {}
+    at, text = 0, raw.decode(errors="surrogateescape")
+    try:
+        while (at := _BETWEEN.match(text, at).end()) < len(text):  # type: ignore[union-attr]  # it matches nothing too
+            value, end = _JSON.raw_decode(text, at)
+            for entry in _registered(value):
+                schema_id, subject = str(entry["id"]), entry.get("subject")
+                found[schema_id] = _text(entry["schema"])
+                if subject is not None:
+                    subjects[schema_id] = subjects.get(schema_id, frozenset()) | {subject}
+            at = end
+        if not found:
+            raise ValueError
     except (ValueError, KeyError, TypeError, RecursionError) as fault:
-        said = line[:60].decode(errors="replace")
+        line = text.count("\n", 0, at) + 1
+        said = text[at : at + 60].encode(errors="surrogateescape").decode(errors="replace")
         raise SourceError(
-            f"{path}: line {number}: expected an object with id and schema; found {said!r}.",
-            hint='Expected JSON Lines such as {"id": 1, "schema": "{\\"type\\": \\"record\\", ...}"}, or a URL.',
+            f"{path}: line {line}: expected an object with id and schema; found {said!r}.",
+            hint="Save what the registry gives: curl http://HOST:8081/schemas > schemas.json",
         ) from fault
     return found, subjects
+
+
+_JSON = json.JSONDecoder()
+_BETWEEN = re.compile(r"(?:[\s,]|null\b|(?:CreateTime|LogAppendTime|Partition|Offset):-?\d+)*")
+"""What stands between the objects of a file, as kafka-console-consumer prints it of the topic ``_schemas``."""
+_RECORDS = frozenset({"keytype", "compatibilityLevel", "mode"})
+"""Fields of that topic's keys, and of values that are no schema."""
+
+
+def _registered(value: Any) -> Iterator[dict[str, Any]]:
+    """The schemas in a value; a message is looked into. :class:`KeyError` where it is something else."""
+    if isinstance(value, list):
+        if not value:
+            raise ValueError
+        for member in value:
+            yield from _registered(member)
+    elif not isinstance(value, dict):
+        raise TypeError
+    elif "schema" in value and "id" in value:
+        yield value
+    elif "SchemaDefinition" in value:  # of Glue
+        yield {"id": value["SchemaVersionId"], "schema": value["SchemaDefinition"]}
+    elif (name := next((n for n in ("payload", "value") if n in value), None)) is not None:
+        inside = value[name]
+        if inside:  # null deletes
+            yield from _registered(_JSON.decode(inside) if isinstance(inside, str) else inside)
+    elif not _RECORDS & value.keys() and value.keys() - {"deleted", "magic"} != {"subject", "version"}:
+        raise KeyError
 
 
 class Registry:
