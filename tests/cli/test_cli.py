@@ -448,7 +448,8 @@ def test_why_names_each_stall_with_what_the_log_cannot_tell(lab: Any, tmp_path: 
     told = json.loads(lab("why", OPEN, "--json").stdout)
     assert (told["stalls"], told["stall_s"]) == ([], 1.0) and 0 < told["usual_step_s"] < told["longest_step_s"] < 1
     usual = lab("why", "data/messages_open-protocol_stalls.jsonl.gz").stdout
-    assert "stalled 5 times for more than 1.5 s. The longest stall is 8.980 s in partition 2, " in usual
+    stuck = "Partition 2 is stuck at the end of the log, for 8.980 s, cause partition-silent: "
+    assert usual.startswith(stuck) and "Watermarks of this log stalled 5 times for more than 1.5 s." in usual
     assert "They usually step by 0.600 s." in usual
     assert "Partition 2 of simulated ends 16 watermarks" in usual
 

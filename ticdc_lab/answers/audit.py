@@ -12,7 +12,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import CHECKSUMMED, Summary
-from ticdc_lab.answers.transactions import torn_words
+from ticdc_lab.answers.transactions import torn_briefly, torn_words
 from ticdc_lab.audit import GUARANTEES, checks_possible
 from ticdc_lab.audit.findings import NO_RULE, RANK
 from ticdc_lab.errors.redaction import shown_source
@@ -28,9 +28,6 @@ OF_DDL = frozenset(
     + [name for name, g in GUARANTEES.items() if "definitions" in g.needs]
 )
 """Guarantees of which a log without DDL tells nothing."""
-
-DRAWN = 2
-"""Findings that are drawn."""
 
 
 def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
@@ -59,7 +56,7 @@ def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
     if torn is not None:
         frames["suspects"] = torn
         details.append(torn_words(torn))
-    return Answer("audit", "Did it keep TiCDC's promises?", _finding(s), frames, limits, details, draw=draw)
+    return Answer("audit", "Did it keep TiCDC's promises?", _finding(s, torn), frames, limits, details, draw=draw)
 
 
 def verdict(s: Summary) -> pd.DataFrame:
@@ -172,12 +169,13 @@ def not_checked(s: Summary) -> dict[str, str]:
     return {name: why for name, why in checks(s).items() if why}
 
 
-def _finding(s: Summary) -> str:
+def _finding(s: Summary, torn: pd.DataFrame | None) -> str:
     qualified, of = but_for(s.counts), len(checks(s))
     checked = of - len(not_checked(s))
     if not len(s.findings):
         return f"None of the {checked} guarantees that can be checked on it is broken{qualified}."
-    return f"The log {broken(s.findings)}; {checked} of {of} guarantees were checked{qualified}."
+    beside = "" if torn is None or torn.empty else f", and {torn_briefly(torn)}"
+    return f"The log {broken(s.findings)}{beside}; {checked} of {of} guarantees were checked{qualified}."
 
 
 def broken(findings: pd.DataFrame) -> str:
@@ -189,7 +187,7 @@ def broken(findings: pd.DataFrame) -> str:
     return f"has {least}{' and '.join(parts) or 'only remarks'} about {count(n, 'guarantee')}"
 
 
-def examples(findings: pd.DataFrame, *, most: int = DRAWN) -> dict[int, dict[str, Any]]:
+def examples(findings: pd.DataFrame) -> dict[int, dict[str, Any]]:
     """Choose the findings that are drawn: the first of each guarantee for which a drawing fits, errors first.
 
     Returns
@@ -202,7 +200,7 @@ def examples(findings: pd.DataFrame, *, most: int = DRAWN) -> dict[int, dict[str
     told = findings.reset_index(drop=True)
     told = told[[figures.is_drawn(r) for r in told.to_dict("records")]]
     ranked = told.assign(_rank=told["severity"].map(RANK))
-    first = ranked.sort_values("_rank", kind="stable").drop_duplicates("guarantee").head(most)
+    first = ranked.sort_values("_rank", kind="stable").drop_duplicates("guarantee")
     return {
         int(i): {str(k): v for k, v in r.items()} for i, r in zip(first.index, first.to_dict("records"), strict=True)
     }

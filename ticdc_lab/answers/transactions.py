@@ -88,6 +88,12 @@ def torn_words(torn: pd.DataFrame) -> str:
     )
 
 
+def torn_briefly(torn: pd.DataFrame) -> str:
+    """The same for the end of another sentence."""
+    each = [str(ts) for ts in torn["commit_ts"].drop_duplicates()]
+    return f"{count(len(each), 'transaction')} may be torn (commit_ts {some_of(each, most=2)})"
+
+
 def _pending(sample: pd.DataFrame) -> pd.DataFrame:
     """Those that are not whole, among the ones that are drawn, which they come first of."""
     names = ["commit_ts", "n_rows", "tables", "missing"]

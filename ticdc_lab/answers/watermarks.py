@@ -122,14 +122,17 @@ def stalls(
     values = {"stall_s": stall_s, "usual_step_s": rhythm.usual_s, "longest_step_s": rhythm.longest_s}
     usual = f"They usually step by {rhythm.usual_s:,.3f} s" if rhythm.usual_s else "None of them steps onward"
     if found.empty:
-        none = f"No watermark of this log{qualified} stalled for more than {stall_s:g} s."
+        none = f"No watermark of this log stalled for more than {stall_s:g} s{qualified}."
         longest = f"{usual}; the longest step is {rhythm.longest_s:,.3f} s."
         return Answer("why", question, none, {"stalls": found}, early_ends, [longest], values)
-    stood = f"Watermarks of this log{qualified} stalled {count(len(found), 'time')} for more than {stall_s:g} s"
-    worst = found.iloc[0]
-    likeliest = worst["causes"][0]
-    which = f"{_standing(worst)}, cause {likeliest['cause']}: {likeliest['says']}"
-    finding = f"{stood}. The longest stall is {worst['step_s']:,.3f} s in {which}. {usual}."
+    stalled = f"Watermarks of this log stalled {count(len(found), 'time')} for more than {stall_s:g} s{qualified}"
+    still = found[found["next_ts"].isna()]
+    worst = (still if len(still) else found).iloc[0]
+    likeliest, who, step = worst["causes"][0], _standing(worst), f"{worst['step_s']:,.3f} s"
+    are = "are" if worst["everywhere"] or len(worst["partitions"]) > 1 else "is"
+    how = f"{are} stuck at the end of the log, for {step}" if len(still) else f"stalled longest, {step}"
+    cause = f"cause {likeliest['cause']}: {likeliest['says']}"
+    finding = f"{who[:1].upper()}{who[1:]} {how}, {cause}. {stalled}. {usual}."
     details = [line for row in found.head(_STALLS_SAID).to_dict("records") for line in _stall_lines(row)]
     causes = [c for row in found["causes"].head(_STALLS_SAID) for c in row]
     limits = [*dict.fromkeys(f"{c['cause']}: the log cannot show {c['cannot_tell']}." for c in causes), *early_ends]

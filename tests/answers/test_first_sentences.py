@@ -1,12 +1,14 @@
-"""Another number of partitions: the first sentence says what moves, what it costs and what newly breaks."""
+"""The first sentence answers: other numbers of partitions, a stuck checkpoint, a torn transaction."""
 
 from __future__ import annotations
 
 import pandas as pd
+from summaries import summary
 from whatifs import what_if
 
-from ticdc_lab.answers import partitions
+from ticdc_lab.answers import audit, partitions, stalls
 from ticdc_lab.answers.advice import _newly
+from ticdc_lab.facts.watermarks import Rhythm
 from ticdc_lab.repartition import Moves
 
 MOVED = {
@@ -67,3 +69,31 @@ def test_what_consumers_confuse_before_the_change_is_not_new() -> None:
     parts = {"before": pd.DataFrame([old]), "after": pd.DataFrame([old]), "consumer": pd.DataFrame(found[:2])}
     assert _newly(parts, until=7) == {}
     assert _newly(parts | {"consumer": pd.DataFrame(found[2:])}, until=7) == {"changes_are_applied_in_order": ["b"]}
+
+
+def test_a_checkpoint_that_is_stuck_comes_before_a_longer_stall() -> None:
+    """Who is stuck at the end, for how long and why; else the longest stall. What is not there stands at the end."""
+    cause = [{"cause": "partition-silent", "says": "the others went on", "cannot_tell": "why"}]
+    longer, stuck = (
+        {"topic": "t", "held_ts": 1, "next_ts": n, "step_s": s, "everywhere": n is not None, "partitions": [2],
+         "n_rows": 0, "causes": cause, "stood_s": None, "since": None}
+        for n, s in ((2, 9.0), (None, 5.0))
+    )  # fmt: skip
+    rhythm = Rhythm(usual_s=0.5, longest_s=9.0)
+    of = {"stall_s": 1.0, "rhythm": rhythm, "qualified": " except for data in 1 missing offset"}
+    first = stalls(pd.DataFrame([longer, stuck]), **of).finding
+    assert first.startswith("Partition 2 is stuck at the end of the log, for 5.000 s, cause partition-silent: the ")
+    assert "Watermarks of this log stalled 2 times for more than 1 s except for data in 1 missing offset." in first
+    done = stalls(pd.DataFrame([longer]), **of).finding
+    assert done.startswith("All partitions stalled longest, 9.000 s, cause partition-silent: the others went on. ")
+    none = stalls(pd.DataFrame(), **of).finding
+    assert none == "No watermark of this log stalled for more than 1 s except for data in 1 missing offset."
+
+
+def test_the_audit_names_torn_transactions_in_its_first_sentence() -> None:
+    """With the findings; which gap each is beside is the next sentence."""
+    gap = {"topic": "t", "partition": 0, "first_missing": 5, "last_missing": 6}
+    answer = audit(summary(), torn=pd.DataFrame([gap | {"commit_ts": ts} for ts in (7, 8, 9)]))
+    first = "The log has 1 error about 1 guarantee, and 3 transactions may be torn (commit_ts 7, 8 and 1 more); "
+    assert answer.finding.startswith(first) and "(5 to 6 of partition 0)" in answer.details[0]
+    assert "torn" not in audit(summary()).finding
