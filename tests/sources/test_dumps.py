@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import subprocess
 from base64 import b64decode, b64encode
@@ -819,7 +820,7 @@ def test_ranges_of_a_dump_give_what_all_of_it_gives(tmp_path: Path, of: str, dam
 @pytest.mark.parametrize(
     ("data", "message", "hint"),
     [
-        (b'shop 0 7 {"n":1}\n' * 3, "begins with 'shop 0 7", "--option format='%t %p %o %k %s"),
+        (b'shop 0 7 {"n":1}\n' * 3, "begins with 'shop 0 7", "--option format='%t %p %o %s"),
         (
             b'{"value":"AAAAAAAAAAl7InQiOjEuMH0="}\n' * 3,
             "open-protocol's, and none of 3",
@@ -876,12 +877,25 @@ def test_records_in_another_object_are_found_behind_damage(indent: int | None, c
             b64encode(b'{"topic":"t","partition":0,"offset":7,"key":"k","value":"{\\"id\\":1}"}\n' * 3).decode(),
             "base64",
         ),
+        (json.dumps([["t", 0, 7, "k", '{"id":1}']] * 2), "JSON arrays"),
+        ('{"a":{"b":[{"topic":"t","partition":0,"offset":7,"key":"k","value":{"id":1}}]}}\n' * 2, "inside of other"),
+        ('{"topic":["t"],"partition":[0],"offset":[7],"key":["k"],"value":["{\\"id\\":1}"]}\n', "columns"),
+        (
+            '{"topic":{"0":"t"},"partition":{"0":0},"offset":{"0":7},"key":{"0":"k"},"value":{"0":{"id":1}}}\n',
+            "columns",
+        ),
+        (
+            '| topic | partition | offset | key | value |\n|---|---|---|---|---|\n| t | 0 | 7 | k | {"id":1} |\n',
+            "table",
+        ),
     ],
 )
 def test_the_command_of_a_refusal_makes_a_dump_that_is_read(data: str, resembles: str, tmp_path: Path) -> None:
     """It is run here as it is printed."""
-    (tmp_path / "my dump.txt").write_text(data)
-    hint = converted_hint("my dump.txt", data.encode())
+    (file := tmp_path / "my dump.gz").write_bytes(
+        gzip.compress(data.encode()) if "YAML" in resembles else data.encode()
+    )
+    hint = converted_hint(str(file))
     command, made = hint.partition(": ")[2].split("; ticdc-lab survey ")
     assert resembles in hint
     if "jq" in command and shutil.which("jq") is None:
@@ -910,3 +924,24 @@ def test_columns_without_names_are_guessed_as_the_log_says() -> None:
         )
     assert form_of(b'7,8,9,"{""id"":1}"\n' * 3, options={}, whole=True) is None
     assert form_of(b'"I","t","shop",4,1,"{""id"":1}"\n' * 3, options={}, whole=True) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "resembles"),
+    [
+        ("0\t{n}\t{value}\n", r"--option format='%p\t%o\t%s\n'"),
+        ("orders 0 {n} {value}\n", r"--option format='%t %p %o %s\n'"),
+        ("Message(topic=orders, partition=0, offset={n}, value={value})\n", r"partition=%p, offset=%o, value=%s)\n'"),
+        ("2026-01-01T00:00:0{n}Z INFO got {value}\n", "Take it out: grep -o '{.*}'"),
+        ("<cimpl.Message object at 0x7f0000{n}>\n", "Print topic(), partition(), offset()"),
+    ],
+)
+def test_lines_with_json_in_them_are_refused_with_a_format_that_reads_them(line: str, resembles: str) -> None:
+    """Numbers and labels before the values show it; where they do not, the values are taken out."""
+    data = "".join(line.format(n=n, value=f'{{"id":{n},"data":{{"a":1}}}}') for n in range(4)).encode()
+    hint = converted_hint("dump.txt", data)
+    assert form_of(data, options={}, whole=True) is None and resembles in hint
+    if stated := re.search(r"--option format='(.*)'", hint):
+        _, messages, bad = read(data, format=stated[1])
+        assert not bad and [(m["partition"], m["offset"]) for m in messages] == [(0, n) for n in range(4)]
+        assert [json.loads(m["value"])["id"] for m in messages] == [0, 1, 2, 3]

@@ -26,6 +26,7 @@ from ticdc_lab.settings.file import read_file
 from ticdc_lab.sources import Source, open_source
 from ticdc_lab.sources.change_log import ChangeLog, Origin
 from ticdc_lab.sources.decoding import known_of, learned
+from ticdc_lab.sources.refused_forms import converted_hint
 from ticdc_lab.sources.storage import of_changefeed, without_contradicted
 
 SAMPLE = 256
@@ -113,7 +114,10 @@ def load(
     sample = None if opened.told else opened.sample(SAMPLE)
     if protocol == "auto" and sample is not None and not sample.num_rows and (refusal := opened.refusal()):
         raise refusal
-    told = opened.told or detect(sample, protocol=protocol, source=source, known=known)
+    try:
+        told = opened.told or detect(sample, protocol=protocol, source=source, known=known)
+    except ProtocolError as error:
+        raise ProtocolError(error.message, hint=converted_hint(source) or error.hint) from None
     if opened.told and protocol_named(protocol) not in ("auto", told.protocol):
         raise ProtocolError(
             f"{source}: expected {protocol}, found {told.protocol}.",

@@ -282,16 +282,9 @@ def kind_of(source: str, files: list[Path] | None) -> str:
         f"Cannot detect what {source} is: it contains {found}; expected {_WHAT}."
         if files is not None and len(names) > 1
         else f"Cannot detect what {source} is{begins}; expected {_WHAT}.",
-        hint=_converted(source, files)
+        hint=(converted_hint(source if len(files) == 1 else str(files[0])) if files else "")
         or (EVENTS_HINT if "`kind`, `commit_ts`" in begins else f"{printed}{_database(source)}{one}{kind}"),
     )
-
-
-def _converted(source: str, files: Sequence[Path] | None) -> str:
-    if not files:
-        return ""
-    with files[0].open("rb") as file:
-        return converted_hint(source, head_of(file)[0])
 
 
 def _beginning(files: Sequence[Path] | None) -> str:

@@ -9,13 +9,16 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import PurePath
+from typing import Any
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import local_path
+from ticdc_lab.sources.dump_files import head_of
 from ticdc_lab.sources.form_detection import form_of
-from ticdc_lab.sources.forms import FORMS, decoded, is_envelope, role_of, shown
+from ticdc_lab.sources.forms import FORMS, decoded, is_envelope, regex_of, role_of, shown
 from ticdc_lab.sources.json_objects import BadJson, fields_of, is_json
+from ticdc_lab.sources.pattern_detection import kcat_format
 from ticdc_lab.sources.printed_records import is_segment
 
 EVENTS_HINT = "Events that `ticdc-lab events` wrote are decoded already: read the log that they come from."
@@ -31,12 +34,23 @@ def first_line(head: bytes) -> str:
         return f"it begins with {shown(line)}"
 
 
-def converted_hint(source: str, head: bytes) -> str:
-    """The command that makes a dump of a file which resembles one; empty where it resembles none."""
-    return next((found for of in _RESEMBLES if (found := of(source, head))), "")
+def converted_hint(source: str, head: bytes | None = None) -> str:
+    """The command that makes a dump of a file which resembles one; empty where it resembles none.
+
+    Without its ``head`` a file of this machine is looked into.
+    """
+    file = shlex.quote(source)
+    if head is None:
+        if (path := local_path(source)) is None or not path.is_file():
+            return ""
+        with path.open("rb") as opened:
+            head, _ = head_of(opened)
+            opened.seek(0)
+            file = f"<(zcat {file})" if opened.read(2) == b"\x1f\x8b" else file
+    return next((found for of in _RESEMBLES if head.strip() and (found := of(file, head))), "")
 
 
-def _headless(source: str, head: bytes) -> str:
+def _headless(file: str, head: bytes) -> str:
     """The command that reads CSV whose first row is a message; empty for anything else."""
     row = next(csv.reader([head.strip().partition(b"\n")[0].decode("utf-8", "replace")]), [])
     at = next((i for i, cell in enumerate(row) if is_json(cell.encode()) and cell[:1] == "{"), None)
@@ -56,7 +70,7 @@ def _headless(source: str, head: bytes) -> str:
         names.append(f"column_{i + 1}" if name in names else name)
     named = ",".join(names)
     return (
-        f"It resembles CSV. Put a row of names before it, such as: (echo {named}; cat {shlex.quote(source)}) > "
+        f"It resembles CSV. Put a row of names before it, such as: (echo {named}; cat {file}) > "
         "named.csv; ticdc-lab survey named.csv"
     )
 
@@ -68,64 +82,147 @@ _FROM_YAML = (
 )
 
 
-def _yaml(source: str, head: bytes) -> str:
+def _yaml(file: str, head: bytes) -> str:
     lines = [line for line in head.decode("utf-8", "replace").split("\n")[:40] if line.strip() not in ("", "---")]
     names = [found[1] for line in lines if (found := re.match(r"\s*(?:- )?(\w+):(?: |$)", line))]
     if len(names) < 3 or not any(role_of(name) == "value" for name in names):
         return ""
-    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(_FROM_YAML)} < {shlex.quote(source)} > dump.jsonl"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(_FROM_YAML)} < {file} > dump.jsonl"
     return f"It resembles YAML. Make JSON of it: {command}; ticdc-lab survey dump.jsonl"
 
 
-def _packed_as_text(source: str, head: bytes) -> str:
-    text = re.sub(rb"\s", b"", head)
-    text = text[: len(text) // 4 * 4]
+def _packed_as_text(file: str, head: bytes) -> str:
+    lines = head.split()
+    if len({len(line) for line in lines[:-1]} | {len(lines[-1]) if len(lines) > 1 else 0}) > 2:
+        return ""
+    text = b"".join(lines)
     with suppress(ValueError, SourceError):
-        inside = decoded(text.decode("latin-1"), "base64-any")
-        if inside.startswith((b"\x1f\x8b", b"PAR1", b"Obj\1")) or form_of(inside, options={}) is not None:
-            command = f"base64 -d {shlex.quote(source)} > dump"
+        inside = decoded(text[: len(text) // 4 * 4].decode("latin-1"), "base64-any")
+        is_packed = inside.startswith((b"\x1f\x8b", b"PAR1", b"Obj\1"))
+        if is_packed or (b"\n" in inside.strip() and form_of(inside, options={}) is not None):
+            command = f"base64 -d {file} > dump"
             return f"It resembles a whole file in base64: {command}; ticdc-lab survey dump"
     return ""
 
 
-def _arrays(source: str, head: bytes) -> str:
-    """Lines such as ``["t", 0, 7, "key", "value"]``."""
-    rows = list[list[object]]()
-    with suppress(ValueError, RecursionError):
-        rows.extend(json.loads(line) for line in islice(head.split(b"\n"), 3) if line.strip())
-    if not rows or not all(isinstance(row, list) and len(row) > 1 for row in rows):
+def _arrays(file: str, head: bytes) -> str:
+    """Lines such as ``["t", 0, 7, "key", "value"]``, or an array of them."""
+    line = head.strip().partition(b"\n")[0]
+    found = _json_of(head, line)
+    is_nested = isinstance(found, list) and bool(found) and isinstance(found[0], list)
+    row = found[0] if isinstance(found, list) and is_nested else found
+    if not isinstance(row, list) or len(row) < 2 or any(isinstance(cell, list | dict) for cell in row[:-1]):
         return ""
     names = list[str]()
-    for cell in rows[0][:-1]:
+    for cell in row[:-1]:
         usual = ("partition", "offset", "timestamp") if isinstance(cell, int) else ("topic", "key")
         names.append(next((name for name in usual if name not in names), f"column_{len(names) + 1}"))
-    names.append("value")
-    program = f"{{{','.join(f'{name}:.[{i}]' for i, name in enumerate(names))}}}"
+    program = f"{{{','.join(f'{name}:.[{i}]' for i, name in enumerate((*names, 'value')))}}}"
+    return _by_jq(file, "JSON arrays. Name their columns", f".[]|{program}" if is_nested else program)
+
+
+def _json_of(head: bytes, line: bytes) -> Any:
+    """What the first line is in JSON, or else all of the head."""
+    for text in (line, head):
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+    return None
+
+
+def _by_jq(file: str, what: str, program: str) -> str:
+    command = f"jq -c {shlex.quote(program)} {file} > dump.jsonl"
+    return f"It resembles {what}: {command}; ticdc-lab survey dump.jsonl"
+
+
+def _inside(file: str, head: bytes) -> str:
+    """Messages somewhere inside of JSON objects, or their columns as lists."""
+    found = _json_of(head, head.strip().partition(b"\n")[0])
+    if not isinstance(found, dict):
+        return ""
+    columns = [name for name, of in found.items() if role_of(name) and isinstance(of, list | dict) and of]
+    if len(columns) > 1 and any(role_of(name) == "value" for name in columns):
+        listed = ",".join(f".{json.dumps(name)}" for name in columns)
+        named = ",".join(f"{json.dumps(name)}:.[{i}]" for i, name in enumerate(columns))
+        return _by_jq(file, "columns of a table", f"[{listed}]|map([.[]])|transpose[]|{{{named}}}")
+    waiting: list[tuple[str, Any]] = [("", found)]
+    for path, value in waiting:
+        if path and isinstance(value, dict) and is_envelope(list(value)):
+            return _by_jq(file, "messages inside of other objects", path)
+        if len(waiting) < 200:
+            waiting += [(f"{path}[]", one) for one in value[:1]] if isinstance(value, list) else []
+            waiting += [(f"{path}.{json.dumps(n)}", of) for n, of in value.items()] if isinstance(value, dict) else []
+    return ""
+
+
+_PARTS = {"topic": "%t", "partition": "%p", "offset": "%o", "timestamp": "%T", "key": "%k"}
+
+
+def _values_in_lines(file: str, head: bytes) -> str:
+    """JSON with something before it: the format of kcat -f that reads all of it, or a command that takes the values."""
+    lines = [line for line in head.split(b"\n")[:40] if line.strip()]
+    found = [line for line in lines if (m := re.search(rb"\{.*\}", line)) and is_json(m[0]) and m[0] != line.strip()]
+    if not found or 3 * len(found) <= 2 * len(lines):
+        return ""
+    before, _, after = found[0].decode("utf-8", "replace").partition("{")
+    after = after.rpartition("}")[2]
+    named = before.replace("%", "%%")
+    for name, sign in _PARTS.items():
+        named = re.sub(rf"(?i)({name}\W{{1,3}})[\w.-]+", lambda m, sign=sign: m[1] + sign, named, count=1)  # type: ignore[misc]
+    if named == before:
+        signs = iter(("%p", "%o") if len(re.findall(r"\b\d+\b", before)) > 1 else ("%o",))
+        named = re.sub(r"\b\d{1,12}\b", lambda m: next(signs, m[0]), before)
+        named = re.sub(r"^[A-Za-z][\w.-]*(?=\W[^A-Za-z]*(?:%[po][^A-Za-z]*)*$)", "%t", named)
+    stated = f"{named}%s{after}\\n".replace("\t", "\\t").replace("\r", "\\r")
+    with suppress(SourceError):
+        whole = re.compile(regex_of(kcat_format(stated)[:-1]), re.DOTALL)
+        if "%" in named and 3 * sum(bool(whole.fullmatch(line)) for line in lines) > 2 * len(lines):
+            command = f"ticdc-lab survey {file.removeprefix('<(zcat ').removesuffix(')')}"
+            return f"It resembles what kcat -f prints: {command} --option format={shlex.quote(stated)}"
+    command = f"grep -o '{{.*}}' {file} > values.jsonl"
+    return f"It resembles lines with JSON in them. Take it out: {command}; ticdc-lab survey values.jsonl"
+
+
+def _table(file: str, head: bytes) -> str:
+    """What clients of databases print, and Markdown."""
+    names = [cell.strip() for cell in head.strip().splitlines()[0].decode("utf-8", "replace").strip("|").split("|")]
+    is_drawn = re.search(rb"(?m)^[|+][-+|: ]{3,}$", head) is not None
+    if not is_drawn or not (any(map(role_of, names)) or b"\n|" in head):
+        return ""
+    program = "/^[|+][-+|: ]*$/d;s/^| *//;s/ *|$//;s/ *| */|/g"
+    command = f"sed '{program}' {file} > dump.csv"
+    return f"It resembles a printed table. Make CSV of it: {command}; ticdc-lab survey dump.csv"
+
+
+def _addresses(file: str, head: bytes) -> str:
+    if not re.search(rb"<[\w.]*Message object at 0x|\[B@[0-9a-f]{5,}", head):
+        return ""
     return (
-        f"It resembles JSON arrays. Name their columns, such as: jq -c {shlex.quote(program)} {shlex.quote(source)} > "
-        "dump.jsonl; ticdc-lab survey dump.jsonl"
+        "A program printed where messages lie in memory, not what they contain. Print topic(), partition(), offset(), "
+        "key() and value(), or record the topic: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz"
     )
 
 
-def _python_list(source: str, head: bytes) -> str:
+def _python_list(file: str, head: bytes) -> str:
     if not re.match(rb"\s*\[\s*(?:\{'|\(|b['\"]|ConsumerRecord\()", head):
         return ""
     program = "import ast,sys; [print(m) for m in ast.literal_eval(sys.stdin.read())]"
-    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} < {shlex.quote(source)} > dump.txt"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} < {file} > dump.txt"
     return f"It resembles a list that Python printed. Make lines of it: {command}; ticdc-lab survey dump.txt"
 
 
-def _segment(source: str, head: bytes) -> str:
+def _segment(file: str, head: bytes) -> str:
     if not is_segment(head):
         return ""
-    text = f"{PurePath(source).stem}.txt"
+    text = PurePath(file.strip("'")).stem + ".txt"
     return (
         "It is a broker's own file of messages; let Kafka print it: kafka-dump-log.sh --print-data-log --files "
-        f"{shlex.quote(source)} > {text}; ticdc-lab survey {text}"
+        f"{file} > {text}; ticdc-lab survey {text}"
     )
 
 
-_RESEMBLES: Sequence[Callable[[str, bytes], str]] = (_segment, _headless, _arrays, _python_list, _yaml, _packed_as_text)
+_RESEMBLES: Sequence[Callable[[str, bytes], str]] = (
+    _segment, _addresses, _headless, _arrays, _python_list, _yaml, _table, _packed_as_text, _inside, _values_in_lines,
+)  # fmt: skip
 
 
 def refused_hint(source: str, record: bytes) -> str:
@@ -136,7 +233,7 @@ def refused_hint(source: str, record: bytes) -> str:
         names = []
     if {"kind", "commit_ts"} <= set(names):
         return EVENTS_HINT
-    if not names and (hint := converted_hint(source, record)):
+    if hint := converted_hint(source):
         return hint
     if is_envelope(names):
         kind, what = "objects", "the JSON objects of another tool"
