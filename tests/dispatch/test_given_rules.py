@@ -123,8 +123,11 @@ def test_a_rule_that_too_few_rows_show_is_a_guess() -> None:
     """It is neither the rule of the table nor one that was not found."""
     found = pd.DataFrame([
         {"topic": "c", "schema_name": "s", "table_name": "t", "rule": "columns:id,i", "n_rows": 8, "n_explained": 8,
-         "partitions": 3, "by_chance": True},
+         "partitions": 3, "n_unknown": 0, "by_chance": True},
     ])  # fmt: skip
     assert answers.rules(found).finding == "Of 1 table: of s.t too few rows show the rule."
     found["by_chance"] = False
     assert answers.rules(found).finding == "Of 1 table: 1 by columns:id,i explain every row."
+    assert not answers.rules(found).limits
+    (limit,) = answers.rules(found.assign(n_unknown=3)).limits
+    assert limit == "s.t: 3 rows are not compared with columns:id,i: the log does not show what is hashed."

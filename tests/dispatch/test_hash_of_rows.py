@@ -181,7 +181,7 @@ def odd(spark: SparkSession) -> DataFrame:
         f"schema_name string, table_name string, commit_ts bigint, n int, kind string, op string, columns {image}, "
         f"before {image}",
     )
-    return made.coalesce(1).cache()
+    return made.withColumn("protocol", F.lit("")).coalesce(1).cache()
 
 
 @pytest.mark.parametrize("flavour", ["new", "classic"])

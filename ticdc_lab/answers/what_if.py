@@ -100,7 +100,12 @@ def rules(found: pd.DataFrame, *, hints: Sequence[str] = ()) -> Answer:
     unsure = f"of {some_of(_tables(found[few]))} too few rows show the rule" if few.any() else ""
     words = [f"{said} explain every row" if said else "", none, unsure]
     finding = f"Of {count(len(found), 'table')}: {'; '.join(filter(None, words))}."
-    return Answer("rules", question, finding, {"tables": found}, [_TRIED] if rest else [], [*hints])
+    limits = [
+        f"{table}: {n:,} rows are not compared with {rule}: the log does not show what is hashed."
+        for table, n, rule in zip(_tables(found), found["n_unknown"], found["rule"], strict=True)
+        if n
+    ]
+    return Answer("rules", question, finding, {"tables": found}, [*([_TRIED] if rest else []), *limits], [*hints])
 
 
 _TRIED = (

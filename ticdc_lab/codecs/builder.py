@@ -336,7 +336,7 @@ def _batch_of(
         columns["admin"] = pa.array(admin, pa.struct([("partition_count", pa.int32())]))
     sizes = shares(batch, message, seq)
     own = np.array([-1 if e.size is None else e.size for e in events], np.int64)
-    columns |= hashed(laid, np.where(own < 0, sizes, own), compiled=compiled)
+    columns |= hashed(laid, np.where(own < 0, sizes, own), protocol=protocol, compiled=compiled)
     keyless = np.asarray(columns["key_hash"].is_null())
     if len(which := np.flatnonzero(keyless & np.array([e.row_key is not None for e in events], bool))):
         there = columns["change_hash"]

@@ -64,6 +64,7 @@ _SYNONYMS = {
     "serial": "bigint unsigned", "long": "mediumtext",
 }  # fmt: skip
 _FLOAT_DIGITS_MAX = 24
+_DEFAULT_DIGITS = {"decimal": "decimal(10,0)", "time": "time(0)", "datetime": "datetime(0)"}
 
 
 @cache
@@ -80,4 +81,5 @@ def plainly(mysql_type: str) -> str:
     digits = re.fullmatch(r"float\(([0-9]+)\)( unsigned)?", found)
     if digits:
         return ("double" if int(digits[1]) > _FLOAT_DIGITS_MAX else "float") + (digits[2] or "")
-    return "decimal(10,0)" + found[7:] if re.match(r"decimal(?!\()", found) else found
+    default = _DEFAULT_DIGITS.get(found.split(" ", 1)[0])
+    return default + found[default.index("(") :] if default else found

@@ -76,10 +76,12 @@ _NEEDED = ("kind", "commit_ts", "topic", "partition", "schema_name", "table_name
 
 _TRIED = """
 topic string, schema_name string, table_name string, rule string, rank int, n_rows bigint, n_explained bigint,
-partitions int, recorded int, moves boolean, moved boolean, n_possible bigint, seen bigint, columns int, given boolean
+partitions int, recorded int, moves boolean, moved boolean, n_possible bigint, n_unknown bigint, seen bigint,
+columns int, given boolean
 """
 """How many rows of a table each rule explains: ``rank`` is how simple it is, ``moves`` says that it can move a row,
-``n_possible`` counts also rows without what ``ts`` reads; ``partitions`` may be more than the ``recorded`` ones, where
+``n_possible`` counts also rows without what ``ts`` reads, ``n_unknown`` those of which the log does not show what the
+rule hashes, which are no ``n_rows`` of another one; ``partitions`` may be more than the ``recorded`` ones, where
 the last are not there. Of these, and of combinations, ``seen`` has a bit for each of up to 63 different values that
 the rule explains: rows of one transaction tell no more than one of them. ``columns`` are those whose combinations were
 tried, 0 if none were; ``given`` is the rule that somebody named (:class:`GivenRules`). A rule
@@ -130,9 +132,10 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None, given: Give
     DataFrame
         Per ``topic, schema_name, table_name``: ``rule`` (string: the strategy's name, with ``columns:`` in front of a
         column's, or of several with a comma between), ``n_rows``, ``n_explained`` (bigint), ``partitions`` (int),
-        ``by_chance`` (boolean: a combination that fits too few rows to be sure, as so many were tried). The best rule,
-        however bad: compare ``n_explained`` with ``n_rows``. ``n_rows`` are those that it was tried on: combinations
-        are not tried on a few rows that one column explains.
+        ``n_unknown`` (bigint: rows of which the log does not show what the rule hashes), ``by_chance`` (boolean: a
+        combination that fits too few rows to be sure, as so many were tried). The best rule, however bad: compare
+        ``n_explained`` with ``n_rows``. ``n_rows`` are those that it was tried on: combinations are not tried on a few
+        rows that one column explains.
 
     References
     ----------
@@ -141,7 +144,8 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None, given: Give
     require_columns(events, *_NEEDED)
     require_batch(events, function="infer_rules", why="a rule must explain all rows of a table")
     tried = _narrow(events, partitions=partitions).mapInArrow(partial(_tried, more=0, given=given), _TRIED)
-    return in_one(tried, _best, _BEST).select(*_TABLE, "rule", "n_rows", "n_explained", "partitions", "by_chance")
+    told = ("rule", "n_rows", "n_explained", "partitions", "n_unknown", "by_chance")
+    return in_one(tried, _best, _BEST).select(*_TABLE, *told)
 
 
 def move_causes(events: DataFrame, *, given: GivenRules = NOTHING_GIVEN) -> DataFrame:
@@ -335,7 +339,8 @@ def _summed(tried: pa.Table) -> pa.Table:
     """What each rule explains of a table, once."""
     first, of = grouped(tried, (*_TABLE, "rule", "partitions", "recorded"))
     found = tried.take(pa.array(first))
-    adds = {"n_rows": np.add, "n_explained": np.add, "n_possible": np.add, "seen": np.bitwise_or, "columns": np.maximum}
+    adds: dict[str, np.ufunc] = {"seen": np.bitwise_or, "columns": np.maximum}
+    adds |= dict.fromkeys(("n_rows", "n_explained", "n_possible", "n_unknown"), np.add)
     for name, add in adds.items():
         total = np.zeros(len(first), dtype=np.int64)
         add.at(total, of, np.asarray(tried[name].fill_null(0)))
@@ -377,9 +382,10 @@ def _fits(rows: pa.Table, *, more: int, given: GivenRules) -> Iterator[dict[str,
                 "rule": rule,
                 "partitions": n,
                 "rank": len(_RULES) + len(listed) if len(listed) > 1 else _RULES[rule.partition(":")[0]],
-                "n_rows": rows.num_rows,
+                "n_rows": rows.num_rows if rule == "ts" else int(told.sum()),
                 "n_explained": n_explained,
                 "n_possible": n_explained + (int((~told).sum()) if rule == "ts" else 0),
+                "n_unknown": int((~told).sum()),
                 "moves": moves,
                 "seen": _seen(_telling(value[explained], rule, n, recorded)) if counted else None,
                 "given": rule == own and n == number,
@@ -408,10 +414,14 @@ def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN) -> tuple[li
         return [], 0
     for rule in ("table", "index-value", "ts", *[COLUMN + name for name in names]):
         value, told = _value(rows, rule, given)
-        if int((told & (value % n == partition)).sum()) >= EXPLAINED * rows.num_rows:
+        if 2 * told.sum() >= rows.num_rows and (value % n == partition)[told].sum() >= EXPLAINED * told.sum():
             return [], 0
     flat = crcs.combine_chunks() if isinstance(crcs, pa.ChunkedArray) else crcs
     cells = np.asarray(pc.fill_null(pc.list_flatten(flat), 0)).reshape(rows.num_rows, len(names))
+    here = np.flatnonzero((cells != _UNKNOWN).sum(axis=0) >= EXPLAINED * rows.num_rows)
+    names, cells = [names[i] for i in here], cells[:, here]  # a column that most rows do not show tells nothing
+    if tried_up_to(len(names)) < 2:
+        return [], 0
     known = np.flatnonzero((cells != _UNKNOWN).all(axis=1))
     if not len(known):
         return [], 0

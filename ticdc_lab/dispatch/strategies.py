@@ -306,7 +306,8 @@ def _hashed(request: Request, *, choice: ColumnChoice, error: Column, question: 
     h = hashing.hash_of(F.col(HASH))
     unknown = F.when(
         F.col(HASH).isNull(),
-        "the row has no image, or only the label of an ENUM or SET, whose number TiCDC hashes",
+        "the log does not show the text that TiCDC hashes: no image, the label of an ENUM or SET without its number, "
+        "or in debezium a date, a time or a DECIMAL",
     )
     return Verdict(
         partition=h % request.partitions,

@@ -144,7 +144,7 @@ def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool)
         "seq": pa.array(number[S.SEQ, :n].astype(np.int32)),
         "protocol": pa.array([protocol]).take(pa.array(np.zeros(n, np.int32))),
     } | {name: batch.column(name).take(where) for name in ("topic", "partition", "offset")}
-    columns |= hash_columns(st) | dispatch_columns(st, sizes_of(batch, protocol, st))
+    columns |= hash_columns(st) | dispatch_columns(st, sizes_of(batch, protocol, st), protocol)
     if images:
         columns |= {"columns": _images(st, S.AFTER, n), "before": _images(st, S.BEFORE, n)}
     return columns

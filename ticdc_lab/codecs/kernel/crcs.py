@@ -31,6 +31,8 @@ _EXPONENT_MAX = 400
 
 _BLOB, _BINARY = np.frombuffer(b"blob", np.uint8).copy(), np.frombuffer(b"binary", np.uint8).copy()
 _VAR, _TINY, _MEDIUM, _LONG = (np.frombuffer(t, np.uint8).copy() for t in (b"var", b"tiny", b"medium", b"long"))
+_DATE, _TIME, _DECIMAL = (np.frombuffer(t, np.uint8).copy() for t in (b"date", b"time", b"decimal"))
+_STAMP, _OF_TIME, _EPOCH = (np.frombuffer(t, np.uint8).copy() for t in (b"stamp", b"time", b"1970-01-01"))
 _FLOAT, _DOUBLE, _ENUM, _SET = (np.frombuffer(t, np.uint8).copy() for t in (b"float", b"double", b"enum", b"set"))
 
 
@@ -154,8 +156,50 @@ def _is_binary(b: np.ndarray, start: int, stop: int) -> bool:
     return c == 0x6C and _begins(b, start, stop, _LONG) and _begins(b, start + 4, stop, _BLOB)
 
 
+@part
+def _is_rewritten(types: np.ndarray, t: int, t_stop: int, b: np.ndarray, v: int, v_stop: int, exact: bool) -> bool:
+    """Whether debezium may carry another text than TiCDC hashes.
+
+    A TIMESTAMP is in UTC. DECIMAL, TIME and DATETIME have all digits of a fraction only where their type says how many,
+    and a DECIMAL is a number in JSON, which is ``exact`` in avro. A zero date is NULL or the first day of 1970.
+    """
+    if _begins(types, t, t_stop, _DECIMAL):
+        return not _has_digits(types, t, t_stop) or (not exact and v_stop - v > _DOUBLE_DIGITS)
+    if _begins(types, t, t_stop, _TIME):
+        return _begins(types, t + 4, t_stop, _STAMP) or not _has_digits(types, t, t_stop)
+    if not _begins(types, t, t_stop, _DATE):
+        return False
+    if _begins(b, v, v_stop, _EPOCH):
+        return True
+    return _begins(types, t + 4, t_stop, _OF_TIME) and not _has_digits(types, t, t_stop)
+
+
+_DOUBLE_DIGITS = 15
+
+
+@part
+def _has_digits(types: np.ndarray, t: int, t_stop: int) -> bool:
+    for i in range(t, t_stop):
+        if types[i] == 0x28:
+            return True
+    return False
+
+
 @small_kernel
-def _column(st: State, image: int, c: int, name: np.uint64) -> int:
+def _null(st: State, image: int, c: int, rewritten: int) -> int:
+    """The crc of a column whose value is NULL: none, or UNKNOWN where it may be a zero date."""
+    if rewritten == S.AS_WRITTEN or not st.valid[image + TYPES, c]:
+        return 0
+    t, t_stop = st.end[image + TYPES, c], st.end[image + TYPES, c + 1]
+    types = st.data[image + TYPES]
+    is_date = _begins(types, t, t_stop, _DATE) or (
+        _begins(types, t, t_stop, _TIME) and _begins(types, t + 4, t_stop, _STAMP)
+    )
+    return UNKNOWN if is_date else 0
+
+
+@small_kernel
+def _column(st: State, image: int, c: int, name: np.uint64, rewritten: int) -> int:
     """The crc of column ``c``, whose value is not NULL and whose name's crc is ``name``, or UNKNOWN."""
     t, t_stop = st.end[image + TYPES, c], st.end[image + TYPES, c + 1]
     v, v_stop = st.end[image + VALUES, c], st.end[image + VALUES, c + 1]
@@ -164,6 +208,9 @@ def _column(st: State, image: int, c: int, name: np.uint64) -> int:
         if v_stop - v >= 2 and b[v] == 0x30 and b[v + 1] == 0x78 and _is_binary(types, t, t_stop):
             return _of_hex(name, b, v + 2, v_stop)
         first = types[t]
+        may_be = rewritten != S.AS_WRITTEN and (first == 0x64 or first == 0x74)
+        if may_be and _is_rewritten(types, t, t_stop, b, v, v_stop, rewritten == S.IN_AVRO):
+            return UNKNOWN
         if first == 0x66 or first == 0x64:
             if _begins(types, t, t_stop, _FLOAT) or _begins(types, t, t_stop, _DOUBLE):
                 return _of_float(name, b, v, v_stop)
@@ -349,8 +396,8 @@ def _keep(st: State, d: Crcs, n: int, image: int, low: int, high: int) -> None:
 
 
 @kernel
-def fill_crcs(st: State, d: Crcs) -> None:
-    """Fill ``d`` for every event of the state."""
+def fill_crcs(st: State, d: Crcs, rewritten: int) -> None:
+    """Fill ``d`` for every event of the state; ``rewritten`` is one of :data:`S.REWRITTEN`."""
     o, n = 0, -1
     for i in range(st.count[N_EVENTS]):
         if st.byte[KIND, i] == ROW:
@@ -359,20 +406,20 @@ def fill_crcs(st: State, d: Crcs) -> None:
             low, high = st.number[ends, i], st.number[ends, i + 1]
             n = _layout(st, d, i, image, low, high, n)
             d.layout[i] = n
-            _row(st, d, i, image, low, high, o, d.names_at[n])
+            _row(st, d, i, image, low, high, o, d.names_at[n], rewritten)
             o += high - low
         d.end[i + 1] = o
 
 
 @small_kernel
-def _row(st: State, d: Crcs, i: int, image: int, low: int, high: int, o: int, names: int) -> None:
+def _row(st: State, d: Crcs, i: int, image: int, low: int, high: int, o: int, names: int, rewritten: int) -> None:
     is_key = AFTER_IS_KEY if image == AFTER else BEFORE_IS_KEY
     key, n = 0, 0
     known = True
     for c in range(low, high):
         there = st.valid[image + VALUES, c]
-        crc = _column(st, image, c, d.names[names + c - low]) if there else 0
-        d.crc[o + c - low], d.has[o + c - low] = crc, there
+        crc = _column(st, image, c, d.names[names + c - low], rewritten) if there else _null(st, image, c, rewritten)
+        d.crc[o + c - low], d.has[o + c - low] = crc, there or crc == UNKNOWN
         if st.byte[is_key, c]:
             known = known and crc >= 0
             key ^= crc

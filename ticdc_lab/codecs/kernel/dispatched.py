@@ -24,11 +24,11 @@ def sizes_of(batch: pa.RecordBatch, protocol: str, st: State) -> np.ndarray:
     return shares(batch, st.number[S.MESSAGE, :n], st.number[S.SEQ, :n])
 
 
-def dispatch_columns(st: State, sizes: np.ndarray) -> dict[str, pa.Array]:
+def dispatch_columns(st: State, sizes: np.ndarray, protocol: str) -> dict[str, pa.Array]:
     """Fill and name them; ``sizes`` are the bytes that each event has of its message."""
     n = int(st.count[S.N_EVENTS])
     crcs = fresh_crcs(st)
-    fill_crcs(st, crcs)
+    fill_crcs(st, crcs, S.REWRITTEN.get(protocol, S.AS_WRITTEN))
     is_row = st.byte[S.KIND, :n] == S.ROW
     return {
         "column_crcs": _lists(crcs, n, is_row),

@@ -14,12 +14,12 @@ from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.codecs.laid_out import LaidOut
 
 
-def hash_columns(laid: LaidOut, sizes: np.ndarray) -> dict[str, pa.Array]:
+def hash_columns(laid: LaidOut, sizes: np.ndarray, protocol: str = "") -> dict[str, pa.Array]:
     """The columns that :mod:`ticdc_lab.codecs.plain.hashes` gives."""
     st, n = _filled(laid), len(laid.is_row)
     set_rows(st)
     st.byte[S.HAS_AFTER, :n], st.byte[S.HAS_BEFORE, :n] = laid.after.there, laid.before.there
-    return columns.hash_columns(st) | dispatch_columns(st, sizes)
+    return columns.hash_columns(st) | dispatch_columns(st, sizes, protocol)
 
 
 def _filled(laid: LaidOut) -> State:

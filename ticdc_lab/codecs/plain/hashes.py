@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.kernel.numbering import DELETE, INSERT, OPS, UPDATE
+from ticdc_lab.codecs.kernel.numbering import AS_WRITTEN, DELETE, IN_AVRO, INSERT, OPS, REWRITTEN, UPDATE
 from ticdc_lab.codecs.laid_out import Image, LaidOut, integers
 
 Hashes = np.ndarray
@@ -244,8 +244,9 @@ _DIGITS = re.compile(r"[0-9]+")
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
 
 
-def dispatch_columns(laid: LaidOut, sizes: np.ndarray) -> dict[str, pa.Array]:
+def dispatch_columns(laid: LaidOut, sizes: np.ndarray, protocol: str = "") -> dict[str, pa.Array]:
     """The columns of the events; ``sizes`` are the bytes that each has of its message."""
+    rewritten = REWRITTEN.get(protocol, AS_WRITTEN)
     lists: list[list[int | None] | None] = []
     keys, layouts = list[int | None](), list[str | None]()
     after, before = _cells_of(laid.after), _cells_of(laid.before)
@@ -257,7 +258,12 @@ def dispatch_columns(laid: LaidOut, sizes: np.ndarray) -> dict[str, pa.Array]:
             continue
         names, types, values, is_key = cells if has_after else old_cells
         columns = zip(names, types, values, strict=True)
-        crcs = [None if value is None else column_crc(*_of_column(name, kind), value) for name, kind, value in columns]
+        crcs = [
+            UNKNOWN if rewritten and kind and is_rewritten(kind, value, exact=rewritten == IN_AVRO)
+            else None if value is None
+            else column_crc(*_of_column(name, kind), value)
+            for name, kind, value in columns
+        ]  # fmt: skip
         lists.append(crcs)
         keys.append(_key_crc([crc for crc, key in zip(crcs, is_key, strict=True) if key]))
         layouts.append(_layout(tuple(names), tuple(is_key)))
@@ -267,6 +273,26 @@ def dispatch_columns(laid: LaidOut, sizes: np.ndarray) -> dict[str, pa.Array]:
         "layout": pa.array(layouts, pa.string()),
         "row_bytes": integers(sizes, laid.is_row),
     }
+
+
+def is_rewritten(mysql_type: str, value: str | None, *, exact: bool) -> bool:
+    """Whether debezium may carry another text than TiCDC hashes.
+
+    A TIMESTAMP is in UTC. DECIMAL, TIME and DATETIME have all digits of a fraction only where their type says how many,
+    and a DECIMAL is a number in JSON, which is ``exact`` in avro. A zero date is NULL or the first day of 1970.
+    """
+    if value is None:
+        return mysql_type.startswith(("date", "timestamp"))
+    if mysql_type.startswith("decimal"):
+        return "(" not in mysql_type or (not exact and len(value.encode()) > _DOUBLE_DIGITS)
+    if mysql_type.startswith("time"):
+        return mysql_type.startswith("timestamp") or "(" not in mysql_type
+    if not mysql_type.startswith("date"):
+        return False
+    return value.startswith("1970-01-01") or (mysql_type.startswith("datetime") and "(" not in mysql_type)
+
+
+_DOUBLE_DIGITS = 15
 
 
 def _cells_of(image: Image) -> Iterator[list[Any]]:
