@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from stored import VERSION, put_data, put_schema
@@ -18,7 +17,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import with_columns
 from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.sources.log_keys import put_into
+from ticdc_lab.sources.log_keys import may_be_ddl, put_into
 
 DDL = "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, v INT, UNIQUE KEY x (a, b), UNIQUE KEY y (b))"
 
@@ -125,11 +124,11 @@ def test_a_log_that_is_not_materialised_has_them_as_well_and_says_so(spark: Spar
 
 def test_ddl_are_found_among_packed_messages_too() -> None:
     """A message that is no JSON text is unpacked before it is put aside as no DDL."""
-    from ticdc_lab.sources.log_keys import DDL_MARKS
-
-    texts = [b'{"isDdl":true}', b'{"isDdl": true}', b'{"isDdl":false,"sql":""}', b"\x04\x22\x4d\x18..", b"\xfb\x01"]
-    found = pc.match_substring_regex(pa.array(texts, pa.binary()), DDL_MARKS["canal-json"])
-    assert found.to_pylist() == [True, True, False, True, True]
+    texts = [b'{"isDdl":true}', b'{"isDdl": true}', b'{"isDdl":false,"sql":""}', b"\x04\x22\x4d\x18..", b"\xfb\x01",
+             b'{"isDdl":true,"sql":"DEFAULT \\"isDdl\\":false"}', b'\x04"isDdl":false']  # fmt: skip
+    found = may_be_ddl(pa.array(texts, pa.binary()), "canal-json")
+    assert found.to_pylist() == [True, True, False, True, True, True, True]
+    assert may_be_ddl(pa.array([b"\x01{}", b"\x00\x00\x00\x00\x01"]), "avro").to_pylist() == [True, False]
 
 
 def test_a_csv_folder_has_the_keys_of_its_schema_files(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,8 +20,12 @@ from ticdc_lab.facts.definitions import TableName
 from ticdc_lab.sources.opening import Source
 from ticdc_lab.sources.parquet import RANGES
 
-DDL_MARKS = {"canal-json": rb'^[^{]|"isDdl"\s*:\s*true', "canal": b"", "avro": rb"^\x01"}
-"""What the DDL of a protocol match, and packed messages do, too; those of maxwell have no commit_ts."""
+DDL_PROTOCOLS = frozenset({"canal-json", "canal", "avro"})
+"""Of the protocols that name a primary key alone those whose DDL have a commit_ts: maxwell's have none."""
+
+_NO_DDL = b'"isDdl":false'
+"""In no DDL of canal-json, as texts in JSON have no bare quotes; most messages are put aside by it, a fifth of a
+regular expression's time."""
 
 
 def finder(protocol: str, known: Known) -> Callable[[Batches], Batches]:
@@ -29,9 +33,7 @@ def finder(protocol: str, known: Known) -> Callable[[Batches], Batches]:
     decode = decoder(protocol, images=False, known=known)
 
     def run(batches: Batches) -> Batches:
-        may_be = (
-            b.filter(pc.match_substring_regex(b["value"].cast(pa.binary()), DDL_MARKS[protocol])) for b in batches
-        )
+        may_be = (b.filter(may_be_ddl(b["value"].cast(pa.binary()), protocol)) for b in batches)
         for events in decode(some for some in may_be if some.num_rows):
             found = events.filter(pc.fill_null(pc.equal(events["kind"], "ddl"), False)).select(DDL_ROWS.names)
             yield found.cast(arrow_schema(DDL_ROWS))
@@ -39,12 +41,20 @@ def finder(protocol: str, known: Known) -> Callable[[Batches], Batches]:
     return run
 
 
+def may_be_ddl(values: pa.Array, protocol: str) -> pa.Array:
+    """Which messages may be DDL; packed ones are not looked into."""
+    first = pc.binary_slice(values, 0, 1)
+    if protocol == "canal-json":
+        return pc.or_(pc.not_equal(first, b"{"), pc.invert(pc.match_substring(values, _NO_DDL)))
+    return pc.equal(first, b"\x01") if protocol == "avro" else pc.is_valid(values)
+
+
 def handles_in(source: Source, protocol: str, known: Known) -> Handles:
     """The handle keys that the DDL of a log define: its schema files in a folder, else one pass over its messages."""
     if source.decode is not None and protocol in NAME_A_PRIMARY_KEY:
         events = source.raw.where("kind = 'schema'").mapInArrow(source.decode(False), DECODED)
         return handles_of(events.where("kind = 'ddl'").select(*DDL_ROWS.names).toArrow(), protocol=protocol)
-    if source.decode is not None or protocol not in DDL_MARKS:
+    if source.decode is not None or protocol not in DDL_PROTOCOLS:
         return {}
     return handles_of(source.gathered(finder(protocol, known), DDL_ROWS), protocol=protocol)
 
