@@ -20,7 +20,7 @@ from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.infer import _CAUSES, move_causes, move_causes_table
 from ticdc_lab.engine import shuffle
 from ticdc_lab.engine.sessions import has_jvm
-from ticdc_lab.events.schema import DISPATCH, IMAGE_HASHES, KEYS
+from ticdc_lab.events.schema import DISPATCH, IMAGE_HASHES, KEYS, QUARANTINE
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.schemas import arrow_of
 
@@ -47,6 +47,23 @@ def test_it_finds_what_the_kernel_finds(spark: SparkSession, most: int, moves: b
     said = found.to_pylist()
     assert any("because" in f["message"] for f in said) and any(f["key"] for f in said)
     assert [f["severity"] for f in said if f["guarantee"] == "row_images_chain"] == ["warning"]
+
+
+def test_a_row_change_in_quarantine_is_no_other_message_at_the_offset_of_its_batch(spark: SparkSession) -> None:
+    """The others of the batch are events; another message that cannot be decoded is one."""
+    log = [row(0, 0, 1, key="1"), row(0, 0, 1, key="3", seq=2), mark(0, 1, 9)]
+
+    def found(seq: int) -> list[str]:
+        unread = {"topic": "t", "partition": 0, "offset": 0, "seq": seq, "error_class": "empty-row", "value": b"x"}
+        quarantine = spark.createDataFrame([unread], QUARANTINE)
+        events = events_frame(spark, log).transform(with_hashes, KEYS, IMAGE_HASHES)
+        whole = audited(
+            events, LogFacts.of(table_of(log)), lambda: move_causes(events), protocol="open-protocol",
+            quarantine=quarantine,
+        )  # fmt: skip
+        return [f["severity"] for f in whole.findings.to_pylist() if f["guarantee"] == "offsets_are_contiguous"]
+
+    assert found(1) == [] and found(0) == ["error"]
 
 
 def test_the_transform_says_that_it_does_not_look_for_stretches_without_old_values(spark: SparkSession) -> None:

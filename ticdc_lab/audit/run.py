@@ -399,7 +399,8 @@ def _one_partition(facts: LogFacts) -> bool:
 
 
 def _held_twice(events: DataFrame, facts: LogFacts, quarantine: DataFrame | None) -> list[Twice]:
-    """Looked for only where more messages came than there are offsets."""
+    """Looked for only where more messages came than there are offsets; a row change of a message is none of its own."""
+    quarantine = None if quarantine is None else quarantine.where("coalesce(seq, 0) = 0")
     unread = [] if quarantine is None else [held_offsets(quarantine).toArrow()]
     offsets = ordered_offsets([facts.offsets, *unread]) if unread else facts.offsets
     return held_twice(events, quarantine) if are_twice(offsets) else []
