@@ -196,7 +196,10 @@ def _survey(loaded: Loaded) -> dict[str, Any]:
     )
     outcomes = [o._asdict() for o in found.outcomes]
     on_stores = {} if loaded.whole else {s.id: s.region_count for s in loaded.cluster.stores.values()}
-    how_long = forecast(loaded.cluster, loaded.regions, loaded.limits, groups=found.groups, expected=on_stores)
+    how_long = forecast(
+        loaded.cluster, loaded.regions, loaded.limits, groups=found.groups, expected=on_stores,
+        no_balance=loaded.schedulers.no_balance,
+    )  # fmt: skip
     return {
         "sentence": found.sentence, "regions": found.regions, "outcomes": outcomes,
         "forecast": [_finite(f._asdict()) | {"sentence": s} for f, s in zip(how_long, in_words(how_long), strict=True)],

@@ -187,6 +187,14 @@ def test_balance_is_forecast_of_what_repairs_leave() -> None:
     assert [(f.what, f.peers, f.never) for f in found] == [("missing peers of rule tiflash/flash", 100, ())]
 
 
+def test_a_store_that_is_down_takes_no_part_in_balance() -> None:
+    """What it loses makes it no taker, and what it has no giver: two stores that are alike are even."""
+    stores = [Store(i, region_size=28_800.0, region_count=300) for i in (1, 2, 3)]
+    gone = stores[2]._replace(heartbeat_age_s=1e6)
+    found = forecast(cluster_of(Config(), [*stores[:2], gone])._replace(region_count=300), regions_on(1, 2, 3))
+    assert [f.what for f in found] == ["store 3 is down"]
+
+
 def test_regions_without_a_leader_are_not_said_to_break_rules() -> None:
     """They fit their rules; nobody can do anything with them."""
     told = regions_on(1, 2, 3, n=4)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from test_pd_ctl import region, store
 
+from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.bounded import LIMITS_VARIABLE
 from ticdc_lab.simulate.pd import pd_ctl_files
@@ -111,7 +114,7 @@ def test_a_tar_of_diag_is_read_and_what_is_foreign_is_named(tmp_path: Path) -> N
         tar.add(inside, "diag/10.0.0.1-2379")
     loaded = from_folder(tmp_path / "diag.tar.gz")
     assert (len(loaded.cluster.stores), len(loaded.regions.id)) == (4, 3)
-    assert "not read: tikv.log, which has no output of pd-ctl that is known here" in loaded.notes
+    assert "not read, no output of pd-ctl that is known here: tikv.log" in loaded.notes
     with pytest.raises(SourceError, match="no file has stores"):
         from_folder(inside / "region.json")
 
@@ -361,6 +364,49 @@ def test_settings_limits_and_loads_that_nobody_printed_are_missing(tmp_path: Pat
     busy = {"regions": ring(3, 1, 2, 3, written_bytes=70_000)}
     assert "hot regions, although 3 have load enough (give `hot read`)" in given(tmp_path, region__json=busy).first_line
     assert "hot regions" not in given(tmp_path, region__json=busy, hot__json={"as_leader": {}}).first_line
+
+
+def test_groups_of_settings_may_be_in_files_of_their_own(tmp_path: Path) -> None:
+    """``config show replication`` prints no group's name; what a second file says again is not read."""
+    schedule = {
+        "max-snapshot-count": 9, "low-space-ratio": 0.8, "schedulers-v2": [{"type": "balance-leader"}],
+        "store-limit": {"1": {"add-peer": 3, "remove-peer": 4}},
+    }  # fmt: skip
+    files = {"config__json": schedule, "replication__json": {"max-replicas": 5, "location-labels": "zone"}}
+    loaded = given(tmp_path, **files)
+    c = loaded.cluster.config
+    assert (c.max_snapshot_count, c.max_replicas, c.location_labels) == (9, 5, ("zone",))
+    assert loaded.limits[1] == PerMinute(3, 4) and not loaded.schedulers.get("balance-region-scheduler").runs
+    loaded = given(tmp_path, **files, z__json={"schedule": {"max-snapshot-count": 1}})
+    assert loaded.cluster.config.max_snapshot_count == 9
+    assert "not read: z.json, since another file has these settings too" in loaded.notes
+
+
+def test_a_region_that_is_not_there_is_no_error(tmp_path: Path) -> None:
+    """``region 99`` prints null."""
+    assert len(given(tmp_path, region99__json="null\n").regions.id) == 3
+
+
+def test_all_that_is_unknown_is_named(tmp_path: Path) -> None:
+    """In one line."""
+    loaded = given(tmp_path, **{f"health{i}__json": {"a": 1} for i in range(8)})
+    (note,) = [n for n in loaded.notes if n.startswith("not read, no output of pd-ctl")]
+    assert all(f"health{i}.json" in note for i in range(8))
+
+
+def test_nothing_is_forecast_that_no_scheduler_does(tmp_path: Path) -> None:
+    """Balance without balance-region, or with its limit at 0, is never; a PD that is halted says so first."""
+    stores = {"stores": [store(i, region_count=n, region_size=n * 96) for i, n in enumerate((900, 900, 900, 1), 1)]}
+    told = given(tmp_path, store__json=stores, scheduler__json=["balance-leader-scheduler"])
+    words = "balance-region-scheduler has no rounds: PD does not list it"
+    found = forecast(told.cluster, told.regions, no_balance=told.schedulers.no_balance)
+    assert [(f.what, f.never[0][0]) for f in found] == [("balance of regions", words)]
+    off = told.cluster._replace(config=replace(told.cluster.config, region_schedule_limit=0))
+    assert forecast(off, told.regions)[0].never[0][0] == "region-schedule-limit is 0"
+    done = CliRunner().invoke(main, ["pd", "explain", "--from", str(tmp_path)])
+    assert f"balance of regions: never: {words}" in done.output
+    halted = told.cluster._replace(config=replace(told.cluster.config, halt_scheduling=True))
+    assert survey(halted, told.regions).sentence.startswith("nothing: halt-scheduling is true")
 
 
 def test_running_operators_count_and_their_regions_are_busy(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Notes
 from ticdc_lab.simulate.pd.limits import LARGE_COST, step_costs
 from ticdc_lab.simulate.pd.regions import Region, RegionColumns, region_at
-from ticdc_lab.simulate.pd.stores import MIB, PREPARING, SERVING, Store, label
+from ticdc_lab.simulate.pd.stores import MIB, Store, label, takes_part
 
 _DRAWN_REGIONS = 2000
 _MOST_STEPS = 600
@@ -68,11 +68,12 @@ def balance_ahead(
     BalanceAhead | None
         None where nothing is to be balanced.
     """
-    if not cluster.config.region_schedule_limit or not cluster.average_region_size:
+    if not cluster.average_region_size:
         return None
     by = scale(cluster, REGIONS)
     field = balance_region.field(cluster._replace(influence={}), Notes())
-    sources = {s.id: _with_running(by, s) for s in field.sources if s.state in (PREPARING, SERVING)}
+    down_s = cluster.config.max_store_down_time_s
+    sources = {s.id: _with_running(by, s) for s in field.sources if takes_part(s, down_s)}
     drawn = _drawn(cluster, c, sources, field.closed, repaired)
     costs = {s: d.cost for s, d in drawn.items()}
     out, into = _moved(by, sources, {s: d.targets for s, d in drawn.items() if d.movable})

@@ -130,7 +130,7 @@ def _later(s: Store, max_down_s: float) -> Store:
 
 def forecast(
     cluster: Cluster, c: RegionColumns, limits: Limits = _DEFAULTS, *, groups: Sequence[Group] = (),
-    expected: Mapping[int, int] = MappingProxyType({}),
+    expected: Mapping[int, int] = MappingProxyType({}), no_balance: str = "",
 ) -> tuple[Forecast, ...]:  # fmt: skip
     """Say how long each repair and the balance of regions take at best, and what is never done.
 
@@ -146,6 +146,8 @@ def forecast(
         What :func:`~ticdc_lab.simulate.pd.survey.triage` found of these regions, where it was asked already.
     expected
         Peers on each store where ``c`` has only some of the regions: what is found of those is scaled.
+    no_balance
+        Why balance-region has no rounds, "" where it has.
 
     Returns
     -------
@@ -160,7 +162,11 @@ def forecast(
     moved: dict[tuple[int, frozenset[int]], float] = defaultdict(float)
     found = list(_repairs(cluster, c, limits, groups or triage(cluster, c), expected, moved))
     later = ahead(cluster, c).cluster
+    if not cluster.config.region_schedule_limit:
+        no_balance = no_balance or "region-schedule-limit is 0"
     balance = balance_ahead(_after(later, moved)._replace(influence=cluster.influence), c, _repaired_in(later))
+    if balance is not None and no_balance:
+        balance = balance._replace(out={}, stays=((no_balance, balance.peers),))
     return (*found, *([_balanced(balance, limits)] if balance is not None else []))
 
 

@@ -175,7 +175,7 @@ def batches(file: PrintedFile | Path, key: str) -> Iterator[list[dict[str, Any]]
                 rest += more
                 begin = _BEGINS.search(rest)
             if begin is None:
-                if not any_read and rest.strip():
+                if not any_read and rest.strip() not in (b"", b"null"):  # null: no region of this id
                     raise wrong(file, "end of the file", "complete objects", rest[:60])
                 return
             rest = rest[begin.start(1) :]

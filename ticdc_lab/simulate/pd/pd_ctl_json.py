@@ -30,7 +30,6 @@ from ticdc_lab.simulate.pd.pd_ctl_files import (
     STORES,
     PrintedFile,
     PrintedFiles,
-    document,
     listed,
     printed_files,
     reading,
@@ -52,8 +51,8 @@ from ticdc_lab.simulate.pd.pd_ctl_settings import (
     NEWEST,
     TIFLASH_LIMIT,
     PlacementRules,
-    Settings,
     Version,
+    config_in,
     limits_of,
     rules_of,
     settings_of,
@@ -174,12 +173,12 @@ def loaded(files: PrintedFiles) -> Loaded:
             hint = f"Save what `pd-ctl {COMMANDS[kind]}` prints and give it too."
             raise SourceError(f"no file has {kind}; found: {known}, {len(files.unknown)} unknown", hint=hint)
     config_file = files.get(CONFIG)[0] if files.get(CONFIG) else None
-    version = _version(files.get(STORES), config_file)
-    settings = settings_of(config_file, version)
+    told, unused = config_in(files.get(CONFIG))
+    version = _version(files.get(STORES), told)
+    settings = settings_of(config_file, version, told)
     config = settings.config
     stores = stores_of(files.get(STORES), config.max_store_down_time_s)
     regions = regions_of(files.get(REGIONS))
-    told = document(config_file) if config_file is not None else {}
     with reading(config_file or files.get(STORES)[0], CONFIG):
         schedulers = schedulers_of(told, files.get(SCHEDULERS))
     operators, unread = operators_of(files.get(OPERATORS))
@@ -194,7 +193,7 @@ def loaded(files: PrintedFiles) -> Loaded:
         )
         for s in stores
     ]  # fmt: skip
-    limits = dict(limits_of(config_file))
+    limits = dict(limits_of(config_file, told))
     for file in files.get(LIMITS):
         limits |= limits_of(file)
     unlimited = [s for s in stores if s.id not in limits and s.state != REMOVED]
@@ -218,13 +217,14 @@ def loaded(files: PrintedFiles) -> Loaded:
     doubted = _doubted(cluster, regions, files, placed)
     notes = (
         *settings.mapped, *(f"not read: setting {u}" for u in settings.unread), *_assumed(placed),
-        *(f"not read: operator {u}" for u in unread), *(f"not read: {u}" for u in schedulers.unread), *_unread(files),
+        *(f"not read: operator {u}" for u in unread), *(f"not read: {u}" for u in schedulers.unread),
+        *_unread(files, unused),
         *(f"not simulated: {name}, which {does}" for name, does in schedulers.others()),
     )  # fmt: skip
     missing = (
         *_missing_regions(regions, expected, whole=whole),
         *_missing_rules(cluster, regions, files, placed),
-        *_missing_settings(settings, told, version, [] if settings.limit else unlimited),
+        *_missing_settings(told, version, [] if settings.limit else unlimited),
         *_missing_runtime(files, schedulers, regions),
     )
     return Loaded(
@@ -240,10 +240,9 @@ _OPEN = (False, False)
 _EVICTING = ("evict-slow-store-scheduler", "evict-slow-trend-scheduler", "evict-stopping-store-scheduler")
 
 
-def _version(stores: Sequence[PrintedFile], config: PrintedFile | None) -> Version:
+def _version(stores: Sequence[PrintedFile], told: Mapping[str, Any]) -> Version:
     """Give PD's version: what the settings say, else the oldest that a store states."""
-    told = document(config) if config is not None else {}
-    if isinstance(told, Mapping) and told.get("cluster-version"):
+    if told.get("cluster-version"):
         return version_of(str(told["cluster-version"]))
     found = [version_of(str((s.get("store") or {}).get("version") or "")) for f in stores for s in listed(f, "stores")]
     return min(found, default=NEWEST)
@@ -321,9 +320,9 @@ def _missing_rules(cluster: Cluster, c: RegionColumns, files: PrintedFiles, plac
     return [Missing(f"placement rules, although {' and '.join(why)}: add --rules", COMMANDS[RULES], assumed)]
 
 
-def _missing_settings(settings: Settings, told: Any, version: Version, unlimited: Sequence[Store]) -> list[Missing]:
+def _missing_settings(told: Mapping[str, Any], version: Version, unlimited: Sequence[Store]) -> list[Missing]:
     """Name settings that nobody printed: all, those that ``config show`` leaves out, and limits of stores."""
-    found, schedule = [], told.get("schedule") if isinstance(told, Mapping) else None
+    found, schedule = [], told.get("schedule")
     since = "the newest PD" if version == NEWEST else f"PD {'.'.join(map(str, version))}"
     if not told:
         found.append(Missing("settings", COMMANDS[CONFIG], f"the defaults of {since} are assumed"))
@@ -359,12 +358,18 @@ def _assumed(placed: PlacementRules) -> list[str]:
     ]  # fmt: skip
 
 
-def _unread(files: PrintedFiles) -> list[str]:
+_MOST_NAMED = 40
+
+
+def _unread(files: PrintedFiles, unused: Sequence[PrintedFile]) -> list[str]:
     idle = [(kind, f) for kind in (HOT_STORES, HISTOGRAM) for f in files.get(kind)]
     found = [f"not read: {f.name} ({kind}: it decides nothing)" for kind, f in idle]
-    found += [f"not read: {f.name}, since {files.get(CONFIG)[0].name} has settings too" for f in files.get(CONFIG)[1:]]
-    found += [f"not read: {f.name}, which has no output of pd-ctl that is known here" for f in files.unknown[:5]]
-    return found + ([f"not read: {len(files.unknown) - 5} more files"] if len(files.unknown) > 5 else [])
+    found += [f"not read: {f.name}, since another file has these settings too" for f in unused]
+    if files.unknown:
+        names = ", ".join(f.name for f in files.unknown[:_MOST_NAMED])
+        more = f" and {len(files.unknown) - _MOST_NAMED} more" if len(files.unknown) > _MOST_NAMED else ""
+        found.append(f"not read, no output of pd-ctl that is known here: {names}{more}")
+    return found
 
 
 def _counted(c: RegionColumns, which: np.typing.NDArray[np.bool_]) -> Counter[int]:

@@ -71,6 +71,12 @@ class PdSchedulers(NamedTuple):
         """Give a scheduler; one that PD does not list has no rounds."""
         return self.of.get(name, SchedulerState(name, False, "PD does not list it"))
 
+    @property
+    def no_balance(self) -> str:
+        """Why no region is balanced, "" where balance-region has rounds."""
+        state = self.get(BALANCE_REGION)
+        return "" if state.runs else f"{BALANCE_REGION} has no rounds: {state.why_not}"
+
     def others(self) -> Iterator[tuple[str, str]]:
         """Give the running schedulers that are not asked here, and what they do."""
         for name, state in sorted(self.of.items()):

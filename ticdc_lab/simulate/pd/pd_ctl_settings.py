@@ -87,17 +87,40 @@ def version_of(text: str) -> Version:
     return tuple(int(n) for n in found.groups(default="0")) if found else NEWEST
 
 
-def settings_of(file: PrintedFile | Path | None, version: Version = NEWEST) -> Settings:
-    """Read settings; those that are absent, and all where there is no file, have the defaults of PD's version."""
+def config_in(files: Sequence[PrintedFile]) -> tuple[Mapping[str, Any], list[PrintedFile]]:
+    """Put the settings of all files into one document, and give the files that have none but what was there before.
+
+    ``config show schedule`` and ``config show replication`` print one group, without its name.
+    """
+    found: dict[str, Any] = {}
+    left: list[PrintedFile] = []
+    for file in files:
+        told = document(file)
+        if not isinstance(told, Mapping):
+            raise wrong(file, "config", "an object", told)
+        if not any(isinstance(told.get(g), Mapping) for g in _GROUPS):
+            told = {"schedule" if "max-snapshot-count" in told or "max-replicas" not in told else "replication": told}
+        if set(told) <= set(found):
+            left.append(file)
+        found = {**told, **found}
+    return found, left
+
+
+def settings_of(
+    file: PrintedFile | Path | None, version: Version = NEWEST, told: Mapping[str, Any] | None = None
+) -> Settings:
+    """Read settings; those that are absent, and all where there is no file, have the defaults of PD's version.
+
+    ``told`` is the file's document, where it was read already.
+    """
     defaults: dict[str, Any] = {}
     for before, values in DEFAULTS_BEFORE:
         defaults |= values if version < before else {}
     defaults["operators_count_once"] = not any(since <= version < until for since, until in _COUNTED_ALL)
     if file is None:
         return Settings(Config(**defaults))
-    told = document(file)
-    if not isinstance(told, Mapping):
-        raise wrong(file, "config", "an object", told)
+    if told is None:
+        told, _ = config_in([PrintedFile(file) if isinstance(file, Path) else file])
     found, unread, mapped = defaults, [], []
     limit: PerMinute | None = None
     known = {f.name: f.default for f in fields(Config)}
@@ -171,9 +194,9 @@ def _rejecting(told: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((text_of(p["key"]), text_of(p["value"])) for p in listed_)
 
 
-def limits_of(file: PrintedFile | Path | None) -> Mapping[int, PerMinute]:
+def limits_of(file: PrintedFile | Path | None, told: Any = None) -> Mapping[int, PerMinute]:
     """Read the store limits, by store, of ``config show all`` or ``store limit``; none where there is no file."""
-    told = document(file) if file is not None else {}
+    told = told if told is not None else document(file) if file is not None else {}
     schedule = told.get("schedule") if isinstance(told, Mapping) else None
     inside = schedule if isinstance(schedule, Mapping) else told
     limits = inside if inside and all(k.isdigit() for k in inside) else inside.get("store-limit") or {}

@@ -322,6 +322,10 @@ class NotChosen(NamedTuple):
     example: int
 
 
+PD = "PD"
+"""Who is asked where no checker and no scheduler has rounds."""
+
+
 class Survey(NamedTuple):
     """What PD would do: outcomes of the checkers, a round of each scheduler, and why the rest is left alone."""
 
@@ -334,6 +338,8 @@ class Survey(NamedTuple):
     @property
     def sentence(self) -> str:
         """The survey in a few words."""
+        if halted := [a.explained.because for a in self.rounds if a.asked == PD]:
+            return f"nothing: {halted[0]}"
         acts: dict[str, int] = defaultdict(int)
         for o in self.outcomes:
             if o.does:
@@ -376,7 +382,7 @@ def survey(
     if cluster.config.halt_scheduling:
         why = "halt-scheduling is true: no checker and no scheduler has rounds"
         halted = Explained((), why, limit="halt-scheduling")
-        return Survey(len(regions.id), (), (Opinion("PD", halted),))
+        return Survey(len(regions.id), (), (Opinion(PD, halted),))
     outcomes: list[CheckOutcome] = []
     refused: dict[tuple[int, str, str], list[int]] = {}
     groups = triage(cluster, regions, doubted)
