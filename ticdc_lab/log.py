@@ -360,10 +360,13 @@ class Log:
         raw = changefeed is not None and (changefeed.raw or any(r.partition == "ts" for r in changefeed.rules))
         if raw or (strategy or "").lower() in ("ts", CONFLICT):
             self.change_log.require_commit_ts("dispatch by ts or conflict, or updates of keys that are not split")
-        return answers.moved(
+        answer = answers.moved(
             self.events, out, strategy=strategy, changefeed=changefeed, partitions=n, catalog=catalog_of(self.events),
             index=index, columns=columns, flavour=flavour, topics=topics, alignments_out=alignments_out,
         )  # fmt: skip
+        if not self.change_log.of_storage:
+            return answer
+        return replace(answer, limits=[f"{answers.OF_STORAGE.capitalize()}: the count is for a topic of these tables."])
 
     def rules(self) -> Answer:
         """By which rule was each table dispatched, as far as its rows tell; the best rule, however bad."""
@@ -399,7 +402,10 @@ class Log:
         said, now = (limits if given is None or of_storage else ()), None if limits else recorded
         if of_storage:
             rules = rules.head(0)
-        return answers.advice(found, rules=rules, now=now, best=best, tables=tables, limits=said, source=self.source)
+        return answers.advice(
+            found, rules=rules, now=now, best=best, tables=tables, limits=said, source=self.source,
+            of_storage=of_storage,
+        )  # fmt: skip
 
     def partitions(self, *, to: int | None = None) -> Answer:
         """What would another number of partitions do; by default twice as many as were recorded.

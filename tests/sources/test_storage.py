@@ -225,6 +225,11 @@ def test_nothing_compares_dispatchers_with_the_streams_of_a_folder(
     assert nothing.finding == "Nothing: a storage sink has no partitions and no dispatchers."
     assert nothing.details == [f"Dispatchers for a topic of these tables: ticdc-lab advise {tree} --partitions 4"]
     assert "the comparison is for a topic of these tables" in asked.limits[0]
+    assert log.transactions().finding.endswith(" touch more than one stream.") and not log.watermarks().figures
+    assert log.load().finding.startswith("Stream ")
+    dispatched = log.dispatch(strategy="table", partitions=4)
+    assert dispatched.limits[0].endswith("the count is for a topic of these tables.")
+    assert "ticdc-lab expand" not in " ".join(log.advise().details)
     assert log.partitions().finding == nothing.finding and log.partitions().details == nothing.details
     assert "as recorded" not in set(asked.frames["guarantees"]["strategy"])
     assert log.contents().finding.endswith(" of 7 tables in a storage sink, which has no partitions.")

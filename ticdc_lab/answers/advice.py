@@ -28,6 +28,7 @@ from ticdc_lab.repartition.plan import Facts, OwnerMarks, Timing, decide
 def advice(
     found: Advice, *, rules: pd.DataFrame | None = None, now: int | None = None, best: int | None = None,
     tables: Sequence[str] = (), limits: Sequence[str] = (), source: str = "SOURCE",
+    of_storage: bool = False,
 ) -> Answer:  # fmt: skip
     """The dispatcher of each table beside the one it has, why, and why not another; as a changefeed file.
 
@@ -47,6 +48,8 @@ def advice(
         What must be said where the number of partitions is not known.
     source
         Of the log, for commands.
+    of_storage
+        Whether it has no partitions, so that there is nothing to expand.
     """
     told = values(found) | {"partitions_now": now, "partitions_best": best}
     plan = _plan(found, _dispatchers_now(rules))
@@ -64,7 +67,7 @@ def advice(
     toml = pd.DataFrame({"dispatchers": told["dispatchers"].splitlines()})
     frames = {"plan": plan, "why_not": reasons, "dispatchers": toml}
     question = "Which dispatcher should each table have?"
-    even = _evenness(found, now, None if tables else best, source)
+    even = _evenness(found, now, None if tables else best, source, can_expand=not of_storage)
     first = _changes(plan, reasons, found, now, whole=not tables)
     return Answer("advise", question, first, frames, limits, even, told)
 
@@ -127,7 +130,7 @@ def _changes(plan: pd.DataFrame, why_not: pd.DataFrame, found: Advice, now: int 
     return f"{first} With {_partitions(n)}{as_now} this preserves {kept}, and {fullest}."
 
 
-def _evenness(found: Advice, now: int | None, best: int | None, source: str) -> list[str]:
+def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, can_expand: bool) -> list[str]:
     """How full the fullest partition is with other numbers of partitions, and what was not measured."""
     others = [
         f"{_partitions(n)}{' (as now)' if n == now else ''} {e.max_over_mean:.2f}"
@@ -142,13 +145,13 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str) -> 
         beyond = f"; more of them gain little ({found.whole[most].max_over_mean / most:.0%} with {most})"
         even.append(
             f"With {_partitions(best)} the fullest takes {share:.0%} of all rows, with {n} it takes "
-            f"{found.whole[n].max_over_mean / n:.0%}{beyond if most > best else ''}. What the change costs: "
-            f"ticdc-lab expand {shown} --after {best}."
+            f"{found.whole[n].max_over_mean / n:.0%}{beyond if most > best else ''}."
+            + (f" What the change costs: ticdc-lab expand {shown} --after {best}." if can_expand else "")
         )
     else:
         even.append(
-            f"To compare numbers of partitions: ticdc-lab advise {shown} --partitions {n},{2 * n}; what the change "
-            f"costs: ticdc-lab expand {shown} --after {2 * n}."
+            f"To compare numbers of partitions: ticdc-lab advise {shown} --partitions {n},{2 * n}"
+            + (f"; what the change costs: ticdc-lab expand {shown} --after {2 * n}." if can_expand else ".")
         )
     return [*even, *([f"It breaks {', '.join(broken)}."] if broken else []), *found.notes]
 

@@ -126,6 +126,11 @@ class Summary:
     unjudged: Mapping[str, str] = field(default_factory=dict)
     of_storage: bool = False
 
+    @property
+    def lane(self) -> str:
+        """What its messages lie in: partitions of a topic, or streams of a storage sink's files."""
+        return "stream" if self.of_storage else "partition"
+
 
 def small(df: DataFrame) -> pd.DataFrame:
     """Bring a small frame to the driver with exact integers."""

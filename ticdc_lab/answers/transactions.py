@@ -21,6 +21,10 @@ _PROMISED = (
     "was sent. Lost changes without a missing offset, and partitions after the last recorded one, do not show here; "
     "the audit detects them by broken chains of images and by each table's dispatch rule."
 )
+_PROMISED_BY_FILES = (
+    "A transaction is whole if the folder's checkpoint is at or above its commit_ts: TiCDC promises that all was "
+    "written. A stream is the files of a table, or of a physical partition or a dispatcher of one."
+)
 
 
 def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.DataFrame | None = None) -> Answer:
@@ -47,11 +51,12 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
     qualified = but_for(s.counts)
     if torn is not None:
         frames["suspects"] = torn
-    words = f"{transactions_finding(total, qualified=qualified)}."
+    words = f"{transactions_finding(total, qualified=qualified, lane=s.lane)}."
     if torn is not None and torn.empty:
         words = f"{words} {torn_words(torn)}"
     elif torn is not None:
-        others = transactions_finding(total, qualified=qualified, torn=torn["commit_ts"].nunique())
+        n_torn = torn["commit_ts"].nunique()
+        others = transactions_finding(total, qualified=qualified, torn=n_torn, lane=s.lane)
         words = f"{torn_words(torn)} {others}."
     rows, most = count(int(total["n_rows"]), "row change"), count(int(total["n_rows_max"]), "row")
     details = [f"They are {rows}, the largest {most}."]
@@ -61,9 +66,10 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
         seen = int(total["pending"]) or int(total["duplicates"])
         if not seen:
             return {}
-        return {"spans": figures.transaction_spans(s.transactions, totals=s.transaction_totals, qualified=qualified)}
+        spans = figures.transaction_spans(s.transactions, totals=s.transaction_totals, qualified=qualified, lane=s.lane)
+        return {"spans": spans}
 
-    promised = [_PROMISED] if int(total["n"]) > int(total["pending"]) else []
+    promised = [_PROMISED_BY_FILES if s.of_storage else _PROMISED] if int(total["n"]) > int(total["pending"]) else []
     return Answer("transactions", _QUESTION, words, frames, promised, details, draw=draw)
 
 

@@ -53,7 +53,7 @@ def contents(s: Summary) -> Answer:
 
 def load(s: Summary) -> Answer:
     """How the load spreads over partitions and tables, over time."""
-    by_partition = figures.partition_load(s.load)
+    by_partition = figures.partition_load(s.load, lane=s.lane)
 
     def draw() -> Mapping[str, Figure]:
         return {"by partition": by_partition, "by table": figures.partition_load(s.load_by_table, by="table")}

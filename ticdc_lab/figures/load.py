@@ -29,7 +29,9 @@ _NOTE_OF_LOAD = (
 _LEAST_PX_OF_LOAD = 620
 
 
-def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int | None = None) -> Figure:
+def partition_load(
+    load: pd.DataFrame, *, by: str = "partition", partition: int | None = None, lane: str = "partition"
+) -> Figure:
     """Draw the load heat map.
 
     Parameters
@@ -40,10 +42,12 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int 
         ``partition`` or ``table``: which lanes ``load`` holds.
     partition
         The only one that is drawn, and that the title is about; by default all are.
+    lane
+        What a partition is called: ``stream`` in a folder of a storage sink.
     """
     if load.empty:
         return sentence("There is no load to show", "The log holds no row change.")
-    lanes = _lanes(load, by)
+    lanes, what = _lanes(load, by, lane), by if by == "table" else lane
     n_buckets = int(load["bucket"].max()) + 1
     z = np.zeros((len(lanes), n_buckets), dtype=np.int64)
     names = list(lanes)
@@ -57,10 +61,11 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int 
     mean = float(totals.mean())
     if partition is not None:
         mine = [i for i, keys in enumerate(names) if keys[1] == partition]
-        title = f"Partition {partition} takes {percent(float(totals[mine].sum()), float(totals.sum()))} of the rows"
+        share = percent(float(totals[mine].sum()), float(totals.sum()))
+        title = f"{lane.capitalize()} {partition} takes {share} of the rows"
         names, z, totals, left_out = [names[i] for i in mine], z[mine], totals[mine], 0
     if not names:
-        return sentence(title, "None of its rows lies among those drawn: choose another partition.")
+        return sentence(title, f"None of its rows lies among those drawn: choose another {lane}.")
     x, axis = _axis(load, n_buckets)
     fig = subplots(rows=1, cols=2, shared_yaxes=True, column_widths=[0.8, 0.2], horizontal_spacing=0.02)
     y = list(range(len(names)))
@@ -77,12 +82,12 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int 
     fig.add_trace(marked(drawn, picks), 1, 2)
     fig.add_vline(x=mean, line={"width": 2, "dash": "dash", "color": "#D55E00"}, row=1, col=2)
     fig.update_yaxes(tickvals=y, ticktext=[lanes[k] for k in names], autorange="reversed", row=1, col=1)
-    fig.update_yaxes(title_text=by, row=1, col=1)
+    fig.update_yaxes(title_text=what, row=1, col=1)
     fig.update_yaxes(autorange="reversed", row=1, col=2)
     fig.update_xaxes(**axis, row=1, col=1)
     fig.update_xaxes(title_text="rows in all", rangemode="tozero", showgrid=False, nticks=3, tickangle=0, row=1, col=2)
-    more = f" {count(left_out, f'{by} with fewer rows is', f'{by}s with fewer rows are')} not drawn."
-    note = _NOTE_OF_LOAD.format(by=by) + (more if left_out > 0 else "")
+    more = f" {count(left_out, f'{what} with fewer rows is', f'{what}s with fewer rows are')} not drawn."
+    note = _NOTE_OF_LOAD.format(by=what) + (more if left_out > 0 else "")
     return finish(fig, title=title, note=note, height=max(300, 190 + 26 * len(names)), least_px=_LEAST_PX_OF_LOAD)
 
 
@@ -111,7 +116,7 @@ def _stretches_of_load(load: pd.DataFrame, n_buckets: int) -> list[Selection | N
     return [Selection(between_ms=known[b]) if b in known else None for b in range(n_buckets)]
 
 
-def _lanes(load: pd.DataFrame, by: str) -> dict[tuple[object, ...], str]:
+def _lanes(load: pd.DataFrame, by: str, lane: str) -> dict[tuple[object, ...], str]:
     """Lane keys, in order, with the names to print."""
     columns = _columns(by)
     keys = list(dict.fromkeys(load[columns].itertuples(index=False, name=None)))
@@ -121,7 +126,7 @@ def _lanes(load: pd.DataFrame, by: str) -> dict[tuple[object, ...], str]:
         return {k: label(f"{k[0]}.{k[1]}") for k in keys}
     keys.sort()
     one = load["topic"].nunique() == 1
-    return {k: f"partition {k[1]}" if one else f"{label(k[0], most=24)} partition {k[1]}" for k in keys}
+    return {k: f"{lane} {k[1]}" if one else f"{label(k[0], most=24)} {lane} {k[1]}" for k in keys}
 
 
 def _axis(load: pd.DataFrame, n_buckets: int) -> tuple[np.ndarray, dict[str, object]]:

@@ -21,7 +21,13 @@ MOST = 40
 
 
 def transaction_spans(
-    sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "", torn: Collection[int] = (), qualified: str = ""
+    sample: pd.DataFrame,
+    *,
+    totals: pd.DataFrame,
+    scope: str = "",
+    torn: Collection[int] = (),
+    qualified: str = "",
+    lane: str = "partition",
 ) -> Figure:
     """Draw transactions as bars over partitions.
 
@@ -35,7 +41,7 @@ def transaction_spans(
         Words after the finding where the totals are not of the whole log.
     torn
         commit_ts (TSO) of transactions that a consumer showed in part: drawn in red, and what the title counts.
-    qualified
+    qualified, lane
         As of :func:`transactions_finding`.
     """
     if sample.empty:
@@ -53,18 +59,20 @@ def transaction_spans(
     for k in blockers:
         mine = ~whole & np.array([bool(m) and m[0] == k for m in missing])
         style = look(k)
-        _bars(fig, sample[mine], y[mine], color=style["color"], symbol=style["symbol"], name=f"waits for partition {k}")
+        _bars(fig, sample[mine], y[mine], color=style["color"], symbol=style["symbol"], name=f"waits for {lane} {k}")
     unknown = ~whole & np.array([not m for m in missing])
     _bars(fig, sample[unknown], y[unknown], color=WRONG, symbol="square", name="pending")
     _repeats(fig, sample, y)
     n = 1 + max((max(_ints(p), default=0) for p in sample["partitions"]), default=0)
-    fig.update_xaxes(title_text="partition", tickmode="linear" if n <= 32 else "auto", dtick=1, range=[-0.6, n - 0.4])
+    fig.update_xaxes(title_text=lane, tickmode="linear" if n <= 32 else "auto", dtick=1, range=[-0.6, n - 0.4])
     ticks = np.unique(np.linspace(0, len(y) - 1, min(len(y), _TICKS)).round().astype(int))
     at = clock(sample["commit_ts"].to_numpy(dtype=np.int64)[ticks] >> LOGICAL_BITS)
     words = [f"{pd.Timestamp(ms, unit='ms'):%H:%M:%S.%f}"[:-3] for ms in at]
     fig.update_yaxes(title_text=f"transactions by commit time ({zone()})", tickvals=ticks, ticktext=words)
     total = totals.iloc[0]
-    told = _torn(len(set(torn)), int(total["n"])) if torn else transactions_finding(total, qualified=qualified)
+    told = (
+        _torn(len(set(torn)), int(total["n"])) if torn else transactions_finding(total, qualified=qualified, lane=lane)
+    )
     return finish(fig, title=told + scope, note=_note(sample, int(total["n"]), waits=bool(blockers)), height=560)
 
 
@@ -89,7 +97,7 @@ def _torn(n: int, of: int) -> str:
     return f"{n:,} of {count(of, 'transaction')} {were} shown in part, for a while at least"
 
 
-def transactions_finding(total: pd.Series, *, qualified: str = "", torn: int = 0) -> str:
+def transactions_finding(total: pd.Series, *, qualified: str = "", torn: int = 0, lane: str = "partition") -> str:
     """How many transactions are whole, spread and repeated, from a row of totals.
 
     Parameters
@@ -100,9 +108,11 @@ def transactions_finding(total: pd.Series, *, qualified: str = "", torn: int = 0
         What the sentence must add (:func:`ticdc_lab.facts.limits.but_for`).
     torn
         How many may be torn, of which another sentence speaks: those are not called whole.
+    lane
+        What its messages lie in: partitions, or streams of files.
     """
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
-    spread = f"{percent(int(total['spread']), n)} touch more than one partition"
+    spread = f"{percent(int(total['spread']), n)} touch more than one {lane}"
     whole = "the one transaction is whole" if n == 1 else f"all {n:,} transactions are whole"
     if torn:
         whole = f"the other {n - torn:,} transactions are whole" if torn < n else "no other transaction is recorded"

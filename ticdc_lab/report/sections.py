@@ -135,7 +135,7 @@ def sections(
     """All sections of a log; an answer that is None was not asked for."""
     return [
         _verdict(s),
-        _tables(contents(s)),
+        _tables(contents(s), lane=s.lane),
         *([] if settings is None else [_section(settings, [_table(settings.frame, code=["setting", "value"])])]),
         _pictures(watermarks(replace(s, early_ends=()))),  # the verdict has said it
         *([_said(replace(why, limits=[x for x in why.limits if x not in s.early_ends]))] if why is not None else []),
@@ -216,11 +216,11 @@ def _drawn(answer: Answer) -> Body:
     return [*([Prose(words)] if words else []), *(untitled(f) if f.finding == said else f for f in drawn)]
 
 
-def _tables(answer: Answer) -> Section:
+def _tables(answer: Answer, *, lane: str) -> Section:
     tables, partitions, ddl, quarantine = (answer.frames[n] for n in ("tables", "partitions", "ddl", "quarantine"))
     body: Body = [
         *(_titled("Tables", len(tables), _MANY), _table(tables.head(_MANY))),
-        *(_titled("Partitions", len(partitions), _MANY), _table(partitions.head(_MANY))),
+        *(_titled(f"{lane.capitalize()}s", len(partitions), _MANY), _table(partitions.head(_MANY))),
     ]
     if len(ddl):
         numbered = ddl["ddl_type"].astype("string").str.isdigit().all()  # open-protocol's say nothing to a reader

@@ -62,7 +62,10 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
         if view.picture == "transactions" and cut.transactions is summary.transactions:
             return Drawn(
                 figures.transaction_spans(
-                    summary.transactions, totals=summary.transaction_totals, qualified=but_for(summary.counts)
+                    summary.transactions,
+                    totals=summary.transaction_totals,
+                    qualified=but_for(summary.counts),
+                    lane=summary.lane,
                 )
             )
         drawn = PICTURES[view.picture](cut, view.partition, summary)
@@ -124,7 +127,7 @@ def _spans(s: Summary, of: Summary) -> Figure:
         ]
     )
     scope = f", in a sample of {len(of.transactions):,} of {n:,}" if len(of.transactions) < n else f", of {n:,}"
-    return figures.transaction_spans(drawn, totals=totals, scope=scope, qualified=but_for(s.counts))
+    return figures.transaction_spans(drawn, totals=totals, scope=scope, qualified=but_for(s.counts), lane=s.lane)
 
 
 PICTURES: dict[str, Callable[[Summary, int | None, Summary], Figure]] = {
@@ -133,7 +136,7 @@ PICTURES: dict[str, Callable[[Summary, int | None, Summary], Figure]] = {
     ),
     "lag": lambda s, partition, of: figures.lag(s.steps, partitions=s.partitions, partition=partition),
     "transactions": lambda s, partition, of: _spans(s, of),
-    "load by partition": lambda s, partition, of: figures.partition_load(s.load, partition=partition),
+    "load by partition": lambda s, partition, of: figures.partition_load(s.load, partition=partition, lane=s.lane),
     "load by table": lambda s, partition, of: figures.partition_load(s.load_by_table, by="table"),
     "violations": lambda s, partition, of: figures.violations(s.findings),
 }
