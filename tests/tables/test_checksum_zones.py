@@ -6,14 +6,18 @@ import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
+from tiny_logs import column, row
 
-from ticdc_lab.answers.summary import of_findings
+from ticdc_lab.answers.summary import _checksums, of_findings
+from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.sources.load import load
-from ticdc_lab.tables.checksum_findings import is_zone, zone_of_all
+from ticdc_lab.tables.checksum_findings import Images, is_zone, row_checksums, zones_of_all
 
 REPORTS = Path(__file__).parents[1] / "data/reports/08"
 ZONE = b'"location":"Asia/Shanghai"'
@@ -54,6 +58,31 @@ def test_one_zone_that_explains_every_row_is_said_once(spark: SparkSession, tmp_
     )
 
 
+@pytest.mark.parametrize("zone", [
+    "Europe/Berlin", "America/St_Johns", "America/New_York", "Asia/Kolkata", "Australia/Adelaide", "Asia/Shanghai",
+])  # fmt: skip
+def test_summer_and_winter_of_a_zone_are_one(spark: SparkSession, zone: str) -> None:
+    """Rows of each season name another offset; a value that is another one in all zones stays an error."""
+    times = [f"{year}-{month:02}-15 12:30:00" for year in (1988, 2026) for month in (1, 7)]
+    images = [[("int", "1"), ("timestamp", time)] for time in times]
+    stated = row_checksums(Images.of(images), time_zone=zone).to_pylist()
+
+    def found(checksums: list[int]) -> list[tuple[str, bool]]:
+        rows = [
+            row(0, n, 10 + n) | {"columns": [column("id", "1", True), column("t", time, False)], "checksum": c}
+            for n, (time, c) in enumerate(zip(times, checksums, strict=True))
+        ]
+        for r in rows:
+            r["columns"][1]["mysql_type"] = "timestamp"
+        frame = spark.createDataFrame(rows, StructType([*EVENTS.fields, StructField("checksum", LongType())]))
+        log = SimpleNamespace(events=frame, settings=UNKNOWN)
+        said = _checksums(log, 100)
+        return [(s, zone in m) for s, m in zip(said["severity"], said["message"], strict=True)]
+
+    assert found(stated) == [("warning", True)]
+    assert {severity for severity, _ in found([*stated[:3], stated[3] ^ 1])} == {"error"}
+
+
 def test_a_row_that_no_zone_explains_stays_an_error(spark: SparkSession, tmp_path: Path) -> None:
     """Planted: one text is another one, in the log of another zone."""
 
@@ -65,8 +94,10 @@ def test_a_row_that_no_zone_explains_stays_an_error(spark: SparkSession, tmp_pat
 
 
 def test_zones() -> None:
-    """Two zones, or an error without one, are no zone of all."""
+    """An error without one leaves none; two an hour apart are summer and winter of one."""
     said = "the checksum does not match the values: it matches timestamps in the zone "
-    assert zone_of_all([said + "A", said + "A"]) == "A"
-    assert zone_of_all([]) is zone_of_all([said + "A", said + "B"]) is zone_of_all([said + "A", "other"]) is None
+    named = [said + "Asia/Kolkata"] * 2
+    assert zones_of_all(named) == ["Asia/Kolkata"] and zones_of_all([*named, "other"]) == zones_of_all([]) == []
+    assert "Europe/Berlin" in zones_of_all([f"{said}Etc/GMT-{n}" for n in (1, 2)])
+    assert zones_of_all([f"{said}Etc/GMT-{n}" for n in (1, 7)]) == []
     assert is_zone("Asia/Shanghai") and not is_zone("Local") and not is_zone("../x")

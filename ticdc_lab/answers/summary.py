@@ -46,7 +46,7 @@ from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.facts.watermarks import partitions_of
 from ticdc_lab.settings import MATCH
 from ticdc_lab.sources.change_log import ChangeLog
-from ticdc_lab.tables.checksum_findings import is_zone, verify_checksums, zone_of_all
+from ticdc_lab.tables.checksum_findings import is_zone, verify_checksums, zones_of_all
 from ticdc_lab.transactions import known_places, of_restored
 from ticdc_lab.transactions.digest import DIGEST, Digest, digested, transaction_sample, transaction_totals
 
@@ -325,15 +325,13 @@ def _checksums(log: ChangeLog, most: int) -> pd.DataFrame:
 
     found = found_in(zone)
     errors = found[found["severity"] == "error"]
-    meant = zone_of_all(errors["message"])
-    if meant is None:
-        return found
-    again = found_in(meant)
-    if (again["severity"] == "error").any():
-        return found
-    words = _OTHER_ZONE.format(n=_rows(len(errors), most), meant=meant, zone=zone)
-    one = errors.head(1).assign(severity="warning", message=words, cause=words, table=None, key=None)
-    return pd.concat([one, again])
+    for meant in zones_of_all(errors["message"]):
+        again = found_in(meant)
+        if not (again["severity"] == "error").any():
+            words = _OTHER_ZONE.format(n=_rows(len(errors), most), meant=meant, zone=zone)
+            one = errors.head(1).assign(severity="warning", message=words, cause=words, table=None, key=None)
+            return pd.concat([one, again])
+    return found
 
 
 def _rows(n: int, most: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -38,7 +40,21 @@ CHECKSUM_FINDINGS = StructType(
 _NEEDED = ("kind", "schema_name", "table_name", "commit_ts", "partition", "offset", "columns", "before", "incomplete")
 _SIDES = (("columns", "checksum", "before"), ("before", "checksum_before", "columns"))
 _FACTS = ("table", "key", "commit_ts", "partition", "offset")
-_ZONES = (*[f"Etc/GMT{n:+d}" for n in range(-14, 13)], "Asia/Kolkata", "Asia/Kathmandu", "Australia/Adelaide")
+_ZONES = (
+    *[f"Etc/GMT{n:+d}" for n in range(-14, 13)], "Asia/Kolkata", "Asia/Kathmandu", "Asia/Kabul", "Asia/Tehran",
+    "Asia/Yangon", "Australia/Adelaide", "Australia/Darwin", "Australia/Eucla", "Australia/Lord_Howe",
+    "Pacific/Chatham", "Pacific/Marquesas", "America/St_Johns",
+)  # fmt: skip
+"""Zones that are tried for each row: an hour apart, and those of half and quarter hours."""
+
+_SEASONAL = (
+    "Europe/London", "Europe/Berlin", "Europe/Athens", "Europe/Moscow", "Europe/Istanbul", "Asia/Jerusalem",
+    "Africa/Cairo", "Asia/Tehran", "Asia/Shanghai", "Australia/Sydney", "Australia/Adelaide", "Australia/Lord_Howe",
+    "Pacific/Auckland", "Pacific/Chatham", "America/St_Johns", "America/Halifax", "America/New_York",
+    "America/Chicago", "America/Denver", "America/Los_Angeles", "America/Anchorage", "America/Sao_Paulo",
+    "America/Santiago", "America/Mexico_City", "America/Havana",
+)  # fmt: skip
+"""Zones whose offset changes, one of those with the same rules: their rows fit several of the others."""
 
 Change = Callable[[pa.Array, pa.Array, pa.Array], tuple[pa.Array, pa.Array]]
 """From texts, types and the other image's texts to the texts and types that may have been meant; equal: no other."""
@@ -84,16 +100,33 @@ def verify_checksums(events: DataFrame, *, time_zone: str = "UTC") -> DataFrame:
     return stated.mapInArrow(lambda batches: _judged(batches, time_zone), CHECKSUM_FINDINGS)
 
 
-def zone_of_all(messages: Iterable[str]) -> str | None:
-    """The one zone of the server that all these errors name; None if there is no error, or some name no zone.
+def zones_of_all(messages: Iterable[str]) -> list[str]:
+    """The zones of the server that may explain all these errors; none if there is no error, or some name no zone.
+
+    Those that errors name come first, then zones with summer time that have had all their offsets.
 
     Examples
     --------
-    >>> zone_of_all(["the checksum does not match the values: it matches timestamps in the zone Etc/GMT-8"])
-    'Etc/GMT-8'
+    >>> said = "the checksum does not match the values: it matches timestamps in the zone Etc/GMT"
+    >>> zones_of_all([f"{said}-8"])
+    ['Etc/GMT-8', 'Asia/Shanghai']
+    >>> zones_of_all([f"{said}-1", f"{said}-2"])
+    ['Europe/Berlin']
     """
-    zones = {message.partition(_IN_ZONE)[2] for message in messages}
-    return zones.pop() or None if len(zones) == 1 else None
+    named = {message.partition(_IN_ZONE)[2] for message in messages}
+    if not named or "" in named:
+        return []
+    asked = frozenset[timedelta]().union(*[_offsets(zone) for zone in named if zone.startswith("Etc/")])
+    alone = [zone for zone in sorted(named) if len(named) == 1 or not zone.startswith("Etc/")]
+    return list(dict.fromkeys([*alone, *[zone for zone in _SEASONAL if asked and asked <= _offsets(zone)]]))
+
+
+@cache
+def _offsets(zone: str) -> frozenset[timedelta]:
+    """What a zone was ahead of UTC in summer and winter since 1970."""
+    of = ZoneInfo(zone)
+    days = (datetime(year, month, 1, tzinfo=of) for year in range(1970, 2038) for month in (1, 7))
+    return frozenset(offset for day in days if (offset := day.utcoffset()) is not None)
 
 
 def is_zone(name: str) -> bool:
