@@ -98,6 +98,30 @@ Words = Mapping[str, str]
 _MOST_NAMED = 40
 
 
+def broken(facts: Any) -> str:
+    """Say which invariants are violated, of facts that count them by name."""
+    return f"{', '.join(sorted(facts.broken))} is violated" if facts.broken else "no invariant is violated"
+
+
+OF_INVARIANTS: Mapping[str, Callable[[str, Words], Said]] = {
+    "no violation": lambda text, _: Said(text, lambda f, t: not f.broken, lambda f, t: broken(f)),
+    r"(?P<invariant>.+) is violated": lambda text, found: Said(
+        text, lambda f, t: found["invariant"] in f.broken, lambda f, t: broken(f)
+    ),
+}
+"""Sentences of every model in the kernel; they stand last, for the second one takes any words."""
+
+OF_MESSAGES: Mapping[str, Callable[[str, Words], Measure]] = {
+    "messages": lambda text, _: Measure(text, lambda f, t: f.n_sent, ages=True),
+    "(ignored|lost|resent|refused) messages": lambda text, _: Measure(
+        text, lambda f, t: f.other[text.split()[0]], ages=True
+    ),
+    r"(?P<message>\w+) messages": lambda text, found: Measure(text, lambda f, t: f.sent[found["message"]], ages=True),
+    "violations": lambda text, _: Measure(text, lambda f, t: sum(f.broken.values())),
+}
+"""Measures of every model that counts messages by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """What assertions about a model can say."""

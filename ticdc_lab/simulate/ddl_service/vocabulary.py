@@ -30,7 +30,15 @@ from ticdc_lab.ddl_core import jobs, records
 from ticdc_lab.ddl_core.keys import PD
 from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
 from ticdc_lab.simulate.reading import Names
-from ticdc_lab.simulate.sentences import Comparison, Measure, Said, Vocabulary, Words
+from ticdc_lab.simulate.sentences import (
+    OF_INVARIANTS,
+    OF_MESSAGES,
+    Comparison,
+    Measure,
+    Said,
+    Vocabulary,
+    Words,
+)
 
 _CLUSTER, _WORKER, _JOB = r"(?P<cluster>\S+)", r"(?P<worker>\S+)", r"job (?P<job>\d+) of (?P<cluster>\S+)"
 _STATES = (records.QUEUEING, records.RUNNING, records.CANCELLING, records.ROLLING_BACK, *sorted(records.ENDS))
@@ -123,10 +131,6 @@ def _doubled(f: ServiceFacts) -> list[str]:
     return sorted(c for c in f.monitor.owners if len(f.owners(c)) > 1)
 
 
-def _broken(f: ServiceFacts, w: Words) -> str:
-    return f"{', '.join(sorted(f.broken))} is violated" if f.broken else "no invariant is violated"
-
-
 def _settled(f: ServiceFacts, w: Words) -> str:
     found = f.unsettled()
     return f"{found[0]}: {found[1]}" if found else "all is as it should be"
@@ -156,8 +160,7 @@ _SENTENCES: Mapping[str, Callable[[str, Words], Said]] = {
     ),
     f"{_JOB} is (?P<state>.+)": _said(lambda f, w: getattr(_job(f, w), "state", "") == w["state"], _told),
     r"(?P<element>\S+/\S*) of (?P<cluster>\S+) is (?P<state>.+)": _said(_is, _element),
-    "no violation": _said(lambda f, w: not f.broken, _broken),
-    r"(?P<invariant>.+) is violated": _said(lambda f, w: w["invariant"] in f.broken, _broken),
+    **OF_INVARIANTS,
 }
 """Sentences as patterns; a group's name says what must be there."""
 
@@ -180,14 +183,9 @@ _MEASURES: Mapping[str, Callable[[str, Words], Measure]] = {
     f"rows backfilled of {_JOB}": _measured(lambda f, w, t: getattr(_job(f, w), "row_count", 0)),
     f"clusters on {_WORKER}": _measured(lambda f, w, t: f.loads.get(w["worker"], 0)),
     "time without owner": _measured(lambda f, w, t: f.unowned.until(t), "us", ages=True),
-    "messages": _measured(lambda f, w, t: f.n_sent, ages=True),
-    "(ignored|lost|resent|refused) messages": lambda text, w: Measure(
-        text, lambda f, t: _of(f).other[text.split()[0]], ages=True
-    ),
-    r"(?P<message>\w+) messages": _measured(lambda f, w, t: f.sent[w["message"]], ages=True),
-    "violations": _measured(lambda f, w, t: sum(f.broken.values())),
+    **OF_MESSAGES,
 }
-"""Measures as patterns. The longer ones with a fixed word come before ``NAME messages``."""
+"""Measures as patterns."""
 
 
 VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)

@@ -61,6 +61,9 @@ EXPLAINED = 1000
 NO_TABLE = Reason(OTHER, "", "no capture has a table", blocks=False)
 
 
+Stepped = tuple[DispatcherState, list[OwnerOutput]]
+
+
 class TickWork:
     """The owner's state while a tick goes on; each step gives why the checkpoint cannot proceed after it, or None."""
 
@@ -234,11 +237,11 @@ class Dispatcher:
     version: str = "v6.1.0"  # announced to the processors, and compared with theirs
     balance: Balance = BY_COUNT  # where tables go, and which of them move
 
-    def elected(self, address: Address, owner_rev: int, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
+    def elected(self, address: Address, owner_rev: int, now: Now) -> Stepped:
         """Give an owner that has heard of nobody."""
         return DispatcherState(address, owner_rev, checked_us=now.at_us), []
 
-    def step(self, state: DispatcherState, event: Event, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
+    def step(self, state: DispatcherState, event: Event, now: Now) -> Stepped:
         """Take a tick, a user's command or a message of a processor."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message, now)
@@ -252,9 +255,7 @@ class Dispatcher:
 
     # Messages of processors
 
-    def _received(
-        self, state: DispatcherState, sender: Address, message: object, now: Now
-    ) -> tuple[DispatcherState, list[OwnerOutput]]:
+    def _received(self, state: DispatcherState, sender: Address, message: object, now: Now) -> Stepped:
         status = state.captures.get(sender)
         if status is None:
             return state, [Ignored(message, f"{sender} is not a capture this owner tracks")]
@@ -272,9 +273,7 @@ class Dispatcher:
             return self._finished(state, sender, status, message)
         return state, [Ignored(message, "not a message to an owner")]
 
-    def _synced(
-        self, state: DispatcherState, sender: Address, status: CaptureStatus, sync: Sync
-    ) -> tuple[DispatcherState, list[OwnerOutput]]:
+    def _synced(self, state: DispatcherState, sender: Address, status: CaptureStatus, sync: Sync) -> Stepped:
         if not compatible(sync.processor_version, self.version):
             because = f"processor {sync.processor_version} and owner {self.version} are not compatible"
             status = status._replace(sync=INCOMPATIBLE)
@@ -296,7 +295,7 @@ class Dispatcher:
 
     def _finished(
         self, state: DispatcherState, sender: Address, status: CaptureStatus, response: DispatchTableResponse
-    ) -> tuple[DispatcherState, list[OwnerOutput]]:
+    ) -> Stepped:
         record = state.tables.get(response.id)
         if response.epoch != status.epoch:
             because = f"epoch {response.epoch} is not {status.epoch}, which {sender} has now"
@@ -311,9 +310,7 @@ class Dispatcher:
         tables = state.tables.running(response.id, record)
         return _lowered(state._replace(tables=tables), sender, record.start_ts, response.id), []
 
-    def _received_many(
-        self, state: DispatcherState, event: ReceivedMany, now: Now
-    ) -> tuple[DispatcherState, list[OwnerOutput]]:
+    def _received_many(self, state: DispatcherState, event: ReceivedMany, now: Now) -> Stepped:
         """Take a stretch of answers to dispatched tables in one go, which gives what one after another would give."""
         sender, messages = event
         status = state.captures.get(sender)
@@ -332,7 +329,7 @@ class Dispatcher:
 
     # The periodic call
 
-    def _tick(self, state: DispatcherState, tick: Tick, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
+    def _tick(self, state: DispatcherState, tick: Tick, now: Now) -> Stepped:
         outputs: list[OwnerOutput] = []
         if state.members != tick.captures:
             changed = state.members is not None
@@ -380,9 +377,7 @@ class Dispatcher:
         because = work.run()
         return work.done(), because
 
-    def _advanced(
-        self, state: DispatcherState, tick: Tick, outputs: list[OwnerOutput]
-    ) -> tuple[DispatcherState, list[OwnerOutput]]:
+    def _advanced(self, state: DispatcherState, tick: Tick, outputs: list[OwnerOutput]) -> Stepped:
         """Give the lowest watermarks of the captures that have tables."""
         found = [(c, s) for c, s in sorted(state.captures.items()) if state.tables.count_on(c)]
         state = state._replace(stuck=None) if state.stuck else state

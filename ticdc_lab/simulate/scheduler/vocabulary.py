@@ -25,7 +25,15 @@ from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.executor import REPLICATING
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
-from ticdc_lab.simulate.sentences import Comparison, Measure, Said, Vocabulary, Words
+from ticdc_lab.simulate.sentences import (
+    OF_INVARIANTS,
+    OF_MESSAGES,
+    Comparison,
+    Measure,
+    Said,
+    Vocabulary,
+    Words,
+)
 
 PROCEEDS_US = 2_000_000
 """``checkpoint proceeds``: the global checkpoint has risen in the last two seconds."""
@@ -68,10 +76,6 @@ def _double(facts: SchedulerFacts) -> str:
     return f"table {key} is written by {' and '.join(sorted(facts.keys[key].writers))}"
 
 
-def _broken(facts: SchedulerFacts) -> str:
-    return f"{', '.join(sorted(facts.broken))} is violated" if facts.broken else "no invariant is violated"
-
-
 def _imbalance(facts: SchedulerFacts, at_us: int) -> int:
     loads = [facts.load[c] for c in facts.captures]
     return max(loads, default=0) - min(loads, default=0)
@@ -108,10 +112,7 @@ _SENTENCES: dict[str, Callable[[str, Words], Said]] = {
         text, lambda f, t: f.checkpoint_us is not None and t - f.risen_us < PROCEEDS_US, _checkpoint, ages=True
     ),
     "no double write": lambda text, _: Said(text, lambda f, t: not f.double_for.since_us, lambda f, t: _double(f)),
-    "no violation": lambda text, _: Said(text, lambda f, t: not f.broken, lambda f, t: _broken(f)),
-    r"(?P<invariant>.+) is violated": lambda text, found: Said(
-        text, lambda f, t: found["invariant"] in f.broken, lambda f, t: _broken(f)
-    ),
+    **OF_INVARIANTS,
 }
 """Sentences as patterns; a group's name says what must be there."""
 
@@ -119,11 +120,6 @@ _MEASURES: dict[str, Callable[[str, Words], Measure]] = {
     "imbalance": lambda text, _: Measure(text, _imbalance),
     "global checkpoint lag": lambda text, _: Measure(text, lambda f, t: t - (f.checkpoint_us or 0), "us", ages=True),
     "time without progress": lambda text, _: Measure(text, lambda f, t: t - f.risen_us, "us", ages=True),
-    "messages": lambda text, _: Measure(text, lambda f, t: f.n_sent, ages=True),
-    "(ignored|lost|resent|refused) messages": lambda text, _: Measure(
-        text, lambda f, t: f.other[text.split()[0]], ages=True
-    ),
-    r"(?P<message>\w+) messages": lambda text, found: Measure(text, lambda f, t: f.sent[found["message"]], ages=True),
     "thrash index": lambda text, _: Measure(text, _thrash, "share"),
     "moves": lambda text, _: Measure(text, lambda f, t: f.moves),
     "owner changes": lambda text, _: Measure(text, lambda f, t: max(f.n_owners - 1, 0)),
@@ -132,9 +128,9 @@ _MEASURES: dict[str, Callable[[str, Words], Measure]] = {
     r"tables on (?P<capture>\S+)": lambda text, found: Measure(text, lambda f, t: f.load[found["capture"]]),
     "overlap": lambda text, _: Measure(text, lambda f, t: f.double_for.until(t), "us", ages=True),
     "gap": lambda text, _: Measure(text, lambda f, t: f.idle_for.until(t), "us", ages=True),
-    "violations": lambda text, _: Measure(text, lambda f, t: sum(f.broken.values())),
+    **OF_MESSAGES,
 }
-"""Measures as patterns. The longer ones with a fixed word come before ``NAME messages``."""
+"""Measures as patterns."""
 
 
 VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)

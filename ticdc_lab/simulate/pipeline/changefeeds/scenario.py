@@ -55,7 +55,7 @@ from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures
 from ticdc_lab.simulate.scheduler.translation import faults_of
-from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
+from ticdc_lab.simulate.sentences import OF_INVARIANTS, Measure, Said, Vocabulary, Words
 from ticdc_lab.simulate.trace import CHANGES, Row
 
 _OF_ONE_ONLY = (
@@ -203,14 +203,7 @@ _VOCABULARY = Vocabulary(
     {
         r"(?P<changefeed>\S+) is (?P<state>normal|stopped|removed)": _is_state,
         r"everything of (?P<changefeed>\S+) is downstream": _is_done,
-        "no violation": lambda text, _: Said(
-            text, lambda f, t: not _of(f).broken, lambda f, t: ", ".join(sorted(_of(f).broken)) or "nothing is violated"
-        ),
-        r"(?P<invariant>.+) is violated": lambda text, found: Said(
-            text,
-            lambda f, t: found["invariant"] in _of(f).broken,
-            lambda f, t: ", ".join(sorted(_of(f).broken)) or "nothing is violated",
-        ),
+        **OF_INVARIANTS,
     },
     {
         r"rows (?P<what>committed|delivered|repeated|owed) of (?P<changefeed>\S+)": _counted,

@@ -78,9 +78,12 @@ class V3CoordinatorState:
     stuck: tuple[int | None, Reason] | None = None
 
 
+Stepped = tuple[V3CoordinatorState, list[OwnerOutput]]
+
+
 def finished(
     settings: V3Settings, state: V3CoordinatorState, draft: ReplicationsDraft, captures: Captures | None = None
-) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+) -> Stepped:
     """End a step on the owner's records: its notes, and its requests as messages."""
     replications, seq = draft.finished(), state.seq
     outputs: list[OwnerOutput] = [*draft.notes]
@@ -204,9 +207,7 @@ def _exact_primaries(replications: Replications, address: str) -> int:
 # One tick of the owner: who is there, what is wanted, what to do, how far all are.
 
 
-def ticked(
-    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
-) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+def ticked(settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now) -> Stepped:
     """Take one tick."""
     outputs: list[OwnerOutput] = []
     for part in (_members, _first_answers, _lost_captures, _wanted, _scheduled, _watermarks, _heartbeats):
@@ -215,9 +216,7 @@ def ticked(
     return state, outputs
 
 
-def _members(
-    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
-) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+def _members(settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now) -> Stepped:
     captures, came, went = registered(state.captures, tick.captures, state.address)
     if captures is state.captures:
         return state, []
@@ -230,9 +229,7 @@ def _members(
     return state, outputs
 
 
-def _first_answers(
-    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
-) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+def _first_answers(settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now) -> Stepped:
     captures = state.captures
     if captures.initialized or not captures.members or silent(captures):
         return state, []
@@ -241,9 +238,7 @@ def _first_answers(
     return finished(settings, replace(state, captures=forgotten(captures)), draft)
 
 
-def _lost_captures(
-    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
-) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+def _lost_captures(settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now) -> Stepped:
     if not state.captures.removed or not all_initialized(state.captures):
         return state, []
     draft = ReplicationsDraft(state.replications)
@@ -252,9 +247,7 @@ def _lost_captures(
     return finished(settings, replace(state, captures=replace(state.captures, removed=())), draft)
 
 
-def _wanted(
-    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
-) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+def _wanted(settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now) -> Stepped:
     if not state.captures.initialized or tick.tables is state.tables:
         return state, []
     old, sets = state.tables, state.replications.sets
@@ -263,9 +256,7 @@ def _wanted(
     return replace(state, plan=plan, tables=tick.tables), []
 
 
-def _scheduled(
-    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
-) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+def _scheduled(settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now) -> Stepped:
     if not all_initialized(state.captures):
         return state, []
     view = V3View(state.captures.members, state.replications, state.plan, tick.checkpoint_ts, now)
@@ -280,9 +271,7 @@ def _scheduled(
     return state, [*decided, *outputs]
 
 
-def _watermarks(
-    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
-) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+def _watermarks(settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now) -> Stepped:
     if not state.captures.initialized:
         waiting = silent(state.captures)
         because = Reason(OTHER, "", "no capture is registered")
@@ -298,9 +287,7 @@ def _watermarks(
     return replace(state, stuck=(checkpoint, because)), [Watermarks(checkpoint, resolved, because)]
 
 
-def _heartbeats(
-    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
-) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+def _heartbeats(settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now) -> Stepped:
     ticks, collect = state.captures.ticks + 1, state.captures.collect_stats
     collect = collect or ticks % settings.collect_stats_ticks == 0
     is_due = ticks % settings.heartbeat_ticks == 0
@@ -330,18 +317,18 @@ class V3Coordinator:
     def __init__(self, settings: V3Settings | None = None) -> None:
         self.settings = settings or V3Settings()
 
-    def start(self, address: Address, now: Now) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+    def start(self, address: Address, now: Now) -> Stepped:
         """Give an owner of revision 0; use :meth:`elected` where there are elections."""
         return self.elected(address, 0, now)
 
-    def elected(self, address: Address, owner_rev: int, now: Now) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+    def elected(self, address: Address, owner_rev: int, now: Now) -> Stepped:
         """Give the fresh owner that an election has made, with the revision of the election.
 
         It knows nothing: it asks every capture at its first tick and schedules once all have answered.
         """
         return V3CoordinatorState(address, owner_rev), []
 
-    def step(self, state: V3CoordinatorState, event: Event, now: Now) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+    def step(self, state: V3CoordinatorState, event: Event, now: Now) -> Stepped:
         """Take one event."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message)
@@ -360,9 +347,7 @@ class V3Coordinator:
             return _drain(state, command.capture)
         return state, [Ignored(command, "an owner does not know this command")]
 
-    def _received(
-        self, state: V3CoordinatorState, sender: Address, message: object
-    ) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+    def _received(self, state: V3CoordinatorState, sender: Address, message: object) -> Stepped:
         if not isinstance(message, HeartbeatResponse | DispatchTableResponse):
             return state, [Ignored(message, "an owner takes responses only")]
         status = state.captures.members.get(sender)
@@ -412,7 +397,7 @@ class V3Coordinator:
 
     def _heartbeat_response(
         self, state: V3CoordinatorState, status: V3CaptureStatus, message: HeartbeatResponse
-    ) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+    ) -> Stepped:
         draft = ReplicationsDraft(state.replications)
         if status.state != UNINITIALIZED and message.header.processor_epoch > status.epoch:
             manager.shut_down(draft, status.address)
@@ -432,7 +417,7 @@ def _with(captures: Captures, status: V3CaptureStatus) -> Captures:
     return replace(captures, members=captures.members.set(status.address, status))
 
 
-def _move(state: V3CoordinatorState, command: MoveTable) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+def _move(state: V3CoordinatorState, command: MoveTable) -> Stepped:
     because = None if all_initialized(state.captures) else "not all captures have answered the owner"
     if command.table in state.schedulers.moves:
         because = f"table {command.table} is to be moved already"
@@ -442,7 +427,7 @@ def _move(state: V3CoordinatorState, command: MoveTable) -> tuple[V3CoordinatorS
     return replace(state, schedulers=replace(state.schedulers, moves=moves)), []
 
 
-def _drain(state: V3CoordinatorState, target: Address) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+def _drain(state: V3CoordinatorState, target: Address) -> Stepped:
     because = _why_not_drain(state, target)
     if because:
         return state, [Decided("drain-capture", None, f"{target} is not drained because {because}")]

@@ -348,29 +348,29 @@ def changes(before: ReplicationSet, after: ReplicationSet, because: str) -> list
     return said
 
 
+def _refused(rep: ReplicationSet, command: tuple[object, ...], because: str) -> PolledReplication:
+    return PolledReplication(rep, (), (Ignored(command, because),))
+
+
 def add(rep: ReplicationSet, to: Address) -> PolledReplication:
     """Let a capture prepare a span that nobody has; otherwise nothing happens."""
+    command = ("add", rep.span, to)
     if rep.state != ABSENT_SET:
-        return PolledReplication(
-            rep, (), (Ignored(("add", rep.span, to), f"table {rep.span} is {rep.state}, not Absent"),)
-        )
+        return _refused(rep, command, f"table {rep.span} is {rep.state}, not Absent")
     if role_of(rep, to) == UNDETERMINED:
-        return PolledReplication(rep, (), (Ignored(("add", rep.span, to), f"{to} is still stopping table {rep.span}"),))
+        return _refused(rep, command, f"{to} is still stopping table {rep.span}")
     return poll(with_role(rep, to, SECONDARY), to, TableStatus(rep.span, ABSENT))
 
 
 def move(rep: ReplicationSet, to: Address) -> PolledReplication:
     """Let another capture prepare a span that is replicating; otherwise nothing happens."""
+    command = ("move", rep.span, to)
     if rep.state != REPLICATING_SET:
-        return PolledReplication(
-            rep, (), (Ignored(("move", rep.span, to), f"table {rep.span} is {rep.state}, not Replicating"),)
-        )
+        return _refused(rep, command, f"table {rep.span} is {rep.state}, not Replicating")
     if rep.primary == to:
-        return PolledReplication(rep, (), (Ignored(("move", rep.span, to), f"table {rep.span} is on {to} already"),))
+        return _refused(rep, command, f"table {rep.span} is on {to} already")
     if role_of(rep, to) is not None:
-        return PolledReplication(
-            rep, (), (Ignored(("move", rep.span, to), f"{to} is still stopping table {rep.span}"),)
-        )
+        return _refused(rep, command, f"{to} is still stopping table {rep.span}")
     moved = with_role(rep, to, SECONDARY)._replace(state=PREPARE)
     polled = poll(moved, to, TableStatus(rep.span, ABSENT))
     return polled._replace(notes=(*changes(rep, moved, f"it moves from {rep.primary} to {to}"), *polled.notes))
@@ -379,9 +379,7 @@ def move(rep: ReplicationSet, to: Address) -> PolledReplication:
 def remove(rep: ReplicationSet) -> PolledReplication:
     """Stop a span that is replicating; otherwise nothing happens, so that whoever wants it gone asks again."""
     if rep.state != REPLICATING_SET or rep.primary is None:
-        return PolledReplication(
-            rep, (), (Ignored(("remove", rep.span), f"table {rep.span} is {rep.state}, not Replicating"),)
-        )
+        return _refused(rep, ("remove", rep.span), f"table {rep.span} is {rep.state}, not Replicating")
     going = rep._replace(state=REMOVING)
     polled = poll(going, rep.primary, TableStatus(rep.span, REPLICATING, rep.checkpoint))
     return polled._replace(notes=(*changes(rep, going, "it is no longer wanted"), *polled.notes))

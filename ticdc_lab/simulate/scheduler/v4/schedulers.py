@@ -26,7 +26,7 @@ def rank(node: Address, prefer: tuple[Hashable, ...]) -> tuple[int, str]:
 
 def placed(
     control: Control, settings: V4Settings, target: Address | None, prefer: tuple[Hashable, ...], at_us: int
-) -> tuple[Control, list[Output]]:
+) -> controller.Stepped:
     """Create absent spans on the nodes that create the fewest; the parts of split tables first.
 
     ``target`` is the node being drained, which gets none. Nothing is begun while more than half of the batch runs.
@@ -64,7 +64,7 @@ def _group(
     nodes: list[Address],
     prefer: tuple[Hashable, ...],
     at_us: int,
-) -> tuple[Control, list[Output]]:
+) -> controller.Stepped:
     creating = _creating(control.spans, group)
     if group != DEFAULT_GROUP:
         per_node = settings.scheduling_task_count_per_node
@@ -95,9 +95,7 @@ def _rejected(target: Address | None) -> tuple[tuple[str, str], ...]:
 BALANCE = "balance-scheduler"
 
 
-def balanced(
-    control: Control, batch_size: int, prefer: tuple[Hashable, ...], at_us: int
-) -> tuple[Control, list[Output]]:
+def balanced(control: Control, batch_size: int, prefer: tuple[Hashable, ...], at_us: int) -> controller.Stepped:
     """Move spans from the fullest nodes to the emptiest ones, as many as one batch holds.
 
     Nothing is moved while an operator runs or a span is absent: the counts would not be those to balance.
@@ -208,7 +206,7 @@ def drained(
 
 def _moved(
     control: Control, target: Address, nodes: list[Address], room: int, prefer: tuple[Hashable, ...], at_us: int
-) -> tuple[Control, list[Output]]:
+) -> controller.Stepped:
     idle = (key for key in spans.of_node(control.spans, target) if key not in control.running)
     loads = [(spans.size(control.spans, node), rank(node, prefer)) for node in nodes]
     heapq.heapify(loads)
