@@ -945,3 +945,24 @@ def test_lines_with_json_in_them_are_refused_with_a_format_that_reads_them(line:
         _, messages, bad = read(data, format=stated[1])
         assert not bad and [(m["partition"], m["offset"]) for m in messages] == [(0, n) for n in range(4)]
         assert [json.loads(m["value"])["id"] for m in messages] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("chunk", [1 << 20, 1000])
+def test_wrapped_records_and_arrays_of_texts_larger_than_what_is_looked_at(chunk: int, indent: int | None) -> None:
+    """Their form is detected from a part of one object; a text that lies in several chunks is whole."""
+    values = [json.dumps({"id": n, "x": ['"', "{"] * 90 + ["é"]}, ensure_ascii=False) for n in range(900)]
+    rows = [{"partition": 0, "offset": n, "headers": [], "value": value} for n, value in enumerate(values)]
+    wrapped = json.dumps({"records": rows}, ensure_ascii=False, indent=indent).encode()
+    texts = json.dumps([*values[:3], None, *values[3:]], indent=indent).encode()
+    assert len(wrapped) > 2 * HEAD_BYTES < len(texts)
+    _, messages, bad = read(wrapped, chunk=chunk)
+    assert not bad and [m["value"].decode() for m in messages] == values
+    _, messages, bad = read(texts, chunk=chunk)
+    assert not bad and [m["value"].decode() for m in messages if m["value"]] == values and messages[3]["value"] is None
+    at = texts.index(values[5].replace('"', '\\"').encode()[:12]) + 3
+    form = form_of(texts[:HEAD_BYTES], options={})
+    assert form is not None
+    messages, bad = read_as(form, texts[:at] + b'"' + texts[at:], chunk=chunk)
+    found = [m["value"].decode() for m in messages if m["value"]]
+    assert bad and found[-800:] == values[-800:] and len({*found} - {*values}) <= 1

@@ -260,6 +260,7 @@ OF_BYTES = {"rpk": SOME, "page, JSON": SOME, "page, CSV": SOME, "values": REFUSE
 GIVES: Mapping[str, Mapping[str, str]] = {
     "canal-json": OF_TEXT,
     "simple": OF_TEXT,
+    "debezium": OF_TEXT,
     "open-protocol": OF_TEXT
     | OF_BYTES
     | dict.fromkeys(
@@ -301,7 +302,7 @@ def of_capture(protocol: str) -> pa.Table:
     return pa.Table.from_pylist(rows, arrow_schema(MESSAGES))
 
 
-@pytest.mark.parametrize("protocol", ["canal-json", "open-protocol", "avro", "simple"])
+@pytest.mark.parametrize("protocol", GIVES)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_dump_gives_the_events_of_the_capture_or_says_what_it_lost(form: str, protocol: str, tmp_path: Path) -> None:
     """No event is another; where some are missing, their records are in quarantine, or the loss is one of the form."""

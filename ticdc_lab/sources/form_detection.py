@@ -7,7 +7,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 
 import orjson
 
@@ -159,6 +159,11 @@ def _depth(head: bytes) -> int:
         if is_record or _OF_ROWS & {*beside, name} or not (depth or name in _WRAPPERS):
             break
         depth, at = depth + 1, found.end()
+    if depth:
+        first = next(objects_in(iter([head]), bound=len(head) + 1, one_a_line=False))
+        with suppress(BadJson):
+            if {"partition", "offset"} <= roles_in(fields_of(first.text)).keys():
+                return 0
     return depth
 
 
@@ -179,11 +184,9 @@ def _looked_at(head: bytes, depth: int) -> tuple[list[Mapping[str, Value]], list
 
 
 def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
-    records, lines, raw = _looked_at(head, 0)
+    depth = _depth(head)
+    records, lines, raw = _looked_at(head, depth)
     names = list(dict.fromkeys(n for r in records for n in r))
-    if (depth := 0 if {"partition", "offset"} <= roles_in(names).keys() else _depth(head)) > 0:
-        records, lines, raw = _looked_at(head, depth)
-        names = list(dict.fromkeys(n for r in records for n in r))
     roles = roles_in(names)
     in_array = head.lstrip()[:1] == b"["
     # a record that follows a cut one in its line does not make another form of a file
@@ -234,11 +237,11 @@ def _texts(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
     """An array of values as texts."""
     if not re.match(rb'\s*\[\s*(?:"|null\s*,)', head):
         return None
-    pieces = list(islice(objects_in(iter([head]), bound=len(head) + 1, one_a_line=False, opening=b'"'), LOOKED_AT))
-    pieces = pieces if whole or len(pieces) < 2 else pieces[:-1]
-    texts = [orjson.loads(piece.text) for piece in pieces if _is_text(piece.text)]
+    pieces = objects_in(iter([head]), bound=len(head) + 1, one_a_line=False, opening=b'"')
+    whole_ones = takewhile(lambda piece: not piece.fault, islice(pieces, LOOKED_AT))
+    texts = [orjson.loads(piece.text) for piece in whole_ones if _is_text(piece.text)]
     coding = coding_of(texts) if texts else "text"
-    if any(piece.fault for piece in pieces) or (coding == "text" and not all(map(_is_value, texts))):
+    if not texts or (coding == "text" and not all(map(_is_value, texts))):
         return None
     lost = frozenset(("topic", "partition", "offset", "key", "messages"))
     return Form("values", "objects", coding, coding, parts=("value",), separator=b"", opening=b'"', lost=lost)

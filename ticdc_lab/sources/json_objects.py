@@ -155,7 +155,8 @@ def objects_in(
     string = rb'"(?:[^"\\\n]|\\.)*"|["{}]'
     # a line feed where none can be, or an object that begins at the margin inside another, shows what is damaged
     token = re.compile(string + (rb"|\n" if one_a_line else rb"|\n(?=\{)"), re.DOTALL)
-    again = re.compile(b"|".join([*([re.escape(opening)] if opening else []), rb"(?<=\n)[ \t]*\{"]))
+    begins = rb'(?<=[,\[\s])"' if opening == b'"' else re.escape(opening)
+    again = re.compile(b"|".join([*([begins] if opening else []), rb"(?<=\n)[ \t]*\{"]))
     buffer, at, line, ended, level = b"", 0, first_line, False, 0
     while True:
         around = _AROUND.match(buffer, at)
@@ -171,8 +172,11 @@ def objects_in(
             buffer, ended = _more(chunks, buffer[at:])
             at = 0
             continue
-        text = _TEXT.match(buffer, at) if opening == b'"' else None
-        end, fault = (text.end(), "") if text else _end_of_object(buffer, at, token)
+        if opening == b'"' and buffer[at : at + 1] in (b'"', b"n"):
+            text = _TEXT.match(buffer, at)
+            end, fault = text.end() if text else 0, ""
+        else:
+            end, fault = _end_of_object(buffer, at, token)
         if end == 0 and not ended and len(buffer) - at <= bound:
             buffer, ended = _more(chunks, buffer[at:])
             at = 0

@@ -49,7 +49,11 @@ def by_format(head: bytes, options: Mapping[str, str], whole: bool) -> Form | No
         )
     lost = {role for role in ("topic", "partition", "offset", "key") if role not in parts}
     lost |= set() if "key_length" in parts and lengths else {"null"}
-    return Form("kcat-format", "pattern", parts=parts, separator=ends, between=b"", lost=frozenset(lost))
+    # a key may hold what separates it from its value
+    at = parts.index("value")
+    between = parts[at - 1] if at > 1 and parts[at - 2] == "key" and not lengths else b""
+    between = between if isinstance(between, bytes) else b""
+    return Form("kcat-format", "pattern", parts=parts, separator=ends, between=between, lost=frozenset(lost))
 
 
 _PRINTED = (
