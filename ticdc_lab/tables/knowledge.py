@@ -146,7 +146,7 @@ def log_catalog(events: DataFrame, facts: RowsKnown, ddl: Sequence[DDL]) -> Cata
 def _undefined(catalog: Catalog, name: TableName, first_ts: int) -> bool:
     """Whether the DDL does not say what the table was at its first row."""
     versions = catalog.versions.get(name, ())
-    born = bool(versions) and versions[0].event in ("created", "renamed")
+    born = bool(versions) and versions[0].event in ("created", "renamed", "recovered")
     return not born or first_ts <= (versions[0].commit_ts or 0)
 
 
