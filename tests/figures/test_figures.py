@@ -171,6 +171,10 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
         title(qualified)
         == "All 3 transactions are whole but for what 1 message held; 0 % touch more than one partition"
     )
+    beside = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), beside=2, lane="stream")
+    assert title(beside) == (
+        "2 transactions may be torn. The other transaction is whole; 0 % touch more than one stream"
+    )
     colors = {t.name: t.marker.color for t in fig.data if t.name != "delivered again"}
     assert colors == {"whole": theme.GREY, "waits for partition 2": theme.OKABE_ITO[2]}
     assert {t.mode for t in fig.data} == {"markers"}, "no line crosses a partition that is not touched"

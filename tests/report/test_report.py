@@ -342,3 +342,11 @@ def test_a_long_log_is_read_to_one_commit_ts(spark: SparkSession) -> None:
     _, limits = beginning(load(spark, str(golden("messages_open-protocol_small.jsonl.gz"))), {}, most=500)
     told = re.fullmatch(r"Only (\d+) of 2,289 events were read: those up to one commit_ts.", limits[0])
     assert told is not None and 480 <= int(told[1]) <= 520
+
+
+def test_a_table_with_long_text_stacks_on_a_narrow_screen() -> None:
+    """There its cells carry the names of their columns; other tables keep their head and scroll."""
+    long = "a sentence that says why it is so, at some length, with commas"
+    drawn = section(Section("s", "t", "a", (), [PageTable(["n", "why"], [(1, long)]), PageTable(["n"], [(1,)])]))
+    assert '<table class="ticdc-sorts stacks">' in drawn and '<table class="ticdc-sorts">' in drawn
+    assert '<td class="n" data-h="n">1</td><td class="long" data-h="why">' in drawn and '<td class="n">1</td>' in drawn

@@ -49,13 +49,13 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
         return Answer("transactions", _QUESTION, "It holds no transaction.", frames)
     total = s.transaction_totals.iloc[0]
     qualified = but_for(s.counts)
+    n_torn = 0
     if torn is not None:
-        frames["suspects"] = torn
+        frames["suspects"], n_torn = torn, torn["commit_ts"].nunique()
     words = f"{transactions_finding(total, qualified=qualified, lane=s.lane)}."
     if torn is not None and torn.empty:
         words = f"{words} {torn_words(torn)}"
     elif torn is not None:
-        n_torn = torn["commit_ts"].nunique()
         others = transactions_finding(total, qualified=qualified, torn=n_torn, lane=s.lane)
         words = f"{torn_words(torn)} {others}."
     rows, most = count(int(total["n_rows"]), "row change"), count(int(total["n_rows_max"]), "row")
@@ -66,7 +66,9 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
         seen = int(total["pending"]) or int(total["duplicates"])
         if not seen:
             return {}
-        spans = figures.transaction_spans(s.transactions, totals=s.transaction_totals, qualified=qualified, lane=s.lane)
+        spans = figures.transaction_spans(
+            s.transactions, totals=s.transaction_totals, qualified=qualified, lane=s.lane, beside=n_torn
+        )
         return {"spans": spans}
 
     promised = [_PROMISED_BY_FILES if s.of_storage else _PROMISED] if int(total["n"]) > int(total["pending"]) else []

@@ -21,14 +21,9 @@ MOST = 40
 
 
 def transaction_spans(
-    sample: pd.DataFrame,
-    *,
-    totals: pd.DataFrame,
-    scope: str = "",
-    torn: Collection[int] = (),
-    qualified: str = "",
-    lane: str = "partition",
-) -> Figure:
+    sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "", torn: Collection[int] = (), qualified: str = "",
+    lane: str = "partition", beside: int = 0,
+) -> Figure:  # fmt: skip
     """Draw transactions as bars over partitions.
 
     Parameters
@@ -43,6 +38,8 @@ def transaction_spans(
         commit_ts (TSO) of transactions that a consumer showed in part: drawn in red, and what the title counts.
     qualified, lane
         As of :func:`transactions_finding`.
+    beside
+        How many transactions a gap in offsets may have torn: the title counts them apart.
     """
     if sample.empty:
         return sentence("There is no transaction to show", "The log holds no row change with a commit_ts.")
@@ -70,9 +67,11 @@ def transaction_spans(
     words = [f"{pd.Timestamp(ms, unit='ms'):%H:%M:%S.%f}"[:-3] for ms in at]
     fig.update_yaxes(title_text=f"transactions by commit time ({zone()})", tickvals=ticks, ticktext=words)
     total = totals.iloc[0]
-    told = (
-        _torn(len(set(torn)), int(total["n"])) if torn else transactions_finding(total, qualified=qualified, lane=lane)
-    )
+    told = transactions_finding(total, qualified=qualified, torn=beside, lane=lane)
+    if beside:
+        told = f"{count(beside, 'transaction')} may be torn. {told}"
+    if torn:
+        told = _torn(len(set(torn)), int(total["n"]))
     return finish(fig, title=told + scope, note=_note(sample, int(total["n"]), waits=bool(blockers)), height=560)
 
 
@@ -115,7 +114,8 @@ def transactions_finding(total: pd.Series, *, qualified: str = "", torn: int = 0
     spread = f"{percent(int(total['spread']), n)} touch more than one {lane}"
     whole = "the one transaction is whole" if n == 1 else f"all {n:,} transactions are whole"
     if torn:
-        whole = f"the other {n - torn:,} transactions are whole" if torn < n else "no other transaction is recorded"
+        others = "the other transaction is whole" if n - torn == 1 else f"the other {n - torn:,} transactions are whole"
+        whole = others if torn < n else "no other transaction is recorded"
     state = f"{pending:,} of {count(n, 'transaction')} {'is' if pending == 1 else 'are'} pending" if pending else whole
     again = f", {count(repeats, 'change was', 'changes were')} delivered again" if repeats else ""
     return f"{state[0].upper()}{state[1:]}{qualified}; {spread}{again}"

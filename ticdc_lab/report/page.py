@@ -61,7 +61,11 @@ tr{scroll-margin-top:84px}tr:target td{background:rgba(230,159,0,.28)}
 .figure:has(:target){outline:3px solid rgba(230,159,0,.7)}
 @media (max-width:700px){body{padding:12px 12px 40px}h1{font-size:20px}p.answer{font-size:16px}
 nav{overflow-x:auto;white-space:nowrap}nav a{display:inline-block;padding:3px 0}section{scroll-margin-top:48px}
-table{width:auto;min-width:100%}td.long,td.code:not(.word,.name){min-width:84vw}}
+table{width:auto;min-width:100%}td.code:not(.word,.name){min-width:84vw}}
+@media screen and (max-width:700px){.stacks thead{display:none}table.stacks,.stacks tbody{display:block}
+.stacks tr{display:flex;flex-flow:row wrap;gap:2px 16px;padding:7px 10px;border-bottom:1px solid var(--line)}
+.stacks td{display:block;border:0;padding:0;text-align:left;min-width:0}.stacks td.long{flex:1 0 100%}
+.stacks td:empty{display:none}.stacks td::before{content:attr(data-h) " ";color:var(--soft);font-size:12px}}
 @page{size:A4;margin:14mm 12mm;@bottom-right{content:counter(page) ' / ' counter(pages);
 font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
 @media print{button,nav{display:none}.plotly-graph-div{mask:none!important}.scroll{background:none}
@@ -302,17 +306,20 @@ def _for_paper(fig: Mapping[str, Any]) -> str:
 def _table(table: PageTable) -> str:
     kinds = [f' class="{kind}"' if (kind := _kind(table, i)) else "" for i in range(len(table.head))]
     head = "".join(f'<th{k} tabindex="0">{text(h)}</th>' for h, k in zip(table.head, kinds, strict=True))
-    of_columns = list(zip(table.head, kinds, strict=True))
+    stacks = any("long" in kind for kind in kinds)  # on a narrow screen each row is a block, its cells with their names
+    named = [f' data-h="{text(h)}"' if stacks else "" for h in table.head]
+    of_columns = list(zip(table.head, kinds, named, strict=True))
     cells = (zip(row, of_columns, strict=True) for row in table.rows)
     rows = [
-        "".join(timed(_moment(h, v), _cell(v)) or f"<td{k}>{_broken(_cell(v), k)}</td>" for v, (h, k) in row)
+        "".join(timed(_moment(h, v), _cell(v)) or f"<td{k}{n}>{_broken(_cell(v), k)}</td>" for v, (h, k, n) in row)
         for row in cells
     ]
     names = [f' id="{text(i)}"' for i in table.ids] or [""] * len(rows)
     body = "".join(f"<tr{name}>{row}</tr>\n" for name, row in zip(names, rows, strict=True))
-    named = text(f"Table of {', '.join(table.head[:3])}")
-    scrolled = f'<div class="scroll" tabindex="0" role="group" aria-label="{named}">'
-    rows_in = f'<table class="ticdc-sorts"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>'
+    of = text(f"Table of {', '.join(table.head[:3])}")
+    scrolled = f'<div class="scroll" tabindex="0" role="group" aria-label="{of}">'
+    kind = "ticdc-sorts stacks" if stacks else "ticdc-sorts"
+    rows_in = f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>'
     tools = TABLE_TOOLS if len(table.rows) >= _EXPLORED else ""
     return f"{tools}{scrolled}{rows_in}</div>\n"
 
