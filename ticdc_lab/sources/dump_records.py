@@ -227,10 +227,17 @@ def _pattern_words(form: Form) -> str:
 
 def _of_groups(groups: Mapping[str, bytes | None], form: Form) -> DumpedMessage:
     key, value = groups.get("key"), groups.get("value")
-    is_apart = form.null is None and value is not None and value[:1] < b" "  # a binary one, which kcat -f printed
-    if key is not None and value is not None and form.between and form.between in value and not is_json(value):
-        if not is_apart:
-            key, value = _split_again(key + form.between + value, form.between)
+    if (
+        key is not None
+        and value is not None
+        and form.between
+        and form.between in value
+        and not is_json(value)
+        and (
+            form.null is not None or value[:1] >= b" "  # a binary value of kcat -f begins where it was cut
+        )
+    ):
+        key, value = _split_again(key + form.between + value, form.between)
     key, value = contents(_text(_nothing(key, form)), _text(_nothing(value, form)), form)
     time = groups.get("console_time") or groups.get("timestamp")
     number = re.search(rb"-?\d+", time)[0] if time and re.search(rb"-?\d+", time) else None  # type: ignore[index]
