@@ -40,7 +40,7 @@ from ticdc_lab.answers.summary import (
 )
 from ticdc_lab.answers.what_if import rules_of
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audit, checks_possible, places_of
-from ticdc_lab.audit.contradicted import rules_given, with_contradictions
+from ticdc_lab.audit.contradicted import rules_given, with_contradictions, with_rules_noted
 from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
@@ -1137,7 +1137,7 @@ def open(
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
         raise
-    log = Log(change_log, place)
+    log = Log(with_rules_noted(change_log), place)
     if folder is None:
         atexit.register(shutil.rmtree, str(place), ignore_errors=True)  # frames outlive the log they came from
     return log

@@ -12,11 +12,14 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 import ticdc_lab
 from ticdc_lab import answers
 from ticdc_lab.answers.summary import of_findings
+from ticdc_lab.audit.contradicted import with_rules_noted
+from ticdc_lab.cli import main
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.events.schema import DECODED
@@ -131,3 +134,27 @@ def test_a_rule_that_too_few_rows_show_is_a_guess() -> None:
     assert not answers.rules(found).limits
     (limit,) = answers.rules(found.assign(n_unknown=3)).limits
     assert limit == "s.t: 3 rows are not compared with columns:id,i: the log does not show what is hashed."
+
+
+def test_rules_that_are_not_what_they_seem_are_said_with_every_answer(spark: SparkSession, small: str) -> None:
+    """Also where the answer reads no partition; once, whatever else says them."""
+    text = "[sink]\ndispatchers = [{matcher = ['s.t'], partition = 'indexvalue'}, {matcher = ['s.t', 'x.*']}]"
+    settings = parse_file(text, name="c.toml").settings
+    log = ticdc_lab.open(small, spark=spark, changefeed=settings)
+    unknown, behind = (limit for limit in log.limits if "dispatcher" in limit or "rule" in limit)
+    assert unknown.startswith("TiCDC knows no dispatcher 'indexvalue' (the nearest is index-value)")
+    assert behind.startswith("The rule for s.t x.* is never reached")
+    notes = of_findings(log.change_log)["findings"].query("severity == 'info'")["message"].to_list()
+    assert notes == [unknown, behind]
+    asked = Path(small).parent / "c.toml"
+    asked.write_text(text)
+    for command in ("watermarks", small), ("table", small, "--table", "s.t"):
+        told = CliRunner().invoke(main, [*command, "--changefeed", str(asked)], obj=spark).output
+        assert told.count(unknown) == told.count(behind) == 1
+
+
+def test_a_rule_that_ticdc_refuses_is_said(spark: SparkSession, small: str) -> None:
+    """No answer fails for it that does not need it."""
+    text = "[sink]\ndispatchers = [{matcher = ['s.t'], partition = 'ts', dispatcher = 'ts'}]"
+    log = ticdc_lab.load(spark, small, changefeed=parse_file(text, name="c.toml").settings)
+    assert any("TiCDC refuses sink.dispatchers: " in limit for limit in with_rules_noted(log).limits)

@@ -35,6 +35,7 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.settings import Contradiction, Setting, Settings
 from ticdc_lab.settings.detected import COUNTS, OP_BY_IMAGES, READ, counted, of_counts
+from ticdc_lab.sources.change_log import ChangeLog
 
 Table = tuple[str, str]
 Place = tuple[int | None, int | None, int | None]
@@ -283,7 +284,7 @@ def with_contradictions(
     ]
     placed = [*_dispatched(rows, facts, whole, exact)] if has_partitions else []
     found += [c for c in placed if isinstance(c, Contradiction)]
-    notes = (*whole.notes, *(note for note in placed if isinstance(note, str)))
+    notes = tuple(dict.fromkeys((*whole.notes, *(note for note in placed if isinstance(note, str)))))
     verified = [s for s in placed if isinstance(s, Setting)]
     return Settings((whole | verified).known, (*whole.against, *found), notes)
 
@@ -291,6 +292,29 @@ def with_contradictions(
 def rules_given(facts: LogFacts, settings: Settings) -> GivenRules:
     """The dispatchers that were given for the tables of a log."""
     return given_rules(settings, _tables(facts), _catalog(facts))
+
+
+def with_rules_noted(log: ChangeLog) -> ChangeLog:
+    """The same log; its limits name the given dispatchers that TiCDC does not know, and rules that it never uses."""
+    if log.of_storage or log.settings.given("sink.dispatchers") is None:
+        return log
+    try:
+        said = [*_rule_notes(log.facts, log.settings)]
+    except DispatchError as error:
+        said = [f"TiCDC refuses sink.dispatchers: {error}"]
+    notes = tuple(dict.fromkeys((*log.settings.notes, *said)))
+    noted = replace(log, known=replace(log.known, settings=replace(log.settings, notes=notes)))
+    noted._facts.extend(log._facts)
+    noted._handles.extend(log._handles)
+    return noted
+
+
+def _rule_notes(facts: LogFacts, settings: Settings) -> Iterator[str]:
+    """Given dispatchers that TiCDC does not know, and rules that it never uses, a sentence each."""
+    rules, exact = _rules(settings.given("sink.dispatchers")), bool(settings.value("case-sensitive", False))
+    upstream = sources_of(rules, _tables(facts), case_sensitive=exact)
+    yield from unknown_dispatchers(rules)
+    yield from unreached(rules, {s.table or t for t, s in upstream.items()}, case_sensitive=exact)
 
 
 def _recorded(facts: LogFacts) -> int:
@@ -315,9 +339,7 @@ def _dispatched(
     if given is None:
         return
     rules = _rules(given)
-    upstream = sources_of(rules, _tables(facts), case_sensitive=exact)
-    yield from unknown_dispatchers(rules)
-    yield from unreached(rules, {s.table or t for t, s in upstream.items()}, case_sensitive=exact)
+    yield from _rule_notes(facts, settings)
     if recorded < 2 and number is None:
         return
     tried = [int(str(number.value))] if number is not None else [*range(recorded, recorded + MORE_PARTITIONS + 1)]

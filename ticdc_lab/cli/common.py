@@ -381,6 +381,8 @@ def decoded(
     source: str, where: Mapping[str, Any], *, images: bool = True, needed: bool = True, beside: str | None = None
 ) -> Iterator[tuple[SparkSession, Any]]:
     """The log, decoded once into a temporary folder; an error where no event is in it, unless none is needed."""
+    from ticdc_lab.audit.contradicted import with_rules_noted
+
     with (
         opened(source, where, beside=beside) as (spark, log),
         tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
@@ -389,7 +391,7 @@ def decoded(
             log = log.sampled(where["sample"])
         target = f"{folder}/decoded"
         with shown(spark, f"decoding {log.protocol}", measured=log.messages_done(target)):
-            log = log.materialise(target, images=images)
+            log = with_rules_noted(log.materialise(target, images=images))
         require_uninterrupted()
         say_counts(log)
         if needed:

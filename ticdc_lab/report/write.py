@@ -13,6 +13,7 @@ import pandas as pd
 
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.summary import Summary
+from ticdc_lab.audit.contradicted import with_rules_noted
 from ticdc_lab.dispatch.whatif import load_beside
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.errors.whole_files import write_whole
@@ -60,7 +61,7 @@ def decoded_once(log: ChangeLog, beside: Path) -> Iterator[ChangeLog]:
         yield log
         return
     with tempfile.TemporaryDirectory(prefix=".ticdc-lab-", dir=beside) as folder:
-        yield log.materialise(str(Path(folder).resolve() / "decoded"))
+        yield with_rules_noted(log.materialise(str(Path(folder).resolve() / "decoded")))
 
 
 def summary_and_page(

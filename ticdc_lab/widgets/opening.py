@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ticdc_lab.audit.contradicted import with_rules_noted
 from ticdc_lab.engine import session
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.log import Log
@@ -127,7 +128,8 @@ def _of_log(name: str, origin: Origin, made_from: Mapping[str, Any], spark: Spar
     if name == WORKBENCH:
         return workbench(origin.source, spark, sample=sample, **how).wait()
     folder = tempfile.TemporaryDirectory(prefix="ticdc_lab_")
-    log = load(spark, origin.source, **how).sampled(sample).materialise(str(Path(folder.name) / "decoded"))
+    read = load(spark, origin.source, **how).sampled(sample).materialise(str(Path(folder.name) / "decoded"))
+    log = with_rules_noted(read)
     log.require_events()
     panel = OF_A_LOG[name](Log(log, folder.name), made_from)
     weakref.finalize(panel, folder.cleanup)

@@ -17,6 +17,7 @@ import traitlets
 from pyspark.sql import SparkSession
 
 from ticdc_lab.answers import complete_to
+from ticdc_lab.audit.contradicted import with_rules_noted
 from ticdc_lab.dispatch.sweep import compile_beside
 from ticdc_lab.engine import choose, is_active, is_sail, session
 from ticdc_lab.errors import ContractError, TiCDCLabError
@@ -353,7 +354,7 @@ class Workbench(traitlets.HasTraits):
         )  # fmt: skip
 
     def _read_into(self, folder: Path, log: ChangeLog) -> None:
-        read = log.materialise(f"{folder}/decoded")
+        read = with_rules_noted(log.materialise(f"{folder}/decoded"))
         read.require_events()
         self._keep_only(folder)
         self.log = read
