@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from conftest import ROOT
 
+from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError, whole_files
 from ticdc_lab.errors.whole_files import bare_path, room_for, write_whole
 from ticdc_lab.report.page import page
+
+PD = str(ROOT / "data" / "pd_reference.jsonl.gz")
 
 
 def full(*_: Any, **__: Any) -> None:
@@ -94,6 +99,21 @@ def test_a_lake_that_found_no_room_is_kept(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="what was written whole stays"):
         begin()
     assert lake.is_dir()
+
+
+@pytest.mark.parametrize("out", ["no/such/x", "folder", "file/x"])
+@pytest.mark.parametrize("words", [["watch", "rules"], ["watch", "dashboard"], ["pd", "replay", PD]], ids=" ".join)
+def test_a_place_for_a_page_that_is_none_is_refused_alike(
+    words: list[str], out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By every command that writes one file; nothing is made on the way."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(main, [*words, "--out", out])
+    why = {"no/such/x": "does not exist", "folder": "Is a directory", "file/x": "is a file, no folder"}[out]
+    assert found.exit_code == 2 and f"Cannot write {out}: " in found.output and why in found.output, found.output
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "folder"]
 
 
 def test_a_kernel_runs_where_its_code_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

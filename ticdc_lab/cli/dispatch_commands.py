@@ -22,6 +22,7 @@ from ticdc_lab.cli.common import (
 )
 from ticdc_lab.cli.layout import Moment
 from ticdc_lab.engine.running import shown
+from ticdc_lab.errors.whole_files import write_whole
 
 _flavour_option = click.option(
     "--flavour",
@@ -175,7 +176,7 @@ def advise(
         with shown(spark, "advise"):
             answer = log.advise(partitions=counts, keep=keep, allow_risk=allow_risk, tables=tables)
         if out:
-            Path(out).write_text(answer.values["dispatchers"], encoding="utf-8")
+            write_whole(Path(out), answer.values["dispatchers"])
         print_answer(log, answer, as_json=as_json, shown={"plan": [*answer.frame.columns]}, out=out)
         if as_json:
             return

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ticdc_lab.cli.common import engine_options, guarded, json_flag, main, print_json, session_of, settings_option
+from ticdc_lab.errors.whole_files import write_whole
 
 _PAGE, _NOTEBOOK = ".html", ".ipynb"
 
@@ -121,6 +122,5 @@ def _anywhere(source: str) -> str:
 
 
 def _write(out: str, text: str) -> None:
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
-    Path(out).write_text(text, encoding="utf-8", newline="\n")
+    write_whole(Path(out), text)
     click.echo(f"{out} written", err=True)

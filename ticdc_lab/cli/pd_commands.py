@@ -42,8 +42,10 @@ def replay(file: str, lines: int, seeds: str | None, out: str | None, as_json: b
 
     Exit 0: all agree or are not judged. 1: some disagree. 2: it could not run.
     """
+    from ticdc_lab.cli.arguments import check_outs
     from ticdc_lab.simulate.pd.replay import replay as judged
 
+    check_outs(None, out)
     replayed = judged(file, seeds=seeds_of(seeds) if seeds else (1,))
     if out:
         from ticdc_lab.report.pd_replay import pd_replay_page

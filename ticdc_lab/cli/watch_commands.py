@@ -31,6 +31,7 @@ from ticdc_lab.cli.common import (
 from ticdc_lab.cli.layout import Group, SourceOption
 from ticdc_lab.cli.record_commands import SIZE, TIME, Amount
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import write_whole
 from ticdc_lab.settings import MATCH
 
 if TYPE_CHECKING:
@@ -396,8 +397,7 @@ def _finding(kept: Mapping[int, KeptFinding], number: int) -> KeptFinding:
     return kept[number]
 
 
-_out = click.option("--out", required=True, metavar="FILE", type=click.Path(dir_okay=False, writable=True),
-                    help="The file to write.")  # fmt: skip
+_out = click.option("--out", required=True, metavar="FILE", help="The file to write.")
 
 
 @watch_group.command("rules")
@@ -409,9 +409,11 @@ def write_rules(out: str) -> None:
 
     Each has a summary and the command to run.
     """
+    from ticdc_lab.cli.arguments import check_outs
     from ticdc_lab.watch.alerts import ALERTS, rules
 
-    Path(out).write_text(rules(), encoding="utf-8", newline="\n")
+    check_outs(None, out)
+    write_whole(Path(out), rules())
     click.echo(f"{out}: {len(ALERTS)} alerts; name the file under rule_files in prometheus.yml")
 
 
@@ -421,7 +423,9 @@ def write_rules(out: str) -> None:
 @guarded
 def write_dashboard(out: str) -> None:
     """Write a Grafana dashboard of a watch's metrics."""
+    from ticdc_lab.cli.arguments import check_outs
     from ticdc_lab.watch.dashboard import PANELS, dashboard
 
-    Path(out).write_text(dashboard(), encoding="utf-8", newline="\n")
+    check_outs(None, out)
+    write_whole(Path(out), dashboard())
     click.echo(f"{out}: {len(PANELS)} panels; import the file in Grafana")

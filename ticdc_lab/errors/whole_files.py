@@ -13,7 +13,7 @@ from pathlib import Path
 from ticdc_lab.errors import SourceError, TiCDCLabError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 SAID_OF_A_FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
 """As engines and libraries pass on what the system said."""
 
@@ -73,7 +73,7 @@ def local_path(place: str) -> Path | None:
 
 @contextmanager
 def room_for(place: str | Path, *, keep: bool = False) -> Iterator[None]:
-    """A full disk, or no right to write, becomes a :class:`SourceError` of ``place``; a folder begun here is removed.
+    """A full disk, or a place that cannot be written, becomes a :class:`SourceError`; a folder begun here is removed.
 
     With ``keep`` it stays: what is there is whole as far as it goes, and is gone on with.
     """
@@ -87,7 +87,7 @@ def room_for(place: str | Path, *, keep: bool = False) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in _FORBIDDEN and _is_of(path, error.filename):
             raise SourceError(
                 f"Cannot write {place}: {error.strerror}.",
-                hint="Name a place that this user may write to: ls -ld FOLDER",
+                hint=f"Look what is there, and who may write: ls -ld {path.parent}",
             ) from error
         if not _is_full(error):
             raise

@@ -26,7 +26,7 @@ def test_every_record_is_listed_with_both_answers_and_the_reason(tmp_path: Path)
     lines[1] = lines[1].replace("true", "false")
     path = tmp_path / "records.jsonl"
     path.write_text("\n".join([*lines, '{"kind": "<tide>"}', "nonsense"]))
-    out = tmp_path / "pages" / "replay.html"
+    out = tmp_path / "replay.html"
     done = CliRunner().invoke(main, ["pd", "replay", str(path), "--out", str(out)])
     assert done.exit_code == 1 and f"page: {out}" in done.output
     page = out.read_text()
