@@ -933,6 +933,7 @@ def test_columns_without_names_are_guessed_as_the_log_says() -> None:
         ("orders 0 {n} {value}\n", r"--option format='%t %p %o %s\n'"),
         ("Message(topic=orders, partition=0, offset={n}, value={value})\n", r"partition=%p, offset=%o, value=%s)\n'"),
         ("2026-01-01T00:00:0{n}Z INFO got {value}\n", "Take it out: grep -o '{.*}'"),
+        ("100% 0 {n} {value}\n", "Take it out: grep -o '{.*}'"),
         ("<cimpl.Message object at 0x7f0000{n}>\n", "Print topic(), partition(), offset()"),
     ],
 )
@@ -966,3 +967,9 @@ def test_wrapped_records_and_arrays_of_texts_larger_than_what_is_looked_at(chunk
     messages, bad = read_as(form, texts[:at] + b'"' + texts[at:], chunk=chunk)
     found = [m["value"].decode() for m in messages if m["value"]]
     assert bad and found[-800:] == values[-800:] and len({*found} - {*values}) <= 1
+
+
+def test_bytes_that_resemble_nothing_have_no_command() -> None:
+    """Whatever they are: no hint fails on them."""
+    for data in (b"\0" * 99, b'\xff\xfe{"', b"," * 200_000, b"{" * 5_000, b"[" * 50_000, b"[[", b'{"a":' * 900, b"|\n"):
+        assert converted_hint("dump", data) == ""

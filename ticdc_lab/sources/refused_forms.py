@@ -52,7 +52,9 @@ def converted_hint(source: str, head: bytes | None = None) -> str:
 
 def _headless(file: str, head: bytes) -> str:
     """The command that reads CSV whose first row is a message; empty for anything else."""
-    row = next(csv.reader([head.strip().partition(b"\n")[0].decode("utf-8", "replace")]), [])
+    row = list[str]()
+    with suppress(csv.Error):
+        row = next(csv.reader([head.strip().partition(b"\n")[0].decode("utf-8", "replace")]), row)
     at = next((i for i, cell in enumerate(row) if is_json(cell.encode()) and cell[:1] == "{"), None)
     if at is None or len(row) < 2:
         return ""
@@ -165,7 +167,7 @@ def _values_in_lines(file: str, head: bytes) -> str:
         return ""
     before, _, after = found[0].decode("utf-8", "replace").partition("{")
     after = after.rpartition("}")[2]
-    named = before.replace("%", "%%")
+    before = named = before.replace("%", "%%")
     for name, sign in _PARTS.items():
         named = re.sub(rf"(?i)({name}\W{{1,3}})[\w.-]+", lambda m, sign=sign: m[1] + sign, named, count=1)  # type: ignore[misc]
     if named == before:
