@@ -1,0 +1,86 @@
+"""A hint names a command that exists, with options that it takes: all sentences of the package are read for them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from conftest import ROOT
+
+from ticdc_lab.cli import main
+
+OURS = re.compile(r"(?<!the )\bticdc-lab(?: --?[\w-]+)*((?: [a-z][a-z-]*){1,2})((?:(?![.;`\n]|\. |\)\s).|\.(?! |$))*)")
+SCRIPT = re.compile(r"\./lab ([a-z][a-z-]*)((?: --[a-z-]+| [a-z]+=)*)")
+ANY = "\0"
+"""Stands for what is put into a sentence when it is said."""
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Texts of a module with their lines; parts that are put in are :data:`ANY`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            yield node.lineno, "".join(str(v.value) if isinstance(v, ast.Constant) else ANY for v in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def wrong(text: str) -> Iterator[str]:
+    """Commands and options that a text names and that are none."""
+    for words, rest in OURS.findall(text):
+        names, command, context = words.split(), click.Command("ticdc-lab"), click.Context(main)
+        of: click.Command = main
+        for n, name in enumerate(names):
+            if not isinstance(of, click.Group):
+                break
+            found = of.get_command(context, name)
+            if found is None and n:  # `watch SOURCE` is `watch run SOURCE`, and a word may follow a command
+                found = of.get_command(context, "run")
+            if found is None:
+                yield f"ticdc-lab {' '.join(names[: n + 1])}"
+                return
+            of, context = found, click.Context(found)
+        if isinstance(of, click.Group) and (run := of.get_command(context, "run")) is not None:
+            of = run
+        command = of
+        takes = {o for p in command.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
+        yield from (f"ticdc-lab{words} {o}" for o in re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest) if o not in takes)
+    usage = (ROOT / "lab").read_text(encoding="utf-8").split('"""')[1]
+    for name, options in SCRIPT.findall(text):
+        line = re.findall(rf"^\./lab {name}\b.*", usage, re.MULTILINE)
+        if not line:
+            yield f"./lab {name}"
+        yield from (f"./lab {name} {o}" for o in options.split() if line and o not in " ".join(line))
+
+
+MODULES = sorted((ROOT / "ticdc_lab").rglob("*.py"))
+
+
+def test_every_command_that_the_package_names_exists() -> None:
+    """In hints, messages, help and docstrings."""
+    said = [(f"{path.relative_to(ROOT)}:{n}", text) for path in MODULES for n, text in texts(path)]
+    found = [f"{place}: {one}" for place, text in said for one in wrong(text)]
+    assert sum(bool(OURS.search(text)) for _, text in said) > 80
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("Run: ticdc-lab audti x", ["ticdc-lab audti"]),
+        ("Run: ticdc-lab audit x --fast", ["ticdc-lab audit x --fast"]),
+        ("Run: ticdc-lab watch findings --state x --json; or --nothing", []),
+        ("Run: ticdc-lab watch x --state y --until 5", ["ticdc-lab watch x --until"]),
+        ("Run: ticdc-lab pd explian --from x", ["ticdc-lab pd explian"]),
+        ("the ticdc-lab version that wrote it", []),
+        ("Run: ./lab setup spark=4", ["./lab setup spark="]),
+        ("Run: ./lab stup", ["./lab stup"]),
+        ("Run: ./lab setup --all", ["./lab setup --all"]),
+    ],
+)
+def test_one_that_does_not_is_found(text: str, named: list[str]) -> None:
+    """Misspelt, of another command, or of the script."""
+    assert list(wrong(text)) == named
