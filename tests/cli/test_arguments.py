@@ -26,6 +26,13 @@ WRONG = {
         ("audit", CANAL.replace("small", "smal")),
         "Did you mean",
     ),
+    "an option by its beginning": (("expand", CANAL, "--strat", "ts"), "'--strat'. Did you mean '--strategy'?"),
+    "an option by what its help says": (
+        ("expand", CANAL, "--partitions", "6"),
+        "No such option '--partitions'. Did you mean '--after' or '--before'",
+    ),
+    "an option with a letter wrong": (("audit", CANAL, "--chngefeed", "x"), "Did you mean '--changefeed'?"),
+    "an option that is like no other": (("audit", CANAL, "--zzz"), "No such option '--zzz'."),
     "what may be a table": (("survey", "shop.orders"), "session: --source-kind table"),
     "a missing folder": (("fsck", "/no/folder"), "/no/folder is no folder"),
     "no storage folder": (("events", CANAL, "--source-kind", "storage", "--out", "x.jsonl"), "is no folder"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -73,6 +75,8 @@ EXAMPLES = {
 }  # fmt: skip
 """How a command may be called."""
 
+_NEAR, _MEANT = 0.82, 2
+"""How alike an option must be to be suggested, and how many are by their help."""
 _OWN, _SOURCE, _RUN = "Options", "How SOURCE is read", "How it runs"
 _OF_ALL = ("json", "debug", "help")
 
@@ -90,6 +94,21 @@ class Command(click.Command):
 
     explains_all = False
     """Whether the options that many share are explained too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the arguments; an option that there is not gets those of its name, or whose help has it as a word."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-").lower()
+            own = [p for p in self.get_params(ctx) if isinstance(p, click.Option) and not p.hidden]
+            names = {opt: p for p in own for opt in p.opts if opt.startswith("--")}
+            near = [n for n in names if len(name) > 1 and (n[2:].startswith(name) or name.startswith(f"{n[2:]}-"))]
+            near = near or get_close_matches(f"--{name}", names, n=2, cutoff=_NEAR)
+            word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
+            near = near or [n for n, p in names.items() if word.search(p.help or "")][:_MEANT]
+            meant = f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+            raise click.UsageError(f"No such option {error.option_name!r}.{meant}", ctx) from None
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what it does, and an example."""
