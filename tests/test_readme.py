@@ -17,7 +17,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_the_python_example_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The README's Python blocks run as they stand, on the suite's session, and show what the log holds."""
+    """The README's Python blocks run as they stand, on the suite's session, and show what the log contains."""
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) == 2
     monkeypatch.setattr(ticdc_lab, "session", lambda: spark)

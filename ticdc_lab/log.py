@@ -210,7 +210,7 @@ class Log:
             There is none.
         """
         if not (names := self.browser.tables()):
-            raise SourceError("The log holds no row change, so there is no table to show.")
+            raise SourceError("The log has no row change, so there is no table to show.")
         return names
 
     # Questions
@@ -756,11 +756,11 @@ class Log:
         ContractError
             The table is not there, or its key has other columns, or None is given for one of them.
         SourceError
-            The log holds no row at all.
+            The log has no row at all.
         """
         if table not in self.tables:
             raise ContractError(
-                f"The log holds no row of {table}; it holds rows of {', '.join(self.tables[:10])}.",
+                f"The log has no row of {table}; it contains rows of {', '.join(self.tables[:10])}.",
                 hint="Name it as SCHEMA.TABLE, exactly as written.",
             )
         if key is None:

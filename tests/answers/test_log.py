@@ -200,7 +200,7 @@ def test_a_sum_is_watched_from_the_command_line(spark: SparkSession) -> None:
 
 def test_a_log_says_what_it_is(log: Log) -> None:
     """As text and as HTML, with what it cannot tell."""
-    assert "holds 2,101 row changes of 7 tables in 4 partitions. It is complete up to 2026-11-20" in str(log)
+    assert "contains 2,101 row changes of 7 tables in 4 partitions. It is complete up to 2026-11-20" in str(log)
     assert "It is complete up to 2026-11-20" in log._repr_html_()
 
 
@@ -333,7 +333,7 @@ def test_a_row_and_a_table(log: Log) -> None:
             log.row(of, key)
     with pytest.raises(ContractError, match=r"No row of Fin_Ops\.nopk has a key to find"):
         log.row("Fin_Ops.nopk", "a=1")
-    with pytest.raises(ContractError, match=f"no row of orders; it holds rows of .*{re.escape(table)}"):
+    with pytest.raises(ContractError, match=f"no row of orders; it contains rows of .*{re.escape(table)}"):
         log.row("orders")
 
 

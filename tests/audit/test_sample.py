@@ -133,7 +133,7 @@ def test_an_empty_sample_and_a_time_without_commit_ts_are_refused(spark: SparkSe
     nothing = load(spark, OPEN).sampled(Sample(tables=("shop.user",))).materialise(f"{tmp_path}/none", images=False)
     with pytest.raises(ProtocolError, match="none of its row changes is in the sample"):
         nothing.require_events()
-    with pytest.raises(ContractError, match=r"holds only row changes of shop\.user"):
+    with pytest.raises(ContractError, match=r"contains only row changes of shop\.user"):
         nothing.sampled(Sample(partitions=(0,)))
     plain = load(spark, str(golden("messages_canal-json_small.jsonl.gz")))
     with pytest.raises(ProtocolError, match="a sample by time cannot be computed"):

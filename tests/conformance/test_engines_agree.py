@@ -1,7 +1,7 @@
 """One answer to every question, whichever engine computes it and however the log is cut and ordered.
 
 Spark is what the pipeline is specified on; the embedded engine, and the bare kernels without any session, must say the
-same. The log holds golden topics, with repeats and stalls, and small random ones with planted faults.
+same. The log contains golden topics, with repeats and stalls, and small random ones with planted faults.
 """
 
 from __future__ import annotations

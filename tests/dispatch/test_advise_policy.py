@@ -195,7 +195,7 @@ def test_risks_are_named() -> None:
     met = Collisions(9, 1, 2, 1, 1, ("a=11, a1=5", "a=15, a1=1"))
     text = "\n".join(risks_of(fact, [DEFINITION], protocol="avro", hot=[HotKey("a=1", 6, 0.6)], met=met))
     for part in ("More than one unique index (uk, uv", "1 whole and 2 as delete and insert", "compacted topic",
-                 "time zone", "floating-point", "case-insensitive", "holds labels", "cannot be dispatched by: virt",
+                 "time zone", "floating-point", "case-insensitive", "contains labels", "cannot be dispatched by: virt",
                  "Hot key a=1: 6 changes, 60%", "2 of 9 keys share 1 hashes; 1 of them because", "a=11, a1=5 and a=15",
                  "1 keys cancel", "a and a1 can cancel: a = 1x", "still changes in none of 4"):  # fmt: skip
         assert part in text, part

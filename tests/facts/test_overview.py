@@ -1,4 +1,4 @@
-"""Small frames of a report: what a log holds, its statements, steps and load, against plain Python."""
+"""Small frames of a report: what a log contains, its statements, steps and load, against plain Python."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_where_overlaps_are_not_looked_for_it_is_said(
         parquet(tmp_path / name, OF_0[:50])
     monkeypatch.setattr("ticdc_lab.sources.pieces.FILES_LOOKED_INTO", 1)
     log = load(spark, str(tmp_path))
-    assert "2 files hold some messages twice was not looked for, as they are too many" in log.limits[0]
+    assert "2 files contain some messages twice was not looked for, as they are too many" in log.limits[0]
     assert log.events.count() == 2 * 50
     assert load(spark, str(tmp_path / "a.parquet")).limits == ()
 
@@ -92,7 +92,7 @@ def test_behind_a_url_it_is_said_too(
         write(tmp_path / name, OF_0[:50])
     monkeypatch.setattr("ticdc_lab.sources.opening.data_files", lambda _: None)
     [said] = load(classic, f"file:{tmp_path}", source_kind="parquet" if write is parquet else "capture").limits
-    assert "2 files hold some messages twice was not looked for, as they lie behind a URL" in said
+    assert "2 files contain some messages twice was not looked for, as they lie behind a URL" in said
 
 
 def test_other_messages_at_the_same_offsets_are_not_taken_for_repetitions(spark: SparkSession, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_a_table_is_told_by_its_files(spark: SparkSession, tmp_path: Path) -> No
     spark.range(3).createOrReplaceTempView("of_nothing")
     files, nothing = (provenance(name, spark=spark).inputs[0] for name in ("of_files", "of_nothing"))
     assert (files.name, files.kind, len(files.fingerprint)) == ("of_files", "table", 64)
-    assert nothing.fingerprint == "" and nothing.how == "not known: no file holds it"
+    assert nothing.fingerprint == "" and nothing.how == "not known: no file contains it"
     for name in ("of_files", "of_nothing"):
         spark.catalog.dropTempView(name)
 

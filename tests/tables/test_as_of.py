@@ -103,7 +103,7 @@ def test_a_change_without_its_key_stops_the_answer(spark: SparkSession) -> None:
 def test_an_unknown_table_is_refused_with_those_there_are(spark: SparkSession) -> None:
     """Names are exact; one that differs little is offered, and a table that is not there yet says since when."""
     events = TinyLog().ddl(10, CREATE).row(11, {"id": 1, "a": 1}).mark(20).frame(spark)
-    with pytest.raises(ProtocolError, match=r"no table s\.T; it holds s\.t\.[\s\S]*did you mean s\.t"):
+    with pytest.raises(ProtocolError, match=r"no table s\.T; it contains s\.t\.[\s\S]*did you mean s\.t"):
         table_as_of(events, schema_name="s", table_name="T")
     with pytest.raises(ProtocolError, match=r"no table s\.tt;[\s\S]*did you mean s\.t"):
         table_as_of(events, schema_name="s", table_name="tt")
@@ -175,7 +175,7 @@ def test_rows_without_a_key_are_a_multiset(spark: SparkSession) -> None:
 
 
 def test_deletes_that_nothing_was_inserted_for_are_said(spark: SparkSession) -> None:
-    """Without a key they are refused where the log holds the table from its creation, else they are a limit."""
+    """Without a key they are refused where the log contains the table from its creation, else they are a limit."""
     rows = TinyLog().row(11, {"a": 1}, key="").row(12, None, {"a": 2}, key="").mark(20)
     table = at(rows.frame(spark))
     assert own(table) == [(1,)] and "1 rows of s.t were deleted more often" in table.limits[-1]

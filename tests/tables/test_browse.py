@@ -1,4 +1,4 @@
-"""What a browser shows is what the log holds; no Spark in it, the file it reads is written here."""
+"""What a browser shows is what the log contains; no Spark in it, the file it reads is written here."""
 
 from __future__ import annotations
 

@@ -63,6 +63,6 @@ def test_what_cannot_be_told_ends_in_a_sentence(table: Any, tmp_path: Path) -> N
     late = table(OPEN, "--table", "shop.orders", "--as-of", str(RESOLVED + 1), *out, code=2)
     assert f"complete only up to resolved_ts {RESOLVED}" in late.stderr
     assert "commit_ts" in table(PLAIN, "--table", "shop.orders", *out, code=2).stderr
-    assert "holds no table shop.nothing; it holds" in table(OPEN, "--table", "shop.nothing", *out, code=2).stderr
+    assert "has no table shop.nothing; it contains" in table(OPEN, "--table", "shop.nothing", *out, code=2).stderr
     assert "expected SCHEMA.TABLE" in table(OPEN, "--table", "orders", *out, code=2).stderr
     assert not (tmp_path / "t.jsonl").exists()

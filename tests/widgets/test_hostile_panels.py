@@ -85,7 +85,7 @@ def test_every_tab_shows_hostile_names_as_text(bench: Workbench, tab: str) -> No
         panel.redraw()
         assert_text(panel)
         if panel.problem is not None:
-            assert "holds no table" not in panel.problem.message and len(panel.problem.message) < 5_000
+            assert "has no table" not in panel.problem.message and len(panel.problem.message) < 5_000
     assert_harmless(bench.widget)
 
 

@@ -41,7 +41,7 @@ def bench(spark: SparkSession) -> Iterator[Workbench]:
 
 
 def test_what_is_small_is_read_at_once_and_its_first_tab_opened(bench: Workbench) -> None:
-    """What was found is said, and what the log holds stands above the first panel."""
+    """What was found is said, and what the log contains stands above the first panel."""
     assert bench.found is not None and bench.log is not None and bench.log.counts is not None
     assert bench.found.words in bench.bar.told.value
     assert bench.log.counts.messages == bench.found.size.messages

@@ -65,7 +65,7 @@ def compared(
     if len(ddl):
         unequal.append(f"{count(len(ddl), 'DDL statement')} in one alone")
     if not n and not unequal:
-        return Answer("compare", _QUESTION, f"Neither log holds a row change {between}.", frames, limits)
+        return Answer("compare", _QUESTION, f"Neither log contains a row change {between}.", frames, limits)
     words = f"Both logs hold the same {count(n, 'row change')} {between}."
     if unequal:
         words = f"The logs differ: {', '.join(unequal)}; {count(n, 'row change')} {between} were compared."

@@ -80,7 +80,7 @@ def consumers(
         What must be added to what they show (:func:`ticdc_lab.facts.limits.but_for`).
     """
     if not (part.kind == ROW).any():
-        return Answer("consumer", _QUESTION, "The log holds no row change, so nothing ends up downstream.", {}, limits)
+        return Answer("consumer", _QUESTION, "The log has no row change, so nothing ends up downstream.", {}, limits)
     model = _MODEL.format(speeds=_OWN_SPEEDS if speeds is None else "; ".join(speeds))
     unwatched = [] if watched else [_NAME_A_COLUMN]
     speeds = _speeds(part) if speeds is None else speeds

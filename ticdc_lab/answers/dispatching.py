@@ -130,7 +130,7 @@ def produced(n: int, out: str, *, protocol: str, partitions: int, lost: Mapping[
     words = f"{n} messages of {protocol} in {count(partitions, 'partition')}: {out}."
     details = [f"{protocol} does not keep {name}: {why}" for name, why in lost.items()]
     values = {"out": out, "to": protocol, "written": n, "lost": dict(lost)}
-    return Answer("produce", "What does the new topic hold?", words, {}, (), details, values)
+    return Answer("produce", "What does the new topic contain?", words, {}, (), details, values)
 
 
 def _finding(load: pd.DataFrame, by: Sequence[str], partitions: int) -> str:
@@ -139,7 +139,7 @@ def _finding(load: pd.DataFrame, by: Sequence[str], partitions: int) -> str:
     n, lost = int(placed["count"].sum()), int(load["count"].sum() - placed["count"].sum())
     nowhere = f"{count(lost, 'row change')} cannot be dispatched." if lost else ""
     if not n:
-        return nowhere or "The log holds no row change, so nothing is dispatched."
+        return nowhere or "The log has no row change, so nothing is dispatched."
     topics = placed["target_topic"].nunique() if "target_topic" in by else 1
     where = count(partitions, "partition") + (f" of each of {topics} topics" if topics > 1 else "")
     most = percent(placed["count"].max(), n)

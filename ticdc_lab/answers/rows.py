@@ -15,8 +15,8 @@ from ticdc_lab.figures.theme import count
 
 
 def messages(page: pd.DataFrame) -> Answer:
-    """Events as the log holds them: :meth:`ticdc_lab.tables.browse.Browser.page`."""
-    words = f"{count(len(page), 'event is', 'events are')} shown, as the log holds them."
+    """Events as the log contains them: :meth:`ticdc_lab.tables.browse.Browser.page`."""
+    words = f"{count(len(page), 'event is', 'events are')} shown, as the log contains them."
     note = "Look for offsets that are left out, and for a commit_ts smaller than one above it."
     return Answer(
         "messages", "What lies there?", words, {"messages": page},

@@ -68,7 +68,7 @@ def what_if(
     """
     said = [*limits, *([measured.note] if measured.note else [])]
     if not measured.tables:
-        return Answer("what-if", _QUESTION, "The log holds no row change, so nothing can be dispatched.", {}, said)
+        return Answer("what-if", _QUESTION, "The log has no row change, so nothing can be dispatched.", {}, said)
     for name in measured.candidates:
         n, why = measured.failed(strategy=name)
         said += [f"{name} cannot place {n:,} rows, and its figures leave them out: {why}"] if n else []

@@ -1,4 +1,4 @@
-"""What lies at a place, what a log holds, and who carries its load."""
+"""What lies at a place, what a log contains, and who carries its load."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def surveyed(found: Found) -> Answer:
     )  # fmt: skip
 
 
-# What a log holds, and who carries its load.
+# What a log contains, and who carries its load.
 
 
 def contents(s: Summary) -> Answer:
@@ -63,14 +63,14 @@ def load(s: Summary) -> Answer:
 
 
 def holds(s: Summary) -> str:
-    """What the log holds, in a sentence."""
+    """What the log contains, in a sentence."""
     from ticdc_lab.answers.summary import HELD  # here: a survey has no summary, and need not wait for its modules
 
     rows = events_of(s.contents, kind="row")
     tables = s.contents[s.contents["kind"] == "row"][["schema_name", "table_name"]].drop_duplicates()
     homes = len(s.contents[["topic", "partition"]].drop_duplicates())
     least = "at least " if len(s.contents) >= HELD else ""
-    held = f"This {s.protocol} log holds {least}{count(rows, 'row change')} of {count(len(tables), 'table')}"
+    held = f"This {s.protocol} log contains {least}{count(rows, 'row change')} of {count(len(tables), 'table')}"
     bad = 0 if s.counts is None else s.counts.quarantined
     lost = f"; {count(bad, 'message')} could not be decoded" if bad else ""
     where = "a storage sink, which has no partitions" if s.of_storage else count(homes, "partition")

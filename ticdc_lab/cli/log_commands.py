@@ -1,4 +1,4 @@
-"""Commands that say what a log holds."""
+"""Commands that say what a log contains."""
 
 from __future__ import annotations
 

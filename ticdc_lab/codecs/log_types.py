@@ -87,7 +87,7 @@ def with_binary(sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple
 
 
 _UNTYPED = (
-    "{n} of the first {of} row images of this debezium log name no types, and the log holds no DDL of their tables: "
+    "{n} of the first {of} row images of this debezium log name no types, and the log has no DDL of their tables: "
     "there an unsigned BIGINT above 2^63 is negative, bytes are text, dates and times may be numbers. Record with "
     "`enable-tidb-extension=true` and the schema part, or from the CREATE TABLE on."
 )

@@ -311,5 +311,5 @@ def few(frame: DataFrame, *, most: int, what: str, taker: str, hint: str) -> pa.
     """
     table = frame.limit(most + 1).toArrow()
     if len(table) > most:
-        raise ContractError(f"The log holds more than {most:,} {what}; {taker} takes no more.", hint=hint)
+        raise ContractError(f"The log has more than {most:,} {what}; {taker} takes no more.", hint=hint)
     return table

@@ -132,7 +132,7 @@ def advise(
     Raises
     ------
     DispatchError
-        ``keep`` is unknown, no partition count is given, or the log holds no row changes, or none of ``tables``.
+        ``keep`` is unknown, no partition count is given, or the log has no row changes, or none of ``tables``.
     """
     counts = sorted(set(partitions))
     if keep not in KEPT or not counts:
@@ -140,7 +140,7 @@ def advise(
     catalog = catalog_of(events) if catalog is None else catalog
     facts = table_facts(events, catalog=catalog)
     if not facts:
-        raise DispatchError("The log holds no row changes to advise on.")
+        raise DispatchError("The log has no row changes to advise on.")
     rows, every = sum(t.rows for t in facts), sorted(facts, key=lambda t: -t.rows)
     if tables:
         facts = [t for t in facts if t.name in tables]
@@ -320,7 +320,7 @@ def _keys(table: TableFact, definitions: Sequence[TableDef]) -> list[str]:
         return ["No key: index-value is the same as table, and TiCDC sends it only with force-replicate."]
     more = sorted({i.name for d in definitions for i in d.unique_indexes if d.handle is not None and i != d.handle})
     if not definitions:
-        return ["The log holds no definition of the table: its other unique indexes, if any, were not checked."]
+        return ["The log has no definition of the table: its other unique indexes, if any, were not checked."]
     if not more:
         return []
     return [f"More than one unique index ({', '.join(more)} beside the handle key): a value of it can pass from a row "
@@ -354,7 +354,7 @@ def _key_column(c: ColumnFact) -> list[str]:
 
 def _labels(table: TableFact) -> list[str]:
     return [
-        f"Of {c.name} ({c.mysql_type}) the log holds labels, TiCDC hashes numbers: a hash with it is not known here."
+        f"Of {c.name} ({c.mysql_type}) the log contains labels, TiCDC hashes numbers: a hash with it is not known here."
         for c in table.columns
         if c.labels
     ]

@@ -367,7 +367,7 @@ class WhatIf:
     def _lanes(self, tables: Sequence[str] | None) -> list[tuple[str, Lane]]:
         unknown = set(tables or ()) - set(self.lanes)
         if unknown:
-            raise DispatchError(f"The log holds no change of {sorted(unknown)}, or counts them with others.")
+            raise DispatchError(f"The log has no change of {sorted(unknown)}, or counts them with others.")
         return [(name, lane) for name, lane in sorted(self.lanes.items()) if tables is None or name in set(tables)]
 
     def _time(self, ts_range: tuple[int, int] | None) -> slice:

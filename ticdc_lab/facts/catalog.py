@@ -194,7 +194,7 @@ def ddl_of(events: DataFrame, *, max_ddl: int = MAX_DDL_ROWS) -> list[DDL]:
     )
     if len(rows) > max_ddl:
         raise ContractError(
-            f"The log holds more than {max_ddl} distinct DDL events.",
+            f"The log has more than {max_ddl} distinct DDL events.",
             hint="Pass max_ddl=..., or build the catalog with Catalog.from_ddl or Catalog.from_definitions.",
         )
     # offsets order DDL without commit_ts, which canal-json sends to one partition

@@ -470,7 +470,7 @@ def counted_offsets(chunk: Ints, held: Ints, before: CountedOffsets | None = Non
     return CountedOffsets(before.first, last, before.n + n, (whole[0], whole[1]))
 
 
-# Offsets that a log holds twice: a broker gives each once.
+# Offsets that a log contains twice: a broker gives each once.
 
 _CONTENT = ("kind", "commit_ts", "op", "schema_name", "table_name", "query", "change_hash")
 """What tells whether two events at one place are the same."""

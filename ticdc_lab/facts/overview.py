@@ -1,4 +1,4 @@
-"""What a log holds, its DDL, its watermarks along the topic's own axis, and its rows over time, as small frames.
+"""What a log contains, its DDL, its watermarks along the topic's own axis, and its rows over time, as small frames.
 
 The rows over time are those of the heaviest partitions and tables, counted in a second pass when the log's extent is
 known. Rows that no watermark has resolved are counted by table, of the rows above those watermarks alone.
@@ -34,7 +34,7 @@ HELD = 20_000
 
 
 def contents(events: DataFrame, *, most: int = HELD) -> DataFrame:
-    """Count what the log holds: per ``topic, partition, schema_name, table_name, kind, op`` a number ``n``."""
+    """Count what the log contains: per ``topic, partition, schema_name, table_name, kind, op`` a number ``n``."""
     return in_one(log_facts(events), _of_facts(lambda facts: contents_of(facts, most=most)), CONTENTS)
 
 

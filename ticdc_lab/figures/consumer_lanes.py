@@ -289,7 +289,7 @@ def consumer_lanes(
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     if deliveries.empty and steps.empty:
-        return sentence("The consumer did nothing", "The log holds no message that a consumer would act on.")
+        return sentence("The consumer did nothing", "The log has no message that a consumer would act on.")
     around = at_us if at_us is not None else NEVER
     s = scene(deliveries, steps, order=order, around_us=around, most=most)
     return drawn(s, s.end_us if at_us is None else at_us, finding=finding)
@@ -393,7 +393,7 @@ def consumer_lanes_stepped(
         What the player shows, where the caller knows better than the numbers that are the title by default.
     """
     if deliveries.empty and steps.empty:
-        return sentence("The consumer did nothing", "The log holds no message that a consumer would act on.")
+        return sentence("The consumer did nothing", "The log has no message that a consumer would act on.")
     s = scene(deliveries, steps, order=order, most=most)
     times, every = s.moments(moments), len(s.moments(1 << 30))
     at = {ms(t): t for t in times}

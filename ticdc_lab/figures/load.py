@@ -46,7 +46,7 @@ def partition_load(
         What a partition is called: ``stream`` in a folder of a storage sink.
     """
     if load.empty:
-        return sentence("There is no load to show", "The log holds no row change.")
+        return sentence("There is no load to show", "The log has no row change.")
     lanes, what = _lanes(load, by, lane), by if by == "table" else lane
     n_buckets = int(load["bucket"].max()) + 1
     z = np.zeros((len(lanes), n_buckets), dtype=np.int64)
@@ -160,7 +160,7 @@ def partition_rows(rows: pd.DataFrame, *, strategy: str | None = None) -> Figure
         The one that the title is about; by default the most uneven.
     """
     if rows.empty or int(rows["rows"].sum()) == 0:
-        return sentence("There is no load to compare", "The log holds no row change that a strategy can place.")
+        return sentence("There is no load to compare", "The log has no row change that a strategy can place.")
     fig = Figure()
     for k, (name, group) in enumerate(rows.groupby("strategy", sort=False)):
         style = look(k)
@@ -212,7 +212,7 @@ def skew_curves(curves: pd.DataFrame, *, chosen: int | None = None) -> Figure:
         Number of partitions to mark.
     """
     if curves.empty:
-        return sentence("There is no skew to show", "The log holds no row change.")
+        return sentence("There is no skew to show", "The log has no row change.")
     fig = Figure()
     top = int(curves["partitions"].max())
     ends = {"x": [1, top], "y": [1, top], "mode": "lines", "hoverinfo": "skip", "name": "all in one partition"}

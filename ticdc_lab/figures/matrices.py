@@ -122,7 +122,7 @@ def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, chosen: str = "
         The strategy that the title is about, and whose row is framed; by default the title compares all.
     """
     if measured.empty:
-        return sentence("No other dispatcher can be compared", "The log holds no row change.")
+        return sentence("No other dispatcher can be compared", "The log has no row change.")
     strategies = list(dict.fromkeys(measured["strategy"]))
     cells = {(r["strategy"], r["guarantee"]): r for r in measured.to_dict("records")}
     drawn = [
@@ -331,7 +331,7 @@ def fidelity_matrix(measured: pd.DataFrame, *, reference: str) -> Figure:
         Name of the log that all were compared with.
     """
     if measured.empty:
-        return sentence("No protocol was compared", "The reference log holds no event.")
+        return sentence("No protocol was compared", "The reference log has no event.")
     logs = list(dict.fromkeys(measured["log"]))
     aspects = list(dict.fromkeys(measured.sort_values("place", kind="stable")["aspect"]))
     cells = {(r["log"], r["aspect"]): r for r in measured.to_dict("records")}

@@ -47,7 +47,7 @@ def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> Figure
         :func:`ticdc_lab.repartition.compare.writes`.
     """
     if writes.empty:
-        return sentence("There is no row to show", "The log holds no row change with a commit_ts.")
+        return sentence("There is no row to show", "The log has no row change with a commit_ts.")
     begin, end = float(writes["from_ms"].min()) / 1000, float(writes["to_ms"].max()) / 1000
     fig = Figure()
     lanes = ["owner"]

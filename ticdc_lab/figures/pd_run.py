@@ -489,7 +489,7 @@ def verdict_bars(kinds: pd.DataFrame) -> Figure:
         :meth:`ticdc_lab.simulate.pd.replay.Replayed.by_kind`.
     """
     if kinds.empty:
-        return sentence("There is no record", "The file holds none.")
+        return sentence("There is no record", "The file has none.")
     fig = Figure()
     names = [label(k) for k in kinds["kind"]]
     for k, part in enumerate(PARTS):

@@ -42,7 +42,7 @@ def transaction_spans(
         How many transactions a gap in offsets may have torn: the title counts them apart.
     """
     if sample.empty:
-        return sentence("There is no transaction to show", "The log holds no row change with a commit_ts.")
+        return sentence("There is no transaction to show", "The log has no row change with a commit_ts.")
     sample = _chosen(sample, torn)
     y = np.arange(len(sample))
     fig = Figure()

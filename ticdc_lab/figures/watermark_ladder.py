@@ -155,7 +155,7 @@ def watermark_ladder(
         The only one that is drawn beside the topic's own line, and that the title is about; by default all are.
     """
     if steps.empty:
-        return sentence("How far the log is complete is unknown", "The log holds no watermark message.")
+        return sentence("How far the log is complete is unknown", "The log has no watermark message.")
     of = progress(steps, partitions)
     p = next((q for q in of if q.topic == topic), max(of, key=lambda q: q.steps_total))
     found = pd.DataFrame() if incidents is None or incidents.empty else incidents[incidents["topic"] == p.topic]
@@ -358,7 +358,7 @@ def lag(
 ) -> Figure:
     """Draw each partition's lag behind the newest watermark; parameters as :func:`watermark_ladder`'s."""
     if steps.empty:
-        return sentence("There is no lag to show", "The log holds no watermark message.")
+        return sentence("There is no lag to show", "The log has no watermark message.")
     of = progress(steps, partitions)
     p = next((q for q in of if q.topic == topic), max(of, key=lambda q: q.steps_total))
     chosen = [lane for lane in p.stands_s if partition is None or lane[1] == partition]

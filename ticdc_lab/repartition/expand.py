@@ -102,7 +102,7 @@ def expand(
     DispatchError
         A rule asks for conflict detection.
     ContractError
-        A column is missing, the log holds no row with a commit_ts, ``at`` lies outside the log, or the counts or the
+        A column is missing, the log has no row with a commit_ts, ``at`` lies outside the log, or the counts or the
         procedure make no sense.
     StreamingError
         ``events`` is a stream.
@@ -152,7 +152,7 @@ def facts_of(events: DataFrame) -> Facts:
     dated = [r for r in found if r["rows"]]
     if not dated:
         raise ContractError(
-            "The log holds no row change with a commit_ts, so nothing can be laid anew in commit order.",
+            "The log has no row change with a commit_ts, so nothing can be laid anew in commit order.",
             hint="Record with a protocol that carries commit_ts.",
         )
     return Facts(

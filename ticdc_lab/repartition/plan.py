@@ -96,7 +96,7 @@ class Facts:
     Attributes
     ----------
     tables, topics, protocol, partitions
-        What the log holds; ``partitions`` as it was recorded.
+        What the log contains; ``partitions`` as it was recorded.
     first_ts, last_ts
         Of its rows.
     """

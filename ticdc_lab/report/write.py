@@ -26,7 +26,7 @@ from ticdc_lab.sources.provenance import Provenance, provenance
 
 
 def report(log: ChangeLog | Log, out: str | Path, *, settings: Mapping[str, object] = MappingProxyType({})) -> Path:
-    """Write what a log holds, how far it is complete, and what another dispatcher and consumers would do, as one file.
+    """Write what a log has, how far it is complete, and what another dispatcher and consumers would do, as one file.
 
     Parameters
     ----------

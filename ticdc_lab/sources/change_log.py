@@ -413,7 +413,7 @@ class ChangeLog:
             self.require_commit_ts("a sample by time")
         if self.sample is not None and self._source is None and not sample.is_whole:
             raise ContractError(
-                f"This log holds only {self.sample.words}; expected a whole one to take a sample of.",
+                f"This log contains only {self.sample.words}; expected a whole one to take a sample of.",
                 hint="Take the sample of the log that load() gave.",
             )
         return self if sample.is_whole else replace(self, sample=sample, _gathered=())

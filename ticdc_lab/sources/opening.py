@@ -470,8 +470,8 @@ def _uncompared(files: Sequence[object], why: str) -> tuple[str, ...]:
     if len(files) < 2:
         return ()
     return (
-        f"Whether its {len(files):,} files hold some messages twice was not looked for, as {why}: each message counts "
-        "as often as it is there.",
+        f"Whether its {len(files):,} files contain some messages twice was not looked for, as {why}: each message "
+        "counts as often as it is there.",
     )
 
 

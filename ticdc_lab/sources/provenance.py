@@ -298,7 +298,7 @@ def _of_table(name: str, spark: SparkSession) -> Input:
     """A table that the session knows, by the files that hold it now; a view of no files has no fingerprint."""
     files = sorted(spark.table(name).inputFiles())
     listed = hashlib.sha256("\n".join(files).encode()).hexdigest() if files else ""
-    how = "SHA-256 of the list of its files: path" if files else "not known: no file holds it"
+    how = "SHA-256 of the list of its files: path" if files else "not known: no file contains it"
     return Input(name, "table", None, "", listed, how)
 
 

@@ -250,7 +250,7 @@ def record_log(
     opened = open_source(spark, source, kind=kind, options=options, line=line)
     if opened.kind == "storage":
         raise SourceError(
-            f"{source} is a folder of the storage sink, whose files hold no messages of a topic.",
+            f"{source} is a folder of the storage sink, whose files contain no messages of a topic.",
             hint=f"Write it as a topic: ticdc-lab produce {source} --to canal-json --out topic.jsonl.gz",
         )
     folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-record-"))

@@ -52,7 +52,7 @@ ADDED = ("_commit_ts", "_inferred", "_unconvertible")
 _EQUAL_ROWS = (
     "{table} has no handle key: equal rows of one transaction look like one row delivered again, so they count once."
 )
-_UNMATCHED = "{n} rows of {table} were deleted more often than the log holds them: they were there before it began."
+_UNMATCHED = "{n} rows of {table} were deleted more often than the log contains them: they were there before it began."
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def facts_of(events: DataFrame) -> RowsKnown:
         .collect()
     )
     if len(counted) > MAX_FACTS:
-        raise ContractError(f"The log holds more than {MAX_FACTS} pairs of partition and table.")
+        raise ContractError(f"The log has more than {MAX_FACTS} pairs of partition and table.")
     resolved: dict[tuple[str, int], int | None] = {}
     firsts: dict[tuple[str, int], First] = {}
     tables: dict[TableName, TableFacts] = {}
@@ -216,7 +216,7 @@ def no_such_table(table: str, catalog: Catalog, facts: RowsKnown, *, most: int =
         or "no table"
     )
     return ProtocolError(
-        f"The log holds no table {_short(table)}; it holds {said}.",
+        f"The log has no table {_short(table)}; it contains {said}.",
         hint=f"Names are taken exactly as written: did you mean {near[0]}?" if near else "Name it as SCHEMA.TABLE.",
     )
 

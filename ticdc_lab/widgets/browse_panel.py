@@ -23,7 +23,7 @@ _ASKED = "the files were asked"
 
 _KINDS = ("", "row", "ddl", "watermark", "bootstrap", "admin", "quarantine")
 _NOTE = (
-    "Messages in the order of partition and offset, as the log holds them. Look for offsets that are left out, for a "
+    "Messages in the order of partition and offset, as they were recorded. Look for offsets that are left out, for a "
     "commit_ts smaller than one above it, and for what is in quarantine."
 )
 _AROUND_NOTE = (

@@ -1,4 +1,4 @@
-"""What a log holds and how far, with a time range and tables to choose."""
+"""What a log contains and how far, with a time range and tables to choose."""
 
 from __future__ import annotations
 

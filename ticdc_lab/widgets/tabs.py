@@ -205,7 +205,7 @@ def _of_summary(log: Log, *, pictures: tuple[str, ...], needs: str = "") -> Pane
 
 def _what_if(log: Log) -> Panel[Any]:
     if not log.measured.tables:
-        raise SourceError("The log holds no row change with a commit_ts, so there is nothing to dispatch.")
+        raise SourceError("The log has no row change with a commit_ts, so there is nothing to dispatch.")
     if log.change_log.of_storage:
         answer = without_partitions(log.source)
         raise SourceError(answer.finding, hint=answer.details[0])
@@ -224,7 +224,7 @@ def _settings(log: Log) -> Panel[Any]:
 def _consumer(log: Log) -> Panel[Any]:
     tables = log.browser.tables()
     if not tables:
-        raise SourceError("The log holds no row change, so a consumer has nothing to apply.")
+        raise SourceError("The log has no row change, so a consumer has nothing to apply.")
     images = {table: log.browser.images(table) for table in tables}
     return consumer_panel(log.excerpt, images, made_from=log.change_log.made_from)
 
