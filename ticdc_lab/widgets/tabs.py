@@ -175,7 +175,7 @@ def partitions_panel(log: Log) -> Panel[PartitionsView]:
 
     def draw(view: PartitionsView) -> Drawn:
         answer = first if view.to == to else log.partitions(to=view.to)
-        note = " ".join([*answer.details, *answer.limits])
+        note = " ".join(label(said, most=400) for said in (*answer.details, *answer.limits))
         drawn = figures.listing(answer.frame, title=label(answer.finding.rstrip("."), most=400), note=note)
         return Drawn(drawn, "keys and rows were counted", answer.frames)
 
