@@ -213,6 +213,8 @@ def test_what_a_transaction_did_not_commit_is_not_read(spark: SparkSession, brok
         assert "an aborted Kafka transaction" in log.gaps[0]
         all_of_it = load(spark, broker.url("transactions"), options={"kafka.isolation.level": "read_uncommitted"})
         assert all_of_it.messages.count() == 8
+        ended = "a transaction of a producer that begins there has not ended"
+        assert [ended in one for one in log.limits].count(True) == 1 and not any(ended in x for x in all_of_it.limits)
     finally:
         for producer in producers:
             producer.close(jvm.java.time.Duration.ofSeconds(1))

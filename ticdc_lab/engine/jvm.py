@@ -93,8 +93,10 @@ def hadoop_write_text(spark: SparkSession, path: str, text: str) -> None:
 
 def kafka_offsets(
     spark: SparkSession, settings: Mapping[str, str], topics: Sequence[str]
-) -> dict[tuple[str, int], Span]:
-    """First and end offset of every partition of the topics, as the broker says now.
+) -> dict[tuple[str, int], tuple[int, int, int]]:
+    """First and end offset of every partition of the topics, as the broker says now, and where its messages end.
+
+    Who reads what is committed is given an earlier end while a transaction is open.
 
     Parameters
     ----------
@@ -128,12 +130,16 @@ def kafka_offsets(
         level = jvm.org.apache.kafka.common.IsolationLevel
         committed = settings.get("isolation.level") == "read_committed"
         read = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
-        how = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(read)
-        first, end = (
-            admin.listOffsets(dict.fromkeys(places, which), how).all().get()
-            for which in (spec.earliest(), spec.latest())
-        )
-        return {one: (first[p].offset(), end[p].offset()) for one, p in zip(at, places, strict=True)}
+        options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions
+        newest, first, end = (  # the newest before: what comes meanwhile is no open transaction
+            admin.listOffsets(dict.fromkeys(places, which), options(how)).all().get()
+            for which, how in (
+                (spec.latest(), level.READ_UNCOMMITTED), (spec.earliest(), read), (spec.latest(), read)
+            )
+        )  # fmt: skip
+        return {
+            one: (first[p].offset(), end[p].offset(), newest[p].offset()) for one, p in zip(at, places, strict=True)
+        }
     finally:
         admin.close(jvm.java.time.Duration.ofSeconds(1))
 

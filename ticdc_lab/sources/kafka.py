@@ -195,7 +195,17 @@ def properties(path: str) -> dict[str, str]:
     return found
 
 
-def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFrame]:
+def open_words(ends: Mapping[tuple[str, int], tuple[int, int]]) -> tuple[str, ...]:
+    """A sentence for each partition whose committed messages end before its last one: where, and where it ends."""
+    return tuple(
+        f"Partition {partition} of {topic}: offsets {first}..{end - 1} are not read, because a transaction of a "
+        "producer that begins there has not ended."
+        for (topic, partition), (first, end) in sorted(ends.items())
+        if first < end
+    )
+
+
+def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFrame, tuple[str, ...]]:
     """Messages of the topics, earliest to latest unless the options say otherwise; pinned to what is there now.
 
     Parameters
@@ -208,8 +218,9 @@ def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFram
 
     Returns
     -------
-    tuple of DataFrame
-        The connector's columns, with headers, and what should be in it (:data:`EXPECTED`).
+    tuple
+        The connector's columns, with headers; what should be in it (:data:`EXPECTED`); and what the broker keeps back
+        of it, a sentence each.
 
     Raises
     ------
@@ -218,7 +229,7 @@ def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFram
     SetupError
         The session has no Kafka connector.
     """
-    spans = _spans(spark, topics)
+    spans, left_out = _spans(spark, topics)
     settings = _settings(topics)
     own = {name.lower() for name in topics.options}
     given = {
@@ -237,7 +248,7 @@ def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFram
         frame = spark.read.format("kafka").options(**settings).load()
     firsts, ends = _bound(settings, "startingOffsets", spans), _bound(settings, "endingOffsets", spans)
     rows = [(*at, first, end) for at, first, end in zip(spans, firsts, ends, strict=True)]
-    return frame, spark.createDataFrame(rows, EXPECTED)
+    return frame, spark.createDataFrame(rows, EXPECTED), left_out
 
 
 def size_of(expected: DataFrame) -> Size:
@@ -390,14 +401,15 @@ def _any_tls() -> ssl.SSLContext:
     return context
 
 
-def _spans(spark: SparkSession, topics: Topics) -> dict[tuple[str, int], tuple[int, int]]:
-    """First and end offset of every partition, as the broker says now."""
+def _spans(spark: SparkSession, topics: Topics) -> tuple[dict[tuple[str, int], tuple[int, int]], tuple[str, ...]]:
+    """First and end offset of every partition, as the broker says now, and :func:`open_words` of it."""
     require_reachable(topics)
     from ticdc_lab.engine import kafka_offsets
 
     settings = {name.removeprefix("kafka."): v for name, v in _settings(topics).items() if name.startswith("kafka.")}
     with said_plainly(topics):
-        return kafka_offsets(spark, settings, topics.names)
+        found = kafka_offsets(spark, settings, topics.names)
+    return {at: span[:2] for at, span in found.items()}, open_words({at: span[1:] for at, span in found.items()})
 
 
 def _as_json(offsets: Mapping[tuple[str, int], int]) -> str:

@@ -33,7 +33,7 @@ from ticdc_lab.engine.choosing import FITS_MESSAGES
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.errors.bounded import parse_json
 from ticdc_lab.events.schema import MESSAGES
-from ticdc_lab.sources.kafka import ISOLATION, Topics, require_reachable, topics_of
+from ticdc_lab.sources.kafka import ISOLATION, Topics, open_words, require_reachable, topics_of
 from ticdc_lab.sources.kafka_settings import client_settings
 
 Place = tuple[str, int]
@@ -171,11 +171,7 @@ class TopicReader:
     @property
     def open_words(self) -> tuple[str, ...]:
         """:attr:`open` in words, a sentence for each partition."""
-        return tuple(
-            f"Partition {partition} of {topic}: offsets {first}..{end - 1} are not read, because a transaction of a "
-            "producer that begins there has not ended."
-            for (topic, partition), (first, end) in sorted(self.open.items())
-        )
+        return open_words(self.open)
 
     def at(self, ts_ms: int, places: Sequence[Place]) -> dict[Place, int | None]:
         """The first offset of each partition whose message is not older; None where all are."""

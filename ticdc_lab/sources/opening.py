@@ -266,10 +266,10 @@ def open_source(
         topics = kafka.topics_of(source, options)
         if is_sail(spark):
             return _topic_source(spark, topics)
-        frame, expected = kafka.read_batch(spark, topics)
+        frame, expected, left_out = kafka.read_batch(spark, topics)
         plainly = partial(kafka.said_plainly, topics)
         opened = _table(source, frame, kind="kafka", measure=partial(kafka.size_of, expected))
-        return replace(opened, expected=expected, said_plainly=plainly)
+        return replace(opened, expected=expected, said_plainly=plainly, left_out=left_out)
     given = dict(options or {})
     if others := given.keys() - OPTIONS.keys():
         raise unknown_options(source, others)
