@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 sys.path.insert(0, str(ROOT / "tests"))
 sys.path.insert(0, str(ROOT / "tests/codecs"))
 import stored
-from stored import INT, TEXT, TREES, VERSION, put, put_data, put_schema, rows_of
+from stored import INT, TEXT, TREES, VERSION, put, put_data, put_schema, rows_of, whole_folder
 from test_golden import row_of, truth
 
 from ticdc_lab.cli import main
@@ -548,3 +548,12 @@ def test_table_ids_as_path_and_dispatchers_in_names(tmp_path: Path) -> None:
     rows = [r for r in rows_of(tmp_path) if r["kind"] == "row"]
     assert sorted((r["table_name"], r["table_id"], r["partition"]) for r in rows)[0][:2] == ("t", 112)
     assert len({r["partition"] for r in rows}) == 3 and len(rows) == 3
+
+
+def test_a_folder_of_csv_is_loaded_beside_records_that_cannot_be_decoded(spark: SparkSession, tmp_path: Path) -> None:
+    """The others count, and no record is looked for among the protocols of topics: csv is none."""
+    root = whole_folder(tmp_path / "sink")
+    put_data(root, f'"I","t","s",{VERSION + 4},no number,"a"\n', 3)
+    log = load(spark, str(root)).materialise(str(tmp_path / "decoded"))
+    assert log.counts is not None and log.counts.quarantined == 1 and not log.strangers
+    assert log.events.where("kind = 'row'").count() == 3

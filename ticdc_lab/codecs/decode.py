@@ -317,10 +317,8 @@ def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHI
     whole = quarantined.filter(pc.is_valid(quarantined["value"])).combine_chunks()
     offline = replace(known, registry_url="")
     # what lacks its schema only is in the form of this protocol: one with the same framing is no better
-    own = {
-        (e["topic"], e["partition"], e["offset"])
-        for e in _recognised(whole.to_batches(), protocol, offline).to_pylist()
-    }
+    mine = _recognised(whole.to_batches(), protocol, offline) if protocol in PROTOCOLS else whole[:0]  # csv is none
+    own = {(e["topic"], e["partition"], e["offset"]) for e in mine.to_pylist()}
     places = zip(*(whole[c].to_pylist() for c in ("topic", "partition", "offset")), strict=True)
     whole = whole.filter(pa.array([place not in own for place in places], pa.bool_()))
     names = [p for p in _candidates(whole, "auto", known) if p != protocol]
