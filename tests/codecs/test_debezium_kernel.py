@@ -153,6 +153,22 @@ def test_an_integer_zero_has_no_sign() -> None:
     assert alike([TYPED, *zeros]) >= 1 and zeros[0] != TYPED
 
 
+@pytest.mark.parametrize("digits", [b"9007199254740992.0", b"1.1754943508222875e-38", b"9.5367431640625e-07",
+                                    b"0." + b"0" * 323 + b"5", b"179769313486231570" + b"0" * 291])  # fmt: skip
+def test_no_double_is_left_for_its_length_or_for_a_nine(digits: bytes) -> None:
+    """Go writes 327 digits where no exponent may be; a power of two whose digits are cut behind a 9 is no riddle."""
+    doubles = [(k, (v or b"").replace(b'"d":1.5', b'"d":' + digits)) for k, v in [TYPED, UNTYPED]]
+    assert digits in (doubles[0][1] or b"") and alike([TYPED, *doubles]) == 3
+
+
+def test_what_a_kernel_leaves_is_hashed_as_the_whole_log_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few messages in each batch never make a log large; the batches that they are left of do."""
+    asked = list[int]()
+    monkeypatch.setattr(choice, "compiled", lambda part, batch: bool(asked.append(batch.num_rows)))
+    alike([TYPED, TYPED, row(PLAIN | {"e": {}}, schema=SCHEMA)])
+    assert asked[0] == 3
+
+
 def test_types_of_the_log_decode_alike() -> None:
     """Messages without a schema follow the definition that holds at their commit_ts."""
     some = [

@@ -143,8 +143,9 @@ def decode_mostly(
     left = np.flatnonzero(mine)
     if not len(left):
         return done.events
+    compiled = choice.compiled(choice.HASHES, batch)  # by the whole batch: beside a kernel few messages are left
     with _no_search_for_cycles():
-        rest = _decoded(codec, batch.take(pa.array(left)), protocol, images, None, bounds)
+        rest = _decoded(codec, batch.take(pa.array(left)), protocol, images, compiled, bounds)
     if not kernel.stands():
         return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
     message = np.concatenate([done.message, left[rest.message]])

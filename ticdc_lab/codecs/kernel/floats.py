@@ -56,7 +56,7 @@ def _is_fewest(b: np.ndarray, p: int, q: int, narrow: bool) -> bool:
 _SHORTEST_DIGITS = (6, 9), (15, 17)
 """From so many digits on a number may be told by fewer than it has; with so many each FLOAT, each DOUBLE is told."""
 
-_LENGTH_MAX, _PRINTED_MAX = 40, 32
+_LENGTH_MAX, _PRINTED_MAX = 400, 32
 FLOAT_ROOM = 96
 """Bytes that :func:`put_shortest` may write behind what it appends to, at most."""
 
@@ -277,11 +277,9 @@ def _print_fewest(x: float, narrow: bool, out: np.ndarray, at: int) -> int:
         n = print_number(out, at, digits, x)
         if _read_back(out, at, at + n, narrow) == x:
             return n
-        if is_power:  # the next number above may be as short, and near enough
-            p = at + (x < 0) + (digits if digits > 1 else 0)
-            if out[p] == 0x39:
-                return LEFT
-            out[p] += 1
+        p = at + (x < 0) + (digits if digits > 1 else 0)
+        if is_power and out[p] != 0x39:  # the next number above may be as short, and near enough; behind a 9 it is
+            out[p] += 1  # shorter, and was tried
             if _read_back(out, at, at + n, narrow) == x:
                 return LEFT
     return LEFT
