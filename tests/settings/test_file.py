@@ -256,6 +256,25 @@ def test_what_older_releases_and_other_interfaces_give_is_read(text: str) -> Non
     assert found.settings.value("sink.kafka-config.partition-num") == 3 and not found.settings.not_evaluated
 
 
+@pytest.mark.parametrize(("text", "words"), [
+    ('{"sink_config": "a"}', "expected a table"), ('{"filter": "a", "filter_rules": ["x"]}', "expected a table"),
+    ('{"sink": 3, "sink_config": {}}', "expected a table"),
+    ('sink-uri = "kafka://u:pass@[h/t"', "The sink-uri of c is no URI"),
+])  # fmt: skip
+def test_a_table_that_is_none_and_a_uri_that_is_none_are_refused(text: str, words: str) -> None:
+    """Each was an error of Python before; the password is not shown."""
+    with pytest.raises(DispatchError, match=words) as refused:
+        parse_file(text, name="c")
+    assert "pass" not in str(refused.value)
+
+
+def test_what_the_open_api_v1_has_as_null_is_not_given() -> None:
+    """And it counts beside the same table of v2."""
+    text = '{"sink_config": null, "sink": {"protocol": "avro"}, "filter": null, "filter_rules": ["x.*"], "info": 3}'
+    settings = parse_file(text, name="c").settings
+    assert {s.name: s.value for s in settings.known} == {"sink.protocol": "avro", "filter.rules": ("x.*",)}
+
+
 @pytest.mark.parametrize(("before", "after"), [
     ("Starting component `cdc`: /root/.tiup/components/cdc/v6.5.0/cdc cli changefeed query\n", ""),
     ('[2022/12/19 19:06:33.123 +08:00] [WARN] [cli.go:90] ["the flag --pd is deprecated"]\n', ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
@@ -874,6 +875,10 @@ def test_records_in_another_object_are_found_behind_damage(indent: int | None, c
         ("topic: t\npartition: 0\noffset: 7\nkey: k\nvalue: !!binary eyJpZCI6MX0=\n---\n" * 3, "YAML"),
         ("[{'topic': 't', 'partition': 0, 'offset': 7, 'key': b'k', 'value': b'{\"id\":1}'}]\n", "a list that Python"),
         (
+            "[ConsumerRecord(topic='t', partition=0, offset=7, timestamp=1, key=b'k', value=b'{\"id\":1}')]\n",
+            "a list that Python",
+        ),
+        (
             b64encode(b'{"topic":"t","partition":0,"offset":7,"key":"k","value":"{\\"id\\":1}"}\n' * 3).decode(),
             "base64",
         ),
@@ -905,6 +910,13 @@ def test_the_command_of_a_refusal_makes_a_dump_that_is_read(data: str, resembles
     assert {(m["topic"], m["partition"], m["offset"], m["key"], m["value"]) for m in messages} == {
         ("t", 0, 7, b"k", b'{"id":1}')
     } and not bad  # fmt: skip
+
+
+@pytest.mark.parametrize("line", [b"a\rb,c", b'a,"' + b"x" * 140_000 + b'"'], ids=["return", "long"])
+def test_a_line_that_is_no_csv_resembles_none(line: bytes) -> None:
+    """Python's csv module refuses both, which reached the user without a file's name."""
+    csv.field_size_limit(1 << 17)
+    assert converted_hint("f", line + b"\nd\n") == ""
 
 
 def test_columns_without_names_are_guessed_as_the_log_says() -> None:

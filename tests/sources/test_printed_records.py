@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ticdc_lab.sources.dump_messages import Bad, DumpedMessage
 from ticdc_lab.sources.dump_records import records_in
 from ticdc_lab.sources.form_detection import form_of
 from ticdc_lab.sources.load import load
+from ticdc_lab.sources.refused_forms import converted_hint
 
 DUMPS = Path(__file__).parents[1] / "data" / "dumps"
 PRINT = DUMPS / "kafka_dump_log.txt"
@@ -83,3 +85,9 @@ def test_a_print_is_a_log_and_the_brokers_own_file_is_refused_with_the_command(
     shutil.copy(DUMPS / "segment_head.log", tmp_path / "00000000000000000000.log")
     run = CliRunner().invoke(main, ["survey", str(tmp_path / "00000000000000000000.log")], obj=spark)
     assert run.exit_code == 2 and "kafka-dump-log.sh --print-data-log --files" in run.output, run.output
+    hint = converted_hint("a b/0.log", (DUMPS / "segment_head.log").read_bytes())
+    assert "--files 'a b/0.log' > 0.txt; ticdc-lab survey 0.txt" in hint
+    (packed := tmp_path / "7.log.gz").write_bytes(gzip.compress((DUMPS / "segment_head.log").read_bytes()))
+    assert f"gunzip -k {packed}; kafka-dump-log.sh --print-data-log --files {tmp_path}/7.log > 7.txt" in converted_hint(
+        str(packed)
+    )

@@ -58,7 +58,7 @@ def read_registered(path: str) -> tuple[dict[str, str], dict[str, frozenset[str]
                 schema_id, subject = str(entry["id"]), entry.get("subject")
                 found[schema_id] = _text(entry["schema"])
                 if subject is not None:
-                    subjects[schema_id] = subjects.get(schema_id, frozenset()) | {subject}
+                    subjects[schema_id] = subjects.get(schema_id, frozenset()) | {str(subject)}
             at = end
         if not found:
             raise ValueError

@@ -135,9 +135,13 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
     uri: Any = found.get("sink_uri") if is_json else found.pop("sink-uri", None)
     config = _todays(_of_json(found, name) if is_json else found)
     if is_json and uri is None:
-        inner = found.get("info") or found
+        inner = info if isinstance(info := found.get("info"), Mapping) else found
         uri = inner.get("sink_uri", inner.get("sink-uri"))
     uri = sink_uri or (uri if isinstance(uri, str) else None)
+    try:
+        urlsplit(uri or "")
+    except ValueError:  # whose words may have the password
+        raise DispatchError(f"The sink-uri of {name} is no URI; expected such as kafka://HOST:PORT/TOPIC.") from None
     _check(config, name)
     evidence = f"file {name}"
     settings = Settings(tuple(Setting(n, v, "file", "given", evidence) for n, v in _leaves(config, "")))
@@ -184,7 +188,7 @@ def _beside(name: str, *texts: str) -> tuple[str, ...]:
 
 def _of_json(found: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The settings in a JSON document, with TOML's names and without what is null."""
-    if isinstance(found.get("items"), list) or not isinstance(found, Mapping):
+    if isinstance(found.get("items"), list):
         raise _several(name)
     info = found.get("info")
     inner: Mapping[str, Any] = info if isinstance(info, Mapping) else found
@@ -198,9 +202,12 @@ def _of_json(found: Mapping[str, Any], name: str) -> dict[str, Any]:
         raise DispatchError(_unknown(name, [(k, nearest(k, _BESIDE)) for k in strange]))
     if config is None:
         config = {k: v for k, v in inner.items() if k.replace("_", "-") not in _BESIDE and k not in _V1}
-        for key in inner.keys() & _V1.keys():
-            table, name_in_it = _V1[key]
-            config.setdefault(table, {}).update(inner[key] if name_in_it is None else {name_in_it: inner[key]})
+        for key, (table, name_in_it) in _V1.items():
+            value = inner.get(key) if name_in_it is None else {name_in_it: inner.get(key)}
+            own = [v for v in (config.get(table), value) if v is not None]
+            odd = [v for v in own if not isinstance(v, Mapping)]  # which the check of types refuses
+            if key in inner:
+                config[table] = odd[0] if odd else {k: v for of in own for k, v in of.items()}
     translated = _kebab(config, "")
     assert isinstance(translated, dict)
     return translated

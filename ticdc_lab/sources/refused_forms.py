@@ -52,6 +52,7 @@ def converted_hint(source: str, head: bytes | None = None) -> str:
 
 def _headless(file: str, head: bytes) -> str:
     """The command that reads CSV whose first row is a message; empty for anything else."""
+    csv.field_size_limit(len(head) + 1)
     row = list[str]()
     with suppress(csv.Error):
         row = next(csv.reader([head.strip().partition(b"\n")[0].decode("utf-8", "replace")]), row)
@@ -207,7 +208,7 @@ def _addresses(file: str, head: bytes) -> str:
 def _python_list(file: str, head: bytes) -> str:
     if not re.match(rb"\s*\[\s*(?:\{'|\(|b['\"]|ConsumerRecord\()", head):
         return ""
-    program = "import ast,sys; [print(m) for m in ast.literal_eval(sys.stdin.read())]"
+    program = "import ast,sys; [print(ast.unparse(m)) for m in ast.parse(sys.stdin.read().strip()).body[0].value.elts]"
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} < {file} > dump.txt"
     return f"It resembles a list that Python printed. Make lines of it: {command}; ticdc-lab survey dump.txt"
 
@@ -215,10 +216,13 @@ def _python_list(file: str, head: bytes) -> str:
 def _segment(file: str, head: bytes) -> str:
     if not is_segment(head):
         return ""
-    text = PurePath(file.strip("'")).stem + ".txt"
+    is_packed = file.startswith("<(zcat ")  # Kafka takes topic and offset from the name of a file
+    path = PurePath(shlex.split(file.removeprefix("<(zcat ").removesuffix(")") if is_packed else file)[0])
+    log, unpack = (path.with_suffix(""), f"gunzip -k {shlex.quote(str(path))}; ") if is_packed else (path, "")
+    text = shlex.quote(f"{log.stem}.txt")
     return (
-        "It is a broker's own file of messages; let Kafka print it: kafka-dump-log.sh --print-data-log --files "
-        f"{file} > {text}; ticdc-lab survey {text}"
+        f"It is a broker's own file of messages; let Kafka print it: {unpack}kafka-dump-log.sh --print-data-log "
+        f"--files {shlex.quote(str(log))} > {text}; ticdc-lab survey {text}"
     )
 
 
