@@ -95,6 +95,51 @@ def test_an_own_cluster_is_played_with_its_loads_limits_and_schedulers(tmp_path:
     assert world.nodes.all[3].rates == (7, 8) and world.nodes.all[2].told.state == "removing"
 
 
+def with_store(loaded: Loaded, i: int, **facts: Any) -> Loaded:
+    """The same cluster with other facts about one store."""
+    stores = {**loaded.cluster.stores, i: loaded.cluster.stores[i]._replace(**facts)}
+    return loaded._replace(cluster=loaded.cluster._replace(stores=stores))
+
+
+def test_a_store_that_was_down_is_replaced_at_once(tmp_path: Path) -> None:
+    """It has been silent for an hour: nobody waits for another half."""
+    loaded = with_store(from_folder(moment(tmp_path / "a", HELD)), 3, heartbeat_age_s=3600.0)
+    found = own_futures(loaded, minutes=10)
+    assert found.numbers["as it is"].operators["replace-rule-down-peer"] == 8
+    assert found.numbers["as it is"].done_s is not None
+
+
+@pytest.mark.parametrize(("name", "led"), [("evict-leader", 0), ("grant-leader", 8)])
+def test_leaders_that_are_evicted_or_granted_stay_so(name: str, led: int, tmp_path: Path) -> None:
+    """Balance moves none of them back; the run ends."""
+    v2 = [{"type": "balance-leader"}, {"type": name, "args": ["2"]}]
+    held = [(2, 1, 3), (2, 3, 1), (1, 2, 3), (3, 1, 2)] * 2
+    folder = moment(tmp_path / "a", held, config={"schedule": {"schedulers-v2": v2}, "cluster-version": "8.5.1"})
+    run = own_futures(from_folder(folder), minutes=10).runs["as it is"]
+    regions = run.world.regions
+    assert run.end.because == "settled" and regions.members.leaders[regions.at[2]] == led
+    two = run.world.cluster().stores[2]
+    assert (two.leader_in_paused, two.leader_out_paused) == (True, True), "up to v8.5 both ways"
+
+
+def test_a_halted_pd_does_nothing_until_it_is_let_go(tmp_path: Path) -> None:
+    """Neither checkers nor schedulers, and the answer says so; a setting changes it."""
+    loaded = from_folder(moment(tmp_path / "a", HELD, offline=3, config={"schedule": {"halt-scheduling": True}}))
+    found = own_futures(loaded, changed(settings=["halt-scheduling=false"]), minutes=10)
+    assert "as it is: PD does nothing, since halt-scheduling is true" in found.sentence
+    assert not found.numbers["as it is"].operators and found.numbers["changed"].operators
+    assert "changed: done after" in found.sentence
+
+
+def test_witnesses_are_refused(tmp_path: Path) -> None:
+    """The model's stores do not know them."""
+    loaded = from_folder(moment(tmp_path / "a", HELD))
+    witness = loaded.regions.witness.copy()
+    witness[0, 0] = True
+    with pytest.raises(SourceError, match="witnesses are not played: 1 regions have one"):
+        own_case(loaded._replace(regions=loaded.regions._replace(witness=witness)))
+
+
 def test_a_change_is_played_beside_the_cluster_as_it_is(tmp_path: Path) -> None:
     """A store that is deleted is empty at the end; one that joins gets peers; the cluster as it is keeps the others."""
     loaded = from_folder(moment(tmp_path / "a", HELD))

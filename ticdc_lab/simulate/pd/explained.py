@@ -37,6 +37,9 @@ class Scored(NamedTuple):
     chosen: bool
 
 
+HALTED = "halt-scheduling is true: no checker and no scheduler has rounds"
+
+
 @dataclass(frozen=True, slots=True)
 class Explained:
     """A decision and its reasons.

@@ -20,7 +20,7 @@ from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEA
 from ticdc_lab.simulate.pd.checkers import check_region
 from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, fit_of
 from ticdc_lab.simulate.pd.evict_leader import evict_leaders, grant_leader
-from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.explained import HALTED, Explained
 from ticdc_lab.simulate.pd.filters import FAILOVER_TARGET, LEADER_TARGET, REGION_TARGET, TABLE, state_forbids
 from ticdc_lab.simulate.pd.location import distances, may_improve
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
@@ -380,8 +380,7 @@ def survey(
         Marks regions that cannot be judged, since placement rules are missing.
     """
     if cluster.config.halt_scheduling:
-        why = "halt-scheduling is true: no checker and no scheduler has rounds"
-        halted = Explained((), why, limit="halt-scheduling")
+        halted = Explained((), HALTED, limit="halt-scheduling")
         return Survey(len(regions.id), (), (Opinion(PD, halted),))
     outcomes: list[CheckOutcome] = []
     refused: dict[tuple[int, str, str], list[int]] = {}

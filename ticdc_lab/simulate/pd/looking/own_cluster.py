@@ -63,7 +63,7 @@ def own_case(
     Raises
     ------
     SourceError
-        Some regions only were given: what is not there cannot be played.
+        Some regions only were given, or there are witnesses: these cannot be played.
     """
     if not loaded.whole and (loaded.expected > len(loaded.regions.id) or gaps_between(loaded.regions)):
         found = f"{len(loaded.regions.id):,} regions with gaps between their keys"
@@ -72,6 +72,9 @@ def own_case(
         )
     stores = [s for s in loaded.cluster.stores.values() if s.state != REMOVED]
     r = loaded.regions
+    if (n := int(r.witness.any(axis=1).sum())) or any(rule.witness for rule in loaded.cluster.rules):
+        hint = "`ticdc-lab pd explain --from FOLDER` explains and forecasts them."
+        raise SourceError(f"witnesses are not played: {n:,} regions have one, or a rule asks for them", hint=hint)
     there = r.peers >= 0
     sizes = np.bincount(r.peers[there], np.broadcast_to(r.size[:, None], r.peers.shape)[there], len(r.stores))
     held = dict(zip(r.stores, sizes.tolist(), strict=True))
@@ -81,7 +84,12 @@ def own_case(
         settings=settings or WorldSettings(),
     )  # fmt: skip
     told: list[ClusterChange] = [Leaves(s.id) for s in stores if s.state == REMOVING]
-    told += [StopStore(s.id, s.heartbeat_age_s) for s in stores if is_disconnected(s)]
+    told += [IsSilent(s.id, s.heartbeat_age_s) for s in stores if is_disconnected(s)]
+    told += [
+        Paused(s.id, s.leader_in_paused, s.leader_out_paused)
+        for s in stores
+        if s.leader_in_paused or s.leader_out_paused
+    ]
     for i, limit in sorted(loaded.limits.items()):
         if i in {s.id for s in stores}:
             told += [
@@ -105,6 +113,37 @@ class Leaves(NamedTuple):
         i = world.regions.at[self.store]
         world.nodes.change(i, state=REMOVING)
         world.nodes.set_limit(i, world.nodes.all[i].rates, world.now_us)
+
+
+class IsSilent(NamedTuple):
+    """A store whose last heartbeat came so many seconds before the start."""
+
+    store: int
+    age_s: float
+
+    @property
+    def text(self) -> str:
+        return f"store {self.store} is silent"
+
+    def apply(self, world: World) -> None:
+        StopStore(self.store, self.age_s).apply(world)
+        world.nodes.all[world.regions.at[self.store]].heartbeat_us = world.now_us - round(self.age_s * SECOND_US)
+
+
+class Paused(NamedTuple):
+    """A store into or out of which balance moves no leader, since a scheduler evicts or grants its leaders."""
+
+    store: int
+    into: bool
+    out: bool
+
+    @property
+    def text(self) -> str:
+        return f"leaders of store {self.store} are evicted or granted"
+
+    def apply(self, world: World) -> None:
+        i = world.regions.at[self.store]
+        world.nodes.change(i, leader_in_paused=self.into, leader_out_paused=self.out)
 
 
 def _store(s: Store, held_mib: float) -> StoreStart:
@@ -216,7 +255,9 @@ class OwnFutures(NamedTuple):
         for name, run in self.runs.items():
             now = self.numbers[name]
             refused = [h for h in run.happened if h.error]
-            if refused:
+            if run.world.config.halt_scheduling:
+                told.append(f"{name}: PD does nothing, since halt-scheduling is true")
+            elif refused:
                 told.append(f"{name}: PD refuses {refused[0].change.text}: {refused[0].error}")
             elif run.end.because != "settled" or now.done_s is None:
                 told.append(f"{name}: not done after {duration(run.end.time_us / SECOND_US)}")

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ticdc_lab.simulate.pd.balance import Draw
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.explained import HALTED, Explained
 from ticdc_lab.simulate.pd.hot_loads import Flow
 from ticdc_lab.simulate.pd.operators import Kind, Operator
 from ticdc_lab.simulate.pd.regions import Region
@@ -199,6 +199,9 @@ def play_round(
     ended_us = now_us + seen.chance.randint(*settings.round_us)
     limit = limit_reached(s.policy.limited_as, seen.running.get(s.policy.limited_as, 0), seen.cluster.config)
     s.rounds += 1
+    if seen.cluster.config.halt_scheduling:
+        s.interval_us = settings.scheduler_most_us
+        return _without(s, Explained((), HALTED, limit="halt-scheduling"), ended_us)
     if limit or now_us < s.paused_until_us:
         why = f"{limit} is reached" if limit else "the scheduler is paused"
         return _without(s, Explained((), why, limit=limit), ended_us)

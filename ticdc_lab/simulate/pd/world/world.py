@@ -358,10 +358,12 @@ class World:
                         self.nodes.change(i, state=SERVING)
         self.controller.fast.expire(self.now_us)
         report_down(self)
-        self.look_around(end_us)
+        halted = self.config.halt_scheduling
+        if not halted:
+            self.look_around(end_us)
         while True:
             s = self._next_round()
-            reopens_us = self._reopens_us()
+            reopens_us = NEVER_US if halted else self._reopens_us()
             if reopens_us < (end_us if s is None else min(end_us, s.due_us)):
                 self.now_us = reopens_us
                 self.controller.fast.expire(self.now_us)
