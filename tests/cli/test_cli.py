@@ -516,6 +516,7 @@ def test_each_help_has_an_example_that_its_command_takes() -> None:
 @pytest.mark.parametrize(
     ("args", "begun", "offered"),
     [
+        (["audit"], "topic.js", ["topic.js"]),
         (["audit", CANAL, "--protocol"], "av", ["avro"]),
         (["produce", CANAL, "--to"], "op", ["open-protocol"]),
         (["dispatch", CANAL, "--strategy"], "ta", ["table"]),
@@ -528,6 +529,7 @@ def test_the_shell_offers_what_can_stand_there(args: list[str], begun: str, offe
     """Protocols, dispatchers, and the tables of the log that is named."""
     found = ShellComplete(main, {}, "ticdc-lab", "_TICDC_LAB_COMPLETE").get_completions(args, begun)
     assert [item.value for item in found] == offered
+    assert [item.type for item in found] == ["plain" if len(args) > 1 else "file"] * len(offered)
 
 
 def test_the_workbench_is_a_notebook_of_one_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

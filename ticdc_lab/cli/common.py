@@ -140,22 +140,25 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the source, and how it is read, to a command; every error of it ends in a sentence."""
-    return _with_options(changefeed_option(command), click.argument("source"))
+    return _with_options(changefeed_option(command), click.argument("source", shell_complete=completion.files))
 
 
 def source_of_any_changefeed(command: Callable[..., Any]) -> Callable[..., Any]:
     """As :func:`source_options`, for a command whose ``--changefeed`` is another one than wrote the log."""
-    return _with_options(command, click.argument("source"))
+    return _with_options(command, click.argument("source", shell_complete=completion.files))
 
 
 def sources_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """As :func:`source_options`, for a command that takes any number of sources."""
-    return _with_options(changefeed_option(command), click.argument("sources", metavar="SOURCE...", nargs=-1))
+    return _with_options(
+        changefeed_option(command),
+        click.argument("sources", shell_complete=completion.files, metavar="SOURCE...", nargs=-1),
+    )
 
 
 def messages_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """As :func:`source_options`, for a command that decodes nothing."""
-    return _with_options(command, click.argument("source"), _of_messages)
+    return _with_options(command, click.argument("source", shell_complete=completion.files), _of_messages)
 
 
 def _with_options(

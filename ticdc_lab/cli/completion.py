@@ -1,4 +1,4 @@
-"""What a shell offers at the Tab key: names of protocols and dispatchers, and the tables of the log that is named."""
+"""What a shell offers at the Tab key: files, protocols and dispatchers, and the tables of the log that is named."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ _LOOKED_AT = 2_000
 """Messages of a log's first file in which tables are looked for: the shell waits."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def files(context: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Files and folders, which the shell itself lists."""
+    return [CompletionItem(begun, type="file")]
 
 
 def protocols(context: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem]:
