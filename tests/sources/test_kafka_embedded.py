@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from unittest.mock import MagicMock
 
 import confluent_kafka
 import engines
@@ -186,6 +187,23 @@ def test_what_answers_as_no_broker_is_named(answer: bytes, words: str) -> None:
         with pytest.raises(NoAnswerError) as caught:
             kafka.require_reachable(topics_of(f"kafka://127.0.0.1:{listening.getsockname()[1]}/t"))
     assert words in caught.value.message
+
+
+def test_an_answer_may_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over TLS brokers before 2.7 sent its length in a record of its own."""
+    parts = iter([b"\0\0\1\0", b"\0\0", b"\0\1"])
+    broker = MagicMock()
+    broker.__enter__.return_value.recv = lambda size: next(parts)[:size]
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: broker)
+    kafka.require_reachable(topics_of("kafka://h:1/t"))
+    assert next(parts, None) is None
+
+
+def test_a_name_with_an_empty_part_is_refused_at_once() -> None:
+    """It ended a thread with a trace, and the user waited for an answer."""
+    with pytest.raises(SourceError, match=r"can be reached \(a\.\.b:1: .*label") as caught:
+        kafka.require_reachable(topics_of("kafka://a..b:1/t"))
+    assert "no answer" not in caught.value.message
 
 
 def test_one_broker_that_answers_is_enough(servers: str, silent: str) -> None:

@@ -377,6 +377,8 @@ def _refusal(broker: str, until: float, *, tls: bool) -> tuple[bool, str] | None
             shaken = tls
             listener.sendall(_FIRST_REQUEST)
             answer = listener.recv(8)
+            while 0 < len(answer) < 8 and answer[:2] != _ALERT and (more := listener.recv(8 - len(answer))):
+                answer += more  # brokers before 2.7 send the length by itself, in a record of its own over TLS
     except TimeoutError:
         return connected, "it takes connections and does not answer" if connected else "timed out"
     except (ssl.SSLError, ConnectionError) as error:
@@ -385,7 +387,7 @@ def _refusal(broker: str, until: float, *, tls: bool) -> tuple[bool, str] | None
         other = isinstance(error, ssl.SSLError) and error.reason not in _NO_TLS
         # after a handshake, or by an alert, it speaks TLS: what it minds Kafka's client reports in better words
         return None if shaken or other else (True, "it does not speak TLS")
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError) as error:  # the last where a name has an empty part
         return connected, getattr(error, "strerror", None) or str(error)
     if answer[:2] == _ALERT:
         return True, "it speaks TLS, which kafka.security.protocol names as SSL or SASL_SSL"
