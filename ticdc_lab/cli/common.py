@@ -480,9 +480,13 @@ def _hear(number: int, frame: FrameType | None) -> None:
 
 
 def _interrupt_again() -> None:
-    """From another thread, and once the main thread has left what lost it: there it would be lost once more."""
+    """From another thread, and once the main thread has left what lost it: there it would be lost once more.
+
+    A signal wakes it where it waits, which ``_thread.interrupt_main`` does not.
+    """
     time.sleep(0.01)
-    _thread.interrupt_main()
+    if signal.getsignal(signal.SIGINT) is _hear:  # else the command has ended
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 @contextmanager
