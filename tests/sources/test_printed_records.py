@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
+from ticdc_lab.sources import printed_records
 from ticdc_lab.sources.dump_messages import Bad, DumpedMessage
 from ticdc_lab.sources.dump_records import records_in
 from ticdc_lab.sources.form_detection import form_of
@@ -91,3 +92,14 @@ def test_a_print_is_a_log_and_the_brokers_own_file_is_refused_with_the_command(
     assert f"gunzip -k {packed}; kafka-dump-log.sh --print-data-log --files {tmp_path}/7.log > 7.txt" in converted_hint(
         str(packed)
     )
+
+
+def test_a_value_of_many_lines_is_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line was joined to all before it, and cut again."""
+    cuts = list[int]()
+    cut = printed_records._sized
+    monkeypatch.setattr(printed_records, "_sized", lambda text, head: cuts.append(len(text)) or cut(text, head))
+    key, value = b"k\n" * 300, b"1,\n" * 700
+    sizes = b"keySize: %d valueSize: %d headerKeys: []" % (len(key), len(value))
+    (found,) = read(FILE + b"| offset: 8 CreateTime: 5 " + sizes + b" key: " + key + b" payload: " + value + b"\n")
+    assert isinstance(found, DumpedMessage) and (found.key, found.value) == (key, value) and len(cuts) == 3

@@ -87,14 +87,19 @@ _OTHERS = re.compile(rb"(?:Log starting|Starting|First) offset: |baseOffset: |\s
 
 def segment_in(lines: Iterator[tuple[bytes, int]], bound: int, passed: int) -> Iterator[Record]:
     """As :func:`printed_in`, of ``kafka-dump-log --print-data-log``, of one file of a broker or of several."""
-    topic, partition, held, begun = None, None, b"", 0
+    topic, partition, held, begun = None, None, list[bytes](), 0
+    size = expected = 0
     for line, (text, too_long) in enumerate(lines, start=passed + 1):
         if held:
-            if too_long or OF_SEGMENT.match(text) or len(held) > bound:
-                yield Bad("no-record", f"line {begun}: fewer bytes than keySize and valueSize say", held)
-                held = b""
+            if too_long or OF_SEGMENT.match(text) or size > bound:
+                yield Bad("no-record", f"line {begun}: fewer bytes than keySize and valueSize say", b"\n".join(held))
+                held = []
             else:  # a value with a line feed
-                text = held + b"\n" + text
+                held.append(text)
+                size += 1 + len(text)
+                if size < expected:
+                    continue
+                text = b"\n".join(held)
         if too_long:
             yield too_large(too_long, bound, line)
         elif found := _FILE.fullmatch(text):
@@ -110,18 +115,18 @@ def segment_in(lines: Iterator[tuple[bytes, int]], bound: int, passed: int) -> I
                 key, value = _sized(text.rstrip(b"\r"), head)
                 time = int(head[2])  # -1 for none
                 yield DumpedMessage(topic, partition, int(head[1]), time if time >= 0 else None, key, value)
-            except EOFError:
-                held = text
+            except EOFError as error:
+                held, size, expected = [text], len(text), error.args[0]
                 continue
             except Unread as error:
                 yield Bad(error.code, f"line {begun}: {error}", text)
-        held = b""
+        held = []
     if held:
-        yield Bad("no-record", f"line {begun}: fewer bytes than keySize and valueSize say", held)
+        yield Bad("no-record", f"line {begun}: fewer bytes than keySize and valueSize say", b"\n".join(held))
 
 
 def _sized(text: bytes, head: re.Match[bytes]) -> tuple[bytes | None, bytes | None]:
-    """Key and value behind their lengths; :class:`EOFError` where bytes are still to come."""
+    """Key and value behind their lengths; :class:`EOFError` with the size of the text where bytes are still to come."""
     found, at = list[bytes | None](), head.end()
     for word, size in ((b" key: ", int(head[3])), (b" payload: ", int(head[4]))):
         if size < 0:
@@ -133,7 +138,7 @@ def _sized(text: bytes, head: re.Match[bytes]) -> tuple[bytes | None, bytes | No
             raise Unread("no-value", f"no `{word.decode().strip()}`; print it with --print-data-log")
         at += len(word)
         if len(text) < at + size:
-            raise EOFError
+            raise EOFError(at + size)
         found.append(text[at : at + size])
         at += size
     if text[at:].strip():
