@@ -5,10 +5,18 @@ from __future__ import annotations
 import pytest
 
 from ticdc_lab.dispatch.changefeed import Changefeed, changefeed_from_toml
-from ticdc_lab.dispatch.checks import Selector, TableKeys, check_selectors, unknown_dispatchers, unreached
+from ticdc_lab.dispatch.checks import (
+    Selector,
+    TableKeys,
+    changed_key_texts,
+    check_selectors,
+    unknown_dispatchers,
+    unreached,
+)
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.dispatch.topics import ColumnFilter
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.facts.catalog import Catalog
 
 ORDERS = ("shop", "orders")
 TABLES = [ORDERS, ("shop", "users"), ("shop", "audit")]
@@ -93,3 +101,23 @@ def test_routing_and_selectors_survive_a_round_trip() -> None:
     rule = Rule(("a.*",), "index-value", target_schema="b", target_table="{table}_v2")
     feed = Changefeed((rule,), selectors=(Selector(("a.*",), ("*", "!x")),))
     assert changefeed_from_toml(feed.to_toml()) == feed
+
+
+@pytest.mark.parametrize(("before", "after", "is_said"), [
+    ("decimal(10,2)", "decimal(10,3)", True), ("decimal(10,2)", "decimal(20,2)", False), ("int", "bigint", False),
+    ("datetime", "datetime(3)", True), ("date", "datetime", True), ("varchar(9)", "text", False), ("int", "char(9)", True),
+    ("binary(4)", "binary(8)", True), ("enum('a','b')", "enum('b','a')", True), ("float", "double", True),
+])  # fmt: skip
+def test_a_key_whose_text_a_ddl_changes_is_said(before: str, after: str, is_said: bool) -> None:
+    """Such a row has another key and another partition; so has one of a column that the table is dispatched by."""
+    ddl = [
+        (1, "s", "t", f"CREATE TABLE t (k {before} PRIMARY KEY, v {before}, w {before})"),
+        (5, "s", "t", f"ALTER TABLE t MODIFY COLUMN k {after}, MODIFY COLUMN v {after}, MODIFY COLUMN w {after}"),
+    ]
+    catalog, rules = Catalog.from_ddl(ddl), [Rule(("s.*",), "columns", columns=("V",))]
+    said = changed_key_texts(catalog, [("s", "t")], rules)
+    named = [
+        f"The DDL of commit_ts 5 changes the column {c} of s.t" for c in ("k of the key", "v that dispatches its rows")
+    ]
+    assert [s.partition(" from ")[0] for s in said] == (named if is_said else [])
+    assert len(changed_key_texts(catalog, [("s", "t")])) == int(is_said) and not changed_key_texts(catalog, [])

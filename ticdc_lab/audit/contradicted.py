@@ -21,7 +21,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.changefeed import Changefeed
-from ticdc_lab.dispatch.checks import unknown_dispatchers, unreached
+from ticdc_lab.dispatch.checks import changed_key_texts, unknown_dispatchers, unreached
 from ticdc_lab.dispatch.given import GivenRules, given_rules
 from ticdc_lab.dispatch.hashing import FLAVOURS
 from ticdc_lab.dispatch.infer import EXPLAINED, MORE_PARTITIONS
@@ -295,15 +295,27 @@ def rules_given(facts: LogFacts, settings: Settings) -> GivenRules:
 
 
 def with_rules_noted(log: ChangeLog) -> ChangeLog:
-    """The same log; its limits name the given dispatchers that TiCDC does not know, and rules that it never uses."""
-    if log.of_storage or log.settings.given("sink.dispatchers") is None:
-        return log
+    """The same log; its limits name the given dispatchers that TiCDC does not know, rules that it never uses, and keys
+    of which a DDL changes the text.
+    """
+    facts, exact = log.facts, bool(log.settings.value("case-sensitive", False))
+    given = None if log.of_storage else log.settings.given("sink.dispatchers")
+    said, rules = list[str](), tuple[Rule, ...]()
     try:
-        said = [*_rule_notes(log.facts, log.settings)]
+        rules = _rules(given)
+        said += _rule_notes(facts, log.settings) if given is not None else ()
     except DispatchError as error:
-        said = [f"TiCDC refuses sink.dispatchers: {error}"]
+        said.append(f"TiCDC refuses sink.dispatchers: {error}")
+    modified = pc.match_substring_regex(facts.ddl["query"], r"(?i)\b(modify|change)\b")
+    if pc.any(modified).as_py():
+        changed = changed_key_texts(_catalog(facts), _tables(facts), rules, case_sensitive=exact)
+        log = _noted(log, guesses=(*log.guesses, *changed))
     notes = tuple(dict.fromkeys((*log.settings.notes, *said)))
-    noted = replace(log, known=replace(log.known, settings=replace(log.settings, notes=notes)))
+    return _noted(log, known=replace(log.known, settings=replace(log.settings, notes=notes))) if said else log
+
+
+def _noted(log: ChangeLog, **more: Any) -> ChangeLog:
+    noted = replace(log, **more)
     noted._facts.extend(log._facts)
     noted._handles.extend(log._handles)
     return noted

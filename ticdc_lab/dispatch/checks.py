@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ticdc_lab.dispatch.names import STRATEGY_NAMES
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.dispatch.topics import ColumnFilter, TableFilter
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.events.mysql_types import BINARIES, INTEGERS, base_of, digits_of
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.settings.keys import nearest
 
 Table = tuple[str, str]
@@ -83,6 +86,61 @@ def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitiv
             )
         taken |= {t: i for t in mine if t not in taken}
     return said
+
+
+def changed_key_texts(
+    catalog: Catalog, tables: Collection[Table], rules: Sequence[Rule] = (), *, case_sensitive: bool = False
+) -> list[str]:
+    """Say where a DDL changes the text of a key or of a column that the table is dispatched by, one sentence each.
+
+    A row is known by the text of its key, and TiCDC hashes it, so the same row has another key and another partition.
+
+    Parameters
+    ----------
+    catalog
+        From the log's DDL.
+    tables
+        Those with row changes.
+    rules, case_sensitive
+        Of the changefeed.
+    """
+    said = []
+    for schema, table in sorted(tables):
+        rule = next((r for r in rules if _takes(r.matcher, schema, table, case_sensitive)), None)
+        named = {c.lower() for c in rule.columns} if rule is not None else set()
+        for old, new in pairwise(catalog.versions.get((schema, table), ())):
+            if old.definition is None or new.definition is None:
+                continue
+            keys = {c.lower() for c in old.definition.handle_columns}
+            for column in old.definition.columns:
+                later = new.definition.column(column.name)
+                if later is None or column.name.lower() not in keys | named:
+                    continue
+                if _text_form(column.mysql_type) != _text_form(later.mysql_type):
+                    key = "of the key" if column.name.lower() in keys else "that dispatches its rows"
+                    said.append(
+                        f"The DDL of commit_ts {new.commit_ts} changes the column {column.name} {key} of "
+                        f"{schema}.{table} from {column.mysql_type} to {later.mysql_type}: its text differs "
+                        "from there on. A row may move to another partition, and changes of it before and after are "
+                        "not recognised as those of one row if its key has another text."
+                    )
+    return said
+
+
+def _text_form(mysql_type: str) -> tuple[object, ...]:
+    """What decides the text of a value: types of one form print the same value alike."""
+    base, digits = base_of(mysql_type), digits_of(mysql_type)
+    if base in INTEGERS:
+        return ("integer",)
+    if base in ("decimal", "numeric"):
+        return ("decimal", digits[1] if len(digits) > 1 else 0)
+    if base in ("time", "datetime", "timestamp"):
+        return (base, digits[0] if digits else 0)
+    if base in ("binary", "enum", "set"):
+        return (mysql_type,)
+    if base in BINARIES:
+        return ("bytes",)
+    return ("text",) if base.endswith(("char", "text")) else (base,)
 
 
 def check_selectors(
