@@ -132,7 +132,7 @@ def test_it_names_the_module_of_each_stall(spark):
         "22:13:33": ("owner", "DDL barrier"), "22:13:25": ("puller", "slow region"), "22:13:20": ("owner", "restart"),
     }  # fmt: skip
     assert "cdc.log names the downstream: " in answer.finding
-    assert any("2 of 13 lines of cdc.log are not recognised" in limit for limit in answer.limits)
+    assert any("2 of 13 lines of cdc.log not recognised" in limit for limit in answer.limits)
     assert answer.values["cdc_log"]["recognised"] == 9
     said = CliRunner().invoke(main, ["why", str(STALLS), "--cdc-log", str(FIXTURE), "--json"], obj=spark)
     assert said.exit_code == 0 and json.loads(said.stdout)["cdc_log"]

@@ -125,8 +125,8 @@ def _limits(log: CdcLog, outside: int, silent: int) -> list[str]:
     limits = list[str]()
     if outside:
         limits.append(
-            f"cdc.log covers {_end_words(log, 0)} to {_end_words(log, 1)}: {count(outside, 'stall')} lies outside, "
-            "so rotated files or those of other captures may be missing."
+            f"cdc.log covers {_end_words(log, 0)} to {_end_words(log, 1)}: {count(outside, 'stall')} "
+            f"{'lies' if outside == 1 else 'lie'} outside, so rotated files or those of other captures may be missing."
         )
     if silent:
         limits.append(f"cdc.log has no recognised line about {count(silent, 'stall')}; every capture writes its own.")
@@ -134,7 +134,7 @@ def _limits(log: CdcLog, outside: int, silent: int) -> list[str]:
     if n := unknown.total():
         often = sorted(unknown.items(), key=lambda u: (-u[1], u[0]))[:SHOWN_MESSAGES]
         most = ", ".join(f'"{message[:_LINE]}" ({k:,})' for message, k in often)
-        limits.append(f"{n:,} of {count(log.read, 'line')} of cdc.log are not recognised, most often {most}.")
+        limits.append(f"{n:,} of {count(log.read, 'line')} of cdc.log not recognised, most often {most}.")
     if log.continued:
         limits.append(f"{count(log.continued, 'line')} of cdc.log without a time (parts of the line before) not read.")
     if log.cut:
