@@ -13,8 +13,16 @@ from pyspark.sql import SparkSession
 from stored import unpack
 
 import ticdc_lab
-from ticdc_lab.audit.contradicted import _divisors, _evidence_in, against_facts, against_rows, with_contradictions
+from ticdc_lab.audit.contradicted import (
+    _divisors,
+    _evidence_in,
+    against_facts,
+    against_rows,
+    rules_given,
+    with_contradictions,
+)
 from ticdc_lab.cli import main
+from ticdc_lab.dispatch.given import NOTHING_GIVEN
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gathering import ARROW
 from ticdc_lab.settings import Settings
@@ -77,6 +85,15 @@ def test_a_file_that_cannot_have_made_the_log_is_named(logs: dict[str, ChangeLog
     found = said(logs[SMALL], given(text))
     assert any(expected in words for words in found), found
     assert all(words.startswith("The file (file c.toml) sets ") for words in found)
+
+
+def test_a_matcher_that_ticdc_refuses_ends_no_audit(logs: dict[str, ChangeLog]) -> None:
+    """It is a finding, and no rule is tried."""
+    log, file = logs[SMALL], given("[sink]\ndispatchers = [{matcher = ['a']}]")
+    known = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    (words,) = [c.words for c in known.contradictions]
+    assert words.endswith("TiCDC refuses it: The matcher 'a' has no '.' between schema and table patterns.")
+    assert rules_given(log.facts, file) == NOTHING_GIVEN
 
 
 def test_rules_that_are_not_what_they_seem_are_notes(logs: dict[str, ChangeLog]) -> None:

@@ -260,6 +260,8 @@ def test_what_older_releases_and_other_interfaces_give_is_read(text: str) -> Non
     ('{"sink_config": "a"}', "expected a table"), ('{"filter": "a", "filter_rules": ["x"]}', "expected a table"),
     ('{"sink": 3, "sink_config": {}}', "expected a table"),
     ('sink-uri = "kafka://u:pass@[h/t"', "The sink-uri of c is no URI"),
+    ("[sink.kafka-config]\npartition-num = 5000000000", "partition-num up to 2147483647; found 5000000000"),
+    ('sink-uri = "kafka://h/t?partition-num=5000000000"', "expected a whole number up to 2147483647"),
 ])  # fmt: skip
 def test_a_table_that_is_none_and_a_uri_that_is_none_are_refused(text: str, words: str) -> None:
     """Each was an error of Python before; the password is not shown."""

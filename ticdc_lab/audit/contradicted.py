@@ -350,15 +350,19 @@ def _dispatched(
     given = settings.given("sink.dispatchers")
     if given is None:
         return
-    rules = _rules(given)
-    yield from _rule_notes(facts, settings)
+    try:
+        rules, notes = _rules(given), [*_rule_notes(facts, settings)]
+    except DispatchError as error:
+        yield Contradiction(given, seen=f"TiCDC refuses it: {str(error).rstrip('.')}")
+        return
+    yield from notes
     if recorded < 2 and number is None:
         return
     tried = [int(str(number.value))] if number is not None else [*range(recorded, recorded + MORE_PARTITIONS + 1)]
     try:
         placed = _placed(rows, facts, settings, rules, tried, exact)
     except DispatchError as error:
-        yield Contradiction(given, seen=f"TiCDC refuses it: {error}")
+        yield Contradiction(given, seen=f"TiCDC refuses it: {str(error).rstrip('.')}")
         return
     for table in (t for t in placed if t["n_failed"]):
         if table["error"].startswith(_OF_TICDC):

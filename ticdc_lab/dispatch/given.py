@@ -63,16 +63,17 @@ def given_rules(settings: Settings, tables: Collection[Table], catalog: Catalog)
     given = settings.given("sink.dispatchers")
     if given is None or not isinstance(given.value, tuple):
         return NOTHING_GIVEN
-    try:
-        rules = rules_from_config(given.value)
-    except DispatchError:  # what TiCDC refuses has its own finding
-        return NOTHING_GIVEN
     exact = bool(settings.value("case-sensitive", False))
     names: dict[Table, Table] = {t: t for t in tables}
-    if routes(rules):
-        told = sources_of(rules, tables, case_sensitive=exact)
-        names = {t: source for t, upstream in told.items() if (source := upstream.table) is not None}
-    of = {t: _tried(rule_of(rules, *source, case_sensitive=exact), t, catalog) for t, source in names.items()}
+    try:
+        rules = rules_from_config(given.value)
+        if routes(rules):
+            upstream = sources_of(rules, tables, case_sensitive=exact)
+            names = {t: source for t, of in upstream.items() if (source := of.table) is not None}
+        of_table = {t: rule_of(rules, *source, case_sensitive=exact) for t, source in names.items()}
+    except DispatchError:  # what TiCDC refuses has its own finding
+        return NOTHING_GIVEN
+    of = {t: _tried(rule, t, catalog) for t, rule in of_table.items()}
     number = settings.given("sink.kafka-config.partition-num")
     return GivenRules(
         "the changefeed's file" if given.source == "file" else "the option",

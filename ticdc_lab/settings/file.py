@@ -275,9 +275,15 @@ def _check_kind(path: str, value: Any, name: str) -> None:
     if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
         raise DispatchError(f"In {name} expected {key} to be of type {word}; found {value!r}.")
     _check_choice(path, value if isinstance(value, list) else [value], f"In {name} {key}")
+    if path in _MOST and isinstance(value, int) and value > _MOST[path]:
+        raise DispatchError(f"In {name} expected {key} up to {_MOST[path]}; found {value}.")
     inner = {"texts": (str, "texts"), "ints": (int, "whole numbers")}.get(kind)
     if inner is not None and isinstance(value, list) and not all(isinstance(v, inner[0]) for v in value):
         raise DispatchError(f"In {name} expected {inner[1]} in {key}; found {value!r}.")
+
+
+_MOST: Mapping[str, int] = {"sink.kafka-config.partition-num": (1 << 31) - 1}
+"""Numbers that TiCDC reads into 32 bits."""
 
 
 def _check_choice(path: str, values: Sequence[Any], said: str) -> None:
@@ -357,16 +363,17 @@ def value_of(name: str, text: str, *, said: str = "") -> Any:
         return PROTOCOLS.get(text, text)
     if kind == "bool" and text.lower() in ("true", "false", "1", "0", "t", "f"):  # as Go's ParseBool
         return text.lower() in ("true", "1", "t")
-    if kind == "int" and text.isascii() and text.isdigit():
+    if kind == "int" and text.isascii() and text.isdigit() and int(text[:20]) <= _MOST.get(name, 1 << 64):
         return int(text)
     if kind in ("text", "duration"):
         _check_choice(name, [text], said or name)
         return text
     if kind == "texts":
         return tuple(text.split(","))
+    number = f"a whole number{f' up to {_MOST[name]}' if name in _MOST else ''}"
     raise DispatchError(
         f"[CDC:ErrSinkInvalidConfig]{said or f'{name}={text!r}'}: expected "
-        f"{ {'bool': 'true or false', 'int': 'a whole number'}.get(kind, 'a changefeed file') }."
+        f"{ {'bool': 'true or false', 'int': number}.get(kind, 'a changefeed file') }."
     )
 
 
