@@ -428,6 +428,8 @@ def test_expand_without_a_number_compares_some(lab: Any) -> None:
     )
     assert "Nothing newly breaks." in said.splitlines()[0] and "--after 8" in said
     assert "--strategy needs --after" in lab("expand", OPEN, "--strategy", "ts", code=2).stderr
+    said = lab("expand", OPEN, "--restart-ms", "1000", "--reasons", code=2).stderr
+    assert "--restart-ms, --reasons need --after" in said
 
 
 def test_expand_refuses_fewer_partitions_that_are_just_added(lab: Any) -> None:

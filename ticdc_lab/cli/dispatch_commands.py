@@ -306,9 +306,12 @@ def expand(
         check_strategy(strategy.partition(":")[0])
     times: dict[str, Any] = {"stop_delay_ms": stop_delay_ms, "restart_ms": restart_ms}
     if after is None:
-        given = {"--before": before, "--strategy": strategy, "--at": at, "--out": out}
-        if needing := [name for name, value in given.items() if value is not None]:
-            raise click.UsageError(f"{', '.join(needing)} needs --after, the number of partitions after the change.")
+        of_change = ("before", "strategy", "at", "procedure", "seed", "captures", "stop_delay_ms", "restart_ms",
+                     "reasons", "out")  # fmt: skip
+        context, default = click.get_current_context(), click.core.ParameterSource.DEFAULT
+        if given := [f"--{n.replace('_', '-')}" for n in of_change if context.get_parameter_source(n) is not default]:
+            needs = f"{', '.join(given)} need{'s' if len(given) == 1 else ''}"
+            raise click.UsageError(f"{needs} --after, the number of partitions after the change.")
         with asked(source, where) as (spark, log):
             with shown(spark, "expand"):
                 answer = log.partitions()
