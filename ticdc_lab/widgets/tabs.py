@@ -262,7 +262,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
             lambda v: f"log.advise(keep={v.keep!r})", compiling_s,
         ),
         "partitions": Tab(
-            "more partitions", "counting keys that move", partitions_panel, None,
+            "partitions", "counting keys that move", partitions_panel, None,
             lambda v: f"log.partitions(to={v.to})", compiling_s,
         ),
         "messages": Tab(
