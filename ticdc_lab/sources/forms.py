@@ -271,7 +271,7 @@ _CODED: Mapping[Coding, re.Pattern[str]] = {
     "hex": re.compile(r"(?:[0-9a-fA-F]{2})+"),  # before base64, whose alphabet has all its digits
     "python": re.compile(r"""b'.*'|b".*\"""", re.DOTALL),
     "base64": _BASE64,
-    "base64-any": re.compile(r"(?:(?:[\w+/-]\s*){4})*(?:(?:[\w+/-]\s*){2,3}={0,2})?\s*", re.ASCII),
+    "base64-any": re.compile(r"(?:(?:[\w+/-][\r\n]*){4})*(?:(?:[\w+/-][\r\n]*){2,3}={0,2})?[\r\n]*", re.ASCII),
 }
 
 
