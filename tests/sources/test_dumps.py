@@ -985,3 +985,14 @@ def test_bytes_that_resemble_nothing_have_no_command() -> None:
     """Whatever they are: no hint fails on them."""
     for data in (b"\0" * 99, b'\xff\xfe{"', b"," * 200_000, b"{" * 5_000, b"[" * 50_000, b"[[", b'{"a":' * 900, b"|\n"):
         assert converted_hint("dump", data) == ""
+
+
+def test_a_smaller_limit_that_another_reader_set_makes_no_other_form() -> None:
+    """The limit of Python's csv is the process's: while a file with small lines was read, another one was no CSV."""
+    rows = "\n".join(f'0,{n},"{{""id"":0,""database"":""s"",""type"":""TIDB_WATERMARK"",""n"":{n}}}"' for n in range(9))
+    before = csv.field_size_limit(16)
+    try:
+        found = form_of(f"{rows}\n".encode(), options={}, whole=True)
+        assert found is not None and found.records == "csv" and csv.field_size_limit() >= len(rows)
+    finally:
+        csv.field_size_limit(before)

@@ -15,6 +15,7 @@ from ticdc_lab.sources.forms import (
     LOOKED_AT,
     OF_VALUES,
     Form,
+    allow_cells,
     coding_of,
     codings_of,
     decoded,
@@ -42,7 +43,7 @@ def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | N
     by_name = {name: role for role, name in roles.items()}
     lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles} | {"null", "messages"}
     parts = tuple(by_name.get(name, "ignored") for name in names)
-    csv.field_size_limit(len(head) + 1)
+    allow_cells(len(head))
     lines = head.decode("latin-1").split("\n")
     rows = csv.reader(lines[1:] if whole or len(lines) < 3 else lines[1:-1], delimiter=delimiter)
     some: list[dict[str, str]] = []
@@ -62,6 +63,7 @@ def unnamed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | 
     if lines[0][:1] in "{[" or between not in lines[0]:
         return None
     rows = list[list[str]]()
+    allow_cells(len(head))
     with suppress(csv.Error):
         rows = [row for row in csv.reader(lines if whole or len(lines) < 2 else lines[:-1], delimiter=between) if row]
     if not whole and len(rows) > 1:

@@ -7,6 +7,7 @@ every form by the same steps. A new form is an entry here.
 
 from __future__ import annotations
 
+import csv
 import re
 from ast import literal_eval
 from base64 import b64decode
@@ -325,6 +326,11 @@ def texts_of(records: Sequence[Mapping[str, Any]], names: Mapping[Any, str]) -> 
         for role in ("value", "key")
     )
     return values, keys
+
+
+def allow_cells(most: int) -> None:
+    """Let cells of CSV have so many characters: the limit is the process's, so it only grows."""
+    csv.field_size_limit(max(most, csv.field_size_limit()))
 
 
 TOKENS: Mapping[str, bytes] = {

@@ -16,7 +16,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.sources.dump_files import head_of
 from ticdc_lab.sources.form_detection import form_of
-from ticdc_lab.sources.forms import FORMS, decoded, is_envelope, regex_of, role_of, shown
+from ticdc_lab.sources.forms import FORMS, allow_cells, decoded, is_envelope, regex_of, role_of, shown
 from ticdc_lab.sources.json_objects import BadJson, fields_of, is_json
 from ticdc_lab.sources.pattern_detection import kcat_format
 from ticdc_lab.sources.printed_records import is_segment
@@ -52,7 +52,7 @@ def converted_hint(source: str, head: bytes | None = None) -> str:
 
 def _headless(file: str, head: bytes) -> str:
     """The command that reads CSV whose first row is a message; empty for anything else."""
-    csv.field_size_limit(len(head) + 1)
+    allow_cells(len(head))
     row = list[str]()
     with suppress(csv.Error):
         row = next(csv.reader([head.strip().partition(b"\n")[0].decode("utf-8", "replace")]), row)

@@ -11,13 +11,13 @@ from typing import Any, BinaryIO
 import orjson
 
 from ticdc_lab.sources.dump_messages import Bad, Record, Unread, message_of, plain
-from ticdc_lab.sources.forms import Form, role_of, roles_in, texts_of
+from ticdc_lab.sources.forms import Form, allow_cells, role_of, roles_in, texts_of
 from ticdc_lab.sources.json_objects import Value, is_json
 
 
 def of_csv(lines: Iterator[tuple[bytes, int]], form: Form, bound: int) -> Iterator[Record]:
     """Records of the rows of some lines."""
-    csv.field_size_limit(bound)
+    allow_cells(bound)
     text = (line.decode("latin-1") + "\n" for line, _ in lines)
     rows = csv.reader(text, delimiter=form.between.decode(), strict=False)
     begun, header = 1, None
