@@ -18,7 +18,7 @@ from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.facts.catalog import Catalog, not_in_rows
 from ticdc_lab.facts.limits import Counts, begun_late, but_for, first_offsets, gaps_between
 from ticdc_lab.figures.theme import count
-from ticdc_lab.transactions.differences import KINDS
+from ticdc_lab.transactions.differences import ALIKE, KINDS
 
 if TYPE_CHECKING:
     from ticdc_lab.consumer.replay import Replayed
@@ -40,7 +40,8 @@ def compared(
     Parameters
     ----------
     tables
-        ``table``, and for each of :data:`ticdc_lab.transactions.differences.KINDS` how many changes.
+        ``table``, and for each of :data:`ticdc_lab.transactions.differences.KINDS` how many changes; with ``ALIKE``
+        also how many of the same.
     examples
         Changes that differ, the worst first.
     ddl
@@ -55,6 +56,8 @@ def compared(
     sources
         Of both logs, for commands.
     """
+    alike = int(tables[ALIKE].sum()) if ALIKE in tables else 0
+    tables = tables.drop(columns=ALIKE, errors="ignore")
     frames = {"tables": tables, "differences": examples, "ddl": ddl}
     totals = {kind: int(tables[kind].sum()) for kind in KINDS}
     n = sum(totals.values())
@@ -72,11 +75,16 @@ def compared(
     moved = totals[_MOVED]
     details = [f"{count(moved, 'change lies', 'changes lie')} in another partition there."] if moved else []
     several = examples["several"].dropna() if "several" in examples else examples.iloc[:0]
+    audits = " or ".join(f"ticdc-lab audit {shlex.quote(shown_source(s))}" for s in sources)
     if len(several):
-        audits = [f"ticdc-lab audit {shlex.quote(shown_source(s))}" for s in sources]
         details.append(
             f"{count(len(several), 'difference')} of those listed: one log itself delivers the change with several "
-            f"contents (redeliveries_are_identical): {' or '.join(audits)}."
+            f"contents (redeliveries_are_identical): {audits}."
+        )
+    if alike:
+        details.append(
+            f"{count(alike, 'change comes', 'changes come')} with several contents, the same ones in both logs, so "
+            f"neither shows which is right (redeliveries_are_identical): {audits}."
         )
     return Answer("compare", _QUESTION, words, frames, limits, details)
 

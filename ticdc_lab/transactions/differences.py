@@ -27,6 +27,8 @@ OLD_VALUES = ("enable-old-value", *OLD_VALUE.values())
 """Settings that leave images before an update out."""
 KINDS = ("only here", "only there", "other values", "other partition", "same")
 """What can be said of a change, in the order of how bad it is."""
+ALIKE = "same, several contents"
+"""Changes that both logs deliver with several contents, the same ones: neither shows which of them is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +168,14 @@ def differences(
 
 
 def counted(pairs: DataFrame) -> DataFrame:
-    """Count them by table: ``table``, and a bigint column for each of :data:`KINDS`, those that differ most first."""
+    """Count them by table: ``table``, and a bigint column for each of :data:`KINDS`, those that differ most first.
+
+    The column :data:`ALIKE` has how many of those that are the same come with several contents.
+    """
     name = F.concat_ws(".", *_NAMES).alias("table")
     by_kind = [F.count_if(F.col("kind") == kind).alias(kind) for kind in KINDS]
-    return pairs.groupBy(name).agg(*by_kind).orderBy(*(F.desc(f"`{kind}`") for kind in KINDS[:-1]), "table")
+    alike = F.count_if(F.col("kind").isin(*KINDS[3:]) & F.col("several").isNotNull()).alias(ALIKE)
+    return pairs.groupBy(name).agg(*by_kind, alike).orderBy(*(F.desc(f"`{kind}`") for kind in KINDS[:-1]), "table")
 
 
 def worst(pairs: DataFrame, *, n: int) -> DataFrame:
