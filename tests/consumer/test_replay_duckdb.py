@@ -285,6 +285,21 @@ def test_a_rename_onto_a_name_that_is_taken_is_refused_in_our_words(spark: Spark
     sink.close()
 
 
+def test_a_rename_of_a_table_that_was_dropped_says_that_first(spark: SparkSession, tmp_path: Path) -> None:
+    """Later rows of the new name made it a name in use, which says less."""
+    row = {"type": "INSERT", "pkNames": ["id"], "mysqlType": {"id": "int"}, "sqlType": {"id": 4}}
+    log = odd_keys.decoded(spark, tmp_path, [
+        odd_keys.message(0, 1, isDdl=True, sql="CREATE TABLE k (id INT PRIMARY KEY)"),
+        odd_keys.message(1, 2, isDdl=True, sql="DROP TABLE k"),
+        odd_keys.message(2, 3, isDdl=True, sql="RENAME TABLE k TO l"),
+        odd_keys.message(3, 4, data=[{"id": "1"}], table="l", **row), odd_keys.message(4, 9, type="TIDB_WATERMARK"),
+    ])  # fmt: skip
+    sink = duckdb_of(log, tmp_path / "t.db")
+    with pytest.raises(IncompleteHistoryError, match=r"it names s\.k, which was dropped, by the DDL of commit_ts"):
+        replay(log, sink)
+    sink.close()
+
+
 @pytest.mark.parametrize("query", ["FLASHBACK TABLE k TO m", "RECOVER TABLE k", "FLASHBACK DATABASE s"])
 def test_a_table_that_comes_back_is_followed(spark: SparkSession, tmp_path: Path, query: str) -> None:
     """Under its name or another one; the log does not have its rows again, so it is not compared."""

@@ -167,15 +167,16 @@ def run(plan: ReplayPlan, sink: Sink, *, said: Callable[[Batch, int], None] | No
 
 def _require_free_names(catalog: Catalog, batch: Batch) -> None:
     """Raise :class:`IncompleteHistoryError` if a DDL of the batch gives a table a name that another one has."""
-    for refused in catalog.refused:
-        if refused.taken and refused.commit_ts == batch.until:
-            by = "as rows before it show" if refused.since is None else f"by the DDL of commit_ts {refused.since}"
-            raise IncompleteHistoryError(
-                f"The DDL of commit_ts {batch.until} cannot be applied: {refused.reason}, {by}. TiDB refuses that, so "
-                f"a DDL between them is missing in the log, or DDL came in another order: {refused.query[:200]}",
-                hint="See what else contradicts it: ticdc-lab audit SOURCE. To stop before that DDL: --until "
-                f"{batch.until - 1}.",
-            )
+    at_once = [refused for refused in catalog.refused if refused.commit_ts == batch.until]
+    if any(refused.taken for refused in at_once):
+        first = min(at_once, key=lambda r: r.taken)  # that the table it names is gone explains more than a name in use
+        by = "as rows before it show" if first.since is None else f"by the DDL of commit_ts {first.since}"
+        raise IncompleteHistoryError(
+            f"The DDL of commit_ts {batch.until} cannot be applied: {first.reason}, {by}. TiDB refuses that, so "
+            f"a DDL between them is missing in the log, or DDL came in another order: {first.query[:200]}",
+            hint="See what else contradicts it: ticdc-lab audit SOURCE. To stop before that DDL: --until "
+            f"{batch.until - 1}.",
+        )
 
 
 def cuts_of(log: ChangeLog, rows_a_batch: int) -> list[int]:
