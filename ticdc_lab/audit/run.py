@@ -45,6 +45,7 @@ from ticdc_lab.audit.old_values import (
     stretches_of,
     updates_in_blocks,
 )
+from ticdc_lab.codecs.decode import EMPTY_MESSAGE
 from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside, in_one, is_sent
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.events import POSITION
@@ -401,7 +402,8 @@ def _one_partition(facts: LogFacts) -> bool:
 def _held_twice(events: DataFrame, facts: LogFacts, quarantine: DataFrame | None) -> list[Twice]:
     """Looked for only where more messages came than there are offsets; a row change of a message is none of its own."""
     quarantine = None if quarantine is None else quarantine.where("coalesce(seq, 0) = 0")
-    unread = [] if quarantine is None else [held_offsets(quarantine).toArrow()]
+    others = None if quarantine is None else quarantine.where(f"error_class <> '{EMPTY_MESSAGE}'")  # facts have these
+    unread = [] if others is None else [held_offsets(others).toArrow()]
     offsets = ordered_offsets([facts.offsets, *unread]) if unread else facts.offsets
     return held_twice(events, quarantine) if are_twice(offsets) else []
 

@@ -92,6 +92,11 @@ def gathered(batches: Batches) -> Batches:
     yield from offsets.rest()
 
 
+def offsets_alone(messages: pa.Table) -> pa.Table:
+    """The offsets of messages as facts, where nothing else is known of them."""
+    return pa.Table.from_batches(as_facts(_offsets(messages)), schema=ARROW)
+
+
 class _Sums:
     """Rows that are summed up whenever there are many, and passed on if still many are left."""
 

@@ -25,7 +25,7 @@ _LOST = (
     "{messages} could not be read (see the quarantine), so {its} data is missing from every answer. A damaged gzip "
     "file counts as one message, however much came after the damage."
 )
-_HOLD_NOTHING = "{messages} of this log {are} empty, without key and value. TiCDC writes none, so no data is missing."
+_HOLD_NOTHING = "{messages} of this log {are} empty, without key and value: they contain no data, so none is missing."
 _PARTS = (
     "{changes} could not be read, because a value is `{{}}` (see the quarantine). The other row changes of these "
     "messages count."

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from ticdc_lab.codecs import NOTHING, Known
-from ticdc_lab.codecs.decode import decoder, other_protocol
+from ticdc_lab.codecs.decode import EMPTY_MESSAGE, decoder, other_protocol
 from ticdc_lab.codecs.handles import Handles, handles_of
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
@@ -283,9 +283,18 @@ class ChangeLog:
             with self.reading():
                 parts = self._gathered_parts()
                 gathered = pa.concat_tables(parts) if parts else self.events.transform(log_facts).toArrow()
+                empty = self._empty()
             facts = LogFacts.read(gathered, firsts=self.firsts)
+            if empty is not None:
+                facts = replace(facts, offsets=ordered_offsets([facts.offsets, empty]))
             self._facts.append(facts if parts else facts.without_offsets_of(self.sample))
         return self._facts[0]
+
+    def _empty(self) -> pa.Table | None:
+        """Offsets of messages without key and value: they are read, so nothing is missing there."""
+        if self.counts is None or not self.counts.empty:
+            return None
+        return held_offsets(self.quarantine.where(f"error_class = '{EMPTY_MESSAGE}'")).toArrow()
 
     def _gathered_parts(self, fact: str = "") -> list[pa.Table]:
         """What tasks gathered: all, or facts of one kind."""

@@ -45,6 +45,7 @@ from ticdc_lab.audit.run import (
     judged_definitions,
     without_unsure,
 )
+from ticdc_lab.codecs.decode import EMPTY_MESSAGE
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.infer import move_causes_table
 from ticdc_lab.engine.ordering import order_of
@@ -53,7 +54,7 @@ from ticdc_lab.events.arrays import NO_TS, Bools, changes_in, codes, lasts_in, r
 from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.facts.gathering import ARROW, as_facts, gathered, narrow_batches
+from ticdc_lab.facts.gathering import ARROW, as_facts, gathered, narrow_batches, offsets_alone
 from ticdc_lab.facts.known import CountedOffsets, Home, Watermarks, ordered_offsets
 from ticdc_lab.facts.limits import counted_offsets
 from ticdc_lab.settings import MATCH, Contradiction, Settings
@@ -308,6 +309,8 @@ class BatchPart:
         events, refused = batch.filter(pc.invert(bad)), batch.filter(bad)
         rows = events.filter(pc.equal(events["kind"], "row"))
         facts = pa.Table.from_batches(gathered(narrow_batches(events)), schema=ARROW)
+        empty = refused.filter(pc.equal(refused["error_class"], EMPTY_MESSAGE))  # nothing is missing at their offsets
+        facts = pa.concat_tables([facts, offsets_alone(empty)]) if empty.num_rows else facts
         placed = batch.select(["topic", "partition", "offset"]).group_by(["topic", "partition"])
         ends = placed.aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
         spans = {
@@ -551,9 +554,10 @@ def _counted(events: pa.Table, rows: pa.Table, refused: pa.Table) -> WatchCounts
     whole = refused.filter(pc.equal(pc.fill_null(refused["seq"], 0), 0))
     messages = whole.num_rows + (pc.sum(pc.equal(events["seq"], 0)).as_py() or 0)
     bad = Counter(whole["error_class"].to_pylist())
+    unread = refused.num_rows - bad[EMPTY_MESSAGE]
     return WatchCounts(
         messages, rows.num_rows, of_kind.get("watermark", 0), of_kind.get("ddl", 0), quarantined=dict(bad),
-        unchecked={QUARANTINED: refused.num_rows} if refused.num_rows else {},
+        unchecked={QUARANTINED: unread} if unread else {},
     )  # fmt: skip
 
 
