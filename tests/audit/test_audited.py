@@ -177,7 +177,8 @@ def test_what_is_glued_of_two_topics_is_found_by_it_alone(spark: SparkSession) -
     log = topic(7).events()
     [one, other, *_] = [e for e in log if e["kind"] == "row" and e["partition"] == 0]
     glued = [*log, other | {"offset": one["offset"]}]
-    unread = {"topic": one["topic"], "partition": 0, "offset": other["offset"], "key": None, "value": b"{"}
+    unread = {"topic": one["topic"], "partition": 0, "offset": other["offset"], "key": None, "value": b"{",
+              "error_class": "not-json", "seq": 0}  # fmt: skip
     quarantine = spark.createDataFrame(pa.Table.from_pylist([unread]))
     name, same = "offsets_are_contiguous", [*log, one]
     logs = [(glued, None, 1), (log, quarantine, 1), (glued, quarantine, 2), (log, None, 0), (same, None, 0)]

@@ -315,6 +315,8 @@ def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHI
         As for :func:`detect`.
     """
     whole = quarantined.filter(pc.is_valid(quarantined["value"])).combine_chunks()
+    if not whole.num_rows:
+        return None
     offline = replace(known, registry_url="")
     # what lacks its schema only is in the form of this protocol: one with the same framing is no better
     mine = _recognised(whole.to_batches(), protocol, offline) if protocol in PROTOCOLS else whole[:0]  # csv is none
