@@ -213,10 +213,11 @@ def moves(
     def fullest(n: int) -> float:
         return float(np.bincount(at_h % n, weights=rows).max() * n / rows.sum()) if rows.sum() else 1.0
 
+    now = fullest(before)
     return {
         n: Moves(
             int(found["rows"].sum()), int(rows[at_h % before != at_h % n].sum()), int(found["keys"].sum()),
-            int(found[f"moved_{n}"].sum()), fullest(before), fullest(n),
+            int(found[f"moved_{n}"].sum()), now, fullest(n),
         )
         for n in counts
     }  # fmt: skip

@@ -20,6 +20,7 @@ from ticdc_lab.sources.forms import (
     codings_of,
     decoded,
     is_envelope,
+    lost_of,
     roles_in,
     texts_of,
 )  # fmt: skip
@@ -41,7 +42,7 @@ def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | N
     if "value" not in roles or first[:1] in "{[" or not is_placed:
         return None
     by_name = {name: role for role, name in roles.items()}
-    lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles} | {"null", "messages"}
+    lost = lost_of(roles) | {"null", "messages"}
     parts = tuple(by_name.get(name, "ignored") for name in names)
     allow_cells(len(head))
     lines = head.decode("latin-1").split("\n")
@@ -53,7 +54,7 @@ def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | N
                 some.append(dict(zip(parts, row, strict=True)))
     filled = [{role: text for role, text in row.items() if text != "null"} for row in some]
     codings = codings_of(*texts_of(filled, {"key": "key", "value": "value"}))
-    return Form("csv", "csv", *codings, parts=parts, between=delimiter.encode(), lost=frozenset(lost))
+    return Form("csv", "csv", *codings, parts=parts, between=delimiter.encode(), lost=lost)
 
 
 def unnamed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
@@ -73,8 +74,8 @@ def unnamed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | 
         return None
     filled = [dict(zip(parts, row, strict=True)) for row in rows[:LOOKED_AT]]
     codings = codings_of(*texts_of(filled, {"key": "key", "value": "value"}))
-    lost = {role for role in ("topic", "partition", "offset", "key") if role not in parts} | {"null"}
-    return Form("csv", "csv", *codings, parts=parts, between=between.encode(), lost=frozenset(lost), is_headed=False)
+    lost = lost_of(parts) | {"null"}
+    return Form("csv", "csv", *codings, parts=parts, between=between.encode(), lost=lost, is_headed=False)
 
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?")
@@ -144,7 +145,6 @@ def printed(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None
     found = [shown for line in lines if (shown := literal(line)) is not None]
     if 2 * len(found) <= len(lines) or len({type(one) for one in found}) > 1 or is_json(lines[0]):
         return None
-    places = ("topic", "partition", "offset", "key")
     if isinstance(found[0], tuple):
         parts = roles_by_content(found)
         if parts is None:
@@ -157,8 +157,8 @@ def printed(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None
         if {"kind", "commit_ts"} <= set(names):
             return None
         if not is_envelope(names):  # a value that was parsed
-            return Form("printed", "printed", parts=("value",), lost=frozenset({*places, "null"}))
-    lost = frozenset(place for place in places if place not in roles)
+            return Form("printed", "printed", parts=("value",), lost=lost_of() | {"null"})
+    lost = lost_of(roles)
     codings = codings_of(*texts_of(found, roles))
     return Form("printed", "printed", *codings, parts=parts, lost=lost, is_headed=not parts)
 

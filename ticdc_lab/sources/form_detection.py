@@ -26,6 +26,7 @@ from ticdc_lab.sources.forms import (
     codings_of,
     is_base64,
     is_envelope,
+    lost_of,
     next_chain,
     role_of,
     roles_in,
@@ -192,7 +193,7 @@ def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
     # a record that follows a cut one in its line does not make another form of a file
     one_a_line = not depth and b"\n" not in raw and not in_array and 2 * len(set(lines)) > len(lines)
     separator, opening = b"\n" if one_a_line else b"", beginning_of(raw)
-    lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles}
+    lost = set(lost_of(roles))
     lost |= {"messages"} if in_array else set()
     if set(names) == {"schema", "payload"}:  # Kafka Connect's JSON with schemas, of bytes or texts
         kinds = {kind for r in records for kind in re.findall(r'"type"\s*:\s*"(\w+)"', str(r.get("schema")))}
@@ -228,7 +229,7 @@ def _bare_objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form 
     if not records or is_envelope(list(names)) or {"kind", "commit_ts"} <= names:
         return None
     page = {"messages"} if head.lstrip()[:1] == b"[" else set[str]()
-    lost = frozenset({"topic", "partition", "offset", "key", "null"} | page)
+    lost = lost_of() | {"null"} | page
     opening = beginning_of(raw)
     return Form("values", "objects", parts=("value",), separator=b"", opening=opening, lost=lost, depth=depth)
 
@@ -243,7 +244,7 @@ def _texts(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
     coding = coding_of(texts) if texts else "text"
     if not texts or (coding == "text" and not all(map(_is_value, texts))):
         return None
-    lost = frozenset(("topic", "partition", "offset", "key", "messages"))
+    lost = lost_of() | {"messages"}
     return Form("values", "objects", coding, coding, parts=("value",), separator=b"", opening=b'"', lost=lost)
 
 
@@ -274,7 +275,7 @@ def _values(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None
     lines = head.split(b"\n")[: LOOKED_AT + 1]
     lines = [line.strip() for line in (lines if whole or len(lines) < 2 else lines[:-1]) if line.strip()]
     filled = [line for line in lines if line not in (b"null", b"None")]
-    lost = frozenset({"topic", "partition", "offset", "key", "null"})
+    lost = lost_of() | {"null"}
     if not filled:
         return Form("values", "lines", null=b"null", lost=lost) if lines else None
     if is_json(filled[0]) and filled[0][:1] == b"{":
@@ -308,6 +309,9 @@ def _is_text(line: bytes) -> bool:
         return False
 
 
+_LENGTHS = Form("lengths", "pattern", parts=("value_length4", "value"), lost=lost_of())
+
+
 def _lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
     at = n = n_tiny = 0
     while at + 4 <= len(head) and n < LOOKED_AT:
@@ -320,17 +324,12 @@ def _lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
     fits = at == len(head) if whole else n > 1
     if not n or not fits or 3 * n_tiny > n:  # lengths of 8 bytes in open-protocol look like empty values
         return None
-    lost = frozenset({"topic", "partition", "offset", "key"})
-    return Form("lengths", "pattern", parts=("value_length4", "value"), lost=lost)
+    return _LENGTHS
 
 
 def _later_lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
     """Values with their lengths, of which the first, or one between others, is cut."""
-    if next_chain(head, 0) is None:
-        return None
-    return Form(
-        "lengths", "pattern", parts=("value_length4", "value"), lost=frozenset({"topic", "partition", "offset", "key"})
-    )
+    return None if next_chain(head, 0) is None else _LENGTHS
 
 
 def form_of_rows(
@@ -351,10 +350,10 @@ def form_of_rows(
     if names and "value" not in roles:
         return None
     stated = {name: given[name] for name in ("topic", "partition") if name in given}
-    lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles} - stated.keys()
+    lost = lost_of(roles).difference(stated)
     parts = tuple(names) if "value" in roles else ()
     coding, key_coding = codings_of(*texts)
-    form = Form("rows", "rows", coding, key_coding, parts=parts, lost=frozenset(lost), given=tuple(stated.items()))
+    form = Form("rows", "rows", coding, key_coding, parts=parts, lost=lost, given=tuple(stated.items()))
     written = [*(texts[0] if coding == "text" else ()), *(texts[1] if key_coding == "text" else ())]
     return _as_encoded(form, "\n".join(written).encode("utf-8", "surrogatepass")) if written else form
 

@@ -52,6 +52,13 @@ LOSSES: Mapping[str, str] = {
     "the position in the file.",
 }
 """What a form can lose, and the sentence that says so."""
+
+
+def lost_of(have: Collection[Any] = ()) -> frozenset[str]:
+    """Which of topic, partition, offset and key is lost where only these parts of a message are there."""
+    return frozenset(part for part in ("topic", "partition", "offset", "key") if part not in have)
+
+
 HEAD_BYTES = 1 << 18
 """Bytes at the beginning of a file from which its form is detected."""
 LOOKED_AT = 100

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.sources.forms import LOOKED_AT, TOKENS, Coding, Form, codings_of, regex_of, unescaped
+from ticdc_lab.sources.forms import LOOKED_AT, TOKENS, Coding, Form, codings_of, lost_of, regex_of, unescaped
 from ticdc_lab.sources.json_objects import is_json
 
 _KCAT = {
@@ -47,13 +47,13 @@ def by_format(head: bytes, options: Mapping[str, str], whole: bool) -> Form | No
             f"The format {options['format']!r} neither ends with a text nor has %S, so nothing ends a message.",
             hint=r"State it as kcat was given it, such as --option format='%t %p %o %k %s\n'.",
         )
-    lost = {role for role in ("topic", "partition", "offset", "key") if role not in parts}
+    lost = lost_of(parts)
     lost |= set() if "key_length" in parts and lengths else {"null"}
     # a key may hold what separates it from its value
     at = parts.index("value")
     between = parts[at - 1] if at > 1 and parts[at - 2] == "key" and not lengths else b""
     between = between if isinstance(between, bytes) else b""
-    return Form("kcat-format", "pattern", parts=parts, separator=ends, between=between, lost=frozenset(lost))
+    return Form("kcat-format", "pattern", parts=parts, separator=ends, between=between, lost=lost)
 
 
 _PRINTED = (
