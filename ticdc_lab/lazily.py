@@ -46,12 +46,8 @@ class LazyPackage(ModuleType):
 def lazily(package: str, names: Iterable[str]) -> None:
     """Make ``package`` import its public names when they are first asked for.
 
-    Parameters
-    ----------
-    package
-        ``__name__`` of a package, in whose ``__init__`` this is called.
-    names
-        Public names, which it imports under ``if TYPE_CHECKING``: that says where each is.
+    ``package``: ``__name__`` of a package, in whose ``__init__`` this is called. ``names``: public names, which it
+    imports under ``if TYPE_CHECKING``: that says where each is.
     """
     module = sys.modules[package]
     module.__dict__["_names"] = frozenset(names)

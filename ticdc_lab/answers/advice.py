@@ -32,24 +32,12 @@ def advice(
 ) -> Answer:  # fmt: skip
     """The dispatcher of each table beside the one it has, why, and why not another; as a changefeed file.
 
-    Parameters
-    ----------
-    found
-        What was measured and chosen.
-    rules
-        :func:`ticdc_lab.dispatch.infer.infer_rules`: the dispatcher that each table has, as far as its rows tell.
-    now
-        How many partitions the log has.
-    best
-        How many partitions would be enough, of those that were compared.
-    tables
-        The tables that were asked for (``schema.table``), if not all.
-    limits
-        What must be said where the number of partitions is not known.
-    source
-        Of the log, for commands.
-    of_storage
-        Whether it has no partitions, so that there is nothing to expand.
+    ``found``: what was measured and chosen. ``rules``: :func:`ticdc_lab.dispatch.infer.infer_rules`: the dispatcher
+    that each table has, as far as its rows tell. ``now``: how many partitions the log has. ``best``: how many
+    partitions would be enough, of those that were compared. ``tables``: the tables that were asked for
+    (``schema.table``), if not all. ``limits``: what must be said where the number of partitions is not known.
+    ``source``: of the log, for commands. ``of_storage``: whether it has no partitions, so that there is nothing to
+    expand.
     """
     told = values(found) | {"partitions_now": now, "partitions_best": best}
     plan = _plan(found, _dispatchers_now(rules))
@@ -159,14 +147,9 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
 def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) -> Answer:
     """What another number of partitions costs, and what it breaks.
 
-    Parameters
-    ----------
-    change
-        :meth:`ticdc_lab.repartition.expand.Expansion.kept`.
-    cost
-        :func:`ticdc_lab.repartition.cost.cost_of`.
-    findings
-        :func:`ticdc_lab.repartition.compare.examined`, brought to the driver: part to findings.
+    ``change``: :meth:`ticdc_lab.repartition.expand.Expansion.kept`. ``cost``:
+    :func:`ticdc_lab.repartition.cost.cost_of`. ``findings``: :func:`ticdc_lab.repartition.compare.examined`, brought to
+    the driver: part to findings.
     """
     plan = change.plan
     found = pd.concat([f.assign(part=part) for part, f in findings.items()], ignore_index=True)
@@ -200,18 +183,10 @@ def partitions(
 ) -> Answer:  # fmt: skip
     """What another number of partitions does, from counters; no new log is made.
 
-    Parameters
-    ----------
-    moved
-        :func:`ticdc_lab.repartition.cost.moves` for each number of partitions.
-    rules
-        By which rule each table was dispatched: :func:`ticdc_lab.dispatch.infer_rules`.
-    measured
-        What each rule breaks.
-    before, to
-        Numbers of partitions: as recorded, and the one that the sentence is about.
-    source
-        Of the log, for commands.
+    ``moved``: :func:`ticdc_lab.repartition.cost.moves` for each number of partitions. ``rules``: by which rule each
+    table was dispatched: :func:`ticdc_lab.dispatch.infer_rules`. ``measured``: what each rule breaks. ``before``,
+    ``to``: numbers of partitions: as recorded, and the one that the sentence is about. ``source``: of the log, for
+    commands.
     """
     names = rules[["schema_name", "table_name"]].drop_duplicates().to_numpy()
     known, chosen = Facts(tuple((str(s), str(t)) for s, t in names), (), "", before, 0, 0), rules_of(rules)

@@ -40,25 +40,6 @@ Form = Literal["csv", "parquet"]
 class Answer:
     """The answer to a question about a log.
 
-    Attributes
-    ----------
-    name
-        Of the question, as the command, the method and the report's section have it.
-    question
-        In words.
-    finding
-        The answer: one sentence, or a few.
-    frames
-        Name to a small frame; the first is what was asked for, the others prove it or go on from there.
-    limits
-        What the log cannot tell, one sentence each.
-    details
-        What else is worth a sentence.
-    values
-        Plain facts besides the frames, as ``--json`` prints them.
-    draw
-        Gives the figures by name; called when one is first looked at.
-
     Examples
     --------
     >>> import ticdc_lab
@@ -67,14 +48,15 @@ class Answer:
     All 511 transactions are whole; 72 % touch more than one partition.
     """
 
-    name: str
-    question: str
-    finding: str
+    name: str  # of the question, as the command, the method and the report's section have it
+    question: str  # in words
+    finding: str  # the answer: one sentence, or a few
+    # Name to a small frame; the first is what was asked for, the others prove it or go on from there.
     frames: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    limits: Sequence[str] = ()
-    details: Sequence[str] = ()
-    values: Mapping[str, Any] = field(default_factory=dict)
-    draw: Figures = field(default=dict, repr=False)
+    limits: Sequence[str] = ()  # what the log cannot tell, one sentence each
+    details: Sequence[str] = ()  # what else is worth a sentence
+    values: Mapping[str, Any] = field(default_factory=dict)  # plain facts besides the frames, as ``--json`` prints them
+    draw: Figures = field(default=dict, repr=False)  # gives the figures by name; called when one is first looked at
     _drawn: dict[str, Figure] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -91,13 +73,7 @@ class Answer:
 
     @property
     def figure(self) -> Figure:
-        """Its first picture.
-
-        Raises
-        ------
-        ContractError
-            It has none.
-        """
+        """Its first picture. Raises ContractError: it has none."""
         if not self.figures:
             raise ContractError(f"There is nothing to draw: {self.finding}", hint="Look at its `finding` and `frames`.")
         return next(iter(self.figures.values()))
@@ -114,22 +90,8 @@ class Answer:
     def write(self, folder: str | Path, *, form: Form = "csv") -> list[Path]:
         """Write each frame into a file of a folder, named after the frame.
 
-        Parameters
-        ----------
-        folder
-            Made where it does not exist.
-        form
-            Lists and structs are JSON in ``csv``, and as they are in ``parquet``.
-
-        Returns
-        -------
-        list of Path
-            The files.
-
-        Raises
-        ------
-        SourceError
-            It is a file, or no space is left there.
+        ``folder``: made where it does not exist. ``form``: lists and structs are JSON in ``csv``, and as they are in
+        ``parquet``. Returns: the files. Raises SourceError: it is a file, or no space is left there.
         """
         place, files = Path(folder), []
         if place.is_file():

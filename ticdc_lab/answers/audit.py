@@ -33,12 +33,8 @@ OF_DDL = frozenset(
 def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
     """Which guarantees are broken, with the fewest messages that show it; which could not be checked.
 
-    Parameters
-    ----------
-    s
-        Its ``findings`` and ``messages``.
-    torn
-        Transactions beside a gap in offsets, of :func:`ticdc_lab.transactions.suspects`.
+    ``s``: its ``findings`` and ``messages``. ``torn``: transactions beside a gap in offsets, of
+    :func:`ticdc_lab.transactions.suspects`.
     """
     limits = [f"{name.replace('_', ' ')}: not checked, because {why}." for name, why in not_checked(s).items()]
     limits += s.early_ends
@@ -93,12 +89,9 @@ SIGNS = {"broken": "✗", "warned": "!", "not judged": "–", "kept": "✓"}
 def causes(findings: pd.DataFrame, *, source: str = "SOURCE") -> pd.DataFrame:
     """Findings of one severity, guarantee, table and cause, as one line; worst first.
 
-    Returns
-    -------
-    pd.DataFrame
-        ``severity``, ``guarantee``, ``table``, ``cause``, ``n`` (findings), ``first`` (``number`` of the first, where
-        findings have one, else counted from 1), ``message``, ``key``, ``partition``, ``offset`` of that one, and
-        ``do`` (what to check or run next).
+    Returns: ``severity``, ``guarantee``, ``table``, ``cause``, ``n`` (findings), ``first`` (``number`` of the first,
+    where findings have one, else counted from 1), ``message``, ``key``, ``partition``, ``offset`` of that one, and
+    ``do`` (what to check or run next).
     """
     columns = ["severity", "guarantee", "table", "cause", "n", "first", "message", "key", "partition", "offset", "do"]
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -190,10 +183,7 @@ def broken(findings: pd.DataFrame) -> str:
 def examples(findings: pd.DataFrame) -> dict[int, dict[str, Any]]:
     """Choose the findings that are drawn: the first of each guarantee for which a drawing fits, errors first.
 
-    Returns
-    -------
-    dict
-        Place in ``findings``, from 0, to the finding.
+    Returns: place in ``findings``, from 0, to the finding.
     """
     if findings.empty:
         return {}

@@ -22,14 +22,8 @@ _LINE = 200
 def beside_cdc_log(why: Answer, log: CdcLog, findings: pd.DataFrame) -> Answer:
     """The answer to why watermarks stalled, with what TiCDC's log says of each stall and of the findings.
 
-    Parameters
-    ----------
-    why
-        :func:`ticdc_lab.answers.stalls`.
-    log
-        :func:`ticdc_lab.sources.cdc_log.read_cdc_log`.
-    findings
-        Of an audit of the same log.
+    ``why``: :func:`ticdc_lab.answers.stalls`. ``log``: :func:`ticdc_lab.sources.cdc_log.read_cdc_log`. ``findings``: of
+    an audit of the same log.
     """
     rows, details, outside, silent = list[dict[str, Any]](), list[str](), 0, 0
     first = ""

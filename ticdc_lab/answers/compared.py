@@ -37,24 +37,12 @@ def compared(
 ) -> Answer:  # fmt: skip
     """Say what two logs have in common between two moments.
 
-    Parameters
-    ----------
-    tables
-        ``table``, and for each of :data:`ticdc_lab.transactions.differences.KINDS` how many changes; with ``ALIKE``
-        also how many of the same.
-    examples
-        Changes that differ, the worst first.
-    ddl
-        DDL statements in one log alone: ``commit_ts, query, kind``.
-    span
-        First and last commit_ts (TSO) that both hold whole.
-    limits
-        What cannot be told.
-    lacking
-        Of this one and of the other what it is whole but for (:func:`ticdc_lab.facts.limits.but_for`): what is in the
-        other alone may be among it.
-    sources
-        Of both logs, for commands.
+    ``tables``: ``table``, and for each of :data:`ticdc_lab.transactions.differences.KINDS` how many changes; with
+    ``ALIKE`` also how many of the same. ``examples``: changes that differ, the worst first. ``ddl``: DDL statements in
+    one log alone: ``commit_ts, query, kind``. ``span``: first and last commit_ts (TSO) that both hold whole.
+    ``limits``: what cannot be told. ``lacking``: of this one and of the other what it is whole but for
+    (:func:`ticdc_lab.facts.limits.but_for`): what is in the other alone may be among it. ``sources``: of both logs, for
+    commands.
     """
     alike = int(tables[ALIKE].sum()) if ALIKE in tables else 0
     tables = tables.drop(columns=ALIKE, errors="ignore")
@@ -150,16 +138,9 @@ def replayed(
 ) -> Answer:
     """Say what a replay has done, and whether its target is what the log says.
 
-    Parameters
-    ----------
-    done
-        :func:`ticdc_lab.consumer.replay`.
-    tables
-        :func:`ticdc_lab.consumer.compare` of all tables; None where nobody looked.
-    qualified
-        What the sentence must add (:func:`ticdc_lab.facts.limits.but_for`).
-    limits
-        What of the rows cannot be as upstream, a sentence each.
+    ``done``: :func:`ticdc_lab.consumer.replay`. ``tables``: :func:`ticdc_lab.consumer.compare` of all tables; None
+    where nobody looked. ``qualified``: what the sentence must add (:func:`ticdc_lab.facts.limits.but_for`). ``limits``:
+    what of the rows cannot be as upstream, a sentence each.
     """
     p, found = done.progress, [*(tables or ())]
     words = (
@@ -227,12 +208,8 @@ def not_compared(why: str, limits: Sequence[str] = ()) -> Answer:
 def fidelity(found: pd.DataFrame, *, protocol: str, reference: str) -> Answer:
     """What a protocol keeps of the changes it carries: :func:`ticdc_lab.encode.fidelity.fidelity`.
 
-    Parameters
-    ----------
-    found
-        ``aspect, kept, of, example`` and ``meaning``.
-    protocol, reference
-        Names of the log's protocol and of that which it is measured by.
+    ``found``: ``aspect, kept, of, example`` and ``meaning``. ``protocol``, ``reference``: names of the log's protocol
+    and of that which it is measured by.
     """
     question = "What did the protocol lose?"
     lost = found[found["kept"] < found["of"]]

@@ -60,24 +60,12 @@ def consumers(
 ) -> Answer:  # fmt: skip
     """What consumers make of a log: states that upstream never had, who shows them, for how long; no engine runs.
 
-    Parameters
-    ----------
-    part
-        What they read.
-    limits
-        What is known besides of what cannot be told.
-    policies
-        The consumers' rules.
-    speeds
-        Words to how fast they read; by default all partitions alike, and the fullest one slow.
-    watched
-        A column whose sum is followed (``part`` then has it as ``measure``); empty for none.
-    examples
-        Anomalies of each kind and run that are given with the fewest messages that show them, in ``examples``.
-    laid
-        By which dispatcher ``part`` is laid out.
-    qualified
-        What must be added to what they show (:func:`ticdc_lab.facts.limits.but_for`).
+    ``part``: what they read. ``limits``: what is known besides of what cannot be told. ``policies``: the consumers'
+    rules. ``speeds``: words to how fast they read; by default all partitions alike, and the fullest one slow.
+    ``watched``: a column whose sum is followed (``part`` then has it as ``measure``); empty for none. ``examples``:
+    anomalies of each kind and run that are given with the fewest messages that show them, in ``examples``. ``laid``: by
+    which dispatcher ``part`` is laid out. ``qualified``: what must be added to what they show
+    (:func:`ticdc_lab.facts.limits.but_for`).
     """
     if not (part.kind == ROW).any():
         return Answer("consumer", _QUESTION, "The log has no row change, so nothing ends up downstream.", {}, limits)

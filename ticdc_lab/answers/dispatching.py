@@ -41,19 +41,11 @@ def moved(
 
     One of ``strategy`` and ``changefeed`` is given.
 
-    Parameters
-    ----------
-    events
-        The events contract.
-    out, alignments_out
-        As for :func:`ticdc_lab.encode.export.write`; None for nowhere. Alignments are those of the strategy
-        ``conflict``.
-    strategy, changefeed, partitions, index, columns, flavour
-        As for :func:`ticdc_lab.dispatch.dispatch` and :func:`ticdc_lab.dispatch.settings.dispatched`.
-    catalog
-        Definitions of the tables.
-    topics
-        Also how evenly each topic of the changefeed is filled.
+    ``events``: the events contract. ``out``, ``alignments_out``: as for :func:`ticdc_lab.encode.export.write`; None for
+    nowhere. Alignments are those of the strategy ``conflict``. ``strategy``, ``changefeed``, ``partitions``, ``index``,
+    ``columns``, ``flavour``: as for :func:`ticdc_lab.dispatch.dispatch` and
+    :func:`ticdc_lab.dispatch.settings.dispatched`. ``catalog``: definitions of the tables. ``topics``: also how evenly
+    each topic of the changefeed is filled.
     """
     by_conflict = (strategy or "").lower() == CONFLICT
     said: list[str] = []
@@ -104,10 +96,7 @@ def _as_ticdc_acts(
 ) -> tuple[list[str], Mapping[tuple[str, str], Upstream]]:
     """What TiCDC does with this file and these tables that it does not seem to ask for; where names are targets.
 
-    Raises
-    ------
-    DispatchError
-        TiCDC refuses it: a column selector drops a key, or a column that rows are dispatched by.
+    Raises DispatchError: TiCDC refuses it: a column selector drops a key, or a column that rows are dispatched by.
     """
     tables, rules, exact = tables_in(events), changefeed.rules, changefeed.case_sensitive
     sources = sources_of(rules, tables, case_sensitive=exact) if routes(rules) else {}

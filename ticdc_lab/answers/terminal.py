@@ -20,13 +20,9 @@ _WIDE = 100_000
 def aligned(names: Sequence[str], rows: Iterable[Sequence[str]], *, width: int | None = None) -> str:
     """Lay rows out in columns.
 
-    Parameters
-    ----------
-    names, rows
-        Of the columns; texts, which may hold anything: nothing in them is markup.
-    width
-        Of the terminal: cells of more than twenty letters are broken where it ends. By default that of standard
-        output, without bounds where it is none.
+    ``names``, ``rows``: of the columns; texts, which may hold anything: nothing in them is markup. ``width``: of the
+    terminal: cells of more than twenty letters are broken where it ends. By default that of standard output, without
+    bounds where it is none.
 
     Examples
     --------

@@ -30,14 +30,9 @@ _PROMISED_BY_FILES = (
 def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.DataFrame | None = None) -> Answer:
     """How many transactions it holds, which are pending and what they wait for, which came twice.
 
-    Parameters
-    ----------
-    s
-        Its ``transaction_totals`` and ``transactions``.
-    repeats
-        Changes that were delivered again, of :func:`ticdc_lab.transactions.duplicates`.
-    torn
-        Those beside a gap in offsets, of :func:`ticdc_lab.transactions.suspects`.
+    ``s``: its ``transaction_totals`` and ``transactions``. ``repeats``: changes that were delivered again, of
+    :func:`ticdc_lab.transactions.duplicates`. ``torn``: those beside a gap in offsets, of
+    :func:`ticdc_lab.transactions.suspects`.
     """
     if not s.has_commit_ts:
         return Answer("transactions", _QUESTION, "Transactions cannot be restored from it.", {}, s.limits)

@@ -31,13 +31,9 @@ _STALLS_NOTE = (
 def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.DataFrame | None = None) -> Answer:
     """Up to which resolved_ts it is complete: by topic, partition and table, and who holds it back.
 
-    Parameters
-    ----------
-    s
-        Its ``partitions``, ``tables``, ``steps`` and ``incidents``.
-    topics, laggards
-        :func:`ticdc_lab.facts.watermarks.topic_watermarks` and :func:`ticdc_lab.facts.laggards.laggard_spans`; without
-        them nothing is said of single topics.
+    ``s``: its ``partitions``, ``tables``, ``steps`` and ``incidents``. ``topics``, ``laggards``:
+    :func:`ticdc_lab.facts.watermarks.topic_watermarks` and :func:`ticdc_lab.facts.laggards.laggard_spans`; without them
+    nothing is said of single topics.
     """
     if not s.has_commit_ts:
         return Answer("watermarks", _QUESTION, complete_to(s), {}, s.limits)
@@ -107,18 +103,9 @@ def stalls(
 ) -> Answer:
     """Why resolved_ts stalled: each stall, what may have held it, and what the log cannot show.
 
-    Parameters
-    ----------
-    found
-        :func:`ticdc_lab.facts.stalls.stall_causes`, the longest first.
-    stall_s
-        Seconds without a step that count as a stall.
-    rhythm
-        How the watermarks usually step.
-    qualified
-        What the sentence must add (:func:`ticdc_lab.facts.limits.but_for`).
-    early_ends
-        Partitions whose watermarks end before the topic's.
+    ``found``: :func:`ticdc_lab.facts.stalls.stall_causes`, the longest first. ``stall_s``: seconds without a step that
+    count as a stall. ``rhythm``: how the watermarks usually step. ``qualified``: what the sentence must add
+    (:func:`ticdc_lab.facts.limits.but_for`). ``early_ends``: partitions whose watermarks end before the topic's.
     """
     question = "Why did its watermarks stall?"
     values = {"stall_s": stall_s, "usual_step_s": rhythm.usual_s, "longest_step_s": rhythm.longest_s}

@@ -55,16 +55,9 @@ def what_if(
 ) -> Answer:
     """Compare all dispatchers on a log at a number of partitions; no engine runs.
 
-    Parameters
-    ----------
-    measured
-        :meth:`ticdc_lab.dispatch.whatif.WhatIf.from_events`.
-    partitions
-        At which the answer is; the sliders have :data:`PARTITIONS` as well.
-    rules
-        By which rule each table was dispatched, as far as its rows tell; the row on top.
-    limits
-        What is known besides of what cannot be told.
+    ``measured``: :meth:`ticdc_lab.dispatch.whatif.WhatIf.from_events`. ``partitions``: at which the answer is; the
+    sliders have :data:`PARTITIONS` as well. ``rules``: by which rule each table was dispatched, as far as its rows
+    tell; the row on top. ``limits``: what is known besides of what cannot be told.
     """
     said = [*limits, *([measured.note] if measured.note else [])]
     if not measured.tables:

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 def surveyed(found: Found) -> Answer:
     """What a source is, how large, and what to do next; it was looked at and not read.
 
-    Parameters
-    ----------
-    found
-        Of :func:`ticdc_lab.sources.survey.survey`.
+    ``found``: of :func:`ticdc_lab.sources.survey.survey`.
     """
     seen = pd.DataFrame({"table": found.tables, "rows_seen": found.rows_seen})
     shown = settings(found.settings)

@@ -189,16 +189,8 @@ def settled(evidence: pa.Table, *, until: int | None = None) -> pa.Table:
 def against_rows(evidence: pa.Table, facts: LogFacts, settings: Settings, *, protocol: str) -> Iterator[Contradiction]:
     """Column selectors, event filters and ``force-replicate`` that rows contradict.
 
-    Parameters
-    ----------
-    evidence
-        Of the whole log, as of :func:`evidence_of`.
-    facts
-        Of the log.
-    settings
-        What is known of the changefeed's settings.
-    protocol
-        Of the log.
+    ``evidence``: of the whole log, as of :func:`evidence_of`. ``facts``: of the log. ``settings``: what is known of the
+    changefeed's settings. ``protocol``: of the log.
     """
     asked, exact = compared_with_rows(settings, protocol), bool(settings.value("case-sensitive", False))
     known: dict[str, list[dict[str, Any]]] = {}
@@ -261,18 +253,8 @@ def with_contradictions(
 ) -> Settings:
     """The same with what the images of all rows show, and what the log has against rules that were given.
 
-    Parameters
-    ----------
-    events
-        The events contract.
-    facts
-        What was gathered of them.
-    settings
-        What is known of the changefeed's settings.
-    protocol
-        Of the log.
-    has_partitions
-        False of a storage sink, which has none.
+    ``events``: the events contract. ``facts``: what was gathered of them. ``settings``: what is known of the
+    changefeed's settings. ``protocol``: of the log. ``has_partitions``: False of a storage sink, which has none.
     """
     counts = events.select(*READ).mapInArrow(counted, COUNTS).toArrow()
     whole = settings | of_counts(counts, protocol=protocol, whole=True)

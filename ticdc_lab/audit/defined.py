@@ -55,27 +55,15 @@ class Defined:
 
 @dataclass(frozen=True)
 class Definitions:
-    """What the DDL of a log say of its tables, by topic where topics contradict each other.
+    """What the DDL of a log say of its tables, by topic where topics contradict each other."""
 
-    Attributes
-    ----------
-    tables
-        By topic (None: of any), schema and table.
-    versions
-        Definitions that tables have had.
-    contradictions
-        DDL that do not follow from those before them, with the topic.
-    said
-        Of each commit_ts of a DDL its first partition and offset: three rows.
-    rounded
-        Decimals went through a DOUBLE.
-    """
-
-    tables: dict[TableKey, Defined]
-    versions: tuple[TableDef, ...]
+    tables: dict[TableKey, Defined]  # by topic (None: of any), schema and table
+    versions: tuple[TableDef, ...]  # definitions that tables have had
+    # DDL that do not follow from those before them, with the topic.
     contradictions: tuple[tuple[str | None, RefusedDdl], ...] = ()
+    # Of each commit_ts of a DDL its first partition and offset: three rows.
     said: Ints = field(default_factory=lambda: np.empty((3, 0), dtype=np.int64))
-    rounded: bool = False
+    rounded: bool = False  # decimals went through a DOUBLE
     not_understood: tuple[str, ...] = ()
     """DDL after which definitions are unknown: commit_ts, table and why, each as words."""
     left_unjudged: Mapping[str, str] = field(default_factory=dict)
@@ -212,51 +200,26 @@ def _stretches(
 
 @dataclass(frozen=True)
 class Cells:
-    """Values of images of row changes that a definition is known of, each with the row that it is of.
+    """Values of images of row changes that a definition is known of, each with the row that it is of."""
 
-    Attributes
-    ----------
-    row
-        Index of the row in :class:`RowsDefined`.
-    rule
-        The column's place in ``rules``, -1 where the definition has no such column.
-    name
-        Column names.
-    value
-        Texts; null is NULL.
-    """
-
-    row: Ints
-    rule: Ints
-    name: pa.Array
-    value: pa.Array
+    row: Ints  # index of the row in :class:`RowsDefined`
+    rule: Ints  # the column's place in ``rules``, -1 where the definition has no such column
+    name: pa.Array  # column names
+    value: pa.Array  # texts; null is NULL
 
 
 @dataclass(frozen=True)
 class RowsDefined:
-    """Row changes with what the DDL say of their tables.
+    """Row changes with what the DDL say of their tables."""
 
-    Attributes
-    ----------
-    rows
-        :data:`READ` of each.
-    version
-        The state of its table, as of :class:`Defined`, and ``made`` the commit_ts of the DDL that says so (NO_TS where
-        nothing is known).
-    cells
-        Those of both images, of rows whose definition is known.
-    rules
-        What each column of these definitions allows.
-    said
-        As of :class:`Definitions`.
-    """
-
-    rows: pa.Table
+    rows: pa.Table  # :data:`READ` of each
+    # The state of its table, as of :class:`Defined`, and ``made`` the commit_ts of the DDL that says so (NO_TS where
+    # nothing is known).
     version: Ints
     made: Ints
-    cells: Cells
-    rules: tuple[ColumnRule, ...]
-    said: Ints
+    cells: Cells  # those of both images, of rows whose definition is known
+    rules: tuple[ColumnRule, ...]  # what each column of these definitions allows
+    said: Ints  # as of :class:`Definitions`
 
     @cached_property
     def commit_ts(self) -> Ints:

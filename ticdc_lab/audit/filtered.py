@@ -33,24 +33,12 @@ Table = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Which operations a changefeed leaves out of which tables.
+    """Which operations a changefeed leaves out of which tables."""
 
-    Attributes
-    ----------
-    known
-        Whether the filters of the changefeed are known: without them, one may leave out anything.
-    whole
-        Settings by which changes of any table may be absent.
-    filters
-        Matcher and operations of each event filter.
-    case_sensitive
-        Of the matchers.
-    """
-
-    known: bool
-    whole: tuple[str, ...] = ()
-    filters: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
-    case_sensitive: bool = False
+    known: bool  # whether the filters of the changefeed are known: without them, one may leave out anything
+    whole: tuple[str, ...] = ()  # settings by which changes of any table may be absent
+    filters: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()  # matcher and operations of each event filter
+    case_sensitive: bool = False  # of the matchers
 
     @classmethod
     def read(cls, settings: Settings) -> Self:

@@ -109,47 +109,26 @@ def _words(column: Texts | Ints | Sentences, at: Ints) -> pa.Array:
 
 @dataclass(frozen=True)
 class RowFindings:
-    """What breaks a guarantee about rows.
+    """What breaks a guarantee about rows."""
 
-    Attributes
-    ----------
-    by
-        The change that shows it, an index of the suspects.
-    at
-        The change where it is said.
-    severity, message
-        Of each.
-    evidence
-        The messages that show it: partition, offset and commit_ts of the first, of the second.
-    moved_from
-        The change that a row moved away from, where a dispatch rule may explain it; else -1.
-    if_it_stays
-        Whether it holds only of a row that stays in its partition, which a dispatch rule may not let it.
-    """
-
-    by: Ints
-    at: Ints
+    by: Ints  # the change that shows it, an index of the suspects
+    at: Ints  # the change where it is said
+    # ``severity``, ``message``: of each.
     severity: Texts
     message: Sentences
-    evidence: Sequence[Shown]
+    evidence: Sequence[Shown]  # the messages that show it: partition, offset and commit_ts of the first, of the second
+    # The change that a row moved away from, where a dispatch rule may explain it; else -1.
     moved_from: Ints | None = None
+    # Whether it holds only of a row that stays in its partition, which a dispatch rule may not let it.
     if_it_stays: Bools | None = None
 
 
 @dataclass(frozen=True)
 class ImageFindings:
-    """What breaks a guarantee about row changes beside their tables' definitions.
+    """What breaks a guarantee about row changes beside their tables' definitions."""
 
-    Attributes
-    ----------
-    at
-        The row change, an index of :class:`ticdc_lab.audit.defined.RowsDefined`.
-    message
-        Of each.
-    """
-
-    at: Ints
-    message: Sentences
+    at: Ints  # the row change, an index of :class:`ticdc_lab.audit.defined.RowsDefined`
+    message: Sentences  # of each
 
 
 _SEQ_BITS = 12
@@ -378,12 +357,7 @@ def listed(most: int | None, names: Sequence[str]) -> Kernel:
     It reads findings in :data:`ORDER` and holds one batch of them. Run twice it changes nothing. A finding whose event
     was found several times (captures may overlap) is kept once.
 
-    Parameters
-    ----------
-    most
-        None keeps all.
-    names
-        The columns that are wanted.
+    ``most``: None keeps all. ``names``: the columns that are wanted.
     """
 
     def run(batches: Batches) -> Batches:

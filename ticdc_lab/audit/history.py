@@ -150,52 +150,30 @@ class Changes:
 
 @dataclass(frozen=True)
 class Suspects:
-    """Whole rows of which some change may break a guarantee, each row's changes in order.
+    """Whole rows of which some change may break a guarantee, each row's changes in order."""
 
-    Attributes
-    ----------
-    c, promises
-        The changes, and what the log promises.
-    has_commit_ts
-        False where nothing orders changes: each delivery is one then.
-    place
-        Per change the index of its place in ``promises``.
-    first
-        It is the delivery that counts.
-    home
-        Index of the change before, or for a repeat of its first delivery; -1 for none, as in all that follow.
-    former, first_here
-        The same two between the Admin events that surround it.
-    resolved, ddl
-        The mark before it that forbids it, in ``promises``.
-    late
-        An older change that first appears later in this partition.
-    count
-        The partitions that count where it stands, if its own is not among them.
-    broken, how
-        The row's former change, where that does not leave what this one found; and how not (:data:`IS_GONE`, ..).
-    covered
-        What partitions hold between ``broken`` and it, DDL too, was recorded: all of them, of a row that moves.
-    if_it_stays
-        It is covered only if the row stays in its partition.
-    """
-
+    # ``c``, ``promises``: the changes, and what the log promises.
     c: Changes
     promises: Promises
-    has_commit_ts: bool
-    place: Ints
-    first: Bools
-    home: Ints
+    has_commit_ts: bool  # False where nothing orders changes: each delivery is one then
+    place: Ints  # per change the index of its place in ``promises``
+    first: Bools  # it is the delivery that counts
+    home: Ints  # index of the change before, or for a repeat of its first delivery; -1 for none, as in all that follow
+    # ``former``, ``first_here``: the same two between the Admin events that surround it.
     former: Ints
     first_here: Bools
+    # ``resolved``, ``ddl``: the mark before it that forbids it, in ``promises``.
     resolved: Ints
     ddl: Ints
-    late: Ints
-    count: Ints
+    late: Ints  # an older change that first appears later in this partition
+    count: Ints  # the partitions that count where it stands, if its own is not among them
+    # ``broken``, ``how``: the row's former change, where that does not leave what this one found; and how not
+    # (:data:`IS_GONE`, ..).
     broken: Ints
     how: Ints
+    # What partitions hold between ``broken`` and it, DDL too, was recorded: all of them, of a row that moves.
     covered: Bools
-    if_it_stays: Bools
+    if_it_stays: Bools  # it is covered only if the row stays in its partition
 
     @cached_property
     def keyed(self) -> Bools:
@@ -245,24 +223,12 @@ def judged(
 ) -> DataFrame:
     """Let a function judge all rows that may break a guarantee; one shuffle by row.
 
-    Parameters
-    ----------
-    events
-        The events contract; images only where the hash columns are missing.
-    judge
-        Gets ``beside`` and what the log promises, and gives a function of :class:`Suspects`.
-    schema
-        Of what that gives.
-    beside
-        A small frame, of which a row has ``promises`` (:func:`ticdc_lab.audit.marks.log_marks`).
-    has_commit_ts
-        False for canal-json without the TiDB extension.
-    chunk
-        Changes that a task judges at once; changes nothing but its memory.
-    stored
-        The same events in files with the hash columns, if they lie in some; read where ``beside`` is a table.
-    kept
-        What is kept of that in each task; by default all.
+    ``events``: the events contract; images only where the hash columns are missing. ``judge``: gets ``beside`` and what
+    the log promises, and gives a function of :class:`Suspects`. ``schema``: of what that gives. ``beside``: a small
+    frame, of which a row has ``promises`` (:func:`ticdc_lab.audit.marks.log_marks`). ``has_commit_ts``: False for
+    canal-json without the TiDB extension. ``chunk``: changes that a task judges at once; changes nothing but its
+    memory. ``stored``: the same events in files with the hash columns, if they lie in some; read where ``beside`` is a
+    table. ``kept``: what is kept of that in each task; by default all.
     """
 
     def kernel(table: pa.Table) -> Kernel:

@@ -666,15 +666,11 @@ class Home:
     def covers(self, ddl: Event, *, of: Home) -> bool:
         """Whether its recording reaches from before a DDL to behind it; not where nothing of it was recorded.
 
-        Parameters
-        ----------
-        ddl
-            As another partition holds it, delivered once: another delivery is another question.
-        of
-            That partition. When the greatest watermark before it there was sent, all below had reached every partition;
-            no watermark above a DDL comes before it, and rows and lower watermarks tell nothing. A DDL tells what comes
-            before it in both partitions, and only if it is an older one: a restart sends some again, and not all come
-            in order. One of the same commit_ts and table is this one, with another text, so it reaches there.
+        ``ddl``: as another partition holds it, delivered once: another delivery is another question. ``of``: that
+        partition. When the greatest watermark before it there was sent, all below had reached every partition; no
+        watermark above a DDL comes before it, and rows and lower watermarks tell nothing. A DDL tells what comes before
+        it in both partitions, and only if it is an older one: a restart sends some again, and not all come in order.
+        One of the same commit_ts and table is this one, with another text, so it reaches there.
         """
         ts, first, offset, last = ddl["commit_ts"], self.first_ts, self.first_offset or 0, self.last_ts
         if not self.is_there or any(_is_of(d, ddl) for d in self.ddl):

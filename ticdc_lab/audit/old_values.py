@@ -36,24 +36,16 @@ EACH = arrow_of(EACH_DDL)
 
 @dataclass(frozen=True, slots=True)
 class OffStretch:
-    """Changes that follow each other and have no image before them, where an update would have one.
+    """Changes that follow each other and have no image before them, where an update would have one."""
 
-    Attributes
-    ----------
-    first_ts, last_ts, n
-        Their commit_ts, and how many they are.
-    after_ts, until_ts
-        The update with an image before them, and the one behind; None for none.
-    sure
-        They are too many for single faults: old values are off.
-    """
-
+    # ``first_ts``, ``last_ts``, ``n``: their commit_ts, and how many they are.
     first_ts: int
     last_ts: int
     n: int
+    # ``after_ts``, ``until_ts``: the update with an image before them, and the one behind; None for none.
     after_ts: int | None
     until_ts: int | None
-    sure: bool
+    sure: bool  # they are too many for single faults: old values are off
 
     @property
     def words(self) -> str:
@@ -65,30 +57,16 @@ class OffStretch:
 
 @dataclass(frozen=True, slots=True)
 class OldValues:
-    """Whether the changefeed writes images before updates, as far as its settings or its rows show it.
+    """Whether the changefeed writes images before updates, as far as its settings or its rows show it."""
 
-    Attributes
-    ----------
-    setting
-        The setting that leaves them out.
-    by_image
-        An update without an image looks like an insert: the protocol tells them apart by that alone.
-    inserts_unsure
-        Any insert may be an update: no update has an image before it.
-    off
-        There are updates, and none has an image before it.
-    updates, without
-        How many updates there are, and how many of them have no image before them.
-    stretches
-        Where a log whose inserts may be updates has no images; None where nobody looked.
-    """
-
-    setting: str
-    by_image: bool
-    inserts_unsure: bool
-    off: bool
+    setting: str  # the setting that leaves them out
+    by_image: bool  # an update without an image looks like an insert: the protocol tells them apart by that alone
+    inserts_unsure: bool  # any insert may be an update: no update has an image before it
+    off: bool  # there are updates, and none has an image before it
+    # ``updates``, ``without``: how many updates there are, and how many of them have no image before them.
     updates: int
     without: int
+    # Where a log whose inserts may be updates has no images; None where nobody looked.
     stretches: tuple[OffStretch, ...] | None = None
 
     @classmethod
@@ -202,10 +180,7 @@ def stretches(with_image: pa.Table, without: pa.Table) -> tuple[OffStretch, ...]
 
     What lies in one block, or one transaction, with an update that has an image is no stretch: it stays a fault.
 
-    Parameters
-    ----------
-    with_image, without
-        Changes by parts of the log (:data:`EACH`), in any number of tables for a part.
+    ``with_image``, ``without``: changes by parts of the log (:data:`EACH`), in any number of tables for a part.
     """
     on, off = (_merged(table) for table in (with_image, without))
     n_on = int(on["n"].sum())

@@ -203,17 +203,10 @@ def audit(
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What an audit of a whole log gives.
+    """What an audit of a whole log gives."""
 
-    Attributes
-    ----------
-    findings
-        :data:`ticdc_lab.events.schema.FINDINGS`, in the order of :func:`audit`.
-    unjudged
-        Guarantees that the log does not let anybody judge, or not of all its rows, each with the reason.
-    """
-
-    findings: pa.Table
+    findings: pa.Table  # :data:`ticdc_lab.events.schema.FINDINGS`, in the order of :func:`audit`
+    # Guarantees that the log does not let anybody judge, or not of all its rows, each with the reason.
     unjudged: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -82,10 +82,7 @@ _DEPTH_MAX = 4
 def flat(schema: Any, field_at: Callable[[tuple[str, ...]], AvroField]) -> list[Operation]:
     """The operations of a record that fastavro has parsed, by what the field at each path is for.
 
-    Raises
-    ------
-    UnplannedError
-        The kernel cannot read it.
+    Raises UnplannedError: the kernel cannot read it.
     """
     found: list[Operation] = []
     named: Mapping[str, Any] = schema.get("__named_schemas", {})

@@ -92,27 +92,12 @@ def decode_with(
 
     :func:`ticdc_lab.codecs.quarantine.one_by_one` finds the message that such a failure comes from.
 
-    Parameters
-    ----------
-    codec
-        What turns one message into events.
-    batch
-        Columns topic, partition, offset, key (binary), value (binary).
-    protocol
-        What the column of that name says.
-    images
-        False leaves ``columns`` and ``before`` null.
-    original
-        The messages as they were, for the quarantine, if ``batch`` was unpacked from them.
-    compiled
-        Whether the kernels hash the events, which changes no hash; None: as :mod:`ticdc_lab.codecs.choice` says.
-    bounds
-        How many events a message may have, and how many columns a row.
-
-    Returns
-    -------
-    pa.RecordBatch
-        :data:`ticdc_lab.events.schema.DECODED`: the events in message order, then a row for each message that failed.
+    ``codec``: what turns one message into events. ``batch``: columns topic, partition, offset, key (binary), value
+    (binary). ``protocol``: what the column of that name says. ``images``: False leaves ``columns`` and ``before`` null.
+    ``original``: the messages as they were, for the quarantine, if ``batch`` was unpacked from them. ``compiled``:
+    whether the kernels hash the events, which changes no hash; None: as :mod:`ticdc_lab.codecs.choice` says.
+    ``bounds``: how many events a message may have, and how many columns a row. Returns:
+    :data:`ticdc_lab.events.schema.DECODED`: the events in message order, then a row for each message that failed.
     """
     with _no_search_for_cycles():
         found = _decoded(codec, batch, protocol, images, compiled, bounds)

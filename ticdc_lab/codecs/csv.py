@@ -180,10 +180,7 @@ def _bytes(text: str | bytes) -> np.ndarray:
 def decode_csv(batch: pa.RecordBatch, given: K.CsvLayout, *, images: bool = True) -> Iterator[pa.RecordBatch]:
     """Decode messages (columns topic, partition, offset, key, value) of files with one layout.
 
-    Yields
-    ------
-    pa.RecordBatch
-        :data:`ticdc_lab.events.schema.DECODED`: events, then a row for each message that could not be decoded.
+    Yields: :data:`ticdc_lab.events.schema.DECODED`: events, then a row for each message that could not be decoded.
     """
     return one_by_one(partial(_decode, given=given, images=images), batch, batch, "csv")
 

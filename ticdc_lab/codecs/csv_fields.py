@@ -172,20 +172,10 @@ def place(
 ) -> FieldsOfFile | UnknownFields:
     """Tell from some records of a file without a header what their fields are.
 
-    Parameters
-    ----------
-    some
-        Records of the file; one in twenty may be damaged.
-    file
-        The table's definition.
-    settings
-        Of the changefeed, as far as they are known.
-    virtual
-        Columns that rows do not have.
-    likely
-        Which optional fields the other files of the folder have: it decides between readings that fit.
-    decided
-        Names of the columns that other records of the table version have: so do they.
+    ``some``: records of the file; one in twenty may be damaged. ``file``: the table's definition. ``settings``: of the
+    changefeed, as far as they are known. ``virtual``: columns that rows do not have. ``likely``: which optional fields
+    the other files of the folder have: it decides between readings that fit. ``decided``: names of the columns that
+    other records of the table version have: so do they.
     """
     whole = [r for r in some if r[0].text in _OPERATIONS and len(r) > ALWAYS]
     if not whole:

@@ -305,14 +305,8 @@ def _is_framed(value: bytes | None) -> bool:
 def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHING) -> tuple[str, int] | None:
     """Which other protocol most of the messages are in that could not be decoded, and how many of them; else None.
 
-    Parameters
-    ----------
-    quarantined
-        Some messages: topic, partition, offset, key, value.
-    protocol
-        By which they were decoded in vain.
-    known
-        As for :func:`detect`.
+    ``quarantined``: some messages: topic, partition, offset, key, value. ``protocol``: by which they were decoded in
+    vain. ``known``: as for :func:`detect`.
     """
     whole = quarantined.filter(pc.is_valid(quarantined["value"])).combine_chunks()
     if not whole.num_rows:

@@ -16,15 +16,8 @@ Columns = tuple[tuple[str, str], ...]
 class LogTypes:
     """Types of columns by table and commit_ts; false where no DDL is known.
 
-    Parameters
-    ----------
-    ddl
-        As :meth:`ticdc_lab.facts.catalog.Catalog.from_ddl` takes it.
-
-    Attributes
-    ----------
-    versions
-        By schema and table: the commit_ts from which each definition holds, ascending, and its columns.
+    ``ddl``: as :meth:`ticdc_lab.facts.catalog.Catalog.from_ddl` takes it. ``versions``: by schema and table: the
+    commit_ts from which each definition holds, ascending, and its columns.
     """
 
     def __init__(self, ddl: Iterable[DDL] = ()) -> None:

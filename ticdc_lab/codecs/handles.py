@@ -31,12 +31,8 @@ READ = ["kind", "layout", "schema_name", "table_name"]
 def handles_of(ddl: pa.Table, *, protocol: str) -> Handles:
     """Tables without a primary key whose DDL in the log define another handle key.
 
-    Parameters
-    ----------
-    ddl
-        ``commit_ts, schema_name, table_name, query`` of the log's DDL.
-    protocol
-        Of the log; most name every handle key themselves.
+    ``ddl``: ``commit_ts, schema_name, table_name, query`` of the log's DDL. ``protocol``: of the log; most name every
+    handle key themselves.
     """
     queries = ddl["query"].drop_null()
     unique = pc.match_substring(queries, "unique", ignore_case=True)
@@ -77,12 +73,7 @@ def unnamed(rows: pa.Table, handles: Handles) -> np.ndarray:
 def with_handles(rows: pa.Table, handles: Handles) -> tuple[pa.Table, set[TableName]]:
     """Decoded events with the key columns that the DDL define, and the hashes of them; and of which tables.
 
-    Parameters
-    ----------
-    rows
-        :data:`ticdc_lab.events.schema.DECODED`.
-    handles
-        As :func:`handles_of` gives them.
+    ``rows``: :data:`ticdc_lab.events.schema.DECODED`. ``handles``: as :func:`handles_of` gives them.
     """
     at = unnamed(rows, handles)
     by_key: dict[tuple[str, ...], list[int]] = {}

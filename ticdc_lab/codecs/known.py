@@ -18,28 +18,19 @@ class Bounds:
 
     A few bytes can stand for many: compressed zeros, a type that thousands of rows repeat, a list of empty objects. So
     time and memory are bounded by what comes in, not by what it says of itself.
-
-    Attributes
-    ----------
-    inflated
-        Bytes that a compressed message may be inflated to, and that a file under a claim check may have.
-    values
-        JSON values of a message that is read into Python's objects, which take thirty times the bytes of a ``{}``.
-    growth, growth_free
-        The texts of a message's events may have so many times its bytes, and so many more.
-    events, columns
-        Rows of a message, and columns of a row.
-    line
-        Bytes of a line of a capture file.
     """
 
+    # Bytes that a compressed message may be inflated to, and that a file under a claim check may have.
     inflated: int = 1 << 26
+    # JSON values of a message that is read into Python's objects, which take thirty times the bytes of a ``{}``.
     values: int = 1 << 20
+    # ``growth``, ``growth_free``: the texts of a message's events may have so many times its bytes, and so many more.
     growth: int = 64
     growth_free: int = 1 << 20
+    # ``events``, ``columns``: rows of a message, and columns of a row.
     events: int = 1 << 17
     columns: int = 1 << 14
-    line: int = 1 << 27
+    line: int = 1 << 27  # bytes of a line of a capture file
 
     @property
     def kernel(self) -> tuple[int, int, int, int]:
@@ -57,10 +48,7 @@ AT_ONCE = 16 << 20
 def bounds_of(given: dict[str, str]) -> Bounds:
     """Bounds of which some are said as text.
 
-    Raises
-    ------
-    SourceError
-        A name is none of them, or a value is no whole number above 0.
+    Raises SourceError: a name is none of them, or a value is no whole number above 0.
     """
     names = [f.name for f in fields(Bounds)]
     for name, value in given.items():

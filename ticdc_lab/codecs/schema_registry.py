@@ -30,17 +30,10 @@ def read_schemas(path: str) -> dict[str, str]:
 def read_registered(path: str) -> tuple[dict[str, str], dict[str, frozenset[str]]]:
     """Schemas of a file by their id, and the subjects of those whose subject it names.
 
-    Parameters
-    ----------
-    path
-        JSON, plain or gzip: objects with ``id`` (a number, or Glue's UUID) and ``schema`` (JSON text), and with
-        ``subject`` if it is known; one a line, behind each other or in a list. So registries answer (``/schemas``,
-        ``/subjects/NAME/versions/N``), Glue (``get-schema-version``), and so is a dump of the topic ``_schemas``.
-
-    Raises
-    ------
-    SourceError
-        The file cannot be read, or has something else.
+    ``path``: JSON, plain or gzip: objects with ``id`` (a number, or Glue's UUID) and ``schema`` (JSON text), and with
+    ``subject`` if it is known; one a line, behind each other or in a list. So registries answer (``/schemas``,
+    ``/subjects/NAME/versions/N``), Glue (``get-schema-version``), and so is a dump of the topic ``_schemas``. Raises
+    SourceError: the file cannot be read, or has something else.
     """
     try:
         with gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb") as file:
@@ -219,10 +212,7 @@ def _text(schema: Any) -> str:
 def require_url(url: str) -> str:
     """The URL of a registry, or :class:`SourceError` where it is none.
 
-    Raises
-    ------
-    SourceError
-        It is not http or https, or names no host.
+    Raises SourceError: it is not http or https, or names no host.
     """
     try:
         parts = urlsplit(url)

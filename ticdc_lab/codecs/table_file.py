@@ -196,13 +196,7 @@ class TableFile:
 
 
 def read_table_file(raw: bytes) -> TableFile:
-    """Read a schema file.
-
-    Raises
-    ------
-    TableFileError
-        ``schema-not-json``, ``schema-fields`` or ``schema-columns``.
-    """
+    """Read a schema file. Raises TableFileError: ``schema-not-json``, ``schema-fields`` or ``schema-columns``."""
     try:
         body = json.loads(raw.decode())
         json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair, which JSON can escape, is no text

@@ -86,11 +86,8 @@ def anomalies(
 def anomaly_counts(run: ConsumerRun, log: NarrowLog) -> pa.Table:
     """Count the anomalies of a run.
 
-    Returns
-    -------
-    pa.Table
-        ``kind`` (string), ``n`` (bigint), ``wrong_us`` (bigint: how long at least one of them was seen), a row for each
-        of :data:`KINDS`.
+    Returns: ``kind`` (string), ``n`` (bigint), ``wrong_us`` (bigint: how long at least one of them was seen), a row for
+    each of :data:`KINDS`.
     """
     rows = []
     for kind, cases in _cases(run, log, KINDS).items():

@@ -43,12 +43,7 @@ def blocked(ddl: Ddl, tables: Sequence[str]) -> Bools:
 class Barriers:
     """The DDL that were read, and what became of them.
 
-    Parameters
-    ----------
-    log, policy
-        As the consumer's.
-    consumer
-        Whose listeners stop, and who writes.
+    ``log``, ``policy``: as the consumer's. ``consumer``: whose listeners stop, and who writes.
     """
 
     def __init__(self, log: NarrowLog, policy: Policy, consumer: _Consumer) -> None:
@@ -193,12 +188,7 @@ class Admins:
     sends them again, and stops until every listener of the old and the new partitions has read it. Then the new number
     counts. An Admin event that was executed, or that announces the number that counts already, stops nobody.
 
-    Parameters
-    ----------
-    log
-        As the consumer's.
-    consumer
-        Whose listeners stop.
+    ``log``: as the consumer's. ``consumer``: whose listeners stop.
     """
 
     def __init__(self, log: NarrowLog, consumer: _Consumer) -> None:

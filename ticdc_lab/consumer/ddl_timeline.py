@@ -20,18 +20,11 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sides:
-    """What a run made of one DDL.
+    """What a run made of one DDL."""
 
-    Attributes
-    ----------
-    executed_at
-        When it was executed first, µs of consumer time; None if never.
-    early, late
-        For each of :attr:`ticdc_lab.consumer.model.ConsumerRun.changes`: it is of a table of the DDL, and was written
-        before it though it is newer, so under the wrong definition; or after it though it is older.
-    """
-
-    executed_at: int | None
+    executed_at: int | None  # when it was executed first, µs of consumer time; None if never
+    # ``early``, ``late``: for each of :attr:`ticdc_lab.consumer.model.ConsumerRun.changes`: it is of a table of the
+    # DDL, and was written before it though it is newer, so under the wrong definition; or after it though it is older.
     early: Bools
     late: Bools
 

@@ -33,24 +33,12 @@ def frames_of(found: ConsumerRun) -> tuple[pd.DataFrame, pd.DataFrame]:
 def downstream_at(images: pd.DataFrame, deliveries: pd.DataFrame, at_us: int, table: str) -> pd.DataFrame:
     """A table of the downstream as readers see it at a moment.
 
-    Parameters
-    ----------
-    images
-        Values after each change, a column each, by an index of ``topic, partition, offset, seq`` (a table may have
-        columns of these names). Rows that it lacks are counted as rows without values.
-    deliveries
-        :data:`ticdc_lab.consumer.record.DELIVERIES` of a run.
-    at_us
-        Consumer time, µs.
-    table
-        ``schema.table``.
-
-    Returns
-    -------
-    DataFrame
-        The rows in the order in which they were written last, the newest on top: ``commit_ts`` (``_commit_ts`` where
-        ``images`` has a column of that name) and the columns of ``images`` that hold anything. In a table without key
-        every insert is a row of its own, and what updates and deletes do to it cannot be told.
+    ``images``: values after each change, a column each, by an index of ``topic, partition, offset, seq`` (a table may
+    have columns of these names). Rows that it lacks are counted as rows without values. ``deliveries``:
+    :data:`ticdc_lab.consumer.record.DELIVERIES` of a run. ``at_us``: consumer time, µs. ``table``: ``schema.table``.
+    Returns: the rows in the order in which they were written last, the newest on top: ``commit_ts`` (``_commit_ts``
+    where ``images`` has a column of that name) and the columns of ``images`` that hold anything. In a table without key
+    every insert is a row of its own, and what updates and deletes do to it cannot be told.
     """
     written = deliveries[(deliveries["table"] == table) & (deliveries["applied_at"] <= at_us).fillna(False)]
     written = written.sort_values("apply_order", kind="stable")
@@ -73,28 +61,15 @@ def downstream_at(images: pd.DataFrame, deliveries: pd.DataFrame, at_us: int, ta
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What holds a consumer up at a moment.
+    """What holds a consumer up at a moment."""
 
-    Attributes
-    ----------
-    topic, partition
-        The listener that the others wait for.
-    event
-        What it has to come to: ``a watermark``, the text of a DDL or ``an Admin event``.
-    since_us
-        From when all others were further, µs of consumer time.
-    held
-        Row changes that are buffered in all partitions.
-    answer
-        All of it in a sentence.
-    """
-
+    # ``topic``, ``partition``: the listener that the others wait for.
     topic: str
     partition: int
-    event: str
-    since_us: int
-    held: int
-    answer: str
+    event: str  # what it has to come to: ``a watermark``, the text of a DDL or ``an Admin event``
+    since_us: int  # from when all others were further, µs of consumer time
+    held: int  # row changes that are buffered in all partitions
+    answer: str  # all of it in a sentence
 
 
 def why_waiting(run: ConsumerRun, log: NarrowLog, policy: Policy, *, at_us: int) -> Wait | None:

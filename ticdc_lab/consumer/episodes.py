@@ -253,24 +253,13 @@ class Deliveries:
 
 @dataclass(frozen=True)
 class Episode:
-    """One stretch of repeats.
+    """One stretch of repeats."""
 
-    Attributes
-    ----------
-    at
-        Which deliveries it is.
-    checkpoint
-        The highest watermark below all that it repeats; NO_TS where there was none.
-    pending
-        Changes above the highest watermark, sent before it: what a producer without its place must send again.
-    restated
-        A watermark that had been stated was stated again just before it.
-    """
-
-    at: Ints
-    checkpoint: int
+    at: Ints  # which deliveries it is
+    checkpoint: int  # the highest watermark below all that it repeats; NO_TS where there was none
+    # Changes above the highest watermark, sent before it: what a producer without its place must send again.
     pending: int
-    restated: bool
+    restated: bool  # a watermark that had been stated was stated again just before it
 
 
 @dataclass(frozen=True)

@@ -126,13 +126,7 @@ class Listeners:
 
 
 class Pauses:
-    """The pauses of one listener, those that overlap as one.
-
-    Parameters
-    ----------
-    pauses
-        In any order.
-    """
+    """The pauses of one listener, those that overlap as one. ``pauses``: in any order."""
 
     def __init__(self, pauses: Iterable[Pause]) -> None:
         spans: list[tuple[int, int]] = []
@@ -171,42 +165,23 @@ _SECOND_US = 1_000_000
 
 @dataclass(slots=True)
 class Listener:
-    """The state of one listener; indices are places in the log's arrays.
-
-    Attributes
-    ----------
-    at
-        The next event to read.
-    clock
-        When it is free to read on, µs.
-    resolved
-        The greatest watermark that it has read, 0 before the first; ``marked_at`` is its place, -1 before the first.
-    held
-        Row changes read and not written, in the order of reading.
-    saved
-        Where it begins again after a crash or a move.
-    stands_at
-        The DDL that it waits at; -1 if none.
-    admin_at
-        Place of the Admin event that it waits at; -1 if none.
-    ended
-        Whether it was noted that nothing is left to read.
-    """
+    """The state of one listener; indices are places in the log's arrays."""
 
     number: int
     part: LogPart
     process: int
-    at: int
+    at: int  # the next event to read
     pace: Pace
-    clock: int = 0
+    clock: int = 0  # when it is free to read on, µs
+    # The greatest watermark that it has read, 0 before the first; ``marked_at`` is its place, -1 before the first.
     resolved: int = 0
     marked_at: int = -1
-    held: list[Ints] = field(default_factory=list)
-    saved: int = 0
-    stands_at: int = -1
-    admin_at: int = -1
+    held: list[Ints] = field(default_factory=list)  # row changes read and not written, in the order of reading
+    saved: int = 0  # where it begins again after a crash or a move
+    stands_at: int = -1  # the DDL that it waits at; -1 if none
+    admin_at: int = -1  # place of the Admin event that it waits at; -1 if none
     since: int = 0
-    ended: bool = False
+    ended: bool = False  # whether it was noted that nothing is left to read
     _stop: int = -1
     _times: Ints = field(default_factory=lambda: _NOTHING)
     _from: int = 0
@@ -268,16 +243,8 @@ class Listener:
 class Pace:
     """When a listener that reads from a place at a time has read what follows.
 
-    Parameters
-    ----------
-    log
-        The log.
-    part
-        The listener's partition.
-    listeners
-        Speeds and pauses.
-    arrival
-        When each event of the log can be read, µs.
+    ``log``: the log. ``part``: the listener's partition. ``listeners``: speeds and pauses. ``arrival``: when each event
+    of the log can be read, µs.
     """
 
     def __init__(self, log: NarrowLog, part: LogPart, listeners: Listeners, arrival: Ints) -> None:

@@ -60,60 +60,34 @@ class LogPart:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NarrowLog:
-    """Arrays of all events, sorted by topic, partition, offset and seq; bootstrap events have no effect here.
+    """Arrays of all events, sorted by topic, partition, offset and seq; bootstrap events have no effect here."""
 
-    Attributes
-    ----------
-    events
-        The narrow table, sorted; for each event:
-    kind, commit_ts, table, op_rank
-        Numbers; ``table`` -1 where the event names none.
-    arrival
-        When it can be read, µs; all 0 unless the table says.
-    ddl
-        Index in :attr:`ddls`; -1 for other events.
-    partition_count
-        Of an Admin event: how many partitions there are from here on; -1 for other events.
-    tables
-        ``schema.table`` by number.
-    parts
-        The partitions in order.
-    counts
-        Of each topic: how many partitions it has before the first Admin event. A partition that begins with one was
-        added by it.
-    everywhere
-        Whether DDL is sent to every partition (canal-json sends it to partition 0 alone); so too where a topic with
-        DDL has no other partition, as nothing tells.
-    """
-
-    events: pa.Table
+    events: pa.Table  # the narrow table, sorted; for each event:
+    # ``kind``, ``commit_ts``, ``table``, ``op_rank``: numbers; ``table`` -1 where the event names none.
     kind: npt.NDArray[np.int8]
     commit_ts: Ints
     table: Ints
     op_rank: Ints
-    arrival: Ints
-    ddl: Ints
-    partition_count: Ints
+    arrival: Ints  # when it can be read, µs; all 0 unless the table says
+    ddl: Ints  # index in :attr:`ddls`; -1 for other events
+    partition_count: Ints  # of an Admin event: how many partitions there are from here on; -1 for other events
     ddls: tuple[Ddl, ...]
-    tables: tuple[str, ...]
-    parts: tuple[LogPart, ...]
+    tables: tuple[str, ...]  # ``schema.table`` by number
+    parts: tuple[LogPart, ...]  # the partitions in order
+    # Of each topic: how many partitions it has before the first Admin event. A partition that begins with one was added
+    # by it.
     counts: Mapping[str, int]
+    # Whether DDL is sent to every partition (canal-json sends it to partition 0 alone); so too where a topic with DDL
+    # has no other partition, as nothing tells.
     everywhere: bool
 
     @classmethod
     def of(cls, events: pa.Table) -> NarrowLog:
         """Read a narrow table of events.
 
-        Parameters
-        ----------
-        events
-            :data:`NARROW` in any order; ``arrival`` (µs) and :data:`PARTITION_COUNT` where known. Rows without
-            commit_ts are refused.
-
-        Raises
-        ------
-        ContractError
-            A column is missing, or a row change, DDL or watermark has no commit_ts.
+        ``events``: :data:`NARROW` in any order; ``arrival`` (µs) and :data:`PARTITION_COUNT` where known. Rows without
+        commit_ts are refused. Raises ContractError: a column is missing, or a row change, DDL or watermark has no
+        commit_ts.
         """
         if lacking := set(NARROW) - set(events.column_names):
             raise ContractError.from_missing_and_available(lacking, events.column_names, frame="consumer log")
@@ -238,23 +212,10 @@ IS_CONSUMED = "kind = 'admin' OR (kind IN ('row', 'watermark', 'ddl') AND commit
 def narrow(events: DataFrame, **more: Column) -> DataFrame:
     """Keep of events what a consumer decides by.
 
-    Parameters
-    ----------
-    events
-        The events contract.
-    more
-        Further columns by name, such as the ``measure`` of :func:`ticdc_lab.consumer.consistency.measure_of`.
-
-    Returns
-    -------
-    DataFrame
-        :data:`NARROW`, :data:`PARTITION_COUNT` and ``more``; of Admin events, and of row changes, watermarks and DDL
-        that have a commit_ts.
-
-    Raises
-    ------
-    ContractError
-        A column is missing.
+    ``events``: the events contract. ``more``: further columns by name, such as the ``measure`` of
+    :func:`ticdc_lab.consumer.consistency.measure_of`. Returns: :data:`NARROW`, :data:`PARTITION_COUNT` and ``more``; of
+    Admin events, and of row changes, watermarks and DDL that have a commit_ts. Raises ContractError: a column is
+    missing.
     """
     require_columns(events, "kind", "commit_ts", "op", "query", "schema_name", "table_name", *POSITION)
     rank = F.when(F.col("kind") == "row", op_rank()).cast("int").alias("op_rank")
@@ -267,17 +228,8 @@ def narrow(events: DataFrame, **more: Column) -> DataFrame:
 def excerpt(events: DataFrame, *, most: int = MOST_EVENTS, **more: Column) -> NarrowLog:
     """Bring a log, or the part of it that the caller filtered, to the driver for the model.
 
-    Parameters
-    ----------
-    events, more
-        As for :func:`narrow`. Filter by commit_ts for a part of a longer log.
-    most
-        Events that are accepted.
-
-    Raises
-    ------
-    ContractError
-        There are more events; nothing is left out silently.
+    ``events``, ``more``: as for :func:`narrow`. Filter by commit_ts for a part of a longer log. ``most``: events that
+    are accepted. Raises ContractError: there are more events; nothing is left out silently.
     """
     return NarrowLog.of(
         few(
@@ -293,21 +245,9 @@ def excerpt(events: DataFrame, *, most: int = MOST_EVENTS, **more: Column) -> Na
 def few(frame: DataFrame, *, most: int, what: str, taker: str, hint: str) -> pa.Table:
     """Bring a frame to the driver.
 
-    Parameters
-    ----------
-    frame
-        What to bring.
-    most
-        Rows that are accepted.
-    what, taker
-        What the rows are, and who takes no more of them, as an error says it.
-    hint
-        What to do then.
-
-    Raises
-    ------
-    ContractError
-        There are more rows; nothing is left out silently.
+    ``frame``: what to bring. ``most``: rows that are accepted. ``what``, ``taker``: what the rows are, and who takes no
+    more of them, as an error says it. ``hint``: what to do then. Raises ContractError: there are more rows; nothing is
+    left out silently.
     """
     table = frame.limit(most + 1).toArrow()
     if len(table) > most:

@@ -26,19 +26,9 @@ from ticdc_lab.events.arrays import Bools, Ints, changes_in, lasts_in
 def ordered(log: NarrowLog, policy: Policy, places: Ints, listener: Ints) -> tuple[Ints, Ints]:
     """Order released row changes, and number the downstream transactions that write them.
 
-    Parameters
-    ----------
-    log, policy
-        The log; ``policy.writes`` decides.
-    places
-        Released row changes, in the order in which each listener read them.
-    listener
-        Number of the listener of each.
-
-    Returns
-    -------
-    places, batch
-        In the order of writing; ``batch`` counts from 0.
+    ``log``, ``policy``: the log; ``policy.writes`` decides. ``places``: released row changes, in the order in which
+    each listener read them. ``listener``: number of the listener of each. Returns: in the order of writing; ``batch``
+    counts from 0.
     """
     ts, table = log.commit_ts[places], log.table[places]
     parts: tuple[Ints, ...]
@@ -55,10 +45,7 @@ def ordered(log: NarrowLog, policy: Policy, places: Ints, listener: Ints) -> tup
 class Late:
     """What each listener remembers of the tables in its partition, in memory.
 
-    Parameters
-    ----------
-    log, policy
-        The log; ``policy.late_rows`` decides.
+    ``log``, ``policy``: the log; ``policy.late_rows`` decides.
     """
 
     def __init__(self, log: NarrowLog, policy: Policy) -> None:
@@ -102,29 +89,16 @@ class Late:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ConsumerRun:
-    """What happened.
+    """What happened."""
 
-    Attributes
-    ----------
-    changes, steps
-        :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS``, as Arrow tables. The changes are all that the log
-        says of rows: the deliveries, and behind them what was not read.
-    n_read
-        How many of the changes are deliveries.
-    places
-        For each of the changes its place in :attr:`ticdc_lab.consumer.log.NarrowLog.events`.
-    end_us
-        When the last thing happened, µs.
-    resolved_ts
-        The least watermark of all listeners at the end, 0 before the first.
-    """
-
+    # ``changes``, ``steps``: :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS``, as Arrow tables. The changes
+    # are all that the log says of rows: the deliveries, and behind them what was not read.
     changes: pa.Table
-    n_read: int
-    places: Ints
+    n_read: int  # how many of the changes are deliveries
+    places: Ints  # for each of the changes its place in :attr:`ticdc_lab.consumer.log.NarrowLog.events`
     steps: pa.Table
-    end_us: int
-    resolved_ts: int
+    end_us: int  # when the last thing happened, µs
+    resolved_ts: int  # the least watermark of all listeners at the end, 0 before the first
 
     @property
     def deliveries(self) -> pa.Table:

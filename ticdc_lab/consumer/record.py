@@ -78,13 +78,7 @@ _STEP_FORM = (pa.int64(), pa.int64(), pa.int64(), *_STEPS_FORM.types[5:])
 
 
 class RunTrace:
-    """Grows while the model runs; every time a row change is read counts of its own.
-
-    Parameters
-    ----------
-    log
-        What is consumed.
-    """
+    """Grows while the model runs; every time a row change is read counts of its own. ``log``: what is consumed."""
 
     def __init__(self, log: NarrowLog) -> None:
         n = len(log.kind)

@@ -274,13 +274,7 @@ def open_sink(target: str, log: ChangeLog) -> Sink:
 
 
 def files_of(log: ChangeLog) -> list[str]:
-    """The Parquet files of a decoded log, which lie on this machine.
-
-    Raises
-    ------
-    SourceError
-        They do not.
-    """
+    """The Parquet files of a decoded log, which lie on this machine. Raises SourceError: they do not."""
     paths = [local_path(unquote(f)) for f in log.decoded.inputFiles()] if log.counts is not None else []
     if log.counts is None or any(p is None or p.suffix != ".parquet" for p in paths):
         raise SourceError(

@@ -28,24 +28,13 @@ MODES = (TRANSACTION, ROW)
 
 @dataclass(frozen=True, slots=True)
 class TargetProgress:
-    """How far a target is, as the target itself says.
+    """How far a target is, as the target itself says."""
 
-    Attributes
-    ----------
-    mode
-        ``transaction`` or ``row``.
-    origin
-        Names the log (:func:`ticdc_lab.consumer.replay.origin_of`).
-    positions
-        commit_ts (TSO) up to which the row changes of each partition are applied; 0 for none.
-    ddl_ts
-        commit_ts (TSO) up to which DDL are executed; 0 for none.
-    """
-
-    mode: str
-    origin: str
+    mode: str  # ``transaction`` or ``row``
+    origin: str  # names the log (:func:`ticdc_lab.consumer.replay.origin_of`)
+    # commit_ts (TSO) up to which the row changes of each partition are applied; 0 for none.
     positions: Mapping[Home, int]
-    ddl_ts: int = 0
+    ddl_ts: int = 0  # commit_ts (TSO) up to which DDL are executed; 0 for none
 
     @property
     def ts(self) -> int:
@@ -71,24 +60,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """How far a replay goes.
+    """How far a replay goes."""
 
-    Attributes
-    ----------
-    resolved
-        resolved_ts (TSO) of each partition.
-    ddl
-        commit_ts (TSO) of the log's DDL.
-    cuts
-        commit_ts (TSO) at which ranges are cut, so that no batch is too large.
-    until
-        Where to stop (TSO), None for as far as the log is resolved.
-    """
-
-    resolved: Mapping[Home, int]
-    ddl: Sequence[int] = field(default=())
-    cuts: Sequence[int] = field(default=())
-    until: int | None = None
+    resolved: Mapping[Home, int]  # resolved_ts (TSO) of each partition
+    ddl: Sequence[int] = field(default=())  # commit_ts (TSO) of the log's DDL
+    cuts: Sequence[int] = field(default=())  # commit_ts (TSO) at which ranges are cut, so that no batch is too large
+    until: int | None = None  # where to stop (TSO), None for as far as the log is resolved
 
     @property
     def ts(self) -> int:
@@ -111,10 +88,7 @@ def batches(before: TargetProgress, goal: Goal) -> Iterator[Batch]:
     was at the end of the range. In row mode it holds a range of one partition (MQ design: one listener a partition,
     which writes as soon as its own resolved_ts allows); only DDL wait until every partition is there.
 
-    Raises
-    ------
-    ContractError
-        The mode is unknown.
+    Raises ContractError: the mode is unknown.
     """
     if before.mode not in MODES:
         raise ContractError(f"The mode is {before.mode!r}; expected one of {', '.join(MODES)}.")
@@ -371,33 +345,16 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class LogRows:
-    """Row changes of a decoded log.
+    """Row changes of a decoded log."""
 
-    Attributes
-    ----------
-    db
-        The connection that reads; its temporary tables hold what was merged.
-    files
-        Parquet files of :data:`ticdc_lab.events.schema.DECODED`.
-    """
-
-    db: duckdb.DuckDBPyConnection
-    files: Sequence[str]
+    db: duckdb.DuckDBPyConnection  # the connection that reads; its temporary tables hold what was merged
+    files: Sequence[str]  # Parquet files of :data:`ticdc_lab.events.schema.DECODED`
 
     def merge(self, batch: Batch, tables: Mapping[TableName, TableDef]) -> Merged:
         """Merge the row changes of a batch into the temporary tables :data:`MERGED` and :data:`NET`.
 
-        Parameters
-        ----------
-        batch
-            The range.
-        tables
-            The definitions that hold during the range.
-
-        Raises
-        ------
-        IncompleteHistoryError
-            A row change is known only in part, or lacks a value of its key.
+        ``batch``: the range. ``tables``: the definitions that hold during the range. Raises IncompleteHistoryError: a
+        row change is known only in part, or lacks a value of its key.
         """
         names, shapes, changes, left_out = self._survey(batch, tables)
         keyed, others = [s for s in shapes if s.key_names], [s for s in shapes if not s.key_names]

@@ -159,20 +159,9 @@ def study_frame(
 ) -> DataFrame:
     """Give what a :class:`Study` is made of, as a narrow frame.
 
-    Parameters
-    ----------
-    events, strategies, catalog, more
-        As for :meth:`Study.of`.
-
-    Returns
-    -------
-    DataFrame
-        As :func:`ticdc_lab.consumer.log.narrow` gives, and an int column for each strategy.
-
-    Raises
-    ------
-    ContractError, DispatchError, StreamingError
-        As :meth:`Study.of` says.
+    ``events``, ``strategies``, ``catalog``, ``more``: as for :meth:`Study.of`. Returns: as
+    :func:`ticdc_lab.consumer.log.narrow` gives, and an int column for each strategy. Raises ContractError,
+    DispatchError, StreamingError: as :meth:`Study.of` says.
     """
     require_batch(events, function="Study.of", why="a consumer is modelled over a recorded log")
     for s in strategies:

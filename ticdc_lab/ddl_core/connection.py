@@ -99,36 +99,19 @@ TOPOLOGY_US = 30_000_000
 
 @stepped
 class Connection(NamedTuple):
-    """A session.
+    """A session."""
 
-    Attributes
-    ----------
-    store, name, life
-        Where; what for (unique in the node); which one. Name and life mark its requests, so that an answer to an
-        earlier session is known as such.
-    prefixes
-        What is observed.
-    lease
-        0 before it is granted.
-    ends_us
-        When its holder stops, on its own clock.
-    kept_us
-        When it was last asked to be kept alive.
-    mirror
-        None before the snapshot has come.
-    pending
-        What was asked and not answered, since when.
-    """
-
+    # ``store``, ``name``, ``life``: where; what for (unique in the node); which one. Name and life mark its requests,
+    # so that an answer to an earlier session is known as such.
     store: Address
     name: str
     life: int
-    prefixes: tuple[str, ...]
-    lease: int = 0
-    ends_us: int = NEVER
-    kept_us: int = 0
-    mirror: Mirror | None = None
-    pending: Map[str, int] = Map()
+    prefixes: tuple[str, ...]  # what is observed
+    lease: int = 0  # 0 before it is granted
+    ends_us: int = NEVER  # when its holder stops, on its own clock
+    kept_us: int = 0  # when it was last asked to be kept alive
+    mirror: Mirror | None = None  # None before the snapshot has come
+    pending: Map[str, int] = Map()  # what was asked and not answered, since when
 
     @property
     def is_ready(self) -> bool:

@@ -26,25 +26,15 @@ LEADS, IS_UP, IS_DOWN = "leader", "registered", "down"
 
 
 class Fleet(NamedTuple):
-    """A fleet over time.
+    """A fleet over time."""
 
-    Attributes
-    ----------
-    held
-        :data:`HELD`: a cluster's worker, and how far that is: ``OWNER``, ``CAMPAIGNING`` or ``SCHEDULING``. A worker
-        that owns a cluster which is assigned to another still has it; a cluster that nobody has is of worker None.
-    alive
-        :data:`ALIVE`: when a worker was ``registered``, the ``leader``, or ``down``; the last two beside the first.
-    moments
-        :data:`MOMENTS`: ``crash``, ``joined``, ``left``, ``new leader``, ``parted``, ``violated``.
-    end_us
-        Until when.
-    """
-
+    # :data:`HELD`: a cluster's worker, and how far that is: ``OWNER``, ``CAMPAIGNING`` or ``SCHEDULING``. A worker that
+    # owns a cluster which is assigned to another still has it; a cluster that nobody has is of worker None.
     held: pd.DataFrame
+    # :data:`ALIVE`: when a worker was ``registered``, the ``leader``, or ``down``; the last two beside the first.
     alive: pd.DataFrame
-    moments: pd.DataFrame
-    end_us: int
+    moments: pd.DataFrame  # :data:`MOMENTS`: ``crash``, ``joined``, ``left``, ``new leader``, ``parted``, ``violated``
+    end_us: int  # until when
 
     def at(self, at_us: int | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Give the rows of ``held`` and ``alive`` that hold at a moment, by default at the end."""
@@ -93,13 +83,7 @@ class _Reading:
 
 
 def fleet_in(trace: pa.Table) -> Fleet:
-    """Read a run.
-
-    Parameters
-    ----------
-    trace
-        :data:`ticdc_lab.simulate.trace.TRACE`; level ``changes`` is enough.
-    """
+    """Read a run. ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`; level ``changes`` is enough."""
     kinds = ("changed", "crashed", "started", "restarted", "paused", "resumed", "parted", "violated")
     rows = trace.filter(pc.is_in(trace["kind"], pa.array(kinds)))
     names = ["time_us", "node", "kind", "peer", "subject", "before", "after", "because"]

@@ -49,21 +49,11 @@ BACKFILLED = frozenset({"add index"})
 
 
 class JobMove(NamedTuple):
-    """What comes next of a job.
+    """What comes next of a job."""
 
-    Attributes
-    ----------
-    job
-        As it is to be written; one that has come to an end goes to the history.
-    because
-        In a sentence.
-    changes_schema
-        Whether its element comes to ``job.schema_state``, at the next schema version.
-    """
-
-    job: Job
-    because: str
-    changes_schema: bool = False
+    job: Job  # as it is to be written; one that has come to an end goes to the history
+    because: str  # in a sentence
+    changes_schema: bool = False  # whether its element comes to ``job.schema_state``, at the next schema version
 
 
 class JobWaits(NamedTuple):
@@ -74,34 +64,17 @@ class JobWaits(NamedTuple):
 
 
 class SeenJob(NamedTuple):
-    """What the owner knows when it looks at a job.
+    """What the owner knows when it looks at a job."""
 
-    Attributes
-    ----------
-    element
-        The schema state of what the job changes, as stored.
-    global_version
-        Of the schema.
-    versions
-        Of each server, the owner among them, by ``ddl_id``.
-    snapshot_ts
-        What the owner keeps GC from; 0 for nothing.
-    batch, workers
-        Rows of one step of a backfill, and workers that share them.
-    most_errors
-        A job with more is taken back.
-    service
-        What is supported.
-    """
-
-    element: str
-    global_version: int
-    versions: tuple[tuple[str, int], ...]
-    snapshot_ts: int
+    element: str  # the schema state of what the job changes, as stored
+    global_version: int  # of the schema
+    versions: tuple[tuple[str, int], ...]  # of each server, the owner among them, by ``ddl_id``
+    snapshot_ts: int  # what the owner keeps GC from; 0 for nothing
+    # ``batch``, ``workers``: rows of one step of a backfill, and workers that share them.
     batch: int
-    service: Versions
+    service: Versions  # what is supported
     workers: int = 0
-    most_errors: int = 512
+    most_errors: int = 512  # a job with more is taken back
 
 
 def behind(version: int, versions: tuple[tuple[str, int], ...]) -> tuple[tuple[str, str], ...]:

@@ -19,24 +19,12 @@ from ticdc_lab.machines.machine import Changed, Decided, Now, Output
 
 
 class AssignmentPlan(NamedTuple):
-    """What a leader writes.
+    """What a leader writes."""
 
-    Attributes
-    ----------
-    changes
-        The worker of each cluster whose assignment changes; None where it is deleted.
-    moves
-        How many clusters leave a worker that lives and go to another.
-    because
-        In a sentence.
-    rejected
-        (worker, why it neither gives nor takes).
-    """
-
-    changes: dict[str, str | None]
-    moves: int
-    because: str
-    rejected: tuple[tuple[str, str], ...] = ()
+    changes: dict[str, str | None]  # the worker of each cluster whose assignment changes; None where it is deleted
+    moves: int  # how many clusters leave a worker that lives and go to another
+    because: str  # in a sentence
+    rejected: tuple[tuple[str, str], ...] = ()  # (worker, why it neither gives nor takes)
 
 
 NOBODY: Mapping[str, Mapping[str, str]] = MappingProxyType({})
@@ -50,24 +38,12 @@ def assign(
 ) -> AssignmentPlan:
     """Say what has to change for every cluster to have a worker and no two workers to differ by more than one.
 
-    Parameters
-    ----------
-    clusters
-        Registered ones.
-    workers
-        Live ones.
-    current
-        Assignments as they are, also of what is registered or lives no more.
-    refused
-        Of each cluster that not every worker can serve, which cannot, and why.
-
-    Returns
-    -------
-    AssignmentPlan
-        With the fewest moves there can be: those with the most clusters may keep the one more, so every worker gives
-        only what is above its share; what has no worker fills the shares first. Names decide between equals. Where
-        some cannot serve some clusters, each goes only where it is served, and moves from one to another as long as
-        that makes their numbers more even.
+    ``clusters``: registered ones. ``workers``: live ones. ``current``: assignments as they are, also of what is
+    registered or lives no more. ``refused``: of each cluster that not every worker can serve, which cannot, and why.
+    Returns: with the fewest moves there can be: those with the most clusters may keep the one more, so every worker
+    gives only what is above its share; what has no worker fills the shares first. Names decide between equals. Where
+    some cannot serve some clusters, each goes only where it is served, and moves from one to another as long as that
+    makes their numbers more even.
 
     Examples
     --------

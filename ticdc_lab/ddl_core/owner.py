@@ -46,41 +46,22 @@ SKEW_S = 1.0
 
 @stepped
 class OwnerState(NamedTuple):
-    """One cluster's DDL in a worker.
+    """One cluster's DDL in a worker."""
 
-    Attributes
-    ----------
-    cluster
-        Its id in the service.
-    link
-        The session with the cluster's store.
-    status
-        ``CAMPAIGNING`` or ``OWNER``.
-    asked_ts, holds_ts
-        The snapshot that GC has been asked to keep, and that it is known to keep; 0 for none.
-    next_us
-        When the next batch of a backfill may be done, on the node's own clock.
-    session
-        The job that it works on, and the variables of that job's session.
-    said
-        Why it waited last.
-    server, server_id
-        The tidb-server that it is a part of, whose ``ddl_id`` is its own; none in a worker of the service.
-    since_us
-        When it began to work on the job of its session.
-    """
-
-    cluster: str
-    link: Connection
-    status: str = CAMPAIGNING
+    cluster: str  # its id in the service
+    link: Connection  # the session with the cluster's store
+    status: str = CAMPAIGNING  # ``CAMPAIGNING`` or ``OWNER``
+    # ``asked_ts``, ``holds_ts``: the snapshot that GC has been asked to keep, and that it is known to keep; 0 for none.
     asked_ts: int = 0
     holds_ts: int = 0
-    next_us: int = 0
-    session: tuple[int, Map[str, str]] = (0, Map())
-    said: str = NOTHING
+    next_us: int = 0  # when the next batch of a backfill may be done, on the node's own clock
+    session: tuple[int, Map[str, str]] = (0, Map())  # the job that it works on, and the variables of that job's session
+    said: str = NOTHING  # why it waited last
+    # ``server``, ``server_id``: the tidb-server that it is a part of, whose ``ddl_id`` is its own; none in a worker of
+    # the service.
     server: str = ""
     server_id: str = ""
-    since_us: int = 0
+    since_us: int = 0  # when it began to work on the job of its session
 
     @property
     def ddl_id(self) -> str:

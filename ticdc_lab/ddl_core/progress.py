@@ -22,27 +22,16 @@ WAITS = ("server", "because", "since_us", "until_us")
 
 
 class JobProgress(NamedTuple):
-    """A job, and what it does to the servers of its cluster.
+    """A job, and what it does to the servers of its cluster."""
 
-    Attributes
-    ----------
-    cluster, job
-        Which one; the job as it stood last.
-    served
-        :data:`SERVED`: the schema version that a server works with, and the state of the job's element in it.
-    steps
-        :data:`STEPS` of the job's own record; ``owner`` is a ``ddl_id``.
-    waits
-        :data:`WAITS`: for whom the job waited; of several the first, who is told by name.
-    since_us, until_us
-        From when it was sent until it ended, or the end of the run.
-    """
-
+    # ``cluster``, ``job``: which one; the job as it stood last.
     cluster: str
     job: records.Job
+    # :data:`SERVED`: the schema version that a server works with, and the state of the job's element in it.
     served: pd.DataFrame
-    steps: pd.DataFrame
-    waits: pd.DataFrame
+    steps: pd.DataFrame  # :data:`STEPS` of the job's own record; ``owner`` is a ``ddl_id``
+    waits: pd.DataFrame  # :data:`WAITS`: for whom the job waited; of several the first, who is told by name
+    # ``since_us``, ``until_us``: from when it was sent until it ended, or the end of the run.
     since_us: int
     until_us: int
 
@@ -56,12 +45,7 @@ class JobProgress(NamedTuple):
 def job_progress(trace: pa.Table, *, cluster: str, job: int = 1) -> JobProgress | None:
     """Read a job of a run; None where the cluster has no such job.
 
-    Parameters
-    ----------
-    trace
-        :data:`ticdc_lab.simulate.trace.TRACE`; level ``changes`` is enough.
-    cluster, job
-        Ids.
+    ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`; level ``changes`` is enough. ``cluster``, ``job``: ids.
     """
     end_us = int(trace["time_us"][-1].as_py()) if len(trace) else 0
     changed = trace.filter(pc.equal(trace["kind"], "changed"))
@@ -98,12 +82,7 @@ class JobAnswer(NamedTuple):
 def job_polled(cluster: str, answers: Sequence[JobAnswer]) -> JobProgress:
     """Read a job of a service that really runs, off what it answered each time it was asked.
 
-    Parameters
-    ----------
-    cluster
-        Its id.
-    answers
-        In order, at least one; what came to be and went between two of them is not seen.
+    ``cluster``: its id. ``answers``: in order, at least one; what came to be and went between two of them is not seen.
     """
     first, last = answers[0], answers[-1]
     element_at = {0: jobs.LADDERS.get(first.job.kind, (jobs.NONE,))[0]}

@@ -17,20 +17,11 @@ ENDS = frozenset({DONE, ROLLED_BACK, CANCELLED})
 
 
 class ClusterRecord(NamedTuple):
-    """A registered cluster.
+    """A registered cluster."""
 
-    Attributes
-    ----------
-    store_addr
-        Its PDs, as its user has written them last.
-    version
-        Of its tidb-servers.
-    store
-        The name of its store in the service: the address it was known by first. Empty in records of earlier versions.
-    """
-
-    store_addr: str
-    version: str
+    store_addr: str  # its PDs, as its user has written them last
+    version: str  # of its tidb-servers
+    # The name of its store in the service: the address it was known by first. Empty in records of earlier versions.
     store: str = ""
 
     @property
@@ -48,55 +39,31 @@ class WorkerRecord(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A DDL job.
+    """A DDL job."""
 
-    Attributes
-    ----------
-    id
-        Rises within its cluster.
-    kind
-        ``add index``, ... (:data:`ticdc_lab.ddl_core.jobs.LADDERS`).
-    table, name
-        What it changes; a table itself has no ``name``.
-    version
-        Of the server that sent it.
-    rows
-        To be backfilled.
-    fails_at
-        The row whose backfill finds a duplicate; None where all are fine.
-    state, schema_state
-        Where it stands; ``schema_version`` is the version at which the schema came to that state, 0 before the first.
-    row_count
-        How many rows are backfilled.
-    snapshot_ts, owner
-        The snapshot that the backfill reads, and the ``ddl_id`` of who has run the job last.
-    batch, workers
-        Rows that were backfilled at a time, last, and workers that shared them.
-    errors, error_count
-        How often its backfill is to fail for a reason that passes, and how often it has.
-    error
-        Why it was rejected or rolled back.
-    request
-        What it was sent with: no two jobs of a cluster have the same.
-    """
-
-    id: int
-    kind: str
+    id: int  # rises within its cluster
+    kind: str  # ``add index``, ... (:data:`ticdc_lab.ddl_core.jobs.LADDERS`).
+    # ``table``, ``name``: what it changes; a table itself has no ``name``.
     table: str
     name: str = ""
-    version: str = ""
-    rows: int = 0
-    fails_at: int | None = None
+    version: str = ""  # of the server that sent it
+    rows: int = 0  # to be backfilled
+    fails_at: int | None = None  # the row whose backfill finds a duplicate; None where all are fine
+    # ``state``, ``schema_state``: where it stands; ``schema_version`` is the version at which the schema came to that
+    # state, 0 before the first.
     state: str = QUEUEING
     schema_state: str = ""
     schema_version: int = 0
-    row_count: int = 0
+    row_count: int = 0  # how many rows are backfilled
+    # ``snapshot_ts``, ``owner``: the snapshot that the backfill reads, and the ``ddl_id`` of who has run the job last.
     snapshot_ts: int = 0
     owner: str = ""
+    # ``batch``, ``workers``: rows that were backfilled at a time, last, and workers that shared them.
     batch: int = 0
-    error: str = ""
-    request: str = ""
+    error: str = ""  # why it was rejected or rolled back
+    request: str = ""  # what it was sent with: no two jobs of a cluster have the same
     workers: int = 0
+    # ``errors``, ``error_count``: how often its backfill is to fail for a reason that passes, and how often it has.
     errors: int = 0
     error_count: int = 0
 

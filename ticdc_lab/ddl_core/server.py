@@ -275,18 +275,10 @@ GONE = "its schema lease may be over"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The machine of a tidb-server.
+    """The machine of a tidb-server."""
 
-    Attributes
-    ----------
-    store
-        Of its cluster.
-    habits
-        How it works.
-    """
-
-    store: Address
-    habits: Habits = HABITS
+    store: Address  # of its cluster
+    habits: Habits = HABITS  # how it works
 
     def start(self, address: Address, now: Now) -> tuple[ServerState, list[Output]]:
         """Ask for a session."""

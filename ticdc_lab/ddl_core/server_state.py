@@ -56,24 +56,15 @@ class ShowDdl(NamedTuple):
 
 
 class ShownDdl(NamedTuple):
-    """What ``admin show ddl`` shows.
+    """What ``admin show ddl`` shows."""
 
-    Attributes
-    ----------
-    schema_version
-        Of the cluster.
-    owner_id, owner_address
-        The ``ddl_id`` of the owner and where it is; no address where a service has the DDL, which publishes none.
-    running
-        Jobs that have begun, as ``id, kind, schema state``.
-    instances
-        Addresses of those that cluster tables (``information_schema.cluster_processlist``) ask: no worker is one.
-    """
-
-    schema_version: int
+    schema_version: int  # of the cluster
+    # ``owner_id``, ``owner_address``: the ``ddl_id`` of the owner and where it is; no address where a service has the
+    # DDL, which publishes none.
     owner_id: str = ""
     owner_address: str = ""
-    running: tuple[tuple[int, str, str], ...] = ()
+    running: tuple[tuple[int, str, str], ...] = ()  # jobs that have begun, as ``id, kind, schema state``
+    # Addresses of those that cluster tables (``information_schema.cluster_processlist``) ask: no worker is one.
     instances: tuple[str, ...] = ()
 
     @property
@@ -122,36 +113,18 @@ class Slow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How a tidb-server works.
+    """How a tidb-server works."""
 
-    Attributes
-    ----------
-    version
-        Of its code.
-    terms
-        Of its session, which is its schema lease too: without it, it serves nobody.
-    load_us
-        How long it takes to load a schema; a slow server makes every DDL wait.
-    bootstrap_us
-        How long an upgrade of the meta takes.
-    gc_us, gc_life_us
-        How often it looks what GC may delete, and how old that must be.
-    tick_us
-        How often it looks at everything without being told.
-    topology_us
-        How often it says in its topology that it is alive, for TiDB-Dashboard.
-    enables_ddl
-        Whether it begins with ``tidb_enable_ddl``; a cluster that delegates its DDL to the service has it off.
-    """
-
-    version: str = "v6.5.0"
-    terms: Terms = USUAL
-    load_us: int = 20_000
-    bootstrap_us: int = 200_000
+    version: str = "v6.5.0"  # of its code
+    terms: Terms = USUAL  # of its session, which is its schema lease too: without it, it serves nobody
+    load_us: int = 20_000  # how long it takes to load a schema; a slow server makes every DDL wait
+    bootstrap_us: int = 200_000  # how long an upgrade of the meta takes
+    # ``gc_us``, ``gc_life_us``: how often it looks what GC may delete, and how old that must be.
     gc_us: int = 1_000_000
     gc_life_us: int = 2_000_000
-    tick_us: int = 250_000
-    topology_us: int = TOPOLOGY_US
+    tick_us: int = 250_000  # how often it looks at everything without being told
+    topology_us: int = TOPOLOGY_US  # how often it says in its topology that it is alive, for TiDB-Dashboard
+    # Whether it begins with ``tidb_enable_ddl``; a cluster that delegates its DDL to the service has it off.
     enables_ddl: bool = False
 
 
@@ -167,59 +140,30 @@ class Schema(NamedTuple):
 
 @stepped
 class ServerState(NamedTuple):
-    """A tidb-server.
+    """A tidb-server."""
 
-    Attributes
-    ----------
-    address
-        It and its lease are the server's ``ddl_id``.
-    link
-        The session with the cluster's store.
-    serves
-        The schema that its transactions use; None while it serves nobody.
-    loaded
-        What it has loaded last; before it first serves it publishes that, and looks whether it is still the newest.
-    loading
-        What it is loading.
-    published
-        The version that it is known to have published; -1 before the first.
-    upgrading
-        Whether it upgrades the meta now.
-    wishes
-        What users have asked for and the store does not have yet.
-    slow_us
-        How long it takes to load a schema, where that is not its habit.
-    sent
-        How many statements this session has sent.
-    ddl
-        The owner that it may be, with a session of its own; None without ``tidb_enable_ddl``.
-    ddl_lives
-        How often it was let campaign.
-    reads
-        Its transactions: start_ts, and when each commits, µs.
-    asked_ts, held_ts
-        The start_ts for which it asks GC now, and the lowest one under its minstartts; 0 for none.
-    instance
-        Variables of scope "instance" that were set; a restart forgets them.
-    """
-
-    address: Address
-    link: Connection
-    serves: Schema | None = None
+    address: Address  # it and its lease are the server's ``ddl_id``
+    link: Connection  # the session with the cluster's store
+    serves: Schema | None = None  # the schema that its transactions use; None while it serves nobody
+    # What it has loaded last; before it first serves it publishes that, and looks whether it is still the newest.
     loaded: Schema | None = None
-    loading: Schema | None = None
+    loading: Schema | None = None  # what it is loading
     publishing: int = -1
-    published: int = -1
-    upgrading: bool = False
+    published: int = -1  # the version that it is known to have published; -1 before the first
+    upgrading: bool = False  # whether it upgrades the meta now
+    # What users have asked for and the store does not have yet.
     wishes: tuple[Submit | Cancel | ShowDdl | SetVariable | Transact, ...] = ()
-    slow_us: int = 0
-    sent: int = 0
+    slow_us: int = 0  # how long it takes to load a schema, where that is not its habit
+    sent: int = 0  # how many statements this session has sent
+    # The owner that it may be, with a session of its own; None without ``tidb_enable_ddl``.
     ddl: OwnerState | None = None
-    ddl_lives: int = 1
-    reads: tuple[tuple[int, int], ...] = ()
+    ddl_lives: int = 1  # how often it was let campaign
+    reads: tuple[tuple[int, int], ...] = ()  # its transactions: start_ts, and when each commits, µs
+    # ``asked_ts``, ``held_ts``: the start_ts for which it asks GC now, and the lowest one under its minstartts; 0 for
+    # none.
     asked_ts: int = 0
     held_ts: int = 0
-    instance: Map[str, str] = Map()
+    instance: Map[str, str] = Map()  # variables of scope "instance" that were set; a restart forgets them
 
     @property
     def ddl_id(self) -> str:

@@ -65,27 +65,14 @@ MOST_OPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Duties:
-    """What all workers of a service have in common.
+    """What all workers of a service have in common."""
 
-    Attributes
-    ----------
-    versions
-        What is supported.
-    terms
-        Of the sessions with the service's store and with those of clusters.
-    tick_us
-        How often a worker looks at everything without being told.
-    batch_us
-        How long one batch of a backfill takes, with as many workers as clusters have unless told otherwise.
-    topology_us
-        How often a worker says in the topology of the service's own cluster that it lives.
-    """
-
-    versions: Versions = SUPPORTED
-    terms: Terms = USUAL
-    tick_us: int = 100_000
+    versions: Versions = SUPPORTED  # what is supported
+    terms: Terms = USUAL  # of the sessions with the service's store and with those of clusters
+    tick_us: int = 100_000  # how often a worker looks at everything without being told
+    # How long one batch of a backfill takes, with as many workers as clusters have unless told otherwise.
     batch_us: int = 20_000
-    topology_us: int = TOPOLOGY_US
+    topology_us: int = TOPOLOGY_US  # how often a worker says in the topology of the service's own cluster that it lives
 
 
 DUTIES = Duties()

@@ -207,15 +207,9 @@ class DdlStoreState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DdlStore:
-    """The machine of a store.
+    """The machine of a store."""
 
-    Attributes
-    ----------
-    first
-        Keys that are there from the beginning, as pairs.
-    """
-
-    first: tuple[tuple[str, str], ...] = ()
+    first: tuple[tuple[str, str], ...] = ()  # keys that are there from the beginning, as pairs
 
     def start(self, address: Address, now: Now) -> tuple[DdlStoreState, list[Output]]:
         """Give a store without leases."""

@@ -100,24 +100,12 @@ GONE = "the session with the service may be gone"
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """The machine of a worker.
+    """The machine of a worker."""
 
-    Attributes
-    ----------
-    node
-        Its id.
-    store
-        Where the service's metadata is.
-    duties
-        How it works.
-    address
-        Where it is reached, as the service's own cluster sees it; its id where that says so.
-    """
-
-    node: str
-    store: Address = keys.PD
-    duties: Duties = DUTIES
-    address: str = ""
+    node: str  # its id
+    store: Address = keys.PD  # where the service's metadata is
+    duties: Duties = DUTIES  # how it works
+    address: str = ""  # where it is reached, as the service's own cluster sees it; its id where that says so
 
     def start(self, address: Address, now: Now) -> tuple[WorkerState, list[Output]]:
         """Ask for a session."""

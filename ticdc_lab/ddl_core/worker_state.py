@@ -18,23 +18,15 @@ PREFIXES = (keys.REGISTERS, keys.WORKERS, keys.ASSIGNMENTS, keys.LEADER)
 
 
 class Register(NamedTuple):
-    """Asked of a worker: register a cluster, or update it.
+    """Asked of a worker: register a cluster, or update it."""
 
-    Attributes
-    ----------
-    cluster, store_addr
-        Its id, and its PDs.
-    version
-        Empty where the cluster is to be asked; one that tells none keeps that it is registered with, and a new one gets
-        what all workers serve.
-    request
-        By which the answer is known.
-    """
-
+    # ``cluster``, ``store_addr``: its id, and its PDs.
     cluster: str
     store_addr: str
+    # Empty where the cluster is to be asked; one that tells none keeps that it is registered with, and a new one gets
+    # what all workers serve.
     version: str = ""
-    request: str = ""
+    request: str = ""  # by which the answer is known
 
 
 class Unregister(NamedTuple):
@@ -60,69 +52,35 @@ class LookAtJobs(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What a user has asked for.
+    """What a user has asked for."""
 
-    Attributes
-    ----------
-    command, since_us
-        What, and when, on the worker's own clock.
-    doing
-        ``read`` or ``write`` while the store is asked, ``version`` or ``jobs`` while the cluster's is, ``wait`` until
-        the next tick.
-    tries
-        How often it was begun.
-    seen
-        What the service's store has, where the cluster's is asked.
-    store
-        That of the cluster; empty before it is asked.
-    write
-        What is to be written.
-    """
-
+    # ``command``, ``since_us``: what, and when, on the worker's own clock.
     command: Register | Unregister | Look | LookAtJobs
     since_us: int
+    # ``read`` or ``write`` while the store is asked, ``version`` or ``jobs`` while the cluster's is, ``wait`` until the
+    # next tick.
     doing: str = "read"
-    tries: int = 0
-    seen: tuple[tuple[str, StoredEntry], ...] = ()
-    store: str = ""
-    write: Any = None
+    tries: int = 0  # how often it was begun
+    seen: tuple[tuple[str, StoredEntry], ...] = ()  # what the service's store has, where the cluster's is asked
+    store: str = ""  # that of the cluster; empty before it is asked
+    write: Any = None  # what is to be written
 
 
 @stepped
 class WorkerState(NamedTuple):
-    """A worker.
+    """A worker."""
 
-    Attributes
-    ----------
-    node
-        Its id in the service, which a restart does not change.
-    service
-        The session with the service's store.
-    owners
-        Of the clusters that are assigned to it.
-    lives
-        How many sessions with clusters it has begun.
-    leads
-        The revision of the campaign with which it leads; 0 while another does.
-    followed
-        The registered clusters and the assignments that it has acted on.
-    planned
-        What it has planned from, as leader.
-    wishes, wished
-        What users ask for and are not yet told about, by number, and the last number.
-    instance
-        Variables of scope "instance" that were set, for all its owners; a restart forgets them.
-    """
-
-    node: str
-    service: Connection
-    owners: Map[str, OwnerState] = Map()
-    lives: int = 0
-    leads: int = 0
-    followed: tuple[Part, ...] = ()
-    planned: tuple[Any, ...] = ()
+    node: str  # its id in the service, which a restart does not change
+    service: Connection  # the session with the service's store
+    owners: Map[str, OwnerState] = Map()  # of the clusters that are assigned to it
+    lives: int = 0  # how many sessions with clusters it has begun
+    leads: int = 0  # the revision of the campaign with which it leads; 0 while another does
+    followed: tuple[Part, ...] = ()  # the registered clusters and the assignments that it has acted on
+    planned: tuple[Any, ...] = ()  # what it has planned from, as leader
+    # ``wishes``, ``wished``: what users ask for and are not yet told about, by number, and the last number.
     wishes: Map[str, Wish] = Map()
     wished: int = 0
+    # Variables of scope "instance" that were set, for all its owners; a restart forgets them.
     instance: Map[str, str] = Map()
 
 

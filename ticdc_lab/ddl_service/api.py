@@ -148,10 +148,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def registration(cluster: str, body: bytes) -> Register:
     """Read the body of a PUT; the comma before the closing brace that the proposal's example has is allowed.
 
-    Raises
-    ------
-    ApiError
-        400: body, address or version cannot be read.
+    Raises ApiError: 400: body, address or version cannot be read.
     """
     try:
         text = _TRAILING_COMMA.sub(b"", body)
@@ -177,13 +174,7 @@ STATUSES = {REFUSED: 409, CONFLICT: 409, ABSENT: 404, LATE: 503, UNKNOWN: 503, N
 
 
 def well(outcome: WishOutcome) -> WishOutcome:
-    """Give what has come of a wish, if that is what was wished for.
-
-    Raises
-    ------
-    ApiError
-        It is not.
-    """
+    """Give what has come of a wish, if that is what was wished for. Raises ApiError: it is not."""
     if outcome.kind in STATUSES:
         raise ApiError(STATUSES[outcome.kind], outcome.because, hint=outcome.hint)
     return outcome
@@ -248,10 +239,7 @@ def cluster(
 def jobs(mirror: Mirror, job: int) -> ClusterJobs:
     """Answer GET ``/ddlservice/registered_clusters/{id}/jobs``, or one of them.
 
-    Raises
-    ------
-    ApiError
-        404: there is no such job.
+    Raises ApiError: 404: there is no such job.
     """
     under = [mirror.under(prefix) for prefix in mirror.prefixes]
     *of_jobs, versions, version = under

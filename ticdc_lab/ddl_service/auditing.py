@@ -54,12 +54,7 @@ class Written(NamedTuple):
 def of_folder(folder: str | Path) -> Iterator[Written]:
     """Read the history of an embedded store, in its order.
 
-    Raises
-    ------
-    SourceError
-        There is none, or it cannot be read.
-    IncompleteHistoryError
-        Its beginning is no longer kept.
+    Raises SourceError: there is none, or it cannot be read. IncompleteHistoryError: its beginning is no longer kept.
     """
     path = Path(folder) / FILE
     if not path.exists():
@@ -78,12 +73,7 @@ def of_folder(folder: str | Path) -> Iterator[Written]:
 def of_etcd(etcd: Etcd) -> list[Written]:
     """Read the history of the service in etcd, up to now.
 
-    Raises
-    ------
-    SourceError
-        etcd does not answer.
-    IncompleteHistoryError
-        It has been compacted.
+    Raises SourceError: etcd does not answer. IncompleteHistoryError: it has been compacted.
     """
     try:
         return etcd_rpc.done(_read(etcd), PATIENCE_S)
@@ -148,21 +138,11 @@ class _AuditedService:
 def violations(history: Iterable[Written], versions: Versions = CURRENT, *, stores: Sequence[str] = ()) -> list[str]:
     """Say what was not as it must be.
 
-    Parameters
-    ----------
-    history
-        Everything that was written, in order (:mod:`ticdc_lab.ddl_service.auditing`).
-    versions
-        What the service supports.
-    stores
-        Of an embedded store: all that were ever begun in its folder.
-
-    Returns
-    -------
-    list of str
-        One line each: the revision, the rule, what was found. The rules are those of the model's auditor that can be
-        read off a store: one owner, one name and one store for a cluster, jobs step by step, own ids, hidden workers,
-        GC behind backfills, versions.
+    ``history``: everything that was written, in order (:mod:`ticdc_lab.ddl_service.auditing`). ``versions``: what the
+    service supports. ``stores``: of an embedded store: all that were ever begun in its folder. Returns: one line each:
+    the revision, the rule, what was found. The rules are those of the model's auditor that can be read off a store: one
+    owner, one name and one store for a cluster, jobs step by step, own ids, hidden workers, GC behind backfills,
+    versions.
     """
     seen = _AuditedService()
     found = []

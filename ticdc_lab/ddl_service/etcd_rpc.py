@@ -42,13 +42,7 @@ def loop() -> asyncio.AbstractEventLoop:
 
 
 def done(work: Coroutine[Any, Any, T], within_s: float) -> T:
-    """Have the loop do something, and wait for it.
-
-    Raises
-    ------
-    SourceError
-        It takes too long.
-    """
+    """Have the loop do something, and wait for it. Raises SourceError: it takes too long."""
     future = asyncio.run_coroutine_threadsafe(work, loop())
     try:
         return future.result(within_s)
@@ -80,22 +74,15 @@ _TUNING = (
 
 
 class Etcd(NamedTuple):
-    """Where etcd is.
+    """Where etcd is."""
 
-    Attributes
-    ----------
-    endpoints
-        ``HOST:PORT`` of its members, with commas between; ``https://`` in front for TLS.
-    ca, certificate, key
-        Files (PEM): who must have signed etcd's certificate, and how it knows the worker.
-    user, password
-        Where etcd's own authentication is on.
-    """
-
-    endpoints: str
+    endpoints: str  # ``HOST:PORT`` of its members, with commas between; ``https://`` in front for TLS
+    # ``ca``, ``certificate``, ``key``: files (PEM): who must have signed etcd's certificate, and how it knows the
+    # worker.
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    # ``user``, ``password``: where etcd's own authentication is on.
     user: str = ""
     password: str = ""
 
@@ -103,10 +90,7 @@ class Etcd(NamedTuple):
 class SignedIn:
     """Who a channel's calls come from, where etcd asks for a user.
 
-    Attributes
-    ----------
-    metadata
-        For every call; nothing where etcd asks for nobody.
+    ``metadata``: for every call; nothing where etcd asks for nobody.
     """
 
     def __init__(self, channel: Any, etcd: Etcd) -> None:
@@ -135,10 +119,7 @@ def is_of_token(details: str) -> bool:
 def channel(etcd: Etcd) -> Any:
     """Open a channel to the first member that answers, and to another when that is gone.
 
-    Raises
-    ------
-    SetupError
-        An endpoint cannot be read or found, or members are asked for with TLS and without.
+    Raises SetupError: an endpoint cannot be read or found, or members are asked for with TLS and without.
     """
     hosts, secure = _endpoints(etcd.endpoints)
     target = _target(hosts)

@@ -95,16 +95,8 @@ class Stubs:
 class Session:
     """One session with one store.
 
-    Parameters
-    ----------
-    store
-        By its address.
-    tag
-        Of its first request: the node's name for it, and its life.
-    stubs
-        Of etcd.
-    tell
-        Called with (store, answer).
+    ``store``: by its address. ``tag``: of its first request: the node's name for it, and its life. ``stubs``: of etcd.
+    ``tell``: called with (store, answer).
     """
 
     def __init__(self, store: str, tag: Any, stubs: Stubs, tell: Tell) -> None:
@@ -284,16 +276,8 @@ Events = list[tuple[str, StoredEntry | None]]
 class PrefixWatch:
     """One watch of all under a prefix.
 
-    Parameters
-    ----------
-    prefix
-        In etcd, its namespace included.
-    seen
-        The revision behind which it begins.
-    told
-        Called with each revision and what it changed.
-    lost
-        Called where etcd no longer has what comes next.
+    ``prefix``: in etcd, its namespace included. ``seen``: the revision behind which it begins. ``told``: called with
+    each revision and what it changed. ``lost``: called where etcd no longer has what comes next.
     """
 
     def __init__(self, prefix: str, seen: int, told: Callable[[int, Events], None], lost: Callable[[], None]) -> None:
@@ -320,15 +304,7 @@ class PrefixWatch:
 
 
 class Watches:
-    """All watches of a process.
-
-    Parameters
-    ----------
-    channel
-        To etcd.
-    signed_in
-        Who watches.
-    """
+    """All watches of a process. ``channel``: to etcd. ``signed_in``: who watches."""
 
     def __init__(self, channel: Any, signed_in: SignedIn) -> None:
         self._stub, self._signed_in = rpc.WatchStub(channel), signed_in

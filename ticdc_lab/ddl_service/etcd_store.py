@@ -34,17 +34,7 @@ LEAVING_S = 3.0
 class EtcdStore:
     """A connection of one node to etcd.
 
-    Parameters
-    ----------
-    etcd
-        Where it is.
-
-    Raises
-    ------
-    SourceError
-        No member answers.
-    SetupError
-        An endpoint cannot be read or found.
+    ``etcd``: where it is. Raises SourceError: no member answers. SetupError: an endpoint cannot be read or found.
     """
 
     def __init__(self, etcd: Etcd) -> None:

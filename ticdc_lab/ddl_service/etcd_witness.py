@@ -56,13 +56,7 @@ class EtcdLost(msgspec.Struct, frozen=True):
 
 
 class Witness:
-    """What this process has seen of its etcd.
-
-    Parameters
-    ----------
-    transact
-        Carries out a transaction, without a look at its answer.
-    """
+    """What this process has seen of its etcd. ``transact``: carries out a transaction, without a look at its answer."""
 
     def __init__(self, transact: Callable[[Any], Any]) -> None:
         self._transact = transact
@@ -82,10 +76,7 @@ class Witness:
     def saw(self, header: Any, floor: int) -> None:
         """Look at a linearizable answer; ``floor`` is the revision that was known when it was asked for.
 
-        Raises
-        ------
-        WentBackError
-            It is not from the etcd that is known.
+        Raises WentBackError: it is not from the etcd that is known.
         """
         if not self.lost and self._cluster not in (0, header.cluster_id):
             self._notice(f"another etcd answers: cluster {header.cluster_id:x} instead of {self._cluster:x}")
@@ -191,23 +182,9 @@ def _marks(there: Mapping[str, StoredEntry]) -> dict[str, EtcdLost]:
 def gone_on(etcd: Etcd, source: str) -> list[EtcdLost]:
     """Decide for all workers of an etcd that went back.
 
-    Parameters
-    ----------
-    etcd
-        Where it is.
-    source
-        :data:`STORE`: what etcd has now counts. :data:`MIRROR`: clusters are registered as workers knew them. What an
-        older etcd has beside that stays: a cluster that was removed since is there again.
-
-    Returns
-    -------
-    list of EtcdLost
-        What was decided; empty where nobody waits.
-
-    Raises
-    ------
-    SourceError
-        etcd does not answer.
+    ``etcd``: where it is. ``source``: :data:`STORE`: what etcd has now counts. :data:`MIRROR`: clusters are registered
+    as workers knew them. What an older etcd has beside that stays: a cluster that was removed since is there again.
+    Returns: what was decided; empty where nobody waits. Raises SourceError: etcd does not answer.
     """
     try:
         return etcd_rpc.done(_gone_on(etcd, source), 4 * etcd_rpc.ANSWERS_S)

@@ -168,33 +168,19 @@ LOOKS_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all requests need.
+    """What all requests need."""
 
-    Attributes
-    ----------
-    node, metrics
-        The worker, and what it counts.
-    hosts
-        Names by which it may be called; None for any.
-    secret
-        What callers must know; None where they need not.
-    doorman
-        Knows the connections.
-    """
-
+    # ``node``, ``metrics``: the worker, and what it counts.
     node: Node
     metrics: Metrics
-    hosts: frozenset[str] | None = None
-    secret: str | None = None
-    doorman: Doorman = field(default_factory=Doorman)
+    hosts: frozenset[str] | None = None  # names by which it may be called; None for any
+    secret: str | None = None  # what callers must know; None where they need not
+    doorman: Doorman = field(default_factory=Doorman)  # knows the connections
 
     def check(self, headers: Headers) -> None:
         """Let in who may come in; a page in a browser that is led here under another name may not.
 
-        Raises
-        ------
-        ApiError
-            The caller may not.
+        Raises ApiError: the caller may not.
         """
         host = _host_name(headers.get("host", ""))
         if self.hosts is not None and host not in self.hosts:
@@ -206,13 +192,7 @@ class Shared:
             raise api.ApiError(401, "the shared secret is missing or wrong", hint="Send Authorization: Bearer SECRET.")
 
     def mirror(self) -> Mirror:
-        """What the worker knows.
-
-        Raises
-        ------
-        ApiError
-            It has no session: it knows nothing.
-        """
+        """What the worker knows. Raises ApiError: it has no session: it knows nothing."""
         state = self.node.state
         if state is not None and is_taken(state):
             what = f"another worker is {state.node}, or an earlier life of it whose session has not ended yet"

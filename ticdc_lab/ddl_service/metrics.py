@@ -19,13 +19,7 @@ _JOB = ("cluster", "type")
 
 
 class Metrics:
-    """What one worker has counted and measured since it started.
-
-    Parameters
-    ----------
-    clock
-        Gives the time, s.
-    """
+    """What one worker has counted and measured since it started. ``clock``: gives the time, s."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

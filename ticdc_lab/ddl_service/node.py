@@ -35,14 +35,9 @@ class Backend(Protocol):
     - Watches have no gaps: an observer is told each revision after its snapshot once, whole and in order, or that its
       session is over.
     - Who is answered a transaction has been told of it before.
-
-    Attributes
-    ----------
-    time
-        The store's time, as far as it is known.
     """
 
-    time: StoreTime
+    time: StoreTime  # the store's time, as far as it is known
 
     def ask(self, store: str, request: Request) -> list[Answer]:
         """Carry out a request."""
@@ -72,16 +67,8 @@ Saw = Callable[[Any, Any, Sequence[Any]], None]
 class Node:
     """A machine at work.
 
-    Parameters
-    ----------
-    machine
-        What it is.
-    address
-        Its name.
-    backend
-        Where its messages go.
-    saw
-        Called after each step with the event, the state and the outputs.
+    ``machine``: what it is. ``address``: its name. ``backend``: where its messages go. ``saw``: called after each step
+    with the event, the state and the outputs.
     """
 
     def __init__(self, machine: Any, address: str, backend: Backend, saw: Saw | None = None) -> None:

@@ -56,13 +56,7 @@ class OpenFiles:
         self._size = 0
 
     def check(self) -> None:
-        """Look whether the folder has the same files as before.
-
-        Raises
-        ------
-        SourceError
-            It has not.
-        """
+        """Look whether the folder has the same files as before. Raises SourceError: it has not."""
         for suffix in ("", "-wal", "-shm"):
             try:
                 found = os.stat(f"{self._path}{suffix}")
@@ -87,10 +81,7 @@ class OpenFiles:
 def opened(folder: str | Path) -> tuple[sqlite3.Connection, StoreTime]:
     """Open the file in a folder, and make what is not there; gives the store's time too.
 
-    Raises
-    ------
-    SetupError
-        It cannot be made or written, or the file is something else.
+    Raises SetupError: it cannot be made or written, or the file is something else.
     """
     path = Path(folder) / FILE
     refuse_another(path)
@@ -148,10 +139,7 @@ def begun(folder: str | Path) -> list[str]:
 def refuse_another(path: Path) -> None:
     """Begin no second store where one has been lost.
 
-    Raises
-    ------
-    SetupError
-        The folder had one, and its file is not there.
+    Raises SetupError: the folder had one, and its file is not there.
     """
     if begun(path.parent) and not path.exists():
         raise SetupError(

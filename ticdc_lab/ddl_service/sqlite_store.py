@@ -66,12 +66,7 @@ class _Observer(NamedTuple):
 class Observers:
     """All observers of one connection.
 
-    Parameters
-    ----------
-    db
-        The connection.
-    seen
-        The revision up to which they have been told.
+    ``db``: the connection. ``seen``: the revision up to which they have been told.
     """
 
     def __init__(self, db: sqlite3.Connection, seen: int) -> None:

@@ -27,10 +27,7 @@ def steady_us() -> int:
 class StoreTime:
     """What one connection knows of its store's time.
 
-    Attributes
-    ----------
-    offset_us
-        The store's time less this machine's steady time; None before it is known.
+    ``offset_us``: the store's time less this machine's steady time; None before it is known.
     """
 
     def __init__(self, offset_us: int | None = None) -> None:

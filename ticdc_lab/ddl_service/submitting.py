@@ -102,15 +102,8 @@ def is_name(text: str) -> bool:
 def cancelled(open_store: Callable[[], Backend], store_addr: str, job: int, *, version: str, within_s: float) -> str:
     """Ask that a job of a cluster be cancelled, as a tidb-server of ``version`` does.
 
-    Returns
-    -------
-    str
-        :data:`.records.DONE` where it was written that it be; else why there is nothing to cancel.
-
-    Raises
-    ------
-    SourceError
-        The store has not answered in time.
+    Returns: :data:`.records.DONE` where it was written that it be; else why there is nothing to cancel. Raises
+    SourceError: the store has not answered in time.
     """
     outcomes: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -133,10 +126,7 @@ def cancelled(open_store: Callable[[], Backend], store_addr: str, job: int, *, v
 def shown(open_store: Callable[[], Backend], store_addr: str, *, within_s: float) -> ShownDdl:
     """Give what ``admin show ddl`` shows in a cluster: read from its store, into which nothing is written.
 
-    Raises
-    ------
-    SourceError
-        The store has not answered in time.
+    Raises SourceError: the store has not answered in time.
     """
     return shown_ddl(snapshot(open_store, store_addr, SHOWN, within_s=within_s))
 
@@ -191,10 +181,7 @@ def snapshot(
 ) -> dict[str, StoredEntry]:
     """Read all under some prefixes of a store, at one revision.
 
-    Raises
-    ------
-    SourceError
-        The store does not answer in time.
+    Raises SourceError: the store does not answer in time.
     """
     backend = open_store()
     try:

@@ -22,17 +22,8 @@ KEPT = 10_000
 class ServiceWatch(Generic[A, P]):
     """Something of a service that is looked at: :func:`fleet_watch`, :func:`job_watch`.
 
-    Parameters
-    ----------
-    ask
-        Asks the service once; given the time since the first look, µs.
-    read
-        Makes a picture of all answers.
-
-    Attributes
-    ----------
-    answers
-        Those that are kept, in order.
+    ``ask``: asks the service once; given the time since the first look, µs. ``read``: makes a picture of all answers.
+    ``answers``: those that are kept, in order.
     """
 
     def __init__(self, ask: Callable[[int], A], read: Callable[[Sequence[A]], P]) -> None:
@@ -42,10 +33,7 @@ class ServiceWatch(Generic[A, P]):
     def look(self) -> P:
         """Ask once more, and give what is known since the first time.
 
-        Raises
-        ------
-        ServiceError
-            No worker answers, none has a session with its store, or what is asked for is not there.
+        Raises ServiceError: no worker answers, none has a session with its store, or what is asked for is not there.
         """
         self.answers.append(self._ask(int(1e6 * (time.monotonic() - self._since_s))))
         del self.answers[:-KEPT]
@@ -54,17 +42,9 @@ class ServiceWatch(Generic[A, P]):
     def until(self, lacks: Callable[[P], str], *, within_s: float = 60.0, every_s: float = 0.05) -> P:
         """Look until nothing is lacking.
 
-        Parameters
-        ----------
-        lacks
-            Says what a picture still lacks; empty where it lacks nothing (:func:`settled`, :func:`ended`).
-        within_s, every_s
-            For how long, and how often, s.
-
-        Raises
-        ------
-        ServiceError
-            It did not come to that in time; or no worker answers even then.
+        ``lacks``: says what a picture still lacks; empty where it lacks nothing (:func:`settled`, :func:`ended`).
+        ``within_s``, ``every_s``: for how long, and how often, s. Raises ServiceError: it did not come to that in time;
+        or no worker answers even then.
         """
         end_s = time.monotonic() + within_s
         while True:

@@ -104,17 +104,8 @@ class Collisions:
 def table_facts(events: DataFrame, *, catalog: Catalog | None = None) -> list[TableFact]:
     """Facts of every table and of its columns: two aggregates, as small as the schema.
 
-    Parameters
-    ----------
-    events
-        The events contract.
-    catalog
-        Tells which columns are unique, beside the handle key.
-
-    Returns
-    -------
-    list of TableFact
-        By name.
+    ``events``: the events contract. ``catalog``: tells which columns are unique, beside the handle key. Returns: by
+    name.
     """
     require_batch(events, function="table_facts", why="shares are of all rows")
     rows = _rows(events, catalog)

@@ -132,10 +132,7 @@ def changefeed_from_toml(
 def changefeed_of(file: ChangefeedFile, *, flavour: Flavour = "new") -> Changefeed:
     """What of a file decides topics, partitions and the form of row changes.
 
-    Raises
-    ------
-    DispatchError
-        The file holds what TiCDC refuses.
+    Raises DispatchError: the file holds what TiCDC refuses.
     """
     given = file.settings
     if file.refused:

@@ -28,18 +28,10 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class TableKeys:
-    """What a selector must leave of a table.
+    """What a selector must leave of a table."""
 
-    Attributes
-    ----------
-    columns
-        Names of all columns.
-    unique
-        Columns of the primary key and of each unique index.
-    """
-
-    columns: tuple[str, ...]
-    unique: tuple[tuple[str, ...], ...]
+    columns: tuple[str, ...]  # names of all columns
+    unique: tuple[tuple[str, ...], ...]  # columns of the primary key and of each unique index
 
 
 def unknown_dispatchers(rules: Iterable[Rule]) -> list[str]:
@@ -58,14 +50,8 @@ def unknown_dispatchers(rules: Iterable[Rule]) -> list[str]:
 def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitive: bool = False) -> list[str]:
     """Say which rules serve no table, one sentence each: nothing matches, or rules before them take all that does.
 
-    Parameters
-    ----------
-    rules
-        Of the changefeed, in order.
-    tables
-        Schema and name of the tables that there are.
-    case_sensitive
-        As of the changefeed.
+    ``rules``: of the changefeed, in order. ``tables``: schema and name of the tables that there are.
+    ``case_sensitive``: as of the changefeed.
     """
     said = []
     filters = [TableFilter.parse(r.matcher, case_sensitive=case_sensitive) for r in rules]
@@ -95,14 +81,8 @@ def changed_key_texts(
 
     A row is known by the text of its key, and TiCDC hashes it, so the same row has another key and another partition.
 
-    Parameters
-    ----------
-    catalog
-        From the log's DDL.
-    tables
-        Those with row changes.
-    rules, case_sensitive
-        Of the changefeed.
+    ``catalog``: from the log's DDL. ``tables``: those with row changes. ``rules``, ``case_sensitive``: of the
+    changefeed.
     """
     said = []
     for schema, table in sorted(tables):
@@ -154,12 +134,8 @@ def check_selectors(
 
     A selector must leave the primary key or one unique index whole, and every column that the table is dispatched by.
 
-    Parameters
-    ----------
-    selectors, rules, case_sensitive
-        Of the changefeed.
-    tables
-        Columns and unique indexes of each table by schema and name.
+    ``selectors``, ``rules``, ``case_sensitive``: of the changefeed. ``tables``: columns and unique indexes of each
+    table by schema and name.
     """
     for (schema, table), keys in sorted(tables.items()):
         rule = next((r for r in rules if _takes(r.matcher, schema, table, case_sensitive)), None)

@@ -120,26 +120,14 @@ def with_changes(
 ) -> DataFrame:
     """Run a kernel over row changes and DDL as :func:`ticdc_lab.dispatch.conflict_kernel.placed_batches` wants them.
 
-    Parameters
-    ----------
-    events, catalog, unit
-        As for :func:`conflict_placements`.
-    kernel, schema
-        A function over Arrow batches, and what it yields.
-    carry
-        Other columns of events to keep.
-    whole_order
-        Whether changes of one transaction have an order too: delete, update, insert, then their position. Where a
-        transaction goes does not need it, which alignments are shown by does.
-
-    Returns
-    -------
-    DataFrame
-        What the kernel yields. It sees ``table_id`` (bigint), ``commit_ts``, ``op_rank`` (int: delete 0, update 1,
-        insert 2, DDL 3), ``key_hash`` and
-        ``before_key_hash`` (bigint; null where there is none), ``uniques`` (array<bigint>, only where a table has
-        unique indexes beside the handle key), for ``unit="row"`` ``identity`` (bigint), and ``carry``. Each table is in
-        one task, sorted; by rows, repeats follow the first delivery there.
+    ``events``, ``catalog``, ``unit``: as for :func:`conflict_placements`. ``kernel``, ``schema``: a function over Arrow
+    batches, and what it yields. ``carry``: other columns of events to keep. ``whole_order``: whether changes of one
+    transaction have an order too: delete, update, insert, then their position. Where a transaction goes does not need
+    it, which alignments are shown by does. Returns: what the kernel yields. It sees ``table_id`` (bigint),
+    ``commit_ts``, ``op_rank`` (int: delete 0, update 1, insert 2, DDL 3), ``key_hash`` and ``before_key_hash`` (bigint;
+    null where there is none), ``uniques`` (array<bigint>, only where a table has unique indexes beside the handle key),
+    for ``unit="row"`` ``identity`` (bigint), and ``carry``. Each table is in one task, sorted; by rows, repeats follow
+    the first delivery there.
     """
     require_columns(events, *_NEEDED, *carry)
     require_batch(events, function="conflict detection", why=_WHY)
@@ -179,17 +167,10 @@ def dispatch_by_conflict(
 
     Parameters are those of :func:`conflict_placements`.
 
-    Returns
-    -------
-    DataFrame
-        Events with ``target_partition`` (int), ``dispatch_key`` (string: ``schema.table``, as for ``table``, because no
-        single value of a row decides), ``dispatch_error`` (string: why the log cannot tell; the others are null then)
-        and ``alignment`` (bigint). All four are null unless ``kind`` is ``row``.
-
-    Raises
-    ------
-    DispatchError, ContractError, StreamingError
-        As :func:`conflict_placements`.
+    Returns: events with ``target_partition`` (int), ``dispatch_key`` (string: ``schema.table``, as for ``table``,
+    because no single value of a row decides), ``dispatch_error`` (string: why the log cannot tell; the others are null
+    then) and ``alignment`` (bigint). All four are null unless ``kind`` is ``row``. Raises DispatchError, ContractError,
+    StreamingError: as :func:`conflict_placements`.
     """
     placed = conflict_placements(events, partitions=partitions, catalog=catalog, unit=unit, max_keys=max_keys)
     # recordings may overlap: one position is there twice then, and its repeats go to the same place

@@ -229,20 +229,11 @@ class Placed:
 
 @dataclass(slots=True)
 class Placer:
-    """The state of conflict dispatch between batches, for several partition counts at once.
+    """The state of conflict dispatch between batches, for several partition counts at once."""
 
-    Parameters
-    ----------
-    ns
-        Partition counts, each from 1 to :data:`MAX_PARTITIONS`. What one N gives does not depend on the others.
-    max_keys
-        More keys than that are not known to any N: it aligns before the next unit.
-    evidence
-        Whether to remember the last row of each key, for :data:`BEFORE` of barriers; 24 bytes a slot.
-    """
-
-    ns: Ints
-    max_keys: int = MAX_KEYS
+    ns: Ints  # partition counts, each from 1 to :data:`MAX_PARTITIONS`. What one N gives does not depend on the others.
+    max_keys: int = MAX_KEYS  # more keys than that are not known to any N: it aligns before the next unit
+    # Whether to remember the last row of each key, for :data:`BEFORE` of barriers; 24 bytes a slot.
     evidence: bool = False
     taken: int = 0
     _bits: int = 0
@@ -254,13 +245,7 @@ class Placer:
 
     @classmethod
     def of(cls, ns: Sequence[int], *, max_keys: int = MAX_KEYS, evidence: bool = False) -> Placer:
-        """An empty state.
-
-        Raises
-        ------
-        DispatchError
-            An N is out of range, or ``max_keys`` is below 1.
-        """
+        """An empty state. Raises DispatchError: an N is out of range, or ``max_keys`` is below 1."""
         if not len(ns) or not all(1 <= n <= MAX_PARTITIONS for n in ns) or max_keys < 1:
             raise DispatchError(
                 f"Conflict dispatch takes from 1 to {MAX_PARTITIONS} partitions and max_keys from 1; found partitions "
@@ -283,17 +268,10 @@ class Placer:
     ) -> Placed:
         """Place rows that follow those of the call before, whole units only.
 
-        Parameters
-        ----------
-        flags
-            :data:`UNIT`, :data:`TABLE`, :data:`DDL` and :data:`GIANT` of each row. The first row has ``UNIT``, except
-            where it goes on with the giant of the call before.
-        commit_ts
-            Of each row; only that of a giant matters.
-        starts, keys
-            The key hashes of row ``i`` are ``keys[starts[i]:starts[i + 1]]``; every row but a DDL has one.
-        here
-            Three numbers that name each row, for ``evidence``.
+        ``flags``: :data:`UNIT`, :data:`TABLE`, :data:`DDL` and :data:`GIANT` of each row. The first row has ``UNIT``,
+        except where it goes on with the giant of the call before. ``commit_ts``: of each row; only that of a giant
+        matters. ``starts``, ``keys``: the key hashes of row ``i`` are ``keys[starts[i]:starts[i + 1]]``; every row but
+        a DDL has one. ``here``: three numbers that name each row, for ``evidence``.
         """
         rows, k = len(flags), len(self.ns)
         keys = np.where(keys == 0, 1, keys)  # 0 is an empty slot
@@ -349,29 +327,14 @@ def placed_batches(
 ) -> Iterator[tuple[pa.RecordBatch, Placed]]:
     """Place changes that :func:`ticdc_lab.dispatch.conflict.with_changes` passes, for several N in one pass.
 
-    Parameters
-    ----------
-    batches
-        Changes and DDL, sorted by ``table_id``, ``commit_ts`` and whether they are DDL; for ``unit="row"`` and for
-        ``evidence`` in the whole order of that function. Each table stands in one piece.
-    ns
-        Partition counts.
-    unit
-        What is placed as a whole.
-    max_keys
-        Keys that are known at most, and changes of one unit that are held at most: a larger one stands alone between
-        two alignments.
-    evidence
-        Whether barriers say which rows had their keys before, see :data:`ticdc_lab.dispatch.conflict_kernel.BEFORE`;
-        needs ``topic``, ``partition``, ``offset`` and ``seq``. The first of the three numbers is
-        ``number of the topic << 32 | partition``.
-    topics
-        Filled with the number of each topic, for ``evidence``.
-
-    Yields
-    ------
-    tuple
-        The same rows, cut anew at units, and where they go. Memory holds the map of the keys, and one unit.
+    ``batches``: changes and DDL, sorted by ``table_id``, ``commit_ts`` and whether they are DDL; for ``unit="row"`` and
+    for ``evidence`` in the whole order of that function. Each table stands in one piece. ``ns``: partition counts.
+    ``unit``: what is placed as a whole. ``max_keys``: keys that are known at most, and changes of one unit that are
+    held at most: a larger one stands alone between two alignments. ``evidence``: whether barriers say which rows had
+    their keys before, see :data:`ticdc_lab.dispatch.conflict_kernel.BEFORE`; needs ``topic``, ``partition``, ``offset``
+    and ``seq``. The first of the three numbers is ``number of the topic << 32 | partition``. ``topics``: filled with
+    the number of each topic, for ``evidence``. Yields: the same rows, cut anew at units, and where they go. Memory
+    holds the map of the keys, and one unit.
     """
     placer = Placer.of(ns, max_keys=max_keys, evidence=evidence)
     topics = {} if topics is None else topics

@@ -26,12 +26,8 @@ _ANSWER = "_dispatch_defined_key"
 def with_defined_keys(events: DataFrame, *, catalog: Catalog | None) -> DataFrame:
     """Rows that name no handle key, with the one that their table's definition gives.
 
-    Parameters
-    ----------
-    events
-        Events with :data:`ticdc_lab.dispatch.dispatching.HASHED`.
-    catalog
-        Definitions over time. Where it does not know a table whose rows name no key, ``key_crc`` is null.
+    ``events``: events with :data:`ticdc_lab.dispatch.dispatching.HASHED`. ``catalog``: definitions over time. Where it
+    does not know a table whose rows name no key, ``key_crc`` is null.
     """
     if "protocol" not in events.columns:
         return events

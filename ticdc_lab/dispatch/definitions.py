@@ -48,13 +48,9 @@ _ROW = (
 def with_answers(events: DataFrame, *, catalog: Catalog, questions: Mapping[str, Question]) -> DataFrame:
     """Add one struct column per question with its answer for the event's table at the event's commit_ts.
 
-    Parameters
-    ----------
-    events
-        Needs ``schema_name``, ``table_name`` and ``commit_ts``. May be a stream.
-    questions
-        Output column to question. The column is ``struct<columns, error, integer_handle>``, null where the
-        catalog does not know the table at that time, or where the event has no commit_ts and the answer changed.
+    ``events``: needs ``schema_name``, ``table_name`` and ``commit_ts``. May be a stream. ``questions``: output column
+    to question. The column is ``struct<columns, error, integer_handle>``, null where the catalog does not know the
+    table at that time, or where the event has no commit_ts and the answer changed.
     """
     out = events
     for name, question in questions.items():
@@ -109,24 +105,12 @@ def first_changes(events: DataFrame, *, catalog: Catalog | None, carry: tuple[st
     deliveries the one with the smallest partition, offset, seq and topic is kept. Rows without commit_ts are left out:
     nothing orders them.
 
-    Parameters
-    ----------
-    events
-        The events contract.
-    catalog
-        Gives the unique indexes; without it ``uniques`` is empty.
-    carry
-        Other columns of events to keep.
-
-    Returns
-    -------
-    DataFrame
-        ``table`` (``schema.table``), ``schema_name``, ``table_name``, ``commit_ts``, ``op``, ``op_rank`` (delete 0,
-        update 1, insert 2: the order of rows in a transaction), ``partition``, ``offset``, ``seq``, ``topic``,
-        ``keys``
-        (array<bigint>: hash of the handle key, and of the one before where it changed), ``key`` (string,
-        ``col=value``), ``uniques`` (array<bigint>: hashes of every unique-index value without NULL, before and after),
-        and ``carry``.
+    ``events``: the events contract. ``catalog``: gives the unique indexes; without it ``uniques`` is empty. ``carry``:
+    other columns of events to keep. Returns: ``table`` (``schema.table``), ``schema_name``, ``table_name``,
+    ``commit_ts``, ``op``, ``op_rank`` (delete 0, update 1, insert 2: the order of rows in a transaction),
+    ``partition``, ``offset``, ``seq``, ``topic``, ``keys`` (array<bigint>: hash of the handle key, and of the one
+    before where it changed), ``key`` (string, ``col=value``), ``uniques`` (array<bigint>: hashes of every unique-index
+    value without NULL, before and after), and ``carry``.
     """
     require_columns(events, *NEEDED, *carry)
     rows = events.where((F.col("kind") == "row") & F.col("commit_ts").isNotNull()).transform(with_keys)

@@ -21,25 +21,15 @@ COLUMN, AND = "columns:", ","
 
 @dataclass(frozen=True, slots=True)
 class GivenRules:
-    """What the changefeed's file or an option names.
+    """What the changefeed's file or an option names."""
 
-    Attributes
-    ----------
-    source
-        In words; empty where nothing is given.
-    of_table
-        The rule of each table: ``table``, ``index-value``, ``ts`` or ``columns:a,b``; a table is left out whose rule is
-        not computed from its rows.
-    upstream
-        Schema and name together, as TiCDC hashes them, of the tables that are routed under another name.
-    partitions
-        How many, where that is given.
-    """
-
-    source: str
+    source: str  # in words; empty where nothing is given
+    # The rule of each table: ``table``, ``index-value``, ``ts`` or ``columns:a,b``; a table is left out whose rule is
+    # not computed from its rows.
     of_table: Mapping[Table, str]
+    # Schema and name together, as TiCDC hashes them, of the tables that are routed under another name.
     upstream: Mapping[Table, str]
-    partitions: int | None = None
+    partitions: int | None = None  # how many, where that is given
 
     def hashed_name(self, schema: Any, table: Any) -> str:
         """What TiCDC hashes of a table's name."""

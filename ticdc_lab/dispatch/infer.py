@@ -194,18 +194,9 @@ def move_causes_at_once(
 ) -> pa.Table | DataFrame:  # fmt: skip
     """:func:`move_causes`, computed at once and for less: as a table, unless it names very many events.
 
-    Parameters
-    ----------
-    events
-        As of :func:`move_causes`.
-    facts
-        What was gathered of them.
-    stored
-        The same events in files, if they lie in some.
-    moved
-        Tables of which a row is known to lie in several partitions.
-    given
-        As of :func:`move_causes`.
+    ``events``: as of :func:`move_causes`. ``facts``: what was gathered of them. ``stored``: the same events in files,
+    if they lie in some. ``moved``: tables of which a row is known to lie in several partitions. ``given``: as of
+    :func:`move_causes`.
     """
     rows: DataFrame | MadeByWorkers
     if stored is None:

@@ -85,37 +85,27 @@ Load = Sparse | Dense | Ordered
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The measures of one table, or of all small tables together.
+    """The measures of one table, or of all small tables together."""
 
-    Attributes
-    ----------
-    slots
-        Candidate to its place in the arrays; one that was run with some partition counts only has a place for each,
-        under its name, ``@`` and the count.
-    loads
-        Candidate to its load.
-    changes
-        Changes per time bucket; ``unplaced`` those that a candidate cannot place (slots, buckets), ``errors`` why.
-    totals, cases, violations
-        Per measure of :data:`MEASURES` and bucket; cases also per slot, violations also per partition count.
-    first
-        The first pair that shows it, as row of ``evidence``; -1 without. ``evidence`` holds partition, offset, seq and
-        commit_ts of the earlier and of the later change and their hashes, ``keys`` their keys.
-    alignments
-        For conflict detection: per partition count the alignment events in each bucket.
-    """
-
+    # Candidate to its place in the arrays; one that was run with some partition counts only has a place for each, under
+    # its name, ``@`` and the count.
     slots: Mapping[str, int]
-    loads: Mapping[str, Load]
+    loads: Mapping[str, Load]  # candidate to its load
+    # Changes per time bucket; ``unplaced`` those that a candidate cannot place (slots, buckets), ``errors`` why.
     changes: Ints
     unplaced: Ints
     errors: Mapping[str, str]
+    # ``totals``, ``cases``, ``violations``: per measure of :data:`MEASURES` and bucket; cases also per slot, violations
+    # also per partition count.
     totals: Ints
     cases: Ints
     violations: npt.NDArray[np.int32]
+    # The first pair that shows it, as row of ``evidence``; -1 without. ``evidence`` holds partition, offset, seq and
+    # commit_ts of the earlier and of the later change and their hashes, ``keys`` their keys.
     first: npt.NDArray[np.int32]
     evidence: Ints
     keys: Mapping[tuple[int, int, int], str | None] = field(default_factory=dict)
+    # For conflict detection: per partition count the alignment events in each bucket.
     alignments: Mapping[int, Ints] = field(default_factory=dict)
     has_catalog: bool = True
 

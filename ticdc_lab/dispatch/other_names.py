@@ -33,21 +33,12 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class OtherName:
-    """What another name would explain.
+    """What another name would explain."""
 
-    Attributes
-    ----------
-    rule
-        The rule that it fits with: ``index-value`` or ``columns:NAME``.
-    names
-        ``schema.table`` of those that were tried and fit.
-    crc
-        The crc32 of schema and name; None where the rows tell only its last bits, as with 4 partitions, so that other
-        names fit as well.
-    """
-
-    rule: str
-    names: tuple[str, ...]
+    rule: str  # the rule that it fits with: ``index-value`` or ``columns:NAME``
+    names: tuple[str, ...]  # ``schema.table`` of those that were tried and fit
+    # The crc32 of schema and name; None where the rows tell only its last bits, as with 4 partitions, so that other
+    # names fit as well.
     crc: int | None
 
     @property
@@ -66,16 +57,9 @@ def other_name(
 ) -> OtherName | None:
     """Find a name by which a rule explains rows that no rule by their own name explains.
 
-    Parameters
-    ----------
-    rows
-        ``partition, key_crc, column_crcs, layout`` of some hundred rows of one table.
-    own
-        Schema and name of the table in its messages.
-    partitions
-        Of the topic.
-    names
-        Other schemas and names that may be the table's upstream.
+    ``rows``: ``partition, key_crc, column_crcs, layout`` of some hundred rows of one table. ``own``: schema and name of
+    the table in its messages. ``partitions``: of the topic. ``names``: other schemas and names that may be the table's
+    upstream.
     """
     if rows.num_rows * np.log2(max(partitions, 1)) < BITS:
         return None

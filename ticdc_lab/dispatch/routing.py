@@ -23,18 +23,10 @@ _BRACES = re.compile(r"\{(schema|table)\}|([{}])")
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What a name in messages is.
+    """What a name in messages is."""
 
-    Attributes
-    ----------
-    table
-        The table upstream, by whose name TiCDC dispatches; None where several may be it.
-    why
-        One sentence: how that is known, or why it is not.
-    """
-
-    table: Table | None
-    why: str
+    table: Table | None  # the table upstream, by whose name TiCDC dispatches; None where several may be it
+    why: str  # one sentence: how that is known, or why it is not
 
 
 def check_target(rule: Rule) -> None:
@@ -70,17 +62,9 @@ def sources_of(
 ) -> Mapping[Table, Upstream]:
     """What the names in a log are: tables upstream, or targets of routing and of which table.
 
-    Parameters
-    ----------
-    rules
-        Of the changefeed.
-    tables
-        Schema and name of each table as the log's messages have them.
-    case_sensitive
-        As of the changefeed.
+    ``rules``: of the changefeed. ``tables``: schema and name of each table as the log's messages have them.
+    ``case_sensitive``: as of the changefeed.
 
-    Notes
-    -----
     A log that was recorded before routing holds sources, one of this changefeed holds targets. A name that may be
     either is what the others of the log are; if all may be, they are targets, unless a source is among them too.
     """

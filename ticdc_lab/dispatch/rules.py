@@ -285,10 +285,7 @@ def choice_of_rules(what_if: WhatIf, rules: Sequence[Rule], *, case_sensitive: b
 
     A name that TiCDC does not know means ``table``, as there.
 
-    Raises
-    ------
-    DispatchError
-        Tables that the what-if counts together are dispatched in different ways.
+    Raises DispatchError: tables that the what-if counts together are dispatched in different ways.
     """
     out = {}
     for entry in what_if.tables:

@@ -36,11 +36,8 @@ _UNIQUE, _TABLE = "_unique_columns", "_key_updates_table"
 def key_change(*, unique_columns: Column | None = None) -> Column:
     """Whether an update changes its handle key or a unique value (boolean); false for other events.
 
-    Parameters
-    ----------
-    unique_columns
-        Names (array<string>) of all columns in a unique index; null where unknown. Open-protocol's flags tell too,
-        of columns that are unique alone.
+    ``unique_columns``: names (array<string>) of all columns in a unique index; null where unknown. Open-protocol's
+    flags tell too, of columns that are unique alone.
     """
 
     def is_unique(c: Column) -> Column:
@@ -60,19 +57,10 @@ def key_change(*, unique_columns: Column | None = None) -> Column:
 def split_updates(events: DataFrame, *, catalog: Catalog | None = None) -> DataFrame:
     """Split every update that changes a key, as TiCDC does with ``output-raw-change-event = false``.
 
-    Parameters
-    ----------
-    events
-        The events contract. May be a stream.
-    catalog
-        Gives the unique indexes; without it only handle keys and flagged columns are known.
-
-    Returns
-    -------
-    DataFrame
-        The same columns with the hashes of :data:`ticdc_lab.events.schema.KEYS`, without
-        :data:`ticdc_lab.events.schema.OF_IMAGES`. Such an update becomes a delete with its whole old image and an
-        insert at the same position; a log that is split already stays as it is.
+    ``events``: the events contract. May be a stream. ``catalog``: gives the unique indexes; without it only handle keys
+    and flagged columns are known. Returns: the same columns with the hashes of :data:`ticdc_lab.events.schema.KEYS`,
+    without :data:`ticdc_lab.events.schema.OF_IMAGES`. Such an update becomes a delete with its whole old image and an
+    insert at the same position; a log that is split already stays as it is.
     """
     require_columns(events, *_NEEDED)
     keyed = _with_unique(events.drop(*OF_IMAGES), catalog).transform(with_keys)
@@ -328,21 +316,10 @@ def dispatched(
 ) -> DataFrame:
     """Events as the changefeed sends them (:func:`with_settings`), with their topic and partition.
 
-    Parameters
-    ----------
-    events, changefeed, catalog
-        As for :func:`with_settings`.
-    partitions
-        Number of partitions of every topic; default: what the changefeed says.
-    flavour
-        As for :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`, whose columns are added.
-    sources
-        As there; where rules route tables they are worked out from the names in the events.
-
-    Raises
-    ------
-    DispatchError
-        Nobody says how many partitions there are, or as ``dispatch_by_rules`` does.
+    ``events``, ``changefeed``, ``catalog``: as for :func:`with_settings`. ``partitions``: number of partitions of every
+    topic; default: what the changefeed says. ``flavour``: as for :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`,
+    whose columns are added. ``sources``: as there; where rules route tables they are worked out from the names in the
+    events. Raises DispatchError: nobody says how many partitions there are, or as ``dispatch_by_rules`` does.
     """
     changefeed.require_partitions()
     n = partitions if partitions is not None else changefeed.partitions

@@ -137,21 +137,9 @@ def by_lists_of_columns(
 ) -> tuple[Verdict, Mapping[str, Column]]:
     """As :func:`by_columns`, where each of several rules lists columns of its own.
 
-    Parameters
-    ----------
-    request
-        Its ``columns`` are not looked at.
-    lists
-        Columns of each rule by its number.
-    of_table
-        The number of the rule that serves a table, from schema and name.
-    chosen
-        The number of the row's rule.
-
-    Returns
-    -------
-    Verdict, Mapping
-        How such a row is dispatched, and scratch columns that the verdict reads: they are of the row's rule.
+    ``request``: its ``columns`` are not looked at. ``lists``: columns of each rule by its number. ``of_table``: the
+    number of the rule that serves a table, from schema and name. ``chosen``: the number of the row's rule. Returns: how
+    such a row is dispatched, and scratch columns that the verdict reads: they are of the row's rule.
     """
     each = {i: check_columns(columns) for i, columns in lists.items()}
     times = {i: Counter(c.lower() for c in columns) for i, columns in each.items()}

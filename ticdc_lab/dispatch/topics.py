@@ -65,10 +65,7 @@ class TableFilter:
     def parse(cls, matcher: Iterable[str], *, case_sensitive: bool = False) -> TableFilter:
         """Parse patterns such as ``shop.*``, ``!shop.audit``, ``db?.t[0-9]``, ``/^re/.*`` or ```a b`.c``.
 
-        Raises
-        ------
-        DispatchError
-            A pattern is malformed; patterns from files (``@file``) are not read.
+        Raises DispatchError: a pattern is malformed; patterns from files (``@file``) are not read.
         """
         rules = (_rule(line.strip(" \t")) for line in matcher)
         return cls(tuple(r for r in rules if r is not None), case_sensitive)
@@ -215,14 +212,9 @@ _DOTS = {".": "_", "..": "__"}
 def check_topic(expression: str, *, protocol: str | None = None, flavour: Flavour = "new") -> None:
     """Raise :class:`DispatchError` for a topic expression that TiCDC refuses, with its text.
 
-    Parameters
-    ----------
-    expression
-        A rule's ``topic``.
-    protocol
-        ``avro`` asks for ``{schema}`` and ``{table}``; a plain name serves it in the new architecture only.
-    flavour
-        The classic architecture allows each part once, ``{schema}`` before ``{table}``.
+    ``expression``: a rule's ``topic``. ``protocol``: ``avro`` asks for ``{schema}`` and ``{table}``; a plain name
+    serves it in the new architecture only. ``flavour``: the classic architecture allows each part once, ``{schema}``
+    before ``{table}``.
 
     Examples
     --------

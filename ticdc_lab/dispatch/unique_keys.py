@@ -27,24 +27,13 @@ NOT_CARRIED = (
 def with_unique_keys(events: DataFrame, *, catalog: Catalog | None, named: bool = False) -> DataFrame:
     """Add what rows conflict by.
 
-    Parameters
-    ----------
-    events
-        The events contract.
-    catalog
-        Gives the unique indexes beside the handle key; without it, there are none. An index over a virtual column is
-        left out: no protocol carries its values.
-    named
-        Whether to add ``named_keys``, which reads all images.
-
-    Returns
-    -------
-    DataFrame
-        Events with :data:`ticdc_lab.events.schema.KEYS`, and ``table_id`` (bigint), ``own_key`` (bigint: ``key_hash``;
-        where a row has none, and one of its images no unique value either, ``table_id``, because such rows are known by
-        their content only and must all keep their order), ``uniques`` (array<bigint>, left out where no table has
-        another unique index: hashes of the values without NULL, old and new), ``not_carried`` (string: why the log
-        cannot tell) and ``named_keys`` (array<struct<hash: bigint, text: string>>).
+    ``events``: the events contract. ``catalog``: gives the unique indexes beside the handle key; without it, there are
+    none. An index over a virtual column is left out: no protocol carries its values. ``named``: whether to add
+    ``named_keys``, which reads all images. Returns: events with :data:`ticdc_lab.events.schema.KEYS`, and ``table_id``
+    (bigint), ``own_key`` (bigint: ``key_hash``; where a row has none, and one of its images no unique value either,
+    ``table_id``, because such rows are known by their content only and must all keep their order), ``uniques``
+    (array<bigint>, left out where no table has another unique index: hashes of the values without NULL, old and new),
+    ``not_carried`` (string: why the log cannot tell) and ``named_keys`` (array<struct<hash: bigint, text: string>>).
     """
     rows = events.transform(with_keys).withColumn("table_id", F.xxhash64("schema_name", "table_name"))
     others = {} if catalog is None else _others(catalog)

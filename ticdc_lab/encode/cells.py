@@ -95,10 +95,7 @@ def number(what: str, pattern: str) -> Written:
 def raw(text: str) -> bytes:
     """The bytes that a binary value of the events contract stands for.
 
-    Raises
-    ------
-    ProtocolError
-        The value is not ``0x`` and hexadecimal digits.
+    Raises ProtocolError: the value is not ``0x`` and hexadecimal digits.
     """
     try:
         if not text.startswith("0x"):
@@ -233,10 +230,8 @@ class ImageCells:
 def cells_of(images: pa.Array, tables: Callable[[int], str]) -> ImageCells:
     """Flatten the images (``columns`` or ``before`` of the events contract) of a batch.
 
-    Raises
-    ------
-    ProtocolError
-        A column's type is none that TiCDC writes; ``tables`` names the table of a row for the message.
+    Raises ProtocolError: a column's type is none that TiCDC writes; ``tables`` names the table of a row for the
+    message.
     """
     lengths = np.asarray(pc.fill_null(pc.list_value_length(images), 0), np.int64)
     ends = np.append(0, np.cumsum(lengths)).astype(np.int32)

@@ -91,12 +91,8 @@ class Calls(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
     def cancel(self, tag: str, interrupt: Callable[[], object]) -> None:
         """End the calls of work with this tag, and the functions that it runs.
 
-        Parameters
-        ----------
-        tag
-            Of the work.
-        interrupt
-            Asks Sail to end it; that is answered when a thread of Sail's is free, so perhaps when a function has ended.
+        ``tag``: of the work. ``interrupt``: asks Sail to end it; that is answered when a thread of Sail's is free, so
+        perhaps when a function has ended.
         """
         with self._lock:
             stopped = [call for call, (_, tags) in self._running.items() if tag in tags]

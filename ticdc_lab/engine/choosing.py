@@ -44,44 +44,23 @@ SPARK_SETUP = (
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """An engine, and why it is this one.
+    """An engine, and why it is this one."""
 
-    Attributes
-    ----------
-    engine
-        ``embedded`` or ``spark``.
-    why
-        A clause, such as ``the log fits this machine``.
-    """
-
-    engine: Literal["embedded", "spark"]
-    why: str
+    engine: Literal["embedded", "spark"]  # ``embedded`` or ``spark``
+    why: str  # a clause, such as ``the log fits this machine``
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the choice depends on beside the source.
+    """What the choice depends on beside the source."""
 
-    Attributes
-    ----------
-    remote
-        ``SPARK_REMOTE``, empty where it is not set.
-    master
-        The master that the caller's settings name, empty where they name none.
-    no_spark, no_embedded
-        What keeps an engine from running here; None where nothing does.
-    no_kafka
-        What keeps topics from being read without Java; None where nothing does.
-    memory_bytes
-        Of this machine.
-    """
-
-    remote: str = ""
-    master: str = ""
+    remote: str = ""  # ``SPARK_REMOTE``, empty where it is not set
+    master: str = ""  # the master that the caller's settings name, empty where they name none
+    # ``no_spark``, ``no_embedded``: what keeps an engine from running here; None where nothing does.
     no_spark: str | None = None
     no_embedded: str | None = None
-    no_kafka: str | None = None
-    memory_bytes: int = 16 << 30
+    no_kafka: str | None = None  # what keeps topics from being read without Java; None where nothing does
+    memory_bytes: int = 16 << 30  # of this machine
 
 
 def choose(
@@ -90,27 +69,11 @@ def choose(
 ) -> EngineChoice:  # fmt: skip
     """Say which engine runs on this machine, before anything is started.
 
-    Parameters
-    ----------
-    source
-        What will be read, as a user writes it; None where that is not known yet.
-    engine
-        ``auto``, or the engine that somebody has asked for.
-    needs_spark
-        What is wanted that Spark alone can do, as a clause (``a stream never ends``).
-    settings
-        Settings of the session, among which a master may be.
-
-    Returns
-    -------
-    Choice
-        The engine and why.
-
-    Raises
-    ------
-    SetupError
-        What was asked for cannot run here, or there is no such engine; a :class:`SparkMissingError` where that is
-        because Spark is not installed.
+    ``source``: what will be read, as a user writes it; None where that is not known yet. ``engine``: ``auto``, or the
+    engine that somebody has asked for. ``needs_spark``: what is wanted that Spark alone can do, as a clause (``a stream
+    never ends``). ``settings``: settings of the session, among which a master may be. Returns: the engine and why.
+    Raises SetupError: what was asked for cannot run here, or there is no such engine; a :class:`SparkMissingError`
+    where that is because Spark is not installed.
     """
     return decide(source, size_bytes(source), here(settings or {}), engine=engine, needs_spark=needs_spark)
 
@@ -120,14 +83,8 @@ def decide(
 ) -> EngineChoice:
     """Say which engine runs, as :func:`choose`; pure.
 
-    Parameters
-    ----------
-    source, engine, needs_spark
-        As for :func:`choose`.
-    size
-        Bytes of the source's messages, about.
-    machine
-        Where it would run.
+    ``source``, ``engine``, ``needs_spark``: as for :func:`choose`. ``size``: bytes of the source's messages, about.
+    ``machine``: where it would run.
     """
     if engine not in ENGINES:
         raise SetupError(f"There is no engine {engine!r}.", hint=f"One of: {', '.join(ENGINES)}.")
@@ -171,10 +128,7 @@ def spark_missing() -> str | None:
 def size_bytes(source: str | None) -> int:
     """Bytes of the messages in a file or folder of this machine or an object store, about; 0 for anything else.
 
-    Raises
-    ------
-    SourceError
-        The store cannot be asked.
+    Raises SourceError: the store cannot be asked.
     """
     if source is None:
         return 0

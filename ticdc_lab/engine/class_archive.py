@@ -34,12 +34,7 @@ QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 def options(class_path: Sequence[Path], java: Path) -> str:
     """Give the JVM options that use the archive, none where none was made.
 
-    Parameters
-    ----------
-    class_path
-        The jars that are added to Spark's own.
-    java
-        The executable.
+    ``class_path``: the jars that are added to Spark's own. ``java``: the executable.
     """
     whole = _whole(_digest(class_path, java))
     if whole:
@@ -51,15 +46,8 @@ def options(class_path: Sequence[Path], java: Path) -> str:
 def make() -> Path:
     """Make the archive of this Spark, these jars and this Java, unless it is there; half a minute.
 
-    Returns
-    -------
-    Path
-        The file, of some 200 MB; those used longest ago are removed (:data:`KEPT`).
-
-    Raises
-    ------
-    SetupError
-        Java made none. Spark starts without it, only slower.
+    Returns: the file, of some 200 MB; those used longest ago are removed (:data:`KEPT`). Raises SetupError: Java made
+    none. Spark starts without it, only slower.
     """
     from ticdc_lab.engine.jars import jar_paths
 

@@ -22,16 +22,9 @@ Batches = Iterator[pa.RecordBatch]
 def counted(rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
     """Give the same rows, and what says how many there were.
 
-    Parameters
-    ----------
-    rows
-        Any frame.
-
-    Returns
-    -------
-    tuple
-        The frame to go on with, and a function to call once one action has read all of it; the embedded engine's can
-        be called meanwhile. A second action is not counted by Spark, and counted again by the embedded engine.
+    ``rows``: any frame. Returns: the frame to go on with, and a function to call once one action has read all of it;
+    the embedded engine's can be called meanwhile. A second action is not counted by Spark, and counted again by the
+    embedded engine.
     """
     if is_sail(rows.sparkSession):
         return _by_notes(rows)
@@ -64,16 +57,9 @@ def _by_notes(rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
 def kept(rows: DataFrame) -> Iterator[DataFrame]:
     """Compute a frame once for several questions to it.
 
-    Parameters
-    ----------
-    rows
-        Any frame. Spark keeps it in memory. Sail takes ``persist`` and keeps nothing, so that each question would
-        compute it anew: the embedded engine writes it to a temporary file.
-
-    Yields
-    ------
-    DataFrame
-        The same rows, to be asked inside the context.
+    ``rows``: any frame. Spark keeps it in memory. Sail takes ``persist`` and keeps nothing, so that each question would
+    compute it anew: the embedded engine writes it to a temporary file. Yields: the same rows, to be asked inside the
+    context.
     """
     spark = rows.sparkSession
     if not is_sail(spark):

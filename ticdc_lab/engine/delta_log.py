@@ -116,34 +116,16 @@ class KnownFiles:
     ) -> bool:
         """Make files part of a table, and let others leave it, in one commit.
 
-        Parameters
-        ----------
-        spark
-            Classic Spark with Delta.
-        table
-            Path of a Delta table without partition columns.
-        added
-            Files in its folder, whose rows are in its columns.
-        note
-            Delta's ``userMetadata`` of the commit.
-        once
-            A name and a number: nothing is done where a commit of that name bears this number or a higher one, as with
-            the options ``txnAppId`` and ``txnVersion`` of Delta's own writer.
-        removed
-            Names of files that leave the table. Nothing is done where one is not there, as after somebody's
-            ``OPTIMIZE``: its rows lie in another file, and would be there twice.
-        everything
-            All files that are there leave the table, whatever their names.
-        nothing_else
-            Nothing is done where the table has other files than ``removed``, as those that somebody else has added.
-        changes
-            False where the rows stay as they are and only lie in other files.
-
-        Returns
-        -------
-        bool
-            False where nothing was done: the commit is there already, files that were to leave are not, or, with
-            ``nothing_else``, somebody's commit came first.
+        ``spark``: classic Spark with Delta. ``table``: path of a Delta table without partition columns. ``added``:
+        files in its folder, whose rows are in its columns. ``note``: Delta's ``userMetadata`` of the commit. ``once``:
+        a name and a number: nothing is done where a commit of that name bears this number or a higher one, as with the
+        options ``txnAppId`` and ``txnVersion`` of Delta's own writer. ``removed``: names of files that leave the table.
+        Nothing is done where one is not there, as after somebody's ``OPTIMIZE``: its rows lie in another file, and
+        would be there twice. ``everything``: all files that are there leave the table, whatever their names.
+        ``nothing_else``: nothing is done where the table has other files than ``removed``, as those that somebody else
+        has added. ``changes``: False where the rows stay as they are and only lie in other files. Returns: False where
+        nothing was done: the commit is there already, files that were to leave are not, or, with ``nothing_else``,
+        somebody's commit came first.
         """
         jvm = jvm_of(spark, f"Writing {table}")
         transaction = _begun(spark, table, jvm)
@@ -172,11 +154,8 @@ class KnownFiles:
 
         Delta's ``RESTORE`` runs jobs to know which these are: 2.7 CPU seconds a table, however small.
 
-        Returns
-        -------
-        bool or None
-            False where nothing was done: not all files are plain ones (:meth:`plain`), columns or properties were
-            others then, or a file or a commit is gone. None where somebody's commit came first, so nothing was either.
+        Returns: False where nothing was done: not all files are plain ones (:meth:`plain`), columns or properties were
+        others then, or a file or a commit is gone. None where somebody's commit came first, so nothing was either.
         """
         jvm = jvm_of(spark, f"Writing {table}")
         transaction = _begun(spark, table, jvm)

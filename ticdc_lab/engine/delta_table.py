@@ -31,12 +31,8 @@ def create_table(spark: SparkSession, columns: str, path: str) -> None:
 def replace_table(frame: DataFrame, path: str, *, columns_were: tuple[str, ...] = ()) -> None:
     """Write a frame as a Delta table in place of what is there.
 
-    Parameters
-    ----------
-    frame, path
-        Any frame, and the table's folder.
-    columns_were
-        Names of the columns of a table that is there and goes on; it must begin to map names before it is written.
+    ``frame``, ``path``: any frame, and the table's folder. ``columns_were``: names of the columns of a table that is
+    there and goes on; it must begin to map names before it is written.
     """
     writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
     if _needs_mapping(frame.columns):

@@ -51,30 +51,14 @@ each time: half of the CPU time of a large shuffle was the system's.
 
 @dataclass(slots=True)
 class SailProcess:
-    """A running engine.
+    """A running engine."""
 
-    Attributes
-    ----------
-    process
-        What carries the bytes; it ends when Sail ends.
-    folder
-        Where its socket and its log are.
-    pid
-        Of Sail, in which the Python functions run.
-    closed
-        Whether nobody but this user can reach it.
-    cores
-        How many threads compute.
-    calls
-        What runs on it; None before there is a session.
-    """
-
-    process: subprocess.Popen[str]
-    folder: Path
-    pid: int
-    closed: bool
-    cores: int
-    calls: Calls | None = None
+    process: subprocess.Popen[str]  # what carries the bytes; it ends when Sail ends
+    folder: Path  # where its socket and its log are
+    pid: int  # of Sail, in which the Python functions run
+    closed: bool  # whether nobody but this user can reach it
+    cores: int  # how many threads compute
+    calls: Calls | None = None  # what runs on it; None before there is a session
     stopped: bool = False
 
     @property
@@ -183,10 +167,7 @@ def name() -> str:
 def start(*, cores: int) -> SailProcess:
     """Start the engine, closed to other users.
 
-    Raises
-    ------
-    SetupError
-        It cannot be closed, and other people work on this machine; or it does not start.
+    Raises SetupError: it cannot be closed, and other people work on this machine; or it does not start.
     """
     begun, said = _begin(cores=cores, closed=True)
     if "pid" not in said and (others := shared_with()) is None:
@@ -309,19 +290,9 @@ def shared_with(
 ) -> str | None:
     """Say why this machine counts as shared with other people; None where only its one user works on it.
 
-    Parameters
-    ----------
-    environ
-        Environment variables, by default those of this process.
-    utmp
-        The system's file of who is logged in, by default where it usually is.
-    processes
-        A folder with one folder for each process, as ``/proc``.
-
-    Returns
-    -------
-    str or None
-        A clause such as ``'ada' is logged in too``.
+    ``environ``: environment variables, by default those of this process. ``utmp``: the system's file of who is logged
+    in, by default where it usually is. ``processes``: a folder with one folder for each process, as ``/proc``. Returns:
+    a clause such as ``'ada' is logged in too``.
     """
     if hub := sorted(name for name in (os.environ if environ is None else environ) if name.startswith("JUPYTERHUB_")):
         return f"JupyterHub runs here ({hub[0]} is set)"

@@ -50,15 +50,8 @@ def require_java() -> Java:
 
     Spark takes ``$JAVA_HOME/bin/java`` if ``JAVA_HOME`` is set, else the first ``java`` on the ``PATH``.
 
-    Returns
-    -------
-    Java
-        The executable and its feature version, at least 17.
-
-    Raises
-    ------
-    SetupError
-        There is none, it does not run, it is older than 17, or it lacks the module with which Spark 4 starts.
+    Returns: the executable and its feature version, at least 17. Raises SetupError: there is none, it does not run, it
+    is older than 17, or it lacks the module with which Spark 4 starts.
     """
     executable, where = _find_java()
     said = _run(executable, "-version")
@@ -81,12 +74,7 @@ JAVA_READS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JA
 def java_options(ours: str, *theirs: str) -> str:
     """Give our JVM options without their collector where others name one: Java does not start with two.
 
-    Parameters
-    ----------
-    ours
-        Options, apart by spaces.
-    theirs
-        What is given to the same JVM beside them and :data:`JAVA_READS`.
+    ``ours``: options, apart by spaces. ``theirs``: what is given to the same JVM beside them and :data:`JAVA_READS`.
     """
     beside = (*theirs, *(os.environ.get(name, "") for name in JAVA_READS))
     return _COLLECTORS.sub("", ours) if any(map(_COLLECTORS.search, beside)) else ours

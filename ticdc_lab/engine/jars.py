@@ -65,20 +65,8 @@ _SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def jar_paths(jars: Sequence[Jar] = DELTA + KAFKA) -> list[Path]:
     """Paths of ``jars`` in the cache folder, each fetched if it is not there and checked either way.
 
-    Parameters
-    ----------
-    jars
-        What is needed.
-
-    Returns
-    -------
-    list of Path
-        One path a jar, in order. When all are there, nothing is started and no network is touched.
-
-    Raises
-    ------
-    SetupError
-        A jar cannot be had, or what was had is not the pinned one.
+    ``jars``: what is needed. Returns: one path a jar, in order. When all are there, nothing is started and no network
+    is touched. Raises SetupError: a jar cannot be had, or what was had is not the pinned one.
     """
     folder = cache_folder() / "jars"
     if missing := [jar for jar in jars if not _is_there(jar, folder)]:

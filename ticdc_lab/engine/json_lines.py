@@ -24,14 +24,8 @@ if TYPE_CHECKING:
 def write_lines(rows: DataFrame, folder: Path, *, gzip: bool) -> list[Path]:
     """Write a line a row, nulls as ``null``, binary in base64, and give the files in the order of the partitions.
 
-    Parameters
-    ----------
-    rows
-        Any frame.
-    folder
-        Of this machine; must not exist.
-    gzip
-        Whether the files are packed; one behind the other they can be unpacked too.
+    ``rows``: any frame. ``folder``: of this machine; must not exist. ``gzip``: whether the files are packed; one behind
+    the other they can be unpacked too.
     """
     if is_sail(rows.sparkSession):
         folder.mkdir()

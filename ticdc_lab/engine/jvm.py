@@ -22,18 +22,10 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class HadoopFolder:
-    """All files below a URL.
+    """All files below a URL."""
 
-    Attributes
-    ----------
-    root
-        The URL as Hadoop writes it, with a slash at its end.
-    files
-        Full path and bytes of each.
-    """
-
-    root: str
-    files: list[tuple[str, int]]
+    root: str  # the URL as Hadoop writes it, with a slash at its end
+    files: list[tuple[str, int]]  # full path and bytes of each
 
 
 def hadoop_files(spark: SparkSession, url: str) -> HadoopFolder:
@@ -42,12 +34,7 @@ def hadoop_files(spark: SparkSession, url: str) -> HadoopFolder:
     Four calls to the JVM, however many files there are: object stores list a whole prefix at once. Do not send it to
     a local file system with many files: Hadoop runs a program for each to tell its owner (5 ms a file).
 
-    Raises
-    ------
-    SetupError
-        The session has no JVM of its own.
-    SourceError
-        Nothing can be listed there.
+    Raises SetupError: the session has no JVM of its own. SourceError: nothing can be listed there.
     """
     from py4j.protocol import Py4JJavaError
 
@@ -98,21 +85,9 @@ def kafka_offsets(
 
     Who reads what is committed is given an earlier end while a transaction is open.
 
-    Parameters
-    ----------
-    spark
-        Classic Spark with the Kafka connector.
-    settings
-        Of Kafka's admin client, ``bootstrap.servers`` among them.
-    topics
-        Their names.
-
-    Raises
-    ------
-    SetupError
-        The session has no JVM, or the JVM no Kafka connector.
-    Exception
-        What Kafka's client throws comes as it is.
+    ``spark``: classic Spark with the Kafka connector. ``settings``: of Kafka's admin client, ``bootstrap.servers``
+    among them. ``topics``: their names. Raises SetupError: the session has no JVM, or the JVM no Kafka connector.
+    Exception: what Kafka's client throws comes as it is.
     """
     jvm = jvm_of(spark, "Reading Kafka")
     if not jvm.org.apache.spark.util.Utils.classIsLoadable("org.apache.spark.sql.kafka010.KafkaSourceProvider"):

@@ -58,18 +58,10 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A folder or file behind a URL; workers get it as it is and open their own connection.
+    """A folder or file behind a URL; workers get it as it is and open their own connection."""
 
-    Attributes
-    ----------
-    url
-        With the credentials that it may hold.
-    copy
-        A local folder that holds the files too, for workers that reach no network.
-    """
-
-    url: str
-    copy: str = ""
+    url: str  # with the credentials that it may hold
+    copy: str = ""  # a local folder that holds the files too, for workers that reach no network
 
     @classmethod
     def of(cls, source: str) -> Store | None:
@@ -96,13 +88,7 @@ class Store:
         return name.removeprefix(self.shown).removeprefix("/")
 
     def is_folder(self) -> bool:
-        """Whether files lie below it.
-
-        Raises
-        ------
-        SourceError
-            The store cannot be asked, or nothing is there.
-        """
+        """Whether files lie below it. Raises SourceError: the store cannot be asked, or nothing is there."""
         with self._said():
             found = self._system.get_file_info(self.root).type
         if found.name == "NotFound":
@@ -117,10 +103,7 @@ class Store:
     def files(self) -> list[Stored]:
         """Every file below the folder, in order of paths; a call for each thousand files and each upper folder.
 
-        Raises
-        ------
-        SourceError
-            The store cannot be asked.
+        Raises SourceError: the store cannot be asked.
         """
         found, below = list[Stored](), [self.root]
         with self._said(), ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -148,15 +131,8 @@ class Store:
 
         The embedded engine computes in a network of its own, from which nothing is reached.
 
-        Parameters
-        ----------
-        files
-            Paths below the folder; one that leads out of it is left out.
-
-        Raises
-        ------
-        SourceError
-            One cannot be read, or no space is left.
+        ``files``: paths below the folder; one that leads out of it is left out. Raises SourceError: one cannot be read,
+        or no space is left.
         """
         _COPIES.append(tempfile.TemporaryDirectory(prefix="ticdc_lab-store-"))
         root = os.path.realpath(_COPIES[-1].name)
@@ -174,13 +150,7 @@ class Store:
 
     @contextmanager
     def open(self, path: str = "") -> Iterator[BinaryIO]:
-        """A file below the folder, or the one that the URL names.
-
-        Raises
-        ------
-        OSError
-            It cannot be read.
-        """
+        """A file below the folder, or the one that the URL names. Raises OSError: it cannot be read."""
         if self.copy:
             with open(os.path.join(self.copy, path or _ALONE), "rb") as local:
                 yield local
@@ -189,13 +159,7 @@ class Store:
             yield buffered
 
     def read(self, path: str, most: int) -> bytes:
-        """A file as a whole; at most one byte more than ``most``.
-
-        Raises
-        ------
-        OSError
-            It cannot be read.
-        """
+        """A file as a whole; at most one byte more than ``most``. Raises OSError: it cannot be read."""
         with self._system.open_input_file(self._place(path)) as file:
             return bytes(file.read(most + 1))
 
@@ -236,10 +200,7 @@ class Store:
 def _connected(url: str) -> tuple[Any, str]:
     """A file system and the path in it.
 
-    Raises
-    ------
-    SourceError
-        The URL is none, or names what this pyarrow has no support for.
+    Raises SourceError: the URL is none, or names what this pyarrow has no support for.
     """
     from pyarrow import fs
 

@@ -29,10 +29,7 @@ def verbatim(spark: SparkSession, path: Path) -> str:
 def parquet_below(spark: SparkSession, root: Path, files: Sequence[Path]) -> DataFrame:
     """Parquet files in folders whose names give columns (``partition=3``); those in subfolders too.
 
-    Raises
-    ------
-    EngineError
-        The embedded engine would read other files than these.
+    Raises EngineError: the embedded engine would read other files than these.
     """
     if not is_sail(spark):
         base = f"file://{root.resolve()}"  # no pattern, so taken as it is
@@ -50,10 +47,7 @@ def parquet_below(spark: SparkSession, root: Path, files: Sequence[Path]) -> Dat
 def stored_parquet(spark: SparkSession, *paths: str, schema: StructType | None = None) -> DataFrame:
     """Parquet that this package wrote: folders or files, paths or URLs.
 
-    Raises
-    ------
-    SourceError
-        One of this machine is not there: Spark says so, the embedded engine reads nothing from it.
+    Raises SourceError: one of this machine is not there: Spark says so, the embedded engine reads nothing from it.
     """
     if is_sail(spark):
         for path in paths:

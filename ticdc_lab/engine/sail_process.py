@@ -74,10 +74,7 @@ def main(folder: Path, *, closed: bool) -> int:
 def leave_the_network() -> None:
     """Go to a network namespace of our own, of which only its loopback device is up.
 
-    Raises
-    ------
-    OSError
-        The system does not let us.
+    Raises OSError: the system does not let us.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     uid, gid = os.getuid(), os.getgid()

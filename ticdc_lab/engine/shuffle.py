@@ -57,25 +57,13 @@ _BESIDE = "_beside"
 
 @dataclass(frozen=True, slots=True)
 class MadeByWorkers:
-    """Rows that Spark's workers make, each of its pieces, such as files that all of them see.
+    """Rows that Spark's workers make, each of its pieces, such as files that all of them see."""
 
-    Attributes
-    ----------
-    spark
-        The session; not of the embedded engine.
-    pieces
-        Name those, such as a file and a part of it, and ``read`` gives the rows of one.
-    schema
-        Of what it gives; of bigint columns where they are shuffled, and the key has no nulls.
-    rows
-        About how many rows these are.
-    """
-
-    spark: SparkSession
-    pieces: tuple[Any, ...]
+    spark: SparkSession  # the session; not of the embedded engine
+    pieces: tuple[Any, ...]  # name those, such as a file and a part of it, and ``read`` gives the rows of one
     read: Callable[[Any], Batches]
-    schema: pa.Schema
-    rows: int = 0
+    schema: pa.Schema  # of what it gives; of bigint columns where they are shuffled, and the key has no nulls
+    rows: int = 0  # about how many rows these are
 
     def mapped(self, kernel: Kernel, schema: StructType | str) -> DataFrame:
         """What a kernel makes of each piece's rows, one task a piece."""
@@ -97,23 +85,10 @@ def by_key(
 ) -> DataFrame:
     """Run a kernel over rows of which those with the same key come together, in order.
 
-    Parameters
-    ----------
-    rows
-        Any frame, or what workers make.
-    key
-        Columns that tell rows apart. A call of the kernel sees whole keys, many of them, rising (nulls first).
-    kernel
-        From batches to batches. It must not depend on where a batch ends.
-    schema
-        Of what the kernel yields.
-    order
-        Columns that order the rows of a key.
-
-    Returns
-    -------
-    DataFrame
-        What the kernel yields, in no order.
+    ``rows``: any frame, or what workers make. ``key``: columns that tell rows apart. A call of the kernel sees whole
+    keys, many of them, rising (nulls first). ``kernel``: from batches to batches. It must not depend on where a batch
+    ends. ``schema``: of what the kernel yields. ``order``: columns that order the rows of a key. Returns: what the
+    kernel yields, in no order.
     """
     keys = [key] if isinstance(key, str) else list(key)
     if isinstance(rows, MadeByWorkers):
@@ -136,18 +111,9 @@ def by_key_beside(
 ) -> DataFrame:
     """:func:`by_key` with a kernel that knows all rows of a small frame, such as what a log says as a whole.
 
-    Parameters
-    ----------
-    beside
-        A few rows, in no order. Every task holds them; no job is started for them here. A table goes with the kernel,
-        so :func:`is_sent` should say so of it.
-    rows, key, kernel, schema, order
-        As of :func:`by_key`; ``kernel(table)`` gives the kernel.
-
-    Returns
-    -------
-    DataFrame
-        What the kernel yields, in no order.
+    ``beside``: a few rows, in no order. Every task holds them; no job is started for them here. A table goes with the
+    kernel, so :func:`is_sent` should say so of it. ``rows``, ``key``, ``kernel``, ``schema``, ``order``: as of
+    :func:`by_key`; ``kernel(table)`` gives the kernel. Returns: what the kernel yields, in no order.
     """
     if isinstance(beside, pa.Table):
         return by_key(rows, key, kernel(beside), schema, order=order)

@@ -40,12 +40,8 @@ def place() -> Path:
 def note(step: str, *, messages: int, seconds: float) -> None:
     """Keep how long a step took.
 
-    Parameters
-    ----------
-    step
-        What was done, of what, by which engine: ``decode canal-json embedded``.
-    messages, seconds
-        Nothing is kept of an empty log.
+    ``step``: what was done, of what, by which engine: ``decode canal-json embedded``. ``messages``, ``seconds``:
+    nothing is kept of an empty log.
     """
     if messages <= 0 or seconds <= 0:
         return

@@ -38,10 +38,7 @@ _FIT: WeakSet[SparkSession] = WeakSet()
 def require_workers_once(session: SparkSession) -> None:
     """:func:`require_workers`, once for each session of a caller's own; one that was made here always passes.
 
-    Raises
-    ------
-    SetupError
-        As :func:`require_workers`.
+    Raises SetupError: as :func:`require_workers`.
     """
     if session not in _FIT and not made_here(session):
         require_workers(session)
@@ -53,15 +50,8 @@ def require_workers(session: SparkSession) -> None:
 
     A session from :func:`ticdc_lab.session` always can.
 
-    Parameters
-    ----------
-    session
-        The caller's own; nothing in it is changed.
-
-    Raises
-    ------
-    SetupError
-        The workers run another Python than the driver, have none, or lack the package or a library.
+    ``session``: the caller's own; nothing in it is changed. Raises SetupError: the workers run another Python than the
+    driver, have none, or lack the package or a library.
     """
     try:
         session.range(1).mapInArrow(_decode_nothing, "id bigint").collect()

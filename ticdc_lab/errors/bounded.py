@@ -22,30 +22,17 @@ LIMITS_VARIABLE = "TICDC_LAB_TEXT_LIMITS"
 
 @dataclass(frozen=True, slots=True)
 class TextLimits:
-    """How large a text of settings may be.
+    """How large a text of settings may be."""
 
-    Parameters
-    ----------
-    bytes
-        Of the whole text.
-    depth
-        Lists and sections within each other; in TOML also the parts of a dotted key.
-    values
-        Of a YAML text, each repeated one (``*alias``) counted as often as it stands there.
-    """
-
-    bytes: int = 1_000_000
-    depth: int = 64
-    values: int = 20_000
+    bytes: int = 1_000_000  # of the whole text
+    depth: int = 64  # lists and sections within each other; in TOML also the parts of a dotted key
+    values: int = 20_000  # of a YAML text, each repeated one (``*alias``) counted as often as it stands there
 
     @classmethod
     def in_force(cls) -> TextLimits:
         """Give the limits, with what the environment changes.
 
-        Raises
-        ------
-        ValueError
-            The variable names what is no limit, or gives it no whole number.
+        Raises ValueError: the variable names what is no limit, or gives it no whole number.
         """
         known = {f.name for f in fields(cls)}
         changed: dict[str, int] = {}
@@ -61,12 +48,7 @@ class TextLimits:
 def read_bounded(path: str | Path) -> str:
     """Read a text file that is not larger than the limit.
 
-    Raises
-    ------
-    OSError, UnicodeDecodeError
-        It cannot be read.
-    ValueError
-        It is larger; in words.
+    Raises OSError, UnicodeDecodeError: it cannot be read. ValueError: it is larger; in words.
     """
     most = TextLimits.in_force().bytes
     with open(path, "rb") as file:
@@ -76,13 +58,7 @@ def read_bounded(path: str | Path) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML within the limits.
-
-    Raises
-    ------
-    ValueError
-        It is no TOML, or larger than the limits; in words.
-    """
+    """Parse TOML within the limits. Raises ValueError: it is no TOML, or larger than the limits; in words."""
     limits = TextLimits.in_force()
     _refuse_large(len(text.encode()), limits.bytes)
     # tomllib's work grows with the square of a key's parts, so they are counted before it begins
@@ -101,13 +77,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON within the limits.
-
-    Raises
-    ------
-    ValueError
-        It is no JSON, or larger than the limits; in words.
-    """
+    """Parse JSON within the limits. Raises ValueError: it is no JSON, or larger than the limits; in words."""
     limits = TextLimits.in_force()
     _refuse_large(len(text.encode(errors="replace")), limits.bytes)
     try:
@@ -127,10 +97,7 @@ PRINTED = 64
 def read_printed(stream: IO[bytes]) -> bytes:
     """Read all of what a program printed, unpacked or not, where it is not larger than its limit.
 
-    Raises
-    ------
-    ValueError
-        It is larger; in words.
+    Raises ValueError: it is larger; in words.
     """
     most = TextLimits.in_force().bytes
     data = stream.read(PRINTED * most + 1)
@@ -142,10 +109,7 @@ def read_printed(stream: IO[bytes]) -> bytes:
 def parse_documents(text: str) -> list[Any]:
     """Parse JSON documents that follow each other, whatever stands between them, as a session of a tool shows them.
 
-    Raises
-    ------
-    ValueError
-        One of them is no JSON; in words.
+    Raises ValueError: one of them is no JSON; in words.
     """
     found, at, decoder = [], 0, json.JSONDecoder()
     try:

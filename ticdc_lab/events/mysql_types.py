@@ -140,10 +140,7 @@ def digits_of(mysql_type: str) -> tuple[int, ...]:
 def type_of(mysql_type: str | None) -> tuple[MySQLType, bool]:
     """The type that a text such as ``bigint(20) unsigned`` names, and whether TiCDC flags it as unsigned.
 
-    Raises
-    ------
-    ProtocolError
-        No such type.
+    Raises ProtocolError: no such type.
     """
     base = base_of(mysql_type)
     if base not in BY_NAME:

@@ -30,23 +30,14 @@ from ticdc_lab.facts.gathering import (
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """All watermarks of a log, in order of home, offset and seq.
+    """All watermarks of a log, in order of home, offset and seq."""
 
-    Attributes
-    ----------
-    home
-        The number of its topic and partition.
-    offset, seq, ts
-        Where each stands, and the commit_ts that it states.
-    homes
-        How many homes the log has, those without watermarks too.
-    """
-
-    home: Ints
+    home: Ints  # the number of its topic and partition
+    # ``offset``, ``seq``, ``ts``: where each stands, and the commit_ts that it states.
     offset: Ints
     seq: Ints
     ts: Ints
-    homes: int
+    homes: int  # how many homes the log has, those without watermarks too
 
     @classmethod
     def ordered(cls, home: Ints, offset: Ints, seq: Ints, ts: Ints, *, homes: int) -> Self:
@@ -103,22 +94,13 @@ _IN_PLACE = [(c, "ascending") for c in ("topic", "partition", "offset", "seq", "
 
 @dataclass(frozen=True, slots=True)
 class CountedOffsets:
-    """Offsets of a partition that were counted, and are not listed any more.
+    """Offsets of a partition that were counted, and are not listed any more."""
 
-    Attributes
-    ----------
-    first, last
-        The first and the last that are there.
-    n
-        How many are.
-    missing
-        The first and the last of each stretch that is missing between them.
-    """
-
+    # ``first``, ``last``: the first and the last that are there.
     first: int
     last: int
-    n: int
-    missing: tuple[Ints, Ints]
+    n: int  # how many are
+    missing: tuple[Ints, Ints]  # the first and the last of each stretch that is missing between them
 
 
 @dataclass(frozen=True, slots=True)

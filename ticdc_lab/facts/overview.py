@@ -256,11 +256,8 @@ class Load:
     def over_time(self, what: str) -> pa.Table:
         """Rows of the heaviest partitions (``home``) or tables (``table``) over time.
 
-        Returns
-        -------
-        pa.Table
-            The lane's two names, ``bucket`` (from 0), ``from_ms`` and ``to_ms`` (physical time; null without
-            commit_ts), ``n`` (rows), ``lanes_total``.
+        Returns: the lane's two names, ``bucket`` (from 0), ``from_ms`` and ``to_ms`` (physical time; null without
+        commit_ts), ``n`` (rows), ``lanes_total``.
         """
         lanes, m = self.measure.lanes[what == "table"], self.measure
         at = np.flatnonzero(self.sums[what])

@@ -54,10 +54,7 @@ def place_number(topic: str | None, partition: int | None, schema_name: str | No
 def index_of(numbers: Ints, known: Ints) -> Ints:
     """Where each number of a place stands among those that are known, rising.
 
-    Raises
-    ------
-    ContractError
-        One is not known.
+    Raises ContractError: one is not known.
     """
     at: Ints = np.searchsorted(known, numbers)
     if len(at) and not (len(known) and (known[np.minimum(at, len(known) - 1)] == numbers).all()):

@@ -156,48 +156,27 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFinding:
-    """What the audit must report: a guarantee at one of some events.
-
-    Attributes
-    ----------
-    at
-        Places in the log without fault, or numbers in :attr:`FaultPlan.put`; empty: what is missing has no place.
-    partition
-        Where ``at`` is empty: the partition that lacks it.
-    """
+    """What the audit must report: a guarantee at one of some events."""
 
     guarantee: str
+    # Places in the log without fault, or numbers in :attr:`FaultPlan.put`; empty: what is missing has no place.
     at: tuple[Place | int, ...] = ()
-    partition: int | None = None
+    partition: int | None = None  # where ``at`` is empty: the partition that lacks it
     severity: str = "error"
 
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """One fault in places of the log without it.
+    """One fault in places of the log without it."""
 
-    Attributes
-    ----------
-    what
-        A sentence: what was done.
-    event
-        The event it was done to.
-    gone
-        Events that are not there any more. A message without any event left takes no offset, as if never written.
-    changed
-        Events with other content in their old places.
-    put
-        Events that are there besides.
-    cut
-        Partition, first and last offset of messages that were not recorded; their offsets stay empty.
-    """
-
-    what: str
-    event: Event
+    what: str  # a sentence: what was done
+    event: Event  # the event it was done to
     seen: tuple[ExpectedFinding, ...]
+    # Events that are not there any more. A message without any event left takes no offset, as if never written.
     gone: tuple[Event, ...] = ()
-    changed: tuple[Event, ...] = ()
-    put: tuple[Put, ...] = ()
+    changed: tuple[Event, ...] = ()  # events with other content in their old places
+    put: tuple[Put, ...] = ()  # events that are there besides
+    # Partition, first and last offset of messages that were not recorded; their offsets stay empty.
     cut: tuple[tuple[int, int, int], ...] = ()
 
 

@@ -116,22 +116,10 @@ class GridPlace(NamedTuple):
 class Figure:
     """What is drawn, and how: traces, a layout, and frames of a slider.
 
-    Parameters
-    ----------
-    data
-        Traces, one trace, or a figure whose settings are copied.
-    layout
-        Settings of plotly's layout.
-    grid
-        Row and column of each plot to its axes, where there are several.
+    ``data``: traces, one trace, or a figure whose settings are copied. ``layout``: settings of plotly's layout.
+    ``grid``: row and column of each plot to its axes, where there are several. ``data``, ``layout``, ``frames``: as
+    plotly's JSON has them; nested dicts whose names are attributes, too: ``fig.layout.title.text``.
 
-    Attributes
-    ----------
-    data, layout, frames
-        As plotly's JSON has them; nested dicts whose names are attributes, too: ``fig.layout.title.text``.
-
-    Notes
-    -----
     It shows itself in a notebook. Nothing is checked: :meth:`go` does that.
 
     Examples
@@ -269,13 +257,7 @@ class Figure:
         return as_json(self.to_dict())
 
     def go(self) -> go.Figure:
-        """Give plotly's own figure, every setting checked.
-
-        Raises
-        ------
-        ValueError
-            A setting is none of plotly's.
-        """
+        """Give plotly's own figure, every setting checked. Raises ValueError: a setting is none of plotly's."""
         import plotly.graph_objects as go  # costs half a second, which most who draw need not spend
 
         return go.Figure(self.to_dict())
@@ -324,22 +306,11 @@ def subplots(
 ) -> Figure:  # fmt: skip
     """A figure of several plots in rows and columns.
 
-    Parameters
-    ----------
-    rows, cols
-        How many; both are counted from 1, from the top left.
-    spans
-        For each row the columns that each of its cells takes; 0 is none. By default each takes one.
-    row_heights, column_widths
-        Their shares; by default all are alike.
-    vertical_spacing, horizontal_spacing
-        Between them, as shares of the whole.
-    shared_xaxes
-        Whether plots above each other have the same x axis, written below the lowest.
-    shared_yaxes
-        Whether plots beside each other have the same y axis, written at the left.
-    titles
-        A text above each plot.
+    ``rows``, ``cols``: how many; both are counted from 1, from the top left. ``spans``: for each row the columns that
+    each of its cells takes; 0 is none. By default each takes one. ``row_heights``, ``column_widths``: their shares; by
+    default all are alike. ``vertical_spacing``, ``horizontal_spacing``: between them, as shares of the whole.
+    ``shared_xaxes``: whether plots above each other have the same x axis, written below the lowest. ``shared_yaxes``:
+    whether plots beside each other have the same y axis, written at the left. ``titles``: a text above each plot.
     """
     heights = _shares(row_heights or [1] * rows, vertical_spacing)
     widths = _shares(column_widths or [1] * cols, horizontal_spacing)

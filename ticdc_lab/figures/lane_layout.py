@@ -31,43 +31,25 @@ class Seam:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LaneScene:
-    """A run of the consumer model, laid out in lanes.
+    """A run of the consumer model, laid out in lanes."""
 
-    Attributes
-    ----------
-    lanes
-        Topic and partition, from the top.
-    rows
-        The row changes that are drawn: ``lane`` (its place), ``x``, ``dy``, ``commit_ts``, ``table``, ``offset``,
-        ``outcome``, and when it was ``read_at``, ``applied_at`` and ``gone_at`` (µs; :data:`NEVER` where it was not).
-    marks
-        Watermarks, DDL and Admin events that were read: ``lane, x, kind`` (``resolved``, ``ddl``, ``admin``), ``at``,
-        ``commit_ts``, ``detail``, and ``done_at`` when it was executed.
-    waits, downs
-        Stretches of a lane: ``lane, x, since, until``, ``commit_ts`` and ``detail`` of what it waits for; ``crash`` or
-        ``move`` for those that are down.
-    changes
-        Each change of the run once, however often delivered: ``x``, and ``first_at`` when it is applied first.
-    written
-        All row changes of the run that are applied, drawn or not: ``lane, x, applied_at``.
-    total
-        Row changes of the whole run.
-    order
-        What ``x`` is.
-    end_us
-        When the last thing drawn happens.
-    """
-
-    lanes: tuple[Lane, ...]
+    lanes: tuple[Lane, ...]  # topic and partition, from the top
+    # The row changes that are drawn: ``lane`` (its place), ``x``, ``dy``, ``commit_ts``, ``table``, ``offset``,
+    # ``outcome``, and when it was ``read_at``, ``applied_at`` and ``gone_at`` (µs; :data:`NEVER` where it was not).
     rows: pd.DataFrame
+    # Watermarks, DDL and Admin events that were read: ``lane, x, kind`` (``resolved``, ``ddl``, ``admin``), ``at``,
+    # ``commit_ts``, ``detail``, and ``done_at`` when it was executed.
     marks: pd.DataFrame
+    # ``waits``, ``downs``: stretches of a lane: ``lane, x, since, until``, ``commit_ts`` and ``detail`` of what it
+    # waits for; ``crash`` or ``move`` for those that are down.
     waits: pd.DataFrame
     downs: pd.DataFrame
+    # Each change of the run once, however often delivered: ``x``, and ``first_at`` when it is applied first.
     changes: pd.DataFrame
-    written: pd.DataFrame
-    total: int
-    order: Order
-    end_us: int
+    written: pd.DataFrame  # all row changes of the run that are applied, drawn or not: ``lane, x, applied_at``
+    total: int  # row changes of the whole run
+    order: Order  # what ``x`` is
+    end_us: int  # when the last thing drawn happens
 
     def states(self, at_us: int) -> npt.NDArray[np.object_]:
         """Where each of :attr:`rows` stands at a moment."""
@@ -119,17 +101,10 @@ def scene(
 ) -> LaneScene:  # fmt: skip
     """Lay a run out.
 
-    Parameters
-    ----------
-    deliveries, steps
-        :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS`` as pandas frames.
-    order
-        What goes to the right: the ``offset`` in the partition, or the ``commit`` order, in which a state that existed
-        upstream is a straight front.
-    around_us
-        Draw the row changes read around this moment; by default from the beginning.
-    most
-        Row changes drawn.
+    ``deliveries``, ``steps``: :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS`` as pandas frames. ``order``:
+    what goes to the right: the ``offset`` in the partition, or the ``commit`` order, in which a state that existed
+    upstream is a straight front. ``around_us``: draw the row changes read around this moment; by default from the
+    beginning. ``most``: row changes drawn.
     """
     deliveries, steps = _known(deliveries), _known(steps)
     read = deliveries.sort_values(["read_at", "topic", "partition", "offset", "seq"], kind="stable")

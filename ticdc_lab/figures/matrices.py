@@ -34,18 +34,9 @@ def grid(
 ) -> Figure:  # fmt: skip
     """Draw cells row by row, the first row on top; names of columns stand above it.
 
-    Parameters
-    ----------
-    cells
-        A cell for each of ``columns`` in each of ``rows``; None is empty.
-    rows, columns
-        Their names.
-    height, breadth
-        Shares of a row's height and of a column's width that a cell fills.
-    pointer_px
-        How near to its middle one has to point, pixels.
-    width
-        Columns to leave room for at least.
+    ``cells``: a cell for each of ``columns`` in each of ``rows``; None is empty. ``rows``, ``columns``: their names.
+    ``height``, ``breadth``: shares of a row's height and of a column's width that a cell fills. ``pointer_px``: how
+    near to its middle one has to point, pixels. ``width``: columns to leave room for at least.
     """
     fig = Figure()
     filled = [(j, i, cell) for i, row in enumerate(cells) for j, cell in enumerate(row) if cell is not None]

@@ -223,31 +223,16 @@ _BETWEEN = 0.6
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rows:
-    """Bars of a Gantt.
+    """Bars of a Gantt."""
 
-    Attributes
-    ----------
-    names
-        Rows, from the top.
-    bars
-        :func:`ticdc_lab.simulate.ledger.stretches` with ``x0``, ``x1``, ``y`` and ``height``.
-    doubled, unowned
-        Overlaps and gaps with the same.
-    lines
-        :func:`ticdc_lab.simulate.ledger.moments` with ``x``.
-    lanes
-        How many units of ``y`` all of it takes.
-    unit
-        Of ``x``: ``virtual time, s``, ``virtual time, ms`` or ``step``.
-    """
-
-    names: tuple[str, ...]
-    bars: pd.DataFrame
+    names: tuple[str, ...]  # rows, from the top
+    bars: pd.DataFrame  # :func:`ticdc_lab.simulate.ledger.stretches` with ``x0``, ``x1``, ``y`` and ``height``
+    # ``doubled``, ``unowned``: overlaps and gaps with the same.
     doubled: pd.DataFrame
     unowned: pd.DataFrame
-    lines: pd.DataFrame
-    lanes: float
-    unit: str
+    lines: pd.DataFrame  # :func:`ticdc_lab.simulate.ledger.moments` with ``x``
+    lanes: float  # how many units of ``y`` all of it takes
+    unit: str  # of ``x``: ``virtual time, s``, ``virtual time, ms`` or ``step``
 
 
 def rows_of(
@@ -255,18 +240,9 @@ def rows_of(
 ) -> Rows:
     """Lay the stretches of a trace out; ``x`` is in seconds (milliseconds in a run of less than a second) or steps.
 
-    Parameters
-    ----------
-    trace
-        :data:`ticdc_lab.simulate.trace.TRACE`.
-    by
-        What has a row.
-    clock
-        ``us`` for virtual time, ``step`` for a counterexample, whose time is the number of a step.
-    tables
-        Those drawn; by default all.
-    captures
-        Only tables that these ever had, with all who had them too; by default all.
+    ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`. ``by``: what has a row. ``clock``: ``us`` for virtual time,
+    ``step`` for a counterexample, whose time is the number of a step. ``tables``: those drawn; by default all.
+    ``captures``: only tables that these ever had, with all who had them too; by default all.
     """
     held = stretches(trace)
     held = held[held["table"].isin(tables)] if tables else held
@@ -349,14 +325,9 @@ _BANDS_NOTE = (
 def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]], finding: str = "") -> Figure:
     """Draw how many tables each capture has over time.
 
-    Parameters
-    ----------
-    trace
-        :data:`ticdc_lab.simulate.trace.TRACE`; some capture has a table in it.
-    look
-        State to colour and pattern.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`; some capture has a table in it. ``look``: state to colour and
+    pattern. ``finding``: what the picture shows, where the caller knows better than the numbers that are the title by
+    default.
     """
     held = stretches(trace)
     counts = bands(held, last_us=end_us(trace))

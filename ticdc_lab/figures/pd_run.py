@@ -482,11 +482,8 @@ PARTS = ("agree", "disagree", "not judged", "malformed")
 def verdict_bars(kinds: pd.DataFrame) -> Figure:
     """Draw a bar a kind of record.
 
-    Parameters
-    ----------
-    kinds
-        ``kind``, ``records``, ``agree``, ``disagree``, ``not judged``, ``malformed``; from
-        :meth:`ticdc_lab.simulate.pd.replay.Replayed.by_kind`.
+    ``kinds``: ``kind``, ``records``, ``agree``, ``disagree``, ``not judged``, ``malformed``; from
+    :meth:`ticdc_lab.simulate.pd.replay.Replayed.by_kind`.
     """
     if kinds.empty:
         return sentence("There is no record", "The file has none.")

@@ -24,52 +24,28 @@ from ticdc_lab.simulate.pipeline.samples import STAGES, SeenRun
 
 
 class Spot(NamedTuple):
-    """A table at a moment.
+    """A table at a moment."""
 
-    Attributes
-    ----------
-    nodes
-        The captures that have it.
-    waiting, left
-        Rows in each stage, and rows that left each since the moment before.
-    regions
-        (region, store, state, locks) of each, in order.
-    resolved_us, checkpoint_us
-        How far its watermarks are behind; None where it has none.
-    """
-
-    nodes: tuple[str, ...]
+    nodes: tuple[str, ...]  # the captures that have it
+    # ``waiting``, ``left``: rows in each stage, and rows that left each since the moment before.
     waiting: Mapping[str, int]
     left: Mapping[str, int]
-    regions: tuple[tuple[int, str, str, int], ...]
+    regions: tuple[tuple[int, str, str, int], ...]  # (region, store, state, locks) of each, in order
+    # ``resolved_us``, ``checkpoint_us``: how far its watermarks are behind; None where it has none.
     resolved_us: int | None
     checkpoint_us: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineScene:
-    """A run as lanes.
+    """A run as lanes."""
 
-    Attributes
-    ----------
-    lanes
-        Table to name: those with most rows, in order of their ids; ``more`` are not drawn.
-    spots
-        Moment (µs) to table to what is there.
-    full
-        Rows at which a stage's bar is full.
-    stores
-        Names of all stores that lead a region, sorted.
-    held
-        Moment to who holds the checkpoint.
-    """
-
-    lanes: Mapping[int, str]
+    lanes: Mapping[int, str]  # table to name: those with most rows, in order of their ids; ``more`` are not drawn
     more: int
-    spots: Mapping[int, Mapping[int, Spot]]
-    full: Mapping[str, int]
-    stores: tuple[str, ...]
-    held: Mapping[int, Chain]
+    spots: Mapping[int, Mapping[int, Spot]]  # moment (µs) to table to what is there
+    full: Mapping[str, int]  # rows at which a stage's bar is full
+    stores: tuple[str, ...]  # names of all stores that lead a region, sorted
+    held: Mapping[int, Chain]  # moment to who holds the checkpoint
 
     @property
     def times(self) -> list[int]:

@@ -235,11 +235,8 @@ def fit(samples: Sequence[ClusterSample]) -> PeerCells:
 def cells(sample: ClusterSample, order: Sequence[int], size: PeerCells) -> dict[str, dict[str, list[Any]]]:
     """Give the cells of each kind.
 
-    Returns
-    -------
-    dict
-        ``x``, ``y`` (height), ``base``, ``width``, what they are ``of`` in words, their ``store``, and the ``region``
-        of a cell that stands for one.
+    Returns: ``x``, ``y`` (height), ``base``, ``width``, what they are ``of`` in words, their ``store``, and the
+    ``region`` of a cell that stands for one.
     """
     kinds = kinds_of(sample)
     out: dict[str, dict[str, list[Any]]] = {

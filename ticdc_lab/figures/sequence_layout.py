@@ -63,12 +63,8 @@ def unfinished(told: pd.DataFrame) -> pd.DataFrame:
 def arrows_of(found: pd.DataFrame, *, captures: Sequence[str] = (), tables: Sequence[str] = ()) -> pd.DataFrame:
     """Keep the messages that a capture sends or receives, and those about a table.
 
-    Parameters
-    ----------
-    found
-        :func:`ticdc_lab.simulate.arrows.arrows`.
-    captures, tables
-        Those chosen; none means all. Messages that are about no single table are left out where tables are chosen.
+    ``found``: :func:`ticdc_lab.simulate.arrows.arrows`. ``captures``, ``tables``: those chosen; none means all.
+    Messages that are about no single table are left out where tables are chosen.
     """
     if captures:
         ends = found["sender"].map(node_of).isin(captures) | found["receiver"].map(node_of).isin(captures)
@@ -79,12 +75,8 @@ def arrows_of(found: pd.DataFrame, *, captures: Sequence[str] = (), tables: Sequ
 def happenings_of(marks: pd.DataFrame, *, captures: Sequence[str] = (), tables: Sequence[str] = ()) -> pd.DataFrame:
     """Keep what happens to captures, and of what happens to tables only to those chosen.
 
-    Parameters
-    ----------
-    marks
-        :func:`ticdc_lab.figures.sequence_layout.marks_of`; what breaks an invariant always stays.
-    captures, tables
-        Those chosen; none means all.
+    ``marks``: :func:`ticdc_lab.figures.sequence_layout.marks_of`; what breaks an invariant always stays. ``captures``,
+    ``tables``: those chosen; none means all.
     """
     broken = marks["kind"] == "violated"
     if captures:
@@ -105,36 +97,20 @@ _BUNDLE = ["x0", "x1", "y0", "message", "fate", "because"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SequenceLayout:
-    """A stretch of a run, laid out.
+    """A stretch of a run, laid out."""
 
-    Attributes
-    ----------
-    lifelines
-        Names, from the left.
-    arrows
-        Those drawn: ``x0, y0, x1, y1, message, fate, because, text`` (short), ``detail`` (of the first), ``n`` (how
-        many were sent at once and have the same fate: one arrow to the last arrival), ``number`` (from 1, of the first)
-        and ``step`` (when they end).
-    marks
-        What happens at a node: ``x, y, kind, text, step``.
-    spans
-        Stretches of a lifeline: ``x, y0, y1, what`` (``alive``, ``owner``, ``down``, ``paused``).
-    steps, times_us
-        Of the whole stretch, and what ``y`` is of each.
-    total
-        Messages of the stretch, drawn or not.
-    axis
-        What goes down.
-    """
-
-    lifelines: tuple[str, ...]
+    lifelines: tuple[str, ...]  # names, from the left
+    # Those drawn: ``x0, y0, x1, y1, message, fate, because, text`` (short), ``detail`` (of the first), ``n`` (how many
+    # were sent at once and have the same fate: one arrow to the last arrival), ``number`` (from 1, of the first) and
+    # ``step`` (when they end).
     arrows: pd.DataFrame
-    marks: pd.DataFrame
-    spans: pd.DataFrame
+    marks: pd.DataFrame  # what happens at a node: ``x, y, kind, text, step``
+    spans: pd.DataFrame  # stretches of a lifeline: ``x, y0, y1, what`` (``alive``, ``owner``, ``down``, ``paused``)
+    # ``steps``, ``times_us``: of the whole stretch, and what ``y`` is of each.
     steps: npt.NDArray[np.int64]
     times_us: npt.NDArray[np.int64]
-    total: int
-    axis: Axis
+    total: int  # messages of the stretch, drawn or not
+    axis: Axis  # what goes down
 
     def y(self, steps: npt.ArrayLike, times_us: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """How far down something stands: the place of its step among those drawn, or milliseconds."""
@@ -160,24 +136,12 @@ def lay_out(
 ) -> SequenceLayout | None:  # fmt: skip
     """Lay a stretch of a trace out; None where nothing happens in it.
 
-    Parameters
-    ----------
-    trace
-        :data:`ticdc_lab.simulate.trace.TRACE`.
-    axis
-        What goes down: each ``step`` a line, or ``time`` in proportion.
-    between_us, steps
-        The first and last moment or step that is drawn.
-    messages
-        Names of those drawn; by default all but those to and from etcd, which has a lifeline if they are named.
-    reports
-        Whether periodic heartbeats and watermarks are among those that are drawn by default.
-    apart
-        Whether the owner has a lifeline beside the processor of its capture.
-    most
-        Messages drawn: the first ones; before a violation the last ones.
-    captures, tables
-        Whose messages, and about which tables (ids as text); by default all.
+    ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`. ``axis``: what goes down: each ``step`` a line, or ``time`` in
+    proportion. ``between_us``, ``steps``: the first and last moment or step that is drawn. ``messages``: names of those
+    drawn; by default all but those to and from etcd, which has a lifeline if they are named. ``reports``: whether
+    periodic heartbeats and watermarks are among those that are drawn by default. ``apart``: whether the owner has a
+    lifeline beside the processor of its capture. ``most``: messages drawn: the first ones; before a violation the last
+    ones. ``captures``, ``tables``: whose messages, and about which tables (ids as text); by default all.
     """
     cut = _cut(trace, between_us, steps)
     found = arrows(cut)

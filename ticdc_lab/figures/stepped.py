@@ -21,20 +21,9 @@ def player_controls(
 ) -> dict[str, Any]:
     """Give the controls as settings of a layout.
 
-    Parameters
-    ----------
-    names
-        Of the frames, which the slider shows.
-    start
-        The frame that is drawn first.
-    below_px
-        How far below the plot they lie.
-    frame_ms
-        How long each frame stays when it plays.
-    prefix
-        Before the name of the frame that is shown.
-    of_slider
-        More settings of the slider.
+    ``names``: of the frames, which the slider shows. ``start``: the frame that is drawn first. ``below_px``: how far
+    below the plot they lie. ``frame_ms``: how long each frame stays when it plays. ``prefix``: before the name of the
+    frame that is shown. ``of_slider``: more settings of the slider.
     """
     steps = [{"method": "animate", "label": name, "args": [[name], AT_ONCE]} for name in names]
     slider = {

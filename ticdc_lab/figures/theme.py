@@ -139,16 +139,9 @@ def finish(
 ) -> Figure:
     """Give a figure its finding as title, the sentence under it, and the theme.
 
-    Parameters
-    ----------
-    title, note
-        Plotly text: names in it went through :func:`label`. The note says what to look for.
-    height
-        Pixels.
-    note_below_px
-        Distance of the note from the lowest axis, in pixels.
-    least_px
-        The width below which the figure cannot be read: ``fit.js`` lets it scroll in a narrower place.
+    ``title``, ``note``: Plotly text: names in it went through :func:`label`. The note says what to look for.
+    ``height``: pixels. ``note_below_px``: distance of the note from the lowest axis, in pixels. ``least_px``: the width
+    below which the figure cannot be read: ``fit.js`` lets it scroll in a narrower place.
     """
     for axis in _few_counts(fig):
         fig.layout.setdefault(axis, Nested()).setdefault("dtick", 1)
@@ -197,13 +190,7 @@ TIME_ZONE = "TICDC_LAB_TIME_ZONE"
 
 
 def zone() -> str:
-    """The zone of the clock on axes.
-
-    Raises
-    ------
-    ContractError
-        There is no such zone.
-    """
+    """The zone of the clock on axes. Raises ContractError: there is no such zone."""
     name = os.environ.get(TIME_ZONE) or "UTC"
     try:
         ZoneInfo(name)

@@ -99,16 +99,9 @@ def _torn(n: int, of: int) -> str:
 def transactions_finding(total: pd.Series, *, qualified: str = "", torn: int = 0, lane: str = "partition") -> str:
     """How many transactions are whole, spread and repeated, from a row of totals.
 
-    Parameters
-    ----------
-    total
-        That row.
-    qualified
-        What the sentence must add (:func:`ticdc_lab.facts.limits.but_for`).
-    torn
-        How many may be torn, of which another sentence speaks: those are not called whole.
-    lane
-        What its messages lie in: partitions, or streams of files.
+    ``total``: that row. ``qualified``: what the sentence must add (:func:`ticdc_lab.facts.limits.but_for`). ``torn``:
+    how many may be torn, of which another sentence speaks: those are not called whole. ``lane``: what its messages lie
+    in: partitions, or streams of files.
     """
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
     spread = f"{percent(int(total['spread']), n)} touch more than one {lane}"

@@ -74,12 +74,8 @@ class TopicProgress:
 def progress(steps: pd.DataFrame, partitions: pd.DataFrame) -> list[TopicProgress]:
     """One :class:`TopicProgress` per topic.
 
-    Parameters
-    ----------
-    steps
-        :func:`ticdc_lab.answers.summary.watermark_steps`.
-    partitions
-        ``topic, partition`` of all partitions with events, so that one without a watermark is seen.
+    ``steps``: :func:`ticdc_lab.answers.summary.watermark_steps`. ``partitions``: ``topic, partition`` of all partitions
+    with events, so that one without a watermark is seen.
     """
     return [_topic(str(t), group, partitions[partitions["topic"] == t]) for t, group in steps.groupby("topic")]
 

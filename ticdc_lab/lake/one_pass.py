@@ -131,16 +131,9 @@ def passing(
 
     The messages come with their headers as JSON text (:func:`with_headers`).
 
-    Parameters
-    ----------
-    folder
-        Where the tables lie: a path that the driver and all workers share.
-    schemas
-        Of ``messages``, ``events`` and ``quarantine``.
-    decode
-        Batches of messages to :data:`ticdc_lab.events.schema.DECODED`.
-    batch_id
-        Of all rows.
+    ``folder``: where the tables lie: a path that the driver and all workers share. ``schemas``: of ``messages``,
+    ``events`` and ``quarantine``. ``decode``: batches of messages to :data:`ticdc_lab.events.schema.DECODED`.
+    ``batch_id``: of all rows.
     """
 
     def run(batches: Batches) -> Batches:
@@ -303,10 +296,7 @@ class Passed:
     def facts(self, carried: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """:func:`ticdc_lab.facts.watermarks.partition_watermarks` of the events, with watermarks that go before them.
 
-        Parameters
-        ----------
-        carried
-            Each partition's watermark so far: ``topic, partition, offset, commit_ts``.
+        ``carried``: each partition's watermark so far: ``topic, partition, offset, commit_ts``.
         """
         before = [
             {"kind": "watermark", "n": 1, "_offset": w["offset"], "_seq": 0, "last_ts": w["commit_ts"],

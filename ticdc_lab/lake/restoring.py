@@ -46,18 +46,10 @@ def share_restored(
 ) -> Callable[[Batches], Batches]:
     """Transactions of shares of the rows, as :data:`ticdc_lab.events.schema.TRANSACTIONS`.
 
-    Parameters
-    ----------
-    folder, files
-        Where the table ``events`` lies, and those of its files that hold a row of these transactions.
-    homes
-        How far each partition is resolved.
-    shares
-        How many there are; the batches that come hold numbers of them in their first column.
-    lowest
-        The least commit_ts (TSO) that is asked for.
-    complete_ts
-        Up to which transactions are complete.
+    ``folder``, ``files``: where the table ``events`` lies, and those of its files that hold a row of these
+    transactions. ``homes``: how far each partition is resolved. ``shares``: how many there are; the batches that come
+    hold numbers of them in their first column. ``lowest``: the least commit_ts (TSO) that is asked for.
+    ``complete_ts``: up to which transactions are complete.
     """
     known = of_homes(homes)
 

@@ -106,10 +106,7 @@ class Tables:
 def written_alone(folder: str) -> Iterator[None]:
     """Keep other processes of this machine from writing the tables of a folder; the lock ends with the process.
 
-    Raises
-    ------
-    SourceError
-        Another one writes there now.
+    Raises SourceError: another one writes there now.
     """
     place = local_path(folder)
     if place is None:  # of two at one URL Delta's numbers of batches let one through
@@ -187,10 +184,8 @@ def foreign_commit(commits: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | 
 def create(tables: Tables, *, protocol: str) -> bool:
     """Make the tables that are not there yet; whether none was.
 
-    Raises
-    ------
-    SourceError
-        Some are not there, but the checkpoint of an ingest is, which begins when all are made: they were removed.
+    Raises SourceError: some are not there, but the checkpoint of an ingest is, which begins when all are made: they
+    were removed.
     """
     own = {name: form for name, form in schemas().items() if name != "table_versions" or protocol == "simple"}
     for name in own:
@@ -231,16 +226,9 @@ def schemas() -> Mapping[str, StructType]:
 def append(tables: Tables, name: str, rows: DataFrame | list[DataFile], batch_id: int, *, step: str = "") -> None:
     """Append the rows of a batch; nothing happens if they are there already.
 
-    Parameters
-    ----------
-    tables, name
-        Where to.
-    rows
-        The table's columns but ``batch_id``; or files in the table's folder that hold all of them.
-    batch_id
-        Delta refuses a number that is not above the last one of the same step.
-    step
-        Names a second append to the same table.
+    ``tables``, ``name``: where to. ``rows``: the table's columns but ``batch_id``; or files in the table's folder that
+    hold all of them. ``batch_id``: Delta refuses a number that is not above the last one of the same step. ``step``:
+    names a second append to the same table.
     """
     if isinstance(rows, list):
         tables.commit(name, rows, once=(f"{_APP}.{name}{step}", batch_id))
@@ -294,12 +282,8 @@ SMALL_FILES = 16
 def to_merge(files: Sequence[DataFile], *, below_ts: int | None = None) -> list[list[DataFile]]:
     """Which files of a table are put into one each: small ones in the order of their rows, if there are many.
 
-    Parameters
-    ----------
-    files
-        Those of the table.
-    below_ts
-        Only files all rows of which have a commit_ts (TSO) of at most this; what is above will be replaced.
+    ``files``: those of the table. ``below_ts``: only files all rows of which have a commit_ts (TSO) of at most this;
+    what is above will be replaced.
     """
     small = [f for f in files if f.size < SMALL_FILE and (below_ts is None or ends_of(f)[1] <= below_ts)]
     if len(small) < SMALL_FILES:

@@ -33,17 +33,11 @@ class Held(NamedTuple, Generic[Moment]):
 
 @dataclass(slots=True)
 class Ledger(Generic[Moment]):
-    """Who holds what now, and all that ended.
+    """Who holds what now, and all that ended."""
 
-    Attributes
-    ----------
-    ended
-        Rows that ended, in that order. A row of no length is left out.
-    now
-        (key, holder) to state, since when, and why.
-    """
-
+    # Rows that ended, in that order. A row of no length is left out.
     ended: list[Held[Moment]] = field(default_factory=list)
+    # (key, holder) to state, since when, and why.
     now: dict[tuple[Any, str], tuple[Any, Moment, str | None]] = field(default_factory=dict)
 
     def set(self, key: Any, state: Any, at: Moment, *, holder: str = "", because: str | None = None) -> None:

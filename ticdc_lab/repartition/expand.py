@@ -133,13 +133,7 @@ def expand(
 
 
 def facts_of(events: DataFrame) -> Facts:
-    """Tables, topics and extent of a log.
-
-    Raises
-    ------
-    ContractError
-        It holds no row with a commit_ts.
-    """
+    """Tables, topics and extent of a log. Raises ContractError: it holds no row with a commit_ts."""
     by, is_dated = ("topic", "schema_name", "table_name"), F.expr(IS_DATED_ROW)
     each = events.groupBy(*by).agg(
         F.count_if(is_dated).alias("rows"),
@@ -228,33 +222,17 @@ def repartitioned(
     after a restart stands in commit order, a DDL after the rows it was committed with, a watermark W after everything
     up to W, as :func:`ticdc_lab.encode.produce.produce` has it. Each event is a message of its own.
 
-    Parameters
-    ----------
-    events
-        The events contract. Every delivery of a row is written, of a DDL one; bootstrap events and recorded Admin
-        events are left out. A row without commit_ts comes first and is never sent again.
-    plan
-        See :func:`ticdc_lab.repartition.plan.decide`.
-    rules, catalog
-        As for :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`; matchers tell upper from lower case here.
-
-    Returns
-    -------
-    DataFrame
-        The columns of ``events``, ``partition``, ``offset`` (dense from 0) and ``seq`` (0) anew, and ``epoch`` (int: 0
-        by the count before, 1 by the count after), ``alignment`` (bigint: Admin events before it in its partition),
-        ``dropped`` (boolean: a row that consumers hold when the Admin event comes, and drop), ``resent`` (boolean: a
-        row with the count after that was sent with the one before too) and ``written_ms`` (bigint: when it was written,
-        on the log's clock). Equal events and plans give equal frames.
-
-    Raises
-    ------
-    ContractError
-        A column is missing.
-    StreamingError
-        ``events`` is a stream.
-    DispatchError
-        A rule is malformed. When the frame is read, Spark fails with the reason if a row cannot be dispatched.
+    ``events``: the events contract. Every delivery of a row is written, of a DDL one; bootstrap events and recorded
+    Admin events are left out. A row without commit_ts comes first and is never sent again. ``plan``: see
+    :func:`ticdc_lab.repartition.plan.decide`. ``rules``, ``catalog``: as for
+    :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`; matchers tell upper from lower case here. Returns: the columns
+    of ``events``, ``partition``, ``offset`` (dense from 0) and ``seq`` (0) anew, and ``epoch`` (int: 0 by the count
+    before, 1 by the count after), ``alignment`` (bigint: Admin events before it in its partition), ``dropped``
+    (boolean: a row that consumers hold when the Admin event comes, and drop), ``resent`` (boolean: a row with the count
+    after that was sent with the one before too) and ``written_ms`` (bigint: when it was written, on the log's clock).
+    Equal events and plans give equal frames. Raises ContractError: a column is missing. StreamingError: ``events`` is a
+    stream. DispatchError: a rule is malformed. When the frame is read, Spark fails with the reason if a row cannot be
+    dispatched.
 
     References
     ----------

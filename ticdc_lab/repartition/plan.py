@@ -91,20 +91,14 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the plan needs of a log; as small as its tables.
+    """What the plan needs of a log; as small as its tables."""
 
-    Attributes
-    ----------
-    tables, topics, protocol, partitions
-        What the log contains; ``partitions`` as it was recorded.
-    first_ts, last_ts
-        Of its rows.
-    """
-
+    # ``tables``, ``topics``, ``protocol``, ``partitions``: what the log contains; ``partitions`` as it was recorded.
     tables: tuple[Table, ...]
     topics: tuple[str, ...]
     protocol: str
     partitions: int
+    # ``first_ts``, ``last_ts``: of its rows.
     first_ts: int
     last_ts: int
 
@@ -220,23 +214,10 @@ def decide(
 ) -> PartitionPlan:
     """Say when everybody acts.
 
-    Parameters
-    ----------
-    facts, marks_at
-        Of the log; ``marks_at.later`` up to the last stop of :func:`delays_of`.
-    procedure
-        One of :data:`PROCEDURES`.
-    before, after
-        Numbers of partitions.
-    at
-        TSO of the decision.
-    timing
-        See :class:`Timing`.
-
-    Raises
-    ------
-    ContractError
-        An unknown procedure, counts below 1 or equal, or fewer partitions with ``just-add``: Kafka removes none.
+    ``facts``, ``marks_at``: of the log; ``marks_at.later`` up to the last stop of :func:`delays_of`. ``procedure``: one
+    of :data:`PROCEDURES`. ``before``, ``after``: numbers of partitions. ``at``: TSO of the decision. ``timing``: see
+    :class:`Timing`. Raises ContractError: an unknown procedure, counts below 1 or equal, or fewer partitions with
+    ``just-add``: Kafka removes none.
     """
     _check(procedure, before, after)
     at_ms = tso.physical_ms(at)

@@ -41,37 +41,23 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the index. Where a number cannot be told it is None.
-
-    Attributes
-    ----------
-    page
-        The page's file name; None where the log could not be reported on.
-    failed
-        Why it could not.
-    complete_ts
-        Up to which commit_ts every partition is complete.
-    pending
-        Transactions that are not proved whole.
-    capped
-        Whether there are more findings than were listed and counted.
-    """
+    """A line of the index. Where a number cannot be told it is None."""
 
     name: str
     source: str
-    page: str | None = None
-    failed: str = ""
+    page: str | None = None  # the page's file name; None where the log could not be reported on
+    failed: str = ""  # why it could not
     protocol: str = ""
     messages: int | None = None
     quarantined: int | None = None
-    complete_ts: int | None = None
+    complete_ts: int | None = None  # up to which commit_ts every partition is complete
     first_ts: int | None = None
     last_ts: int | None = None
-    pending: int | None = None
+    pending: int | None = None  # transactions that are not proved whole
     errors: int = 0
     warnings: int = 0
     worst: str = ""
-    capped: bool = False
+    capped: bool = False  # whether there are more findings than were listed and counted
 
 
 def reports(

@@ -28,15 +28,10 @@ CELL_S = 1800
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A notebook's page, and which of its sentences did not hold.
-
-    Attributes
-    ----------
-    failed_checks
-        Source of each cell whose ``assert`` failed: what the notebook says of its own sample is not true of this input.
-    """
+    """A notebook's page, and which of its sentences did not hold."""
 
     page: Path
+    # Source of each cell whose ``assert`` failed: what the notebook says of its own sample is not true of this input.
     failed_checks: tuple[str, ...]
 
 
@@ -49,26 +44,11 @@ def notebook_page(
 ) -> Exported:
     """Run a notebook in a fresh kernel and write its page, which needs no network.
 
-    Parameters
-    ----------
-    name
-        A file, or the name of one of the notebooks that come with the package: ``05_consumer_consistency``, ``05``.
-    out
-        The HTML file; its folder is made.
-    given
-        Parameters to replace, by name; a path is taken from the caller's folder where it is there.
-    begins
-        Called before each cell with its number and how many there are.
-
-    Returns
-    -------
-    Exported
-        The page. A failed ``assert`` shows in it and does not stop the run; any other error does.
-
-    Raises
-    ------
-    SourceError
-        There is no such notebook or parameter, or a cell failed.
+    ``name``: a file, or the name of one of the notebooks that come with the package: ``05_consumer_consistency``,
+    ``05``. ``out``: the HTML file; its folder is made. ``given``: parameters to replace, by name; a path is taken from
+    the caller's folder where it is there. ``begins``: called before each cell with its number and how many there are.
+    Returns: the page. A failed ``assert`` shows in it and does not stop the run; any other error does. Raises
+    SourceError: there is no such notebook or parameter, or a cell failed.
     """
     file = find(name)
     try:
@@ -109,10 +89,7 @@ def find(name: str | Path) -> Path:
 def with_parameters(notebook: Any, given: Mapping[str, object], *, name: str) -> Any:
     """The notebook with a cell after its parameters that replaces some of them.
 
-    Raises
-    ------
-    SourceError
-        A name is none of its parameters, or a value of another type.
+    Raises SourceError: a name is none of its parameters, or a value of another type.
     """
     known = parameters(notebook)
     if strange := sorted(set(given) - set(known)):

@@ -35,22 +35,8 @@ _PATIENCE_S = 300
 def print_pdf(page: str | Path, pdf: str | Path | None = None) -> Path:
     """Print a page of this package: light, no figure cut, each slider where it begins.
 
-    Parameters
-    ----------
-    page
-        An HTML file.
-    pdf
-        Where the PDF goes; by default beside the page, with its name.
-
-    Returns
-    -------
-    Path
-        The PDF.
-
-    Raises
-    ------
-    SetupError
-        No Chromium or Chrome is found, or it prints nothing.
+    ``page``: an HTML file. ``pdf``: where the PDF goes; by default beside the page, with its name. Returns: the PDF.
+    Raises SetupError: no Chromium or Chrome is found, or it prints nothing.
     """
     source = Path(page).resolve()
     target = (Path(pdf) if pdf is not None else source.with_suffix(".pdf")).resolve()
@@ -68,10 +54,7 @@ def print_pdf(page: str | Path, pdf: str | Path | None = None) -> Path:
 def browser() -> str:
     """The Chromium or Chrome of this machine: ``$TICDC_LAB_BROWSER``, else the first of :data:`BROWSERS`.
 
-    Raises
-    ------
-    SetupError
-        There is none.
+    Raises SetupError: there is none.
     """
     if own := os.environ.get("TICDC_LAB_BROWSER"):
         if shutil.which(own) is None:

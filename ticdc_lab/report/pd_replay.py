@@ -23,21 +23,9 @@ _VERDICTS = {True: "agrees", False: "disagrees", None: "not judged"}
 def pd_replay_page(replayed: Replayed, name: str, out: str | Path, more: Sequence[Section] = ()) -> Path:
     """Write a page with every record of a file, kind by kind, beside what our PD answers.
 
-    Parameters
-    ----------
-    replayed
-        From :func:`ticdc_lab.simulate.pd.replay.replay`.
-    name
-        What the page is called: the file.
-    out
-        The file to write; its folder is made.
-    more
-        Sections after those of the records.
-
-    Returns
-    -------
-    Path
-        ``out``. The file needs no network; the same records give the same bytes.
+    ``replayed``: from :func:`ticdc_lab.simulate.pd.replay.replay`. ``name``: what the page is called: the file.
+    ``out``: the file to write; its folder is made. ``more``: sections after those of the records. Returns: ``out``. The
+    file needs no network; the same records give the same bytes.
     """
     target = Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -20,14 +20,9 @@ from ticdc_lab.report.page import Block, Code, Folded, Link, PageTable, Prose, S
 def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Mapping[int, str]) -> PageTable:
     """List findings.
 
-    Parameters
-    ----------
-    findings
-        Rows of :data:`ticdc_lab.events.schema.FINDINGS`; their index, from 0, is their place among all.
-    messages
-        What is in :func:`messages_table`, to which their evidence leads.
-    drawn
-        Index of a finding to the id of the figure that shows it.
+    ``findings``: rows of :data:`ticdc_lab.events.schema.FINDINGS`; their index, from 0, is their place among all.
+    ``messages``: what is in :func:`messages_table`, to which their evidence leads. ``drawn``: index of a finding to the
+    id of the figure that shows it.
     """
     known = set(_places(messages))
     told = f"message ({ENDS_ALIKE} as the first of its kind)"

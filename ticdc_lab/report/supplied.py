@@ -17,15 +17,8 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 def samples() -> Path:
     """Folder of the recorded topics and scenarios (``data`` of the repository).
 
-    Returns
-    -------
-    Path
-        To read from only: an installed package may lie where nobody can write.
-
-    Raises
-    ------
-    SetupError
-        The package was installed without them.
+    Returns: to read from only: an installed package may lie where nobody can write. Raises SetupError: the package was
+    installed without them.
     """
     return _folder("data")
 
@@ -38,10 +31,7 @@ def notebooks() -> Path:
 def workbench_notebook(source: str | None, target: Path) -> Path:
     """Write a notebook of one cell that opens the workbench, unless it is there already.
 
-    Raises
-    ------
-    SourceError
-        Another notebook lies there.
+    Raises SourceError: another notebook lies there.
     """
     import nbformat
 
@@ -64,20 +54,9 @@ def workbench_notebook(source: str | None, target: Path) -> Path:
 def copy_out(folder: str | Path) -> Path:
     """Copy the notebooks and what they read to where they can be run and changed.
 
-    Parameters
-    ----------
-    folder
-        Gets ``notebooks`` and ``data``, beside each other as the notebooks expect them.
-
-    Returns
-    -------
-    Path
-        The folder of the copied notebooks.
-
-    Raises
-    ------
-    SetupError
-        One of both is there already (nothing is overwritten), or the package was installed without them.
+    ``folder``: gets ``notebooks`` and ``data``, beside each other as the notebooks expect them. Returns: the folder of
+    the copied notebooks. Raises SetupError: one of both is there already (nothing is overwritten), or the package was
+    installed without them.
     """
     parts = {name: _folder(name) for name in ("notebooks", "data")}
     for name in parts:

@@ -61,13 +61,7 @@ _SUMMED = COUNTED.names[1:]
 
 
 def counted(batches: Batches) -> Batches:
-    """Count what the images of events show.
-
-    Parameters
-    ----------
-    batches
-        :data:`READ` of events; without images nothing is counted.
-    """
+    """Count what the images of events show. ``batches``: :data:`READ` of events; without images nothing is counted."""
     for batch in batches:
         events = pa.Table.from_batches([batch])
         # a large message that holds its key alone, or whose content is missing, shows nothing of the others
@@ -120,16 +114,8 @@ def of_counts(
 ) -> tuple[Setting, ...]:
     """Settings that images show.
 
-    Parameters
-    ----------
-    counts
-        Columns of :data:`COUNTS`, in any number of parts.
-    protocol
-        Of the log.
-    seen
-        What the counts are of, for the evidence.
-    whole
-        Whether they are of the whole log, so that what is not among them is not in it.
+    ``counts``: columns of :data:`COUNTS`, in any number of parts. ``protocol``: of the log. ``seen``: what the counts
+    are of, for the evidence. ``whole``: whether they are of the whole log, so that what is not among them is not in it.
     """
     n = {op: dict.fromkeys(_SUMMED, 0) for op in ("insert", "update", "delete")}
     for row in counts.to_pylist():
@@ -188,12 +174,8 @@ def _old_values(updates: dict[str, int], whole: dict[str, int], protocol: str, s
 def of_rules(rules: Iterable[tuple[str, str, int]], *, tables: int) -> tuple[Setting, ...]:
     """Dispatchers, as far as the partitions of rows show them.
 
-    Parameters
-    ----------
-    rules
-        ``schema.table``, the rule that explains all its rows (``ts``, ``columns:a,b``, ..), and how many these are.
-    tables
-        How many tables there are.
+    ``rules``: ``schema.table``, the rule that explains all its rows (``ts``, ``columns:a,b``, ..), and how many these
+    are. ``tables``: how many tables there are.
     """
     found, rows = list[dict[str, Any]](), 0
     for table, rule, n in sorted(rules):
@@ -213,14 +195,8 @@ _AROUND_COLON = re.compile(rb'"[ \t\r\n]*:[ \t\r\n]*')
 def of_messages(messages: pa.Table, *, protocol: str, unpacked: pa.Table | None = None) -> tuple[Setting, ...]:
     """Settings that the form of messages shows.
 
-    Parameters
-    ----------
-    messages
-        ``key`` and ``value`` of some dozens of messages, as recorded.
-    protocol
-        In which they are.
-    unpacked
-        The same messages without compression.
+    ``messages``: ``key`` and ``value`` of some dozens of messages, as recorded. ``protocol``: in which they are.
+    ``unpacked``: the same messages without compression.
     """
     plain = messages if unpacked is None else unpacked
     packed = [(v, p) for v, p in zip(messages["value"].to_pylist(), plain["value"].to_pylist(), strict=True) if v != p]

@@ -66,23 +66,12 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ChangefeedFile:
-    """A changefeed's settings as its file has them.
+    """A changefeed's settings as its file has them."""
 
-    Attributes
-    ----------
-    name
-        Of the file, for people.
-    config
-        Its tables, with TOML's names; every key is known.
-    sink_uri
-        The sink-uri, from the file or given beside it.
-    settings
-        The same, one :class:`~ticdc_lab.settings.setting.Setting` a key; the sink-uri's parameters win.
-    """
-
-    name: str
-    config: Mapping[str, Any]
-    sink_uri: str | None
+    name: str  # of the file, for people
+    config: Mapping[str, Any]  # its tables, with TOML's names; every key is known
+    sink_uri: str | None  # the sink-uri, from the file or given beside it
+    # The same, one :class:`~ticdc_lab.settings.setting.Setting` a key; the sink-uri's parameters win.
     settings: Settings
 
     @property
@@ -101,18 +90,10 @@ class ChangefeedFile:
 def read_file(path: str | Path, *, sink_uri: str | None = None) -> ChangefeedFile:
     """Read the settings of a changefeed.
 
-    Parameters
-    ----------
-    path
-        TOML, as ``cdc cli changefeed create --config`` takes it, or JSON, as ``cdc cli changefeed query`` and
-        ``create`` print, the open API (v1 and v2) gives and takes, and etcd has it; lines before the JSON are skipped.
-    sink_uri
-        What ``--sink-uri`` was; wins over the file as in TiCDC.
-
-    Raises
-    ------
-    DispatchError
-        The file cannot be read, is neither, or has a key that TiCDC does not know or a value of another type.
+    ``path``: TOML, as ``cdc cli changefeed create --config`` takes it, or JSON, as ``cdc cli changefeed query`` and
+    ``create`` print, the open API (v1 and v2) gives and takes, and etcd has it; lines before the JSON are skipped.
+    ``sink_uri``: what ``--sink-uri`` was; wins over the file as in TiCDC. Raises DispatchError: the file cannot be
+    read, is neither, or has a key that TiCDC does not know or a value of another type.
     """
     try:
         text = read_bounded(path)
@@ -353,10 +334,7 @@ def _ignored_in(uri: str | None) -> tuple[str, ...]:
 def value_of(name: str, text: str, *, said: str = "") -> Any:
     """The value of a setting from a text, as in a sink-uri or behind ``--option``.
 
-    Raises
-    ------
-    DispatchError
-        The text is no value of its type.
+    Raises DispatchError: the text is no value of its type.
     """
     kind = KEYS[name].kind
     if name == "sink.protocol":
@@ -380,17 +358,8 @@ def value_of(name: str, text: str, *, said: str = "") -> Any:
 def given_settings(options: Mapping[str, str], *, file: str | None = None, sink_uri: str | None = None) -> Settings:
     """What a command line gives: a changefeed's file, and options that are settings; others are left alone.
 
-    Parameters
-    ----------
-    options
-        Name to value, as behind ``--option``.
-    file, sink_uri
-        As for :func:`read_file`.
-
-    Raises
-    ------
-    DispatchError
-        As :func:`read_file`, or an option's value is none of its setting.
+    ``options``: name to value, as behind ``--option``. ``file``, ``sink_uri``: as for :func:`read_file`. Raises
+    DispatchError: as :func:`read_file`, or an option's value is none of its setting.
     """
     known = Settings() if file is None else read_file(file, sink_uri=sink_uri).settings
     for name, text in options.items():

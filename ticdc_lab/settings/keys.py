@@ -18,26 +18,16 @@ Kind = Literal["bool", "int", "number", "text", "texts", "ints", "tables", "dura
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key.
+    """One key."""
 
-    Attributes
-    ----------
-    kind
-        What TiCDC takes: a truth value, a whole number, a number, a text, a list, a list of tables, or a duration;
-        ``any`` where its TOML and its JSON differ.
-    bearing
-        ``read``: an answer depends on it. ``none``: no message depends on it. ``refused``: a file that sets it to more
-        than false, zero or an empty list cannot be used here; ``depends`` is the reason.
-    depends
-        Of a key that is read: what depends on it. Of another one: why nothing does, or why it is refused.
-    give
-        What to give if the value is wrong.
-    """
-
+    # What TiCDC takes: a truth value, a whole number, a number, a text, a list, a list of tables, or a duration;
+    # ``any`` where its TOML and its JSON differ.
     kind: Kind
+    # ``read``: an answer depends on it. ``none``: no message depends on it. ``refused``: a file that sets it to more
+    # than false, zero or an empty list cannot be used here; ``depends`` is the reason.
     bearing: Literal["read", "none", "refused"]
-    depends: str
-    give: str = ""
+    depends: str  # of a key that is read: what depends on it. Of another one: why nothing does, or why it is refused.
+    give: str = ""  # what to give if the value is wrong
 
 
 FROM_URI: Mapping[str, str] = {

@@ -40,28 +40,15 @@ _RANK = {"option": 0, ("bytes", "shown"): 1, "file": 2, ("bytes", "likely"): 3, 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of a changefeed.
+    """One setting of a changefeed."""
 
-    Attributes
-    ----------
-    name
-        Its path in the changefeed file, such as ``sink.csv.binary-encoding-method``; one of
-        :data:`ticdc_lab.settings.keys.KEYS`.
-    value
-        As TOML has it.
-    source
-        Where it is known from.
-    sure
-        How surely.
-    evidence
-        What shows it: the name of the file or option, or what was seen in the bytes, with counts.
-    """
-
+    # Its path in the changefeed file, such as ``sink.csv.binary-encoding-method``; one of
+    # :data:`ticdc_lab.settings.keys.KEYS`.
     name: str
-    value: Value
-    source: Source
-    sure: Surety = "given"
-    evidence: str = ""
+    value: Value  # as TOML has it
+    source: Source  # where it is known from
+    sure: Surety = "given"  # how surely
+    evidence: str = ""  # what shows it: the name of the file or option, or what was seen in the bytes, with counts
 
     @property
     def bearing(self) -> str:
@@ -91,23 +78,12 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A setting that was given, and bytes that it cannot have made.
+    """A setting that was given, and bytes that it cannot have made."""
 
-    Attributes
-    ----------
-    given
-        As somebody gave it.
-    shown
-        The value that the bytes show; None of a list of rules, of which many mean the same.
-    seen
-        Of such a list: what the log has against it.
-    places
-        Partition, offset and commit_ts of events that show it.
-    """
-
-    given: Setting
-    shown: Setting | None = None
-    seen: str = ""
+    given: Setting  # as somebody gave it
+    shown: Setting | None = None  # the value that the bytes show; None of a list of rules, of which many mean the same
+    seen: str = ""  # of such a list: what the log has against it
+    # Partition, offset and commit_ts of events that show it.
     places: tuple[tuple[int | None, int | None, int | None], ...] = ()
 
     @property
@@ -133,15 +109,6 @@ class Contradiction:
 class Settings:
     """What is known of a changefeed's settings.
 
-    Attributes
-    ----------
-    known
-        Every setting from every place, so one may be there several times.
-    against
-        What the log has against lists of rules that were given.
-    notes
-        What of the given settings has another effect than it seems, or is not compared with the log; a sentence each.
-
     Examples
     --------
     >>> s = Settings((Setting("sink.protocol", "csv", "file"),))
@@ -149,8 +116,9 @@ class Settings:
     ('csv', None, ',')
     """
 
-    known: tuple[Setting, ...] = ()
-    against: tuple[Contradiction, ...] = ()
+    known: tuple[Setting, ...] = ()  # every setting from every place, so one may be there several times
+    against: tuple[Contradiction, ...] = ()  # what the log has against lists of rules that were given
+    # What of the given settings has another effect than it seems, or is not compared with the log; a sentence each.
     notes: tuple[str, ...] = ()
 
     def get(self, name: str) -> Setting | None:

@@ -33,17 +33,9 @@ _OF = {"checkpoint": "checkpoint", "resolved": "resolved", "global-checkpoint": 
 def watermarks(trace: pa.Table) -> pd.DataFrame:
     """Give every value that a watermark got.
 
-    Parameters
-    ----------
-    trace
-        :data:`ticdc_lab.simulate.trace.TRACE`.
-
-    Returns
-    -------
-    pd.DataFrame
-        ``time_us``, ``step``, ``who`` (a capture, a table, or :data:`GLOBAL`), ``watermark`` (``checkpoint`` or
-        ``resolved``), ``ts`` (TSO) and ``at_us`` (the moment it stands for, µs). Where a capture has nothing
-        to report any more (``MAX_TS``) or crashes both are 0.
+    ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`. Returns: ``time_us``, ``step``, ``who`` (a capture, a table, or
+    :data:`GLOBAL`), ``watermark`` (``checkpoint`` or ``resolved``), ``ts`` (TSO) and ``at_us`` (the moment it stands
+    for, µs). Where a capture has nothing to report any more (``MAX_TS``) or crashes both are 0.
     """
     told = [*(changes(trace, subject) for subject in _OF), _reported(trace), _crashed(trace)]
     rows = pd.concat(told, ignore_index=True).sort_values("order", kind="stable")
@@ -93,17 +85,9 @@ def _crashed(trace: pa.Table) -> pd.DataFrame:
 def lag_curve(of: pd.DataFrame, *, until_us: int) -> pd.DataFrame:
     """Give the lag of one watermark as a saw-tooth: it grows with the clock and falls where the watermark moves.
 
-    Parameters
-    ----------
-    of
-        Rows of :func:`watermarks` of one ``who`` and one ``watermark``.
-    until_us
-        Where the curve ends, µs.
-
-    Returns
-    -------
-    pd.DataFrame
-        ``time_us`` and ``lag_us``: two points for each move, one before it and one after it; NaN where there is none.
+    ``of``: rows of :func:`watermarks` of one ``who`` and one ``watermark``. ``until_us``: where the curve ends, µs.
+    Returns: ``time_us`` and ``lag_us``: two points for each move, one before it and one after it; NaN where there is
+    none.
     """
     if of.empty:
         return pd.DataFrame({"time_us": [], "lag_us": []})
@@ -248,21 +232,11 @@ def _name(table: object) -> object:
 def costs(runs: Mapping[str, SchedulerRun], *, rows_per_s: float = 100.0, since_us: int = 0) -> pd.DataFrame:
     """Measure runs.
 
-    Parameters
-    ----------
-    runs
-        Name of a variant to its run; their traces hold messages or changes.
-    rows_per_s
-        How many rows a table gets each second: turns time that is written twice into rows.
-    since_us
-        Time to balance counts from here, µs.
-
-    Returns
-    -------
-    pd.DataFrame
-        ``variant``, ``overlap_s`` and ``gap_s`` (summed over tables), ``duplicated_rows``, ``lag_s_max`` (of the
-        changefeed's checkpoint), ``messages`` and ``balance_s``: from ``since_us`` until for good every table is
-        written and no capture has two tables more than another; NaN where that is never so.
+    ``runs``: name of a variant to its run; their traces hold messages or changes. ``rows_per_s``: how many rows a table
+    gets each second: turns time that is written twice into rows. ``since_us``: time to balance counts from here, µs.
+    Returns: ``variant``, ``overlap_s`` and ``gap_s`` (summed over tables), ``duplicated_rows``, ``lag_s_max`` (of the
+    changefeed's checkpoint), ``messages`` and ``balance_s``: from ``since_us`` until for good every table is written
+    and no capture has two tables more than another; NaN where that is never so.
     """
     rows = []
     for name, run in runs.items():

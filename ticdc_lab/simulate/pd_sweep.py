@@ -40,10 +40,7 @@ def sweep(
 ) -> DataFrame:
     """Run a scenario of the model ``pd`` as :func:`ticdc_lab.simulate.sweep.sweep` runs those of the others.
 
-    Returns
-    -------
-    DataFrame
-        :data:`PD_RUNS`.
+    Returns: :data:`PD_RUNS`.
     """
     return runs_of(spark, scenario, seeds, settings, _measured, PD_RUNS)
 

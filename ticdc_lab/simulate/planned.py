@@ -181,22 +181,14 @@ def _changed(link: net.Link, one: NetworkSettings | LinkSettings) -> net.Link:
 
 
 class EventKind(NamedTuple):
-    """A row of a table of events: everything there is to say of one.
+    """A row of a table of events: everything there is to say of one."""
 
-    Attributes
-    ----------
-    says
-        What happens, for people: the reference page has it.
-    fields
-        By name its type, or type and default. The first is the value beside the event's name, ``crash: capture-1``, the
-        others stand beside it, ``for: 2s``. The type says how it is read.
-    does
-        What it is to the kernel (of PD: to the world), of the event's values, the event and the scenario; nothing where
-        it is of the load.
-    """
-
-    says: str
+    says: str  # what happens, for people: the reference page has it
+    # By name its type, or type and default. The first is the value beside the event's name, ``crash: capture-1``, the
+    # others stand beside it, ``for: 2s``. The type says how it is read.
     fields: Mapping[str, Any]
+    # What it is to the kernel (of PD: to the world), of the event's values, the event and the scenario; nothing where
+    # it is of the load.
     does: Callable[[Any, Planned, Any], Iterable[Any]] = lambda what, event, scenario: ()
 
 
@@ -287,25 +279,13 @@ FAULTS: dict[str, type] = table(
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Something that happens at a moment.
-
-    Attributes
-    ----------
-    name
-        How assertions speak of it: ``crash capture-1``, or the ``name`` it is given.
-    kind
-        Its name in the model's table.
-    what
-        Its values; their ``apply`` gives what it is to the kernel, PD's to the world.
-    line
-        Where it stands in the file.
-    """
+    """Something that happens at a moment."""
 
     at_us: int
-    name: str
-    kind: str
-    what: Any
-    line: int
+    name: str  # how assertions speak of it: ``crash capture-1``, or the ``name`` it is given
+    kind: str  # its name in the model's table
+    what: Any  # its values; their ``apply`` gives what it is to the kernel, PD's to the world
+    line: int  # where it stands in the file
 
     @property
     def ends_us(self) -> int:

@@ -71,10 +71,7 @@ class SimulatedRun(EndedRun, Generic[SettingsOf]):
         Nodes that would have joined later still do, unless another ``Join`` says when: without one they would be there
         from the beginning.
 
-        Raises
-        ------
-        ValueError
-            A new fault lies before ``at_us``.
+        Raises ValueError: a new fault lies before ``at_us``.
         """
         found: Self = self.simulate(
             faults=replanned(self.faults, at_us, faults), seed=self.seed, until_us=self.until_us, network=self.network,
@@ -223,22 +220,11 @@ class Play(Generic[PlayedOf]):
     ) -> PlayedOf:
         """Run a scenario and judge it.
 
-        Parameters
-        ----------
-        scenario
-            Of this model.
-        seed
-            Instead of the scenario's own; draws what clients and users do too.
-        keep
-            Whether the trace is kept; a run of millions of steps needs no memory without it.
-        level
-            How much the trace holds; ``events``, or, where nothing is kept and no assertion counts messages,
-            ``changes``.
-        also
-            More to judge.
-        how
-            Of the model: pipeline and changefeeds keep the states of all nodes every ``sample_us``, for pictures and
-            explanations.
+        ``scenario``: of this model. ``seed``: instead of the scenario's own; draws what clients and users do too.
+        ``keep``: whether the trace is kept; a run of millions of steps needs no memory without it. ``level``: how much
+        the trace holds; ``events``, or, where nothing is kept and no assertion counts messages, ``changes``. ``also``:
+        more to judge. ``how``: of the model: pipeline and changefeeds keep the states of all nodes every ``sample_us``,
+        for pictures and explanations.
         """
         seed = scenario.seed if seed is None else seed
         staged = self.stage(scenario, seed, **how)

@@ -216,10 +216,7 @@ class Value:
 def parsed(text: str, file: str) -> Value:
     """Give the one document of a YAML text.
 
-    Raises
-    ------
-    ScenarioError
-        It is not YAML, is empty, or holds several documents.
+    Raises ScenarioError: it is not YAML, is empty, or holds several documents.
     """
     try:
         documents = [d for d in yaml.compose_all(text, Loader=BoundedLoader) if d is not None]
@@ -251,10 +248,7 @@ def _listed(names: Collection[str], most: int = 12) -> str:
 def replace_value(top: Value, path: str, text: str) -> None:
     """Put another value where ``path`` (``settings.tick``) leads, sections on the way included.
 
-    Raises
-    ------
-    ScenarioError
-        The text is no YAML, or the path leads through what is no section.
+    Raises ScenarioError: the text is no YAML, or the path leads through what is no section.
     """
     *sections, name = path.split(".")
     value = parsed(text, f"{path}={text}").node

@@ -32,20 +32,10 @@ _KINDS = ("crash", "restart", "pause", "part", "lossy", "refuse", "skew")
 def swarm(model: str, seed: int, changes: Mapping[str, str] = _NO_CHANGES) -> Scenario:
     """Draw the scenario of a seed.
 
-    Parameters
-    ----------
-    model
-        ``scheduler``, ``pipeline``, ``changefeeds``, ``ddl-service`` or ``pd``.
-    seed
-        Draws everything; it is the run's own seed too.
-    changes
-        Values that are taken instead of the drawn ones, as for :func:`ticdc_lab.simulate.scenario.read_scenario`; of
-        the scheduler a ``variant`` of these has a scenario of its own drawn.
-
-    Raises
-    ------
-    ContractError
-        There is no such model.
+    ``model``: ``scheduler``, ``pipeline``, ``changefeeds``, ``ddl-service`` or ``pd``. ``seed``: draws everything; it
+    is the run's own seed too. ``changes``: values that are taken instead of the drawn ones, as for
+    :func:`ticdc_lab.simulate.scenario.read_scenario`; of the scheduler a ``variant`` of these has a scenario of its own
+    drawn. Raises ContractError: there is no such model.
 
     Examples
     --------

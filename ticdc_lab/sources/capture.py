@@ -210,11 +210,8 @@ def _rejected_file(path: str, error_class: str, said: str) -> pa.RecordBatch:
 def parse(lines: pa.Array, files: pa.Array) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Parse capture lines.
 
-    Returns
-    -------
-    tuple
-        Messages (:data:`ticdc_lab.events.schema.MESSAGES`), and for each line that is none a row in the form of
-        :data:`ticdc_lab.events.schema.DECODED` with the line as ``value``. Blank lines count as nothing.
+    Returns: messages (:data:`ticdc_lab.events.schema.MESSAGES`), and for each line that is none a row in the form of
+    :data:`ticdc_lab.events.schema.DECODED` with the line as ``value``. Blank lines count as nothing.
     """
     found = read_fields(lines)
     messages = _messages(found)

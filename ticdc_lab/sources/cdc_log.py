@@ -131,72 +131,45 @@ MOST_LINES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class CdcLine:
-    """A line that is recognised.
+    """A line that is recognised."""
 
-    Attributes
-    ----------
-    ms
-        When it was written, milliseconds since 1970 (UTC).
-    kind, module
-        As of :data:`KNOWN_LINES`; the module of an error with a downstream's text is ``downstream``.
-    message, level
-        As written.
-    ts
-        Commit_ts, resolved_ts and checkpoint_ts that it names (TSO), each once.
-    commit_ts
-        The first of them that is a commit_ts; None without.
-    table, key, error
-        What it names of these; empty without.
-    where
-        File and line number.
-    """
-
-    ms: int
+    ms: int  # when it was written, milliseconds since 1970 (UTC)
+    # ``kind``, ``module``: as of :data:`KNOWN_LINES`; the module of an error with a downstream's text is
+    # ``downstream``.
     kind: str
     module: str
+    # ``message``, ``level``: as written.
     message: str
     level: str
-    ts: tuple[int, ...]
-    commit_ts: int | None
+    ts: tuple[int, ...]  # Commit_ts, resolved_ts and checkpoint_ts that it names (TSO), each once
+    commit_ts: int | None  # the first of them that is a commit_ts; None without
+    # ``table``, ``key``, ``error``: what it names of these; empty without.
     table: str
     key: str
     error: str
-    where: str
+    where: str  # file and line number
 
 
 @dataclass(frozen=True, slots=True)
 class CdcLog:
-    """What files of TiCDC's log contain.
+    """What files of TiCDC's log contain."""
 
-    Attributes
-    ----------
-    lines
-        Recognised lines in the order of their times.
-    read, cut, continued, beyond
-        All lines; lines that end in their middle; lines without a time of their own, such as of a stack; and
-        recognised lines above :data:`MOST_LINES`.
-    unrecognised
-        Messages that :data:`KNOWN_LINES` does not have, with how often each comes.
-    span_ms
-        Times of the first and the last line; None without any.
-    """
-
-    lines: tuple[CdcLine, ...] = ()
+    lines: tuple[CdcLine, ...] = ()  # recognised lines in the order of their times
+    # ``read``, ``cut``, ``continued``, ``beyond``: all lines; lines that end in their middle; lines without a time of
+    # their own, such as of a stack; and recognised lines above :data:`MOST_LINES`.
     read: int = 0
     cut: int = 0
     continued: int = 0
     beyond: int = 0
+    # Messages that :data:`KNOWN_LINES` does not have, with how often each comes.
     unrecognised: Mapping[str, int] = field(default_factory=dict)
-    span_ms: tuple[int, int] | None = None
+    span_ms: tuple[int, int] | None = None  # times of the first and the last line; None without any
 
 
 def read_cdc_log(files: Sequence[str]) -> CdcLog:
     """Read files of TiCDC's log: ``cdc.log``, rotated ones, and their ``.gz``.
 
-    Raises
-    ------
-    SourceError
-        A file is not there or damaged, or no line of any has the form of TiCDC's log.
+    Raises SourceError: a file is not there or damaged, or no line of any has the form of TiCDC's log.
     """
     found = parsed((f"{file}:{i}", line) for file in files for i, line in enumerate(_lines(file), 1))
     if found.span_ms is None:
@@ -323,22 +296,13 @@ _PROGRESS = ("DDL sent",)
 
 @dataclass(frozen=True, slots=True)
 class NamedByLog:
-    """What lines say of a stall or a finding: those of one kind and module.
+    """What lines say of a stall or a finding: those of one kind and module."""
 
-    Attributes
-    ----------
-    module, kind
-        As of :class:`CdcLine`.
-    by_ts
-        Lines that name its commit_ts; the others were written at its time.
-    lines
-        All of them, in their order.
-    """
-
+    # ``module``, ``kind``: as of :class:`CdcLine`.
     module: str
     kind: str
-    by_ts: int
-    lines: tuple[CdcLine, ...]
+    by_ts: int  # Lines that name its commit_ts; the others were written at its time
+    lines: tuple[CdcLine, ...]  # all of them, in their order
 
 
 def named_by(
@@ -346,15 +310,10 @@ def named_by(
 ) -> list[NamedByLog]:
     """What the log says between two moments, the strongest evidence first.
 
-    Parameters
-    ----------
-    log
-        TiCDC's log.
-    from_ts, to_ts
-        A line that names a commit_ts, resolved_ts or checkpoint_ts from the one to the other is about it; without
-        ``to_ts`` one that names exactly ``from_ts``, or the value before it.
-    from_ms, to_ms
-        Lines that name none of them count if they were written between; by default at the times of both TSO.
+    ``log``: TiCDC's log. ``from_ts``, ``to_ts``: a line that names a commit_ts, resolved_ts or checkpoint_ts from the
+    one to the other is about it; without ``to_ts`` one that names exactly ``from_ts``, or the value before it.
+    ``from_ms``, ``to_ms``: Lines that name none of them count if they were written between; by default at the times of
+    both TSO.
     """
     least = physical_ms(from_ts) if from_ms is None else from_ms
     most = to_ms if to_ms is not None else physical_ms(to_ts) if to_ts is not None else least

@@ -44,21 +44,11 @@ REQUIRED = ("topic", "partition", "offset", "key", "value")
 
 @dataclass(frozen=True, slots=True)
 class DumpFiles:
-    """Files in the forms of other tools; a file that is not among them is a capture file.
+    """Files in the forms of other tools; a file that is not among them is a capture file."""
 
-    Attributes
-    ----------
-    forms
-        Each form once.
-    of
-        By file the number of its form, and what is assumed of its messages.
-    is_named
-        Whether the names of the files say where their messages are.
-    """
-
-    forms: tuple[Form, ...]
-    of: Mapping[str, tuple[int, Assumed]]
-    is_named: bool = False
+    forms: tuple[Form, ...]  # each form once
+    of: Mapping[str, tuple[int, Assumed]]  # by file the number of its form, and what is assumed of its messages
+    is_named: bool = False  # whether the names of the files say where their messages are
 
     @property
     def kind(self) -> str:
@@ -149,23 +139,10 @@ def dumps_among(
 ) -> DumpFiles | None:
     """Which of some files are dumps of other tools; None where all are capture files or of another kind.
 
-    Parameters
-    ----------
-    files
-        Their names, in order.
-    opened
-        Opens one.
-    source
-        What they are called together; a dump that names no topic is one of the topic of this name.
-    kind
-        ``auto``, or one of :data:`ticdc_lab.sources.forms.FORMS`.
-    options
-        Of :data:`ticdc_lab.sources.forms.OPTIONS`.
-
-    Raises
-    ------
-    SourceError
-        A file is not in the form that ``kind`` names, or an option is wrong.
+    ``files``: their names, in order. ``opened``: opens one. ``source``: what they are called together; a dump that
+    names no topic is one of the topic of this name. ``kind``: ``auto``, or one of
+    :data:`ticdc_lab.sources.forms.FORMS`. ``options``: of :data:`ticdc_lab.sources.forms.OPTIONS`. Raises SourceError:
+    a file is not in the form that ``kind`` names, or an option is wrong.
     """
     forms: dict[Form, int] = {}
     found: dict[str, tuple[int, Assumed]] = {}

@@ -153,20 +153,9 @@ def read_dump(
 ) -> Read:
     """Messages of a dump, and rows of the quarantine for what is none.
 
-    Parameters
-    ----------
-    chunks
-        The bytes of the file, each with what is wrong with the stream so far.
-    name
-        Of the file, for people.
-    form
-        What it is.
-    assumed
-        Stands for what its messages do not say.
-    line
-        Bytes that a record may have.
-    passed
-        How many lines of the file lie before ``chunks``.
+    ``chunks``: the bytes of the file, each with what is wrong with the stream so far. ``name``: of the file, for
+    people. ``form``: what it is. ``assumed``: stands for what its messages do not say. ``line``: bytes that a record
+    may have. ``passed``: how many lines of the file lie before ``chunks``.
     """
     fault = [""]
     return _assembled(records_in(_bytes(chunks, fault), form, line, passed), name, assumed, fault)

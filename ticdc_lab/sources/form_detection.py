@@ -41,16 +41,8 @@ from ticdc_lab.sources.printed_records import OF_SEGMENT, is_segment
 def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whole: bool = False) -> Form | None:
     """The form that the first bytes of a file are in, of the name :data:`CAPTURE` for a capture file; None for no dump.
 
-    Parameters
-    ----------
-    head
-        Up to :data:`HEAD_BYTES`, inflated.
-    kind
-        A name of :data:`FORMS`, or ``auto``.
-    options
-        Of :data:`OPTIONS`.
-    whole
-        Whether ``head`` is all of the file.
+    ``head``: up to :data:`HEAD_BYTES`, inflated. ``kind``: a name of :data:`FORMS`, or ``auto``. ``options``: of
+    :data:`OPTIONS`. ``whole``: whether ``head`` is all of the file.
     """
     head = head.removeprefix(b"\xef\xbb\xbf")
     given = {name: options[name] for name in ("topic", "partition") if name in options}
@@ -337,14 +329,8 @@ def form_of_rows(
 ) -> Form | None:
     """The form of a Parquet or Avro file whose columns have these names; None where none of them is a value.
 
-    Parameters
-    ----------
-    names
-        Of the columns; none for values that are no rows.
-    texts
-        Some texts of the first rows' values, and of their keys.
-    given
-        Of :data:`OPTIONS`.
+    ``names``: of the columns; none for values that are no rows. ``texts``: some texts of the first rows' values, and of
+    their keys. ``given``: of :data:`OPTIONS`.
     """
     roles = roles_in(names)
     if names and "value" not in roles:

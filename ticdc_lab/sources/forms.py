@@ -86,59 +86,32 @@ class Assumed:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a tool writes messages.
+    """How a tool writes messages."""
 
-    Attributes
-    ----------
-    name
-        One of :data:`FORMS`, as ``--source-kind`` takes it.
-    records
-        How the file is cut: ``lines``, JSON ``objects``, ``pattern`` (a format with fields and text between them),
-        ``csv``, ``rows`` of Parquet or Avro, ``printed`` by a client library, ``segment`` by ``kafka-dump-log``, or
-        ``none``: it holds no messages.
-    coding, key_coding
-        How values and keys are written: as they are (``text``), in ``base64``, or in ``base64-any`` (of the alphabet
-        for URLs, without padding or in lines of 76 characters), in ``hex``, or as ``python`` shows bytes (``b'..'``).
-    parts
-        Of a ``pattern`` the literals (bytes) and names of fields, in order; of ``csv`` the roles of its columns.
-    separator
-        What ends a record of ``lines`` or ``pattern``.
-    between
-        What separates the fields of a ``pattern`` whose values may hold it.
-    pairs
-        What separates headers.
-    null
-        The word for null, if there is one.
-    opening
-        Bytes with which each object begins, so that one is found behind a damaged one.
-    lost
-        Keys of :data:`LOSSES`.
-    given
-        Topic and partition that an option states.
-    is_utf8
-        Whether the first bytes are UTF-8, as no dump of binary messages is that kept their bytes.
-    is_latin
-        Whether all characters of such bytes are of Latin-1 or Windows-1252, and some are in no text: binary messages
-        were taken for such text and saved as UTF-8.
-    n_twice
-        How many of the first lines hold text that was UTF-8 before it was encoded as UTF-8 again.
-    """
-
-    name: str
+    name: str  # one of :data:`FORMS`, as ``--source-kind`` takes it
+    # How the file is cut: ``lines``, JSON ``objects``, ``pattern`` (a format with fields and text between them),
+    # ``csv``, ``rows`` of Parquet or Avro, ``printed`` by a client library, ``segment`` by ``kafka-dump-log``, or
+    # ``none``: it holds no messages.
     records: Literal["lines", "objects", "pattern", "csv", "rows", "printed", "segment", "none"]
+    # ``coding``, ``key_coding``: how values and keys are written: as they are (``text``), in ``base64``, or in
+    # ``base64-any`` (of the alphabet for URLs, without padding or in lines of 76 characters), in ``hex``, or as
+    # ``python`` shows bytes (``b'..'``).
     coding: Coding = "text"
     key_coding: Coding = "text"
+    # Of a ``pattern`` the literals (bytes) and names of fields, in order; of ``csv`` the roles of its columns.
     parts: tuple[str | bytes, ...] = ()
-    separator: bytes = b"\n"
-    between: bytes = b"\t"
-    pairs: bytes = b","
-    null: bytes | None = None
-    opening: bytes = b""
-    lost: frozenset[str] = frozenset()
-    given: tuple[tuple[str, str], ...] = ()
-    is_utf8: bool = False
+    separator: bytes = b"\n"  # what ends a record of ``lines`` or ``pattern``
+    between: bytes = b"\t"  # what separates the fields of a ``pattern`` whose values may hold it
+    pairs: bytes = b","  # what separates headers
+    null: bytes | None = None  # the word for null, if there is one
+    opening: bytes = b""  # bytes with which each object begins, so that one is found behind a damaged one
+    lost: frozenset[str] = frozenset()  # keys of :data:`LOSSES`
+    given: tuple[tuple[str, str], ...] = ()  # topic and partition that an option states
+    is_utf8: bool = False  # whether the first bytes are UTF-8, as no dump of binary messages is that kept their bytes
+    # Whether all characters of such bytes are of Latin-1 or Windows-1252, and some are in no text: binary messages were
+    # taken for such text and saved as UTF-8.
     is_latin: bool = False
-    n_twice: int = 0
+    n_twice: int = 0  # how many of the first lines hold text that was UTF-8 before it was encoded as UTF-8 again
     is_headed: bool = True
     """Whether the first row of ``csv``, or each record, names its columns."""
     depth: int = 0

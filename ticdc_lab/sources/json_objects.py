@@ -64,13 +64,7 @@ def plain_of(text: bytes) -> bytes:
 
 
 def fields_of(text: bytes) -> dict[str, Value]:
-    """The members of one JSON object.
-
-    Raises
-    ------
-    BadJson
-        It is none.
-    """
+    """The members of one JSON object. Raises BadJson: it is none."""
     s = plain_of(text).decode("latin-1")
     found: dict[str, Value] = {}
     try:
@@ -137,20 +131,9 @@ def objects_in(
 
     Behind what is damaged the next object that begins as others do is found again. What lies before it is given, too.
 
-    Parameters
-    ----------
-    chunks
-        The bytes.
-    bound
-        Bytes that an object may have.
-    one_a_line
-        A line feed ends an object.
-    opening
-        How objects begin (:func:`beginning_of`).
-    first_line
-        The number of the first line.
-    depth
-        In how many objects each of them lies, as in ``{"records": [..]}``; what is beside them there is passed over.
+    ``chunks``: the bytes. ``bound``: bytes that an object may have. ``one_a_line``: a line feed ends an object.
+    ``opening``: how objects begin (:func:`beginning_of`). ``first_line``: the number of the first line. ``depth``: in
+    how many objects each of them lies, as in ``{"records": [..]}``; what is beside them there is passed over.
     """
     string = rb'"(?:[^"\\\n]|\\.)*"|["{}]'
     # a line feed where none can be, or an object that begins at the margin inside another, shows what is damaged

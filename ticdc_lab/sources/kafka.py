@@ -143,10 +143,7 @@ def _sentence(trace: str, at: int) -> str:
 def topics_of(source: str, options: Mapping[str, str] | None = None) -> Topics:
     """Read ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
 
-    Raises
-    ------
-    SourceError
-        It is not of this form, or holds a password.
+    Raises SourceError: it is not of this form, or holds a password.
     """
     shown = without_secrets(source)
     if "@" in source:
@@ -166,15 +163,12 @@ def topics_of(source: str, options: Mapping[str, str] | None = None) -> Topics:
 
 
 def properties(path: str) -> dict[str, str]:
-    """Options from a properties file as Kafka's own tools take (``--command-config``), so that no command line shows them.
+    """Options from a properties file as Kafka's own tools take (``--command-config``): no command line shows them.
 
     Keys without ``kafka.`` get it; lines end with a backslash to go on; ``#`` and ``!`` begin a comment.
 
-    Raises
-    ------
-    SourceError
-        The file cannot be read, or a line has no ``=``. The text of the line is not shown.
-    """  # noqa: E501
+    Raises SourceError: the file cannot be read, or a line has no ``=``. The text of the line is not shown.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -208,26 +202,11 @@ def open_words(ends: Mapping[tuple[str, int], tuple[int, int]]) -> tuple[str, ..
 def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFrame, tuple[str, ...]]:
     """Messages of the topics, earliest to latest unless the options say otherwise; pinned to what is there now.
 
-    Parameters
-    ----------
-    spark
-        A session with Spark's Kafka connector.
-    topics
-        From :func:`topics_of`. Options named ``kafka.*`` go to Kafka's clients, all others to the connector
-        (``startingOffsets``, ``endingOffsets``, ``startingTimestamp``, ``minPartitions``, ...).
-
-    Returns
-    -------
-    tuple
-        The connector's columns, with headers; what should be in it (:data:`EXPECTED`); and what the broker keeps back
-        of it, a sentence each.
-
-    Raises
-    ------
-    SourceError
-        The broker cannot be reached, refuses the credentials, or lacks a topic; said within seconds.
-    SetupError
-        The session has no Kafka connector.
+    ``spark``: a session with Spark's Kafka connector. ``topics``: from :func:`topics_of`. Options named ``kafka.*`` go
+    to Kafka's clients, all others to the connector (``startingOffsets``, ``endingOffsets``, ``startingTimestamp``,
+    ``minPartitions``, ...). Returns: the connector's columns, with headers; what should be in it (:data:`EXPECTED`);
+    and what the broker keeps back of it, a sentence each. Raises SourceError: the broker cannot be reached, refuses the
+    credentials, or lacks a topic; said within seconds. SetupError: the session has no Kafka connector.
     """
     spans, left_out = _spans(spark, topics)
     settings = _settings(topics)
@@ -263,25 +242,10 @@ def size_of(expected: DataFrame) -> Size:
 def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | None = None) -> DataFrame:
     """Messages of Kafka topics as a stream, from the earliest unless ``startingOffsets`` says otherwise.
 
-    Parameters
-    ----------
-    spark
-        A session with Spark's Kafka connector.
-    source
-        ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
-    options
-        As for :func:`read_batch`.
-
-    Returns
-    -------
-    DataFrame
-        :data:`ticdc_lab.events.schema.MESSAGES`. Offsets that have expired do not stop it; see
-        :func:`ticdc_lab.facts.limits.offset_gaps`.
-
-    Raises
-    ------
-    SourceError, SetupError
-        As :func:`read_batch`.
+    ``spark``: a session with Spark's Kafka connector. ``source``: ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
+    ``options``: as for :func:`read_batch`. Returns: :data:`ticdc_lab.events.schema.MESSAGES`. Offsets that have expired
+    do not stop it; see :func:`ticdc_lab.facts.limits.offset_gaps`. Raises SourceError, SetupError: as
+    :func:`read_batch`.
     """
     from ticdc_lab.events.schema import as_messages  # with pyspark, which wrong arguments need not wait for
 
@@ -327,10 +291,7 @@ def _settings(topics: Topics) -> dict[str, str]:
 def require_reachable(topics: Topics) -> None:
     """One of the brokers answers: what does not is reported at once, before anything starts or waits for it.
 
-    Raises
-    ------
-    SourceError
-        None takes a connection, or answers as a broker does.
+    Raises SourceError: None takes a connection, or answers as a broker does.
     """
     protocol = topics.options.get("kafka.security.protocol", "PLAINTEXT").upper()
     if protocol not in ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"):

@@ -90,32 +90,14 @@ class Lost:
 class TopicReader:
     """Reads topics of one cluster.
 
-    Parameters
-    ----------
-    topics
-        From :func:`ticdc_lab.sources.kafka.topics_of`. Options named ``kafka.*`` are those of Kafka's Java clients, all
-        others those of Spark's connector.
-
-    Attributes
-    ----------
-    positions
-        The next offset of each partition that :meth:`batches` reads; offsets without a message (of transactions, of a
-        compacted topic) are passed over.
-    settings
-        Those of librdkafka, with secrets in them.
-    lost
-        What the broker deleted before it was read.
-    shrunk
-        Partitions that end before where they were to be read to, and where they end: they were truncated.
-    open
-        Of the last :meth:`spans`: offsets that transactions which have not ended keep from who reads committed ones.
-
-    Raises
-    ------
-    SourceError
-        A setting has no counterpart in librdkafka, or cannot be used.
-    SetupError
-        confluent-kafka is not installed.
+    ``topics``: from :func:`ticdc_lab.sources.kafka.topics_of`. Options named ``kafka.*`` are those of Kafka's Java
+    clients, all others those of Spark's connector. ``positions``: the next offset of each partition that
+    :meth:`batches` reads; offsets without a message (of transactions, of a compacted topic) are passed over.
+    ``settings``: those of librdkafka, with secrets in them. ``lost``: what the broker deleted before it was read.
+    ``shrunk``: partitions that end before where they were to be read to, and where they end: they were truncated.
+    ``open``: of the last :meth:`spans`: offsets that transactions which have not ended keep from who reads committed
+    ones. Raises SourceError: a setting has no counterpart in librdkafka, or cannot be used. SetupError: confluent-kafka
+    is not installed.
     """
 
     def __init__(self, topics: Topics) -> None:
@@ -153,10 +135,7 @@ class TopicReader:
     def spans(self) -> dict[Place, Span]:
         """First and end offset of every partition, as the broker says now; what is not committed ends it.
 
-        Raises
-        ------
-        SourceError
-            The broker does not answer, refuses, or has no such topic; within ten seconds.
+        Raises SourceError: the broker does not answer, refuses, or has no such topic; within ten seconds.
         """
         places = self.places()
         kafka = library()
@@ -204,10 +183,7 @@ class TopicReader:
     def bounds(self, spans: Mapping[Place, Span]) -> dict[Place, Span]:
         """What the options ask for, of what is there.
 
-        Raises
-        ------
-        SourceError
-            An option cannot be read, or leaves a partition out.
+        Raises SourceError: an option cannot be read, or leaves a partition out.
         """
         firsts, ends = (self._bound(which, spans) for which in ("starting", "ending"))
         return {at: (firsts[at], ends[at]) for at in spans}
@@ -237,25 +213,11 @@ class TopicReader:
     ) -> Generator[pa.RecordBatch]:
         """Messages of some partitions, each partition in the order of its offsets.
 
-        Parameters
-        ----------
-        starts
-            The first offset to read of each.
-        ends
-            Before which offset each ends; None to go on and on.
-        rows
-            Messages of a batch, at most.
-
-        Yields
-        ------
-        pa.RecordBatch
-            :data:`ticdc_lab.events.schema.MESSAGES`. While nothing comes, an empty one comes ten times a second, so
-            that a caller can do something else. ``positions`` are those behind what was yielded.
-
-        Raises
-        ------
-        SourceError
-            The broker stops answering, a topic is deleted, or may not be read any more.
+        ``starts``: the first offset to read of each. ``ends``: before which offset each ends; None to go on and on.
+        ``rows``: messages of a batch, at most. Yields: :data:`ticdc_lab.events.schema.MESSAGES`. While nothing comes,
+        an empty one comes ten times a second, so that a caller can do something else. ``positions`` are those behind
+        what was yielded. Raises SourceError: the broker stops answering, a topic is deleted, or may not be read any
+        more.
         """
         kafka = library()
         self.positions, self.lost, self.shrunk = dict(starts), [], {}

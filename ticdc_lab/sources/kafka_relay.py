@@ -59,17 +59,8 @@ _RETRIED = {kind.__name__: kind for kind in (NoAnswerError, NoTopicError)}
 def listening(answer: Callable[[BufferedRWPair], None], source: str) -> str:
     """Answer tasks of the embedded engine, whose network is their own, until this process ends.
 
-    Parameters
-    ----------
-    answer
-        Reads the request of a task and writes the answer; an exception becomes the task's error.
-    source
-        What the errors are about.
-
-    Returns
-    -------
-    str
-        The path of the socket.
+    ``answer``: reads the request of a task and writes the answer; an exception becomes the task's error. ``source``:
+    what the errors are about. Returns: the path of the socket.
     """
     folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-kafka-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -160,14 +151,8 @@ def read_ranges(batches: Batches, path: str) -> Iterator[tuple[pa.RecordBatch, N
 class RelayedTopic:
     """A topic as it is now, for the embedded engine.
 
-    Attributes
-    ----------
-    spans
-        First and end offset of each partition that the broker has.
-    left_out
-        What the broker keeps back of it, a sentence each.
-    bounds
-        What of it is read, as the options say.
+    ``spans``: first and end offset of each partition that the broker has. ``left_out``: what the broker keeps back of
+    it, a sentence each. ``bounds``: what of it is read, as the options say.
     """
 
     def __init__(self, spark: SparkSession, topics: Topics) -> None:

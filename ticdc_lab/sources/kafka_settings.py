@@ -93,20 +93,8 @@ _OAUTH: Mapping[str, str] = MappingProxyType(
 def client_settings(options: Mapping[str, str]) -> dict[str, str]:
     """Settings of librdkafka for options named ``kafka.*`` as Kafka's Java clients have them; others are left out.
 
-    Parameters
-    ----------
-    options
-        Settings of a source by name.
-
-    Returns
-    -------
-    dict
-        Without the brokers.
-
-    Raises
-    ------
-    SourceError
-        A setting has no counterpart. No value is in its text.
+    ``options``: settings of a source by name. Returns: without the brokers. Raises SourceError: a setting has no
+    counterpart. No value is in its text.
 
     Examples
     --------

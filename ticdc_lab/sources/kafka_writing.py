@@ -39,17 +39,9 @@ def write_messages(messages: DataFrame, topics: Topics) -> None:
     Kafka counts the offsets itself, from where the topic ends. A task that fails and is tried again repeats messages,
     as TiCDC does after a restart.
 
-    Parameters
-    ----------
-    messages
-        :data:`ticdc_lab.events.schema.MESSAGES`; their topic is not looked at.
-    topics
-        One topic; its options are settings of Kafka's Java clients, ``kafka.*``.
-
-    Raises
-    ------
-    SourceError
-        The topic cannot be written, there are several, or it has fewer partitions than the messages use.
+    ``messages``: :data:`ticdc_lab.events.schema.MESSAGES`; their topic is not looked at. ``topics``: one topic; its
+    options are settings of Kafka's Java clients, ``kafka.*``. Raises SourceError: the topic cannot be written, there
+    are several, or it has fewer partitions than the messages use.
     """
     if len(topics.names) != 1:
         raise SourceError(f"{topics.source} names {len(topics.names)} topics; expected one to write to.")

@@ -239,27 +239,12 @@ def open_source(
 ) -> Source:
     """Find out what lies at ``source`` and how to read it; only a storage folder at a URL takes a small job.
 
-    Parameters
-    ----------
-    spark
-        The caller's session.
-    source
-        A path, a URL that the session's Hadoop configuration can read (``s3a://..``), or
-        ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
-    kind
-        One of :data:`KINDS`, or ``auto``: told from the name and, in a folder, from what is there.
-    settings
-        Of a storage folder: what its files do not say.
-    options
-        Settings of the source by name; for Kafka those of :func:`ticdc_lab.sources.kafka.read_batch`. They are in no
-        error's text.
-    line
-        Bytes that a line of a capture file may have.
-
-    Raises
-    ------
-    SourceError
-        Nothing is there, it is empty, its kind cannot be told, or the broker cannot be read from.
+    ``spark``: the caller's session. ``source``: a path, a URL that the session's Hadoop configuration can read
+    (``s3a://..``), or ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``. ``kind``: one of :data:`KINDS`, or ``auto``:
+    told from the name and, in a folder, from what is there. ``settings``: of a storage folder: what its files do not
+    say. ``options``: settings of the source by name; for Kafka those of :func:`ticdc_lab.sources.kafka.read_batch`.
+    They are in no error's text. ``line``: bytes that a line of a capture file may have. Raises SourceError: nothing is
+    there, it is empty, its kind cannot be told, or the broker cannot be read from.
     """
     require_kind(kind)
     if kind == "kafka" or (kind == "auto" and is_kafka(source)):

@@ -279,23 +279,12 @@ def _digest(offset: int, key: bytes | None, value: bytes | None) -> tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """What the files of one folder hold twice, and what none of them holds.
+    """What the files of one folder hold twice, and what none of them holds."""
 
-    Attributes
-    ----------
-    skips
-        What is left out of each file when it is read.
-    sentences
-        What is said of it.
-    between
-        Offsets that are missing between files.
-    differ
-        Offsets at which two files hold different messages, of which a sentence speaks.
-    """
-
-    skips: Skips
-    sentences: tuple[str, ...] = ()
-    between: frozenset[tuple[Home, Run]] = frozenset()
+    skips: Skips  # what is left out of each file when it is read
+    sentences: tuple[str, ...] = ()  # what is said of it
+    between: frozenset[tuple[Home, Run]] = frozenset()  # offsets that are missing between files
+    # Offsets at which two files hold different messages, of which a sentence speaks.
     differ: Mapping[Home, Sequence[Run]] = field(default_factory=dict)
 
 

@@ -83,21 +83,11 @@ def gone(file: Path) -> SourceError:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvents:
-    """Files of :data:`ticdc_lab.events.schema.DECODED` that the workers of Spark read themselves.
+    """Files of :data:`ticdc_lab.events.schema.DECODED` that the workers of Spark read themselves."""
 
-    Attributes
-    ----------
-    spark
-        The session.
-    files
-        Paths that all workers see.
-    events
-        How many they hold.
-    """
-
-    spark: SparkSession
-    files: tuple[str, ...]
-    events: int = 0
+    spark: SparkSession  # the session
+    files: tuple[str, ...]  # paths that all workers see
+    events: int = 0  # how many they hold
 
     def may_be_packed(self, key: str) -> bool:
         """Whether their row changes may be shuffled in packs by a bigint column.

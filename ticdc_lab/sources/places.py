@@ -166,10 +166,7 @@ def mistyped(path: Path) -> str:
 def data_files(source: str) -> list[Path] | None:
     """The data files at a local path, in name order; None for a URL, which is Spark's to list.
 
-    Raises
-    ------
-    SourceError
-        Nothing is there, or it is empty.
+    Raises SourceError: nothing is there, or it is empty.
     """
     path = local_path(source)
     if path is None:
@@ -260,10 +257,7 @@ def is_data(path: PurePath) -> bool:
 def kind_of(source: str, files: list[Path] | None) -> str:
     """``capture``, ``parquet`` or ``delta``, from the names of files.
 
-    Raises
-    ------
-    SourceError
-        They tell nothing, or several kinds.
+    Raises SourceError: they tell nothing, or several kinds.
     """
     names = [source] if files is None else [str(f) for f in files]
     if files is not None and (Path(bare_path(source)) / "_delta_log").is_dir():

@@ -38,21 +38,12 @@ MARK = "ticdc-provenance"
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Settings, versions and inputs; shows as tables in a notebook, as text when printed.
+    """Settings, versions and inputs; shows as tables in a notebook, as text when printed."""
 
-    Attributes
-    ----------
-    settings
-        Name to value, as text, in the order given. Secrets are ``***``.
-    versions
-        Of this package, its commit where it runs from a git checkout, Python, Java, Spark and the libraries.
-    inputs
-        Name, kind, size, modification time and fingerprint of each.
-    """
-
-    settings: Mapping[str, str]
+    settings: Mapping[str, str]  # name to value, as text, in the order given. Secrets are ``***``.
+    # Of this package, its commit where it runs from a git checkout, Python, Java, Spark and the libraries.
     versions: Mapping[str, str]
-    inputs: tuple[Input, ...]
+    inputs: tuple[Input, ...]  # name, kind, size, modification time and fingerprint of each
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Title to frame, those that hold something: ``Settings``, ``Inputs``, ``Versions``."""
@@ -211,10 +202,7 @@ class Input:
 def inputs_of(of: ChangeLog | str | Path | Sequence[str | Path], spark: SparkSession | None) -> tuple[Input, ...]:
     """Fingerprints of a log's source, or of sources.
 
-    Raises
-    ------
-    SourceError
-        A source is not there, or only Spark can read it and no session was given.
+    Raises SourceError: a source is not there, or only Spark can read it and no session was given.
     """
     if isinstance(of, ChangeLog):
         if is_kafka(of.source):

@@ -42,31 +42,16 @@ _OFFSET_DIGITS = 15
 
 @dataclass(frozen=True, slots=True)
 class RecordingProgress:
-    """How far a recording is.
+    """How far a recording is."""
 
-    Attributes
-    ----------
-    messages, bytes
-        Of keys and values.
-    messages_s
-        A second, since this process began; None in the first second.
-    lag
-        Messages that the broker has and the recording not yet; None where nobody knows.
-    left_s
-        Seconds to the end at this rate; None where it has none.
-    notes
-        What the recording lacks, and what its source cannot tell, a sentence each.
-    is_lacking
-        Whether messages are missing that were to be recorded.
-    """
-
+    # ``messages``, ``bytes``: of keys and values.
     messages: int
     bytes: int
-    messages_s: float | None = None
-    lag: int | None = None
-    left_s: float | None = None
-    notes: tuple[str, ...] = ()
-    is_lacking: bool = False
+    messages_s: float | None = None  # a second, since this process began; None in the first second
+    lag: int | None = None  # messages that the broker has and the recording not yet; None where nobody knows
+    left_s: float | None = None  # seconds to the end at this rate; None where it has none
+    notes: tuple[str, ...] = ()  # what the recording lacks, and what its source cannot tell, a sentence each
+    is_lacking: bool = False  # whether messages are missing that were to be recorded
 
     @property
     def words(self) -> str:
@@ -94,32 +79,13 @@ def record_topic(
 ) -> RecordingProgress:
     """Record topics of Kafka, or go on where an earlier run ended.
 
-    Parameters
-    ----------
-    topics
-        From :func:`ticdc_lab.sources.kafka.topics_of`.
-    recording
-        Where to.
-    first, last
-        An offset, a time (UTC) or TSO, ``earliest`` or ``now``. Of a recording that has begun its own count.
-    follow
-        Go on until somebody stops it; ``last`` does not count.
-    rotate_s
-        Seconds after which a folder gets another file.
-    said
-        Takes how far it is, about once a second.
-    stopped
-        Asked after each batch whether somebody has stopped it; what was read is kept.
-    now
-        A clock.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        It was stopped before its end.
-    SourceError
-        The broker stops answering; a topic was deleted, truncated or created anew; no space is left. What was recorded
-        stays, and the same call goes on with it.
+    ``topics``: from :func:`ticdc_lab.sources.kafka.topics_of`. ``recording``: where to. ``first``, ``last``: an offset,
+    a time (UTC) or TSO, ``earliest`` or ``now``. Of a recording that has begun its own count. ``follow``: Go on until
+    somebody stops it; ``last`` does not count. ``rotate_s``: seconds after which a folder gets another file. ``said``:
+    takes how far it is, about once a second. ``stopped``: asked after each batch whether somebody has stopped it; what
+    was read is kept. ``now``: a clock. Raises KeyboardInterrupt: it was stopped before its end. SourceError: the broker
+    stops answering; a topic was deleted, truncated or created anew; no space is left. What was recorded stays, and the
+    same call goes on with it.
     """
     with TopicReader(topics) as reader, _deleted(recording):
         spans, ids = reader.spans(), reader.ids()
@@ -231,21 +197,9 @@ def record_log(
 ) -> RecordingProgress:  # fmt: skip
     """Write a log of any other form as a recording: what several files hold is there once.
 
-    Parameters
-    ----------
-    spark
-        The session whose tasks read it.
-    source, kind, options, line
-        As for :func:`ticdc_lab.sources.opening.open_source`.
-    recording
-        Where to; one that an earlier run left unfinished begins anew.
-    said
-        Takes how far it is.
-
-    Raises
-    ------
-    SourceError
-        It cannot be read, or holds no messages of a topic.
+    ``spark``: the session whose tasks read it. ``source``, ``kind``, ``options``, ``line``: as for
+    :func:`ticdc_lab.sources.opening.open_source`. ``recording``: where to; one that an earlier run left unfinished
+    begins anew. ``said``: takes how far it is. Raises SourceError: it cannot be read, or holds no messages of a topic.
     """
     opened = open_source(spark, source, kind=kind, options=options, line=line)
     if opened.kind == "storage":

@@ -38,37 +38,25 @@ _WRITES_AHEAD = 2
 
 @dataclass(frozen=True, slots=True)
 class RecordingState:
-    """How far a recording is; all that is in it is durable.
+    """How far a recording is; all that is in it is durable."""
 
-    Attributes
-    ----------
-    source, ids
-        What is recorded, and what tells its topics from others that have their names later.
-    positions, ends
-        The next offset of each partition, and before which it ends; no ends where it is followed.
-    part, pieces
-        The number of the part that is being written, and how much of it counts: bytes, of Parquet files.
-    closing
-        Whether this part is whole and only has to get its name.
-    done
-        Whether nothing is left to record.
-    messages, bytes
-        How many are recorded, and their keys and values.
-    notes
-        What the recording lacks, a sentence each.
-    """
-
+    # ``source``, ``ids``: what is recorded, and what tells its topics from others that have their names later.
     source: str
     ids: Mapping[str, str] = field(default_factory=dict)
+    # ``positions``, ``ends``: the next offset of each partition, and before which it ends; no ends where it is
+    # followed.
     positions: Mapping[Place, int] = field(default_factory=dict)
     ends: Mapping[Place, int] | None = None
+    # ``part``, ``pieces``: the number of the part that is being written, and how much of it counts: bytes, of Parquet
+    # files.
     part: int = 0
     pieces: int = 0
-    closing: bool = False
-    done: bool = False
+    closing: bool = False  # whether this part is whole and only has to get its name
+    done: bool = False  # whether nothing is left to record
+    # ``messages``, ``bytes``: how many are recorded, and their keys and values.
     messages: int = 0
     bytes: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the recording lacks, a sentence each
 
     def as_json(self) -> str:
         """One object; partitions are lists, as they have no text form."""
@@ -79,13 +67,7 @@ class RecordingState:
 
     @classmethod
     def from_json(cls, text: str, file: Path) -> RecordingState:
-        """Read what :meth:`as_json` gave.
-
-        Raises
-        ------
-        SourceError
-            It is damaged, or of another version.
-        """
+        """Read what :meth:`as_json` gave. Raises SourceError: it is damaged, or of another version."""
         try:
             told = json.loads(text)
             if told.pop("version") != 1:
@@ -116,22 +98,10 @@ class Part(Protocol):
 class Recording:
     """A recording in one file or a folder, begun or gone on with.
 
-    Parameters
-    ----------
-    out
-        ``*.jsonl``, ``*.jsonl.gz`` or ``*.parquet``, or a folder. A device or a pipe gets lines as they come; nothing
-        resumes them.
-    form
-        One of :data:`FORMATS`, of the files of a folder.
-    source
-        What is recorded, as the state names it; a recording of something else is not gone on with.
-    rotate_bytes
-        Keys and values after which a folder gets another file.
-
-    Raises
-    ------
-    SourceError
-        Something else lies there.
+    ``out``: ``*.jsonl``, ``*.jsonl.gz`` or ``*.parquet``, or a folder. A device or a pipe gets lines as they come;
+    nothing resumes them. ``form``: one of :data:`FORMATS`, of the files of a folder. ``source``: what is recorded, as
+    the state names it; a recording of something else is not gone on with. ``rotate_bytes``: keys and values after which
+    a folder gets another file. Raises SourceError: something else lies there.
     """
 
     def __init__(self, out: str, *, source: str, form: str = "jsonl.gz", rotate_bytes: int | None = None) -> None:

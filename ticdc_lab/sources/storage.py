@@ -122,10 +122,7 @@ class Listing:
 def listing(spark: SparkSession, root: str, *, local: Path | None, settings: StorageSettings) -> Listing:
     """List a folder: of this machine, of an object store, or a URL for Hadoop.
 
-    Raises
-    ------
-    SourceError
-        The URL cannot be listed.
+    Raises SourceError: the URL cannot be listed.
     """
     if (store := Store.of(root)) is not None:
         found = listed((Listed(*file) for file in store.files()), root, settings, by_path=True)
@@ -189,10 +186,7 @@ def local_files(root: Path) -> Iterator[Listed | Refused]:
 def files_at(spark: SparkSession, url: str) -> Iterator[Listed | Refused]:
     """Every file below a URL that the session's Hadoop configuration can read.
 
-    Raises
-    ------
-    SetupError, SourceError
-        The session has no Hadoop, or nothing can be listed there.
+    Raises SetupError, SourceError: the session has no Hadoop, or nothing can be listed there.
     """
     folder = hadoop_files(spark, url)
     for path, n_bytes in folder.files:

@@ -91,17 +91,9 @@ class Refused:
 def place_of(path: str, *, date_separator: str = "auto") -> StoragePlace | Refused:
     """The place of a file.
 
-    Parameters
-    ----------
-    path
-        Relative to the root, with slashes.
-    date_separator
-        ``none``, ``year``, ``month`` or ``day`` as in the changefeed; ``auto`` tells it from the name. Four digits
-        that begin with 20 are then a year: name ``none`` if they are a partition id.
-
-    Returns
-    -------
-    Place or Refused
+    ``path``: relative to the root, with slashes. ``date_separator``: ``none``, ``year``, ``month`` or ``day`` as in the
+    changefeed; ``auto`` tells it from the name. Four digits that begin with 20 are then a year: name ``none`` if they
+    are a partition id.
     """
     if not _is_text(path):
         shown = path.encode("utf-8", "backslashreplace").decode()

@@ -26,31 +26,18 @@ _TIMED, _TEXT, _NAMED = 64, 160, 8
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What there is of some topics.
+    """What there is of some topics."""
 
-    Attributes
-    ----------
-    spans
-        First and end offset of each partition that is to be read.
-    bytes
-        Of all keys and values, about: as the first messages have them; None of no message.
-    first_ms, last_ms
-        Least timestamp of the first messages, and the greatest of all; None where the broker does not say.
-    messages
-        The first of some partitions: topic, partition, offset, time, key and value as text, cut to 160 characters.
-    is_whole
-        Whether all that is to be read was looked at.
-    left_out
-        What the broker keeps back, a sentence each.
-    """
-
-    spans: Mapping[Place, Span]
-    bytes: int | None
+    spans: Mapping[Place, Span]  # first and end offset of each partition that is to be read
+    bytes: int | None  # of all keys and values, about: as the first messages have them; None of no message
+    # ``first_ms``, ``last_ms``: least timestamp of the first messages, and the greatest of all; None where the broker
+    # does not say.
     first_ms: int | None
     last_ms: int | None
+    # The first of some partitions: topic, partition, offset, time, key and value as text, cut to 160 characters.
     messages: tuple[dict[str, Any], ...]
-    is_whole: bool = False
-    left_out: tuple[str, ...] = ()
+    is_whole: bool = False  # whether all that is to be read was looked at
+    left_out: tuple[str, ...] = ()  # what the broker keeps back, a sentence each
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -81,10 +68,7 @@ class Overview:
 def heads_of(topics: Topics) -> tuple[Overview, pa.Table]:
     """What a broker has of topics, and their first messages, 64 MB of them at most, in the order of offsets.
 
-    Raises
-    ------
-    SourceError
-        The broker does not answer, refuses, or has no such topic; within ten seconds.
+    Raises SourceError: the broker does not answer, refuses, or has no such topic; within ten seconds.
     """
     with TopicReader(topics) as reader:
         there, left_out = reader.spans(), reader.open_words

@@ -237,10 +237,7 @@ def not_there(table: str, ts: int, why: str) -> ProtocolError:
 def require_resolved(table: str, ts: int | None, facts: RowsKnown) -> int:
     """The timestamp (TSO) to answer for, which the whole log is proved complete up to.
 
-    Raises
-    ------
-    IncompleteHistoryError
-        It is not.
+    Raises IncompleteHistoryError: it is not.
     """
     unmarked = sorted(f"{t} {p}" for (t, p), mark in facts.resolved.items() if mark is None)
     if facts.resolved_ts is None:

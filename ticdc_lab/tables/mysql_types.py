@@ -119,21 +119,10 @@ def _spark(name: str, *, unsigned: bool, precision: int | None, scale: int) -> t
 def typed(text: Column, target: ColumnType, *, rounded: bool = False) -> tuple[Column, Column]:
     """Turn the text MySQL prints into a value.
 
-    Parameters
-    ----------
-    text
-        Text or null; binary is ``0x`` and lower-case hex.
-    target
-        The column's type.
-    rounded
-        Whether a decimal may have more fraction digits than the type and is rounded half up, as TiDB does when a
-        column is modified.
-
-    Returns
-    -------
-    tuple[Column, Column]
-        The value of Spark type ``target.spark``, and why there is none although ``text`` is not null (string, else
-        null).
+    ``text``: text or null; binary is ``0x`` and lower-case hex. ``target``: the column's type. ``rounded``: whether a
+    decimal may have more fraction digits than the type and is rounded half up, as TiDB does when a column is modified.
+    Returns: the value of Spark type ``target.spark``, and why there is none although ``text`` is not null (string, else
+    null).
     """
     value = _value(text, target, rounded=rounded)
     wrong = value.isNull()

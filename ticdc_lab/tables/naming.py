@@ -16,17 +16,8 @@ def table_named(events: DataFrame, name: str) -> TableName:
 
     Only a text with several dots takes a job.
 
-    Parameters
-    ----------
-    events
-        ``schema_name`` and ``table_name`` of :data:`ticdc_lab.events.schema.EVENTS`.
-    name
-        ``schema.table``.
-
-    Raises
-    ------
-    ContractError
-        There is no dot in it, or two tables of the log are called so.
+    ``events``: ``schema_name`` and ``table_name`` of :data:`ticdc_lab.events.schema.EVENTS`. ``name``:
+    ``schema.table``. Raises ContractError: there is no dot in it, or two tables of the log are called so.
     """
     schema, dot, table = name.partition(".")
     if not dot:

@@ -89,13 +89,8 @@ def carried(definition: TableDef) -> list[ColumnDef]:
 def traces(found: Sequence[Stretch], *, all_columns: bool) -> list[ColumnTrace]:
     """Follow the columns through the stretches.
 
-    Parameters
-    ----------
-    found
-        Stretches, oldest first.
-    all_columns
-        Also those that are not there at the end. A column that another of the same name replaced is then called
-        ``name@commit_ts``, the TSO from which on it is gone.
+    ``found``: stretches, oldest first. ``all_columns``: also those that are not there at the end. A column that another
+    of the same name replaced is then called ``name@commit_ts``, the TSO from which on it is gone.
     """
     by_identity: dict[tuple[int, object], dict[int, ColumnDef]] = {}
     for n, s in enumerate(found):
@@ -122,10 +117,8 @@ def _lives_of(trace: ColumnTrace, found: Sequence[Stretch]) -> Iterable[int]:
 def key_traces(found: Sequence[Stretch], *, table: str) -> list[ColumnTrace]:
     """The columns of the handle key, for each life the same from its beginning to its end; empty without one.
 
-    Raises
-    ------
-    IncompleteHistoryError
-        The handle key changed inside a life, or the texts of its values did: rows before and after cannot be matched.
+    Raises IncompleteHistoryError: the handle key changed inside a life, or the texts of its values did: rows before and
+    after cannot be matched.
     """
     columns: dict[tuple[int, int], dict[int, ColumnDef]] = {}
     seen: dict[int, tuple[object, ...]] = {}
@@ -254,13 +247,10 @@ def keyed_changes(
 ) -> DataFrame:
     """What each change does to each key it touches; an update that changes the key also deletes the old one.
 
-    Returns
-    -------
-    DataFrame
-        ``_life`` (int), ``_key`` (array<string>), ``commit_ts``, ``_rank`` (the last of a transaction counts: a delete
-        frees the key before an update or insert takes it), ``_at`` (struct: place in the log), and ``_row``: struct of
-        ``op``, ``texts`` (array<string>, by ``columns``), ``missing`` (array<string>), ``incomplete``, ``_stretch``,
-        ``protocol``.
+    Returns: ``_life`` (int), ``_key`` (array<string>), ``commit_ts``, ``_rank`` (the last of a transaction counts: a
+    delete frees the key before an update or insert takes it), ``_at`` (struct: place in the log), and ``_row``: struct
+    of ``op``, ``texts`` (array<string>, by ``columns``), ``missing`` (array<string>), ``incomplete``, ``_stretch``,
+    ``protocol``.
     """
     is_delete = F.col("op") == "delete"
     changes = computed_once(
@@ -396,10 +386,7 @@ def _default(trace: ColumnTrace) -> tuple[Column, Column]:
 def added_text(born: ColumnDef) -> tuple[str | None, str]:
     """The text (of ENUM and SET the label) that rows hold which were there when a column was added.
 
-    Returns
-    -------
-    tuple[str | None, str]
-        The text, None for NULL; and why it cannot be told, empty if it can.
+    Returns: the text, None for NULL; and why it cannot be told, empty if it can.
     """
     source = parsed(born.mysql_type)
     if born.computed_default or (born.default is not None and source.name == "timestamp"):

@@ -33,23 +33,12 @@ ALIKE = "same, several contents"
 
 @dataclass(frozen=True, slots=True)
 class Comparable:
-    """What of the changes of two logs can be compared: what one changefeed was set to leave out is no difference.
+    """What of the changes of two logs can be compared: what one changefeed was set to leave out is no difference."""
 
-    Attributes
-    ----------
-    before
-        Both have whole images before an update; else only those after a change are compared.
-    deletes
-        Both have whole images of deleted rows; else their keys are compared.
-    ops
-        Both tell inserts from updates; else the two are one operation.
-    row_keys
-        Both, or none of them, have TiKV's keys of rows; else equal rows of a table without a key are one.
-    """
-
-    before: bool = True
-    deletes: bool = True
-    ops: bool = True
+    before: bool = True  # both have whole images before an update; else only those after a change are compared
+    deletes: bool = True  # both have whole images of deleted rows; else their keys are compared
+    ops: bool = True  # both tell inserts from updates; else the two are one operation
+    # Both, or none of them, have TiKV's keys of rows; else equal rows of a table without a key are one.
     row_keys: bool = True
 
     @classmethod
@@ -109,27 +98,14 @@ def differences(
     delivered again counts once, at its first place. It has other values if any delivery has a content that the other
     log does not have. Values are equal where the protocols spell them so.
 
-    Parameters
-    ----------
-    events, other
-        Events with key hashes (:data:`ticdc_lab.events.schema.EVENTS`, :data:`ticdc_lab.events.schema.KEYS`).
-    from_ts, to_ts
-        First and last commit_ts (TSO) that is compared: what both logs hold whole.
-    compared
-        What of the changes is compared; all but whole also needs :data:`ticdc_lab.events.schema.IMAGE_HASHES`.
-
-    Returns
-    -------
-    DataFrame
-        One row a change: ``schema_name, table_name, commit_ts, op``, ``kind`` (one of :data:`KINDS`), ``topic,
-        partition, offset`` in ``events``, ``other_topic, other_partition, other_offset`` in ``other``; null where a
-        log does not have it; and ``several``: which log delivers it with several contents (``here``, ``there`` or
-        ``both``; null for none).
-
-    Raises
-    ------
-    StreamingError
-        A frame is a stream: what is missing is known at the end only.
+    ``events``, ``other``: events with key hashes (:data:`ticdc_lab.events.schema.EVENTS`,
+    :data:`ticdc_lab.events.schema.KEYS`). ``from_ts``, ``to_ts``: first and last commit_ts (TSO) that is compared: what
+    both logs hold whole. ``compared``: what of the changes is compared; all but whole also needs
+    :data:`ticdc_lab.events.schema.IMAGE_HASHES`. Returns: one row a change: ``schema_name, table_name, commit_ts, op``,
+    ``kind`` (one of :data:`KINDS`), ``topic, partition, offset`` in ``events``, ``other_topic, other_partition,
+    other_offset`` in ``other``; null where a log does not have it; and ``several``: which log delivers it with several
+    contents (``here``, ``there`` or ``both``; null for none). Raises StreamingError: a frame is a stream: what is
+    missing is known at the end only.
     """
     sides = []
     for frame, side in ((events, True), (other, False)):

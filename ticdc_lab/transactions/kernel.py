@@ -24,31 +24,20 @@ _SPAN = _FORM.field("offsets").type.value_type
 
 @dataclass(frozen=True, slots=True)
 class KnownPlaces:
-    """Where rows of a log lie, and how far each partition is resolved.
+    """Where rows of a log lie, and how far each partition is resolved."""
 
-    Attributes
-    ----------
-    number
-        Of each place (:mod:`ticdc_lab.facts.places`), rising.
-    table, topic, partition
-        Of each; the first two are indexes of ``tables`` and ``topics``.
-    tables, topics
-        Names in order.
-    resolved, behind
-        The resolved_ts of each partition, rising, and which partition that is.
-    complete_to
-        Up to which commit_ts transactions are complete.
-    """
-
-    number: Ints
+    number: Ints  # of each place (:mod:`ticdc_lab.facts.places`), rising
+    # ``table``, ``topic``, ``partition``: of each; the first two are indexes of ``tables`` and ``topics``.
     table: Ints
     topic: Ints
     partition: Ints
+    # ``tables``, ``topics``: names in order.
     tables: pa.Array
     topics: pa.Array
+    # ``resolved``, ``behind``: the resolved_ts of each partition, rising, and which partition that is.
     resolved: Ints
     behind: list[int]
-    complete_to: int | None
+    complete_to: int | None  # up to which commit_ts transactions are complete
 
     @classmethod
     def read(cls, places: pa.Table, *, complete_to: int | Literal["resolved"] | None = "resolved") -> Self:

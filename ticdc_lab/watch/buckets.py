@@ -46,21 +46,13 @@ def _packed(changes: Changes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket after a step.
+    """A bucket after a step."""
 
-    Attributes
-    ----------
-    judged
-        What became of the changes that it took.
-    suspects, dropped
-        As of :class:`ticdc_lab.watch.state.WatchState`.
-    rows, nbytes
-        How many rows it remembers, and about how much all of it takes.
-    """
-
-    judged: RowsJudged
+    judged: RowsJudged  # what became of the changes that it took
+    # ``suspects``, ``dropped``: as of :class:`ticdc_lab.watch.state.WatchState`.
     suspects: Changes
     dropped: bool
+    # ``rows``, ``nbytes``: how many rows it remembers, and about how much all of it takes.
     rows: int
     nbytes: int
 
@@ -71,16 +63,9 @@ def stepped(
 ) -> Bucket:  # fmt: skip
     """Take the changes of a batch into a bucket, of which a new file is written.
 
-    Parameters
-    ----------
-    folder
-        Where the files of all buckets are.
-    bucket, packs
-        As :func:`cut` gives them, of the whole batch.
-    watched, promises, kept_ts
-        As of :func:`ticdc_lab.watch.state.with_changes`.
-    before, version
-        Of the file that is read, None for none yet, and of the one that is written. Others are removed.
+    ``folder``: where the files of all buckets are. ``bucket``, ``packs``: as :func:`cut` gives them, of the whole
+    batch. ``watched``, ``promises``, ``kept_ts``: as of :func:`ticdc_lab.watch.state.with_changes`. ``before``,
+    ``version``: of the file that is read, None for none yet, and of the one that is written. Others are removed.
     """
     state = WatchState() if before is None else read(folder, bucket, before)
     new = joined(Changes(*arrays_of(pack).values()) for pack in packs)

@@ -77,28 +77,12 @@ class _ComparedSource:
 class WatchedComparison:
     """A comparison of two sources that grow.
 
-    Parameters
-    ----------
-    here, there
-        What :func:`ticdc_lab.watch` takes as a source.
-    state
-        A folder; a comparison that ended, however it did, goes on where it was saved last. None to save nothing.
-    once
-        Read both up to the end of now, compare, and end.
-    memory
-        Bytes that the state may take.
-    changefeed, protocol, schema_registry, claim_check, options
-        As of :class:`ticdc_lab.watch.running.Watch`, for both.
-
-    Attributes
-    ----------
-    compared
-        What both have in common so far (:class:`ticdc_lab.watch.comparison.ComparedSoFar`).
-
-    Raises
-    ------
-    SourceError
-        A source cannot be watched, or the folder belongs to another comparison.
+    ``here``, ``there``: what :func:`ticdc_lab.watch` takes as a source. ``state``: a folder; a comparison that ended,
+    however it did, goes on where it was saved last. None to save nothing. ``once``: read both up to the end of now,
+    compare, and end. ``memory``: bytes that the state may take. ``changefeed``, ``protocol``, ``schema_registry``,
+    ``claim_check``, ``options``: as of :class:`ticdc_lab.watch.running.Watch`, for both. ``compared``: what both have
+    in common so far (:class:`ticdc_lab.watch.comparison.ComparedSoFar`). Raises SourceError: a source cannot be
+    watched, or the folder belongs to another comparison.
     """
 
     def __init__(
@@ -162,17 +146,9 @@ class WatchedComparison:
     ) -> ComparedSoFar:
         """Compare until it is stopped, or, of what ends, to the end.
 
-        Parameters
-        ----------
-        stopped
-            Whether to end; asked several times a second.
-        shown
-            Is given what both have in common whenever both resolved_ts have moved.
-
-        Raises
-        ------
-        ContractError
-            So much is above the resolved_ts of one of them that the memory does not suffice.
+        ``stopped``: whether to end; asked several times a second. ``shown``: is given what both have in common whenever
+        both resolved_ts have moved. Raises ContractError: so much is above the resolved_ts of one of them that the
+        memory does not suffice.
         """
         clock = time.monotonic
         judged_at = saved_at = clock()
@@ -303,10 +279,7 @@ def _told_of(side: _ComparedSource) -> dict[str, Any]:
 class CompareFolder:
     """The folder in which a comparison keeps its state: one file, which is whole or as it was before.
 
-    Raises
-    ------
-    SourceError
-        Another comparison writes it, or it holds something else.
+    Raises SourceError: another comparison writes it, or it holds something else.
     """
 
     def __init__(self, folder: str) -> None:

@@ -42,27 +42,19 @@ def _none() -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Row changes as each log delivered them: the first delivery of each content.
+    """Row changes as each log delivered them: the first delivery of each content."""
 
-    Attributes
-    ----------
-    commit_ts, name, key
-        What names a change: ``name`` is the index of its schema, table and operation; a row without a key has NO_TS.
-    change, before, after
-        Hashes of the change, and of its images; NO_TS for none.
-    side
-        :data:`HERE` or :data:`THERE`.
-    offset, partition, topic
-        Where it lies.
-    """
-
+    # ``commit_ts``, ``name``, ``key``: what names a change: ``name`` is the index of its schema, table and operation; a
+    # row without a key has NO_TS.
     commit_ts: Ints = field(default_factory=_none)
     name: Ints = field(default_factory=_none)
     key: Ints = field(default_factory=_none)
+    # ``change``, ``before``, ``after``: hashes of the change, and of its images; NO_TS for none.
     change: Ints = field(default_factory=_none)
     before: Ints = field(default_factory=_none)
     after: Ints = field(default_factory=_none)
-    side: Ints = field(default_factory=_none)
+    side: Ints = field(default_factory=_none)  # :data:`HERE` or :data:`THERE`
+    # ``offset``, ``partition``, ``topic``: where it lies.
     offset: Ints = field(default_factory=_none)
     partition: Ints = field(default_factory=_none)
     topic: Ints = field(default_factory=_none)
@@ -92,26 +84,16 @@ def merged(parts: Iterable[Delivered]) -> Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Changes, each with its first delivery in both logs.
+    """Changes, each with its first delivery in both logs."""
 
-    Attributes
-    ----------
-    delivered
-        All deliveries, each beside the others of its change.
-    name, kind
-        Indexes of each change's name, and of :data:`ticdc_lab.transactions.differences.KINDS`.
-    here, there
-        The index of the first delivery; -1 where that log does not have it.
-    several
-        Which logs deliver it with several contents: 1 for here, 2 for there, 3 for both.
-    """
-
-    delivered: Delivered
+    delivered: Delivered  # all deliveries, each beside the others of its change
+    # ``name``, ``kind``: indexes of each change's name, and of :data:`ticdc_lab.transactions.differences.KINDS`.
     name: Ints
     kind: Ints
+    # ``here``, ``there``: the index of the first delivery; -1 where that log does not have it.
     here: Ints
     there: Ints
-    several: Ints
+    several: Ints  # which logs deliver it with several contents: 1 for here, 2 for there, 3 for both
 
     def __len__(self) -> int:
         return len(self.name)
@@ -194,41 +176,25 @@ _MIX = np.int64(0x1E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class CompareState:
-    """What is known of two logs between two batches.
+    """What is known of two logs between two batches."""
 
-    Attributes
-    ----------
-    sides
-        Of each log what it states besides its rows, and how far it is.
-    names, topics
-        What indexes of :class:`Delivered` mean.
-    delivered, fresh
-        Row changes that are kept, and those since the last pairing.
-    ended
-        Which logs were read to their end.
-    images
-        Of each log what its images show of its settings (:data:`ticdc_lab.settings.detected.COUNTED`).
-    totals
-        Of what was paired and forgotten, as of :meth:`Pairs.counted`.
-    differing
-        Deliveries of changes that differ among what was forgotten: the worst ones.
-    forgotten_ts
-        Changes up to this commit_ts are forgotten; NO_TS for none.
-    late
-        By log the changes that came when what they would be compared with was forgotten.
-    """
-
+    # Of each log what it states besides its rows, and how far it is.
     sides: tuple[WatchState, WatchState] = (WatchState(), WatchState())
+    # ``names``, ``topics``: what indexes of :class:`Delivered` mean.
     names: tuple[ChangeName, ...] = ()
     topics: tuple[str, ...] = ()
+    # ``delivered``, ``fresh``: row changes that are kept, and those since the last pairing.
     delivered: Delivered = field(default_factory=Delivered)
     fresh: tuple[Delivered, ...] = ()
-    ended: tuple[bool, bool] = (False, False)
+    ended: tuple[bool, bool] = (False, False)  # which logs were read to their end
+    # Of each log what its images show of its settings (:data:`ticdc_lab.settings.detected.COUNTED`).
     images: tuple[pa.Table, pa.Table] = (COUNTED.empty_table(), COUNTED.empty_table())
+    # Of what was paired and forgotten, as of :meth:`Pairs.counted`.
     totals: Mapping[int, Ints] = field(default_factory=dict)
+    # Deliveries of changes that differ among what was forgotten: the worst ones.
     differing: Delivered = field(default_factory=Delivered)
-    forgotten_ts: int = NO_TS
-    late: tuple[int, int] = (0, 0)
+    forgotten_ts: int = NO_TS  # changes up to this commit_ts are forgotten; NO_TS for none
+    late: tuple[int, int] = (0, 0)  # by log the changes that came when what they would be compared with was forgotten
 
     @property
     def nbytes(self) -> int:
@@ -257,43 +223,25 @@ class CompareState:
 
 @dataclass(frozen=True, slots=True)
 class ComparedSoFar:
-    """What two logs have in common so far.
+    """What two logs have in common so far."""
 
-    Attributes
-    ----------
-    span
-        As of :meth:`CompareState.span`.
-    comparable
-        What of the changes was compared.
-    tables, examples, ddl
-        As :func:`ticdc_lab.answers.compared` takes them.
-    late
-        As of :class:`CompareState`.
-    """
-
-    span: tuple[int, int] | None
-    comparable: Comparable
+    span: tuple[int, int] | None  # as of :meth:`CompareState.span`
+    comparable: Comparable  # what of the changes was compared
+    # ``tables``, ``examples``, ``ddl``: as :func:`ticdc_lab.answers.compared` takes them.
     tables: pd.DataFrame
     examples: pd.DataFrame
     ddl: pd.DataFrame
-    late: tuple[int, int]
+    late: tuple[int, int]  # as of :class:`CompareState`
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedSides:
-    """How two logs are compared; the same from the first step to the last.
+    """How two logs are compared; the same from the first step to the last."""
 
-    Attributes
-    ----------
-    protocols, settings
-        Of each log; settings that images show are added.
-    memory
-        Bytes that the state may take: what is paired and older is forgotten.
-    """
-
+    # ``protocols``, ``settings``: of each log; settings that images show are added.
     protocols: tuple[str, str]
     settings: tuple[Settings, Settings] = (Settings(), Settings())
-    memory: int = 1 << 30
+    memory: int = 1 << 30  # bytes that the state may take: what is paired and older is forgotten
 
     def of(self, state: CompareState) -> Comparable:
         """What of the changes can be compared, by all that was read."""
@@ -324,23 +272,9 @@ def step(
 ) -> tuple[CompareState, ComparedSoFar]:
     """Take a batch of one log's events, and compare.
 
-    Parameters
-    ----------
-    state
-        Before it.
-    batch
-        :data:`ticdc_lab.events.schema.DECODED`; of each partition in the order of offsets.
-    side
-        :data:`HERE` or :data:`THERE`.
-    sides
-        How both are compared.
-    ends
-        The log ends with this batch.
-
-    Returns
-    -------
-    tuple
-        The state after it, and what both logs have in common up to the resolved_ts of both.
+    ``state``: before it. ``batch``: :data:`ticdc_lab.events.schema.DECODED`; of each partition in the order of offsets.
+    ``side``: :data:`HERE` or :data:`THERE`. ``sides``: how both are compared. ``ends``: the log ends with this batch.
+    Returns: the state after it, and what both logs have in common up to the resolved_ts of both.
     """
     after = absorbed(state, batch, side, sides, ends=ends)
     return after, judged(after, sides)

@@ -56,47 +56,32 @@ create table if not exists file(path text primary key, told text) without rowid;
 
 @dataclass(frozen=True, slots=True)
 class WatchProgress:
-    """Where a watch is: what a commit writes beside the state.
+    """Where a watch is: what a commit writes beside the state."""
 
-    Attributes
-    ----------
-    source, protocol, has_commit_ts
-        What is watched.
-    ids, positions
-        What tells its topics from others, and the next offset of each partition.
-    lost, watermark_ms
-        As of :class:`ticdc_lab.watch.metrics.PartitionView`, by partition.
-    counts
-        Since the watch began.
-    violations, beyond
-        By guarantee and severity, how many findings were ever open, and how many at most were not kept besides.
-    unsure
-        Of the counted row changes without an old value those that were counted when findings were looked for.
-    decoding
-        What rows need that other messages brought: ``tables``, ``ddl``.
-    spark
-        Of a watch on Spark its last ``batch``, and the ``versions`` of its buckets' files; None on the desk.
-    strangers
-        As of :class:`ticdc_lab.watch.metrics.WatchView`.
-    read
-        Of a storage folder how far it is read (:meth:`ticdc_lab.watch.storage.StorageFolder.cursor`).
-    """
-
+    # ``source``, ``protocol``, ``has_commit_ts``: what is watched.
     source: str
     protocol: str
     has_commit_ts: bool
+    # ``ids``, ``positions``: what tells its topics from others, and the next offset of each partition.
     ids: Mapping[str, str] = field(default_factory=dict)
     positions: Mapping[Place, int] = field(default_factory=dict)
+    # ``lost``, ``watermark_ms``: as of :class:`ticdc_lab.watch.metrics.PartitionView`, by partition.
     lost: Mapping[Place, int] = field(default_factory=dict)
     watermark_ms: Mapping[Place, int] = field(default_factory=dict)
-    counts: WatchCounts = field(default_factory=WatchCounts)
+    counts: WatchCounts = field(default_factory=WatchCounts)  # since the watch began
+    # ``violations``, ``beyond``: by guarantee and severity, how many findings were ever open, and how many at most were
+    # not kept besides.
     violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    # What rows need that other messages brought: ``tables``, ``ddl``.
     decoding: Mapping[str, Any] = field(default_factory=dict)
+    # Of a watch on Spark its last ``batch``, and the ``versions`` of its buckets' files; None on the desk.
     spark: Mapping[str, Any] | None = None
+    # Of a storage folder how far it is read (:meth:`ticdc_lab.watch.storage.StorageFolder.cursor`).
     read: Mapping[str, Any] = field(default_factory=dict)
     beyond: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    # Of the counted row changes without an old value those that were counted when findings were looked for.
     unsure: int = 0
-    strangers: Mapping[str, int] = field(default_factory=dict)
+    strangers: Mapping[str, int] = field(default_factory=dict)  # as of :class:`ticdc_lab.watch.metrics.WatchView`
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON; keys of several parts are lists."""
@@ -119,17 +104,8 @@ _OF_PLACES = ("positions", "lost", "watermark_ms", "violations", "beyond")
 class WatchFolder:
     """A state folder that this process alone writes.
 
-    Parameters
-    ----------
-    folder
-        It is made if it is not there, and goes again if nothing was committed.
-    writes
-        False to look at it beside the watch that writes.
-
-    Raises
-    ------
-    SourceError
-        Another watch writes it, or it holds something else.
+    ``folder``: it is made if it is not there, and goes again if nothing was committed. ``writes``: False to look at it
+    beside the watch that writes. Raises SourceError: another watch writes it, or it holds something else.
     """
 
     def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
@@ -297,12 +273,8 @@ class WatchFolder:
     ) -> WatchState:  # fmt: skip
         """Commit all of it; gives the state whose fresh changes are saved.
 
-        Parameters
-        ----------
-        changed
-            Numbers of the findings that are not as they were saved, or are not kept any more.
-        files
-            Files of a storage folder that were read since, None for those that are gone.
+        ``changed``: numbers of the findings that are not as they were saved, or are not kept any more. ``files``: files
+        of a storage folder that were read since, None for those that are gone.
         """
         with self._commit():
             last = self._db.execute("select coalesce(max(id), 0) from change").fetchone()[0]

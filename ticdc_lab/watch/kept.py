@@ -22,24 +22,13 @@ _WHO = ("guarantee", "severity", "table", "commit_ts", "topic", "partition", "of
 
 @dataclass(frozen=True, slots=True)
 class KeptFinding:
-    """A finding with its number.
+    """A finding with its number."""
 
-    Attributes
-    ----------
-    number
-        From 1, in the order in which they were found; never given twice in a state folder.
-    status
-        One of :data:`STATUSES`.
-    guarantee, severity, table, key, commit_ts, topic, partition, offset, seq, message, evidence, cause
-        As of :data:`ticdc_lab.events.schema.FINDINGS`; ``evidence`` are dictionaries of partition, offset, commit_ts.
-    row_id
-        Tells rows apart; None for what is about the log.
-    found_s, changed_s
-        When it was found, and when its status changed, seconds since 1970.
-    """
-
-    number: int
-    status: str
+    number: int  # from 1, in the order in which they were found; never given twice in a state folder
+    status: str  # one of :data:`STATUSES`
+    # ``guarantee``, ``severity``, ``table``, ``key``, ``commit_ts``, ``topic``, ``partition``, ``offset``, ``seq``,
+    # ``message``, ``evidence``, ``cause``: as of :data:`ticdc_lab.events.schema.FINDINGS`; ``evidence`` are
+    # dictionaries of partition, offset, commit_ts.
     guarantee: str
     severity: str
     message: str
@@ -50,8 +39,9 @@ class KeptFinding:
     partition: int | None = None
     offset: int | None = None
     seq: int | None = None
-    row_id: int | None = None
+    row_id: int | None = None  # tells rows apart; None for what is about the log
     evidence: tuple[Mapping[str, int | None], ...] = ()
+    # ``found_s``, ``changed_s``: when it was found, and when its status changed, seconds since 1970.
     found_s: float = 0.0
     changed_s: float = 0.0
     cause: str | None = None
@@ -77,22 +67,11 @@ def found_again(
 ) -> tuple[dict[int, KeptFinding], Counter[tuple[str, str]]]:  # fmt: skip
     """What is kept after another look, and how many of each guarantee and severity are found and not kept.
 
-    Parameters
-    ----------
-    kept
-        By number.
-    found
-        Rows of :data:`ticdc_lab.audit.findings.FOUND`: all that is found now.
-    now_s
-        Seconds since 1970.
-    settle_s
-        So long a finding is pending, unless :data:`AT_ONCE` names its guarantee.
-    final
-        The log ends here, so nothing can explain what is pending.
-    judged
-        The rows that were judged: what was found of others stays as it was; None for all.
-    closed_ts
-        What was found of watermarks up to this one stays as it was, and what is new of them does not count.
+    ``kept``: by number. ``found``: rows of :data:`ticdc_lab.audit.findings.FOUND`: all that is found now. ``now_s``:
+    seconds since 1970. ``settle_s``: so long a finding is pending, unless :data:`AT_ONCE` names its guarantee.
+    ``final``: the log ends here, so nothing can explain what is pending. ``judged``: the rows that were judged: what
+    was found of others stays as it was; None for all. ``closed_ts``: what was found of watermarks up to this one stays
+    as it was, and what is new of them does not count.
     """
     after, by_identity = dict(kept), {f.identity: f for f in kept.values()}
     seen, number, beyond = set[int](), max(kept, default=0), Counter[tuple[str, str]]()

@@ -30,98 +30,58 @@ SEVERITIES = ("error", "warning")
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """How far a partition is watched.
+    """How far a partition is watched."""
 
-    Attributes
-    ----------
-    read, first, end
-        The next offset to read; the first that the broker has, and where it ends, None where nobody knows.
-    resolved_ts
-        Its greatest watermark; NO_TS without one.
-    watermark_ms
-        When its last watermark was written, by the message's timestamp or, without one, by this machine's clock.
-    lost
-        Messages that the broker deleted before they were read.
-    """
-
+    # ``read``, ``first``, ``end``: the next offset to read; the first that the broker has, and where it ends, None
+    # where nobody knows.
     read: int
     first: int | None = None
     end: int | None = None
-    resolved_ts: int = NO_TS
+    resolved_ts: int = NO_TS  # its greatest watermark; NO_TS without one
+    # When its last watermark was written, by the message's timestamp or, without one, by this machine's clock.
     watermark_ms: int | None = None
-    lost: int = 0
+    lost: int = 0  # messages that the broker deleted before they were read
 
 
 @dataclass(frozen=True, slots=True)
 class WatchView:
-    """A watch at one moment.
+    """A watch at one moment."""
 
-    Attributes
-    ----------
-    source, protocol
-        What is watched.
-    counts
-        Since it began, restarts included.
-    partitions
-        Each that is watched.
-    pending_ts
-        By topic the least commit_ts above its resolved_ts; NO_TS where none is known.
-    violations
-        By guarantee and severity how many findings were ever open; ``open`` how many are now.
-    not_watched
-        Guarantees that are not, with the reason.
-    unjudged
-        Those that are watched and not judged of all rows, with the reason.
-    strangers
-        Another protocol that messages in quarantine are in, and how many of those that were looked at.
-    undocumented
-        Findings whose messages could not be read again yet.
-    rows, nbytes
-        What the state remembers.
-    batches
-        How many took at most each of :data:`DURATIONS_S`, and all; ``batches_s`` is their sum.
-    last_batch_s
-        When the last one was done, seconds since 1970; 0 for none.
-    caught_up
-        Whether everything that the source has was read.
-    """
-
+    # ``source``, ``protocol``: what is watched.
     source: str = ""
     protocol: str = ""
-    counts: WatchCounts = field(default_factory=WatchCounts)
-    partitions: Mapping[Place, PartitionView] = field(default_factory=dict)
+    counts: WatchCounts = field(default_factory=WatchCounts)  # since it began, restarts included
+    partitions: Mapping[Place, PartitionView] = field(default_factory=dict)  # each that is watched
+    # By topic the least commit_ts above its resolved_ts; NO_TS where none is known.
     pending_ts: Mapping[str, int] = field(default_factory=dict)
+    # By guarantee and severity how many findings were ever open; ``open`` how many are now.
     violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     open: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    not_watched: Mapping[str, str] = field(default_factory=dict)
+    not_watched: Mapping[str, str] = field(default_factory=dict)  # guarantees that are not, with the reason
+    # Those that are watched and not judged of all rows, with the reason.
     unjudged: Mapping[str, str] = field(default_factory=dict)
+    # Another protocol that messages in quarantine are in, and how many of those that were looked at.
     strangers: Mapping[str, int] = field(default_factory=dict)
-    undocumented: int = 0
+    undocumented: int = 0  # findings whose messages could not be read again yet
+    # ``rows``, ``nbytes``: what the state remembers.
     rows: int = 0
     nbytes: int = 0
+    # How many took at most each of :data:`DURATIONS_S`, and all; ``batches_s`` is their sum.
     batches: tuple[int, ...] = (0,) * (len(DURATIONS_S) + 1)
     batches_s: float = 0.0
-    last_batch_s: float = 0.0
-    caught_up: bool = False
+    last_batch_s: float = 0.0  # when the last one was done, seconds since 1970; 0 for none
+    caught_up: bool = False  # whether everything that the source has was read
 
 
 @dataclass(frozen=True, slots=True)
 class WatchSample:
-    """How far a watch was at a moment: of some, one makes rates and curves.
+    """How far a watch was at a moment: of some, one makes rates and curves."""
 
-    Attributes
-    ----------
-    at_s
-        Seconds since 1970.
-    messages, rows
-        Messages and row changes that were read by then.
-    lag_s
-        By partition the age of its resolved_ts, seconds; partitions without a watermark have none.
-    """
-
-    at_s: float
+    at_s: float  # seconds since 1970
+    # ``messages``, ``rows``: messages and row changes that were read by then.
     messages: int
     rows: int
+    # By partition the age of its resolved_ts, seconds; partitions without a watermark have none.
     lag_s: Mapping[Place, float]
 
     @classmethod
@@ -136,30 +96,18 @@ class WatchSample:
 
 @dataclass(frozen=True, slots=True)
 class ComparedView:
-    """A comparison of two sources at one moment; pairs are of the first source and of the other.
+    """A comparison of two sources at one moment; pairs are of the first source and of the other."""
 
-    Attributes
-    ----------
-    protocols, resolved_ts
-        Of both; NO_TS without a resolved_ts.
-    until_ts
-        Up to which commit_ts both are compared; NO_TS for not at all.
-    changes
-        Row changes that were compared.
-    differences
-        By what differs how many row changes, and how many DDL statements.
-    not_compared
-        By reason, ``late`` or ``unread``, how many row changes, or messages, of both.
-    nbytes, last_batch_s
-        As of :class:`WatchView`.
-    """
-
+    # ``protocols``, ``resolved_ts``: of both; NO_TS without a resolved_ts.
     protocols: tuple[str, str]
     resolved_ts: tuple[int, int] = (NO_TS, NO_TS)
-    until_ts: int = NO_TS
-    changes: int = 0
+    until_ts: int = NO_TS  # up to which commit_ts both are compared; NO_TS for not at all
+    changes: int = 0  # row changes that were compared
+    # By what differs how many row changes, and how many DDL statements.
     differences: Mapping[str, int] = field(default_factory=dict)
+    # By reason, ``late`` or ``unread``, how many row changes, or messages, of both.
     not_compared: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    # ``nbytes``, ``last_batch_s``: as of :class:`WatchView`.
     nbytes: int = 0
     last_batch_s: float = 0.0
 

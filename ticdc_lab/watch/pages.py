@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 
 
 def address_of(listen: str, token: str | None) -> tuple[str, int]:
-    """HOST:PORT as both.
-
-    Raises
-    ------
-    SetupError
-        It cannot be read, or other hosts reach it and there is no token.
-    """
+    """HOST:PORT as both. Raises SetupError: it cannot be read, or other hosts reach it and there is no token."""
     host, _, port = listen.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not port.isdigit() or int(port) > 65_535:
@@ -51,19 +45,9 @@ def address_of(listen: str, token: str | None) -> tuple[str, int]:
 def pages(watch: Watch | WatchedComparison, listen: str, *, token: str | None = None) -> Iterator[str]:
     """Serve the pages of a watch, or of a comparison, in threads of this process; gives their address.
 
-    Parameters
-    ----------
-    watch
-        Whose view and findings are shown.
-    listen
-        HOST:PORT; port 0 takes one that is free.
-    token
-        What a request must bring (``Authorization: Bearer TOKEN``); None for loopback alone.
-
-    Raises
-    ------
-    SetupError
-        The address is taken, or needs a token.
+    ``watch``: whose view and findings are shown. ``listen``: HOST:PORT; port 0 takes one that is free. ``token``: what
+    a request must bring (``Authorization: Bearer TOKEN``); None for loopback alone. Raises SetupError: the address is
+    taken, or needs a token.
     """
     try:
         server = ThreadingHTTPServer(address_of(listen, token), _handler(watch, token))

@@ -65,17 +65,12 @@ class LastChanges:
     """The last change of each row.
 
     Of a row that left its key by an update, this is the change that left; where its changes lay before is forgotten.
-
-    Attributes
-    ----------
-    base, delta
-        By the highest bits of ``row_id``; a row of both has its last change in ``delta``.
-    places
-        Numbers of places (:func:`ticdc_lab.facts.places.place_number`) by the index that rows have.
     """
 
+    # ``base``, ``delta``: by the highest bits of ``row_id``; a row of both has its last change in ``delta``.
     base: tuple[_Packed, ...] = (_EMPTY,) * BUCKETS
     delta: tuple[_Packed, ...] = (_EMPTY,) * BUCKETS
+    # Numbers of places (:func:`ticdc_lab.facts.places.place_number`) by the index that rows have.
     places: Ints = field(default_factory=lambda: _None)
 
     def __len__(self) -> int:
@@ -227,18 +222,10 @@ def of_rows(changes: Changes, row_id: Ints) -> Changes:
 
 @dataclass(frozen=True, slots=True)
 class RecentChanges:
-    """All changes of a while, in parts by rising ``row_id``, the oldest part first.
+    """All changes of a while, in parts by rising ``row_id``, the oldest part first."""
 
-    Attributes
-    ----------
-    parts
-        Each about twice as large as the next, or more.
-    since
-        All changes of a greater commit_ts that were read are here.
-    """
-
-    parts: tuple[Changes, ...] = ()
-    since: int = np.iinfo(np.int64).min
+    parts: tuple[Changes, ...] = ()  # each about twice as large as the next, or more
+    since: int = np.iinfo(np.int64).min  # all changes of a greater commit_ts that were read are here
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))

@@ -62,46 +62,18 @@ asked for them so often less one.
 class Watch:
     """A watch of a source, with a state folder of its own.
 
-    Parameters
-    ----------
-    source
-        ``kafka://HOST:PORT/TOPIC``, or a recording.
-    state
-        The folder; a watch that ended, however it did, goes on where its last commit was.
-    once
-        Read up to the end of now, judge, and end.
-    settle_s
-        So long a finding that later messages may explain is pending.
-    memory
-        Bytes that the state may take.
-    keep_s
-        So long before the resolved_ts changes of rows are kept, to tell what is delivered again.
-    changefeed
-        What is known of the changefeed's settings.
-    protocol, schema_registry, claim_check, options
-        As of :func:`ticdc_lab.load`.
-    speed
-        Of a recording: how many times as fast as it was recorded; None as fast as it can be read.
-    opens
-        Is given the findings that have just become open, in each look: often none.
-    now
-        Seconds since 1970.
-
-    Attributes
-    ----------
-    view
-        How far it is, as of :class:`ticdc_lab.watch.metrics.WatchView`.
-    findings
-        What is kept, by number.
-    history
-        A sample (:class:`ticdc_lab.watch.metrics.WatchSample`) of each look, about one a second, of the last ones.
-    last_events
-        The events of the last messages: position, ``kind``, ``op``, names and ``commit_ts``; None before the first.
-
-    Raises
-    ------
-    SourceError
-        Another watch writes the folder, or it holds the state of another source or version.
+    ``source``: ``kafka://HOST:PORT/TOPIC``, or a recording. ``state``: the folder; a watch that ended, however it did,
+    goes on where its last commit was. ``once``: read up to the end of now, judge, and end. ``settle_s``: so long a
+    finding that later messages may explain is pending. ``memory``: bytes that the state may take. ``keep_s``: so long
+    before the resolved_ts changes of rows are kept, to tell what is delivered again. ``changefeed``: what is known of
+    the changefeed's settings. ``protocol``, ``schema_registry``, ``claim_check``, ``options``: as of
+    :func:`ticdc_lab.load`. ``speed``: of a recording: how many times as fast as it was recorded; None as fast as it can
+    be read. ``opens``: is given the findings that have just become open, in each look: often none. ``now``: seconds
+    since 1970. ``view``: how far it is, as of :class:`ticdc_lab.watch.metrics.WatchView`. ``findings``: what is kept,
+    by number. ``history``: a sample (:class:`ticdc_lab.watch.metrics.WatchSample`) of each look, about one a second, of
+    the last ones. ``last_events``: the events of the last messages: position, ``kind``, ``op``, names and
+    ``commit_ts``; None before the first. Raises SourceError: another watch writes the folder, or it holds the state of
+    another source or version.
     """
 
     def __init__(
@@ -195,12 +167,8 @@ class Watch:
     def run(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Watch until it is stopped, or, of what ends, to the end.
 
-        Raises
-        ------
-        SourceError
-            The source cannot be read, or is not the one that the state is of; no space is left.
-        ProtocolError
-            Its protocol cannot be detected, or is another one than that of the state.
+        Raises SourceError: the source cannot be read, or is not the one that the state is of; no space is left.
+        ProtocolError: its protocol cannot be detected, or is another one than that of the state.
         """
         returns = 0
         try:

@@ -175,14 +175,9 @@ def _at(messages: pa.RecordBatch, wanted: Set[tuple[str, int, int]]) -> pa.Table
 class RecordedTopic:
     """A recording: capture files or Parquet, whose lines lie in the order of the offsets of each partition.
 
-    Parameters
-    ----------
-    source
-        A file, or a folder of them, read in the order of their names.
-    speed
-        How many times as fast as it was recorded, by the messages' timestamps; None as fast as it can be read.
-    now, sleep
-        A clock, and what waits.
+    ``source``: a file, or a folder of them, read in the order of their names. ``speed``: how many times as fast as it
+    was recorded, by the messages' timestamps; None as fast as it can be read. ``now``, ``sleep``: a clock, and what
+    waits.
     """
 
     grows = False
@@ -290,13 +285,7 @@ def opened(
     source: str, options: Mapping[str, str], settings: StorageSettings = DEFAULTS, *, speed: float | None = None,
     changefeed: Settings = UNKNOWN,
 ) -> LiveTopic | RecordedTopic | StorageFolder:  # fmt: skip
-    """What lies at a source.
-
-    Raises
-    ------
-    SourceError
-        It cannot be watched.
-    """
+    """What lies at a source. Raises SourceError: it cannot be watched."""
     if is_kafka(source):
         return LiveTopic(topics_of(source, options))
     folder = Path(source)
@@ -308,30 +297,18 @@ def opened(
 
 @dataclass
 class Decoding:
-    """How messages become events: what was detected, and what rows need that other messages bring.
+    """How messages become events: what was detected, and what rows need that other messages bring."""
 
-    Attributes
-    ----------
-    told
-        Protocol, and whether it has commit_ts.
-    known
-        What decoding needs besides.
-    tables
-        Of the simple protocol: definitions that messages brought, with how many did
-        (:data:`ticdc_lab.codecs.simple_tables.COUNTED_TABLES`).
-    ddl
-        DDL (:data:`ticdc_lab.codecs.log_types.DDL_ROWS`) of debezium without types, and of protocols that name primary
-        keys alone: they define what the messages do not say.
-    waiting
-        Messages whose table no message has defined yet.
-    """
-
-    told: Detected
-    known: Known
+    told: Detected  # protocol, and whether it has commit_ts
+    known: Known  # what decoding needs besides
     untyped: bool = False
+    # Of the simple protocol: definitions that messages brought, with how many did
+    # (:data:`ticdc_lab.codecs.simple_tables.COUNTED_TABLES`).
     tables: dict[tuple[str, str, int, str], int] = field(default_factory=dict)
+    # DDL (:data:`ticdc_lab.codecs.log_types.DDL_ROWS`) of debezium without types, and of protocols that name primary
+    # keys alone: they define what the messages do not say.
     ddl: list[dict[str, Any]] = field(default_factory=list)
-    waiting: pa.Table = field(default_factory=_MESSAGES.empty_table)
+    waiting: pa.Table = field(default_factory=_MESSAGES.empty_table)  # messages whose table no message has defined yet
 
     @classmethod
     def detected(cls, source: Messages, known: Known, *, protocol: str = "auto") -> Decoding:

@@ -68,24 +68,13 @@ _FOLDER, _CHECKPOINT = "rows", "checkpoint"
 class SparkWatch(Watch):
     """A watch whose batches are jobs of Spark.
 
-    Parameters
-    ----------
-    source
-        ``kafka://HOST:PORT/TOPIC``, or a recording or a folder of them, which is a stream of files as they come.
-    state
-        The folder. All machines of a cluster must see it.
-    spark
-        A session of Apache Spark, with its Kafka connector for a topic.
-    every_s
-        Seconds from the beginning of a batch to that of the next, at least.
-    once, settle_s, memory, keep_s, changefeed, protocol, schema_registry, claim_check, options, opens, now
-        As of :class:`ticdc_lab.watch.running.Watch`; ``memory`` is that of all buckets, and ``options`` has also those
-        of Spark's connector, such as ``maxOffsetsPerTrigger``.
-
-    Raises
-    ------
-    SourceError
-        As of :class:`ticdc_lab.watch.running.Watch`; the folder is not one that all workers see.
+    ``source``: ``kafka://HOST:PORT/TOPIC``, or a recording or a folder of them, which is a stream of files as they
+    come. ``state``: the folder. All machines of a cluster must see it. ``spark``: a session of Apache Spark, with its
+    Kafka connector for a topic. ``every_s``: seconds from the beginning of a batch to that of the next, at least.
+    ``once``, ``settle_s``, ``memory``, ``keep_s``, ``changefeed``, ``protocol``, ``schema_registry``, ``claim_check``,
+    ``options``, ``opens``, ``now``: as of :class:`ticdc_lab.watch.running.Watch`; ``memory`` is that of all buckets,
+    and ``options`` has also those of Spark's connector, such as ``maxOffsetsPerTrigger``. Raises SourceError: as of
+    :class:`ticdc_lab.watch.running.Watch`; the folder is not one that all workers see.
     """
 
     def __init__(

@@ -83,29 +83,17 @@ _KEPT = pa.schema([arrow_schema(DECODED).field(name) for name in _EXPLAINING])
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is watched, and how much of it may be remembered; the same from the first step to the last.
+    """What is watched, and how much of it may be remembered; the same from the first step to the last."""
 
-    Attributes
-    ----------
-    protocol, has_commit_ts, settings
-        As of :func:`ticdc_lab.audit.audit_table`.
-    memory
-        Bytes that the state may take.
-    keep_ms
-        So long before the resolved_ts changes of rows are kept, to tell what is delivered again.
-    suspects
-        Changes of rows of which something was found that are judged again and again; of others, findings stay.
-    is_folder
-        It is a folder of the storage sink, whose one checkpoint is that of all its files.
-    """
-
+    # ``protocol``, ``has_commit_ts``, ``settings``: as of :func:`ticdc_lab.audit.audit_table`.
     protocol: str
     has_commit_ts: bool = True
     settings: Settings = NO_SETTINGS
-    memory: int = 1 << 30
-    keep_ms: int = 3_600_000
+    memory: int = 1 << 30  # bytes that the state may take
+    keep_ms: int = 3_600_000  # so long before the resolved_ts changes of rows are kept, to tell what is delivered again
+    # Changes of rows of which something was found that are judged again and again; of others, findings stay.
     suspects: int = 50_000
-    is_folder: bool = False
+    is_folder: bool = False  # it is a folder of the storage sink, whose one checkpoint is that of all its files
 
     def of_bucket(self, buckets: int) -> Watched:
         """The same for one of so many buckets of rows."""
@@ -131,32 +119,20 @@ NOT_WATCHED = "a watch does not keep the values of rows until all DDL are read; 
 
 @dataclass(frozen=True, slots=True)
 class WatchCounts:
-    """What was counted, in one step or since a watch began.
+    """What was counted, in one step or since a watch began."""
 
-    Attributes
-    ----------
-    messages, rows, watermarks, ddl
-        Messages, and events of these kinds.
-    evicted
-        Rows that were forgotten, as ``memory`` holds no more.
-    quarantined
-        Messages by their ``error_class``.
-    checked
-        By guarantee the row changes, or the watermarks, DDL, Admin events and messages, that it was asked of.
-    unchecked
-        Row changes by one of :data:`REASONS`; of messages that could not be decoded each counts as one.
-    redelivered, episodes
-        Changes that were delivered again, and how often such deliveries began, by topic.
-    """
-
+    # ``messages``, ``rows``, ``watermarks``, ``ddl``: messages, and events of these kinds.
     messages: int = 0
     rows: int = 0
     watermarks: int = 0
     ddl: int = 0
-    evicted: int = 0
-    quarantined: Mapping[str, int] = field(default_factory=dict)
+    evicted: int = 0  # rows that were forgotten, as ``memory`` holds no more
+    quarantined: Mapping[str, int] = field(default_factory=dict)  # messages by their ``error_class``
+    # By guarantee the row changes, or the watermarks, DDL, Admin events and messages, that it was asked of.
     checked: Mapping[str, int] = field(default_factory=dict)
+    # Row changes by one of :data:`REASONS`; of messages that could not be decoded each counts as one.
     unchecked: Mapping[str, int] = field(default_factory=dict)
+    # ``redelivered``, ``episodes``: changes that were delivered again, and how often such deliveries began, by topic.
     redelivered: Mapping[str, int] = field(default_factory=dict)
     episodes: Mapping[str, int] = field(default_factory=dict)
 
@@ -172,55 +148,35 @@ def _sum(one: Any, other: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class WatchState:
-    """What a watch knows between two batches.
+    """What a watch knows between two batches."""
 
-    Attributes
-    ----------
-    facts
-        What the log states besides its rows (:data:`ticdc_lab.facts.gathering.FACTS`).
-    firsts
-        The first offset of each partition, decoded or not.
-    rows, recent
-        What is remembered of rows.
-    suspects
-        All known changes of rows of which something was or may be found, by rising ``row_id``.
-    dropped
-        Some suspects were too many: what was found of rows that are not among them any more stays as it is.
-    explaining, share
-        Changes of one row of so many, by which rules of dispatch are found.
-    evicted_ts
-        Rows whose last change is not above were forgotten; NO_TS for none.
-    redelivered_ms
-        By topic the watermark before the last change that was delivered again.
-    fresh
-        Changes since the state was saved, as they came.
-    counted
-        Offsets before those that ``facts`` list, as of :class:`ticdc_lab.facts.LogFacts`.
-    closed_ts
-        Of the watermarks up to this one, some are forgotten: what was found of them stays as it is; NO_TS for none.
-    evidence
-        What rows show of the changefeed's settings (:data:`ticdc_lab.audit.contradicted.EVIDENCE`).
-    settled_ts
-        What ``evidence`` shows of transactions up to this one stays as it is, as they may be sent again in part.
-    n_rows, compared
-        Row changes so far, and by setting with its value how many of them came before it was given.
-    """
-
+    # What the log states besides its rows (:data:`ticdc_lab.facts.gathering.FACTS`).
     facts: pa.Table = field(default_factory=ARROW.empty_table)
-    firsts: Mapping[Home, int] = field(default_factory=dict)
+    firsts: Mapping[Home, int] = field(default_factory=dict)  # the first offset of each partition, decoded or not
+    # ``rows``, ``recent``: what is remembered of rows.
     rows: LastChanges = field(default_factory=LastChanges)
     recent: RecentChanges = field(default_factory=RecentChanges)
+    # All known changes of rows of which something was or may be found, by rising ``row_id``.
     suspects: Changes = NO_CHANGES
+    # Some suspects were too many: what was found of rows that are not among them any more stays as it is.
     dropped: bool = False
+    # ``explaining``, ``share``: changes of one row of so many, by which rules of dispatch are found.
     explaining: pa.Table = field(default_factory=_KEPT.empty_table)
     share: int = 1
-    evicted_ts: int = NO_TS
+    evicted_ts: int = NO_TS  # rows whose last change is not above were forgotten; NO_TS for none
+    # By topic the watermark before the last change that was delivered again.
     redelivered_ms: Mapping[str, int] = field(default_factory=dict)
-    fresh: tuple[Changes, ...] = ()
+    fresh: tuple[Changes, ...] = ()  # changes since the state was saved, as they came
+    # Offsets before those that ``facts`` list, as of :class:`ticdc_lab.facts.LogFacts`.
     counted: Mapping[Home, CountedOffsets] = field(default_factory=dict)
+    # Of the watermarks up to this one, some are forgotten: what was found of them stays as it is; NO_TS for none.
     closed_ts: int = NO_TS
+    # What rows show of the changefeed's settings (:data:`ticdc_lab.audit.contradicted.EVIDENCE`).
     evidence: pa.Table = field(default_factory=EVIDENCE.empty_table)
+    # What ``evidence`` shows of transactions up to this one stays as it is, as they may be sent again in part.
     settled_ts: int = NO_TS
+    # ``n_rows``, ``compared``: row changes so far, and by setting with its value how many of them came before it was
+    # given.
     n_rows: int = 0
     compared: Mapping[str, int] = field(default_factory=dict)
 
@@ -243,22 +199,11 @@ class WatchState:
 def step(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchState, pa.Table, WatchCounts]:
     """Take a batch of events, and judge.
 
-    Parameters
-    ----------
-    state
-        Before it.
-    batch
-        :data:`ticdc_lab.events.schema.DECODED`: events, and messages that could not be decoded; images are read only
-        if :func:`ticdc_lab.audit.contradicted.reads_images`.
-        Of each partition in the order of offsets; other partitions may lie anywhere between.
-    watched
-        What is watched.
-
-    Returns
-    -------
-    tuple
-        The state after it; what breaks a guarantee of all that was read (:data:`ticdc_lab.audit.findings.FOUND`, in
-        :data:`~ticdc_lab.audit.findings.ORDER`); what was counted in this batch.
+    ``state``: before it. ``batch``: :data:`ticdc_lab.events.schema.DECODED`: events, and messages that could not be
+    decoded; images are read only if :func:`ticdc_lab.audit.contradicted.reads_images`. Of each partition in the order
+    of offsets; other partitions may lie anywhere between. ``watched``: what is watched. Returns: the state after it;
+    what breaks a guarantee of all that was read (:data:`ticdc_lab.audit.findings.FOUND`, in
+    :data:`~ticdc_lab.audit.findings.ORDER`); what was counted in this batch.
     """
     after, counts = absorbed(state, batch, watched)
     return after, audited_so_far(after, watched).findings, counts
@@ -278,29 +223,16 @@ def absorbed(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[Watc
 
 @dataclass(frozen=True, slots=True)
 class BatchPart:
-    """What part of a batch states besides the changes of its rows: it is small, and several are one by ``+``.
+    """What part of a batch states besides the changes of its rows: it is small, and several are one by ``+``."""
 
-    Attributes
-    ----------
-    facts
-        As of :class:`WatchState`.
-    spans
-        The first and the last offset of each partition, decoded or not.
-    counts
-        Messages and events.
-    explaining, share, evidence
-        As of :class:`WatchState`.
-    compared
-        The settings, each with its value, that ``evidence`` is about.
-    """
-
-    facts: pa.Table
-    spans: Mapping[Home, tuple[int, int]]
-    counts: WatchCounts
+    facts: pa.Table  # as of :class:`WatchState`
+    spans: Mapping[Home, tuple[int, int]]  # the first and the last offset of each partition, decoded or not
+    counts: WatchCounts  # messages and events
+    # ``explaining``, ``share``, ``evidence``: as of :class:`WatchState`.
     explaining: pa.Table
     share: int
     evidence: pa.Table = field(default_factory=EVIDENCE.empty_table)
-    compared: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()  # the settings, each with its value, that ``evidence`` is about
 
     @classmethod
     def read(cls, batch: pa.Table, *, share: int = 1, watched: Watched | None = None) -> BatchPart:
@@ -371,20 +303,12 @@ def _not_counted(facts: pa.Table, counted: Mapping[Home, CountedOffsets]) -> lis
 
 @dataclass(frozen=True, slots=True)
 class RowsJudged:
-    """What became of changes of rows, of those of several buckets by ``+``.
+    """What became of changes of rows, of those of several buckets by ``+``."""
 
-    Attributes
-    ----------
-    unchecked
-        Changes that not all guarantees judge, by one of :data:`REASONS`.
-    evicted
-        Rows that were forgotten.
-    again
-        Of each change that was delivered again its topic, and the time of the watermark before it (ms).
-    """
-
+    # Changes that not all guarantees judge, by one of :data:`REASONS`.
     unchecked: Mapping[str, int] = field(default_factory=dict)
-    evicted: int = 0
+    evicted: int = 0  # rows that were forgotten
+    # Of each change that was delivered again its topic, and the time of the watermark before it (ms).
     again: tuple[tuple[str, int], ...] = ()
 
     def __add__(self, other: RowsJudged) -> RowsJudged:
@@ -397,18 +321,9 @@ def with_changes(
 ) -> tuple[WatchState, RowsJudged]:
     """Take the changes of rows of a batch, of all of them or of those in one bucket, and forget what is too much.
 
-    Parameters
-    ----------
-    state
-        Of it ``rows``, ``recent``, ``suspects``, ``evicted_ts`` and ``fresh`` are read and changed.
-    new
-        By rising ``row_id``.
-    watched
-        What is watched; of a bucket as of :meth:`Watched.of_bucket`.
-    promises
-        What the log promises, with what this batch states of it.
-    kept_ts
-        As of :func:`kept_ts`.
+    ``state``: of it ``rows``, ``recent``, ``suspects``, ``evicted_ts`` and ``fresh`` are read and changed. ``new``: by
+    rising ``row_id``. ``watched``: what is watched; of a bucket as of :meth:`Watched.of_bucket`. ``promises``: what the
+    log promises, with what this batch states of it. ``kept_ts``: as of :func:`kept_ts`.
     """
     dated = watched.has_commit_ts
     last = state.rows.last(np.unique(new.row_id))
@@ -658,19 +573,10 @@ _FEW = 4096
 
 @dataclass(frozen=True, slots=True)
 class AuditedSoFar(Audited):
-    """What an audit of all that was read says of what is watched.
+    """What an audit of all that was read says of what is watched. ``findings``: as of :func:`step`."""
 
-    Attributes
-    ----------
-    findings
-        As of :func:`step`.
-    contradicted
-        What was given of the changefeed and the log shows otherwise.
-    unsure
-        Of the changes that are kept, inserts of rows that are there which may be updates: no chain is judged of them.
-    """
-
-    contradicted: Sequence[Contradiction] = ()
+    contradicted: Sequence[Contradiction] = ()  # what was given of the changefeed and the log shows otherwise
+    # Of the changes that are kept, inserts of rows that are there which may be updates: no chain is judged of them.
     unsure: int = 0
 
 

@@ -97,33 +97,18 @@ class ReadFile:
 class StorageFolder:
     """A folder on this machine or in an object store.
 
-    Parameters
-    ----------
-    source
-        Path or URL.
-    settings
-        How its files are written, as options give it.
-    changefeed
-        What is known of the changefeed's settings; what the bytes show counts before its file.
-    now, sleep
-        A clock, and what waits.
-    images
-        Whether events have their images.
-    learns
-        Takes the DDL of schema files, and gives the handle keys that are known then.
-
-    Raises
-    ------
-    SourceError
-        Nothing lies there, or it is above or below the folder of a changefeed.
+    Raises SourceError: nothing lies there, or it is above or below the folder of a changefeed.
     """
 
-    source: str
-    settings: StorageSettings
+    source: str  # path or URL
+    settings: StorageSettings  # how its files are written, as options give it
+    # What is known of the changefeed's settings; what the bytes show counts before its file.
     changefeed: Settings = UNKNOWN
+    # ``now``, ``sleep``: a clock, and what waits.
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    images: bool = False
+    images: bool = False  # whether events have their images
+    # Takes the DDL of schema files, and gives the handle keys that are known then.
     learns: Callable[[pa.Table], Handles] = lambda _: {}
     grows: bool = field(default=True, init=False)
     name: str = field(default="", init=False)

@@ -39,21 +39,9 @@ TIMEOUT_S, WAITING, AT_THE_END_S = 10.0, 100, 15.0
 class Webhook:
     """Where findings are sent, from a thread of its own: a receiver that is slow or away holds no watch up.
 
-    Parameters
-    ----------
-    url
-        ``http://`` or ``https://``.
-    state
-        The state folder, for the command that shows all findings. There it notes which ones are not sent yet.
-    now
-        Seconds since 1970: the clock of the watch.
-    waits_s
-        As of :data:`WAITS_S`.
-
-    Raises
-    ------
-    SetupError
-        The URL is none.
+    ``url``: ``http://`` or ``https://``. ``state``: the state folder, for the command that shows all findings. There it
+    notes which ones are not sent yet. ``now``: seconds since 1970: the clock of the watch. ``waits_s``: as of
+    :data:`WAITS_S`. Raises SetupError: the URL is none.
     """
 
     def __init__(self, url: str, state: str, *, now: Callable[[], float], waits_s: tuple[float, ...] = WAITS_S) -> None:

@@ -32,19 +32,8 @@ _CONTROLS = {
 def taken(controls: Mapping[str, widgets.Widget], selection: Selection, origin_ms: int | None) -> dict[str, Any]:
     """Give the values that a selection means for controls, those that they can have.
 
-    Parameters
-    ----------
-    controls
-        Field name to widget.
-    selection
-        What was chosen.
-    origin_ms
-        Physical millisecond at which ``time_range``, in seconds, begins; None where there is no such control.
-
-    Returns
-    -------
-    dict
-        Field name to value.
+    ``controls``: field name to widget. ``selection``: what was chosen. ``origin_ms``: physical millisecond at which
+    ``time_range``, in seconds, begins; None where there is no such control. Returns: field name to value.
     """
     chosen = selection.chosen()
     if selection.partition is not None and selection.offset is not None:

@@ -19,12 +19,7 @@ _TIP = "How many messages a second this listener reads"
 class Speeds(widgets.VBox):  # type: ignore[misc]
     """One slider for each listener; the value is a tuple of messages a second.
 
-    Parameters
-    ----------
-    names
-        What the sliders are called.
-    start
-        Where all begin, one of :data:`SPEEDS`.
+    ``names``: what the sliders are called. ``start``: where all begin, one of :data:`SPEEDS`.
     """
 
     value = traitlets.Tuple()
@@ -86,14 +81,8 @@ class Places(widgets.HBox):  # type: ignore[misc]
 class Numbered(widgets.VBox):  # type: ignore[misc]
     """A list of lines, one of which is chosen; the value is its number.
 
-    Parameters
-    ----------
-    lines
-        Text and number of each; at least one.
-    rows
-        How many are seen at once.
-    go
-        What stands on a button for the chosen line.
+    ``lines``: text and number of each; at least one. ``rows``: how many are seen at once. ``go``: what stands on a
+    button for the chosen line.
     """
 
     value = traitlets.Int()
@@ -143,12 +132,7 @@ class Numbered(widgets.VBox):  # type: ignore[misc]
 class Player(widgets.HBox):  # type: ignore[misc]
     """Play, pause, one step back and forth, and a slider; the value is the number of the step.
 
-    Parameters
-    ----------
-    most
-        The last step.
-    interval_ms
-        Between two steps while it plays.
+    ``most``: the last step. ``interval_ms``: between two steps while it plays.
     """
 
     value = traitlets.Int(0)

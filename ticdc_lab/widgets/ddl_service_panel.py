@@ -26,14 +26,8 @@ from ticdc_lab.widgets.runs import Ran, Runs
 class Incidents(widgets.VBox):  # type: ignore[misc]
     """A button for each fault; the value is a tuple of (fault, node, moment in s), in the order of the presses.
 
-    Parameters
-    ----------
-    faults
-        Their names, which stand on the buttons.
-    nodes
-        Which one it befalls.
-    until_s
-        The end of the run.
+    ``faults``: their names, which stand on the buttons. ``nodes``: which one it befalls. ``until_s``: the end of the
+    run.
     """
 
     value = traitlets.Tuple()

@@ -43,16 +43,8 @@ class Drawn(NamedTuple):
 class Drawing(Generic[View]):
     """The last figure that could be drawn, where it is shown, and why there is none of what was asked.
 
-    Parameters
-    ----------
-    draw
-        From a value to a figure.
-    slow
-        Whether a notebook waits for it in a thread.
-    doing
-        What is said meanwhile.
-    marked
-        Called with what is wrong, so that it is marked where it lies; None when nothing is any more.
+    ``draw``: from a value to a figure. ``slow``: whether a notebook waits for it in a thread. ``doing``: what is said
+    meanwhile. ``marked``: called with what is wrong, so that it is marked where it lies; None when nothing is any more.
     """
 
     def __init__(
@@ -175,16 +167,9 @@ def in_thread(work: Callable[[], None]) -> None:
 class Background(Generic[Wish, Result]):
     """Fulfils the latest wish.
 
-    Parameters
-    ----------
-    work
-        From a wish to its result; it asks :func:`ticdc_lab.engine.giving_up.still_wanted` where it is long.
-    done
-        Called with the wish and the result, or the error, of the latest wish alone.
-    start
-        How work is run.
-    pause_s
-        See :data:`PAUSE_S`.
+    ``work``: from a wish to its result; it asks :func:`ticdc_lab.engine.giving_up.still_wanted` where it is long.
+    ``done``: called with the wish and the result, or the error, of the latest wish alone. ``start``: how work is run.
+    ``pause_s``: see :data:`PAUSE_S`.
     """
 
     def __init__(

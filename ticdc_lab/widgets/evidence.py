@@ -43,12 +43,7 @@ class Asked(NamedTuple):
 def rows_sql(table: str, columns: Mapping[str, str], asked: Asked) -> str:
     """The query that gives the rows, all pages of them, with its values in it: somebody takes it along.
 
-    Parameters
-    ----------
-    table
-        A name that DuckDB knows.
-    columns
-        Name to type, as DuckDB says them.
+    ``table``: a name that DuckDB knows. ``columns``: name to type, as DuckDB says them.
     """
     conditions = [_condition(name, columns[name], text) for name, text in asked.filters.items() if text.strip()]
     where = f"\nWHERE {' AND '.join(conditions)}" if conditions else ""
@@ -67,17 +62,11 @@ def _condition(name: str, kind: str, text: str) -> str:
 
 
 class Evidence(anywidget.AnyWidget):
-    """Tables by name, each folded until it is opened; DuckDB answers from all their rows.
-
-    Attributes
-    ----------
-    names
-        Each table's name and number of rows; empty ones are left out.
-    """
+    """Tables by name, each folded until it is opened; DuckDB answers from all their rows."""
 
     _esm = COPY_JS + (Path(__file__).parent / "evidence.js").read_text(encoding="utf-8")
 
-    names: Any = traitlets.List().tag(sync=True)
+    names: Any = traitlets.List().tag(sync=True)  # each table's name and number of rows; empty ones are left out
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,12 +90,7 @@ class Evidence(anywidget.AnyWidget):
     def show(self, frames: Mapping[str, pd.DataFrame], *, code: str = "") -> None:
         """Offer these frames in the place of the last ones.
 
-        Parameters
-        ----------
-        frames
-            By name.
-        code
-            The call that gives the answer whose frames they are; empty where none does.
+        ``frames``: by name. ``code``: the call that gives the answer whose frames they are; empty where none does.
         """
         found = {name: frame for name, frame in frames.items() if len(frame)}
         self._connected = self._log.cursor()

@@ -27,31 +27,15 @@ class FigureView(anywidget.AnyWidget):
     The page gets plotly.js from the kernel once, without network: the first view of a kernel brings it along, and
     another one asks for it where that came too early. Every later view finds it there.
 
-    Attributes
-    ----------
-    figure_json
-        The figure without its template, as plotly's JSON.
-    templates, config
-        The templates of both themes, and plotly's settings.
-    height
-        Least height of the figure's box, pixels; it keeps it while something is under way.
-    description
-        The finding, which screen readers say.
-    busy
-        What is under way; empty when nothing is.
-    status
-        What was done for the figure, or why nothing was.
-    problem
-        What is wrong: ``message``, ``hint``, and of a defect ``trace``; empty when nothing is.
-    stale
-        Whether the figure is not of what the controls say; it is greyed then.
-    keeps_state
-        Whether there are buttons to save and to open what the controls say.
-    clicked
-        The point that was clicked: ``curve``, ``point`` (of a heat map counted row by row), of a table ``column``, and
-        ``n``, which counts, so that the same point can be clicked twice.
-    library
-        plotly.js, packed, until the page has taken it.
+    ``figure_json``: the figure without its template, as plotly's JSON. ``templates``, ``config``: the templates of both
+    themes, and plotly's settings. ``height``: least height of the figure's box, pixels; it keeps it while something is
+    under way. ``description``: the finding, which screen readers say. ``busy``: what is under way; empty when nothing
+    is. ``status``: what was done for the figure, or why nothing was. ``problem``: what is wrong: ``message``, ``hint``,
+    and of a defect ``trace``; empty when nothing is. ``stale``: whether the figure is not of what the controls say; it
+    is greyed then. ``keeps_state``: whether there are buttons to save and to open what the controls say. ``clicked``:
+    the point that was clicked: ``curve``, ``point`` (of a heat map counted row by row), of a table ``column``, and
+    ``n``, which counts, so that the same point can be clicked twice. ``library``: plotly.js, packed, until the page has
+    taken it.
     """
 
     _esm = FIT_JS + (_HERE / "figure_view.js").read_text(encoding="utf-8")
@@ -89,10 +73,7 @@ class FigureView(anywidget.AnyWidget):
     def show(self, fig: Figure) -> None:
         """Draw a figure in the place of the last one.
 
-        Parameters
-        ----------
-        fig
-            A figure of :mod:`ticdc_lab.figures`; the finding in its ``meta`` becomes the description.
+        ``fig``: a figure of :mod:`ticdc_lab.figures`; the finding in its ``meta`` becomes the description.
         """
         layout = {k: v for k, v in fig.layout.items() if k != "template"}
         meta = fig.layout.meta

@@ -163,16 +163,9 @@ def cut_to(
     Watermarks and load of all partitions stay, too: who holds a topic back, and what share of the rows a partition
     takes, is told only beside the others.
 
-    Parameters
-    ----------
-    s
-        The whole.
-    between_ms
-        First and last physical millisecond; None for all, as of a log without commit_ts.
-    tables
-        ``schema.table`` of each; none means all. A transaction stays whole where it changes one of them.
-    partition
-        None for all. A transaction stays where it has a row there, or waits for it.
+    ``s``: the whole. ``between_ms``: first and last physical millisecond; None for all, as of a log without commit_ts.
+    ``tables``: ``schema.table`` of each; none means all. A transaction stays whole where it changes one of them.
+    ``partition``: None for all. A transaction stays where it has a row there, or waits for it.
     """
     return _of_time(_of_partition(_of_tables(s, frozenset(tables)), partition), between_ms)
 

@@ -14,12 +14,7 @@ from ticdc_lab.errors import TiCDCLabError
 class ControlError(TiCDCLabError):
     """What a control says cannot be drawn; the panel says so beside the control.
 
-    Parameters
-    ----------
-    control
-        The field of the panel's value.
-    message, hint
-        As of :class:`ticdc_lab.errors.TiCDCLabError`.
+    ``control``: the field of the panel's value. ``message``, ``hint``: as of :class:`ticdc_lab.errors.TiCDCLabError`.
     """
 
     def __init__(self, control: str, message: str, *, hint: str = "") -> None:
@@ -40,22 +35,13 @@ def blamed_on(control: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why there is no figure of what the controls say.
+    """Why there is no figure of what the controls say."""
 
-    Attributes
-    ----------
-    message, hint
-        In words.
-    control
-        Where it lies; empty where that is not known.
-    trace
-        Of a defect: where in the code.
-    """
-
+    # ``message``, ``hint``: in words.
     message: str
     hint: str = ""
-    control: str = ""
-    trace: str = ""
+    control: str = ""  # where it lies; empty where that is not known
+    trace: str = ""  # of a defect: where in the code
 
     @classmethod
     def of(cls, error: BaseException) -> Problem:

@@ -29,15 +29,7 @@ class Ran(Protocol):
 
 
 class Kept(Generic[Found]):
-    """The last results of something slow.
-
-    Parameters
-    ----------
-    make
-        From a key to a result.
-    most
-        How many are kept.
-    """
+    """The last results of something slow. ``make``: from a key to a result. ``most``: how many are kept."""
 
     def __init__(self, make: Callable[..., Found], *, most: int = 8) -> None:
         self._made = lru_cache(maxsize=most)(make)
@@ -55,14 +47,8 @@ class Kept(Generic[Found]):
 class Runs(Generic[Found]):
     """What is seen in a run without faults, or in one that a disturbance parts from it.
 
-    Parameters
-    ----------
-    simulate
-        From a choice of the user to a run.
-    disturbing
-        From a choice and a disturbance to the moment (µs) from which the run differs, and the faults.
-    seen
-        From a run and its choice to what pictures need.
+    ``simulate``: from a choice of the user to a run. ``disturbing``: from a choice and a disturbance to the moment (µs)
+    from which the run differs, and the faults. ``seen``: from a run and its choice to what pictures need.
     """
 
     def __init__(
@@ -76,12 +62,7 @@ class Runs(Generic[Found]):
     def look(self, choice: Hashable, disturbance: Hashable = None) -> tuple[Found, str]:
         """Give what is seen, and what was done for it.
 
-        Parameters
-        ----------
-        choice
-            Arguments of ``simulate``.
-        disturbance
-            None where nothing disturbs.
+        ``choice``: arguments of ``simulate``. ``disturbance``: None where nothing disturbs.
         """
         ran, looked = self._undisturbed.made, self._looked.made
         found = self._looked.of(choice, disturbance)

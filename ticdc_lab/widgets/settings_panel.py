@@ -23,12 +23,8 @@ class SettingsView:
 def settings_panel(known: Settings, *, made_from: Mapping[str, Any] | None = None) -> Panel[SettingsView]:
     """Build a panel over the settings of a changefeed.
 
-    Parameters
-    ----------
-    known
-        :attr:`ticdc_lab.sources.change_log.ChangeLog.settings`, or what :meth:`ticdc_lab.log.Log.settings` shows.
-    made_from
-        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
+    ``known``: :attr:`ticdc_lab.sources.change_log.ChangeLog.settings`, or what :meth:`ticdc_lab.log.Log.settings`
+    shows. ``made_from``: how the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
     """
     rows = {row["setting"]: row for row in known.rows()}
     wrong = {c.given.name: c.words for c in known.contradictions}

@@ -30,17 +30,8 @@ _EXAMPLE = "data/topic.jsonl.gz, a folder, kafka://127.0.0.1:9092/orders, or the
 class SourceBar(widgets.VBox):  # type: ignore[misc]
     """The text field, the list of files, what was found, and the choice of a sample.
 
-    Parameters
-    ----------
-    look
-        Called with what was typed.
-    read
-        Called with the sample to read.
-
-    Attributes
-    ----------
-    under_way
-        Progress and errors, below the text field.
+    ``look``: called with what was typed. ``read``: called with the sample to read. ``under_way``: progress and errors,
+    below the text field.
     """
 
     def __init__(self, look: Callable[[str], None], read: Callable[[Sample], None]) -> None:
@@ -201,12 +192,7 @@ def _told(found: Found) -> str:
 class SourceLine(widgets.HBox):  # type: ignore[misc]
     """Says what is shown below; hidden until something was read.
 
-    Parameters
-    ----------
-    other
-        Called when somebody wants to look into another source.
-    beside
-        What stands at its end.
+    ``other``: called when somebody wants to look into another source. ``beside``: what stands at its end.
     """
 
     def __init__(self, other: Callable[[], None], beside: widgets.Widget) -> None:

@@ -28,19 +28,8 @@ class StateError(TiCDCLabError):
 def state_of(name: str, made_from: Mapping[str, Any] | None, value: Any) -> dict[str, Any]:
     """Write a value down.
 
-    Parameters
-    ----------
-    name
-        The panel's kind.
-    made_from
-        How the panel can be made anew.
-    value
-        The frozen dataclass of the controls.
-
-    Returns
-    -------
-    dict
-        ``ticdc_lab`` (version), ``format``, ``panel``, ``made_from`` and ``value``; as JSON has them.
+    ``name``: the panel's kind. ``made_from``: how the panel can be made anew. ``value``: the frozen dataclass of the
+    controls. Returns: ``ticdc_lab`` (version), ``format``, ``panel``, ``made_from`` and ``value``; as JSON has them.
     """
     made = None if made_from is None else dict(made_from)
     told = {"ticdc_lab": version("ticdc_lab"), "format": FORMAT, "panel": name, "made_from": made}
@@ -50,10 +39,7 @@ def state_of(name: str, made_from: Mapping[str, Any] | None, value: Any) -> dict
 def read_state(state: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     """Read a state, or the file it is in.
 
-    Raises
-    ------
-    StateError
-        There is no such file, it is no state, or it is of another format.
+    Raises StateError: there is no such file, it is no state, or it is of another format.
     """
     if not isinstance(state, Mapping):
         path = Path(state)
@@ -77,10 +63,7 @@ def parsed(text: str, *, name: str) -> Any:
 def values_of(state: Mapping[str, Any], *, panel: str, view: type) -> dict[str, Any]:
     """Give what a state says for each field of a panel's value.
 
-    Raises
-    ------
-    StateError
-        It is of another panel, is missing a field or has one too many.
+    Raises StateError: it is of another panel, is missing a field or has one too many.
     """
     if state["panel"] != panel:
         raise StateError(
@@ -102,10 +85,7 @@ def values_of(state: Mapping[str, Any], *, panel: str, view: type) -> dict[str, 
 def unlike(saved: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> str:
     """Say what a panel is made from and the one that was saved was not; empty where it is the same.
 
-    Parameters
-    ----------
-    saved, now
-        ``made_from`` of the state and of the panel.
+    ``saved``, ``now``: ``made_from`` of the state and of the panel.
     """
     if saved is None or now is None:
         return ""
@@ -115,13 +95,7 @@ def unlike(saved: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> st
 
 
 def put(controls: Mapping[str, widgets.Widget], values: Mapping[str, Any]) -> None:
-    """Give each control its value.
-
-    Raises
-    ------
-    StateError
-        A control cannot have it; those before it have theirs.
-    """
+    """Give each control its value. Raises StateError: a control cannot have it; those before it have theirs."""
     for name, control in controls.items():
         wanted = frozen(values[name])
         try:
@@ -152,10 +126,7 @@ def _expected(control: widgets.Widget) -> str:
 def checked(state: Any, name: str) -> dict[str, Any]:
     """Give a state that was parsed; ``name`` is what an error calls it.
 
-    Raises
-    ------
-    StateError
-        It is no state, or of another format.
+    Raises StateError: it is no state, or of another format.
     """
     if not isinstance(state, dict) or not set(_FIELDS) <= set(state) or not isinstance(state["value"], dict):
         raise StateError(f"{name} is no state of a panel: expected {', '.join(_FIELDS)}.", hint=_NO_STATE)

@@ -24,13 +24,7 @@ from ticdc_lab.widgets.verdict_block import VerdictBlock, said
 
 
 class TabPage(widgets.VBox):  # type: ignore[misc]
-    """One tab: what is computed for it, then its panel.
-
-    Attributes
-    ----------
-    panel
-        None before it was computed.
-    """
+    """One tab: what is computed for it, then its panel. ``panel``: None before it was computed."""
 
     def __init__(self, name: str, spark: Callable[[], SparkSession]) -> None:
         self.name, self.tab, self._spark = name, TABS[name], spark
@@ -99,13 +93,7 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
 
 
 class TabPages:
-    """The tabs of :data:`ticdc_lab.widgets.tabs.TABS` on one log.
-
-    Parameters
-    ----------
-    spark
-        Gives the session.
-    """
+    """The tabs of :data:`ticdc_lab.widgets.tabs.TABS` on one log. ``spark``: gives the session."""
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
         self._spark = spark
@@ -151,10 +139,7 @@ class TabPages:
     def panel(self, name: str) -> Panel[Any]:
         """The panel of a tab, which is opened and waited for unless it is there.
 
-        Raises
-        ------
-        TiCDCLabError
-            It cannot be computed on this log; what the tab says.
+        Raises TiCDCLabError: it cannot be computed on this log; what the tab says.
         """
         if name in self.pages and (there := self.pages[name].panel) is not None:
             return there

@@ -36,33 +36,18 @@ _TABLE_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A question.
+    """A question."""
 
-    Attributes
-    ----------
-    title
-        What the tab is called.
-    doing
-        What is said while it is computed.
-    make
-        The panel, from a log; may start Spark jobs.
-    answer
-        What is said above the panel.
-    code
-        The call that gives the answer and its frames, from the panel's value.
-    chosen
-        The function of :mod:`ticdc_lab.widgets` and its argument that make the panel, where ``code`` gives more than
-        what is chosen in it.
-    compiling_s
-        CPU seconds that kernels of its own have to be compiled first, as of this moment.
-    """
-
-    title: str
-    doing: str
-    make: Callable[[Log], Panel[Any]]
-    answer: Callable[[Log], Answer] | None = None
+    title: str  # what the tab is called
+    doing: str  # what is said while it is computed
+    make: Callable[[Log], Panel[Any]]  # the panel, from a log; may start Spark jobs
+    answer: Callable[[Log], Answer] | None = None  # what is said above the panel
+    # The call that gives the answer and its frames, from the panel's value.
     code: Callable[[Any], str] = lambda value: ""
+    # CPU seconds that kernels of its own have to be compiled first, as of this moment.
     compiling_s: Callable[[], float] = lambda: 0.0
+    # The function of :mod:`ticdc_lab.widgets` and its argument that make the panel, where ``code`` gives more than what
+    # is chosen in it.
     chosen: str = ""
 
     def code_of(self, value: Any, *, at_first: Any) -> str:

@@ -20,12 +20,8 @@ _WRONG = "border-left:4px solid var(--jp-error-color1,#d32f2f);padding-left:8px;
 class UnderWay(widgets.VBox):  # type: ignore[misc]
     """A line of progress, of the same height whether something runs or not.
 
-    Attributes
-    ----------
-    running
-        The last work; None before the first.
-    problem
-        Why the last work gave nothing; None where it did, runs or was stopped.
+    ``running``: the last work; None before the first. ``problem``: why the last work gave nothing; None where it did,
+    runs or was stopped.
     """
 
     def __init__(self) -> None:
@@ -53,12 +49,8 @@ class UnderWay(widgets.VBox):  # type: ignore[misc]
     ) -> Running[None]:  # fmt: skip
         """Run something in a thread and show how far it is.
 
-        Parameters
-        ----------
-        spark, what, work, measured, expected_s
-            As for :class:`ticdc_lab.engine.running.Running`.
-        then
-            Called at the end, whatever came of it.
+        ``spark``, ``what``, ``work``, ``measured``, ``expected_s``: as for :class:`ticdc_lab.engine.running.Running`.
+        ``then``: called at the end, whatever came of it.
         """
         self.say(None)
         self.bar.value, self.bar.bar_style = 0.0, "info"

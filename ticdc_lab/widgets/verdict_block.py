@@ -32,17 +32,8 @@ _COLORS = {
 class VerdictBlock(widgets.VBox):  # type: ignore[misc]
     """Guarantees kept, broken and not judged, causes, how complete the log is, silent partitions, and settings.
 
-    Parameters
-    ----------
-    spark
-        Gives the session.
-    open_tab
-        Opens the tab with the evidence.
-
-    Attributes
-    ----------
-    is_displayed
-        Whether somebody looks at it; nothing is computed before.
+    ``spark``: gives the session. ``open_tab``: opens the tab with the evidence. ``is_displayed``: whether somebody
+    looks at it; nothing is computed before.
     """
 
     def __init__(self, spark: Callable[[], SparkSession], open_tab: Callable[[str], object]) -> None:

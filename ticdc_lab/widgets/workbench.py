@@ -67,10 +67,7 @@ def saved(bench: Workbench, made_from: Mapping[str, Any] | None) -> dict[str, An
 def restored(bench: Workbench, state: Mapping[str, Any] | str | Path) -> None:
     """Show what was saved; the workbench has read its source already.
 
-    Raises
-    ------
-    StateError
-        It is no state of a workbench, or says what a control cannot.
+    Raises StateError: it is no state of a workbench, or says what a control cannot.
     """
     told = read_state(state)
     value = values_of(told, panel=NAME, view=WorkbenchView)
@@ -98,12 +95,7 @@ _IN_ROWS = {"align_items": "center", "flex_flow": "row wrap"}
 class KeepBar(widgets.HBox):  # type: ignore[misc]
     """One row: save, open, and beside them how far opening is or why it cannot be.
 
-    Parameters
-    ----------
-    save
-        Called when somebody saves.
-    take
-        Called with the name of a file and its text.
+    ``save``: called when somebody saves. ``take``: called with the name of a file and its text.
     """
 
     def __init__(self, save: Callable[[], None], take: Callable[[str, str], None]) -> None:

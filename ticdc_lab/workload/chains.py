@@ -12,34 +12,23 @@ from ticdc_lab.workload.shape import Shape
 
 
 class Touches(NamedTuple):
-    """Row changes of a lane; arrays of one length.
+    """Row changes of a lane; arrays of one length."""
 
-    Attributes
-    ----------
-    slot, round
-        Of its transaction.
-    table, handle
-        Which row.
-    delete
-        Delete the row if it is there; else, and without this, the row is there afterwards.
-    add_0, add_1
-        What is added to the sums of the row, which begin at 0 with its insert.
-    fixed_0, fixed_1
-        What an insert fixes.
-    against
-        Of which of these changes ``add_0`` is the opposite, by index, where that is known only when it is known
-        whether it deletes: a delete takes all that has been added. -1: none.
-    """
-
+    # ``slot``, ``round``: of its transaction.
     slot: Ints
     round: Ints
+    # ``table``, ``handle``: which row.
     table: Ints
     handle: Ints
-    delete: Bools
+    delete: Bools  # delete the row if it is there; else, and without this, the row is there afterwards
+    # ``add_0``, ``add_1``: what is added to the sums of the row, which begin at 0 with its insert.
     add_0: Ints
     add_1: Ints
+    # ``fixed_0``, ``fixed_1``: what an insert fixes.
     fixed_0: Ints
     fixed_1: Ints
+    # Of which of these changes ``add_0`` is the opposite, by index, where that is known only when it is known whether
+    # it deletes: a delete takes all that has been added. -1: none.
     against: Ints
 
 
@@ -85,31 +74,19 @@ _OF_TABLE, _OF_INCARNATION = 1 << 50, 1 << 40
 
 
 class LaneChanges(NamedTuple):
-    """Row changes of a lane in commit order; arrays of one length.
-
-    Attributes
-    ----------
-    definition
-        Index of the table's definition, in :attr:`Shape.plan` and there in ``definitions[table]``.
-    op
-        One of the constants above.
-    former
-        Index of the change of the same row before it; -1 for an insert.
-    seq
-        Place in the transaction, as far as it lies in this lane.
-    version, life, sum_0, sum_1, fixed_0, fixed_1, born
-        What :class:`ticdc_lab.workload.columns.States` is made of; ``life`` numbers the lives of a row, ``born`` is
-        the index of the insert.
-    """
+    """Row changes of a lane in commit order; arrays of one length."""
 
     slot: Ints
     round: Ints
     table: Ints
-    definition: Ints
+    definition: Ints  # index of the table's definition, in :attr:`Shape.plan` and there in ``definitions[table]``
     handle: Ints
-    op: Ints
-    former: Ints
-    seq: Ints
+    op: Ints  # one of the constants above
+    former: Ints  # index of the change of the same row before it; -1 for an insert
+    seq: Ints  # place in the transaction, as far as it lies in this lane
+    # ``version``, ``life``, ``sum_0``, ``sum_1``, ``fixed_0``, ``fixed_1``, ``born``: what
+    # :class:`ticdc_lab.workload.columns.States` is made of; ``life`` numbers the lives of a row, ``born`` is the index
+    # of the insert.
     version: Ints
     life: Ints
     sum_0: Ints

@@ -61,35 +61,21 @@ def in_runs(lengths: Ints) -> Ints:
 
 
 class States(NamedTuple):
-    """Rows as they are after some change; one number each.
+    """Rows as they are after some change; one number each."""
 
-    Attributes
-    ----------
-    handle
-        Which row of its table.
-    version
-        Changes since its insert.
-    sum_0, sum_1
-        What its changes have added up to since its insert.
-    fixed_0, fixed_1
-        What its insert has fixed.
-    at_ms, born_ms
-        When it was changed last and inserted, ms since 1970.
-    round
-        Of its last change.
-    life, change
-        Random bits, the first the same from insert to delete.
-    """
-
-    handle: Ints
-    version: Ints
+    handle: Ints  # which row of its table
+    version: Ints  # changes since its insert
+    # ``sum_0``, ``sum_1``: what its changes have added up to since its insert.
     sum_0: Ints
     sum_1: Ints
+    # ``fixed_0``, ``fixed_1``: what its insert has fixed.
     fixed_0: Ints
     fixed_1: Ints
+    # ``at_ms``, ``born_ms``: when it was changed last and inserted, ms since 1970.
     at_ms: Ints
     born_ms: Ints
-    round: Ints
+    round: Ints  # of its last change
+    # ``life``, ``change``: random bits, the first the same from insert to delete.
     life: Words
     change: Words
 
@@ -98,28 +84,15 @@ Make = Callable[[States], pa.Array]
 
 
 class Field(NamedTuple):
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes
-    ----------
-    id
-        Unique in its table, also among dropped columns.
-    mysql_type
-        As in the events contract.
-    declared
-        What CREATE TABLE says besides the type.
-    make
-        Values (text) for states.
-    since, default
-        The round of its ADD COLUMN (-1: always there), and what rows written before it have.
-    """
-
-    id: int
+    id: int  # unique in its table, also among dropped columns
     name: str
-    mysql_type: str
-    declared: str
+    mysql_type: str  # as in the events contract
+    declared: str  # what CREATE TABLE says besides the type
     is_key: bool
-    make: Make
+    make: Make  # values (text) for states
+    # ``since``, ``default``: the round of its ADD COLUMN (-1: always there), and what rows written before it have.
     since: int = -1
     default: str | None = None
 

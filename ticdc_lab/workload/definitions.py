@@ -212,43 +212,27 @@ FIRST_ID = 104
 
 
 class Definition(NamedTuple):
-    """A table from one round on.
+    """A table from one round on."""
 
-    Attributes
-    ----------
-    table, incarnation
-        Its number, and how often it has begun anew without rows.
-    id
-        As TiDB numbers tables; None while the table is dropped.
-    """
-
+    # ``table``, ``incarnation``: its number, and how often it has begun anew without rows.
     table: int
     since: int
     incarnation: int
-    id: int | None
+    id: int | None  # as TiDB numbers tables; None while the table is dropped
     name: str
     fields: tuple[Field, ...]
 
 
 class Statement(NamedTuple):
-    """A DDL statement at the beginning of a round.
-
-    Attributes
-    ----------
-    action, type
-        TiDB's number and name of it.
-    dropped
-        Id of the table that is gone after it.
-    after
-        The definition that it leads to.
-    """
+    """A DDL statement at the beginning of a round."""
 
     round: int
     query: str
+    # ``action``, ``type``: TiDB's number and name of it.
     action: int
     type: str
-    dropped: int | None
-    after: Definition
+    dropped: int | None  # id of the table that is gone after it
+    after: Definition  # the definition that it leads to
 
 
 class DefinitionPlan(NamedTuple):

@@ -113,13 +113,7 @@ class Shape:
 
     @cached_property
     def rounds(self) -> int:
-        """Count the rounds.
-
-        Raises
-        ------
-        ContractError
-            The rows at the beginning are more than all rows that are wanted.
-        """
+        """Count the rounds. Raises ContractError: the rows at the beginning are more than all rows that are wanted."""
         w = self.workload
         left = w.rows - (self.loaded + self.big_count * self.big_rows_a_lane) * w.lanes
         if left < 0:

@@ -82,12 +82,7 @@ BINARY, FLOAT, DOUBLE, INTEGER = forms.BINARY, forms.FLOAT, forms.DOUBLE, forms.
 class AvroKernel:
     """The kernel over the schemas that messages name (:class:`~.decoded.PartKernel`).
 
-    Parameters
-    ----------
-    protocol
-        avro or debezium-avro.
-    flat_of
-        The operations of the schema with an id.
+    ``protocol``: avro or debezium-avro. ``flat_of``: the operations of the schema with an id.
     """
 
     def __init__(self, protocol: str, flat_of: Callable[[str], Flat]) -> None:

@@ -87,29 +87,12 @@ def decode_batch(
 ) -> pa.RecordBatch:
     """Decode messages to events and faults.
 
-    Parameters
-    ----------
-    batch
-        Columns topic, partition, offset, key (binary), value (binary).
-    protocol
-        A key of :data:`KERNELS`.
-    images
-        False leaves ``columns`` and ``before`` null.
-    original
-        The messages as they were, for the quarantine, if ``batch`` was unpacked from them.
-    bounds
-        How much a message may become.
-
-    Returns
-    -------
-    pa.RecordBatch
-        :data:`ticdc_lab.events.schema.DECODED`; first the events, in message order, then a row for each message that
-        could not be decoded, with ``error_class``, ``reason`` and the untouched ``key`` and ``value``.
-
-    Raises
-    ------
-    TooMuchError
-        The events need more than ROOM; :func:`decode_batches` goes on with fewer messages.
+    ``batch``: columns topic, partition, offset, key (binary), value (binary). ``protocol``: a key of :data:`KERNELS`.
+    ``images``: False leaves ``columns`` and ``before`` null. ``original``: the messages as they were, for the
+    quarantine, if ``batch`` was unpacked from them. ``bounds``: how much a message may become. Returns:
+    :data:`ticdc_lab.events.schema.DECODED`; first the events, in message order, then a row for each message that could
+    not be decoded, with ``error_class``, ``reason`` and the untouched ``key`` and ``value``. Raises TooMuchError: the
+    events need more than ROOM; :func:`decode_batches` goes on with fewer messages.
     """
     keys, values = spans(batch.column("key")), spans(batch.column("value"))
     faults, marks = np.zeros((batch.num_rows, 2), np.int64), np.zeros(16, np.int64)

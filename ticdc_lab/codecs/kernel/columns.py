@@ -36,21 +36,10 @@ def decoded_in_part(
 ) -> Decoded:
     """The events of the messages that a kernel beside a codec in Python decodes (:class:`~.decoded.PartKernel`).
 
-    Parameters
-    ----------
-    batch, protocol, images, bounds
-        As for :func:`~ticdc_lab.codecs.kernel.batch.decode_batch`.
-    decode
-        A kernel over the bytes of values, where each begins (below zero: it is left) and ends, a state and scratch.
-    given
-        What the kernel is given beside these.
-    keys
-        Whether it is given the bytes of keys, and where each begins and ends, before that.
-
-    Raises
-    ------
-    TooMuchError
-        The events need more than ROOM.
+    ``batch``, ``protocol``, ``images``, ``bounds``: as for :func:`~ticdc_lab.codecs.kernel.batch.decode_batch`.
+    ``decode``: a kernel over the bytes of values, where each begins (below zero: it is left) and ends, a state and
+    scratch. ``given``: what the kernel is given beside these. ``keys``: whether it is given the bytes of keys, and
+    where each begins and ends, before that. Raises TooMuchError: the events need more than ROOM.
     """
     of_keys, (data, starts, ends) = spans(batch.column("key")), spans(batch.column("value"))
     _, key_starts, key_ends = of_keys
@@ -67,21 +56,9 @@ def decoded_in_part(
 def filled(n: int, size: int, run: Callable[[State], int], *, columns: int = 0, beside: int = 0) -> State:
     """A state after a kernel's run over ``n`` messages, which starts again with more room as it needs it.
 
-    Parameters
-    ----------
-    n, size
-        How many messages, and their bytes.
-    run
-        The kernel; it begins anew each time.
-    columns
-        Columns of an image where that is known before.
-    beside
-        Bytes of texts that the events have and the messages do not.
-
-    Raises
-    ------
-    TooMuchError
-        The events need more than ROOM, or one message's more than MOST_ROOM.
+    ``n``, ``size``: how many messages, and their bytes. ``run``: the kernel; it begins anew each time. ``columns``:
+    columns of an image where that is known before. ``beside``: bytes of texts that the events have and the messages do
+    not. Raises TooMuchError: the events need more than ROOM, or one message's more than MOST_ROOM.
     """
     items, room = (2 * n * columns or n + size // 24) + 64, 2 * size + beside + 4096
     while room < MOST_ROOM and (n <= 1 or room <= max(ROOM, 4 * size + 8192)):

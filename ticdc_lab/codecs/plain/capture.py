@@ -39,28 +39,20 @@ _NO_TIMESTAMP = -1
 
 
 class Lines(NamedTuple):
-    """Fields of each line, null where they are absent or the line is wrong.
+    """Fields of each line, null where they are absent or the line is wrong."""
 
-    Attributes
-    ----------
-    topic, headers
-        Text; ``headers`` as JSON, null where there are none.
-    partition, offset, timestamp_ms
-        64-bit integers.
-    key, value
-        Binary.
-    faults
-        0, or what is wrong with the line: a number of :mod:`ticdc_lab.codecs.kernel.faults` above bit 40, and below it
-        the byte of the line.
-    """
-
+    # ``topic``, ``headers``: text; ``headers`` as JSON, null where there are none.
     topic: pa.Array
+    # ``partition``, ``offset``, ``timestamp_ms``: 64-bit integers.
     partition: pa.Array
     offset: pa.Array
     timestamp_ms: pa.Array
+    # ``key``, ``value``: binary.
     key: pa.Array
     value: pa.Array
     headers: pa.Array
+    # 0, or what is wrong with the line: a number of :mod:`ticdc_lab.codecs.kernel.faults` above bit 40, and below it
+    # the byte of the line.
     faults: np.ndarray
 
 

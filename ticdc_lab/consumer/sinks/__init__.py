@@ -84,12 +84,7 @@ def require_format(name: str, written: int) -> None:
 def not_a_database(path: str, words: object) -> SourceError:
     """Give the error of a DuckDB file that DuckDB did not open, in words that say what to do.
 
-    Parameters
-    ----------
-    path
-        Of the file.
-    words
-        DuckDB's own error; said only where it is of a kind that nobody here knows.
+    ``path``: of the file. ``words``: DuckDB's own error; said only where it is of a kind that nobody here knows.
     """
     file = Path(path)
     if not file.parent.is_dir():

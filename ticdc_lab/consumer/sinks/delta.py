@@ -71,12 +71,7 @@ CHANGES_A_TASK = 100_000
 class DeltaSink:
     """A folder of Delta tables.
 
-    Parameters
-    ----------
-    folder
-        A path or URL that Spark can write.
-    events
-        The events contract of the log that will be replayed.
+    ``folder``: a path or URL that Spark can write. ``events``: the events contract of the log that will be replayed.
     """
 
     rows_a_batch = 1_000_000
@@ -217,10 +212,7 @@ class DeltaSink:
 
         Tables of the same columns are one part of the job: Spark compiles each part.
 
-        Raises
-        ------
-        SourceError
-            Somebody else has changed a table since its files were read.
+        Raises SourceError: somebody else has changed a table since its files were read.
         """
         alike: dict[tuple[object, bool], dict[int, TableDef]] = {}
         for number, (target, _) in small.items():
@@ -382,12 +374,9 @@ ROW = ImageParts("row")
 def newest(rows: DataFrame, tables: Sequence[TableDef]) -> DataFrame:
     """The newest change of each key of many tables, in one pass over their rows.
 
-    Returns
-    -------
-    DataFrame
-        ``_table`` (string: its number in ``tables``; Spark writes numbers into the classes that it compiles, so that
-        those of one table would not do for the next), ``_key`` (array<string>), ``_op``, the parts of :data:`ROW`, and
-        ``protocol``; tables lie one after the other in each partition.
+    Returns: ``_table`` (string: its number in ``tables``; Spark writes numbers into the classes that it compiles, so
+    that those of one table would not do for the next), ``_key`` (array<string>), ``_op``, the parts of :data:`ROW`, and
+    ``protocol``; tables lie one after the other in each partition.
     """
     handles = [
         (t.schema_name, t.table_name, str(i), [(c.name, parsed(c.mysql_type).spark) for c in _handle(t)])
@@ -554,10 +543,7 @@ class TargetState:
 def read_state(spark: SparkSession, folder: str) -> TargetState | None:
     """The state of a target; None where it has none. A few rows: one a partition, a table and a note.
 
-    Raises
-    ------
-    SourceError
-        A later version has written it.
+    Raises SourceError: a later version has written it.
     """
     if not DeltaTable.isDeltaTable(spark, f"{folder}/_state"):
         return None
@@ -579,14 +565,8 @@ def read_state(spark: SparkSession, folder: str) -> TargetState | None:
 def write_state(spark: SparkSession, folder: str, state: TargetState, known: KnownFiles, place: Path | None) -> None:
     """Replace the state in one Delta commit: from then on the batch is done.
 
-    Parameters
-    ----------
-    spark, folder, state
-        What to write, and the target.
-    known
-        What is known of its tables' files.
-    place
-        The target as a folder that we may write to ourselves; without one Spark writes.
+    ``spark``, ``folder``, ``state``: what to write, and the target. ``known``: what is known of its tables' files.
+    ``place``: the target as a folder that we may write to ourselves; without one Spark writes.
     """
     p, path = state.progress, f"{folder}/_state"
     head = (p.mode, p.origin, p.ddl_ts)
@@ -616,12 +596,7 @@ def consistent(spark: SparkSession, folder: str) -> dict[TableName, DataFrame]:
     Delta commits table by table. Who reads the folders while a replay writes may therefore see some tables after a
     batch and some before it; the versions in ``_state``, which is written last, belong together.
 
-    Parameters
-    ----------
-    spark
-        A session with Delta.
-    folder
-        The target's folder.
+    ``spark``: a session with Delta. ``folder``: the target's folder.
     """
     state = read_state(spark, folder)
     places = {} if state is None else state.tables

@@ -42,13 +42,8 @@ class SmallTable:
 def rewriting(place: str, tables: Mapping[int, SmallTable]) -> Callable[[Batches], Batches]:
     """Put changes into the tables that they are of; yields :data:`NEW_FILES`.
 
-    Parameters
-    ----------
-    place
-        The target's folder, which the driver and all workers share.
-    tables
-        By their numbers, ``_table`` in the changes; those of a table come one after the other
-        (:func:`ticdc_lab.consumer.sinks.delta.changes_to`).
+    ``place``: the target's folder, which the driver and all workers share. ``tables``: by their numbers, ``_table`` in
+    the changes; those of a table come one after the other (:func:`ticdc_lab.consumer.sinks.delta.changes_to`).
     """
 
     def run(batches: Batches) -> Batches:

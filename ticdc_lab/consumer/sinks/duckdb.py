@@ -131,17 +131,9 @@ CREATE TABLE {OWN}.format AS SELECT {{format}} AS format;
 class DuckDBSink:
     """A database file.
 
-    Parameters
-    ----------
-    path
-        The file; made if it is not there.
-    files, protocol
-        The decoded log: Parquet files of :data:`ticdc_lab.events.schema.DECODED`.
-
-    Raises
-    ------
-    SourceError
-        The file cannot be opened: another process has it open, or it is none of DuckDB's.
+    ``path``: the file; made if it is not there. ``files``, ``protocol``: the decoded log: Parquet files of
+    :data:`ticdc_lab.events.schema.DECODED`. Raises SourceError: the file cannot be opened: another process has it open,
+    or it is none of DuckDB's.
     """
 
     rows_a_batch = 1_000_000
@@ -378,14 +370,8 @@ def column_type(mysql_type: str) -> str:
 def value(text: str, mysql_type: str, *, numbered: bool) -> str:
     """SQL for the value of a text.
 
-    Parameters
-    ----------
-    text
-        SQL for the text that MySQL prints; binary is ``0x`` and lower-case hex.
-    mysql_type
-        The column's type.
-    numbered
-        Whether ENUM and SET may be numbers.
+    ``text``: SQL for the text that MySQL prints; binary is ``0x`` and lower-case hex. ``mysql_type``: the column's
+    type. ``numbered``: whether ENUM and SET may be numbers.
     """
     of, kind = parsed(mysql_type), column_type(mysql_type)
     if of.family in ("enum", "set") and of.elements and numbered:

@@ -170,17 +170,8 @@ _HIDDEN_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 class MySQLSink:
     """A server.
 
-    Parameters
-    ----------
-    url
-        ``mysql://USER@HOST:PORT[/DATABASE]``.
-    files, protocol
-        The decoded log: Parquet files of :data:`ticdc_lab.events.schema.DECODED`.
-
-    Raises
-    ------
-    SourceError
-        The server cannot be connected to.
+    ``url``: ``mysql://USER@HOST:PORT[/DATABASE]``. ``files``, ``protocol``: the decoded log: Parquet files of
+    :data:`ticdc_lab.events.schema.DECODED`. Raises SourceError: the server cannot be connected to.
     """
 
     rows_a_batch = 200_000
@@ -286,10 +277,7 @@ class MySQLSink:
     def _compare_bytes(self, table: TableDef, batch: Batch) -> None:
         """Let a table compare its texts by their bytes, as an upstream does whose new collations are off.
 
-        Raises
-        ------
-        SourceError
-            It does so, and yet two of its keys are one.
+        Raises SourceError: it does so, and yet two of its keys are one.
         """
         name = (table.schema_name, table.table_name)
         known = self._ask("SELECT collation_name FROM information_schema.collations WHERE collation_name IN %s "
@@ -455,17 +443,8 @@ class PrintedTable:
 def printed_tables(url: str, folder: Path) -> tuple[dict[TableName, PrintedTable], int]:
     """All tables of a server that a log was replayed into, at one moment, and up to which commit_ts they are.
 
-    Parameters
-    ----------
-    url
-        As of :class:`MySQLSink`.
-    folder
-        Where the rows go.
-
-    Raises
-    ------
-    SourceError
-        The server cannot be connected to, or no log was replayed into it.
+    ``url``: as of :class:`MySQLSink`. ``folder``: where the rows go. Raises SourceError: the server cannot be connected
+    to, or no log was replayed into it.
     """
     address = address_of(url)
     db, own = connected(address), named(address.database)
@@ -559,14 +538,8 @@ def written(table: TableDef) -> list[tuple[int, ColumnDef]]:
 def literal_of(text: str, column: ColumnDef, *, numbered: bool) -> str:
     """SQL for DuckDB that writes a text as a literal of MySQL.
 
-    Parameters
-    ----------
-    text
-        SQL for the text that MySQL prints, binary as ``0x`` and hex.
-    column
-        What it is a value of.
-    numbered
-        Whether ENUM and SET may be numbers.
+    ``text``: SQL for the text that MySQL prints, binary as ``0x`` and hex. ``column``: what it is a value of.
+    ``numbered``: whether ENUM and SET may be numbers.
     """
     family = parsed(column.mysql_type).family
     quoted = f"('''' || replace(replace({text}, '\\', '\\\\'), '''', '''''') || '''')"

@@ -54,10 +54,7 @@ class Address:
 def address_of(url: str) -> Address:
     """Read ``mysql://USER@HOST:PORT[/DATABASE]``; the password comes from the environment.
 
-    Raises
-    ------
-    SourceError
-        The URL holds a password, or lacks the user or the host.
+    Raises SourceError: the URL holds a password, or lacks the user or the host.
     """
     parts = urlsplit(url)
     if parts.password is not None:
@@ -80,10 +77,7 @@ def address_of(url: str) -> Address:
 def connected(address: Address) -> Connection:
     """Connect, with settings under which texts of events come back as they went.
 
-    Raises
-    ------
-    SourceError
-        The server refuses, or is not there.
+    Raises SourceError: the server refuses, or is not there.
     """
     extra: dict[str, Any] = {"password": address.password}
     if address.option_file:

@@ -67,12 +67,9 @@ def mischief(
 ) -> list[Fault]:
     """Draw faults of some kinds, one about every ``every_us``, all over at ``until_us``.
 
-    Parameters
-    ----------
-    kinds
-        Of :data:`KINDS`: ``expire`` (the service ends a worker's session), ``cut`` (a worker loses a store for longer
-        than a lease), ``resign`` (an owner gives up), ``leave`` (a worker leaves and comes back), ``slow`` (a server
-        takes up to a second to load a schema), ``lose`` (a request to a store, or its answer, is lost for good).
+    ``kinds``: of :data:`KINDS`: ``expire`` (the service ends a worker's session), ``cut`` (a worker loses a store for
+    longer than a lease), ``resign`` (an owner gives up), ``leave`` (a worker leaves and comes back), ``slow`` (a server
+    takes up to a second to load a schema), ``lose`` (a request to a store, or its answer, is lost for good).
     """
     chance = random.Random(f"mischief {seed}")
     found: list[Fault] = []

@@ -25,12 +25,7 @@ _KEY = Column(1, "id", "bigint", True)
 def done_jobs(trace: pa.Table, cluster: str) -> list[tuple[int, records.Job]]:
     """Give the jobs of a cluster that were done, each with its moment, µs.
 
-    Parameters
-    ----------
-    trace
-        Of a run of the service, :data:`ticdc_lab.simulate.trace.TRACE`.
-    cluster
-        Its id.
+    ``trace``: of a run of the service, :data:`ticdc_lab.simulate.trace.TRACE`. ``cluster``: its id.
     """
     own = pc.and_(pc.equal(trace["node"], store_of(cluster)), pc.equal(trace["kind"], "changed"))
     ended = pc.and_(pc.starts_with(trace["subject"], keys.HISTORY), pc.is_valid(trace["after"]))
@@ -44,15 +39,9 @@ def pipeline_jobs(
 ) -> tuple[tuple[int, FinishedJob], ...]:
     """Give jobs as the replication pipeline has them.
 
-    Parameters
-    ----------
-    done
-        As of :func:`done_jobs`.
-    tables
-        Those that the pipeline has at first; jobs speak of them by their names. What a job does to a table that is
-        not there is left out, but for creating it.
-    schema
-        Of the tables that are created.
+    ``done``: as of :func:`done_jobs`. ``tables``: those that the pipeline has at first; jobs speak of them by their
+    names. What a job does to a table that is not there is left out, but for creating it. ``schema``: of the tables that
+    are created.
     """
     infos = {t.name: t for t in tables}
     used = {t.name: max(c.id for c in t.columns) for t in infos.values()}

@@ -54,19 +54,9 @@ def balance_ahead(
 
     As balance-region would, with what regions drawn from each store may do; stores become fuller and emptier in steps.
 
-    Parameters
-    ----------
-    cluster
-        The cluster as it is once what passes has passed, with the influence of running operators.
-    c
-        Its regions.
-    repaired
-        Gives a region as the checkers will have made it.
-
-    Returns
-    -------
-    BalanceAhead | None
-        None where nothing is to be balanced.
+    ``cluster``: the cluster as it is once what passes has passed, with the influence of running operators. ``c``: its
+    regions. ``repaired``: gives a region as the checkers will have made it. Returns: None where nothing is to be
+    balanced.
     """
     if not cluster.average_region_size:
         return None

@@ -42,34 +42,17 @@ HALTED = "halt-scheduling is true: no checker and no scheduler has rounds"
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A decision and its reasons.
+    """A decision and its reasons."""
 
-    Parameters
-    ----------
-    operators
-        Every operator that PD may answer with, the one we take first; several where PD breaks a tie by chance.
-        Empty: nothing is done.
-    because
-        One sentence: what decided.
-    candidates
-        Stores that were looked at.
-    rejected
-        The filter that refused each of those that were refused.
-    scored
-        What the stores that were left were chosen by, choice after choice.
-    compared
-        Pairs of scores that were compared to see whether a move pays, in order.
-    limit
-        The limit that was hit, "" for none.
-    """
-
+    # Every operator that PD may answer with, the one we take first; several where PD breaks a tie by chance. Empty:
+    # nothing is done.
     operators: tuple[Operator, ...]
-    because: str
-    candidates: tuple[int, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
-    scored: tuple[Scored, ...] = ()
-    compared: tuple[Compared, ...] = ()
-    limit: str = ""
+    because: str  # one sentence: what decided
+    candidates: tuple[int, ...] = ()  # stores that were looked at
+    rejected: tuple[Rejected, ...] = ()  # the filter that refused each of those that were refused
+    scored: tuple[Scored, ...] = ()  # what the stores that were left were chosen by, choice after choice
+    compared: tuple[Compared, ...] = ()  # pairs of scores that were compared to see whether a move pays, in order
+    limit: str = ""  # the limit that was hit, "" for none
 
     @property
     def operator(self) -> Operator | None:

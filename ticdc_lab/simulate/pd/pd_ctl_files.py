@@ -159,13 +159,8 @@ def listed(file: PrintedFile | Path, key: str, told: Sequence[Any] | None = None
 def batches(file: PrintedFile | Path, key: str) -> Iterator[list[dict[str, Any]]]:
     """Read the objects of lists under a key, or one a line, a few thousand at a time.
 
-    Parameters
-    ----------
-    file
-        Documents one after the other, as ``region scan`` prints them: ``{"count": .., KEY: [{..}, ..]}``,
-        ``[{..}, ..]`` or an object each.
-    key
-        The name of the list.
+    ``file``: documents one after the other, as ``region scan`` prints them: ``{"count": .., KEY: [{..}, ..]}``,
+    ``[{..}, ..]`` or an object each. ``key``: the name of the list.
     """
     with opened(file) as stream:
         rest, any_read = _read(file, stream, _HEAD), False
@@ -267,11 +262,8 @@ def _decoded(file: PrintedFile | Path, text: bytes) -> list[dict[str, Any]]:
 def printed_files(given: Sequence[str | Path]) -> PrintedFiles:
     """Find what pd-ctl printed.
 
-    Parameters
-    ----------
-    given
-        Files, folders, tars; each file is recognised by what it contains, whatever its name. The folder that
-        PingCAP Clinic's diag makes is one of these: ``store.json``, ``config.json``, ``placement-rule.json``.
+    ``given``: files, folders, tars; each file is recognised by what it contains, whatever its name. The folder that
+    PingCAP Clinic's diag makes is one of these: ``store.json``, ``config.json``, ``placement-rule.json``.
     """
     of: dict[str, list[PrintedFile]] = defaultdict(list)
     unknown = []

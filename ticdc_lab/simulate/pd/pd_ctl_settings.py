@@ -237,10 +237,8 @@ _TIDB_GROUPS = (
 def rules_of(files: Sequence[PrintedFile | Path]) -> PlacementRules:
     """Read placement rules and their groups.
 
-    Parameters
-    ----------
-    files
-        From ``config placement-rules show``, ``rule-group show``, ``rule-bundle get`` or ``load``, in any number.
+    ``files``: from ``config placement-rules show``, ``rule-group show``, ``rule-bundle get`` or ``load``, in any
+    number.
     """
     return rules_in((file, documents(file)) for file in files)
 

@@ -105,16 +105,9 @@ def explain(
 ) -> tuple[Opinion, ...]:  # fmt: skip
     """Ask everybody who may act on a region what they would do now.
 
-    Parameters
-    ----------
-    cluster, region, beside, up_s, running
-        As for :func:`ticdc_lab.simulate.pd.checkers.check_region`.
-
-    Returns
-    -------
-    tuple[Opinion, ...]
-        The patrol first, which is what PD does; then each checker by itself, and the two balance schedulers, which
-        say what they would do if they drew this region.
+    ``cluster``, ``region``, ``beside``, ``up_s``, ``running``: as for
+    :func:`ticdc_lab.simulate.pd.checkers.check_region`. Returns: the patrol first, which is what PD does; then each
+    checker by itself, and the two balance schedulers, which say what they would do if they drew this region.
     """
     answers = [
         Opinion("patrol", check_region(cluster, region, beside, up_s=up_s, running=dict(running))),

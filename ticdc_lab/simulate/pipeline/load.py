@@ -55,13 +55,7 @@ class LoadRows:
 
 
 def require_rows(load: Load) -> None:
-    """Refuse a load that deletes a row that is not there.
-
-    Raises
-    ------
-    ContractError
-        With the transaction and the row.
-    """
+    """Refuse a load that deletes a row that is not there. Raises ContractError: with the transaction and the row."""
     if not any(m[1] == DELETE for txn in load.transactions for m in txn[2]):
         return
     rows = LoadRows()

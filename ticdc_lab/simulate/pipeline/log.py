@@ -91,19 +91,11 @@ MAX_BATCH_SIZE = 16
 def log_events(entries: Sequence[Entry], settings: DownstreamSettings, *, topic: str = "simulated") -> pa.Table:
     """Write what came downstream as events, in the order in which it came to each partition.
 
-    Parameters
-    ----------
-    entries
-        See :func:`ticdc_lab.simulate.pipeline.downstream.entries`.
-    settings
-        How many partitions, and the dispatcher; a database is one partition.
-
-    Returns
-    -------
-    pyarrow.Table
-        The events contract and ``target_partition`` (int), ``dispatch_key`` (string), ``arrived_us`` (bigint, virtual
-        time). A watermark and a DDL stand in every partition, an Admin event in old and new ones;
-        ``offset`` is the place in the partition. Alignments of conflict detection have no event.
+    ``entries``: see :func:`ticdc_lab.simulate.pipeline.downstream.entries`. ``settings``: how many partitions, and the
+    dispatcher; a database is one partition. Returns: the events contract and ``target_partition`` (int),
+    ``dispatch_key`` (string), ``arrived_us`` (bigint, virtual time). A watermark and a DDL stand in every partition, an
+    Admin event in old and new ones; ``offset`` is the place in the partition. Alignments of conflict detection have no
+    event.
     """
     n = settings.partitions if settings.kind == KAFKA else 1
     placing = Placing(settings.dispatcher, n)
@@ -149,22 +141,9 @@ def truth_events(
 def messages(log: pa.Table, protocol: str) -> pa.Table:
     """Write a log in a wire format.
 
-    Parameters
-    ----------
-    log
-        Of :func:`log_events`.
-    protocol
-        A name of :data:`ticdc_lab.encode.ENCODERS`.
-
-    Returns
-    -------
-    pyarrow.Table
-        :data:`ticdc_lab.events.schema.MESSAGES`.
-
-    Raises
-    ------
-    ProtocolError
-        The protocol is unknown, or has no form for something in the log.
+    ``log``: of :func:`log_events`. ``protocol``: a name of :data:`ticdc_lab.encode.ENCODERS`. Returns:
+    :data:`ticdc_lab.events.schema.MESSAGES`. Raises ProtocolError: the protocol is unknown, or has no form for
+    something in the log.
     """
     if not encoder(protocol).ddl_to_all:
         log = log.filter(pc.or_(pc.not_equal(log["kind"], "ddl"), pc.equal(log["target_partition"], 0)))
@@ -243,17 +222,9 @@ ENDINGS = (".parquet", ".jsonl", ".jsonl.gz")
 def write_rows(rows: pa.Table, out: str) -> None:
     """Write messages as a capture file, which every command reads, or events; what is there is replaced.
 
-    Parameters
-    ----------
-    rows
-        Of :func:`ticdc_lab.simulate.pipeline.log.messages`, or the truth of a run. Bytes are base64 in JSON.
-    out
-        ``*.parquet``, ``*.jsonl`` or ``*.jsonl.gz``. The same rows give the same bytes, whatever the name.
-
-    Raises
-    ------
-    SourceError
-        Another ending, or the folder does not exist.
+    ``rows``: of :func:`ticdc_lab.simulate.pipeline.log.messages`, or the truth of a run. Bytes are base64 in JSON.
+    ``out``: ``*.parquet``, ``*.jsonl`` or ``*.jsonl.gz``. The same rows give the same bytes, whatever the name. Raises
+    SourceError: another ending, or the folder does not exist.
     """
     require_writable(out)
     if out.endswith(".parquet"):
@@ -283,10 +254,7 @@ def _opened(out: str) -> Iterator[BinaryIO]:
 def require_writable(out: str) -> None:
     """Refuse a file that cannot be written, before there is anything to write.
 
-    Raises
-    ------
-    SourceError
-        Another ending, or the folder does not exist.
+    Raises SourceError: another ending, or the folder does not exist.
     """
     if not out.endswith(ENDINGS):
         raise SourceError(f"Cannot write {out}: expected a name that ends in one of {', '.join(ENDINGS)}.",

@@ -174,17 +174,8 @@ def by_moment(watermarks: pa.Table) -> dict[int, list[MarkRow]]:
 def chains(watermarks: pa.Table, *, of: Of = "checkpoint") -> list[Chain]:
     """Say what holds a global watermark at every moment.
 
-    Parameters
-    ----------
-    watermarks
-        :data:`ticdc_lab.simulate.pipeline.marks.WATERMARKS`.
-    of
-        Which watermark.
-
-    Returns
-    -------
-    list[Chain]
-        In order of time; moments with nothing below global are left out.
+    ``watermarks``: :data:`ticdc_lab.simulate.pipeline.marks.WATERMARKS`. ``of``: which watermark. Returns: in order of
+    time; moments with nothing below global are left out.
     """
     out: list[Chain] = []
     for time_us, found in by_moment(watermarks).items():

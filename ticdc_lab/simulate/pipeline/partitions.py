@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 def partition_of(change: Change, dispatcher: str, partitions: int) -> tuple[int, str]:
     """Give a change's partition and the key that TiCDC gives its message, by a dispatcher that needs nothing else.
 
-    Raises
-    ------
-    DispatchError
-        The dispatcher is unknown.
+    Raises DispatchError: the dispatcher is unknown.
     """
     info = change.info
     if dispatcher == TS:

@@ -129,13 +129,7 @@ CFS = ("lock", "default", "write")
 
 
 def families(seen: Iterable[tuple[int, Sequence[CfRow]]]) -> pa.Table:
-    """Give :data:`FAMILIES`.
-
-    Parameters
-    ----------
-    seen
-        Moments (µs) and the entries that were there, of one key or several.
-    """
+    """Give :data:`FAMILIES`. ``seen``: moments (µs) and the entries that were there, of one key or several."""
     there: dict[CfRow, int] = {}
     out: list[tuple[CfRow, int, int | None]] = []
     for time_us, rows in seen:

@@ -134,14 +134,8 @@ def made(
 ) -> Load:
     """Draw a load: the same seed gives the same, whatever faults there are.
 
-    Parameters
-    ----------
-    tables
-        Those there are at first.
-    jobs
-        DDL jobs with their moments; a table that one drops is written until then, one that is created afterwards.
-    until_us
-        The end of the run.
+    ``tables``: those there are at first. ``jobs``: DDL jobs with their moments; a table that one drops is written until
+    then, one that is created afterwards. ``until_us``: the end of the run.
     """
     named = [_transaction(n, i) for i, n in enumerate(settings.transactions)]
     steady = _steady(settings, tables, jobs, random.Random(f"load {seed}"), until_us)

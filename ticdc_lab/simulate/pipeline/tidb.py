@@ -369,16 +369,8 @@ TIDB = "tidb"
 class Tidb:
     """The machine of all clients.
 
-    Parameters
-    ----------
-    load
-        What they do.
-    batch_us
-        Commands of so long a time travel together.
-    backoff_us
-        After how long a refused command is tried again.
-    timeout_us
-        After how long without an answer commands are sent again.
+    ``load``: what they do. ``batch_us``: commands of so long a time travel together. ``backoff_us``: after how long a
+    refused command is tried again. ``timeout_us``: after how long without an answer commands are sent again.
     """
 
     def __init__(

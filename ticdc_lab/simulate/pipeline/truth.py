@@ -14,12 +14,7 @@ from ticdc_lab.simulate.pipeline.tidb_state import FINISHING, Decided, Item, Tid
 class History:
     """Which definition each table had when.
 
-    Parameters
-    ----------
-    tables
-        Those there were at the beginning.
-    jobs
-        (finished_ts, job), in any order.
+    ``tables``: those there were at the beginning. ``jobs``: (finished_ts, job), in any order.
     """
 
     def __init__(self, tables: Sequence[TableInfo], jobs: Iterable[tuple[int, FinishedJob]]) -> None:
@@ -32,10 +27,7 @@ class History:
     def at(self, table: int, commit_ts: int) -> TableInfo:
         """Give the definition that a row of ``commit_ts`` has: a DDL counts for what is committed after it.
 
-        Raises
-        ------
-        KeyError
-            There was no such table then.
+        Raises KeyError: there was no such table then.
         """
         versions = self._known[table]
         at = bisect_right(versions, commit_ts - 1, key=lambda v: v[0]) - 1
@@ -61,14 +53,8 @@ Version: TypeAlias = tuple[Any, ...]
 def replayed(clients: TidbState, decided: Sequence[Decided], items: Sequence[Item]) -> list[Version]:
     """Give what clients committed, also the versions that GC took from TiKV since.
 
-    Parameters
-    ----------
-    clients
-        As they are in the end; a transaction is committed when its primary key is.
-    decided
-        commit_ts, start_ts and item of every transaction that got a commit_ts, in that order.
-    items
-        What they write.
+    ``clients``: as they are in the end; a transaction is committed when its primary key is. ``decided``: commit_ts,
+    start_ts and item of every transaction that got a commit_ts, in that order. ``items``: what they write.
     """
     values: dict[int, Value | None] = {}
     found: list[Version] = []

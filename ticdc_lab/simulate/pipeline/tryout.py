@@ -62,18 +62,9 @@ def transactions(changes: Iterable[Change]) -> pa.Table:
 def changes_told(trace: pa.Table, *, keys: Iterable[int]) -> pa.Table:
     """Give what stores sent of some keys.
 
-    Parameters
-    ----------
-    trace
-        :data:`ticdc_lab.simulate.trace.TRACE`, with messages.
-    keys
-        Those of interest.
-
-    Returns
-    -------
-    pa.Table
-        :data:`TOLD`. A prewrite is the scan's if it comes before the scan's end and its transaction began before the
-        request: one that began before and wrote after it is taken for the scan's too.
+    ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`, with messages. ``keys``: those of interest. Returns:
+    :data:`TOLD`. A prewrite is the scan's if it comes before the scan's end and its transaction began before the
+    request: one that began before and wrote after it is taken for the scan's too.
     """
     wanted = frozenset(keys)
     of = pc.and_(pc.equal(trace["kind"], "sent"), pc.equal(trace["message"], "Entries"))
@@ -137,16 +128,9 @@ _NOTE = Column(4, "note", "varchar")
 def shop(*, long_us: int = 0, until_us: int = 12_000_000, ddl_us: int | None = None, hot: bool = False) -> Load:
     """Three tables, 150 row changes a second, and if wanted a long transaction and a DDL.
 
-    Parameters
-    ----------
-    long_us
-        How long a transaction on customers holds its lock from :data:`LONG_US` on; 0 for none.
-    until_us
-        When the last transaction begins, µs.
-    ddl_us
-        When stock gets a new column, µs.
-    hot
-        Whether every second transaction changes the same row of each table.
+    ``long_us``: how long a transaction on customers holds its lock from :data:`LONG_US` on; 0 for none. ``until_us``:
+    when the last transaction begins, µs. ``ddl_us``: when stock gets a new column, µs. ``hot``: whether every second
+    transaction changes the same row of each table.
     """
     often = []
     for k, at_us in enumerate(range(500_000, until_us, _EVERY_US)):

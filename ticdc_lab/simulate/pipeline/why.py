@@ -377,21 +377,10 @@ class Why:
 def why(history: Sequence[Moment], *, watermark: str = RESOLVED, rule: str = BASE, current_us: int = CURRENT_US) -> Why:
     """Say what holds a global watermark.
 
-    Parameters
-    ----------
-    history
-        Samples of a run by time; the last one is the moment that is asked about. Those before it say since when.
-    watermark
-        Of :data:`WATERMARKS`.
-    rule
-        Of :data:`ticdc_lab.simulate.pipeline.settings.RULES`. By the MQ rule nothing holds the global resolved_ts.
-    current_us
-        What is less behind than this is on its way.
-
-    Raises
-    ------
-    ValueError
-        There is no sample, or no such watermark.
+    ``history``: samples of a run by time; the last one is the moment that is asked about. Those before it say since
+    when. ``watermark``: of :data:`WATERMARKS`. ``rule``: of :data:`ticdc_lab.simulate.pipeline.settings.RULES`. By the
+    MQ rule nothing holds the global resolved_ts. ``current_us``: what is less behind than this is on its way. Raises
+    ValueError: there is no sample, or no such watermark.
     """
     if not history or watermark not in WATERMARKS:
         raise ValueError(f"why needs a sample and one of {WATERMARKS}; found {len(history)} samples, {watermark!r}")

@@ -63,30 +63,12 @@ class Writing:
 
 @dataclass(slots=True)
 class SchedulerFacts:
-    """The present of a run.
+    """The present of a run. ``captures``: those that are up, by name; ``lives`` are their addresses."""
 
-    Attributes
-    ----------
-    ledger
-        Which capture had which table, who owned, who was down: all of it, with beginning and end.
-    captures
-        Those that are up, by name; ``lives`` are their addresses.
-    wanted
-        Tables that should be replicated; ``ddls`` are those that etcd has been asked for and has not executed.
-    up
-        How many of the wanted tables replicate: each of their spans does.
-    sent
-        Messages by their name.
-    load, held
-        Tables and spans that a capture replicates, and that it has in any state.
-    moves, returns
-        How often a table went to another capture, and came back to one that it had left within :data:`THRASH_US`.
-    double_for, idle_for
-        Tables and spans that have two writers, and none after their first; and the time of all together.
-    """
-
+    # Tables that should be replicated; ``ddls`` are those that etcd has been asked for and has not executed.
     wanted: set[int]
     names: frozenset[str] = frozenset()
+    # Which capture had which table, who owned, who was down: all of it, with beginning and end.
     ledger: Ledger[At] = field(default_factory=Ledger)
     changes: int = 0
     order: int = 0
@@ -96,7 +78,8 @@ class SchedulerFacts:
     spans: dict[int, set[str]] = field(default_factory=dict)
     keys_up: Counter[int] = field(default_factory=Counter)
     keys_down: Counter[int] = field(default_factory=Counter)
-    up: int = 0
+    up: int = 0  # how many of the wanted tables replicate: each of their spans does
+    # ``load``, ``held``: tables and spans that a capture replicates, and that it has in any state.
     load: Counter[str] = field(default_factory=Counter)
     held: Counter[str] = field(default_factory=Counter)
     ddls: deque[Any] = field(default_factory=deque)
@@ -106,12 +89,16 @@ class SchedulerFacts:
     n_owners: int = 0
     checkpoint_us: int | None = None
     risen_us: int = 0
-    sent: Counter[str] = field(default_factory=Counter)
+    sent: Counter[str] = field(default_factory=Counter)  # messages by their name
     n_sent: int = 0
     other: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
+    # ``moves``, ``returns``: how often a table went to another capture, and came back to one that it had left within
+    # :data:`THRASH_US`.
     moves: int = 0
     returns: int = 0
+    # ``double_for``, ``idle_for``: tables and spans that have two writers, and none after their first; and the time of
+    # all together.
     double_for: Total = field(default_factory=Total)
     idle_for: Total = field(default_factory=Total)
 

@@ -85,12 +85,7 @@ class Remembered:
 class Small:
     """The model (:class:`ticdc_lab.simulate.explore.SmallModel`).
 
-    Parameters
-    ----------
-    bounds
-        What may happen.
-    dispatcher, agent
-        The machines.
+    ``bounds``: what may happen. ``dispatcher``, ``agent``: the machines.
     """
 
     def __init__(self, bounds: Bounds, dispatcher: Dispatcher | None = None, agent: Agent | None = None) -> None:
@@ -391,17 +386,9 @@ _HAPPENS = {
 def retold(model: Small, found: Exploration) -> pa.Table:
     """Walk the way to a violation once more and write down what happens.
 
-    Parameters
-    ----------
-    model
-        The world that was explored.
-    found
-        What :func:`ticdc_lab.simulate.explore.explore` gave for it; its ``path`` may be empty.
-
-    Returns
-    -------
-    pa.Table
-        :data:`ticdc_lab.simulate.trace.TRACE`, whose times are numbers of steps; it ends with a row ``violated``.
+    ``model``: the world that was explored. ``found``: what :func:`ticdc_lab.simulate.explore.explore` gave for it; its
+    ``path`` may be empty. Returns: :data:`ticdc_lab.simulate.trace.TRACE`, whose times are numbers of steps; it ends
+    with a row ``violated``.
     """
     world, on_link, rows = model.start(), _Links(), [Row(0, 0, n, "started") for n in model.names]
     for number, action in enumerate(found.path, start=1):

@@ -32,13 +32,9 @@ _MOST_KNOWN = 1_000_000
 class Structures:
     """Numbers of values of named tuples, dataclasses, maps, sets and atoms.
 
-    Parameters
-    ----------
-    dropped
-        (name of the class, field) that do not count: counters of messages on links that keep their order, and words.
+    ``dropped``: (name of the class, field) that do not count: counters of messages on links that keep their order, and
+    words.
 
-    Notes
-    -----
     States share most of what they hold, at every depth: each value is looked at once for each naming, and its number
     kept by identity.
     """
@@ -135,12 +131,8 @@ def _at_once(lossy: bool) -> MaintainerSettings:
 class SmallVariant(Small):
     """The model (:class:`ticdc_lab.simulate.explore.SmallModel`) of v3 or v4.
 
-    Parameters
-    ----------
-    bounds
-        What may happen; ``at_once``, ``doubled`` and ``topics`` are of v2 alone and refused.
-    variant
-        :func:`two_phases` or :func:`maintainer`.
+    ``bounds``: what may happen; ``at_once``, ``doubled`` and ``topics`` are of v2 alone and refused. ``variant``:
+    :func:`two_phases` or :func:`maintainer`.
     """
 
     def __init__(self, bounds: Bounds, variant: Variant) -> None:
@@ -208,13 +200,8 @@ class SmallVariant(Small):
 class SmallCoordinated(SmallVariant):
     """The model of v4 with its coordinator: who is elected places the maintainer, moves it, and drains nodes.
 
-    Parameters
-    ----------
-    bounds
-        What may happen, with ``coordinator``.
+    ``bounds``: what may happen, with ``coordinator``.
 
-    Notes
-    -----
     A node's tick is its maintainer's and then its coordinator's, as in a capture. Beside the design's safety no epoch
     has its maintainer on two nodes, and no node is told to stop while something is on it.
     """

@@ -204,13 +204,7 @@ Naming = tuple[int, dict[str, int], dict[Any, int]]
 
 
 class Codes:
-    """Numbers of the states of one world.
-
-    Parameters
-    ----------
-    names, tables
-        All there are.
-    """
+    """Numbers of the states of one world. ``names``, ``tables``: all there are."""
 
     def __init__(self, names: tuple[str, ...], tables: tuple[int, ...]) -> None:
         self.names = names

@@ -25,37 +25,22 @@ class Left(NamedTuple):
 
 
 class BeforeAfter(NamedTuple):
-    """What became of a cluster between two moments.
+    """What became of a cluster between two moments."""
 
-    Attributes
-    ----------
-    seconds
-        Between the latest heartbeats of the two.
-    moved, moved_mib, leaders
-        Peers that came to a store, MiB of their regions, and leaders that changed.
-    stores
-        For each store: peers before and after, those that came and went, leaders before and after.
-    compared, new, gone
-        Regions that are in both, only after, and only before.
-    left
-        What is left to do.
-    running
-        Operators that run after.
-    held_by
-        What holds the rest, the most likely first.
-    """
-
-    seconds: float
+    seconds: float  # between the latest heartbeats of the two
+    # ``moved``, ``moved_mib``, ``leaders``: peers that came to a store, MiB of their regions, and leaders that changed.
     moved: int
     moved_mib: float
     leaders: int
+    # For each store: peers before and after, those that came and went, leaders before and after.
     stores: tuple[dict[str, int], ...]
+    # ``compared``, ``new``, ``gone``: regions that are in both, only after, and only before.
     compared: int
     new: int
     gone: int
-    left: tuple[Left, ...]
-    running: int
-    held_by: tuple[str, ...]
+    left: tuple[Left, ...]  # what is left to do
+    running: int  # operators that run after
+    held_by: tuple[str, ...]  # what holds the rest, the most likely first
 
     @property
     def moves(self) -> bool:
@@ -89,15 +74,8 @@ class BeforeAfter(NamedTuple):
 def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
     """Compare two moments of a cluster.
 
-    Parameters
-    ----------
-    before, after
-        What :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives of each; regions are the same by their ids.
-
-    Raises
-    ------
-    SourceError
-        The second is older than the first, or they have no region in common.
+    ``before``, ``after``: what :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives of each; regions are the
+    same by their ids. Raises SourceError: the second is older than the first, or they have no region in common.
     """
     seconds = after.heard_s - before.heard_s
     if seconds < 0:

@@ -43,27 +43,15 @@ def own_case(
 ) -> Case:
     """Give a user's own cluster as a case in which nothing happens from outside.
 
-    Parameters
-    ----------
-    loaded
-        What :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives.
-    name
-        How it is called.
-    minutes
-        How long the case lasts, virtual time.
-    settings
-        Disks and clocks, which pd-ctl does not print; those of a cluster in real time by default.
+    ``loaded``: what :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives. ``name``: how it is called.
+    ``minutes``: how long the case lasts, virtual time. ``settings``: disks and clocks, which pd-ctl does not print;
+    those of a cluster in real time by default.
 
-    Notes
-    -----
     Stores that are offline leave, those that are silent stop, at the start. What a store uses besides its regions
     counts as foreign files. Regions are read and written as in their last heartbeat, and store limits are those given.
     Running operators are not taken up.
 
-    Raises
-    ------
-    SourceError
-        Some regions only were given, or there are witnesses: these cannot be played.
+    Raises SourceError: some regions only were given, or there are witnesses: these cannot be played.
     """
     if not loaded.whole and (loaded.expected > len(loaded.regions.id) or gaps_between(loaded.regions)):
         found = f"{len(loaded.regions.id):,} regions with gaps between their keys"
@@ -181,25 +169,11 @@ def changed(
 ) -> tuple[ClusterChange, ...]:  # fmt: skip
     """Give what would be done to a cluster, from words of a command line.
 
-    Parameters
-    ----------
-    settings
-        ``region-schedule-limit=4``: as ``config set``.
-    store_limits
-        ``30`` for all stores, ``4=30`` for one.
-    remove, down
-        Stores that are deleted, and that fall silent.
-    add
-        ``9`` or ``9,zone=a,host=h9``: a store that joins; as large as the largest one of ``like``.
-    like
-        The cluster that it joins.
-
-    Raises
-    ------
-    ScenarioError
-        The words have another form, or ``like`` has no store of this id.
-    Refused
-        PD has no setting of this name, or it cannot have this value.
+    ``settings``: ``region-schedule-limit=4``: as ``config set``. ``store_limits``: ``30`` for all stores, ``4=30`` for
+    one. ``remove``, ``down``: stores that are deleted, and that fall silent. ``add``: ``9`` or ``9,zone=a,host=h9``: a
+    store that joins; as large as the largest one of ``like``. ``like``: the cluster that it joins. Raises
+    ScenarioError: the words have another form, or ``like`` has no store of this id. Refused: PD has no setting of this
+    name, or it cannot have this value.
     """
     told: list[ClusterChange] = []
     known = None if like is None else {s.id for s in like.stores}
@@ -284,22 +258,10 @@ def own_futures(
 ) -> OwnFutures:  # fmt: skip
     """Play a user's cluster as it is and, where anything is changed, with the changes, until nothing moves any more.
 
-    Parameters
-    ----------
-    loaded
-        What :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives.
-    changes
-        What is done at the start, see :func:`changed`, or at a moment.
-    minutes
-        The longest that is played, virtual time.
-    seed
-        The only source of chance.
-    settings
-        As of :func:`own_case`.
-    record
-        Whether the runs are recorded for pictures, a moment a second.
-    progress
-        Called with a run's name and its cluster, every second of it.
+    ``loaded``: what :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives. ``changes``: what is done at the
+    start, see :func:`changed`, or at a moment. ``minutes``: the longest that is played, virtual time. ``seed``: the
+    only source of chance. ``settings``: as of :func:`own_case`. ``record``: whether the runs are recorded for pictures,
+    a moment a second. ``progress``: called with a run's name and its cluster, every second of it.
     """
     case = own_case(loaded, minutes=minutes, settings=settings)
     timed = tuple(c if isinstance(c, Timed) else Timed(0, c) for c in changes)

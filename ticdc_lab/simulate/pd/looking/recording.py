@@ -73,27 +73,14 @@ class Drop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A run.
+    """A run."""
 
-    Parameters
-    ----------
-    samples
-        Moments in order, the first at the start.
-    lives
-        Operators that started, in the order in which they ended; those that still run at the end come last.
-    drops
-        Operators that never started.
-    decisions
-        What was decided and why, see :mod:`ticdc_lab.simulate.pd.looking.decisions`.
-    happened
-        What came from outside, words to PD with its answers or refusals.
-    """
-
-    samples: tuple[ClusterSample, ...]
+    samples: tuple[ClusterSample, ...]  # moments in order, the first at the start
+    # Operators that started, in the order in which they ended; those that still run at the end come last.
     lives: tuple[Finished, ...]
-    drops: tuple[Drop, ...]
-    decisions: tuple[Decision, ...]
-    happened: tuple[AppliedChange, ...] = ()
+    drops: tuple[Drop, ...]  # operators that never started
+    decisions: tuple[Decision, ...]  # what was decided and why, see :mod:`ticdc_lab.simulate.pd.looking.decisions`
+    happened: tuple[AppliedChange, ...] = ()  # what came from outside, words to PD with its answers or refusals
 
     def at(self, at_us: int) -> ClusterSample:
         """Give the last moment up to a time, the first where there is none."""
@@ -217,12 +204,7 @@ def _region(sample: ClusterSample, i: int) -> Region:
 def why_region(sample: ClusterSample, region_id: int) -> tuple[Opinion, ...]:
     """Ask every checker and scheduler what it would do with a region at a moment.
 
-    Parameters
-    ----------
-    sample
-        The moment.
-    region_id
-        The region; of one that is not there nothing is said.
+    ``sample``: the moment. ``region_id``: the region; of one that is not there nothing is said.
     """
     region = region_in(sample, region_id)
     if region is None:
@@ -249,26 +231,15 @@ def why_operator(recording: Recording, number: int) -> Decision | None:
 
 
 class Costs(NamedTuple):
-    """A run in numbers.
+    """A run in numbers."""
 
-    Parameters
-    ----------
-    even_s
-        From when on all stores are even (:func:`~ticdc_lab.simulate.pd.measures.uneven`), s; None: not at the end.
-    moved_gib
-        Data copied between stores.
-    peak_mib_s
-        The most that one store sent and received of snapshots between two samples, MiB/s: what its disk was busy with.
-    peak_store
-        Which store that was, 0 for none.
-    moves
-        Moves of peers and leaders that were carried out, and how many of them took back one of the last minute.
-    """
-
+    # From when on all stores are even (:func:`~ticdc_lab.simulate.pd.measures.uneven`), s; None: not at the end.
     even_s: float | None
-    moved_gib: float
+    moved_gib: float  # data copied between stores
+    # The most that one store sent and received of snapshots between two samples, MiB/s: what its disk was busy with.
     peak_mib_s: float
-    peak_store: int
+    peak_store: int  # which store that was, 0 for none
+    # Moves of peers and leaders that were carried out, and how many of them took back one of the last minute.
     moves: MovesMade
 
 

@@ -36,24 +36,13 @@ class Bound(NamedTuple):
 
 
 class TimeLeft(NamedTuple):
-    """How long until done.
+    """How long until done."""
 
-    Parameters
-    ----------
-    work
-        What is left: repairs, or where there are none the balance of sizes.
-    at_best_s
-        What the limits allow, s; infinite where nothing can be done.
-    at_pace_s
-        At the pace of the last half minute, s; infinite where nothing moved, None where it is not known.
-    bounds
-        All limits, the one that holds it back first.
-    """
-
-    work: tuple[Forecast, ...]
-    at_best_s: float
+    work: tuple[Forecast, ...]  # what is left: repairs, or where there are none the balance of sizes
+    at_best_s: float  # what the limits allow, s; infinite where nothing can be done
+    # At the pace of the last half minute, s; infinite where nothing moved, None where it is not known.
     at_pace_s: float | None
-    bounds: tuple[Bound, ...]
+    bounds: tuple[Bound, ...]  # all limits, the one that holds it back first
 
     @property
     def peers(self) -> int:
@@ -119,14 +108,8 @@ def pace(samples: Sequence[ClusterSample], at_us: int, pace_s: float = PACE_S) -
 def time_left(recording: Recording, settings: WorldSettings, *, at_us: int) -> TimeLeft:
     """Say how long until done, from a moment on.
 
-    Parameters
-    ----------
-    recording
-        The run up to there, of which the pace is taken.
-    settings
-        Of the stores: disks and ticks.
-    at_us
-        The moment, µs.
+    ``recording``: the run up to there, of which the pace is taken. ``settings``: of the stores: disks and ticks.
+    ``at_us``: the moment, µs.
     """
     sample = recording.at(at_us)
     work = work_left(sample)

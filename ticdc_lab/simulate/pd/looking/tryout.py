@@ -38,10 +38,7 @@ class RealRun(NamedTuple):
 def reference_cases(path: Path | str) -> dict[str, Case]:
     """Read the cases of a file of reference runs, by name.
 
-    Parameters
-    ----------
-    path
-        ``data/pd_reference.jsonl.gz`` or a file of the same form (golden/pd/reference.jsonl.gz).
+    ``path``: ``data/pd_reference.jsonl.gz`` or a file of the same form (golden/pd/reference.jsonl.gz).
     """
     return {r["case"]: case_of(Fields(r, r["case"])) for r in records_of(path) if r.get("kind") == "case"}
 
@@ -49,10 +46,7 @@ def reference_cases(path: Path | str) -> dict[str, Case]:
 def scenario_cases(folder: Path | str) -> dict[str, Case]:
     """Read the scenarios of PD in a folder as cases, by name.
 
-    Parameters
-    ----------
-    folder
-        ``data/scenarios/pd``, or one with files of the same form.
+    ``folder``: ``data/scenarios/pd``, or one with files of the same form.
     """
     read = (read_scenario(path) for path in sorted(Path(folder).glob("*.yaml")))
     return {s.name: _case_of(s) for s in read if s.model is MODEL}
@@ -87,20 +81,10 @@ def tried(
 ) -> Recording:  # fmt: skip
     """Run a case and record it.
 
-    Parameters
-    ----------
-    case
-        What to run.
-    seed
-        The only source of chance: two runs that differ from a moment on are the same up to there.
-    changes
-        What happens besides the case's own events, see :func:`said`.
-    policies
-        Schedulers.
-    until_s
-        Virtual seconds; by default as long as the case lasts at most.
-    samples
-        Moments looked at, evenly over the run; fewer of a cluster of more than 20,000 regions.
+    ``case``: what to run. ``seed``: the only source of chance: two runs that differ from a moment on are the same up to
+    there. ``changes``: what happens besides the case's own events, see :func:`said`. ``policies``: schedulers.
+    ``until_s``: virtual seconds; by default as long as the case lasts at most. ``samples``: moments looked at, evenly
+    over the run; fewer of a cluster of more than 20,000 regions.
     """
     until_us = case.most_us if until_s is None else round(until_s * SECOND_US)
     many = len(case.start.regions.id) > _FEW_REGIONS
@@ -116,12 +100,8 @@ def tried(
 def said(words: str | Sequence[str], *, at_s: float) -> tuple[Timed, ...]:
     """Give words to PD at a moment.
 
-    Parameters
-    ----------
-    words
-        Commands as after ``pd-ctl``, a line each; empty lines and those that begin with ``#`` are left out.
-    at_s
-        Virtual seconds.
+    ``words``: commands as after ``pd-ctl``, a line each; empty lines and those that begin with ``#`` are left out.
+    ``at_s``: virtual seconds.
     """
     lines = words.splitlines() if isinstance(words, str) else list(words)
     kept = [line.strip().removeprefix("pd-ctl ").strip() for line in lines]

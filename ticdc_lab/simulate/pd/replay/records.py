@@ -159,31 +159,17 @@ def records_of(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 class Verdict(NamedTuple):
-    """Our answer to a record.
+    """Our answer to a record."""
 
-    Parameters
-    ----------
-    ours
-        Our answer, in the form of the file. Where PD may answer in several ways it is the most likely one, the first
-        of equally likely ones; ``legal`` has them all.
-    file
-        What the file says.
-    agrees
-        Whether they agree; None where the record is not judged.
-    because
-        Why, in a sentence: what decided, or how the two differ.
-    legal
-        Every answer PD may give, each with its ``chance``; empty where there is one.
-    explained
-        The reasons of a decision, where one was made for one region.
-    """
-
+    # Our answer, in the form of the file. Where PD may answer in several ways it is the most likely one, the first of
+    # equally likely ones; ``legal`` has them all.
     ours: Any
-    file: Any
-    agrees: bool | None
-    because: str = ""
+    file: Any  # what the file says
+    agrees: bool | None  # whether they agree; None where the record is not judged
+    because: str = ""  # why, in a sentence: what decided, or how the two differ
+    # Every answer PD may give, each with its ``chance``; empty where there is one.
     legal: tuple[dict[str, Any], ...] = ()
-    explained: Explained | None = None
+    explained: Explained | None = None  # the reasons of a decision, where one was made for one region
 
 
 def equal(ours: Mapping[str, Any], expect: Mapping[str, Any], because: str = "") -> Verdict:

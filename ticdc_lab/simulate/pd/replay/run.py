@@ -101,22 +101,9 @@ def _counts(replayed: Replayed) -> dict[str, int]:
 def replay(path: str | Path, *, seeds: Sequence[int] = (1,)) -> Replayed:
     """Judge every record of a file.
 
-    Parameters
-    ----------
-    path
-        JSON Lines in the form of golden/pd, as they are or gzipped.
-    seeds
-        Of our runs of whole clusters; of several the middle one counts, number by number.
-
-    Returns
-    -------
-    Replayed
-        An entry a record.
-
-    Raises
-    ------
-    SourceError
-        The file cannot be read.
+    ``path``: JSON Lines in the form of golden/pd, as they are or gzipped. ``seeds``: of our runs of whole clusters; of
+    several the middle one counts, number by number. Returns: an entry a record. Raises SourceError: the file cannot be
+    read.
     """
     return Replayed(tuple(_judged(lines_of(Path(path)), seeds)))
 

@@ -91,16 +91,8 @@ _SHARE, _RECOVERS_S = 0.1, 300.0
 class Disk:
     """One store's; MiB, and MiB a tick.
 
-    Attributes
-    ----------
-    rate
-        What it can give.
-    wanted, written
-        What clients want, and how much of it they write.
-    waiting
-        What they wanted and did not get yet.
-    worst_s
-        The longest that a request has waited.
+    ``rate``: what it can give. ``wanted``, ``written``: what clients want, and how much of it they write. ``waiting``:
+    what they wanted and did not get yet. ``worst_s``: the longest that a request has waited.
     """
 
     __slots__ = (

@@ -11,15 +11,8 @@ from ticdc_lab.simulate.scheduler.roles import in_turn
 def capture_facts(state: DataState) -> CaptureFacts:
     """Give what can be seen of a capture.
 
-    Parameters
-    ----------
-    state
-        Of the machine :class:`ticdc_lab.simulate.pipeline.capture.machine.DataCapture`.
-
-    Returns
-    -------
-    CaptureFacts
-        Tables are in the scheduler's order.
+    ``state``: of the machine :class:`ticdc_lab.simulate.pipeline.capture.machine.DataCapture`. Returns: tables are in
+    the scheduler's order.
     """
     duty = state.duty
     return CaptureFacts(

@@ -171,17 +171,8 @@ class UnknownTable(Exception):
 def mounted(rows: Sequence[Row], versions: tuple[Version, ...]) -> list[Change]:
     """Mount rows of one table that are sorted by commit_ts.
 
-    Parameters
-    ----------
-    rows
-        What the sorter gave.
-    versions
-        The table's, oldest first; a row gets the one as of its commit_ts.
-
-    Raises
-    ------
-    Unknown
-        The table was not there at a row's commit_ts.
+    ``rows``: what the sorter gave. ``versions``: the table's, oldest first; a row gets the one as of its commit_ts.
+    Raises Unknown: the table was not there at a row's commit_ts.
     """
     out: list[Change] = []
     at = 0

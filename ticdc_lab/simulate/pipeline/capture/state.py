@@ -268,18 +268,8 @@ MOUNTED = "mounted"
 class CaptureDesk:
     """A state that is being changed.
 
-    Parameters
-    ----------
-    of
-        The state before.
-    settings
-        The machine's.
-    now
-        What the node can see of the world.
-    start_ts
-        Where the changefeed starts.
-    only
-        Ids of the tables that its filter lets through; None for all.
+    ``of``: the state before. ``settings``: the machine's. ``now``: what the node can see of the world. ``start_ts``:
+    where the changefeed starts. ``only``: ids of the tables that its filter lets through; None for all.
     """
 
     def __init__(

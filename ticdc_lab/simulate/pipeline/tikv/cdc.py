@@ -51,10 +51,7 @@ def rows_of(data: Data, key: int, checkpoint_ts: int) -> list[KvRow]:
 def next_batch(data: Data, keys: tuple[int, ...], at: int, checkpoint_ts: int, most: int) -> tuple[list[KvRow], int]:
     """Read on from the key at a position: at least one key, and no further one after ``most`` rows.
 
-    Returns
-    -------
-    tuple[list[KvRow], int]
-        The rows, and the position of the key that is next.
+    Returns: the rows, and the position of the key that is next.
     """
     rows: list[KvRow] = []
     while at < len(keys) and (not rows or len(rows) < most):

@@ -49,10 +49,7 @@ def _held_locks(data: Data) -> tuple[HeldLock, ...]:
 def cf_rows(state: TikvStoreState, key: int) -> tuple[CfRow, ...]:
     """Give what the three column families hold of a key on the store that leads its region; else nothing.
 
-    Returns
-    -------
-    tuple[CfRow, ...]
-        Lock; default, newest first; write, newest first.
+    Returns: lock; default, newest first; write, newest first.
     """
     data = next((d for d in _served(state) if d.start <= key < d.end), None)
     if data is None:

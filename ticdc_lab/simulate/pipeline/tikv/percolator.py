@@ -49,20 +49,10 @@ from ticdc_lab.simulate.pipeline.tikv.store_state import LogEntry, OpenBatch, St
 class RegionDraft:
     """A region while a batch is applied to it.
 
-    Parameters
-    ----------
-    data
-        The region before.
-    keeps
-        How many write records of a key survive besides the newest; None for all. The others are cut off when there are
-        a power of two of them, so that a hot key does not cost its whole history at each commit.
-    before_ts
-        Only records that are older than it are cut off: a command that is repeated finds what it did.
-
-    Attributes
-    ----------
-    rows
-        What an observer of the raft log sees, in its order.
+    ``data``: the region before. ``keeps``: how many write records of a key survive besides the newest; None for all.
+    The others are cut off when there are a power of two of them, so that a hot key does not cost its whole history at
+    each commit. ``before_ts``: only records that are older than it are cut off: a command that is repeated finds what
+    it did. ``rows``: what an observer of the raft log sees, in its order.
     """
 
     __slots__ = ("before_ts", "data", "default", "keeps", "locks", "rows", "write")
@@ -80,10 +70,8 @@ class RegionDraft:
 def prewrite(draft: RegionDraft, command: Prewrite) -> Refusal | None:
     """Lock the keys of a transaction and store their values; what is locked by it already stays as it is.
 
-    Returns
-    -------
-    Refusal | None
-        ``KeyIsLocked``, ``WriteConflict``, or ``Gone`` where the transaction was rolled back before (a late prewrite).
+    Returns: ``KeyIsLocked``, ``WriteConflict``, or ``Gone`` where the transaction was rolled back before (a late
+    prewrite).
     """
     _, _, start_ts, primary, mutations = command
     rows: list[KvRow] = []
@@ -137,10 +125,7 @@ def _judged(key: int, newest: Written, start_ts: int) -> tuple[Refusal | None, b
 def commit(draft: RegionDraft, command: Commit) -> Refusal | None:
     """Turn the locks of a transaction into write records; what is committed already stays as it is.
 
-    Returns
-    -------
-    Refusal | None
-        ``Gone`` where a lock is not there and was not committed.
+    Returns: ``Gone`` where a lock is not there and was not committed.
     """
     _, _, start_ts, commit_ts, keys = command
     locks, write, add = draft.locks, draft.write, draft.rows.append
@@ -185,10 +170,7 @@ def _collect(draft: RegionDraft, keys: list[int], keeps: int) -> None:
 def rollback(draft: RegionDraft, command: Rollback) -> Refusal | None:
     """Take the locks of a transaction away and note for each key that it will not be, so that a late prewrite fails.
 
-    Returns
-    -------
-    Refusal | None
-        ``WriteConflict`` with its own commit_ts where the transaction is committed: that cannot be taken back.
+    Returns: ``WriteConflict`` with its own commit_ts where the transaction is committed: that cannot be taken back.
     """
     _, _, start_ts, keys = command
     fresh: list[int] = []

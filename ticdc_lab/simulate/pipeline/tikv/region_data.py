@@ -100,19 +100,8 @@ def inserted(newest: Written | None, ts: int, start_ts: int, kind: str, value: S
 def kept(newest: Written, keeps: int, before_ts: int) -> Written:
     """Cut the oldest write records off, but never the last one that says what the row is.
 
-    Parameters
-    ----------
-    newest
-        The newest of all.
-    keeps
-        How many stay besides it.
-    before_ts
-        What is not older than it stays.
-
-    Returns
-    -------
-    Written
-        The newest.
+    ``newest``: the newest of all. ``keeps``: how many stay besides it. ``before_ts``: what is not older than it stays.
+    Returns: the newest.
     """
     found = list(records(newest))
     n = keeps + 1
@@ -188,20 +177,11 @@ PD = "pd"
 def initial_regions(settings: TikvSettings, table_ids: Iterable[int] = (), handles: int = 1000) -> tuple[KvRegion, ...]:
     """Divide the whole key space: one region for DDL jobs, ``regions_per_table`` for each table.
 
-    Parameters
-    ----------
-    settings
-        Says how many regions a table has and how many stores there are.
-    table_ids
-        Tables that have regions of their own. The last region of a table goes on to the next table of these (the very
-        last one to the end), so what is created between them later lives there.
-    handles
-        Tables are divided evenly among handles 0 .. ``handles`` - 1; higher ones are in the last region.
-
-    Returns
-    -------
-    tuple[Region, ...]
-        In key order, with ids from 1 on and epoch 1; the leaders are taken from the stores in turn.
+    ``settings``: says how many regions a table has and how many stores there are. ``table_ids``: tables that have
+    regions of their own. The last region of a table goes on to the next table of these (the very last one to the end),
+    so what is created between them later lives there. ``handles``: tables are divided evenly among handles 0 ..
+    ``handles`` - 1; higher ones are in the last region. Returns: in key order, with ids from 1 on and epoch 1; the
+    leaders are taken from the stores in turn.
     """
     starts = [FIRST]
     for table_id in sorted(set(table_ids) - {META}):

@@ -143,15 +143,10 @@ def advance(
 ) -> GlobalWatermarks:
     """Find how far all wanted spans are.
 
-    Parameters
-    ----------
-    replications, plan
-        What there is and what is wanted; a wanted span without a record holds everything.
-    barrier_ts
-        No watermark passes it. Without any wanted span it is the watermark, or ``floor_ts`` where it is None.
-    floor_ts
-        A checkpoint that is known to be safe, as the persisted one is: spans that share their primary's watermark are
-        not below it.
+    ``replications``, ``plan``: what there is and what is wanted; a wanted span without a record holds everything.
+    ``barrier_ts``: no watermark passes it. Without any wanted span it is the watermark, or ``floor_ts`` where it is
+    None. ``floor_ts``: a checkpoint that is known to be safe, as the persisted one is: spans that share their primary's
+    watermark are not below it.
     """
     missing = next(unscheduled(plan, replications.sets), None)
     if missing is not None:

@@ -86,13 +86,7 @@ Stepped = tuple[NodeState, list[Output]]
 
 
 class NodeManager:
-    """A machine.
-
-    Parameters
-    ----------
-    maintainer, dispatchers
-        Those of a cluster without a coordinator.
-    """
+    """A machine. ``maintainer``, ``dispatchers``: those of a cluster without a coordinator."""
 
     def __init__(self, maintainer: Maintainer, dispatchers: Dispatchers) -> None:
         self._maintainer, self._dispatchers = maintainer, dispatchers
