@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import html
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -404,7 +405,9 @@ def test_why_and_advice_are_tabs_that_say_what_the_methods_say(spark: SparkSessi
     assert more.figure.layout.meta["finding"].startswith("From 4 to 12 partitions: ")
     bench.panels["audit"]
     [said] = bench.pages.pages["audit"].above.children
-    assert "! rows stay in one partition, warned: " in said.value and "✓ row images chain, kept" in said.value
+    assert said.layout.display == "none", "the verdict above the tabs says it"
+    words = bench.pages.verdict.words.value
+    assert "! 1 warned: rows stay in one partition</summary>" in words and "row images chain" in words
     bench.close()
 
 
@@ -431,7 +434,11 @@ def test_a_displayed_workbench_begins_with_the_verdict(spark: SparkSession, monk
     block.under_way.running.wait()
     assert bench.pages.log is not None
     said = html.unescape(block.words.value)
-    assert "guarantees kept" in said and "! rows stay in one partition, warned: " in said and "Causes, worst" in said
+    folds = dict(re.findall(r"<details><summary class=\"[a-z-]*\">(.*?)</summary>(.*?)</details>", said))
+    assert [head.partition(":")[0] for head in folds][:1] == ["! 1 warned"] and said.count("<details>") == len(folds)
+    assert any(re.match(r"\d+ causes?: \d+ warnings?: ", head) for head in folds)
+    assert any(head.endswith(" known settings") and "sink.protocol = " in said for head, said in folds.items())
+    assert any(re.fullmatch(r"✓ \d+ kept", head) for head in folds)
     assert complete_to(bench.pages.log.summary_of("facts", "tables")) in said
     assert block.check.layout.display == "none"
     block.links.children[-1].click()

@@ -82,6 +82,17 @@ def counted(judged: pd.DataFrame) -> str:
     )
 
 
+def alike(judged: pd.DataFrame) -> list[tuple[str, list[str], int, int, str]]:
+    """Verdict, guarantees, errors, warnings and why: those without findings stand together where the why is one."""
+    rows = judged.to_dict("records")
+    found: dict[tuple[str, ...], list[str]] = {}
+    for r in rows:
+        own = r["guarantee"] if r["errors"] or r["warnings"] else ""
+        found.setdefault((r["verdict"], r["why"], own), []).append(r["guarantee"])
+    n = {r["guarantee"]: (r["errors"], r["warnings"]) for r in rows}
+    return [(word, names, *n[names[0]], why) for (word, why, _), names in found.items()]
+
+
 SIGNS = {"broken": "✗", "warned": "!", "not judged": "–", "kept": "✓"}
 """Of each verdict, worst first."""
 
@@ -219,9 +230,9 @@ def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
             out += cause_lines(c)
         if len(mine) > most:
             out.append(f"    and {count(len(mine) - most, 'more cause')}; --json shows all")
-    for (word, why), alike in judged[~has_lines].groupby(["verdict", "why"], sort=False):
-        names = ", ".join(alike["guarantee"])
-        out.append(f"{SIGNS[word]} {names}: {why}" if why else f"{SIGNS[word]} {word}: {names}")
+    for word, names, _, _, why in alike(judged[~has_lines]):
+        named = ", ".join(names)
+        out.append(f"{SIGNS[word]} {named}: {why}" if why else f"{SIGNS[word]} {word}: {named}")
     return [*out, *s.early_ends]
 
 

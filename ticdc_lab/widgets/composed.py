@@ -78,7 +78,7 @@ class Places(widgets.HBox):  # type: ignore[misc]
         self.layout.display = None if n else "none"
 
 
-class Numbered(widgets.VBox):  # type: ignore[misc]
+class Numbered(widgets.HBox):  # type: ignore[misc]
     """A list of lines, one of which is chosen; the value is its number.
 
     ``lines``: text and number of each; at least one. ``rows``: how many are seen at once. ``go``: what stands on a
@@ -89,11 +89,12 @@ class Numbered(widgets.VBox):  # type: ignore[misc]
     expects = "the number of a line in the list"
 
     def __init__(self, lines: Sequence[tuple[str, int]], *, rows: int, description: str, go: str) -> None:
-        layout = {"width": "100%"}
+        layout = {"flex": "1 1 520px", "width": "auto"}
         self._quiet = False
         self.list = widgets.Select(options=lines, rows=rows, description=description, layout=layout)
-        self.button = widgets.Button(description=go, tooltip=f"go to {go}", layout={"margin": "2px 2px 2px 104px"})
-        super().__init__([self.list, self.button], value=lines[0][1], layout={"width": "100%"})
+        self.button = widgets.Button(description=go, tooltip=f"go to {go}")
+        wraps = {"width": "100%", "flex_flow": "row wrap"}
+        super().__init__([self.list, self.button], value=lines[0][1], layout=wraps)
         self.add_class("ticdc-whole-row")
         self.list.observe(self._chosen, names="value")
         self.observe(lambda change: self._show(change["new"]), names="value")

@@ -20,7 +20,7 @@ from ticdc_lab.widgets.linking import Linked
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.tabs import TABS
 from ticdc_lab.widgets.under_way import UnderWay
-from ticdc_lab.widgets.verdict_block import VerdictBlock, said
+from ticdc_lab.widgets.verdict_block import VerdictBlock
 
 
 class TabPage(widgets.VBox):  # type: ignore[misc]
@@ -72,8 +72,10 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         self.under_way.begin(self._spark, doing, work, expected_s=expected_s, then=after)
 
     def _tell(self, answer: Answer | None, panel: Panel[Any]) -> None:
-        """The sentence above the panel, unless its figure says the same; below it the limits and the frames."""
-        sentence = widgets.HTML("" if answer is None else said(answer))
+        """The sentence above the panel, unless its figure, or of an audit the verdict above the tabs, says the same;
+        below it the limits and the frames.
+        """
+        sentence = widgets.HTML("" if answer is None else f"<b>{html.escape(answer.finding)}</b>")
         sentence.add_class("ticdc-answer")
         self.cannot_tell.value = "" if answer is None else _limits(answer)
         self.cannot_tell.add_class("ticdc-answer")
@@ -83,7 +85,7 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
             call = self.tab.code(panel.value)
             same = self.tab.code_of(panel.value, at_first=at_first)
             self.code.value = f'<code title="the same by code">{html.escape(same)}</code>' if same else ""
-            is_said = answer is None or panel.figure.finding == answer.finding.rstrip(".")
+            is_said = answer is None or self.name == "audit" or panel.figure.finding == answer.finding.rstrip(".")
             sentence.layout.display = "none" if is_said else None
             self.evidence.show({**frames, **panel.frames}, code=call)
 
@@ -168,6 +170,7 @@ class TabPages:
         self._linked.add(page.panel)
         self.verdict.follow()
         if page.name == "audit":
+            self.verdict.show(self.log)
             page.panel.controls["finding"].button.on_click(lambda _: self.open("messages"))
 
 

@@ -7,29 +7,24 @@ from collections.abc import Callable
 from functools import partial
 
 import ipywidgets as widgets
-import pandas as pd
 from pyspark.sql import SparkSession
 
-from ticdc_lab.answers import Answer, complete_to
-from ticdc_lab.answers.audit import SIGNS, counted
-from ticdc_lab.figures.theme import count
+from ticdc_lab.answers import complete_to
+from ticdc_lab.answers.audit import SIGNS, alike
+from ticdc_lab.answers.transactions import torn_briefly
+from ticdc_lab.figures.theme import count, some_of
 from ticdc_lab.log import Log
 from ticdc_lab.widgets.under_way import UnderWay
 
 AT_ONCE = 300_000
 """Messages that are audited without being asked; a larger log is audited when somebody presses the button."""
 
-_CAUSES = 5
+_CAUSES, _NAMED = 20, 2
 _EVIDENCE = {"audit": "findings", "watermarks": "how complete", "why": "silent partitions", "settings": "settings"}
-_COLORS = {
-    "broken": "var(--jp-error-color1, #b00020)",
-    "warned": "var(--jp-warn-color0, #a65300)",
-    "not judged": "inherit",
-    "kept": "var(--jp-success-color0, #1b5e20)",
-}
+"""Tabs with the evidence, and what the buttons that open them say."""
 
 
-class VerdictBlock(widgets.VBox):  # type: ignore[misc]
+class VerdictBlock(widgets.HBox):  # type: ignore[misc]
     """Guarantees kept, broken and not judged, causes, how complete the log is, silent partitions, and settings.
 
     ``spark``: gives the session. ``open_tab``: opens the tab with the evidence. ``is_displayed``: whether somebody
@@ -51,6 +46,7 @@ class VerdictBlock(widgets.VBox):  # type: ignore[misc]
             links.append(button)
         self.links.children = links
         super().__init__([self.words, self.check, self.under_way, self.links])
+        self.add_class("ticdc-verdict")
         self._log: Log | None = None
 
     def put(self, log: Log) -> None:
@@ -70,6 +66,14 @@ class VerdictBlock(widgets.VBox):  # type: ignore[misc]
         if self.is_displayed and is_small and self.check.layout.display is None:
             self.begin()
 
+    def show(self, log: Log) -> None:
+        """Compute it here and now, and show it unless another source was opened meanwhile."""
+        text = of(log)
+        if self._log is log:
+            self.words.value = text
+            self.links.layout.display = None
+            self.check.layout.display = self.under_way.layout.display = "none"
+
     def begin(self) -> None:
         """Compute it, unless it is under way."""
         log = self._log
@@ -78,51 +82,50 @@ class VerdictBlock(widgets.VBox):  # type: ignore[misc]
         self.check.layout.display = "none"
         self.under_way.layout.display = None
 
-        def work() -> None:
-            text = of(log)
-            if self._log is log:  # else another source was opened meanwhile
-                self.words.value = text
-                self.links.layout.display = None
-                self.under_way.layout.display = "none"
-
         def after() -> None:
             if self._log is log and self.links.layout.display == "none":
                 self.check.layout.display = None
 
-        self.under_way.begin(self._spark, "checking guarantees", work, then=after)
+        self.under_way.begin(self._spark, "checking guarantees", lambda: self.show(log), then=after)
 
 
 def of(log: Log) -> str:
-    """The block's words as HTML."""
-    answer, summary = log.audit(messages=False), log.summary_of("facts", "tables")
-    causes = answer.frames["causes"]
-    listed = "".join(
-        f"<li>{html.escape(count(c['n'], c['severity'] if c['severity'] != 'info' else 'note'))}: "
-        f"{html.escape(': '.join(filter(None, [c['table'], c['cause']])))}. {html.escape(c['do'])}</li>"
-        for c in causes.head(_CAUSES).to_dict("records")
+    """The block's words as HTML, folded: each head names what is worst of it."""
+    answer, summary, known = log.audit(messages=False), log.summary_of("facts", "tables"), log.settings()
+    judged, causes, torn = answer.frames["verdict"], answer.frames["causes"], answer.frames.get("suspects")
+    folds = []
+    for word, sign in SIGNS.items():
+        mine = judged[judged["verdict"] == word]
+        names = [name.replace("_", " ") for name in mine["guarantee"]]
+        named = f": {some_of(names, most=_NAMED)}" if word in ("broken", "warned") else ""
+        lines = [
+            f"{sign} {', '.join(some).replace('_', ' ')}{f': {why}' if why else ''}"
+            for _, some, _, _, why in alike(mine)
+        ]
+        folds.append((f"{sign} {len(names)} {word}{named}", lines, word.replace(" ", "-")))
+    if torn is not None and len(torn):
+        folds.append((f"! {torn_briefly(torn)}", list(answer.details), "warned"))
+    listed = []
+    for c in causes.head(_CAUSES).to_dict("records"):
+        n = count(c["n"], c["severity"] if c["severity"] != "info" else "note")
+        listed.append((f"{n}: {': '.join(filter(None, [c['table'], c['cause']]))}", c["do"]))
+    some = f", the first {_CAUSES}" if len(causes) > _CAUSES else ""
+    folds += [
+        (f"{count(len(causes), 'cause')}{some}: {head}", [f"{said}. {do}" for said, do in listed], "")
+        for head, _ in listed[:1]
+    ]
+    early, sampled = summary.early_ends, [limit for limit in answer.limits if "sample" in limit][:1]
+    head = f"! {early[0].partition(':')[0]}" if early else "how complete"
+    folds.append((head, [complete_to(summary), *early, *sampled], "warned" if early else ""))
+    wrong = known.values["contradictions"]
+    head = count(len(known.frame), "known setting") + (f", of which {len(wrong)} contradict the log" if wrong else "")
+    lines = [
+        f"{r['setting']} = {r['value']} ({r['known from']}, {r['how surely']})" for r in known.frame.to_dict("records")
+    ]
+    folds.append((f"! {head}" if wrong else head, [*wrong, *lines], "warned" if wrong else ""))
+    return "".join(
+        f'<details><summary class="{kind}">{html.escape(head)}</summary>'
+        f"{''.join(f'<div>{html.escape(line)}</div>' for line in lines)}</details>"
+        for head, lines, kind in folds
+        if lines
     )
-    some = f" (the first {_CAUSES} of {len(causes)})" if len(causes) > _CAUSES else ""
-    causes_said = f"Causes, worst first{some}:<ul>{listed}</ul>" if listed else ""
-    sampled = [limit for limit in answer.limits if "sample" in limit][:1]
-    rest = [complete_to(summary), *summary.early_ends, log.settings().finding, *sampled]
-    paragraphs = "".join(f"<div>{html.escape(text)}</div>" for text in rest)
-    return f"<div>{html.escape(counted(answer.frames['verdict']))}</div>{said(answer)}{causes_said}{paragraphs}"
-
-
-def said(answer: Answer) -> str:
-    """The finding; of an audit also the verdict of each guarantee, with its sign: those without findings folded."""
-    text = f"<b>{html.escape(answer.finding)}</b>"
-    verdict = answer.frames.get("verdict", pd.DataFrame())
-    lines: dict[str, list[str]] = {}
-    for g in verdict.to_dict("records"):
-        why = f": {html.escape(str(g['why']))}" if g["why"] else ""
-        line = f"{SIGNS[g['verdict']]} {html.escape(g['guarantee'].replace('_', ' '))}, {g['verdict']}{why}"
-        lines.setdefault(str(g["verdict"]), []).append(line)
-    for word, those in lines.items():
-        color = f'style="color:{_COLORS[word]}"'
-        if word in ("broken", "warned"):
-            text += "".join(f"<br><span {color}>{line}</span>" for line in those)
-        else:
-            head = f"{SIGNS[word]} {len(those)} {word}"
-            text += f"<details><summary {color}>{head}</summary>{'<br>'.join(those)}</details>"
-    return text
