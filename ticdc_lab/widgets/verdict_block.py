@@ -118,7 +118,7 @@ def of(log: Log) -> str:
     head = f"! {early[0].partition(':')[0]}" if early else "how complete"
     folds.append((head, [complete_to(summary), *early, *sampled], "warned" if early else ""))
     wrong = known.values["contradictions"]
-    head = count(len(known.frame), "known setting") + (f", of which {len(wrong)} contradict the log" if wrong else "")
+    head = count(len(known.frame), "known setting") + (f", {len(wrong)} against the log" if wrong else "")
     lines = [
         f"{r['setting']} = {r['value']} ({r['known from']}, {r['how surely']})" for r in known.frame.to_dict("records")
     ]
