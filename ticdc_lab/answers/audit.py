@@ -36,7 +36,10 @@ def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
     ``s``: its ``findings`` and ``messages``. ``torn``: transactions beside a gap in offsets, of
     :func:`ticdc_lab.transactions.suspects`.
     """
-    limits = [f"{name.replace('_', ' ')}: not checked, because {why}." for name, why in not_checked(s).items()]
+    unchecked: dict[str, list[str]] = {}
+    for name, why in not_checked(s).items():
+        unchecked.setdefault(why, []).append(name.replace("_", " "))
+    limits = [f"{', '.join(names)}: not checked, because {why}." for why, names in unchecked.items()]
     limits += s.early_ends
 
     def draw() -> Mapping[str, Figure]:

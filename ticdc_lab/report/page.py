@@ -26,10 +26,10 @@ color-scheme:light}
 [data-theme=dark]{--paper:#16181c;--ink:#e6e6e6;--soft:#a4a8ae;--line:#3a3d42;--wrong:#ff9a5c;--good:#4cc79b;--tint:#20242a;
 --shade:#fff3;color-scheme:dark}
 body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;
-max-width:1100px;margin:0 auto;padding:20px 24px 60px}
+max-width:1280px;margin:0 auto;padding:20px 24px 60px}
 h1{font-size:24px;margin:0;overflow-wrap:anywhere}h2{font-size:20px;margin:44px 0 6px;padding-top:14px;
 border-top:1px solid var(--line)}h3{font-size:16px;margin:22px 0 4px}
-p.answer{font-size:17px;margin:6px 0 12px}
+p.answer{font-size:17px;margin:6px 0 12px;max-width:1100px}
 .limits{border-left:4px solid var(--wrong);padding:4px 12px;background:var(--tint);margin:12px 0}.limits p{margin:4px 0}
 nav{margin:10px 0;padding:6px 0;color:var(--soft);position:sticky;top:0;z-index:2;background:var(--paper);
 border-bottom:1px solid var(--line)}nav a{margin-right:16px;color:inherit;white-space:nowrap}
@@ -53,7 +53,8 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
 white-space:nowrap}td.ticdc-ts{font-variant-numeric:tabular-nums}
 td.ticdc-ts small{display:block;color:var(--soft);white-space:nowrap}details summary{cursor:pointer}
 td.code,pre{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
-overflow-wrap:anywhere}td.word{white-space:nowrap}td.name{white-space:normal;overflow-wrap:normal}
+overflow-wrap:anywhere}.w{white-space:nowrap}td.word{white-space:nowrap}td.name{white-space:normal;overflow-wrap:normal}
+td.long{min-width:15em}td.code:not(.word,.name){min-width:24ch}
 pre{padding:8px 12px;background:var(--tint);border-radius:6px}
 tbody tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
 .paper{display:none}td a{color:inherit}
@@ -184,15 +185,24 @@ def text(value: object) -> str:
     return html.escape(said)
 
 
+_HYPHENS = re.compile(r"[^\s<>./]*[^\s<>./]-[^\s<>./]+")
+_WHOLE_CHARS = 40
+
+
+def prose(value: object) -> str:
+    """The same where it may fill several lines: none ends within a name or a date, as browsers do behind a hyphen."""
+    return _HYPHENS.sub(lambda m: f'<span class="w">{m[0]}</span>' if len(m[0]) <= _WHOLE_CHARS else m[0], text(value))
+
+
 def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -> str:
     """Build the whole file as one text; ``back`` is the page that lists it beside others."""
     parts = list(sections)
     up = f'<a href="{text(back)}">all logs</a>' if back else ""
-    links = up + "".join(f'<a href="#{s.id}">{text(s.title)}</a>' for s in parts)
+    links = up + "".join(f'<a href="#{s.id}" title="{text(s.title)}">{s.id.replace("-", " ")}</a>' for s in parts)
     return "".join(
         [
             head(name),
-            f'<p class="answer">{text(lead)}</p>\n<nav>{links}</nav>\n',
+            f'<p class="answer">{prose(lead)}</p>\n<nav>{links}</nav>\n',
             *[section(s) for s in parts],
             foot(),
         ]
@@ -245,10 +255,10 @@ def _in_page(value: object) -> str:
 
 def section(s: Section) -> str:
     """A section as HTML."""
-    limits = "".join(f"<p>{text(limit)}</p>\n" for limit in s.limits)
+    limits = "".join(f"<p>{prose(limit)}</p>\n" for limit in s.limits)
     limits = f'<div class="limits">{limits}</div>\n' if limits else ""
     body = "".join(_block(b, id=f"{s.id}-{i}") for i, b in enumerate(s.body))
-    head = f'<section id="{s.id}">\n<h2>{text(s.title)}</h2>\n<p class="answer">{text(s.answer)}</p>\n'
+    head = f'<section id="{s.id}">\n<h2>{text(s.title)}</h2>\n<p class="answer">{prose(s.answer)}</p>\n'
     return f"{head}{limits}{body}</section>\n"
 
 
@@ -262,7 +272,7 @@ def _block(block: Block, *, id: str) -> str:
     if isinstance(block, Prose):
         deep = [len(said) - len(said.lstrip()) for said in block.sentences]
         items = zip(block.sentences, deep, strict=True)
-        listed = "".join(f'<li style="margin-left:{n / 2:g}em">{text(said.strip())}</li>' for said, n in items)
+        listed = "".join(f'<li style="margin-left:{n / 2:g}em">{prose(said.strip())}</li>' for said, n in items)
         few = len(block.sentences) <= _UNFOLDED
         head = f"<summary>{len(block.sentences)} more sentences</summary>"
         return f"<ul>{listed}</ul>\n" if few else f"<details>{head}<ul>{listed}</ul></details>\n"
@@ -374,7 +384,7 @@ def _cell(value: object) -> str:
         return f'<a href="{text(value.to)}">{text(value.name)}</a>'
     if isinstance(value, float):
         return f"{value:,.3f}" if value == value else ""
-    return f"{value:,}" if isinstance(value, int) else text(value)
+    return f"{value:,}" if isinstance(value, int) else prose(value)
 
 
 # The last section of every page: what it was made from.

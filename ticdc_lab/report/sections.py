@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load, transactions, watermarks
-from ticdc_lab.answers.audit import SIGNS, broken, causes, counted, examples, verdict
+from ticdc_lab.answers.audit import SIGNS, alike, causes, counted, examples, verdict
 from ticdc_lab.answers.summary import LISTED, Summary
 from ticdc_lab.audit.findings import RANK, Place, places_of
 from ticdc_lab.figures.theme import untitled
@@ -33,7 +33,7 @@ def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Map
         first = said.setdefault((r["guarantee"], shown(r["table"])), r["message"])
         message = r["message"] if i in drawn else _without_end(r["message"], of=first)
         rows.append((int(i) + 1, *_row(r, known, drawn.get(i), message)))
-    return PageTable(head, rows)
+    return PageTable(head, rows, ids=[f"finding-{int(i) + 1}" for i in findings.index])
 
 
 def _without_end(message: str, *, of: str) -> str:
@@ -50,7 +50,7 @@ def _without_end(message: str, *, of: str) -> str:
 def _row(r: Mapping[Any, Any], known: set[Place], figure: str | None, message: str) -> tuple[object, ...]:
     evidence = [] if r["evidence"] is None else list(r["evidence"])
     guarantee = r["guarantee"].replace("_", " ")
-    where = f"partition {shown(r['partition'])} offset {shown(r['offset'])}"
+    where = " ".join(f"{c} {shown(r[c])}" for c in ("partition", "offset") if shown(r[c]))
     return (
         r["severity"], guarantee, shown(r["table"]), shown(r["key"]), where,
         message if figure is None else (message, Link("drawn above", f"#{figure}")),
@@ -59,7 +59,7 @@ def _row(r: Mapping[Any, Any], known: set[Place], figure: str | None, message: s
 
 
 def _cited(e: Mapping[str, Any], known: set[Place]) -> Link | str:
-    name = f"{shown(e['partition'])}/{shown(e['offset'])} at {shown(e['commit_ts'])}"
+    name = f"{shown(e['partition'])}/{shown(e['offset'])}"
     place = (e["partition"], e["offset"])
     return Link(name, f"#{_id(*place)}") if place in known else name
 
@@ -117,9 +117,8 @@ Body = list[Block]
 
 
 def lead(s: Summary) -> str:
-    """Two sentences for the reader in a hurry."""
-    promise = broken(s.findings) if len(s.findings) else "keeps every promise that could be checked"
-    return f"{holds(s)} {complete_to(s)} The log {promise}."
+    """Two sentences for the reader in a hurry; the verdict is below them."""
+    return f"{holds(s)} {complete_to(s)}"
 
 
 def sections(
@@ -129,7 +128,7 @@ def sections(
 ) -> list[Section]:  # fmt: skip
     """All sections of a log; an answer that is None was not asked for."""
     return [
-        _verdict(s),
+        _verdict(s, [a for a in (why, transactions(s, torn=torn), settings) if a is not None]),
         _tables(contents(s), lane=s.lane),
         *([] if settings is None else [_section(settings, [_table(settings.frame, code=["setting", "value"])])]),
         _pictures(watermarks(replace(s, early_ends=()))),  # the verdict has said it
@@ -147,28 +146,29 @@ def sections(
 _KINDS = {"kept": "good", "broken": "bad", "warned": "warn", "not judged": "unsure"}
 
 
-def _verdict(s: Summary) -> Section:
-    """Each guarantee with its sign and, where there are findings, their causes and what to do; then what is silent."""
+def _verdict(s: Summary, beside: Sequence[Answer]) -> Section:
+    """Each guarantee with its sign, their causes and what to do, then other answers; each leads to its evidence."""
     judged, found = verdict(s), causes(s.findings, source=s.source)
+    first = dict(zip(found["guarantee"][::-1], found["first"][::-1], strict=True))
     rows = [
         (
-            Sign(SIGNS[r["verdict"]], r["verdict"], _KINDS[r["verdict"]]),
-            Link(r["guarantee"].replace("_", " "), "#audit"), r["errors"], r["warnings"], r["why"],
+            Sign(SIGNS[word], word, _KINDS[word]),
+            tuple(Link(n.replace("_", " "), f"#finding-{first[n]}" if n in first else "#audit") for n in names),
+            *((errors or None, warnings or None) if word in ("broken", "warned") else (None, None)), why,
         )
-        for r in judged.to_dict("records")
+        for word, names, errors, warnings, why in alike(judged)
     ]  # fmt: skip
-    body: Body = [PageTable(["verdict", "guarantee", "errors", "warnings", "why"], rows)]
+    body: Body = [PageTable(["verdict", "guarantees", "errors", "warnings", "why"], rows)]
     if len(found):
+        few = found.head(_CAUSES)
+        body.append("Causes, worst first" + (f" (the first {_CAUSES} of {len(found)})" if len(found) > _CAUSES else ""))
         listed = [
-            (c["n"], c["severity"], shown(c["table"]), c["cause"], c["do"])
-            for c in found.head(_CAUSES).to_dict("records")
+            (c["n"], Link(c["severity"], f"#finding-{c['first']}"), shown(c["table"]), c["cause"], c["do"])
+            for c in few.to_dict("records")
         ]
-        body += [
-            "Causes, worst first"
-            if len(found) <= _CAUSES
-            else f"Causes, worst first (the first {_CAUSES} of {len(found)})",
-            PageTable(["findings", "severity", "table", "cause", "next"], listed),
-        ]
+        body.append(PageTable(["findings", "severity", "table", "cause", "next"], listed))
+    answers = [(Link(a.question, f"#{a.name}"), a.finding) for a in beside]
+    body += ["Beside the guarantees", PageTable(["question", "answer"], answers)]
     return Section("verdict", "Verdict", counted(judged), s.early_ends, body)
 
 
