@@ -253,7 +253,7 @@ def test_the_timeline_names_the_longest_wait_and_what_is_wrong() -> None:
     fig = figures.ddl_timeline(ddl((5, "A", 0, 1000, 4000, 5000, 2, 0), (5, "A", 1, 5000, 0, 5000, 0, 1)))
     assert title(fig) == ("1 DDL: the longest wait is 4 ms, of partition 0 for A; 2 rows are early and 1 row is late")
     assert [list(t.y) for t in fig.data if t.name in ("early rows", "late rows")] == [[-0.19], [0.19]]
-    assert trace(fig, "wrong rows").text == ["  2 early", "  1 late"]
+    assert trace(fig, "wrong rows").text == ["  2 early, 1 late"], "once for a DDL: its partitions lie close"
     lines = [t for t in fig.data if t.mode == "lines"]
     assert [list(t.x[:2]) for t in lines] == [[1.0, 5.0], [5.0, 5.0]]
 

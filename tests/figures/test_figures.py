@@ -74,7 +74,7 @@ def test_ladder_marks_regressions_and_stalls() -> None:
     rows = [("t", 0, 9, ts(1), ts(2), -1.0, True, False), ("t", 1, 12, ts(90), ts(90), 84.0, False, True)]
     marks = pd.DataFrame(rows, columns=columns).assign(regression_s=[1.0, None])
     fig = figures.watermark_ladder(LAGGING, partitions=homes(0, 1), incidents=marks)
-    assert title(fig).endswith("; 2 regressions and stalls")
+    assert title(fig).endswith("; 1 regression and 1 stall")
     assert [t.name for t in fig.data if t.name in ("regression", "stall")] == ["regression", "stall"]
     (stall,) = (t for t in fig.data if t.name == "stall")
     assert stall.hovertext[0].startswith("partition 1 stalled 84 s, to ") and "84 s" in [
@@ -90,9 +90,7 @@ def test_a_stall_of_all_partitions_is_drawn_once() -> None:
         LAGGING, partitions=homes(0, 1), incidents=pd.DataFrame(rows, columns=columns).assign(regression_s=None)
     )
     (stall,) = (t for t in fig.data if t.name == "stall")
-    assert stall.hovertext[0].startswith("all partitions stalled 84 s") and title(fig).endswith(
-        "; 1 regression or stall"
-    )
+    assert stall.hovertext[0].startswith("all partitions stalled 84 s") and title(fig).endswith("; 1 stall")
 
 
 def test_equal_lines_are_drawn_once_with_their_partitions() -> None:

@@ -164,11 +164,11 @@ def _fall(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     _ring(fig, points[-1], "", name="too low")
     fig.update_xaxes(
         title_text=f"order of delivery in partition {delivered[0]['partition']}", tickvals=[p[0] for p in points],
-        ticktext=[f"offset {e['offset']}" for e in delivered], range=[-0.5, x + 0.5], showgrid=False,
+        showticklabels=False, range=[-0.5, x + 0.5], showgrid=False,
     )  # fmt: skip
     fig.update_yaxes(
-        title_text="commit ts (UTC)", tickvals=list(range(len(levels))), automargin=True,
-        ticktext=[f"{utc_words(ts)}<br>{ts}" for ts in levels], range=[-0.8, len(levels) + 0.1], showgrid=False,
+        tickvals=list(range(len(levels))), automargin=True,
+        ticktext=[_when(ts) for ts in levels], range=[-0.8, len(levels) + 0.1], showgrid=False,
     )  # fmt: skip
     return _finished(
         fig, finding, "Messages of one partition in the order of their offsets, higher is later upstream. After the "
@@ -266,7 +266,8 @@ def _lanes(
         fig.add_annotation(x=x, y=height, yshift=-26, text=text, showarrow=False)
     fig.update_xaxes(
         title_text=axis, tickvals=[x for x, _, _ in points], range=[-0.5, len(points) + extra - 0.5], showgrid=False,
-        ticktext=[_when(e["commit_ts"]) for e in messages],
+        tickangle=0,
+        ticktext=[_when(e["commit_ts"]) if any(m["commit_ts"] for m in messages) else "" for e in messages],
     )  # fmt: skip
     ticks = [f"partition {p}" for p in place]
     fig.update_yaxes(tickvals=list(place.values()), ticktext=ticks, range=[-1.1, len(place) - 0.2], showgrid=False)
@@ -301,7 +302,7 @@ def _finished(fig: Figure, finding: Mapping[str, Any], note: str, *, height: int
     return finish(fig, title=_title(finding), note=note, height=height or 290 + 64 * lanes, least_px=least_px)
 
 
-_MESSAGE_PX = 190
+_MESSAGE_PX = 135
 """The width that a message and its time need."""
 
 
@@ -326,7 +327,7 @@ def _arrow(fig: Figure, tail: Point, head: Point, *, color: str, shift: float, d
     xs, ys = [x0 + a * (x1 - x0), x0 + b * (x1 - x0)], [y0 + a * (y1 - y0) + shift, y0 + b * (y1 - y0) + shift]
     line = {"color": color, "width": 2, "dash": "dash" if dash else "solid"}
     fig.add_trace(Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False))
-    near = [v[0] + 0.97 * (v[1] - v[0]) for v in (xs, ys)]
+    near = [v[0] + 0.9 * (v[1] - v[0]) for v in (xs, ys)]
     fig.add_annotation(
         x=xs[1], y=ys[1], ax=near[0], ay=near[1], xref="x", yref="y", axref="x", ayref="y",
         showarrow=True, arrowhead=2, arrowsize=1.4, arrowwidth=2, arrowcolor=color, text="", opacity=1,
@@ -335,8 +336,12 @@ def _arrow(fig: Figure, tail: Point, head: Point, *, color: str, shift: float, d
 
 def _title(finding: Mapping[str, Any]) -> str:
     where = [label(finding[c]) for c in ("table", "key") if isinstance(finding.get(c), str)]
-    told = label(finding.get("message") or finding.get("guarantee") or "", most=220)
+    told = str(finding.get("message") or finding.get("guarantee") or "")
+    told = label(told if len(told) <= _TITLE else told.partition("; ")[0], most=_TITLE)
     return f"{' '.join(where)}: {told}" if where else told
+
+
+_TITLE = 200
 
 
 def _when(commit_ts: int | None) -> str:

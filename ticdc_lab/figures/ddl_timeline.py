@@ -117,12 +117,14 @@ def _crosses(fig: Figure, t: pd.DataFrame) -> None:
         place = {"x": (mine["executed_at"] / 1000).tolist(), "y": mine["_y"].tolist()}
         look = {"mode": "markers", "marker": marker, "hoverinfo": "name", "showlegend": bool(len(mine))}
         fig.add_trace(Scatter(**place, **look, name=name))
-    wrong = ran[ran["_wrong"] > 0]
+    # One text for each DDL: its partitions lie closer to each other than lines of text.
+    wrong = ran[ran["_wrong"] > 0].groupby("_band")[["executed_at", "early_rows", "late_rows"]]
+    wrong = wrong.agg({"executed_at": "max", "early_rows": "sum", "late_rows": "sum"}).reset_index()
     texts = [
         "  " + ", ".join(f"{int(n):,} {side}" for n, side in ((early, "early"), (late, "late")) if n)
         for early, late in zip(wrong["early_rows"], wrong["late_rows"], strict=True)
     ]
-    place = {"x": (wrong["executed_at"] / 1000).tolist(), "y": wrong["_y"].tolist()}
+    place = {"x": (wrong["executed_at"] / 1000).tolist(), "y": wrong["_band"].tolist()}
     words = {"mode": "text", "text": texts, "textposition": "middle right", "textfont": {"color": WRONG, "size": 12}}
     fig.add_trace(Scatter(**place, **words, name="wrong rows", hoverinfo="skip", showlegend=False))
 

@@ -1,6 +1,6 @@
 // Fits a figure of ticdc_lab into the width that it has. plotly breaks no lines, draws controls that no key reaches, and
 // puts legends beside the plot, of which nothing is left on a phone. Here titles and notes break, the legend stands below
-// the plot, sliders and menus are the page's own controls, and the plot keeps its height and at least PLOT_PX of width.
+// the plot, sliders and menus are the page's own controls, and the plot keeps its height and at least PLOT_PX of width and height.
 var ticdcFit = globalThis.ticdcFit ?? (() => {
   const EDGE = 18; // left of the title and of the note
   const TOOLS = 130; // the toolbar at the right of the title
@@ -60,8 +60,9 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const note = annotations.find((a) => a.name === "note");
     const below = Math.max(0, ...sliders.map((s) => margin.b - (s.pad?.t ?? margin.b)));
     const above = updatemenus.some((m) => m.y === 1) ? 14 + (updatemenus[0].pad?.b ?? 0) : 0;
+    const [top, bottom] = [margin.t - above, margin.b - below];
     return {
-      top: margin.t - above, bottom: margin.b - below, height: height - above - below, right: margin.r ?? 30,
+      top, bottom, height: Math.max(height - above - below, top + PLOT_PX + bottom), right: margin.r ?? 30,
       noteLines: note ? lines(note.text) : 1, shift: note?.yshift ?? 0,
     };
   }
@@ -226,9 +227,15 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       (note) => wrapped(note.text, gd.clientWidth - 2 * EDGE, font(note.font?.size ?? full.font.size)),
       { xshift: EDGE - full._size.l, yshift: made.shift },
     );
-    const dated = Object.keys(gd.layout).filter((name) => name.startsWith("xaxis") && gd.layout[name].type === "date");
+    const across = Object.keys(gd.layout).filter((name) => name.startsWith("xaxis"));
     const tight = gd.clientWidth < NARROW ? { "margin.l": 50, "margin.r": Math.min(made.right, 14) } : {};
-    for (const name of dated) tight[`${name}.nticks`] = gd.clientWidth < NARROW ? 3 : 7;
+    if (gd.clientWidth < NARROW)
+      for (const name of Object.keys(gd.layout)) if (/^yaxis/.test(name) && gd.layout[name].title) tight[`${name}.title.standoff`] = 2;
+    for (const name of across) {
+      const { type, title: words } = gd.layout[name];
+      if (type === "date") tight[`${name}.nticks`] = gd.clientWidth < NARROW ? 3 : 7;
+      if (words?.text) tight[`${name}.title.text`] = wrapped(words.text, Math.max(PLOT_PX, full[name]._length), font(full.font.size));
+    }
     const hidden = { ...unseen(gd.layout.sliders, "sliders"), ...unseen(gd.layout.updatemenus, "updatemenus") };
     for (let pass = 0; pass < PASSES; pass++) {
       const left = gd._fullLayout._size.l;

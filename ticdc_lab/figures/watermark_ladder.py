@@ -165,7 +165,7 @@ def watermark_ladder(
         _ladder_line(fig, p, lanes)
     for lane in shown:
         _band(fig, p, lane)
-    marks = 0 if found.empty else _incidents(fig, p, found)
+    marks = [] if found.empty else _incidents(fig, p, found)
     fig.update_yaxes(**on_clock("resolved ts"), row=1, col=1)
     if band:
         fig.update_yaxes(title_text="held by", showticklabels=False, range=[0, 1], showgrid=False, row=2, col=1)
@@ -175,7 +175,7 @@ def watermark_ladder(
     return finish(fig, title=_finding_of_ladder(p, marks, chosen), note=_note(p, band), height=520 if band else 440)
 
 
-def _finding_of_ladder(p: TopicProgress, marks: int, chosen: Lane | None) -> str:
+def _finding_of_ladder(p: TopicProgress, marks: list[str], chosen: Lane | None) -> str:
     worst = p.worst() if chosen not in p.stands_s else chosen
     if chosen in p.stands_s and not p.behind[chosen].any():
         told = f"Partition {chosen[1]} never holds the topic back"
@@ -187,7 +187,7 @@ def _finding_of_ladder(p: TopicProgress, marks: int, chosen: Lane | None) -> str
         late = p.held_s_max(worst)
         share = f"Partition {worst[1]} holds the minimum for {percent(p.held_share(worst), 1)} of the steps"
         told = share + (", without any watermark" if math.isnan(late) else f", at most {late:,.3g} s behind")
-    return told + (f"; {count(marks, 'regression or stall', 'regressions and stalls')}" if marks else "")
+    return "; ".join([told, *([" and ".join(marks)] if marks else [])])
 
 
 def _note(p: TopicProgress, band: bool) -> str:
@@ -275,8 +275,8 @@ def _of(lanes: list[Lane]) -> Selection:
     return Selection(topic=lanes[0][0], partition=lanes[0][1] if len(lanes) == 1 else None)
 
 
-def _incidents(fig: Figure, p: TopicProgress, incidents: pd.DataFrame) -> int:
-    """Regressions as crosses on the line, stalls as hatched spans with their length."""
+def _incidents(fig: Figure, p: TopicProgress, incidents: pd.DataFrame) -> list[str]:
+    """Regressions as crosses on the line, stalls as hatched spans with their length; gives how many of each."""
     at = _in_s(p, incidents, "resolved_ts")
     regressed = incidents["regressed"].fillna(False).to_numpy(dtype=bool)
     stalled = incidents["stalled"].fillna(False).to_numpy(dtype=bool)
@@ -302,7 +302,7 @@ def _incidents(fig: Figure, p: TopicProgress, incidents: pd.DataFrame) -> int:
         spans.setdefault((float(end_s), float(row.step_s)), []).append(int(row.partition))
     for (end_s, length_s), partitions in spans.items():
         _stall(fig, p, end_s, length_s, partitions)
-    return int(regressed.sum()) + len(spans)
+    return [count(n, of) for n, of in ((int(regressed.sum()), "regression"), (len(spans), "stall")) if n]
 
 
 def _stall(fig: Figure, p: TopicProgress, end_s: float, length_s: float, partitions: list[int]) -> None:
@@ -328,7 +328,7 @@ def _stall(fig: Figure, p: TopicProgress, end_s: float, length_s: float, partiti
         fig.add_annotation(x=(x0 + x1) / 2, y=0.5, yanchor="middle", yref="y2", xref="x2", **words)
 
 
-_NAMED = 0.06
+_NAMED = 0.045
 """Share of the axis from which on there is room for a stall's length."""
 
 
