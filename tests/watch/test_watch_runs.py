@@ -26,6 +26,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.schema_registry import Registry, read_schemas
 from ticdc_lab.errors import NoAnswerError, ProtocolError, SetupError, SourceError
+from ticdc_lab.events.tso import with_texts
 from ticdc_lab.settings import MATCH
 from ticdc_lab.watch import folder, kept, running
 from ticdc_lab.watch.folder import WatchFolder
@@ -590,6 +591,17 @@ def test_other_hosts_need_a_token(tmp_path):
         assert _get(f"http://{at}/metrics", "s3cret")[0] == 200
         assert _get(f"http://{at}/ready", "s3cret")[0] == 503
     watch.run()
+
+
+def test_jq_reads_each_commit_ts_of_a_watch(undisturbed):
+    """In the evidence of a finding, and in the pages: a number above 2^53 has its text beside it."""
+    kept = json.loads((undisturbed._folder.evidence(1) / "finding.json").read_text())
+    with pages(undisturbed, "127.0.0.1:0") as at:
+        served = [json.loads(_get(f"http://{at}/{page}")[1]) for page in ("findings", "status")]
+    finding = next(f for f in served[0]["findings"] if f["number"] == 1)
+    for of in (kept, finding, *kept["evidence"], *finding["evidence"]):
+        assert of["commit_ts_text"] == str(of["commit_ts"])
+    assert with_texts(served) == served and "_text" in str(served[1])
 
 
 def test_metrics_name_no_row(undisturbed):

@@ -32,6 +32,7 @@ from ticdc_lab.engine.running import shown
 from ticdc_lab.engine.sail_process import FEW_SEARCHES
 from ticdc_lab.errors import SparkMissingError, TiCDCLabError
 from ticdc_lab.errors.redaction import redacted
+from ticdc_lab.events.tso import with_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -440,26 +441,7 @@ def facts_of(log: Any) -> dict[str, Any]:
 
 def print_json(value: dict[str, Any]) -> None:
     """One JSON object on stdout; beside each integer that a reader of JSON may round stands its text."""
-    click.echo(json.dumps(_with_texts(value), ensure_ascii=False, default=str))
-
-
-_EXACT = 2**53
-"""Up to here a double, as jq and JavaScript read numbers, is exact."""
-
-
-def _with_texts(value: Any) -> Any:
-    """A value whose objects have ``NAME_text`` beside each ``NAME`` that is, or lists, a larger integer."""
-    if isinstance(value, list | tuple):
-        return [_with_texts(v) for v in value]
-    if not isinstance(value, dict):
-        return value
-    out: dict[str, Any] = {}
-    for name, v in value.items():
-        out[name] = _with_texts(v)
-        listed = v if isinstance(v, list | tuple) else [v]
-        if any(isinstance(n, int) and abs(n) > _EXACT for n in listed):
-            out[f"{name}_text"] = [str(n) for n in v] if isinstance(v, list | tuple) else str(v)
-    return out
+    click.echo(json.dumps(with_texts(value), ensure_ascii=False, default=str))
 
 
 # Python raises KeyboardInterrupt wherever the main thread is. In a callback of a weak reference, of which each import

@@ -6,7 +6,7 @@ Figures and the command line need it too, so Spark is imported by the functions 
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -84,3 +84,28 @@ def lag_s_col(ts: Column | str, *, now_ts: Column | int) -> Column:
 
     now = F.lit(now_ts) if isinstance(now_ts, int) else now_ts
     return (physical_ms_col(now) - physical_ms_col(ts)) / F.lit(1000.0)
+
+
+EXACT = 2**53
+"""Up to here a double, as jq and JavaScript read numbers, is exact."""
+
+
+def with_texts(value: Any) -> Any:
+    """A value for JSON whose objects have ``NAME_text`` beside each ``NAME`` that is, or lists, a larger integer.
+
+    Examples
+    --------
+    >>> with_texts({"commit_ts": 470603993791332352, "offset": 5})
+    {'commit_ts': 470603993791332352, 'commit_ts_text': '470603993791332352', 'offset': 5}
+    """
+    if isinstance(value, list | tuple):
+        return [with_texts(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    out: dict[str, Any] = {}
+    for name, v in value.items():
+        out[name] = with_texts(v)
+        listed = v if isinstance(v, list | tuple) else [v]
+        if any(isinstance(n, int) and abs(n) > EXACT for n in listed):
+            out[f"{name}_text"] = [str(n) for n in v] if isinstance(v, list | tuple) else str(v)
+    return out

@@ -27,6 +27,7 @@ from ticdc_lab.audit.history import Changes
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.events.tso import with_texts
 from ticdc_lab.facts.known import CountedOffsets
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.sources.recording import lines_of
@@ -359,7 +360,8 @@ class WatchFolder:
                 (place / STORAGE / path).parent.mkdir(parents=True, exist_ok=True)
                 (place / STORAGE / path).write_bytes(content)
             (place / "finding.json").write_text(
-                json.dumps(said | {"files": sorted(files)} if files else said, indent=1) + "\n", encoding="utf-8"
+                json.dumps(with_texts(said | {"files": sorted(files)} if files else said), indent=1) + "\n",
+                encoding="utf-8",
             )
 
     def drop_evidence(self, most: int, wanted: Container[int]) -> None:

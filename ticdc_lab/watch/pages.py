@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from ticdc_lab.errors import SetupError
+from ticdc_lab.events.tso import with_texts
 from ticdc_lab.watch.metrics import metrics
 from ticdc_lab.watch.running import Watch, shown_as_json, unsettled
 
@@ -98,7 +99,7 @@ def _handler(watch: Watch | WatchedComparison, token: str | None) -> type[BaseHT
             if isinstance(found, bytes):
                 self._answer(status, found, CONTENT_TYPE_LATEST)
             else:
-                self._answer(status, json.dumps(found).encode() + b"\n")
+                self._answer(status, json.dumps(with_texts(found)).encode() + b"\n")
 
         def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
             self.send_response(status)
