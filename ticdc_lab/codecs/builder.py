@@ -21,7 +21,7 @@ from ticdc_lab.codecs.decoded import Decoded, PartKernel
 from ticdc_lab.codecs.event import INT64, Cell, Codec, Event, Malformed, Outgrown
 from ticdc_lab.codecs.fields import require_few_values
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.arrow import in_form
+from ticdc_lab.codecs.kernel.arrow import bits, in_form
 from ticdc_lab.codecs.keys import hashed
 from ticdc_lab.codecs.known import BOUNDS, Bounds, too_large
 from ticdc_lab.codecs.laid_out import Image, LaidOut, lay_out, shares
@@ -135,9 +135,28 @@ def decode_mostly(
         return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
     message = np.concatenate([done.message, left[rest.message]])
     order = np.argsort(message, kind="stable")
-    rows = _one_batch([done.events, rest.events]).take(pa.array(order))
-    found = Decoded(rows, message[order], [(int(left[m]), fault) for m, fault in rest.failed])
+    rows = [_woven(a, b, order) for a, b in zip(done.events.columns, rest.events.columns, strict=True)]
+    events = pa.RecordBatch.from_arrays(rows, schema=done.events.schema)
+    found = Decoded(events, message[order], [(int(left[m]), fault) for m, fault in rest.failed])
     return _with_quarantine(found, batch, original, protocol)
+
+
+def _woven(some: pa.Array, rest: pa.Array, order: np.ndarray) -> pa.Array:
+    """The values of both in an order that keeps that of ``some``; nothing is copied that no place of them needs.
+
+    DDL, watermarks and bootstraps have no images: then the lists of the rows stay as they are, but for their ends.
+    """
+    n = len(some) + len(rest)
+    if some.null_count + rest.null_count == n:
+        return pa.nulls(n, some.type)
+    if not pa.types.is_list(some.type) or len(rest.flatten()):
+        return pa.concat_arrays([some, rest]).take(pa.array(order))
+    mine = order < len(some)
+    there = np.zeros(n, bool)
+    there[mine] = some.is_valid().to_numpy(zero_copy_only=False)
+    there[~mine] = rest.is_valid().to_numpy(zero_copy_only=False)[order[~mine] - len(some)]
+    ends = some.offsets.to_numpy()[np.concatenate([[0], np.cumsum(mine)])]
+    return pa.Array.from_buffers(some.type, n, [bits(there), pa.py_buffer(ends)], children=[some.values])
 
 
 def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -322,6 +341,8 @@ def _batch_of(
         columns["admin"] = pa.array(admin, pa.struct([("partition_count", pa.int32())]))
     sizes = shares(batch, message, seq)
     own = np.array([-1 if e.size is None else e.size for e in events], np.int64)
+    if not laid.is_row.any():  # nothing else has a hash
+        return in_form(columns, n, DECODED)
     columns |= hashed(laid, np.where(own < 0, sizes, own), protocol=protocol, compiled=compiled)
     keyless = np.asarray(columns["key_hash"].is_null())
     if len(which := np.flatnonzero(keyless & np.array([e.row_key is not None for e in events], bool))):

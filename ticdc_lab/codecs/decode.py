@@ -85,14 +85,15 @@ def decoder(protocol: str, *, images: bool = True, known: Known = NOTHING) -> Ca
     def run(batches: Batches) -> Batches:
         step = _step(protocol_named(protocol), images, known)
         for batch in batches:
+            empty = is_empty(batch)
+            if protocol == "avro":  # where neither is there at all, a row without a primary key was deleted
+                empty = pc.and_(empty, pc.is_valid(batch["value"]))
+            start, has_empty = 0, pc.any(empty).as_py()
             for some in at_once(batch):
-                nothing = is_empty(some)
-                if protocol == "avro":  # where neither is there at all, a row without a primary key was deleted
-                    nothing = pc.and_(nothing, pc.is_valid(some["value"]))
-                n = pc.sum(nothing).as_py()
+                nothing, start = empty.slice(start, some.num_rows), start + some.num_rows
+                n = pc.sum(nothing).as_py() if has_empty else 0
                 if n:
-                    empty = some.filter(nothing)
-                    yield refused(empty, [EMPTY_MESSAGE] * n, [_EMPTY] * n, protocol=protocol)
+                    yield refused(some.filter(nothing), [EMPTY_MESSAGE] * n, [_EMPTY] * n, protocol=protocol)
                     some = some.filter(pc.invert(nothing))
                 if some.num_rows:
                     yield from step(some)
@@ -107,14 +108,18 @@ _EMPTY = "the message has neither a key nor a value: TiCDC writes none, and it h
 
 def is_empty(messages: pa.RecordBatch | pa.Table) -> pa.Array:
     """Which messages have neither a byte of a key nor one of a value."""
+    return pc.equal(_lengths(messages), 0)
+
+
+def _lengths(messages: pa.RecordBatch | pa.Table) -> pa.Array:
+    """Bytes of key and value of each message."""
     key, value = (pc.fill_null(pc.binary_length(messages[c].cast(pa.binary())), 0) for c in ("key", "value"))
-    return pc.equal(pc.add(key, value), 0)
+    return pc.add(key.cast(pa.int64()), value.cast(pa.int64()))
 
 
 def at_once(batch: pa.RecordBatch) -> Batches:
     """A batch in pieces of at most ROWS_A_PASS messages and AT_ONCE bytes, of which one message may have more."""
-    lengths = [pc.fill_null(pc.binary_length(batch.column(name).cast(pa.binary())), 0) for name in ("key", "value")]
-    ends = np.cumsum(lengths[0].to_numpy().astype(np.int64) + lengths[1].to_numpy())
+    ends = np.cumsum(_lengths(batch).to_numpy())
     start, done = 0, 0
     while start < batch.num_rows:
         fits = int(np.searchsorted(ends, done + AT_ONCE, side="right")) - start

@@ -86,8 +86,17 @@ def arrow_schema(form: StructType) -> pa.Schema:
 
 def in_form(columns: dict[str, pa.Array], n: int, form: StructType) -> pa.RecordBatch:
     """The columns in the order of a contract; what is left out is null."""
-    schema, arrays = arrow_schema(form), []
-    for field in schema:
-        column = columns.get(field.name)
-        arrays.append(pa.nulls(n, field.type) if column is None else column.cast(field.type))
+    if id(form) not in _FIELDS:  # by identity: Spark hashes a type by its whole text, a tenth of a small batch's time
+        schema = arrow_schema(form)
+        _FIELDS[id(form)] = form, schema, [(field.name, field.type) for field in schema]
+    _, schema, fields = _FIELDS[id(form)]
+    arrays = []
+    for name, kind in fields:
+        column = columns.get(name)
+        if column is None:
+            column = pa.nulls(n, kind)
+        arrays.append(column if column.type == kind else column.cast(kind))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_FIELDS: dict[int, tuple[StructType, pa.Schema, list[tuple[str, pa.DataType]]]] = {}

@@ -36,14 +36,18 @@ class Arrays:
     """
 
     def __init__(self, **arrays: np.ndarray) -> None:
-        self.form = tuple((name, a.dtype.name, a.ndim) for name, a in arrays.items())
-        self._words = np.zeros((len(arrays), WORDS), np.int64)
-        for words, (name, a) in zip(self._words, arrays.items(), strict=True):
+        self.form = tuple((name, _name_of(a.dtype), a.ndim) for name, a in arrays.items())
+        words = []
+        for name, a in arrays.items():
             assert a.flags.c_contiguous, name
             setattr(self, name, a)
-            words[0] = a.ctypes.data
-            words[1 : 1 + a.ndim], words[3 : 3 + a.ndim] = a.shape, a.strides
+            none = (0,) * (2 - a.ndim)
+            words.append((a.__array_interface__["data"][0], *a.shape, *none, *a.strides, *none))
+        self._words = np.array(words, np.int64)
         self.address = self._words.ctypes.data
+
+
+_name_of = cache(lambda dtype: dtype.name)  # numpy makes it anew each time
 
 
 class ArraysType(types.Type):
