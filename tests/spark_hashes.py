@@ -92,10 +92,11 @@ def column_hash(c: Column, *, flavour: Flavour) -> Column:
 
     Notes
     -----
-    TiCDC hashes the number of an ENUM or SET; a protocol that carries only the label leaves the hash unknown.
+    TiCDC hashes the number of an ENUM or SET; of a protocol that carries the label the type's list gives the number.
     """
     name, mysql_type, value = c["name"], c["mysql_type"], c["value"]
     label = mysql_type.startswith("enum") | mysql_type.startswith("set")
+    carried = F.col("protocol").isin("debezium", "debezium-avro", "avro", "csv")
     floating = mysql_type.startswith("float") | mysql_type.startswith("double")
     return (
         F.when(_is_rewritten(mysql_type, value), F.lit(None).cast("bigint"))
@@ -104,9 +105,21 @@ def column_hash(c: Column, *, flavour: Flavour) -> Column:
             F.crc32(F.concat(name.cast("binary"), F.unhex(F.substring(value, F.lit(3), F.length(value))))),
         )
         .when(value.isNotNull() & floating, F.crc32(F.concat(name, expanded_float(value)).cast("binary")))
-        .when(label & ~value.rlike("^[0-9]+$"), F.lit(None).cast("bigint"))
+        .when(value.isNotNull() & label & (carried | ~value.rlike("^[0-9]+$")), _label_hash(name, mysql_type, value))
         .otherwise(_text_hash(c, flavour=flavour))
     )
+
+
+def _label_hash(name: Column, mysql_type: Column, value: Column) -> Column:
+    """The hash of an ENUM's or SET's number, null where the type does not list the labels."""
+    listed = F.regexp_extract_all(mysql_type, F.lit("'((?:[^']|'')*)'"), F.lit(1))
+    labels = F.transform(listed, lambda label: F.replace(label, F.lit("''"), F.lit("'")))
+    nth = F.array_position(labels, value)
+    places = F.transform(F.split(value, ","), lambda label: F.array_position(labels, label))
+    bits = F.aggregate(places, F.lit(0).cast("bigint"), lambda a, p: a + F.pow(F.lit(2), p - 1).cast("bigint"))
+    known = F.when(mysql_type.startswith("enum"), F.when((nth > 0) | (value == ""), nth))
+    known = known.when(value == "", F.lit(0)).when(~F.array_contains(places, F.lit(0).cast("bigint")), bits)
+    return F.when(F.size(labels) > 0, F.crc32(F.concat(name, known.cast("string")).cast("binary")))
 
 
 def _is_rewritten(mysql_type: Column, value: Column) -> Column:
@@ -114,10 +127,13 @@ def _is_rewritten(mysql_type: Column, value: Column) -> Column:
     bare, exact = ~mysql_type.contains("("), F.col("protocol") == "debezium-avro"
     of_type = (
         F.when(value.isNull(), mysql_type.rlike("^(date|timestamp)"))
-        .when(mysql_type.startswith("decimal"), bare | (~exact & (F.octet_length(value) > 15)))
+        .when(
+            mysql_type.startswith("decimal"),
+            bare | (~exact & (F.length(F.regexp_replace(value, r"^[-0.]+|[.]", "")) > 15)),
+        )
         .when(mysql_type.startswith("time"), bare | mysql_type.startswith("timestamp"))
-        .when(mysql_type.startswith("datetime"), bare | value.startswith("1970-01-01"))
-        .when(mysql_type.startswith("date"), value.startswith("1970-01-01"))
+        .when(mysql_type.startswith("datetime"), bare | value.rlike("^1970-01-01[ 0:.]*$"))
+        .when(mysql_type.startswith("date"), value.rlike("^1970-01-01[ 0:.]*$"))
     )
     return F.col("protocol").isin("debezium", "debezium-avro") & of_type
 

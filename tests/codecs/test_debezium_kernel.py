@@ -169,6 +169,37 @@ def test_what_a_kernel_leaves_is_hashed_as_the_whole_log_is(monkeypatch: pytest.
     assert asked[0] == 3
 
 
+def test_digits_of_the_log_decode_alike() -> None:
+    """A message with types takes the digits of the definition that holds at its commit_ts, from its own table alone."""
+    columns = {"id": "INT PRIMARY KEY", "t": "TIME(3)", "d": "DATETIME(3)", "n": "DECIMAL(9,4)"}
+    ddl = ", ".join(f"{name} {of}" for name, of in columns.items())
+    start = SOURCE["commit_ts"]
+    log = Known(types=LogTypes([
+        (1, "s", "t", f"CREATE TABLE t ({ddl})"), (start + 10, "s", "t", "ALTER TABLE t MODIFY t TIME(1)"),
+        (start + 20, "s", "t", "ALTER TABLE t MODIFY n VARCHAR(9)"),
+        (1, "s", "u", f"CREATE TABLE u ({ddl.replace('3', '5')})"),
+    ]))  # fmt: skip
+    schema = schema_of({
+        "id": {"tidb_type": "int", "type": "int32", "optional": False},
+        "t": {"tidb_type": "time", "type": "int64", "name": "io.debezium.time.MicroTime"},
+        "d": {"tidb_type": "datetime", "type": "int64", "name": "io.debezium.time.Timestamp"},
+        "n": {"tidb_type": "decimal", "type": "double"},
+    })  # fmt: skip
+    image = {"id": 1, "t": 36_000_500_000, "d": 1_700_000_000_500, "n": 1.5}
+    places = [{}, {"commit_ts": start + 10}, {"commit_ts": start + 20}, {"table": "u"}, {"table": "v"}, {}]
+    some = [row(image, image, schema=schema, source=place) for place in places]
+    assert alike(some, log) >= 4  # two tables with one schema: the second one's are Python's
+    batch = batch_of(some)
+    found = decode_with(codec(log), batch, "debezium", bounds=BOUNDS).to_pylist()
+    texts = [[c["value"] for c in event["columns"][1:]] for event in found]
+    assert texts == [
+        ["10:00:00.500", "2023-11-14 22:13:20.500", "1.5000"], ["10:00:00.5", "2023-11-14 22:13:20.500", "1.5000"],
+        ["10:00:00.5", "2023-11-14 22:13:20.500", "1.5"], ["10:00:00.50000", "2023-11-14 22:13:20.5", "1.5000"],
+        ["10:00:00.5", "2023-11-14 22:13:20.5", "1.5"], ["10:00:00.500", "2023-11-14 22:13:20.500", "1.5000"],
+    ]  # fmt: skip
+    assert {c["mysql_type"] for c in found[4]["columns"]} == {"int", "time", "datetime", "decimal"}
+
+
 def test_types_of_the_log_decode_alike() -> None:
     """Messages without a schema follow the definition that holds at their commit_ts."""
     some = [

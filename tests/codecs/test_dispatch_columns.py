@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from decimal import Decimal
 from functools import reduce
@@ -51,9 +52,20 @@ def crc(column: dict[str, Any], protocol: str) -> int | None:
     if kind.startswith(("float", "double")):
         value = f"{Decimal(value):f}"
         value = value.rstrip("0").rstrip(".") if "." in value else value
-    if kind.startswith(LABELS) and not value.isdigit():
-        return -1
+    if kind.startswith(LABELS) and (protocol in ("debezium", "avro", "csv") or not value.isdigit()):
+        return labelled_crc(name, kind, value)
     return zlib.crc32((name + value).encode())
+
+
+def labelled_crc(name: str, kind: str, value: str) -> int:
+    """The crc of the number of an ENUM's label or a SET's, or -1 where the type does not name it."""
+    labels = [label.replace("''", "'") for label in re.findall("'((?:[^']|'')*)'", kind)]
+    given = [value] if kind.startswith("enum") else value.split(",") if value else []
+    if not labels or (given not in ([""], []) and not set(given) <= set(labels)):
+        return -1
+    numbers = [labels.index(label) for label in given if label in labels]
+    number = sum(1 << n for n in numbers) if kind.startswith("set") else numbers[0] + 1 if numbers else 0
+    return zlib.crc32(f"{name}{number}".encode())
 
 
 def expected(row: Row) -> tuple[Any, ...]:
@@ -150,12 +162,16 @@ def crcs_of(*columns: Column, op: int = S.INSERT) -> Row:
         )],
         ("date", "2026-01-02"), ("decimal(20,4)", "10.1000"), ("datetime", "2026-01-02 03:04:05.600000"),
         ("enum('1','b')", "2"), ("enum('a')", "a"), ("set('a','b')", "3"), ("set('a','b')", "a,b"), ("enum('')", ""),
+        ("enum('a')", ""), ("set('a')", ""), ("enum", ""), ("set", "a"), ("enum('it''s','\u4e2d')", "\u4e2d"),
+        ("enum('it''s')", "it's"), ("enum('a')", "b"), ("set('a','b')", "b,c"), ("set('b','a')", "a"),
+        ("set('','a')", ",a"),
+        ("set(" + ",".join(f"'m{i}'" for i in range(64)) + ")", "m0,m63"), ("enum('a','a b')", "a b"),
         ("smallint", "-5"), ("varchar(3)", "表"), ("text", "x" * 1000), ("json", '{"a": 1}'), ("varchar(3)", ""),
         ("int", None),
     ],
 )  # fmt: skip
 def test_every_type_has_the_bytes_that_ticdc_hashes(mysql_type: str | None, value: str | None, op: int) -> None:
-    """Binary is raw bytes, a float has no exponent, a label is unknown, and everything else is its text."""
+    """Binary is raw bytes, a float has no exponent, a label is its number, and everything else is its text."""
     crcs_of(Column("c", mysql_type, value, True), Column("d,e", "int", "7"), op=op)
 
 
@@ -207,7 +223,10 @@ def test_the_comparison_sees_a_wrong_crc() -> None:
     ("debezium", "timestamp", None, False), ("debezium", "time", None, True), ("debezium", "int", None, True),
     ("debezium", "text", "1970-01-01", True), ("debezium", "tinyint", "1", True), ("debezium", "double", "1.5", True),
     *[("canal-json", kind, "1970-01-01 00:00:00", True) for kind in ("date", "datetime", "timestamp", "decimal")],
-    ("simple", "datetime", None, True),
+    ("simple", "datetime", None, True), ("debezium", "decimal(20,6)", "-123456789.123456", True),
+    ("debezium", "decimal(20,6)", "1234567890.123456", False),
+    ("debezium", "datetime(1)", "1970-01-01 00:00:00.1", True),
+    ("debezium", "decimal(30,20)", "0." + "0" * 19 + "1", True),
 ])  # fmt: skip
 def test_a_text_that_debezium_writes_otherwise_has_no_crc(
     protocol: str, mysql_type: str, value: str | None, is_known: bool, compiled: bool
@@ -221,3 +240,20 @@ def test_a_text_that_debezium_writes_otherwise_has_no_crc(
         crc_of = None if value is None else zlib.crc32(f"k{value}".encode())
         assert row["column_crcs"] == [crc_of if is_known else -1]
         assert row["key_crc"] == ((1 << 32 | (crc_of or 0)) if is_known else None)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("protocol", "mysql_type", "value", "number"), [
+    ("debezium", "enum('2','1')", "1", "2"), ("avro", "enum('2','1')", "1", "2"), ("csv", "enum", "1", None),
+    ("canal-json", "enum('2','1')", "1", "1"), ("debezium-avro", "set('0','1')", "0,1", "3"),
+    ("debezium", "enum('a\\'b','c')", "c", None), ("canal-json", "set('0','1')", "", "0"),
+    ("avro", "set('x','y')", "", "0"), ("avro", "enum('x')", "y", None),
+])  # fmt: skip
+def test_a_label_is_hashed_by_its_number(
+    protocol: str, mysql_type: str, value: str, number: str | None, compiled: bool
+) -> None:
+    """A label of digits is no number where the protocol carries labels; an unknown one has no crc."""
+    event = Event(S.ROW, 1, "s", "t", op=S.INSERT, columns=[("k", mysql_type, value, True, -1)])
+    batch = table_of([{"topic": "t", "partition": 0, "offset": 0, "key": b"k", "value": b"v"}]).to_batches()[0]
+    (row,) = decode_with(lambda key, value: [event], batch, protocol, compiled=compiled).to_pylist()
+    assert row["column_crcs"] == [-1 if number is None else zlib.crc32(f"k{number}".encode())]

@@ -88,6 +88,28 @@ def test_the_logs_own_ddl_types_debezium(schema: bool) -> None:
             assert c["value"] == like["value"] or c["mysql_type"].startswith(same)
 
 
+def _of_log(batch: pa.RecordBatch) -> Known:
+    ddl = pa.Table.from_batches(list(log_types.finder(NOTHING)(iter([batch]))))
+    return replace(NOTHING, types=log_types.types_of(ddl))
+
+
+def test_the_logs_own_ddl_gives_digits_to_typed_debezium() -> None:
+    """Debezium names TIME, DATETIME and DECIMAL without their digits: with those of the DDL its keys are simple's."""
+    batch = torture.messages("debezium")
+    found, other = (
+        {(e["table_name"], e["commit_ts"], e["op"], e["key_crc"], e["key_hash"]): e for e in rows if e["kind"] == "row"}
+        for rows in (torture.decoded("debezium", batch, _of_log(batch)),
+                     torture.decoded("simple", torture.messages("simple"), torture.known("simple")))
+    )  # fmt: skip
+    tables = {"k_time", "k_dt", "k_comp", "k_date"}
+    named = {key for key in found if key[0] in tables and key[3] is not None}
+    assert named <= set(other) and len(named) > len([key for key in found if key[0] in tables]) * 0.7
+    unknown = sorted({key[0] for key in found if key[3] is None})
+    assert unknown == ["k_comp", "k_date", "k_dec", "k_dt", "k_ts"]  # 1970, more than 15 digits, and UTC
+    digits = {e["columns"][0]["mysql_type"] for key, e in found.items() if key[0] in tables and e["columns"]}
+    assert {"time(1)", "datetime(6)", "date"} <= digits
+
+
 @pytest.mark.parametrize("compression", ["lz4", "gzip", "zstd", "snappy"])
 def test_debezium_compresses_key_and_value(compression: str) -> None:
     """Each by itself."""

@@ -23,6 +23,7 @@ from watched_logs import FORM, batches, of_tiny
 
 import ticdc_lab
 from ticdc_lab.cli import main
+from ticdc_lab.codecs import log_types
 from ticdc_lab.codecs.decode import decoder, detect
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.simple_tables import finder, tables_of
@@ -60,6 +61,9 @@ def read(name):
     told, known = detect(messages.slice(0, 256)), Known()
     if told.protocol == "simple":
         known = Known(tables=tables_of([r for b in finder(known)(iter(messages.to_batches())) for r in b.to_pylist()]))
+    if told.protocol == "debezium":
+        ddl = pa.Table.from_batches(log_types.finder(known)(iter(messages.to_batches())))
+        known = Known(types=log_types.types_of(ddl))
     events = pa.Table.from_batches(decoder(told.protocol, known=known)(iter(messages.to_batches())), FORM)
     return events, told.protocol, Settings(shown_by(messages.slice(0, 256), told, known))
 

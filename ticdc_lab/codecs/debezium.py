@@ -22,6 +22,7 @@ from ticdc_lab.codecs.debezium_types import (
     types_by_definition,
     types_named,
     types_of_schema,
+    with_digits,
 )
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.event import Cell, Event, Malformed
@@ -79,8 +80,9 @@ def event_of(
         raise Malformed("unknown-type", f"payload.op is {op!r}; expected c, u, d or m")
     schema, table = text(source, "db"), text(source, "table")
     types = types_of()
-    if log_types and not are_typed(types):
-        types = {**types, **types_by_definition(log_types.at(schema, table, commit_ts), forms)}
+    if log_types:
+        defined = types_by_definition(log_types.at(schema, table, commit_ts), forms)
+        types = with_digits(types, defined) if are_typed(types) else {**types, **defined}
     keys = keys_of()
     columns, before = (_image(payload.get(name), types, keys) for name in ("after", "before"))
     start_ts = None if source.get("start_ts") is None else integer(source, "start_ts")

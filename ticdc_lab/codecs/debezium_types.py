@@ -158,6 +158,18 @@ def types_by_definition(columns: tuple[tuple[str, str], ...], forms: Forms) -> T
     return {name: column(mysql_type, _by_definition(mysql_type), forms) for name, mysql_type in columns}
 
 
+def with_digits(types: Types, defined: Types) -> Types:
+    """Types of a message with the digits of fractions that the log's DDL gives, where both have the same type."""
+    found = dict(types)
+    for name, (mysql_type, _, form) in types.items():
+        other = defined.get(name)
+        is_open = form.kind in _OF_DIGITS and form.digits is None and "(" not in (mysql_type or "(")
+        if is_open and other and other.form.kind == form.kind and base_of(other.mysql_type) == base_of(mysql_type):
+            found[name] = other
+    return found
+
+
+_OF_DIGITS = (DECIMAL, TIME, MILLIS, MICROS)
 _MILLIS_DIGITS_MAX = 3
 
 

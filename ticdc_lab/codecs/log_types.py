@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -38,8 +40,7 @@ def finder(known: Known) -> Callable[[Batches], Batches]:
 
     def run(batches: Batches) -> Batches:
         for part in _unpacked(batches, known):
-            may_be = pc.fill_null(pc.match_substring(part.column("value"), pattern=b'"ddl"'), False)
-            if (found := part.filter(may_be)).num_rows:
+            if (found := part.take(_named(part.column("value")))).num_rows:
                 events = decode_with(debezium.codec(known), found, "debezium", compiled=False, bounds=known.bounds)
                 yield events.filter(pc.fill_null(pc.equal(events["kind"], "ddl"), False)).select(_NAMES)
 
@@ -51,6 +52,18 @@ def _unpacked(batches: Batches, known: Known) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for some in at_once(batch):
             yield from (part for part, _ in parts(unpacked, some) if not isinstance(part, Malformed))
+
+
+def _named(values: pa.Array) -> pa.Array:
+    """Places of the messages that name a DDL: one search through all of them, far quicker than one in each."""
+    raw = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    data = raw.buffers()[2]
+    if not len(raw) or data is None:
+        return pa.array([], pa.int64())
+    ends = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset : raw.offset + len(raw) + 1]
+    found = [at.start() for at in re.finditer(b'"ddl"', memoryview(data)[: ends[-1]])]
+    rows = np.searchsorted(ends, found, side="right") - 1
+    return pa.array(np.unique(rows[rows >= 0]))
 
 
 def types_of(ddl: pa.Table) -> LogTypes:

@@ -294,8 +294,9 @@ def _hashed(request: Request, *, choice: ColumnChoice, error: Column, question: 
     h = hashing.hash_of(F.col(HASH))
     unknown = F.when(
         F.col(HASH).isNull(),
-        "the log does not show the text that TiCDC hashes: no image, the label of an ENUM or SET without its number, "
-        "or in debezium a date, a time or a DECIMAL",
+        "the log does not show the text that TiCDC hashes: no image, a label of an ENUM or SET without the list of "
+        "all labels, or in debezium a TIMESTAMP, a zero date, a DECIMAL of more than 15 digits, or a fraction whose "
+        "digits no DDL of the log gives",
     )
     return Verdict(
         partition=h % request.partitions,

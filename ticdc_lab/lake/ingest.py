@@ -32,7 +32,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.codecs import NOTHING, Known, decode, detect
+from ticdc_lab.codecs import NOTHING, Known, decode, detect, log_types
 from ticdc_lab.codecs.decode import FRAMED, decoder
 from ticdc_lab.codecs.handles import handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS, Bounds
-from ticdc_lab.codecs.log_types import DDL_ROWS
 from ticdc_lab.engine import (
     hadoop_exists,
     hadoop_read_text,
@@ -268,7 +267,10 @@ def ingest(
         notes: tuple[str, ...] = ()
         if told == "debezium":
             opened = open_source(spark, source, options=options)
-            known, guesses = with_log_types(opened.gathered, opened.sample(SAMPLE), known, "auto")
+            sample = opened.sample(SAMPLE)
+            typed = log_types.are_typed(sample, known)  # a table goes on: the texts of its values must not change
+            with_types = log_types.with_binary if typed else partial(with_log_types, opened.gathered)
+            known, guesses = with_types(sample, known, "auto")
             notes = (*guesses, *([_TYPES_OF_NOW] if known.types else []))
         steps = Steps(tables, told, known, said, notes=notes)
         if not create(tables, protocol=told):  # else five tables would be read to find that nothing is in them
@@ -309,7 +311,7 @@ class Steps:
     """How many this run has done."""
     notes: tuple[str, ...] = ()
     """What is assumed of the messages, a sentence each; said with the next batch."""
-    ddl: pa.Table = field(default_factory=arrow_schema(DDL_ROWS).empty_table)
+    ddl: pa.Table = field(default_factory=arrow_schema(log_types.DDL_ROWS).empty_table)
     """DDL so far of protocols whose messages do not name every handle key."""
 
     def __call__(self, messages: DataFrame, batch_id: int) -> None:
@@ -404,7 +406,8 @@ class Steps:
         """Whether the DDL among messages define other handle keys than were known."""
         if self.protocol not in DDL_PROTOCOLS:
             return False
-        of_messages = messages.select(*PLACE, "key", "value").mapInArrow(finder(self.protocol, self.known), DDL_ROWS)
+        find = finder(self.protocol, self.known)
+        of_messages = messages.select(*PLACE, "key", "value").mapInArrow(find, log_types.DDL_ROWS)
         self.ddl, before = pa.concat_tables([self.ddl, of_messages.toArrow().cast(self.ddl.schema)]), self.known.handles
         self.known = replace(self.known, handles=handles_of(self.ddl, protocol=self.protocol))
         self.notes += words_of(sorted(self.known.handles.keys() - before.keys()))
@@ -445,7 +448,7 @@ def begun(
     steps = Steps(tables, protocol, known, said, state, _ends(tables, state))
     if protocol in DDL_PROTOCOLS:
         ddl = tables.read("events").where("kind = 'ddl'").where(F.col("batch_id") <= state.batch_id)
-        steps.ddl = ddl.select(*DDL_ROWS.names).toArrow().cast(steps.ddl.schema)
+        steps.ddl = ddl.select(*log_types.DDL_ROWS.names).toArrow().cast(steps.ddl.schema)
         steps.known = replace(known, handles=handles_of(steps.ddl, protocol=protocol))
         steps.notes = words_of(sorted(steps.known.handles))
     return steps

@@ -151,9 +151,8 @@ class _ReadRequest:
             found = finder(known)(every)
             return protocol, replace(known, tables=tables_of(r for batch in found for r in batch.to_pylist()))
         if protocol == "debezium":
-            if not log_types.are_typed(sample, known):
-                ddl = pa.Table.from_batches(log_types.finder(known)(every), arrow_schema(log_types.DDL_ROWS))
-                known = replace(known, types=log_types.types_of(ddl))
+            ddl = pa.Table.from_batches(log_types.finder(known)(every), arrow_schema(log_types.DDL_ROWS))
+            known = replace(known, types=log_types.types_of(ddl))
             known, guesses = log_types.with_binary(sample, known, self.binary)
             for sentence in guesses:
                 warnings.warn(f"{self.path}: {sentence}", stacklevel=2)

@@ -49,12 +49,12 @@ def with_table_versions(gathered: Gathered, known: Known) -> tuple[Known, tuple[
 
 
 def with_log_types(gathered: Gathered, sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple[str, ...]]:
-    """What decoding debezium needs of its log, and what is assumed of it: one pass, unless the sample's rows are typed.
+    """What decoding debezium needs of its log, and what is assumed of it: one pass.
 
-    ``mode`` is how bytes are written, or ``auto``: by the values of the sample.
+    ``mode`` is how bytes are written, or ``auto``: by the values of the sample. Messages that name their types do not
+    say how many digits a fraction has.
     """
-    if not log_types.are_typed(sample, known):
-        known = replace(known, types=log_types.types_of(gathered(log_types.finder(known), log_types.DDL_ROWS)))
+    known = replace(known, types=log_types.types_of(gathered(log_types.finder(known), log_types.DDL_ROWS)))
     return log_types.with_binary(sample, known, mode)
 
 

@@ -49,7 +49,7 @@ def load(
     """Load a recorded topic, one in Kafka, or a folder that TiCDC's storage sink wrote.
 
     Looks at up to 256 messages to tell the protocol, through a log in the simple protocol for the versions of its
-    tables, and through one of debezium without types for its DDL; everything else is lazy.
+    tables, and through one of debezium for its DDL; everything else is lazy.
 
     Parameters
     ----------

@@ -301,12 +301,13 @@ class Decoding:
 
     told: Detected  # protocol, and whether it has commit_ts
     known: Known  # what decoding needs besides
-    untyped: bool = False
+    by_ddl: bool = False  # whether the DDL give types or their digits
+    untyped: bool = False  # whether messages name no types
     # Of the simple protocol: definitions that messages brought, with how many did
     # (:data:`ticdc_lab.codecs.simple_tables.COUNTED_TABLES`).
     tables: dict[tuple[str, str, int, str], int] = field(default_factory=dict)
-    # DDL (:data:`ticdc_lab.codecs.log_types.DDL_ROWS`) of debezium without types, and of protocols that name primary
-    # keys alone: they define what the messages do not say.
+    # DDL (:data:`ticdc_lab.codecs.log_types.DDL_ROWS`) of debezium, and of protocols that name primary keys
+    # alone: they define what the messages do not say.
     ddl: list[dict[str, Any]] = field(default_factory=list)
     waiting: pa.Table = field(default_factory=_MESSAGES.empty_table)  # messages whose table no message has defined yet
 
@@ -319,7 +320,7 @@ class Decoding:
         if told.protocol == "debezium":
             known, _ = log_types.with_binary(sample, known, "auto")
         seen = known.settings | shown_by(sample, told, known)
-        return cls(told, replace(known, settings=seen), untyped)
+        return cls(told, replace(known, settings=seen), told.protocol == "debezium", untyped)
 
     @classmethod
     def of_folder(cls, folder: StorageFolder, known: Known, *, protocol: str = "auto") -> Decoding | None:
@@ -337,7 +338,7 @@ class Decoding:
         """
         if (self.told.protocol == "simple" and self._learn_tables(messages)) or last:
             messages, self.waiting = pa.concat_tables([self.waiting, messages]), _MESSAGES.empty_table()
-        if self.untyped:
+        if self.by_ddl:
             self._learn_types(messages)
         found = self._events(messages, images)
         if self.learn_keys(found.filter(pc.fill_null(pc.equal(found["kind"], "ddl"), False))):
@@ -352,7 +353,7 @@ class Decoding:
         """What other messages and the schema registry brought for decoding, as JSON; :attr:`waiting` beside it."""
         of = self.known
         return {
-            "tables": self.tables_as_rows(), "ddl": self.ddl, "untyped": self.untyped,
+            "tables": self.tables_as_rows(), "ddl": self.ddl, "by_ddl": self.by_ddl, "untyped": self.untyped,
             "settings": [asdict(s) for s in of.settings.known if s.source == "bytes"],
             "schemas": dict(of.schemas) if of.registry_url else {}, "registry": _name_of(of.registry_url),
         }  # fmt: skip
@@ -362,11 +363,13 @@ class Decoding:
         """As it was when :meth:`saved` was asked."""
         settings = known.settings | Settings(tuple(Setting(**s) for s in saved["settings"]))
         tables = {(r["schema_name"], r["table_name"], r["version"], r["definition"]): r["n"] for r in saved["tables"]}
-        self = cls(told, replace(with_schemas(known, saved), settings=settings), saved["untyped"], tables, saved["ddl"])
+        by_ddl = saved.get("by_ddl", saved["untyped"])  # an earlier version learned no digits
+        known = replace(with_schemas(known, saved), settings=settings)
+        self = cls(told, known, by_ddl, saved["untyped"], tables, saved["ddl"])
         self.waiting = self.waiting if waiting is None else waiting.cast(_MESSAGES)
         if tables:
             self.known = replace(self.known, tables=tables_of(self.tables_as_rows()))
-        if self.ddl and self.untyped:
+        if self.ddl and self.by_ddl:
             self.known = replace(self.known, types=log_types.types_of(pa.Table.from_pylist(self.ddl)))
         elif self.ddl:
             self.known = replace(self.known, handles=handles_of(self._own_ddl(), protocol=told.protocol))

@@ -161,20 +161,37 @@ def _is_rewritten(types: np.ndarray, t: int, t_stop: int, b: np.ndarray, v: int,
     """Whether debezium may carry another text than TiCDC hashes.
 
     A TIMESTAMP is in UTC. DECIMAL, TIME and DATETIME have all digits of a fraction only where their type says how many,
-    and a DECIMAL is a number in JSON, which is ``exact`` in avro. A zero date is NULL or the first day of 1970.
+    and a DECIMAL is a number in JSON, which is ``exact`` in avro. A zero date is NULL or the first moment of 1970.
     """
     if _begins(types, t, t_stop, _DECIMAL):
-        return not _has_digits(types, t, t_stop) or (not exact and v_stop - v > _DOUBLE_DIGITS)
+        return not _has_digits(types, t, t_stop) or (not exact and _significant(b, v, v_stop) > _DOUBLE_DIGITS)
     if _begins(types, t, t_stop, _TIME):
         return _begins(types, t + 4, t_stop, _STAMP) or not _has_digits(types, t, t_stop)
     if not _begins(types, t, t_stop, _DATE):
         return False
-    if _begins(b, v, v_stop, _EPOCH):
+    if _begins(b, v, v_stop, _EPOCH) and _is_midnight(b, v + len(_EPOCH), v_stop):
         return True
     return _begins(types, t + 4, t_stop, _OF_TIME) and not _has_digits(types, t, t_stop)
 
 
 _DOUBLE_DIGITS = 15
+
+
+@part
+def _is_midnight(b: np.ndarray, p: int, stop: int) -> bool:
+    for i in range(p, stop):
+        if 0x31 <= b[i] <= 0x39:
+            return False
+    return True
+
+
+@part
+def _significant(b: np.ndarray, v: int, v_stop: int) -> int:
+    """Digits of a decimal from the first that is not zero on."""
+    n = 0
+    for i in range(v, v_stop):
+        n += 0x31 <= b[i] <= 0x39 or (n > 0 and b[i] == 0x30)
+    return n
 
 
 @part
@@ -188,7 +205,7 @@ def _has_digits(types: np.ndarray, t: int, t_stop: int) -> bool:
 @small_kernel
 def _null(st: State, image: int, c: int, rewritten: int) -> int:
     """The crc of a column whose value is NULL: none, or UNKNOWN where it may be a zero date."""
-    if rewritten == S.AS_WRITTEN or not st.valid[image + TYPES, c]:
+    if rewritten == S.AS_WRITTEN or rewritten == S.LABELLED or not st.valid[image + TYPES, c]:
         return 0
     t, t_stop = st.end[image + TYPES, c], st.end[image + TYPES, c + 1]
     types = st.data[image + TYPES]
@@ -208,16 +225,17 @@ def _column(st: State, image: int, c: int, name: np.uint64, rewritten: int) -> i
         if v_stop - v >= 2 and b[v] == 0x30 and b[v + 1] == 0x78 and _is_binary(types, t, t_stop):
             return _of_hex(name, b, v + 2, v_stop)
         first = types[t]
-        may_be = rewritten != S.AS_WRITTEN and (first == 0x64 or first == 0x74)
+        may_be = (rewritten == S.IN_JSON or rewritten == S.IN_AVRO) and (first == 0x64 or first == 0x74)
         if may_be and _is_rewritten(types, t, t_stop, b, v, v_stop, rewritten == S.IN_AVRO):
             return UNKNOWN
         if first == 0x66 or first == 0x64:
             if _begins(types, t, t_stop, _FLOAT) or _begins(types, t, t_stop, _DOUBLE):
                 return _of_float(name, b, v, v_stop)
         elif first == 0x65 or first == 0x73:
-            label = _begins(types, t, t_stop, _ENUM) or _begins(types, t, t_stop, _SET)
-            if label and (v == v_stop or not _all_digits(b, v, v_stop)):
-                return UNKNOWN
+            is_set = _begins(types, t, t_stop, _SET)
+            is_label = rewritten != S.AS_WRITTEN or v == v_stop or not _all_digits(b, v, v_stop)
+            if is_label and (is_set or _begins(types, t, t_stop, _ENUM)):
+                return _of_label(name, types, t, t_stop, b, v, v_stop, is_set)
     return _finished(add_bytes(name, b, v, v_stop))
 
 
@@ -232,6 +250,58 @@ def _all_digits(b: np.ndarray, p: int, stop: int) -> bool:
         if b[i] < 0x30 or b[i] > 0x39:
             return False
     return True
+
+
+@part
+def _nth_label(types: np.ndarray, t: int, t_stop: int, b: np.ndarray, v: int, v_stop: int) -> int:
+    """Which label of an ENUM's or SET's type a text is, from 1; 0 for none of them, UNKNOWN where it names none."""
+    n, found, i = 0, 0, t
+    while i < t_stop:
+        if types[i] != 0x27:
+            i += 1
+            continue
+        n += 1
+        i += 1
+        p, same = v, True
+        while i < t_stop and (types[i] != 0x27 or (i + 1 < t_stop and types[i + 1] == 0x27)):
+            i += types[i] == 0x27
+            same = same and p < v_stop and b[p] == types[i]
+            if types[i] == 0x5C and i + 1 < t_stop and types[i + 1] == 0x27:  # \', which SQL may write
+                return UNKNOWN
+            p += 1
+            i += 1
+        if same and p == v_stop and found == 0:
+            found = n
+        i += 1
+    return found if n > 0 else UNKNOWN
+
+
+@part
+def _of_label(crc: np.uint64, types: np.ndarray, t: int, t_stop: int, b: np.ndarray, v: int, v_stop: int,
+              is_set: bool) -> int:  # fmt: skip
+    """The crc of the number that these labels of a SET, or this one of an ENUM, have, or UNKNOWN."""
+    number, p = np.uint64(0), v
+    while True:
+        q = p
+        while q < v_stop and not (is_set and b[q] == _COMMA):
+            q += 1
+        nth = _nth_label(types, t, t_stop, b, p, q)
+        if nth < 0 or (nth == 0 and v < v_stop):
+            return UNKNOWN
+        if not is_set:
+            number = np.uint64(nth)
+        elif v < v_stop:
+            number |= np.uint64(1) << np.uint64(nth - 1)
+        if q == v_stop:
+            break
+        p = q + 1
+    power = np.uint64(1)
+    while number // power >= np.uint64(10):
+        power *= np.uint64(10)
+    while power > np.uint64(0):
+        crc = add_byte(crc, 0x30 + int(number // power % np.uint64(10)))
+        power //= np.uint64(10)
+    return _finished(crc)
 
 
 @small_kernel

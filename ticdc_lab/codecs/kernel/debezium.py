@@ -14,6 +14,7 @@ from ticdc_lab.codecs.debezium_types import SCHEMA, Forms, Types, require_json, 
 from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.event import Malformed
+from ticdc_lab.codecs.fields import members, object_of, text
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.columns import decoded_in_part
@@ -56,6 +57,7 @@ from ticdc_lab.codecs.kernel.text import held_scalar_end, int64_of
 from ticdc_lab.codecs.kernel.typed_values import LEFT, NAME_SPAN, put_column
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 from ticdc_lab.codecs.known import Bounds
+from ticdc_lab.facts.definitions import TableName
 
 OK, NEED_MORE = faults.OK, faults.NEED_MORE
 ROW, WATERMARK, INSERT, UPDATE, DELETE = S.ROW, S.WATERMARK, S.INSERT, S.UPDATE, S.DELETE
@@ -74,6 +76,7 @@ class DebeziumKernel:
     def __init__(self, log_types: LogTypes, forms: Forms) -> None:
         self._log_types, self._forms = log_types, forms
         self._schemas: dict[bytes, Types | None] = {}
+        self._tables: dict[bytes, TableName] = {}
         self._bytes = 0
         self._plans: Plans | None = None
 
@@ -92,10 +95,11 @@ class DebeziumKernel:
 
     def _decoded(self, batch: pa.RecordBatch, images: bool, bounds: Bounds) -> Decoded:
         if self._plans is None:
-            self._plans = plans_of(self._schemas, self._log_types, self._forms, most_columns=bounds.columns)
+            given = self._schemas, self._tables, self._log_types, self._forms
+            self._plans = plans_of(*given, most_columns=bounds.columns)
         self._plans.at[_UNKNOWN] = 0
-        given = bounds.values, bool(self._log_types), self._plans
-        return decoded_in_part(batch, "debezium", decode, *given, keys=True, images=images, bounds=bounds)
+        asked = bounds.values, bool(self._log_types), self._plans
+        return decoded_in_part(batch, "debezium", decode, *asked, keys=True, images=images, bounds=bounds)
 
     def _learn(self, batch: pa.RecordBatch, done: np.ndarray) -> bool:
         """Remember the schemas of the messages that were left; whether there was a new one."""
@@ -109,6 +113,8 @@ class DebeziumKernel:
             schema = raw[at + len(SCHEMA) - 1 : -1]
             if schema in self._schemas:
                 continue
+            if self._log_types and (table := _table_of(raw[: at + 1] + b"}")) is not None:
+                self._tables[schema] = table
             self._bytes += len(schema)
             try:
                 require_json(schema)
@@ -118,6 +124,15 @@ class DebeziumKernel:
             except Exception:  # Python says what is wrong with it
                 self._schemas[schema] = None
         return len(self._schemas) > before
+
+
+def _table_of(message: bytes) -> TableName | None:
+    """Schema and table that a message without its schema names, if it does."""
+    try:
+        source = members(members(object_of(message, "value")["payload"], "payload")["source"], "source")
+        return text(source, "db"), text(source, "table")
+    except (KeyError, Malformed):
+        return None
 
 
 @kernel
@@ -287,28 +302,37 @@ def _begin(
     h = hash_bytes(b, at[_DB] + 1, at[_ENDS + _DB] - 1, SEED)
     h = hash_bytes(b, at[_TABLE] + 1, at[_ENDS + _TABLE] - 1, h)
     at[_SLOT] = np.int64(h & np.uint64(GUESSES - 1))
-    schema = plans.guess[at[_SLOT]]
+    schema, version = plans.guess[at[_SLOT]], _version(b, at, h, ts, plans) if with_log else -1
     if schema >= 0:
-        at[_PLAN] = plans.schema[schema, 2]
+        at[_PLAN] = plans.schema[schema, 2] if version < 0 else _with_digits(schema, version, plans)
     else:
-        at[_PLAN] = _defined(b, at, h, ts, plans) if with_log else UNTYPED_PLAN
+        at[_PLAN] = UNTYPED_PLAN if version < 0 else plans.table[version, 5]
     at[_N_KEYS] = 0
     return after if kp < 0 or _read_key(kb, kp, kend, plans, at) else LEFT
 
 
 @part
-def _defined(b: np.ndarray, at: np.ndarray, h: np.uint64, ts: int, plans: Plans) -> int:
-    """The plan of a table by the log's DDL at a commit_ts."""
-    i, found = first_of(plans.table_hash, h), UNTYPED_PLAN
+def _version(b: np.ndarray, at: np.ndarray, h: np.uint64, ts: int, plans: Plans) -> int:
+    """Which definition of a table the log's DDL give at a commit_ts, or -1."""
+    i, found = first_of(plans.table_hash, h), -1
     while i < len(plans.table_hash) and plans.table_hash[i] == h:
         if (
             same_bytes(b, at[_DB] + 1, at[_ENDS + _DB] - 1, plans.text, plans.table[i, 1], plans.table[i, 2])
             and same_bytes(b, at[_TABLE] + 1, at[_ENDS + _TABLE] - 1, plans.text, plans.table[i, 3], plans.table[i, 4])
             and plans.table[i, 0] <= ts
         ):
-            found = plans.table[i, 5]
+            found = i
         i += 1
     return found
+
+
+@part
+def _with_digits(schema: int, version: int, plans: Plans) -> int:
+    """The plan of a schema with what a definition adds to it; Python's for a schema that several tables have."""
+    for k in range(plans.pair_first[version], plans.pair_first[version + 1]):
+        if plans.pair[k, 0] == schema:
+            return plans.pair[k, 1]
+    return IN_PYTHON
 
 
 @part

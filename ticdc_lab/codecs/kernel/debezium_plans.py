@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -17,12 +18,14 @@ from ticdc_lab.codecs.debezium_types import (
     Types,
     are_typed,
     types_by_definition,
+    with_digits,
 )
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.typed_values import IS_TINYINT, IS_UNSIGNED, NO_TYPE
 from ticdc_lab.codecs.plain.hashes import SEED, Texts
 from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, base_of, held_by
+from ticdc_lab.facts.definitions import TableName
 
 HASHED = 192
 """Bytes of a schema by which it is found; the names of schema and table are among them."""
@@ -33,7 +36,8 @@ class Plans(Arrays):
 
     ``hash`` has, ascending, hashes of schemas' beginnings, ``schema`` the span of each and the plan of its columns. For
     messages without a schema, ``table_hash`` has, ascending, hashes of tables that the log's DDL define, and ``table``
-    for each definition the commit_ts from which it holds and its plan. Plan ``i`` has columns from ``first[i]``:
+    for each definition the commit_ts from which it holds and its plan; from ``pair_first`` on, ``pair`` has the schemas
+    of its messages, and the plan of each with the digits of the definition. Plan ``i`` has columns from ``first[i]``:
     ``column`` has spans of name and type, kind, digits, what the type holds, and its sign. ``guess`` and ``key_guess``
     are the schemas of the table's last message; ``key`` has the spans of names in the message key, ``at`` is scratch.
     """
@@ -42,6 +46,8 @@ class Plans(Arrays):
     schema: np.ndarray
     table_hash: np.ndarray
     table: np.ndarray
+    pair_first: np.ndarray
+    pair: np.ndarray
     first: np.ndarray
     column: np.ndarray
     text: np.ndarray
@@ -57,8 +63,18 @@ UNTYPED_PLAN, IN_PYTHON = 0, -1
 KEYS_MAX, GUESSES = 32, 1 << 10
 
 
-def plans_of(schemas: dict[bytes, Types | None], log_types: LogTypes, forms: Forms, *, most_columns: int) -> Plans:
-    """What is known of columns as the kernel reads it; a schema without types is one of a key, or for Python alone."""
+def plans_of(
+    schemas: dict[bytes, Types | None],
+    tables: Mapping[bytes, TableName],
+    log_types: LogTypes,
+    forms: Forms,
+    *,
+    most_columns: int,
+) -> Plans:
+    """What is known of columns as the kernel reads it; a schema without types is one of a key, or for Python alone.
+
+    ``tables`` are those whose messages had these schemas.
+    """
     text, column, first = bytearray(), list[tuple[int, ...]](), [0, 0]
 
     def span(of: bytes) -> tuple[int, int]:
@@ -82,21 +98,36 @@ def plans_of(schemas: dict[bytes, Types | None], log_types: LogTypes, forms: For
         (*span(schema), IN_PYTHON if types is None or (log_types and not are_typed(types)) else plan(types))
         for schema, types in schemas.items()
     ]
-    defined = [
-        (start, *span(schema.encode()), *span(table.encode()), plan(types_by_definition(columns, forms)))
-        for (schema, table), versions in log_types.versions.items()
-        for start, columns in zip(*versions, strict=True)
+    versions = [
+        (name, start, types_by_definition(columns, forms))
+        for name, of in log_types.versions.items()
+        for start, columns in zip(*of, strict=True)
     ]
-    names = [(schema.encode(), table.encode()) for (schema, table), (of, _) in log_types.versions.items() for _ in of]
+    table_hashes = _hashes([t.encode() for (_, t), *_ in versions], _hashes([s.encode() for (s, _), *_ in versions]))
     hashes = _hashes([schema[:HASHED] for schema in schemas])
-    table_hashes = _hashes([table for _, table in names], _hashes([schema for schema, _ in names]))
     order, table_order = np.argsort(hashes, kind="stable"), np.argsort(table_hashes, kind="stable")
+    by_table: dict[TableName, list[int]] = {}
+    typed = list(schemas.items())
+    for place, i in enumerate(order.tolist()):
+        if typed[i][0] in tables:
+            by_table.setdefault(tables[typed[i][0]], []).append(place)
+    defined, pairs, pair_first = [], list[tuple[int, int]](), [0]
+    for i in table_order.tolist():
+        name, start, types = versions[i]
+        defined.append((start, *span(name[0].encode()), *span(name[1].encode()), plan(types)))
+        for place in by_table.get(name, ()):
+            of, as_seen = typed[order[place]][1], seen[order[place]][2]
+            exact = with_digits(of, types) if of is not None and as_seen != IN_PYTHON else of
+            pairs.append((place, as_seen if exact is None or exact == of else plan(exact)))
+        pair_first.append(len(pairs))
     widest = max((b - a for a, b in pairwise(first)), default=0)
     return Plans(
         hash=hashes[order],
         schema=np.array(seen, np.int64).reshape(-1, 3)[order],
         table_hash=table_hashes[table_order],
-        table=np.array(defined, np.int64).reshape(-1, 6)[table_order],
+        table=np.array(defined, np.int64).reshape(-1, 6),
+        pair_first=np.array(pair_first, np.int64),
+        pair=np.array(pairs, np.int64).reshape(-1, 2),
         first=np.array(first, np.int64),
         column=np.array(column, np.int64).reshape(-1, 8),
         text=np.frombuffer(bytes(text) + bytes(8), np.uint8).copy(),

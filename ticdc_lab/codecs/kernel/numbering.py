@@ -32,9 +32,10 @@ N_EVENTS, N_AFTER, N_BEFORE = 0, 1, 2
 
 ROW, DDL, WATERMARK, BOOTSTRAP, ADMIN = 0, 1, 2, 3, 4
 KINDS = ("row", "ddl", "watermark", "bootstrap", "admin")
-AS_WRITTEN, IN_JSON, IN_AVRO = range(3)
-REWRITTEN = {"debezium": IN_JSON, "debezium-avro": IN_AVRO}
-"""Protocols of which a value's text may be another than the one that TiCDC hashes, and what carries it."""
+AS_WRITTEN, IN_JSON, IN_AVRO, LABELLED = range(4)
+REWRITTEN = {"debezium": IN_JSON, "debezium-avro": IN_AVRO, "avro": LABELLED, "csv": LABELLED}
+"""Protocols of which a value's text may be another than the one that TiCDC hashes, and what carries it; ``LABELLED``
+have only the labels of ENUM and SET for their numbers, as the first two do."""
 INSERT, UPDATE, DELETE = 0, 1, 2
 OPS = ("insert", "update", "delete")
 WHOLE, HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING, BEFORE_UNNAMED, CORRUPTED, OP_UNKNOWN, TOMBSTONE = range(7)

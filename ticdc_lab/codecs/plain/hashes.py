@@ -15,8 +15,9 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.kernel.numbering import AS_WRITTEN, DELETE, IN_AVRO, INSERT, OPS, REWRITTEN, UPDATE
+from ticdc_lab.codecs.kernel.numbering import AS_WRITTEN, DELETE, IN_AVRO, IN_JSON, INSERT, OPS, REWRITTEN, UPDATE
 from ticdc_lab.codecs.laid_out import Image, LaidOut, integers
+from ticdc_lab.events.mysql_types import labels_of
 
 Hashes = np.ndarray
 """Unsigned 64-bit numbers."""
@@ -247,6 +248,7 @@ _HEX = re.compile(r"(?:[0-9a-f]{2})*")
 def dispatch_columns(laid: LaidOut, sizes: np.ndarray, protocol: str = "") -> dict[str, pa.Array]:
     """The columns of the events; ``sizes`` are the bytes that each has of its message."""
     rewritten = REWRITTEN.get(protocol, AS_WRITTEN)
+    may_be = rewritten in (IN_JSON, IN_AVRO)
     lists: list[list[int | None] | None] = []
     keys, layouts = list[int | None](), list[str | None]()
     after, before = _cells_of(laid.after), _cells_of(laid.before)
@@ -259,9 +261,9 @@ def dispatch_columns(laid: LaidOut, sizes: np.ndarray, protocol: str = "") -> di
         names, types, values, is_key = cells if has_after else old_cells
         columns = zip(names, types, values, strict=True)
         crcs = [
-            UNKNOWN if rewritten and kind and is_rewritten(kind, value, exact=rewritten == IN_AVRO)
+            UNKNOWN if may_be and kind and is_rewritten(kind, value, exact=rewritten == IN_AVRO)
             else None if value is None
-            else column_crc(*_of_column(name, kind), value)
+            else column_crc(*_of_column(name, kind), value if kind is None else hashed_text(kind, value, rewritten))
             for name, kind, value in columns
         ]  # fmt: skip
         lists.append(crcs)
@@ -279,20 +281,43 @@ def is_rewritten(mysql_type: str, value: str | None, *, exact: bool) -> bool:
     """Whether debezium may carry another text than TiCDC hashes.
 
     A TIMESTAMP is in UTC. DECIMAL, TIME and DATETIME have all digits of a fraction only where their type says how many,
-    and a DECIMAL is a number in JSON, which is ``exact`` in avro. A zero date is NULL or the first day of 1970.
+    and a DECIMAL is a number in JSON, which is ``exact`` in avro. A zero date is NULL or the first moment of 1970.
     """
     if value is None:
         return mysql_type.startswith(("date", "timestamp"))
     if mysql_type.startswith("decimal"):
-        return "(" not in mysql_type or (not exact and len(value.encode()) > _DOUBLE_DIGITS)
+        return "(" not in mysql_type or (not exact and len(value.lstrip("-0.").replace(".", "")) > _DOUBLE_DIGITS)
     if mysql_type.startswith("time"):
         return mysql_type.startswith("timestamp") or "(" not in mysql_type
     if not mysql_type.startswith("date"):
         return False
-    return value.startswith("1970-01-01") or (mysql_type.startswith("datetime") and "(" not in mysql_type)
+    return value.rstrip(" 0:.") == _EPOCH or (mysql_type.startswith("datetime") and "(" not in mysql_type)
 
 
-_DOUBLE_DIGITS = 15
+_DOUBLE_DIGITS, _EPOCH = 15, "1970-01-01"
+
+
+def hashed_text(mysql_type: str, value: str, rewritten: int) -> str:
+    """What TiCDC hashes: for a label of ENUM or SET its number, if the type names the labels; else the value.
+
+    A label of digits alone is one only where the protocol has no numbers.
+    """
+    if not mysql_type.startswith(("enum", "set")) or (rewritten == AS_WRITTEN and _DIGITS.fullmatch(value)):
+        return value
+    number = None if "\\'" in mysql_type else _label_number(mysql_type, value)
+    return _NO_NUMBER if number is None else str(number)
+
+
+_NO_NUMBER = ""
+
+
+@lru_cache(maxsize=1 << 12)
+def _label_number(mysql_type: str, value: str) -> int | None:
+    numbers = {label: i for i, label in reversed([*enumerate(labels_of(mysql_type), 1)])}
+    if mysql_type.startswith("enum") or not numbers:
+        return numbers.get(value, 0 if numbers and not value else None)
+    bits = [numbers.get(label) for label in value.split(",")] if value else []
+    return None if None in bits else sum({1 << (bit - 1) for bit in bits if bit})
 
 
 def _cells_of(image: Image) -> Iterator[list[Any]]:
