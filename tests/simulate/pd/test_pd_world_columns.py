@@ -20,7 +20,7 @@ from ticdc_lab.simulate.pd.scores import columns, region_scores
 from ticdc_lab.simulate.pd.stores import labelled
 from ticdc_lab.simulate.pd.world import Start, StoreStart, patrol, spread_regions
 from ticdc_lab.simulate.pd.world.changes import Pdctl, StopStore, Timed
-from ticdc_lab.simulate.pd.world.columns import key_between
+from ticdc_lab.simulate.pd.world.columns import key_below, key_between
 from ticdc_lab.simulate.pd.world.pd_policies import ROLES, StoreTable, no_leader_pays, no_region_pays
 from ticdc_lab.simulate.pd.world.policy import BUSY
 from ticdc_lab.simulate.pd.world.stores import Hull
@@ -168,3 +168,21 @@ def test_of_very_many_regions_only_those_that_are_due_are_put_in_order(monkeypat
     monkeypatch.setattr(patrol, "_MANY", 8)
     assert list(world.patrol.order(Random(1), 100)) == [0, 1, 2]
     assert list(world.patrol.order(Random(1), 500)) == list(range(9))
+
+
+def test_merges_begin_where_the_patrol_is_not_at_the_first_region_of_a_slice() -> None:
+    """Regions that it passed before there was room come last."""
+    world = World(Start(stores=tuple(map(StoreStart, range(1, 5))), regions=spread_regions(9, [1, 2, 3])), 1)
+    world.patrol.to_merge = dict.fromkeys(range(9))
+    assert world.patrol.scan(1, 4, 3) == [3]
+    assert world.patrol.scan(2, 4) == [4, 5, 6, 7]
+
+
+def test_simulated_stores_cut_a_region_at_the_last_key_of_its_range() -> None:
+    """So what is merged and cut again has another range than before, which PD sees at once."""
+    assert (key_below("03", "0A"), key_below("03", "0400"), key_below("03", "04")) == ("09", "03FF", "03FF")
+    world = World(Start(stores=tuple(map(StoreStart, range(1, 5))), regions=spread_regions(4, [1, 2, 3])), 1)
+    before = world.regions.range_of(2)
+    world.regions.merge(1, 2)
+    world.regions.split(2, near_end=True)
+    assert world.regions.range_of(2)[1] == before[1] and world.regions.range_of(2)[0] > before[0]

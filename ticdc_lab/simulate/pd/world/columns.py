@@ -265,8 +265,8 @@ class AllRegions:
         self.size[row] += mib
         self.total_mib += mib
 
-    def split(self, row: int, at_key: str = "") -> int:
-        """Cut a region at a key, or in half: the new region is the left part, as in PD's simulated stores.
+    def split(self, row: int, at_key: str = "", *, near_end: bool = False) -> int:
+        """Cut a region at a key, in the middle or ``near_end``: the new one is left, as in PD's simulated stores.
 
         Both parts have half of the data; the row of the new one is given. A peer that waits for its snapshot waits for
         two.
@@ -277,7 +277,7 @@ class AllRegions:
         self.version[row] += 1
         new = self._new_row(row)
         key = self.start_key[row]
-        self.start_key[row] = at_key or key_between(key, region.end_key)
+        self.start_key[row] = at_key or (key_below if near_end else key_between)(key, region.end_key)
         self.start_key[new] = key
         self._link(int(self.before[row]), new)
         self._link(new, row)
@@ -371,6 +371,15 @@ def key_between(start: str, end: str) -> str:
     except ValueError:
         return start + "8"
     return _key((low + high) // 2, digits)
+
+
+def key_below(start: str, end: str) -> str:
+    """Give the key before the last of a range, as GenerateTiDBEncodedSplitKey of PD's simulator."""
+    digits = max(len(start), len(end))
+    if not end:
+        return key_between(start, end)
+    key = f"{int(end.ljust(digits, '0'), 16) - 1:0{digits}X}"
+    return key if key > start.ljust(digits, "0") else key + "FF"
 
 
 def _key(number: int, digits: int) -> str:

@@ -141,10 +141,11 @@ class Patrol:
             if beside >= 0 and self.is_small(beside, config):
                 self.mark(beside)
 
-    def scan(self, slices: int, a_slice: int) -> list[int]:
+    def scan(self, slices: int, a_slice: int, passed: int = 0) -> list[int]:
         """Go on through the key space, so many slices of regions; give those that may merge, in the order met.
 
-        A slice ends at the last region, and the next begins at the first one again, as PD's patrol does.
+        A slice ends at the last region, and the next begins at the first one again, as PD's patrol does. Of the first
+        slice so many regions are ``passed`` already.
         """
         r, found = self.regions, dict[int, None]()
         behind, self.slices = slices - self.slices, slices
@@ -153,8 +154,9 @@ class Patrol:
             for _ in range(a_slice):
                 if row < 0:
                     break
-                if row in self.to_merge:
+                if passed <= 0 and row in self.to_merge:
                     found[row] = None
+                passed -= 1
                 row = int(r.after[row])
             self.cursor = row
         return list(found)

@@ -313,8 +313,8 @@ class World:
     def _merge(self, source: int, target: int) -> None:
         """Merge two regions.
 
-        PD sees that it is done by the key range of the one that stays. Where that is cut at once where it grew
-        together, PD sees nothing, and gives the two operators up when it would tell them again. Meanwhile one of them
+        PD sees that it is done by the key range of the one that stays. Where that is cut at once to the range that it
+        had, PD sees nothing, and gives the two operators up when it would tell them again. Meanwhile one of them
         may have been absorbed or cut: then they are no siblings any more, and nothing merges.
         """
         r = self.regions
@@ -333,7 +333,7 @@ class World:
 
     def split(self, row: int, key: str = "") -> int:
         """Cut a region at a key, or in half; its operator, if any, is not disturbed."""
-        new = self.regions.split(row, key)
+        new = self.regions.split(row, key, near_end=self.settings.splits_near_end)
         self.tasks.split(row, new, self.tick)
         self.heartbeats.split(row, new)
         for part in (row, new):
@@ -499,7 +499,12 @@ class World:
         return min((int(s * SECOND_US + 1) for (_, w), s in self.nodes.closed.items() if w != SEND), default=NEVER_US)
 
     def _look_at_merges(self, slices: int, a_slice: int) -> None:
-        for row in self.patrol.scan(slices, a_slice):
+        """Let the patrol find regions to merge from where it is: in the midst of a slice, or before the next one.
+
+        What a tick's reports made room for goes to the regions that the patrol meets then, so that merges spread.
+        """
+        passed = self.chance.randrange(self.settings.patrol_us) // self.settings.check_us
+        for row in self.patrol.scan(slices, a_slice, passed if passed < a_slice else 0):
             counts = self.controller.counts
             if limit_reached(Kind.MERGE, counts[Kind.MERGE], self.config):
                 return
