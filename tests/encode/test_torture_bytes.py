@@ -49,6 +49,26 @@ def test_open_protocols_bytes_are_the_real_ones() -> None:
         assert value.encode() == list(frames(m["value"], 0))[e["seq"]]
 
 
+def test_a_row_whose_image_before_has_no_names_is_not_marked_as_handle_key_only() -> None:
+    """The fault of TiCDC with NULL and `only-output-updated-columns`: the rest of the message is as TiCDC wrote it."""
+    rows, real = rows_of("open-protocol-updatedonly", "open-protocol")
+    names = [*zip(*(rows[c].to_pylist() for c in ("partition", "offset", "seq", "incomplete")), strict=True)]
+    keys, values = (column.to_pylist() for column in open_protocol.rows(rows, str))
+    unnamed = 0
+    for (partition, offset, seq, incomplete), key, value in zip(names, keys, values, strict=True):
+        m = real[partition, offset]
+        assert key.encode() == list(frames(m["key"], 8))[seq]
+        written = list(frames(m["value"], 0))[seq]
+        if incomplete == "before-unnamed":
+            unnamed += 1
+            assert json.loads(value)["u"] == json.loads(written)["u"]
+        else:
+            assert value.encode() == written
+    assert unnamed == 16
+    for (*_, incomplete), text in zip(names, canal_json.rows(rows, str)[1].to_pylist(), strict=True):
+        assert text.endswith('"onlyHandleKey":true}}') is (incomplete == "handle-key-only")
+
+
 def test_canal_jsons_fields_are_the_real_ones() -> None:
     """The real encoder's `mysqlType` has no fixed order, and `ts` is its clock; zerofill is named."""
     rows, real = rows_of("canal-json-tidb", "canal-json")

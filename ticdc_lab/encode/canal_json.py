@@ -20,6 +20,7 @@ from ticdc_lab.encode.cells import (
     cells_of,
     each,
     expanded,
+    has_handle_key_only,
     joined,
     latin1,
     quoted,
@@ -39,7 +40,8 @@ LOST = {
     "columns.flags": "no field for them",
     "columns.mysql_type": "only the type, its sign and zerofill: no length, no scale, no ENUM elements",
     "ddl_type": "TiDB's action number becomes one of canal's eight words",
-    "incomplete": "claim-check-missing becomes handle-key-only: events do not keep the location",
+    "incomplete": "claim-check-missing becomes handle-key-only, because events do not keep the location. The other "
+    "reasons have no mark",
 }
 """What encoding loses of an event, by field."""
 
@@ -94,7 +96,6 @@ def rows(batch: pa.RecordBatch, tables: Any) -> tuple[pa.Array, pa.Array]:
     which = pa.array(np.where(after, np.where(had, 1, 0), 2))
     ts = batch.column("commit_ts")
     es = pc.shift_right(ts, 18).cast(pa.string())
-    part = pa.array(np.asarray(batch.column("incomplete").is_valid()).astype(np.int32))
     values = joined(
         '{"id":0,"database":', quoted(batch.column("schema_name")), ',"table":', quoted(batch.column("table_name")),
         ',"pkNames":[', data.joined(data.of_shape(_name), keep=data.numbers(lambda s: s.is_key) > 0),
@@ -104,7 +105,7 @@ def rows(batch: pa.RecordBatch, tables: Any) -> tuple[pa.Array, pa.Array]:
         '},"mysqlType":{', data.joined(data.of_shape(_mysql_type)), '},"old":',
         pa.array(["null", "[{", "null"]).take(which), image(old), pa.array(["", "}]", ""]).take(which),
         ',"data":[{', image(data), '}],"_tidb":{"commitTs":', ts.cast(pa.string()),
-        pa.array(["}}", ',"onlyHandleKey":true}}']).take(part),
+        pa.array(["}}", ',"onlyHandleKey":true}}']).take(has_handle_key_only(batch)),
     )  # fmt: skip
     return pa.nulls(batch.num_rows, pa.string()), values
 

@@ -266,6 +266,12 @@ def _numbered(found: list[str], shape: ColumnShape) -> list[str]:
     return [str(sum(1 << place[p] for p in ps)) if place.keys() >= set(ps) else v for v, ps in parts]
 
 
+def has_handle_key_only(rows: pa.RecordBatch) -> pa.Array:
+    """1 for rows that TiCDC marks as having their handle key alone, else 0; other incomplete rows have no mark."""
+    marked = pa.array(["handle-key-only", "claim-check-missing"])
+    return pc.is_in(rows.column("incomplete"), marked).cast(pa.int32())
+
+
 def _combined(*codes: Ints) -> Ints:
     """One number for each distinct combination."""
     out = np.zeros(len(codes[0]), np.int64)

@@ -25,6 +25,7 @@ from ticdc_lab.encode.cells import (
     each,
     go_json_number,
     go_quoted_json,
+    has_handle_key_only,
     joined,
     number,
     quoted,
@@ -41,7 +42,8 @@ LOST = {
     "admin": "no message for it",
     "op": "an update without the image before is written as an insert",
     "columns.mysql_type": "only the type: no length, no scale, no ENUM elements",
-    "incomplete": "claim-check-missing becomes handle-key-only: events do not keep the location",
+    "incomplete": "claim-check-missing becomes handle-key-only, because events do not keep the location. The other "
+    "reasons have no mark, and columns without a name in the image before are left out of it",
 }
 """What encoding loses of an event, by field."""
 
@@ -87,11 +89,10 @@ def rows(batch: pa.RecordBatch, tables: Any) -> tuple[pa.Array, pa.Array]:
 
 def _row_keys(batch: pa.RecordBatch) -> pa.Array:
     place = joined(',"ptn":', batch.column("table_id").cast(pa.string()))
-    part = np.asarray(batch.column("incomplete").is_valid())
     return joined(
         '{"ts":', batch.column("commit_ts").cast(pa.string()), ',"scm":', quoted(batch.column("schema_name")),
         ',"tbl":', quoted(batch.column("table_name")), ',"t":1', pc.fill_null(place, ""),
-        pa.array(["", ',"ohk":true']).take(pa.array(part.astype(np.int32))), "}",
+        pa.array(["", ',"ohk":true']).take(has_handle_key_only(batch)), "}",
     )  # fmt: skip
 
 
