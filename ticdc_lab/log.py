@@ -558,6 +558,7 @@ class Log:
         return answers.consumers(
             part, limits=limits, policies=[POLICIES[p] for p in policies] or SHOWN, speeds=speeds, watched=watch,
             examples=examples, laid=strategy or RECORDED, qualified=but_for(self.counts),
+            lane="stream" if self.change_log.of_storage and strategy is None else "partition",
         )  # fmt: skip
 
     def consume(

@@ -324,3 +324,15 @@ def test_the_matrix_has_a_column_for_what_varies() -> None:
     clean = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 0, 0)))
     assert title(clean) == "No policy ever shows a state that never existed"
     assert "No consumer was tried" in title(figures.anomaly_matrix(anomalies()))
+
+
+def test_what_a_storage_folder_has_is_called_a_stream() -> None:
+    """It has no partitions: neither lanes, nor DDL, nor findings speak of any."""
+    evidence = [{"partition": p, "offset": p, "commit_ts": 5 + p} for p in (0, 1)]
+    moved = {"guarantee": "rows_stay_in_one_partition", "message": "moved", "partition": 1, "evidence": evidence}
+    for fig in (
+        figures.consumer_lanes(READ, DONE, at_us=4500, lane="stream"),
+        figures.ddl_timeline(ddl((5, "A", 0, 1000, 4000, 5000, 2, 0), (5, "A", 1, 5000, 0, 5000, 0, 1)), lane="stream"),
+        figures.counterexample(moved, lane="stream"),
+    ):
+        assert "stream" in drawn_text(fig) and "partition" not in drawn_text(fig)

@@ -45,7 +45,7 @@ def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
     def draw() -> Mapping[str, Figure]:
         if s.findings.empty:
             return {}
-        worst = {f"finding {i + 1}": figures.counterexample(f) for i, f in examples(s.findings).items()}
+        worst = {f"finding {i + 1}": figures.counterexample(f, lane=s.lane) for i, f in examples(s.findings).items()}
         one_bar = len(s.findings.drop_duplicates(["guarantee", "table"])) == 1  # its title is all that it shows
         return worst if one_bar and worst else {"violations": figures.violations(s.findings)} | worst
 

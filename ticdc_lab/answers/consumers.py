@@ -56,7 +56,7 @@ _NAME_A_COLUMN = "No sum was followed: name a column whose sum upstream never ch
 def consumers(
     part: NarrowLog, *, limits: Sequence[str] = (), policies: Sequence[Policy] = SHOWN,
     speeds: Mapping[str, Listeners] | None = None, watched: str = "", examples: int = 0, laid: str = RECORDED,
-    qualified: str = "",
+    qualified: str = "", lane: str = "partition",
 ) -> Answer:  # fmt: skip
     """What consumers make of a log: states that upstream never had, who shows them, for how long; no engine runs.
 
@@ -65,13 +65,13 @@ def consumers(
     ``watched``: a column whose sum is followed (``part`` then has it as ``measure``); empty for none. ``examples``:
     anomalies of each kind and run that are given with the fewest messages that show them, in ``examples``. ``laid``: by
     which dispatcher ``part`` is laid out. ``qualified``: what must be added to what they show
-    (:func:`ticdc_lab.facts.limits.but_for`).
+    (:func:`ticdc_lab.facts.limits.but_for`). ``lane``: what a listener reads, ``partition`` or ``stream``.
     """
     if not (part.kind == ROW).any():
         return Answer("consumer", _QUESTION, "The log has no row change, so nothing ends up downstream.", {}, limits)
     model = _MODEL.format(speeds=_OWN_SPEEDS if speeds is None else "; ".join(speeds))
     unwatched = [] if watched else [_NAME_A_COLUMN]
-    speeds = _speeds(part) if speeds is None else speeds
+    speeds = _speeds(part, lane) if speeds is None else speeds
     scenarios = [Scenario(p, laid, len(part.parts), how, words) for words, how in speeds.items() for p in policies]
     runs = [(s, run(part, s.policy, s.listeners)) for s in scenarios]
     judgements = pd.DataFrame([row for s, done in runs for row in judged(done, part, s)], columns=MATRIX.names)
@@ -101,9 +101,9 @@ def consumers(
         shown = drawn | {"anomalies": counted}
         told = ({str(k): v for k, v in a.items()} for a in wrong.to_dict("records"))
         if (anomaly := next(filter(figures.is_drawn, told), None)) is not None:
-            shown["counterexample"] = figures.counterexample(anomaly)
-        shown["player"] = figures.consumer_lanes_stepped(*frames_of(hasty), order="commit")
-        return shown | ({"ddl": figures.ddl_timeline(ddl_timeline(whole, part))} if part.ddls else {})
+            shown["counterexample"] = figures.counterexample(anomaly, lane=lane)
+        shown["player"] = figures.consumer_lanes_stepped(*frames_of(hasty), order="commit", lane=lane)
+        return shown | ({"ddl": figures.ddl_timeline(ddl_timeline(whole, part), lane=lane)} if part.ddls else {})
 
     return Answer("consumer", _QUESTION, finding, frames, [*said, which, model, _NO_VALUES, *unwatched], draw=draw)
 
@@ -200,11 +200,11 @@ def slowed(slow: Mapping[int, float], *, per_second: int = PER_SECOND) -> dict[s
     return {f"all alike but {words}" if slow else "all alike": how}
 
 
-def _speeds(part: NarrowLog) -> dict[str, Listeners]:
+def _speeds(part: NarrowLog, lane: str) -> dict[str, Listeners]:
     """All alike, and the partition with most events slow: the one that holds the others up longest."""
     even = Listeners(per_second=PER_SECOND, write_us=WRITE_US)
     if len(part.parts) < 2:
         return {"one listener": even}
     fullest = max(part.parts, key=lambda p: (p.end - p.first, -p.partition)).partition
     slow = Listeners(per_second=PER_SECOND, speeds={fullest: PER_SECOND // 4}, write_us=WRITE_US)
-    return {"all alike": even, f"partition {fullest} slow": slow}
+    return {"all alike": even, f"{lane} {fullest} slow": slow}

@@ -258,12 +258,12 @@ _LANE_PX = 64
 _EACH = 20
 """Up to so many places each has its number."""
 _LEGEND_ROW_PX, _LEGEND_WIDE_PX = 20, 870
-_AXIS = {"offset": "offset in the partition", "commit": "order of commit_ts upstream (equal ones share a place)"}
+_AXIS = {"offset": "offset in the {lane}", "commit": "order of commit_ts upstream (equal ones share a place)"}
 _NOTE = {
-    "offset": "One lane per partition; rows are ticks: faint where not read, tall where buffered, short where applied. "
+    "offset": "One lane per {lane}; rows are ticks: faint where not read, tall where buffered, short where applied. "
     "Look for a tall stretch behind a flag, and for a wall: a listener that stops at a DDL or Admin event until the "
     "others are there.",
-    "commit": "One lane per partition, rows in the order of their commit_ts: faint where not read, tall where "
+    "commit": "One lane per {lane}, rows in the order of their commit_ts: faint where not read, tall where "
     "buffered, short where applied. Where all up to one place is applied and nothing behind it, the downstream is a "
     "state of upstream; in the band named `later without earlier` it is none.",
 }
@@ -271,7 +271,7 @@ _NOTE = {
 
 def consumer_lanes(
     deliveries: pd.DataFrame, steps: pd.DataFrame, *, at_us: int | None = None, order: Order = "offset",
-    most: int = 400, finding: str = "",
+    most: int = 400, finding: str = "", lane: str = "partition",
 ) -> Figure:  # fmt: skip
     """Draw the lanes of a consumer at a moment.
 
@@ -287,24 +287,28 @@ def consumer_lanes(
         Row changes drawn; of a longer log those read around the moment, which the note says.
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
+    lane
+        What its lanes are: ``partition``, or ``stream`` of a storage sink.
     """
     if deliveries.empty and steps.empty:
         return sentence("The consumer did nothing", "The log has no message that a consumer would act on.")
     around = at_us if at_us is not None else NEVER
-    s = scene(deliveries, steps, order=order, around_us=around, most=most)
+    s = scene(deliveries, steps, order=order, around_us=around, most=most, lane=lane)
     return drawn(s, s.end_us if at_us is None else at_us, finding=finding)
 
 
 def drawn(s: LaneScene, at_us: int, *, finding: str = "") -> Figure:
     """Draw a scene at a moment (µs); every moment of a scene has the same traces."""
     fig = Figure(traces_at(s, at_us))
-    names = [f"partition {p}" for _, p in s.lanes]
+    names = [f"{s.kind} {p}" for _, p in s.lanes]
     if len({topic for topic, _ in s.lanes}) > 1:
         names = [f"{label(topic)} {p}" for topic, p in s.lanes]
     starts, ends = extent(s)
     room = 0.03 * (ends - starts) + 0.5
     few = 1 if ends - starts <= _EACH else None
-    fig.update_xaxes(title_text=_AXIS[s.order], range=[starts - room, ends + room], zeroline=False, dtick=few)
+    fig.update_xaxes(
+        title_text=_AXIS[s.order].format(lane=s.kind), range=[starts - room, ends + room], zeroline=False, dtick=few
+    )
     fig.update_yaxes(
         tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.45, -0.62], showgrid=False,
         zeroline=False,
@@ -352,20 +356,20 @@ def _finding_of_lanes(s: LaneScene, at_us: int) -> str:
     told += f", {states.get(BUFFERED, 0):,} buffered" if states.get(BUFFERED, 0) else ""
     told += f", {states.get(THROWN, 0):,} thrown away" if states.get(THROWN, 0) else ""
     down = sorted({s.lanes[d][1] for d in s.downs["lane"].to_numpy()[s.lasting(s.downs, at_us)]})
-    told += f"; partition {', '.join(map(str, down))} is down" if down else ""
+    told += f"; {s.kind} {', '.join(map(str, down))} is down" if down else ""
     missing = s.seam(at_us).missing if s.order == "commit" else 0
     told += f"; later ones without {count(missing, 'earlier one')}" if missing else ""
     waiting = s.waits[s.lasting(s.waits, at_us)].sort_values("since", kind="stable")
     if len(waiting):
         first = waiting.iloc[0]
         others = f" and {len(waiting) - 1} more wait" if len(waiting) > 1 else " waits"
-        told += f"; partition {s.lanes[first['lane']][1]}{others} since {ms(first['since'])}"
+        told += f"; {s.kind} {s.lanes[first['lane']][1]}{others} since {ms(first['since'])}"
     return told
 
 
 def _note_of_lanes(s: LaneScene) -> str:
     left = f" {len(s.rows):,} of {s.total:,} row changes are drawn." if len(s.rows) < s.total else ""
-    return _NOTE[s.order] + left
+    return _NOTE[s.order].format(lane=s.kind) + left
 
 
 # Consumer lanes that play without a kernel: one frame for each moment, with a slider, play and pause.
@@ -377,13 +381,13 @@ _FRAME_MS = 350
 
 def consumer_lanes_stepped(
     deliveries: pd.DataFrame, steps: pd.DataFrame, *, order: Order = "offset", moments: int = 60, most: int = 300,
-    finding: str = "",
+    finding: str = "", lane: str = "partition",
 ) -> Figure:  # fmt: skip
     """Draw :func:`ticdc_lab.figures.consumer_lanes.consumer_lanes` at many moments, on a slider with play and pause.
 
     Parameters
     ----------
-    deliveries, steps, order
+    deliveries, steps, order, lane
         As there.
     moments
         Frames at most; of more moments at which something happens they are thinned evenly, which the note says.
@@ -394,7 +398,7 @@ def consumer_lanes_stepped(
     """
     if deliveries.empty and steps.empty:
         return sentence("The consumer did nothing", "The log has no message that a consumer would act on.")
-    s = scene(deliveries, steps, order=order, most=most)
+    s = scene(deliveries, steps, order=order, most=most, lane=lane)
     times, every = s.moments(moments), len(s.moments(1 << 30))
     at = {ms(t): t for t in times}
     figures = {name: Figure(traces_at(s, t)) for name, t in at.items()}

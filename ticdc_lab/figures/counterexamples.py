@@ -20,13 +20,15 @@ Message = Mapping[str, Any]
 Drawing = Callable[[Mapping[str, Any], list[Message]], Figure]
 
 
-def counterexample(finding: Mapping[str, Any]) -> Figure:
+def counterexample(finding: Mapping[str, Any], *, lane: str = "partition") -> Figure:
     """Draw the evidence of one finding.
 
     Parameters
     ----------
     finding
         A row of :data:`ticdc_lab.events.schema.FINDINGS`, or of a frame with its columns.
+    lane
+        What messages lie in: ``partition``, or ``stream`` of a storage sink.
 
     Returns
     -------
@@ -35,7 +37,7 @@ def counterexample(finding: Mapping[str, Any]) -> Figure:
     """
     drawing, evidence = _drawing(finding), _evidence(finding)
     if drawing is not None:
-        return drawing(finding, evidence)
+        return drawing({"lane": lane, **finding}, evidence)
     why = "The messages that it names are listed." if evidence else "It names no message: it is about what is missing."
     return sentence(_title(finding), why)
 
@@ -107,9 +109,8 @@ def _moved(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
         then = "the ringed value stays"
         _ring(fig, first, "applied last: the older value stays", name="stays, wrongly")
     return _finished(
-        fig, finding, "One lane per partition. The grey arrow is the order upstream (commit ts). The dashed one is an "
-        f"order in which a consumer may take the same messages, because Kafka orders nothing across partitions: then "
-        f"{then}.",
+        fig, finding, "One lane per {lane}. The grey arrow is the order upstream (commit ts). The dashed one is an "
+        "order in which a consumer may take the same messages, because {across}: then {then}.", then=then,
     )  # fmt: skip
 
 
@@ -123,8 +124,7 @@ def _apart(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     if finding["guarantee"] == "table_order":
         what, then = "Changes of the table lie in both", "either of them first"
     return _finished(
-        fig, finding, f"One lane per partition. {what}, and Kafka orders nothing across partitions: a consumer may "
-        f"apply {then}.",
+        fig, finding, "One lane per {lane}. {what}, and {across}: a consumer may apply {then}.", what=what, then=then,
     )  # fmt: skip
 
 
@@ -133,8 +133,8 @@ def _torn(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     fig, points = _lanes(finding, sorted(evidence, key=_upstream), axis="messages of one transaction")
     _line(fig, points[0], points[-1], color=WRONG)
     return _finished(
-        fig, finding, "One lane per partition. Both messages belong to one transaction, and Kafka orders nothing "
-        "across partitions. A consumer that has read only one of the two lanes shows half of the transaction.",
+        fig, finding, "One lane per {lane}. Both messages belong to one transaction, and {across}. "
+        "A consumer that has read only one of the two lanes shows half of the transaction.",
     )  # fmt: skip
 
 
@@ -163,15 +163,15 @@ def _fall(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
         _arrow(fig, points[0], points[-1], color=WRONG, shift=0.0, dash=True)
     _ring(fig, points[-1], "", name="too low")
     fig.update_xaxes(
-        title_text=f"order of delivery in partition {delivered[0]['partition']}", tickvals=[p[0] for p in points],
-        showticklabels=False, range=[-0.5, x + 0.5], showgrid=False,
+        title_text=f"order of delivery in {finding['lane']} {delivered[0]['partition']}",
+        tickvals=[p[0] for p in points], showticklabels=False, range=[-0.5, x + 0.5], showgrid=False,
     )  # fmt: skip
     fig.update_yaxes(
         tickvals=list(range(len(levels))), automargin=True,
         ticktext=[_when(ts) for ts in levels], range=[-0.8, len(levels) + 0.1], showgrid=False,
     )  # fmt: skip
     return _finished(
-        fig, finding, "Messages of one partition in the order of their offsets, higher is later upstream. After the "
+        fig, finding, "Messages of one {lane} in the order of their offsets, higher is later upstream. After the "
         "first one nothing may lie below the dotted line; the ringed one does.",
         height=390,
     )  # fmt: skip
@@ -201,7 +201,7 @@ def _contents(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
 def _gap(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     """Offsets that a partition misses, between two messages that are there."""
     low, high = sorted(evidence, key=lambda e: _known(e["offset"]))[:: len(evidence) - 1]
-    fig, points = _lanes(finding, [low, high], axis="offsets of the partition")
+    fig, points = _lanes(finding, [low, high], axis=f"offsets of the {finding['lane']}")
     (x0, y, _), (x1, _, _) = points
     n = int(high["offset"]) - int(low["offset"]) - 1
     place = {"x0": x0 + 0.2, "x1": x1 - 0.2, "y0": y - 0.16, "y1": y + 0.16, "xref": "x", "yref": "y"}
@@ -234,11 +234,11 @@ def _absent(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
         Scatter(x=[x], y=[place], mode="markers", marker=ring, hoverinfo="skip", showlegend=False, name="missing")
     )
     fig.add_annotation(
-        x=x, y=place, yshift=-30, text=f"not in partition {missing}", font={"color": WRONG}, showarrow=False
+        x=x, y=place, yshift=-30, text=f"not in {finding['lane']} {missing}", font={"color": WRONG}, showarrow=False
     )
     _line(fig, points[0], (x, float(place), hole), color=GREY)
     return _finished(
-        fig, finding, "One lane per partition. The owner sends this event to every partition; the ring is the place "
+        fig, finding, "One lane per {lane}. The owner sends this event to every partition; the ring is the place "
         "where this one should have it.",
     )  # fmt: skip
 
@@ -269,7 +269,7 @@ def _lanes(
         tickangle=0,
         ticktext=[_when(e["commit_ts"]) if any(m["commit_ts"] for m in messages) else "" for e in messages],
     )  # fmt: skip
-    ticks = [f"partition {p}" for p in place]
+    ticks = [f"{finding['lane']} {p}" for p in place]
     fig.update_yaxes(tickvals=list(place.values()), ticktext=ticks, range=[-1.1, len(place) - 0.2], showgrid=False)
     return fig, points
 
@@ -282,26 +282,32 @@ def _levels(messages: Sequence[Mapping[str, Any]]) -> dict[int, int]:
 
 def _dots(finding: Mapping[str, Any], points: Sequence[Point], style: Mapping[str, str]) -> Scatter:
     """Messages of one partition, each with its offset, or what it holds."""
-    partition = points[0][2]["partition"]
+    where = f"{finding['lane']} {points[0][2]['partition']}"
     dots = Scatter(
         x=[x for x, _, _ in points], y=[y for _, y, _ in points], mode="markers+text",
         marker={"size": 18, "color": style["color"], "symbol": style["symbol"]},
         text=[f"{label(e.get('text') or 'offset ' + str(e['offset']))}<br> " for _, _, e in points],
         textposition="top center", hoverinfo="text",
-        hovertext=[f"partition {partition}, offset {e['offset']}<br>{_stated(e['commit_ts'])}" for _, _, e in points],
-        name=f"partition {partition}", showlegend=False,
+        hovertext=[f"{where}, offset {e['offset']}<br>{_stated(e['commit_ts'])}" for _, _, e in points],
+        name=where, showlegend=False,
     )  # fmt: skip
     marked(dots, [message_of(finding, e) for _, _, e in points])
     return dots
 
 
-def _finished(fig: Figure, finding: Mapping[str, Any], note: str, *, height: int | None = None) -> Figure:
+def _finished(fig: Figure, finding: Mapping[str, Any], note: str, *, height: int | None = None, **words: str) -> Figure:
+    """Finish it; a note has ``lane`` and ``across`` in braces, and what the caller gives."""
     lanes = len(fig.layout.yaxis.tickvals or [])
     across = len(fig.layout.xaxis.tickvals or [])
     least_px = 90 + _MESSAGE_PX * across
+    note = note.format(lane=finding["lane"], across=_ACROSS[finding["lane"]], **words)
     return finish(fig, title=_title(finding), note=note, height=height or 290 + 64 * lanes, least_px=least_px)
 
 
+_ACROSS = {
+    "partition": "Kafka orders nothing across partitions",
+    "stream": "nothing orders the files of two streams",
+}
 _MESSAGE_PX = 135
 """The width that a message and its time need."""
 

@@ -10,7 +10,7 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
 
 _NOTE = (
-    "One band per DDL, one line per partition. The line is the wait: it begins at the open mark, where the partition "
+    "One band per DDL, one line per {lane}. The line is the wait: it begins at the open mark, where the {lane} "
     "has the DDL, and ends at the diamond, where it is executed. A cross counts rows on the wrong side: early rows "
     "have a later commit_ts and were decoded with the old schema; late rows have an earlier one and come after the "
     "DDL."
@@ -20,7 +20,7 @@ _LINE_PX, _MOST_PX = 15, 800
 _LEAST_PX = 700
 
 
-def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> Figure:
+def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST, lane: str = "partition") -> Figure:
     """Draw the DDL of a log as a consumer executes them.
 
     Parameters
@@ -31,6 +31,8 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> Figure:
         the DDL's, applied before it) and ``late_rows`` (commit_ts at or below it, applied after it).
     most
         DDL drawn, fewer where there are many partitions: those with wrong rows, and then those with the longest waits.
+    lane
+        What lies beside each other: ``partition``, or ``stream`` of a storage sink.
     """
     if timeline.empty:
         return sentence("No DDL is to be seen", "The consumer read no DDL event.")
@@ -44,7 +46,7 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> Figure:
     fitting = min(most, max(4, _MOST_PX // band_px))
     chosen = ranked.sort_values(["wrong", "waited"], ascending=False, kind="stable").head(fitting)
     chosen = chosen.sort_values(["seen", "ddl_commit_ts"], kind="stable").reset_index(drop=True)
-    finding = _finding(t, ranked)
+    finding = _finding(t, ranked, lane)
     t = t.merge(chosen.assign(_band=chosen.index)[["ddl_commit_ts", "query", "_band"]], on=["ddl_commit_ts", "query"])
     rank = {home: i for i, home in enumerate(homes)}
     t["_y"] = [
@@ -54,7 +56,9 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> Figure:
     fig = Figure()
     _stripes(fig, len(chosen))
     for home in homes:
-        _partition(fig, t[(t["topic"] == home[0]) & (t["partition"] == home[1])], home, one_topic=_one(homes))
+        _partition(
+            fig, t[(t["topic"] == home[0]) & (t["partition"] == home[1])], home, lane if _one(homes) else label(home[0])
+        )
     _crosses(fig, t)
     ends = t[["seen_at", "executed_at"]].max().max() / 1000
     starts = t["seen_at"].min() / 1000
@@ -69,12 +73,12 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> Figure:
     fig.update_layout(showlegend=True, hovermode="closest")
     cut = f" {len(chosen)} of {len(ranked)} DDL are drawn." if len(chosen) < len(ranked) else ""
     height = 240 + band_px * len(chosen)
-    return finish(fig, title=finding, note=_NOTE + cut, height=height, least_px=_LEAST_PX)
+    return finish(fig, title=finding, note=_NOTE.format(lane=lane) + cut, height=height, least_px=_LEAST_PX)
 
 
-def _partition(fig: Figure, mine: pd.DataFrame, home: tuple[str, int], *, one_topic: bool) -> None:
+def _partition(fig: Figure, mine: pd.DataFrame, home: tuple[str, int], named: str) -> None:
     """A partition's lines, where it has the DDL, and where they are executed."""
-    style, name = look(home[1]), f"partition {home[1]}" if one_topic else f"{label(home[0])} {home[1]}"
+    style, name = look(home[1]), f"{named} {home[1]}"
     mine = mine[mine["seen_at"].notna()]
     ends = mine["executed_at"].fillna(mine["seen_at"])
     x = [v for a, b in zip(mine["seen_at"] / 1000, ends / 1000, strict=True) for v in (a, b, None)]
@@ -135,17 +139,17 @@ def _stripes(fig: Figure, bands: int) -> None:
         fig.add_hrect(y0=band - 0.5, y1=band + 0.5, fillcolor="rgba(128,128,128,0.10)", line_width=0, layer="below")
 
 
-def _finding(t: pd.DataFrame, ranked: pd.DataFrame) -> str:
+def _finding(t: pd.DataFrame, ranked: pd.DataFrame, lane: str) -> str:
     early, late = int(t["early_rows"].fillna(0).sum()), int(t["late_rows"].fillna(0).sum())
     open_ones = int(t.groupby(["ddl_commit_ts", "query"])["executed_at"].apply(lambda e: e.isna().all()).sum())
     longest = t.loc[t["waited_us"].fillna(-1).idxmax()]
     waited = 0 if pd.isna(longest["waited_us"]) else int(longest["waited_us"])
     told = f"{count(len(ranked), 'DDL', 'DDL')}: "
     if waited:
-        told += f"the longest wait is {waited / 1000:,.4g} ms, of partition {longest['partition']} "
+        told += f"the longest wait is {waited / 1000:,.4g} ms, of {lane} {longest['partition']} "
         told += f"for {_short(longest['query'])}"
     else:
-        told += "no partition waits"
+        told += f"no {lane} waits"
     told += f"; {count(open_ones, 'is', 'are')} never executed" if open_ones else ""
     if not early + late:
         return f"{told}; every row is on its side"

@@ -50,6 +50,7 @@ class LaneScene:
     total: int  # row changes of the whole run
     order: Order  # what ``x`` is
     end_us: int  # when the last thing drawn happens
+    kind: str = "partition"  # what a lane is: a partition of a topic, or a stream of a storage sink's files
 
     def states(self, at_us: int) -> npt.NDArray[np.object_]:
         """Where each of :attr:`rows` stands at a moment."""
@@ -97,14 +98,14 @@ _THROWN = ("dropped", "discarded", "filtered", "forgotten")
 
 def scene(
     deliveries: pd.DataFrame, steps: pd.DataFrame, *, order: Order = "offset", around_us: int | None = None,
-    most: int = 400,
+    most: int = 400, lane: str = "partition",
 ) -> LaneScene:  # fmt: skip
     """Lay a run out.
 
     ``deliveries``, ``steps``: :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS`` as pandas frames. ``order``:
     what goes to the right: the ``offset`` in the partition, or the ``commit`` order, in which a state that existed
     upstream is a straight front. ``around_us``: draw the row changes read around this moment; by default from the
-    beginning. ``most``: row changes drawn.
+    beginning. ``most``: row changes drawn. ``lane``: what a lane is, ``partition`` or ``stream``.
     """
     deliveries, steps = _known(deliveries), _known(steps)
     read = deliveries.sort_values(["read_at", "topic", "partition", "offset", "seq"], kind="stable")
@@ -135,6 +136,7 @@ def scene(
         len(read),
         order,
         max([0, *last]),
+        lane,
     )
 
 

@@ -214,8 +214,11 @@ def _drawn(answer: Answer) -> Body:
 def _tables(answer: Answer, *, lane: str) -> Section:
     tables, partitions, ddl, quarantine = (answer.frames[n] for n in ("tables", "partitions", "ddl", "quarantine"))
     body: Body = [
-        *(_titled("Tables", len(tables), _MANY), _table(tables.head(_MANY))),
-        *(_titled(f"{lane.capitalize()}s", len(partitions), _MANY), _table(partitions.head(_MANY))),
+        *(_titled("Tables", len(tables), _MANY), _table(tables.head(_MANY).rename(columns={"partitions": f"{lane}s"}))),
+        *(
+            _titled(f"{lane.capitalize()}s", len(partitions), _MANY),
+            _table(partitions.head(_MANY).rename(columns={"partition": lane})),
+        ),
     ]
     if len(ddl):
         numbered = ddl["ddl_type"].astype("string").str.isdigit().all()  # open-protocol's say nothing to a reader
@@ -268,7 +271,7 @@ def _titled(name: str, n: int, most: int = LISTED) -> str:
 def _table(frame: pd.DataFrame, *, code: Sequence[str] = ()) -> PageTable:
     """A frame as a table: identifiers as text, lists joined, names without underscores."""
     head = [str(name).replace("_", " ") for name in frame.columns]
-    ids = {"commit_ts", "partition"}
+    ids = {"commit_ts", "partition", "stream"}
     rows = [
         [_cell(value, as_text=str(name) in ids) for name, value in zip(frame.columns, row, strict=True)]
         for row in frame.itertuples(index=False, name=None)

@@ -52,7 +52,7 @@ class ConsumerView:
 
 def consumer_panel(
     log: NarrowLog, images: Mapping[str, pd.DataFrame], *, per_second: int = 1000,
-    made_from: Mapping[str, Any] | None = None,
+    lane: str = "partition", made_from: Mapping[str, Any] | None = None,
 ) -> Panel[ConsumerView]:  # fmt: skip
     """Build a panel over a small log; each change of rules or speeds runs the consumer model again, without Spark.
 
@@ -64,6 +64,8 @@ def consumer_panel(
         ``schema.table`` to the values of its row changes, see :func:`ticdc_lab.consumer.downstream.downstream_at`.
     per_second
         Messages a second that all listeners begin with, one of :data:`ticdc_lab.widgets.composed.SPEEDS`.
+    lane
+        What a listener reads: ``partition``, or ``stream`` of a storage sink.
     made_from
         How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
     """
@@ -71,12 +73,12 @@ def consumer_panel(
     lanes = [(p.topic, p.partition) for p in log.parts]
     one_topic = len(lanes) == len(partitions)
     last_ms = 2 * max((p.end - p.first for p in log.parts), default=1) * 1000 / per_second
-    pauses = [("nobody", NOBODY), *_numbered("partition", partitions)]
+    pauses = [("nobody", NOBODY), *_numbered(lane, partitions)]
     crashes = [("nobody", NOBODY), *_numbered("process", range(_PROCESSES))]
     controls = {
         "table": choice("table", list(images), tip="Which table's rows downstream are shown at the right"),
         "policy": choice("policy", [(p.name, k) for k, p in POLICIES.items()], tip="The consumer's rules"),
-        "speeds": Speeds([f"{'partition' if one_topic else t} {p}" for t, p in lanes], start=per_second),
+        "speeds": Speeds([f"{lane if one_topic else t} {p}" for t, p in lanes], start=per_second),
         "paused": choice("pauses", pauses, tip="Whose listener reads nothing for a while"),
         "pause_ms": _range_ms(last_ms, "pause, ms", "From when to when it reads nothing"),
         "crashed": choice("crashes", crashes, tip="Which process of two crashes"),
@@ -98,7 +100,7 @@ def consumer_panel(
         before = runs.made
         seen = runs.of(view.policy, view.speeds, _pauses(view), _crashes(view))
         at_us = seen.moments[min(view.step, len(seen.moments) - 1)]
-        shown = figures.consumer_lanes(seen.deliveries, seen.steps, at_us=at_us, order=view.order)
+        shown = figures.consumer_lanes(seen.deliveries, seen.steps, at_us=at_us, order=view.order, lane=lane)
         rows = downstream_at(images[view.table], seen.deliveries, at_us, view.table)
         return Drawn(figures.beside(shown, rows, name=view.table), AGAIN if runs.made > before else KEPT)
 

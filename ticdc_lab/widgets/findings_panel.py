@@ -40,13 +40,17 @@ class FindingsView:
     cause: str = ""
 
 
-def findings_panel(findings: pd.DataFrame, *, made_from: Mapping[str, Any] | None = None) -> Panel[FindingsView]:
+def findings_panel(
+    findings: pd.DataFrame, *, lane: str = "partition", made_from: Mapping[str, Any] | None = None
+) -> Panel[FindingsView]:
     """Build a panel of findings; who chooses one selects its messages in linked panels.
 
     Parameters
     ----------
     findings
         What :func:`ticdc_lab.audit.audit` gives, brought to the driver: ``Summary.findings``.
+    lane
+        What messages lie in: ``partition``, or ``stream`` of a storage sink.
     made_from
         How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
     """
@@ -70,7 +74,7 @@ def findings_panel(findings: pd.DataFrame, *, made_from: Mapping[str, Any] | Non
     def draw(view: FindingsView) -> Figure:
         if view.finding == _NO_FINDING:
             return sentence("No finding", "The audit found nothing of this kind in what could be checked on this log.")
-        return figures.counterexample(found[view.finding])
+        return figures.counterexample(found[view.finding], lane=lane)
 
     def means(view: FindingsView) -> Selection | None:
         return None if view.finding == _NO_FINDING else selection_of(found[view.finding])

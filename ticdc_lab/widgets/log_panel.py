@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab import figures
+from ticdc_lab.answers import complete_to
 from ticdc_lab.answers.summary import Summary
 from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.facts.limits import but_for
@@ -130,11 +131,19 @@ def _spans(s: Summary, of: Summary) -> Figure:
     return figures.transaction_spans(drawn, totals=totals, scope=scope, qualified=but_for(s.counts), lane=s.lane)
 
 
+_ONE_CHECKPOINT = "A storage sink has one checkpoint for its folder: none of its streams holds another back."
+
 PICTURES: dict[str, Callable[[Summary, int | None, Summary], Figure]] = {
-    "watermark ladder": lambda s, partition, of: figures.watermark_ladder(
-        s.steps, partitions=s.partitions, incidents=s.incidents, partition=partition
+    "watermark ladder": lambda s, partition, of: (
+        sentence(complete_to(s).rstrip("."), _ONE_CHECKPOINT)
+        if s.of_storage
+        else figures.watermark_ladder(s.steps, partitions=s.partitions, incidents=s.incidents, partition=partition)
     ),
-    "lag": lambda s, partition, of: figures.lag(s.steps, partitions=s.partitions, partition=partition),
+    "lag": lambda s, partition, of: (
+        sentence("There is no lag to show", _ONE_CHECKPOINT)
+        if s.of_storage
+        else figures.lag(s.steps, partitions=s.partitions, partition=partition)
+    ),
     "transactions": lambda s, partition, of: _spans(s, of),
     "load by partition": lambda s, partition, of: figures.partition_load(s.load, partition=partition, lane=s.lane),
     "load by table": lambda s, partition, of: figures.partition_load(s.load_by_table, by="table"),

@@ -199,7 +199,7 @@ def _what_if(log: Log) -> Panel[Any]:
 
 
 def _audit(log: Log) -> Panel[Any]:
-    return findings_panel(log.findings, made_from=log.change_log.made_from)
+    return findings_panel(log.findings, lane=log.summary.lane, made_from=log.change_log.made_from)
 
 
 def _settings(log: Log) -> Panel[Any]:
@@ -211,7 +211,7 @@ def _consumer(log: Log) -> Panel[Any]:
     if not tables:
         raise SourceError("The log has no row change, so a consumer has nothing to apply.")
     images = {table: log.browser.images(table) for table in tables}
-    return consumer_panel(log.excerpt, images, made_from=log.change_log.made_from)
+    return consumer_panel(log.excerpt, images, lane=log.summary.lane, made_from=log.change_log.made_from)
 
 
 _SUMMARY = "log_panel(log.summary)"
