@@ -10,9 +10,11 @@ import pytest
 from click.testing import CliRunner
 from test_pd_ctl import HEARD_NS, store
 from test_pd_printed import OPERATOR, ring
+from worlds import S, small
 
 from ticdc_lab.cli import main, pd_commands
 from ticdc_lab.errors import ScenarioError, SourceError
+from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.looking import own_cluster
 from ticdc_lab.simulate.pd.looking.before_after import before_after, words
 from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_futures, own_policies
@@ -129,6 +131,17 @@ def test_a_halted_pd_does_nothing_until_it_is_let_go(tmp_path: Path) -> None:
     assert "as it is: PD does nothing, since halt-scheduling is true" in found.sentence
     assert not found.numbers["as it is"].operators and found.numbers["changed"].operators
     assert "changed: done after" in found.sentence
+
+
+def test_after_a_halt_rounds_come_at_the_interval_of_before() -> None:
+    """PD's tickers go on while scheduling is halted: ten milliseconds where a scheduler had not begun to wait."""
+    start = small(on=(1, 2, 3), config=Config(halt_scheduling=True))
+    world = World(start, 1, changes=[Timed(7 * S, Pdctl("config set halt-scheduling false"))])
+    world.run(7 * S)
+    assert not world.controller.created
+    world.run(8 * S)
+    first = min(r.created_us for r in (*world.controller.running.values(), *world.controller.ended))
+    assert 7 * S < first < 7 * S + 20_000
 
 
 def test_witnesses_are_refused(tmp_path: Path) -> None:

@@ -199,9 +199,8 @@ def play_round(
     ended_us = now_us + seen.chance.randint(*settings.round_us)
     limit = limit_reached(s.policy.limited_as, seen.running.get(s.policy.limited_as, 0), seen.cluster.config)
     s.rounds += 1
-    if seen.cluster.config.halt_scheduling:
-        s.interval_us = settings.scheduler_most_us
-        return _without(s, Explained((), HALTED, limit="halt-scheduling"), ended_us)
+    if seen.cluster.config.halt_scheduling:  # its interval stays: the world lets it go on when the halt is over
+        return _without(s, Explained((), HALTED, limit="halt-scheduling"), ended_us + settings.scheduler_most_us)
     if limit or now_us < s.paused_until_us:
         why = f"{limit} is reached" if limit else "the scheduler is paused"
         return _without(s, Explained((), why, limit=limit), ended_us)

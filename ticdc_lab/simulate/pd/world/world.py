@@ -98,6 +98,7 @@ class World:
         # how regions fit rules, and what that depends on: ids, labels and silence of stores, rules, settings
         self.fitted: tuple[Any, Any, dict[tuple[object, ...], RegionFit], Any, Any] = (None, None, {}, None, None)
         self.watch_us = 0
+        self.was_halted = False
         self.states_us = 0
         self.heartbeat_us = self.settings.store_heartbeat_us
 
@@ -359,6 +360,10 @@ class World:
         self.controller.fast.expire(self.now_us)
         report_down(self)
         halted = self.config.halt_scheduling
+        if self.was_halted and not halted:  # PD's tickers went on meanwhile, at the interval that each scheduler had
+            for s in (s for s in self.schedulers.values() if s.due_us < NEVER_US):
+                s.due_us = min(s.due_us, self.now_us + self.chance.randint(1, s.interval_us))
+        self.was_halted = halted
         if not halted:
             self.look_around(end_us)
         while True:
