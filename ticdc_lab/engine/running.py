@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ticdc_lab.engine.giving_up import given_up, still_wanted
-from ticdc_lab.engine.sessions import has_jvm, sail_process_of
 from ticdc_lab.errors import TiCDCLabError
 
 if TYPE_CHECKING:
@@ -348,7 +347,7 @@ def tagged(spark: SparkSession, tag: str, what: str = "") -> Iterator[None]:
     what
         In words, for Spark's own pages; with them the tag takes the place of those of the work that began this one.
     """
-    if not has_jvm(spark):
+    if not _has_jvm(spark):
         spark.addTag(tag)
         try:
             yield
@@ -369,8 +368,16 @@ def tagged(spark: SparkSession, tag: str, what: str = "") -> Iterator[None]:
         context.removeJobTag(tag)
 
 
+def _has_jvm(spark: SparkSession) -> bool:
+    from ticdc_lab.engine.sessions import has_jvm  # a third of what ``--help`` imports, which has no session
+
+    return has_jvm(spark)
+
+
 def stop_tagged(spark: SparkSession, tag: str) -> None:
     """Stop what runs with a tag; what begins afterwards is not touched."""
+    from ticdc_lab.engine.sessions import has_jvm, sail_process_of
+
     if has_jvm(spark):
         spark.sparkContext.cancelJobsWithTag(tag)
         return
@@ -384,7 +391,7 @@ def stop_tagged(spark: SparkSession, tag: str) -> None:
 @contextmanager
 def counted(spark: SparkSession, tag: str | None) -> Iterator[Tasks]:
     """Give what tells the tasks of the jobs that run with a tag; of all without one."""
-    if has_jvm(spark):
+    if _has_jvm(spark):
         yield lambda: _tasks_of_stages(spark, tag)
         return
     latest: dict[str, tuple[int, int]] = {}
