@@ -107,6 +107,14 @@ def is_json(text: bytes) -> bool:
     return True
 
 
+def end_of_json(text: bytes) -> int:
+    """Where the JSON ends with which bytes begin; 0 if they begin with none."""
+    try:
+        return int(_DECODER.raw_decode(text.decode("latin-1"))[1])
+    except (ValueError, RecursionError):
+        return 0
+
+
 def _after_blank(s: str, at: int) -> int:
     found = _BLANK.match(s, at)
     return at if found is None else found.end()

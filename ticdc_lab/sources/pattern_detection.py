@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.forms import LOOKED_AT, TOKENS, Coding, Form, codings_of, lost_of, regex_of, unescaped
-from ticdc_lab.sources.json_objects import is_json
+from ticdc_lab.sources.json_objects import end_of_json, is_json
 
 _KCAT = {
     "t": "topic", "p": "partition", "o": "offset", "k": "key", "s": "value", "T": "timestamp", "h": "headers",
@@ -148,9 +148,10 @@ def _before_json(lines: Sequence[bytes]) -> tuple[bytes, bytes] | None:
         if (said := re.match(rb"(null|)(%s)(?=[{\[])" % _SIGN, line)) and is_json(line[said.end() :]):
             found[said[2], said[1]] += 1
             continue
-        for said in re.finditer(rb"\}(%s)(?=\{)" % _SIGN, line):
-            if is_json(line[: said.start() + 1]) and is_json(line[said.end() :]):
-                found[said[1], b"null"] += 1
+        end = end_of_json(line)  # the only place behind which another value can begin
+        said = re.compile(rb"(%s)(?=\{)" % _SIGN).match(line, end)
+        if said and line[end - 1 : end] == b"}" and is_json(line[:end]) and is_json(line[said.end() :]):
+            found[said[1], b"null"] += 1
     best, n = max(found.items(), key=lambda one: one[1], default=((b"", b""), 0))
     return best if 3 * n > 2 * len(lines) else None
 
@@ -171,6 +172,10 @@ def _behind(parts: Sequence[str | bytes], line: bytes) -> bytes | None:
     return line[said.end() :] if said else None
 
 
+_FIELDS_MOST = 32
+"""Separators of one record behind which JSON is looked for: a console prints seven fields; a key may contain others."""
+
+
 def _extra(remainders: Sequence[bytes], between: bytes, *, is_shown: bool) -> list[str] | None:
     """Which of headers and key stand before the value; None where nothing shows it.
 
@@ -178,10 +183,12 @@ def _extra(remainders: Sequence[bytes], between: bytes, *, is_shown: bool) -> li
     """
     counts, n_json = [], 0
     for text in remainders:
-        fields = text.split(between)
-        json = [i for i in range(len(fields)) if is_json(between.join(fields[i:]))]
-        counts.append(json[0] if json else len(fields) - 1)
-        n_json += bool(json)
+        at, behind = 0, text
+        while not is_json(behind) and between in behind and at < _FIELDS_MOST:
+            at, behind = at + 1, behind.partition(between)[2]
+        found = is_json(behind)
+        counts.append(at if found else text.count(between))
+        n_json += found
     if not counts:
         return None
     n = sorted(counts)[(len(counts) - 1) // 3 if is_shown or 3 * n_json > 2 * len(counts) else 0]

@@ -163,7 +163,8 @@ _PARTS = {"topic": "%t", "partition": "%p", "offset": "%o", "timestamp": "%T", "
 def _values_in_lines(file: str, head: bytes) -> str:
     """JSON with something before it: the format of kcat -f that reads all of it, or a command that takes the values."""
     lines = [line for line in head.split(b"\n")[:40] if line.strip()]
-    found = [line for line in lines if (m := re.search(rb"\{.*\}", line)) and is_json(m[0]) and m[0] != line.strip()]
+    objects = [line[line.find(b"{") : line.rfind(b"}") + 1] for line in lines]
+    found = [line for line, one in zip(lines, objects, strict=True) if is_json(one) and one != line.strip()]
     if not found or 3 * len(found) <= 2 * len(lines):
         return ""
     before, _, after = found[0].decode("utf-8", "replace").partition("{")
