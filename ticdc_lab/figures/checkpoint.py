@@ -256,7 +256,7 @@ def grafana_panels(trace: pa.Table, *, finding: str = "") -> Figure:
     fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1.05, "yanchor": "bottom"})
     first = next(name for name, values in found.items() if len(values))
     title = label(finding, most=300) or finding_of_grafana(found[first], first)
-    fig = finish(fig, title=title, note=_NOTE_OF_GRAFANA, height=280 + 190 * rows)
+    fig = finish(fig, title=title, note=_NOTE_OF_GRAFANA, height=280 + 190 * rows, least_px=640)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 84)
 
 
@@ -366,6 +366,7 @@ def variant_comparison(costs: pd.DataFrame, *, finding: str = "") -> Figure:
         title=label(finding, most=300) or _finding_of_variants(costs),
         note=_NOTE_OF_VARIANTS,
         height=190 + 240 * rows,
+        least_px=720,
     )
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 44)
 

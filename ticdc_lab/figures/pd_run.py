@@ -190,7 +190,7 @@ def two_futures(
         hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"}, bargap=0.35
     )  # fmt: skip
     title = label(finding, most=300) or finding_of_futures(names, paid)
-    fig = finish(fig, title=title, note=_NOTE_OF_FUTURES, height=880)
+    fig = finish(fig, title=title, note=_NOTE_OF_FUTURES, height=880, least_px=640)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
 
 

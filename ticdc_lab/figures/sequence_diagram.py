@@ -96,9 +96,14 @@ def drawn(s: SequenceLayout, *, finding: str = "") -> Figure:
     height = _TIME_PX if s.axis == "time" else min(_MOST_PX, max(_LEAST_PX, _STEP_PX * len(s.steps)))
     height += 200 + legend_px
     fig = finish(
-        fig, title=label(finding, most=300) or _finding(s), note=_note(s), height=height, note_below_px=16 + legend_px
-    )
+        fig, title=label(finding, most=300) or _finding(s), note=_note(s), height=height, note_below_px=16 + legend_px,
+        least_px=_WHEN_PX + _LIFELINE_PX * len(s.lifelines),
+    )  # fmt: skip
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
+
+
+_WHEN_PX, _LIFELINE_PX = 150, 170
+"""The width of the times at the left, and of a lifeline with the words of its messages."""
 
 
 def _legend_px(fig: Figure) -> int:

@@ -191,7 +191,12 @@ _WHOLE_CHARS = 40
 
 def prose(value: object) -> str:
     """The same where it may fill several lines: none ends within a name or a date, as browsers do behind a hyphen."""
-    return _HYPHENS.sub(lambda m: f'<span class="w">{m[0]}</span>' if len(m[0]) <= _WHOLE_CHARS else m[0], text(value))
+    return unbroken(text(value))
+
+
+def unbroken(html_text: str) -> str:
+    """HTML text without tags, in which no line ends within a name."""
+    return _HYPHENS.sub(lambda m: f'<span class="w">{m[0]}</span>' if len(m[0]) <= _WHOLE_CHARS else m[0], html_text)
 
 
 def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -> str:
