@@ -95,6 +95,7 @@ def ownership_gantt(
     )  # fmt: skip
     each = _ROW_PX if by == "table" else _LANE_PX
     height = 250 + min(_MOST_PX, round((1.6 if r.lanes <= _FEW else 1.0) * each * (r.lanes + 1)))
+    fig.update_layout(uniformtext={"mode": "hide", "minsize": 12})  # a name that a narrow bar would cut
     fig = finish(fig, title=label(finding, most=300) or finding_of(r, clock), note=_NOTE.format(by=by), height=height)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
 
@@ -140,7 +141,7 @@ def _states(r: Rows, by: By) -> list[Bar]:
             width=mine["height"].tolist(), marker=marker, name=state,
             text=[label(n, most=20) if w else "" for n, w in zip(mine[other], wide, strict=True)],
             textposition="inside", insidetextanchor="start", textfont={"size": 12, "color": "white"},
-            textangle=0, constraintext="none", cliponaxis=True,
+            textangle=0, constraintext="inside", cliponaxis=True,
             hovertext=_hover(mine), hoverinfo="text", showlegend=len(mine) > 0,
         )  # fmt: skip
         held = zip(mine["table"], mine["capture"], strict=True)

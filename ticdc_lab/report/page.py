@@ -55,7 +55,7 @@ td.ticdc-ts small{display:block;color:var(--soft);white-space:nowrap}details sum
 td.code,pre{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
 overflow-wrap:anywhere}.w{white-space:nowrap}td.word{white-space:nowrap}td.name{white-space:normal;overflow-wrap:normal}
 td.long{min-width:15em}td.code:not(.word,.name){min-width:24ch}
-pre{padding:8px 12px;background:var(--tint);border-radius:6px}
+pre{padding:8px 12px;background:var(--tint);border-radius:6px}@media screen{pre{white-space:pre;overflow-x:auto}}
 tbody tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
 .paper{display:none}td a{color:inherit}
 tr{scroll-margin-top:84px}tr:target td{background:rgba(230,159,0,.28)}
