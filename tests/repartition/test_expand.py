@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.audit import audit
 from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.dispatch.rules import Rule
-from ticdc_lab.errors import ContractError, StreamingError
+from ticdc_lab.errors import ContractError, DispatchError, StreamingError
 from ticdc_lab.events import tso
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.facts.limits import offset_gaps
@@ -242,6 +242,15 @@ def test_one_pass_counts_the_moves_to_any_number_of_partitions(recorded: DataFra
         cost = cost_of(laid(recorded, before=2, after=n))
         counted = (cost.rows, cost.moved_rows, cost.keys, cost.moved_keys, cost.load_before, cost.load_after)
         assert counted == dataclasses.astuple(found[n])
+
+
+def test_numbers_whose_common_multiple_no_topic_has_are_counted_apart_or_refused(recorded: DataFrame) -> None:
+    """Places are 32-bit numbers: several counts are then several passes, and two that do not fit are named."""
+    found = moves(recorded, rules=BY_KEY, before=2, counts=[3, 40_009, 40_013])
+    assert found[3] == moves(recorded, rules=BY_KEY, before=2, counts=[3])[3]
+    assert {m.keys for m in found.values()} == {40} and found[40_013].moved_keys > 30
+    with pytest.raises(DispatchError, match=r"65,537 and 65,539 partitions .* at most 2,147,483,647"):
+        moves(recorded, rules=BY_KEY, before=65_537, counts=[65_539])
 
 
 @pytest.mark.parametrize("change", ["order", "partitions", "again"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ticdc_lab.errors import DispatchError
@@ -47,6 +48,22 @@ def check_partitions(partitions: int) -> int:
     if not 1 <= partitions < 2**31:
         raise DispatchError(f"partitions must be from 1 to {2**31 - 1}; found {partitions}.")
     return partitions
+
+
+def common_multiple(*partitions: int) -> int:
+    """A number of partitions that these divide: places among so many show the places among each of them.
+
+    Raises :class:`DispatchError` where no topic has so many.
+    """
+    found = math.lcm(*partitions)
+    if found >= 2**31:
+        numbers = " and ".join(f"{n:,}" for n in sorted(set(partitions)))
+        raise DispatchError(
+            f"Places among {numbers} partitions cannot be compared: expected a common multiple of at most "
+            f"{2**31 - 1:,}, found {found:,}.",
+            hint=f"Choose a number that the other one divides, such as {2 * min(partitions):,}.",
+        )
+    return found
 
 
 def check_columns(columns: Sequence[str] | None) -> Sequence[str]:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_hashes, with_keys
+from ticdc_lab.dispatch.names import common_multiple
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
 from ticdc_lab.events import tso
 from ticdc_lab.events.schema import DISPATCH
@@ -177,7 +178,8 @@ def moves(
 ) -> dict[int, Moves]:
     """Count the rows and keys that move from ``before`` partitions to each of ``counts``; one aggregate for all.
 
-    Each row's hash is taken modulo a number that all counts divide, so that one pass over the log serves them.
+    Each row's hash is taken modulo a number that all counts divide, so that one pass over the log serves them; where
+    that number would not fit 32 bits, each count has a pass of its own.
 
     Parameters
     ----------
@@ -188,10 +190,13 @@ def moves(
     before, counts
         Numbers of partitions.
     """
+    if len(counts) > 1 and math.lcm(before, *counts) >= 2**31:
+        alone = [moves(events, rules=rules, before=before, counts=[n], catalog=catalog) for n in counts]
+        return {n: of for one in alone for n, of in one.items()}
     h = F.col("target_partition")
     placed = dispatch_by_rules(
         events.where(IS_ROW).transform(with_keys), rules=rules, case_sensitive=True,
-        partitions=math.lcm(before, *counts), catalog=catalog,
+        partitions=common_multiple(before, *counts), catalog=catalog,
     )  # fmt: skip
     each = placed.groupBy("key_hash", h.alias("h")).agg(F.count(F.lit(1)).alias("rows"))
     is_moved = {f"moved_{n}": F.coalesce(F.col("h") % before != F.col("h") % n, F.lit(False)) for n in counts}

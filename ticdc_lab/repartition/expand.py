@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.dispatch.infer import infer_rules
-from ticdc_lab.dispatch.names import CONFLICT
+from ticdc_lab.dispatch.names import CONFLICT, common_multiple
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
 from ticdc_lab.encode.produce import resolved_values
 from ticdc_lab.engine.columns import least
@@ -256,8 +255,7 @@ def _rows(events: DataFrame, plan: PartitionPlan, rules: Sequence[Rule], catalog
     # every strategy takes a number mod N, and (h mod lcm(a, b)) mod a is h mod a
     common = dispatch_by_rules(
         events.where(IS_ROW).join(repeats, on=same, how="left_anti"), rules=rules,
-        partitions=math.lcm(plan.before, plan.after), catalog=catalog,
-        case_sensitive=True,
+        partitions=common_multiple(plan.before, plan.after), catalog=catalog, case_sensitive=True,
     )  # fmt: skip
     failed = F.concat(
         F.lit("A row cannot be dispatched, so the topic cannot be written: "),
