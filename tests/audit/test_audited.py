@@ -17,7 +17,8 @@ from tiny_logs import ddl, mark, row, table_of
 from ticdc_lab import load
 from ticdc_lab.audit import audit, audit_table, audited
 from ticdc_lab.codecs.keys import with_hashes
-from ticdc_lab.dispatch.infer import _CAUSES, move_causes, move_causes_table
+from ticdc_lab.dispatch.best_rule import CAUSES
+from ticdc_lab.dispatch.infer import move_causes, move_causes_table
 from ticdc_lab.engine import shuffle
 from ticdc_lab.engine.sessions import has_jvm
 from ticdc_lab.events.schema import DISPATCH, IMAGE_HASHES, KEYS, QUARANTINE
@@ -155,7 +156,7 @@ def test_where_no_row_moves_no_rule_excuses_what_is_lost(spark: SparkSession) ->
     ]
     events, table = events_frame(spark, log), table_of(log)
     cause = {"topic": "t", "schema_name": "s", "table_name": "a", "cause": "its rule", "partition": 7}
-    causes = pa.Table.from_pylist([cause | {"offset": None, "seq": None}], arrow_of(_CAUSES))
+    causes = pa.Table.from_pylist([cause | {"offset": None, "seq": None}], arrow_of(CAUSES))
     found = audited(events, LogFacts.of(table), lambda: causes, protocol="open-protocol", moves=True).findings
     assert found.to_pylist() == audit_table(table, protocol="open-protocol").to_pylist()
     assert [f["severity"] for f in found.to_pylist()] == ["error"]

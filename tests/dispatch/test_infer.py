@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit, audit_table, audited
 from ticdc_lab.codecs.keys import with_hashes
-from ticdc_lab.dispatch import infer, infer_rules, move_causes
+from ticdc_lab.dispatch import best_rule, fitting, infer, infer_rules, move_causes
 from ticdc_lab.dispatch.given import NOTHING_GIVEN, GivenRules
 from ticdc_lab.dispatch.infer import move_causes_at_once, move_causes_table
 from ticdc_lab.events.schema import DISPATCH
@@ -221,7 +221,7 @@ def test_a_simpler_rule_is_not_passed_over_for_a_combination() -> None:
     """Few rows fit several; combinations are not even tried where one column explains the rows."""
     rows = several_columns(("a",), 4)
     assert judged(hashed(rows))["rule"] == "columns:a"
-    assert infer._combinations(hashed(rows)) == ([], 0)
+    assert fitting._combinations(hashed(rows)) == ([], 0)
 
 
 def test_few_rows_are_explained_by_a_combination_that_chance_does_not_fit() -> None:
@@ -231,7 +231,7 @@ def test_few_rows_are_explained_by_a_combination_that_chance_does_not_fit() -> N
     assert (found["rule"], found["explains"], found["by_chance"]) == ("columns:id,c", True, False)
     few = judged(hashed(rows[:6]))
     assert few["rule"].count(",") and few["n_explained"] == 6 and few["by_chance"] and not few["explains"]
-    moved = infer._told(few | {"untold": False}, NOTHING_GIVEN)
+    moved = best_rule.cause_of(few | {"untold": False}, NOTHING_GIVEN)
     assert (
         moved["may_be"].startswith("columns ")
         and "(all 6 rows lie in the partition of their hash mod 3" in moved["may_be"]
@@ -244,7 +244,7 @@ def test_a_row_in_a_wrong_partition_is_no_reason_for_a_combination() -> None:
     for r in rows:
         r["values"] |= {f"c{i}": (r["id"] * (i + 3)) % 7 for i in range(7)}
     rows[4]["partition"] = (rows[4]["partition"] + 1) % 3
-    assert any(infer._combinations(hashed(rows)))
+    assert any(fitting._combinations(hashed(rows)))
     found = judged(hashed(rows))
     assert (found["rule"], found["by_chance"], found["explains"]) == ("index-value", False, False)
 
@@ -272,23 +272,23 @@ def test_a_given_rule_counts_the_partitions_that_are_given() -> None:
     rows = [r for r in several_columns(("id", "c"), 5)[:14] if r["partition"] < 3]
     given = GivenRules("the option", {("a", "b"): "columns:id,c"}, {}, 5)
     named = {"topic": "t", "schema_name": "a", "table_name": "b", "moved": True}
-    tried = [*infer._tried(iter(hashed([r | {"n": 3} for r in rows]).to_batches()), more=4, given=given)]
-    moved = pa.RecordBatch.from_pylist([named], arrow_of(infer._TRIED))
-    (best,) = (r for batch in infer._best(iter([*tried, moved])) for r in batch.to_pylist())
+    tried = [*fitting.tried_in(iter(hashed([r | {"n": 3} for r in rows]).to_batches()), more=4, given=given)]
+    moved = pa.RecordBatch.from_pylist([named], arrow_of(fitting.TRIED))
+    (best,) = (r for batch in best_rule.best_in(iter([*tried, moved])) for r in batch.to_pylist())
     assert (best["rule"], best["partitions"], best["given"], best["explains"]) == ("columns:id,c", 5, True, True)
-    assert "as the option says" in infer._told(best, given)["cause"]
+    assert "as the option says" in best_rule.cause_of(best, given)["cause"]
 
 
 def test_rows_that_nothing_explains_are_explained_by_no_combination() -> None:
     """Random partitions: what is tried is said, and a combination is no better than chance."""
     rows = [r | {"partition": zlib.crc32(str(i * i).encode()) % 4} for i, r in enumerate(several_columns(("a",), 4))]
     found = judged(hashed(rows))
-    assert found["n_explained"] < infer.EXPLAINED * found["n_rows"] and not found["explains"]
+    assert found["n_explained"] < fitting.EXPLAINED * found["n_rows"] and not found["explains"]
 
 
 def test_how_many_combinations_are_tried_depends_on_the_columns() -> None:
     """All of a number, or none of it."""
-    assert [infer.tried_up_to(n) for n in (0, 1, 2, 5, 16, 40, 80, 400)] == [1, 1, 2, 5, 16, 3, 2, 1]
+    assert [fitting.tried_up_to(n) for n in (0, 1, 2, 5, 16, 40, 80, 400)] == [1, 1, 2, 5, 16, 3, 2, 1]
 
 
 def several_columns(by: tuple[str, ...], n: int, *, name: str = "ab") -> list[dict[str, Any]]:
@@ -319,6 +319,6 @@ def hashed(rows: list[dict[str, Any]]) -> Any:
 
 def judged(rows: Any, given: GivenRules = NOTHING_GIVEN) -> dict[str, Any]:
     """The best rule of the rows of one table."""
-    tried = [*infer._tried(iter(rows.to_batches()), more=0, given=given)]
-    (best,) = (r for batch in infer._best(iter(tried)) for r in batch.to_pylist())
+    tried = [*fitting.tried_in(iter(rows.to_batches()), more=0, given=given)]
+    (best,) = (r for batch in best_rule.best_in(iter(tried)) for r in batch.to_pylist())
     return dict(best)

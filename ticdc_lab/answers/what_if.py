@@ -10,7 +10,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.dispatch.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
-from ticdc_lab.dispatch.infer import COMBINATIONS
+from ticdc_lab.dispatch.fitting import COMBINATIONS
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.figures.figure import Figure

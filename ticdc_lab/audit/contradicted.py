@@ -22,9 +22,10 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.checks import changed_key_texts, unknown_dispatchers, unreached
+from ticdc_lab.dispatch.fitting import EXPLAINED
 from ticdc_lab.dispatch.given import GivenRules, given_rules
 from ticdc_lab.dispatch.hashing import FLAVOURS
-from ticdc_lab.dispatch.infer import EXPLAINED, MORE_PARTITIONS
+from ticdc_lab.dispatch.infer import MORE_PARTITIONS
 from ticdc_lab.dispatch.routing import routes, sources_of, target_of
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rule_of, rules_from_config
 from ticdc_lab.dispatch.settings import rules_in_force
