@@ -18,6 +18,16 @@ _OF_JAVA = re.compile(
     rb"isReadOnly = \w+\), key = (.*?), value = (.*)\)\s*",
     re.DOTALL,
 )
+OF_SEGMENT = re.compile(rb"(?:Dumping \S|(?:\| )?offset: \d+ .*?[kK]ey[sS]ize: -?\d+ [vV]alue[sS]ize: -?\d+ )")
+"""How a line begins that names the broker's file, or that is a message of it."""
+_FILE = re.compile(rb"Dumping (?:.*/)?([\w.-]+)-(\d+)/\d+\.log\s*")
+_MESSAGE = re.compile(
+    rb"(?:\| )?offset: (\d+) (?:.*?)(?:CreateTime|LogAppendTime): (-?\d+) (?:.*?)[kK]ey[sS]ize: (-?\d+) "
+    rb"[vV]alue[sS]ize: (-?\d+) .*?headerKeys: \[[^\]]*\]"
+)
+_OTHERS = re.compile(rb"(?:Log starting|Starting|First) offset: |baseOffset: |\s*\Z")
+_HEADER = 61
+"""Bytes of a batch of messages before the first one."""
 
 
 def printed_in(lines: Iterator[tuple[bytes, int]], form: Form, bound: int, passed: int) -> Iterator[Record]:
@@ -64,25 +74,11 @@ def _printed(text: bytes, form: Form) -> DumpedMessage:
     return message_of({name: plain(value) for name, value in fields.items()}, form)
 
 
-OF_SEGMENT = re.compile(rb"(?:Dumping \S|(?:\| )?offset: \d+ .*?[kK]ey[sS]ize: -?\d+ [vV]alue[sS]ize: -?\d+ )")
-"""How a line begins that names the broker's file, or that is a message of it."""
-_HEADER = 61
-"""Bytes of a batch of messages before the first one."""
-
-
 def is_segment(head: bytes) -> bool:
     """Whether bytes are a broker's own file of messages: a batch of the format that Kafka has written since 0.11."""
     size = int.from_bytes(head[8:12], "big", signed=True)
     small = head[:4] == bytes(4) and head[21:22] == b"\0"  # its first offset, where others write a length; attributes
     return small and len(head) >= _HEADER and head[16] == 2 and size >= _HEADER - 12
-
-
-_FILE = re.compile(rb"Dumping (?:.*/)?([\w.-]+)-(\d+)/\d+\.log\s*")
-_MESSAGE = re.compile(
-    rb"(?:\| )?offset: (\d+) (?:.*?)(?:CreateTime|LogAppendTime): (-?\d+) (?:.*?)[kK]ey[sS]ize: (-?\d+) "
-    rb"[vV]alue[sS]ize: (-?\d+) .*?headerKeys: \[[^\]]*\]"
-)
-_OTHERS = re.compile(rb"(?:Log starting|Starting|First) offset: |baseOffset: |\s*\Z")
 
 
 def segment_in(lines: Iterator[tuple[bytes, int]], bound: int, passed: int) -> Iterator[Record]:

@@ -23,6 +23,12 @@ from ticdc_lab.sources.printed_records import is_segment
 
 EVENTS_HINT = "Events that `ticdc-lab events` wrote are decoded already: read the log that they come from."
 FORMAT_HINT = r"If kcat -f wrote it, state its format, such as --option format='%t %p %o %k %s\n'. "
+_FROM_YAML = (
+    "import base64,json,sys,yaml; text=lambda v: base64.b64encode(v).decode() if isinstance(v,bytes) else str(v); "
+    "[print(json.dumps(m,default=text)) for d in yaml.safe_load_all(sys.stdin.buffer) "
+    "for m in (d if isinstance(d,list) else [d]) if m]"
+)
+_PARTS = {"topic": "%t", "partition": "%p", "offset": "%o", "timestamp": "%T", "key": "%k"}
 
 
 def first_line(head: bytes) -> str:
@@ -32,6 +38,25 @@ def first_line(head: bytes) -> str:
         return f"line 1 has {', '.join(f'`{name}`' for name in fields_of(line))}"
     except BadJson:
         return f"it begins with {shown(line)}"
+
+
+def refused_hint(source: str, record: bytes) -> str:
+    """Which form a record resembles that is no message, and the command that reads such a file."""
+    try:
+        names = list(fields_of(record))
+    except BadJson:
+        names = []
+    if {"kind", "commit_ts"} <= set(names):
+        return EVENTS_HINT
+    if hint := converted_hint(source):
+        return hint
+    if is_envelope(names):
+        kind, what = "objects", "the JSON objects of another tool"
+    elif names:
+        kind, what = "values", "a file of values, one a line"
+    else:
+        return f"Name its form ({', '.join(FORMS)}): ticdc-lab survey {shlex.quote(source)} --source-kind values"
+    return f"It resembles {what}: ticdc-lab survey {shlex.quote(source)} --source-kind {kind}"
 
 
 def converted_hint(source: str, head: bytes | None = None) -> str:
@@ -48,6 +73,28 @@ def converted_hint(source: str, head: bytes | None = None) -> str:
             opened.seek(0)
             file = f"<(zcat {file})" if opened.read(2) == b"\x1f\x8b" else file
     return next((found for of in _RESEMBLES if head.strip() and (found := of(file, head))), "")
+
+
+def _segment(file: str, head: bytes) -> str:
+    if not is_segment(head):
+        return ""
+    is_packed = file.startswith("<(zcat ")  # Kafka takes topic and offset from the name of a file
+    path = PurePath(shlex.split(file.removeprefix("<(zcat ").removesuffix(")") if is_packed else file)[0])
+    log, unpack = (path.with_suffix(""), f"gunzip -k {shlex.quote(str(path))}; ") if is_packed else (path, "")
+    text = shlex.quote(f"{log.stem}.txt")
+    return (
+        f"It is a broker's own file of messages; let Kafka print it: {unpack}kafka-dump-log.sh --print-data-log "
+        f"--files {shlex.quote(str(log))} > {text}; ticdc-lab survey {text}"
+    )
+
+
+def _addresses(file: str, head: bytes) -> str:
+    if not re.search(rb"<[\w.]*Message object at 0x|\[B@[0-9a-f]{5,}", head):
+        return ""
+    return (
+        "A program printed where messages lie in memory, not what they contain. Print topic(), partition(), offset(), "
+        "key() and value(), or record the topic: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz"
+    )
 
 
 def _headless(file: str, head: bytes) -> str:
@@ -76,36 +123,6 @@ def _headless(file: str, head: bytes) -> str:
         f"It resembles CSV. Put a row of names before it, such as: (echo {named}; cat {file}) > "
         "named.csv; ticdc-lab survey named.csv"
     )
-
-
-_FROM_YAML = (
-    "import base64,json,sys,yaml; text=lambda v: base64.b64encode(v).decode() if isinstance(v,bytes) else str(v); "
-    "[print(json.dumps(m,default=text)) for d in yaml.safe_load_all(sys.stdin.buffer) "
-    "for m in (d if isinstance(d,list) else [d]) if m]"
-)
-
-
-def _yaml(file: str, head: bytes) -> str:
-    lines = [line for line in head.decode("utf-8", "replace").split("\n")[:40] if line.strip() not in ("", "---")]
-    names = [found[1] for line in lines if (found := re.match(r"\s*(?:- )?(\w+):(?: |$)", line))]
-    if len(names) < 3 or not any(role_of(name) == "value" for name in names):
-        return ""
-    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(_FROM_YAML)} < {file} > dump.jsonl"
-    return f"It resembles YAML. Make JSON of it: {command}; ticdc-lab survey dump.jsonl"
-
-
-def _packed_as_text(file: str, head: bytes) -> str:
-    lines = head.split()
-    if len({len(line) for line in lines[:-1]} | {len(lines[-1]) if len(lines) > 1 else 0}) > 2:
-        return ""
-    text = b"".join(lines)
-    with suppress(ValueError, SourceError):
-        inside = decoded(text[: len(text) // 4 * 4].decode("latin-1"), "base64-any")
-        is_packed = inside.startswith((b"\x1f\x8b", b"PAR1", b"Obj\1"))
-        if is_packed or (b"\n" in inside.strip() and form_of(inside, options={}) is not None):
-            command = f"base64 -d {file} > dump"
-            return f"It resembles a whole file in base64: {command}; ticdc-lab survey dump"
-    return ""
 
 
 def _arrays(file: str, head: bytes) -> str:
@@ -137,6 +154,48 @@ def _by_jq(file: str, what: str, program: str) -> str:
     return f"It resembles {what}: {command}; ticdc-lab survey dump.jsonl"
 
 
+def _python_list(file: str, head: bytes) -> str:
+    if not re.match(rb"\s*\[\s*(?:\{'|\(|b['\"]|ConsumerRecord\()", head):
+        return ""
+    program = "import ast,sys; [print(ast.unparse(m)) for m in ast.parse(sys.stdin.read().strip()).body[0].value.elts]"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} < {file} > dump.txt"
+    return f"It resembles a list that Python printed. Make lines of it: {command}; ticdc-lab survey dump.txt"
+
+
+def _yaml(file: str, head: bytes) -> str:
+    lines = [line for line in head.decode("utf-8", "replace").split("\n")[:40] if line.strip() not in ("", "---")]
+    names = [found[1] for line in lines if (found := re.match(r"\s*(?:- )?(\w+):(?: |$)", line))]
+    if len(names) < 3 or not any(role_of(name) == "value" for name in names):
+        return ""
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(_FROM_YAML)} < {file} > dump.jsonl"
+    return f"It resembles YAML. Make JSON of it: {command}; ticdc-lab survey dump.jsonl"
+
+
+def _table(file: str, head: bytes) -> str:
+    """What clients of databases print, and Markdown."""
+    names = [cell.strip() for cell in head.strip().splitlines()[0].decode("utf-8", "replace").strip("|").split("|")]
+    is_drawn = re.search(rb"(?m)^[|+][-+|: ]{3,}$", head) is not None
+    if not is_drawn or not (any(map(role_of, names)) or b"\n|" in head):
+        return ""
+    program = "/^[|+][-+|: ]*$/d;s/^| *//;s/ *|$//;s/ *| */|/g"
+    command = f"sed '{program}' {file} > dump.csv"
+    return f"It resembles a printed table. Make CSV of it: {command}; ticdc-lab survey dump.csv"
+
+
+def _packed_as_text(file: str, head: bytes) -> str:
+    lines = head.split()
+    if len({len(line) for line in lines[:-1]} | {len(lines[-1]) if len(lines) > 1 else 0}) > 2:
+        return ""
+    text = b"".join(lines)
+    with suppress(ValueError, SourceError):
+        inside = decoded(text[: len(text) // 4 * 4].decode("latin-1"), "base64-any")
+        is_packed = inside.startswith((b"\x1f\x8b", b"PAR1", b"Obj\1"))
+        if is_packed or (b"\n" in inside.strip() and form_of(inside, options={}) is not None):
+            command = f"base64 -d {file} > dump"
+            return f"It resembles a whole file in base64: {command}; ticdc-lab survey dump"
+    return ""
+
+
 def _inside(file: str, head: bytes) -> str:
     """Messages somewhere inside of JSON objects, or their columns as lists."""
     found = _json_of(head, head.strip().partition(b"\n")[0])
@@ -155,9 +214,6 @@ def _inside(file: str, head: bytes) -> str:
             waiting += [(f"{path}[]", one) for one in value[:1]] if isinstance(value, list) else []
             waiting += [(f"{path}.{json.dumps(n)}", of) for n, of in value.items()] if isinstance(value, dict) else []
     return ""
-
-
-_PARTS = {"topic": "%t", "partition": "%p", "offset": "%o", "timestamp": "%T", "key": "%k"}
 
 
 def _values_in_lines(file: str, head: bytes) -> str:
@@ -186,66 +242,6 @@ def _values_in_lines(file: str, head: bytes) -> str:
     return f"It resembles lines with JSON in them. Take it out: {command}; ticdc-lab survey values.jsonl"
 
 
-def _table(file: str, head: bytes) -> str:
-    """What clients of databases print, and Markdown."""
-    names = [cell.strip() for cell in head.strip().splitlines()[0].decode("utf-8", "replace").strip("|").split("|")]
-    is_drawn = re.search(rb"(?m)^[|+][-+|: ]{3,}$", head) is not None
-    if not is_drawn or not (any(map(role_of, names)) or b"\n|" in head):
-        return ""
-    program = "/^[|+][-+|: ]*$/d;s/^| *//;s/ *|$//;s/ *| */|/g"
-    command = f"sed '{program}' {file} > dump.csv"
-    return f"It resembles a printed table. Make CSV of it: {command}; ticdc-lab survey dump.csv"
-
-
-def _addresses(file: str, head: bytes) -> str:
-    if not re.search(rb"<[\w.]*Message object at 0x|\[B@[0-9a-f]{5,}", head):
-        return ""
-    return (
-        "A program printed where messages lie in memory, not what they contain. Print topic(), partition(), offset(), "
-        "key() and value(), or record the topic: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz"
-    )
-
-
-def _python_list(file: str, head: bytes) -> str:
-    if not re.match(rb"\s*\[\s*(?:\{'|\(|b['\"]|ConsumerRecord\()", head):
-        return ""
-    program = "import ast,sys; [print(ast.unparse(m)) for m in ast.parse(sys.stdin.read().strip()).body[0].value.elts]"
-    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} < {file} > dump.txt"
-    return f"It resembles a list that Python printed. Make lines of it: {command}; ticdc-lab survey dump.txt"
-
-
-def _segment(file: str, head: bytes) -> str:
-    if not is_segment(head):
-        return ""
-    is_packed = file.startswith("<(zcat ")  # Kafka takes topic and offset from the name of a file
-    path = PurePath(shlex.split(file.removeprefix("<(zcat ").removesuffix(")") if is_packed else file)[0])
-    log, unpack = (path.with_suffix(""), f"gunzip -k {shlex.quote(str(path))}; ") if is_packed else (path, "")
-    text = shlex.quote(f"{log.stem}.txt")
-    return (
-        f"It is a broker's own file of messages; let Kafka print it: {unpack}kafka-dump-log.sh --print-data-log "
-        f"--files {shlex.quote(str(log))} > {text}; ticdc-lab survey {text}"
-    )
-
-
 _RESEMBLES: Sequence[Callable[[str, bytes], str]] = (
     _segment, _addresses, _headless, _arrays, _python_list, _yaml, _table, _packed_as_text, _inside, _values_in_lines,
 )  # fmt: skip
-
-
-def refused_hint(source: str, record: bytes) -> str:
-    """Which form a record resembles that is no message, and the command that reads such a file."""
-    try:
-        names = list(fields_of(record))
-    except BadJson:
-        names = []
-    if {"kind", "commit_ts"} <= set(names):
-        return EVENTS_HINT
-    if hint := converted_hint(source):
-        return hint
-    if is_envelope(names):
-        kind, what = "objects", "the JSON objects of another tool"
-    elif names:
-        kind, what = "values", "a file of values, one a line"
-    else:
-        return f"Name its form ({', '.join(FORMS)}): ticdc-lab survey {shlex.quote(source)} --source-kind values"
-    return f"It resembles {what}: ticdc-lab survey {shlex.quote(source)} --source-kind {kind}"
