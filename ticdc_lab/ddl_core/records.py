@@ -89,20 +89,17 @@ def written(record: ClusterRecord | WorkerRecord | Job) -> str:
 
 @lru_cache(maxsize=65_536)
 def cluster(text: str) -> ClusterRecord:
-    """Read a registered cluster."""
     return ClusterRecord(**_known(text, ClusterRecord._fields))
 
 
 @lru_cache(maxsize=65_536)
 def worker(text: str) -> WorkerRecord:
-    """Read a worker."""
     fields = _known(text, WorkerRecord._fields)
     return WorkerRecord(fields["version"], tuple(sorted(fields["running"].items())), fields.get("oldest", ""))
 
 
 @lru_cache(maxsize=65_536)
 def job(text: str) -> Job:
-    """Read a job."""
     return Job(**_known(text, Job._fields))
 
 

@@ -281,7 +281,6 @@ class Server:
     habits: Habits = HABITS  # how it works
 
     def start(self, address: Address, now: Now) -> tuple[ServerState, list[Output]]:
-        """Ask for a session."""
         state = ServerState(address, Connection(self.store, address, 1, PREFIXES))
         if self.habits.enables_ddl:
             state = state._replace(ddl=self._candidate(address, 1))
@@ -290,7 +289,6 @@ class Server:
         return state, [*(Wake(after_us, name) for after_us, name in wakes), *outputs]
 
     def step(self, state: ServerState, event: Event, now: Now) -> tuple[ServerState, list[Output]]:
-        """Take an answer, a timer or a wish, after a look at the clock."""
         if is_over(state.link, now):
             state, outputs = self.ended(state, GONE)
             state, more = self.step(state, event, now)

@@ -212,12 +212,10 @@ class DdlStore:
     first: tuple[tuple[str, str], ...] = ()  # keys that are there from the beginning, as pairs
 
     def start(self, address: Address, now: Now) -> tuple[DdlStoreState, list[Output]]:
-        """Give a store without leases."""
         keys = Map({key: StoredEntry(value, 1, 1) for key, value in self.first})
         return DdlStoreState(keys=keys), []
 
     def step(self, state: DdlStoreState, event: Event, now: Now) -> tuple[DdlStoreState, list[Output]]:
-        """Take a request, the end of a lease, or a fault."""
         if isinstance(event, Received):
             return self._requested(state, event.sender, event.message, now)
         if isinstance(event, Fired):

@@ -108,14 +108,12 @@ class Worker:
     address: str = ""  # where it is reached, as the service's own cluster sees it; its id where that says so
 
     def start(self, address: Address, now: Now) -> tuple[WorkerState, list[Output]]:
-        """Ask for a session."""
         state = WorkerState(self.node, Connection(self.store, SERVICE, 1, PREFIXES))
         state, outputs = self._acted(state, now)
         wakes = [Wake(self.duties.tick_us, "tick"), Wake(self.duties.topology_us, "topology")]
         return state, [*wakes, *outputs]
 
     def step(self, state: WorkerState, event: Event, now: Now) -> tuple[WorkerState, list[Output]]:
-        """Take an answer or a timer, after a look at the clock: a session that may be gone ends everything first."""
         if is_over(state.service, now):
             state, outputs = self.ended(state, GONE)
             state, more = self.step(state, event, now)

@@ -218,12 +218,10 @@ def _name(text: str) -> str | None:
 
 
 def registered(mirror: Mirror) -> dict[str, ClusterRecord]:
-    """Give all registered clusters."""
     return {c: records.cluster(e.value) for c, e in sorted(mirror.under(keys.REGISTERS).items())}
 
 
 def clusters(mirror: Mirror) -> list[RegisteredCluster]:
-    """Answer GET ``/ddlservice/registered_clusters``."""
     statuses = _statuses(mirror)
     return [cluster(mirror, name, known, statuses) for name, known in registered(mirror).items()]
 
@@ -253,7 +251,6 @@ def jobs(mirror: Mirror, job: int) -> ClusterJobs:
 
 
 def workers(mirror: Mirror) -> list[WorkerNode]:
-    """Answer GET ``/ddlservice/worker_nodes``."""
     statuses = _statuses(mirror)
     given: dict[str, list[str]] = {node: [] for node in sorted(mirror.under(keys.WORKERS))}
     for cluster, entry in sorted(mirror.under(keys.ASSIGNMENTS).items()):

@@ -314,14 +314,12 @@ class Watches:
         self._task = asyncio.create_task(self._run())
 
     def add(self, watch: PrefixWatch) -> int:
-        """Begin to watch."""
         self._last += 1
         self._watches[self._last] = watch
         self._requests.put_nowait(_creation(self._last, watch))
         return self._last
 
     def remove(self, number: int) -> None:
-        """Watch no more."""
         if self._watches.pop(number, None):
             self._requests.put_nowait(rpc.WatchRequest(cancel_request=rpc.WatchCancelRequest(watch_id=number)))
 

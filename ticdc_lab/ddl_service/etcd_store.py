@@ -73,7 +73,6 @@ class EtcdStore:
         return found
 
     def close(self) -> None:
-        """Give back what is being given back, and hang up."""
         etcd_rpc.done(self._closed(), LEAVING_S + 5)
 
     def _asked(self, store: str, request: Request) -> None:

@@ -39,9 +39,7 @@ class Backend(Protocol):
 
     time: StoreTime  # the store's time, as far as it is known
 
-    def ask(self, store: str, request: Request) -> list[Answer]:
-        """Carry out a request."""
-        ...
+    def ask(self, store: str, request: Request) -> list[Answer]: ...
 
     def news(self) -> list[tuple[str, Answer]]:
         """Give (store, what happened) since the last call."""
@@ -56,9 +54,7 @@ class Backend(Protocol):
         """Ring a bell when there are news; one that never rings is asked often."""
         ...
 
-    def close(self) -> None:
-        """Let go of it."""
-        ...
+    def close(self) -> None: ...
 
 
 Saw = Callable[[Any, Any, Sequence[Any]], None]
@@ -98,7 +94,6 @@ class Node:
         return self._backend.time
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def post(self, command: Any) -> None:

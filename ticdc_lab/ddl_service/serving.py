@@ -76,7 +76,6 @@ class Listening:
             return False
 
     def tls(self) -> ssl.SSLContext | None:
-        """Give what TLS needs, None without it."""
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.callers)

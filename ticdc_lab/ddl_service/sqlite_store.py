@@ -151,7 +151,6 @@ class SqliteStore:
         self._observers = Observers(self._db, self._revision())
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
     def ring(self, bell: Callable[[], None]) -> None:

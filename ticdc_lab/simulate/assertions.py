@@ -32,9 +32,7 @@ class Claim(Protocol):
     """A sentence that is true or false of a moment, or a number that has a value."""
 
     @property
-    def text(self) -> str:
-        """The sentence."""
-        ...
+    def text(self) -> str: ...
 
     @property
     def ages(self) -> bool:
@@ -67,9 +65,7 @@ class Facts(Protocol):
         """Grows whenever a state changed that a claim may speak of."""
         ...
 
-    def see(self, row: Any) -> None:
-        """Take a row of the trace."""
-        ...
+    def see(self, row: Any) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +86,6 @@ class Assertion:
 
     @property
     def text(self) -> str:
-        """The assertion as a sentence."""
         if self.mode == "at_most":
             most = shown(self.most) if getattr(self.claim, "unit", "") == "us" else self.most
             return f"at most {most} {self.claim.text}{self._window()}"
@@ -173,7 +168,6 @@ class Judge:
         self._drop_done()
 
     def see(self, row: Any) -> None:
-        """Take a row of the trace; rows come in order."""
         if row.step != self.step or row.time_us != self.at_us:
             self._look()
             if row.time_us > self.at_us:

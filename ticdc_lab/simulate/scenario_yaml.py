@@ -80,17 +80,14 @@ class Value:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is one word, number or text."""
         return isinstance(self.node, yaml.ScalarNode) and not self.is_empty
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing stands there."""
         return isinstance(self.node, yaml.ScalarNode) and self.node.tag == f"{PLAIN}null"
 
     def wrong(self, expected: str, *, hint: str = "", found: str | None = None) -> ScenarioError:
@@ -144,7 +141,6 @@ class Value:
             yield from part.within()
 
     def text(self) -> str:
-        """Give a text."""
         if not isinstance(self.node, yaml.ScalarNode):
             raise self.wrong("a text")
         if self.is_empty:
@@ -163,7 +159,6 @@ class Value:
         return text
 
     def integer(self, *, least: int = 0, most: int = 2**63 - 1) -> int:
-        """Give a whole number."""
         text = self.text()
         if not _INTEGER.fullmatch(text) or not least <= int(text) <= most:
             limit = f"from {least} on" if most == 2**63 - 1 else f"from {least} to {most}"
@@ -171,7 +166,6 @@ class Value:
         return int(text)
 
     def flag(self) -> bool:
-        """Give true or false."""
         text = self.text().lower()
         if text not in _FLAGS:
             raise self.wrong("true or false")

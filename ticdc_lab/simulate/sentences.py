@@ -32,11 +32,9 @@ class Said:
     at_end: bool = False
 
     def value(self, facts: Any, at_us: int) -> bool:
-        """Give its truth at a moment."""
         return self.test(facts, at_us)
 
     def why(self, facts: Any, at_us: int) -> str:
-        """Say what is there."""
         return self.tell(facts, at_us)
 
 
@@ -51,11 +49,9 @@ class Measure:
     live: bool = False
 
     def value(self, facts: Any, at_us: int) -> Any:
-        """Give it at a moment."""
         return self.read(facts, at_us)
 
     def why(self, facts: Any, at_us: int) -> str:
-        """Say how much it is."""
         return f"{self.text} is {self.shown(self.read(facts, at_us))}"
 
     def shown(self, value: Any) -> str:
@@ -83,11 +79,9 @@ class Comparison:
         return self.measure.live
 
     def value(self, facts: Any, at_us: int) -> bool:
-        """Give its truth at a moment."""
         return OPERATORS[self.sign](self.measure.value(facts, at_us), self.limit)
 
     def why(self, facts: Any, at_us: int) -> str:
-        """Say how much the measure is."""
         return self.measure.why(facts, at_us)
 
 

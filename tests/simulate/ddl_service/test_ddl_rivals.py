@@ -9,9 +9,9 @@ import pytest
 from ticdc_lab.ddl_core import keys, owner, records, server
 from ticdc_lab.ddl_core.keys import store_of
 from ticdc_lab.ddl_core.server_state import EnableDdl, Habits, Submit
-from ticdc_lab.ddl_core.worker_state import Register, Unregister
+from ticdc_lab.ddl_core.worker_state import Register, Unregister, WorkerState
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
-from ticdc_lab.simulate.ddl_service.world import ServiceSettings, statuses
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask, Crash, Pause, Restart
 
 SECOND = 1_000_000
@@ -61,7 +61,8 @@ def test_a_worker_stays_campaigning_while_a_tidb_server_has_the_ddl() -> None:
     register = Ask(3 * SECOND, "ddl-service-node-1", Register("cluster1", store_of("cluster1"), "v6.5.0"))
     run = simulate(settings, faults=[index(SECOND, "a"), register, index(5 * SECOND, "b")], until_us=9 * SECOND)
     held(run)
-    assert list(statuses(run.kernel.states, "cluster1").values()) == [records.CAMPAIGNING]
+    workers = [state for state in run.kernel.states.values() if isinstance(state, WorkerState)]
+    assert [w.owners["cluster1"].status for w in workers if "cluster1" in w.owners] == [records.CAMPAIGNING]
     assert [(job.state, job.owner.partition("-")[0]) for job in ended(run)] == [(records.DONE, "cluster1/tidb")] * 2
 
 

@@ -11,12 +11,9 @@ from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.looking.recording import sampled
 from ticdc_lab.simulate.pd.looking.time_left import Bound, bounds, work_left
 from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.regions import Peer, Region
-from ticdc_lab.simulate.pd.stores import GIB, MIB, Store, labelled
 from ticdc_lab.simulate.pd.world.changes import Pdctl, StartStore, Timed
-from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.run import why_nothing
-from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions, start_from
+from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions
 from ticdc_lab.simulate.pd.world.stores import ADD
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.pd_sweep import summary, sweep
@@ -105,24 +102,6 @@ def test_where_nobody_may_take_a_peer_it_takes_for_ever() -> None:
     for i in (1, 2):
         world.nodes.change(i, state="removing")
     assert held_by(world)[:2] == ("nothing may be done", float("inf"))
-
-
-def test_a_start_from_stores_and_regions_as_pd_knows_them() -> None:
-    """Ids, keys, labels, weights and used space are those that were given; the cluster goes on from there."""
-    stores = [
-        Store(s, labels=labelled({"zone": f"z{s}"}), capacity=500.0 * GIB, used=2000.0 * MIB, region_weight=float(s))
-        for s in (3, 5, 8, 9)
-    ]
-    regions = [
-        Region(70 + i, (Peer(1, 3), Peer(2, 5), Peer(3, 8), Peer(4, 9, "learner")), 5, 64, 10, start_key=key)
-        for i, key in enumerate(("", "k1", "k2", "k3", "k4", "k5"))
-    ]
-    world = World(start_from(stores, regions, Config()), 1)
-    assert pdctl(world, "region 73")["start_key"] == "k3" and pdctl(world, "region 72")["end_key"] == "k3"
-    assert world.regions.members.learners == [0, 0, 0, 6]
-    assert pdctl(world, "store 5")["status"]["used_size"] == "1.953GiB"
-    world.run(40 * S)
-    assert pdctl(world, "region check learner-peer")["count"] == 0
 
 
 @pytest.mark.soak

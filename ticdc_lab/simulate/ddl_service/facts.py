@@ -58,14 +58,12 @@ class ServiceFacts:
     checkpoint_us: int | None = None
 
     def begin(self, kernel: Kernel) -> None:
-        """Take the world in which all will happen."""
         self.kernel = kernel
         service = kernel.machines[PD]
         assert isinstance(service, DdlStore)
         self.registered = {k.removeprefix(keys.REGISTERS) for k, _ in service.first if k.startswith(keys.REGISTERS)}
 
     def see(self, row: Any) -> None:
-        """Take a row of the trace."""
         if self.dirty is not None and row.step != self.dirty:
             self._settle()
         self.at_us = row.time_us
@@ -88,17 +86,14 @@ class ServiceFacts:
 
     @property
     def monitor(self) -> ServiceMonitor:
-        """The auditor."""
         assert self.kernel is not None and isinstance(self.kernel.auditor, ServiceMonitor)
         return self.kernel.auditor
 
     def owners(self, cluster: str) -> list[str]:
-        """Give the workers that own the DDL of a cluster."""
         return sorted(node_of(a) for a in self.monitor.owners.get(cluster, ()))
 
     @property
     def leader(self) -> str | None:
-        """The worker that leads, by the latest campaign."""
         latest = max(self.leaders, key=lambda a: (self.leaders[a], a), default=None)
         return None if latest is None else node_of(latest)
 

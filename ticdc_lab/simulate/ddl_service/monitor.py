@@ -110,7 +110,6 @@ class ServiceMonitor:
     elected_of: Counter[str] = field(default_factory=Counter)
 
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
-        """A node has taken a step."""
         if isinstance(after, ServerState):
             old = before.serves if before is not None else None
             if before is not None and before.ddl is not after.ddl and (found := self._campaigns(kernel, at, outputs)):
@@ -148,7 +147,6 @@ class ServiceMonitor:
         return None
 
     def went_down(self, kernel: Kernel, at: Address, state: Any) -> Found:
-        """A node owns and serves nothing from now on."""
         if isinstance(state, WorkerState):
             for cluster, owners in sorted(self.owners.items()):
                 if at in owners:
@@ -160,7 +158,6 @@ class ServiceMonitor:
         return None
 
     def came_up(self, kernel: Kernel, at: Address, state: Any) -> Found:
-        """A node goes on with what it had."""
         found: Found = None
         if isinstance(state, ServerState):
             own = state.ddl

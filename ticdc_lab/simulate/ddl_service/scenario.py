@@ -58,12 +58,10 @@ class ServiceCluster:
 
     @property
     def workers_named(self) -> tuple[str, ...]:
-        """Names of the workers."""
         return self._world.worker_names()
 
     @property
     def clusters_named(self) -> tuple[str, ...]:
-        """Ids of the clusters."""
         return self._world.cluster_names()
 
     @property
@@ -73,7 +71,6 @@ class ServiceCluster:
         return frozenset({PD, *stores, *self.workers_named, *self._world.server_names()})
 
     def everyone(self, joining: tuple[str, ...]) -> tuple[str, ...]:
-        """Give all nodes."""
         return tuple(sorted({*self.nodes, *joining}))
 
 
@@ -95,17 +92,14 @@ class UserLoad:
 
 
 def cluster(value: Value) -> ServiceCluster:
-    """Read the section."""
     return Reader().record(value, ServiceCluster)
 
 
 def load(value: Value, names: Names) -> UserLoad:
-    """Read the section."""
     return Reader(names).record(value, UserLoad)
 
 
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> ServiceFacts:
-    """Give what is known before a run begins."""
     return ServiceFacts()
 
 
@@ -168,18 +162,15 @@ class PlayedService(runs.Played[ServiceRun, ServiceFacts]):
 
     @property
     def happened(self) -> list[Line]:
-        """What happened, in sentences."""
         return narrative(self.run.kernel.recorder.rows)
 
     @property
     def last(self) -> list[str]:
-        """How things stood at the end, in sentences."""
         return last_state(self.facts, self.run.end.time_us)
 
 
 @runs.Play
 def play(scenario: Scenario, seed: int) -> runs.Staged[PlayedService]:
-    """Make a scenario of the service ready, with what users do."""
     facts = ServiceFacts(settings_of(scenario))
     run = partial(simulate, facts.settings, faults=faults_of(scenario, seed))
     return runs.Staged(

@@ -15,7 +15,6 @@ from ticdc_lab.ddl_core.server_state import HABITS, Habits
 from ticdc_lab.ddl_core.settings import DUTIES, Duties
 from ticdc_lab.ddl_core.store import DdlStore
 from ticdc_lab.ddl_core.worker import Worker
-from ticdc_lab.ddl_core.worker_state import WorkerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +41,12 @@ class ServiceSettings:
         return replace(found, version=self.cluster_versions.get(cluster_of(server), found.version))
 
     def worker_names(self) -> tuple[str, ...]:
-        """Give the names of the workers."""
         return (*(f"ddl-service-node-{i + 1}" for i in range(self.workers)), *self.joining)
 
     def cluster_names(self) -> tuple[str, ...]:
-        """Give the ids of the clusters."""
         return tuple(f"cluster{i + 1}" for i in range(self.clusters))
 
     def server_names(self) -> tuple[str, ...]:
-        """Give the names of all tidb-servers."""
         return tuple(f"{c}/tidb-{i + 1}" for c in self.cluster_names() for i in range(self.servers))
 
 
@@ -60,7 +56,6 @@ def cluster_of(node: str) -> str:
 
 
 def machines(settings: ServiceSettings) -> dict[str, Any]:
-    """Give all nodes."""
     names = settings.cluster_names()
     registered = tuple(
         (
@@ -79,12 +74,3 @@ def machines(settings: ServiceSettings) -> dict[str, Any]:
     for server in settings.server_names():
         found[server] = Server(store_of(cluster_of(server)), settings.habits_of(server))
     return found | {w: Worker(w, PD, settings.duties) for w in settings.worker_names()}
-
-
-def statuses(states: Mapping[str, Any], cluster: str) -> dict[str, str]:
-    """Give the status of a cluster in each worker that has it."""
-    return {
-        address: state.owners[cluster].status
-        for address, state in states.items()
-        if isinstance(state, WorkerState) and cluster in state.owners
-    }

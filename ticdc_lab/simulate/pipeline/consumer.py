@@ -59,7 +59,6 @@ CONSUMER = "consumer"
 
 
 def partition_node(partition: int) -> Address:
-    """Give the node of a partition."""
     return f"partition-{partition}"
 
 
@@ -114,11 +113,9 @@ class Partition:
     number: int
 
     def start(self, address: Address, now: Now) -> tuple[PartitionState, list[Output]]:
-        """Begin empty."""
         return PartitionState(), []
 
     def step(self, state: PartitionState, event: Event, now: Now) -> tuple[PartitionState, list[Output]]:
-        """Keep what is written and hand it on; hand it on again from an offset."""
         if isinstance(event, ReceivedMany):
             return one_by_one(self, state, event, now)
         if isinstance(event, Received) and isinstance(event.message, Append):
@@ -202,7 +199,6 @@ class Consumer:
     settings: DownstreamSettings
 
     def start(self, address: Address, now: Now) -> tuple[ConsumerState, list[Output]]:
-        """Begin to read at the first entry of every partition."""
         n = self.settings.partitions
         return ConsumerState(Map({p: Listener() for p in range(n)}), n), []
 
@@ -216,7 +212,6 @@ class Consumer:
         return before._replace(listeners=Map(listeners)), list(wanted)
 
     def step(self, state: ConsumerState, event: Event, now: Now) -> tuple[ConsumerState, list[Output]]:
-        """Take what a partition hands on."""
         if isinstance(event, ReceivedMany):
             return one_by_one(self, state, event, now)
         if not isinstance(event, Received) or not isinstance(event.message, Polled):

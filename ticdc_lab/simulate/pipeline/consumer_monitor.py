@@ -46,7 +46,6 @@ class ConsumerMonitor:
         self.order.append(commit_ts)
 
     def saw(self, before: ConsumerState | None, after: ConsumerState) -> Found:
-        """The consumer has taken a step."""
         if before is None:
             return None
         for one in reversed(list(newest_first(after.done, before.done))):

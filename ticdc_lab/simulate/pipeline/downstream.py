@@ -140,11 +140,9 @@ class Downstream:
     route: Callable[[DownstreamState, DownstreamState, DownstreamSettings], tuple[Placing, list[Output]]] | None = None
 
     def start(self, address: Address, now: Now) -> tuple[DownstreamState, list[Output]]:
-        """Begin empty."""
         return DownstreamState(rows_per_s=self.settings.rows_per_s, partitions=self.settings.partitions), []
 
     def step(self, state: DownstreamState, event: Event, now: Now) -> tuple[DownstreamState, list[Output]]:
-        """Take rows, watermarks and DDLs; a consumer's partitions are written as well."""
         if isinstance(event, ReceivedMany):
             return one_by_one(self, state, event, now)
         after, outputs = self._step(state, event, now)

@@ -36,18 +36,15 @@ class PipelineFacts(SchedulerFacts):
     looked: deque[Moment] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def begin(self, kernel: Kernel, judge: Judge) -> None:
-        """Take the world in which all will happen; the judge looks at it while there is something to see."""
         self.kernel = kernel
         look_now_and_then(kernel, judge)
 
     def end(self, run: PipelineRun) -> None:
-        """Take the whole run; what its outcome is can be said from now on."""
         self.run, self.ended = run, outcome(run)
         self.changes += 1
 
     @property
     def monitor(self) -> PipelineMonitor:
-        """The auditor."""
         assert self.kernel is not None
         found = self.kernel.auditor
         assert isinstance(found, PipelineMonitor)

@@ -16,12 +16,10 @@ def key_of(table_id: int, handle: int) -> int:
 
 
 def table_of(key: int) -> int:
-    """Give the table of a key."""
     return key >> WIDTH
 
 
 def handle_of(key: int) -> int:
-    """Give the handle of a key."""
     return key & HANDLES
 
 

@@ -27,14 +27,10 @@ class Sampled(Protocol):
     """A run that was kept with ``sample_us``: of the pipeline, or of one changefeed among several."""
 
     @property
-    def settings(self) -> PipelineSettings:
-        """Give what it was told."""
-        ...
+    def settings(self) -> PipelineSettings: ...
 
     @property
-    def kernel(self) -> Kernel:
-        """Give its world."""
-        ...
+    def kernel(self) -> Kernel: ...
 
     @property
     def snapshots(self) -> list[tuple[int, dict[str, Any]]]:

@@ -159,7 +159,6 @@ class Chain(NamedTuple):
 
     @property
     def leaf(self) -> MarkRow:
-        """Give the end of the chain."""
         return self.marks[-1]
 
 
@@ -217,7 +216,6 @@ def bound(mark: MarkRow, of: Of) -> int | None:
 
 
 def children(found: Sequence[MarkRow]) -> Mapping[str, list[MarkRow]]:
-    """Give the marks below each path."""
     out: dict[str, list[MarkRow]] = {}
     for mark in found:
         out.setdefault(mark.parent, []).append(mark)

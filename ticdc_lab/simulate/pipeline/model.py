@@ -76,7 +76,6 @@ class PlayedPipeline(PlayedCaptures[PipelineRun, PipelineFacts]):
 
     @property
     def last(self) -> list[str]:
-        """How things stood at the end, in sentences."""
         rows, ended, end_us = self.run.measures, self.facts.ended, self.run.end.time_us
         lines = [
             f"{rows.committed} rows committed, {rows.delivered} delivered, {rows.repeated} of them repeated; "
@@ -90,7 +89,6 @@ class PlayedPipeline(PlayedCaptures[PipelineRun, PipelineFacts]):
 
 @runs.Play
 def play(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs.Staged[PlayedPipeline]:
-    """Make a scenario of the pipeline ready, with its load."""
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, PipelineFacts)
     facts.rule, facts.current_us = scenario.settings.capture.rule, current_us_of(scenario.settings)

@@ -34,5 +34,4 @@ class Moment(NamedTuple):
 
     @property
     def owner(self) -> CaptureFacts | None:
-        """The capture that is the owner, if one is."""
         return next((c for c in self.captures if c.is_owner), None)

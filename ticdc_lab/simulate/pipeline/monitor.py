@@ -102,7 +102,6 @@ class PipelineMonitor:
     only: frozenset[int] | None = None  # ids of the tables that the changefeed's filter lets through; None for all
 
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
-        """A node has taken a step."""
         role = self.roles[kernel.node[at]]
         if role == "tikv":
             found = self._told(outputs)
@@ -125,11 +124,9 @@ class PipelineMonitor:
         return found if self.stops_at_violation else None
 
     def went_down(self, kernel: Kernel, at: Address, state: Any) -> Found:
-        """A node does nothing from now on."""
         return self.scheduler.went_down(kernel, at, state) if self._is_capture(kernel, at) else None
 
     def came_up(self, kernel: Kernel, at: Address, state: Any) -> Found:
-        """A node goes on with its state."""
         return self.scheduler.came_up(kernel, at, state) if self._is_capture(kernel, at) else None
 
     def _is_capture(self, kernel: Kernel, at: Address) -> bool:

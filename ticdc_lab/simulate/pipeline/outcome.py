@@ -28,7 +28,6 @@ class RunOutcome(NamedTuple):
     final_right_blind: bool
 
     def __str__(self) -> str:
-        """Say it in a sentence."""
         right = "right" if self.final_right_idempotent else "wrong"
         sums = "right" if self.final_right_blind else "wrong"
         return f"up to the checkpoint: {self.lost} rows lost; rows replaced are {right}, sums are {sums}"

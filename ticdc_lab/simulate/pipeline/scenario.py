@@ -225,12 +225,10 @@ class PipelineCluster:
         return frozenset({*self.fallible, ETCD, PD, TIDB, *self.reading})
 
     def everyone(self, joining: tuple[str, ...]) -> tuple[str, ...]:
-        """Give all nodes, captures first."""
         return captures_first((*self.captures, *joining, ETCD), self.nodes)
 
 
 def cluster(value: Value) -> PipelineCluster:
-    """Read the section."""
     return Reader(without=("reading",)).record(value, PipelineCluster)
 
 

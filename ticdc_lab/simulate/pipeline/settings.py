@@ -178,5 +178,4 @@ class PipelineSettings:
     created_us: int = 0
 
     def stores(self) -> tuple[str, ...]:
-        """Give the names of the stores."""
         return tuple(f"tikv-{i + 1}" for i in range(self.tikv.stores))

@@ -82,7 +82,6 @@ class Clients:
         self._committed = 0
 
     def done(self, *, flush: bool) -> tuple[TidbState, list[Output]]:
-        """Give the state after the step; ``flush`` sends what was collected since the last time."""
         numbered = self.state.numbered
         if flush:
             for start_ts in self._next:
@@ -382,12 +381,10 @@ class Tidb:
         self.timeout_us = timeout_us
 
     def start(self, address: Address, now: Now) -> tuple[TidbState, list[Output]]:
-        """Ask for the regions."""
         state = TidbState(address, asked_us=now.at_us)
         return state, [Send(PD, GetRegions(FIRST, LAST)), Wake(self.batch_us, "tick")]
 
     def step(self, state: TidbState, event: Event, now: Now) -> tuple[TidbState, list[Output]]:
-        """Take answers, and do what is due."""
         clients = Clients(self.items, state, now, self.backoff_us)
         if isinstance(event, (Received, ReceivedMany)):
             for message in event.messages if isinstance(event, ReceivedMany) else (event.message,):

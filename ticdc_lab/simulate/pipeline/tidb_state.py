@@ -27,7 +27,6 @@ class Routes(NamedTuple):
 
     @property
     def regions(self) -> tuple[KvRegion, ...]:
-        """Give the regions that are known, in key order, without overlap."""
         return tuple(region for region in self.holders if region is not None)
 
     def of(self, key: int) -> KvRegion | None:
@@ -43,7 +42,6 @@ class Routes(NamedTuple):
         return _routes([*kept, *new])
 
     def without(self, region: int) -> Routes:
-        """Forget a region."""
         return _routes(r for r in self.regions if r.id != region)
 
 

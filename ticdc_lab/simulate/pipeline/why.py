@@ -348,7 +348,6 @@ class Why:
 
     @property
     def text(self) -> str:
-        """One paragraph."""
         if self.watermark == RESOLVED and self.rule == MQ:
             return "The global resolved_ts is MaxUint64: by the MQ rule nothing waits for it."
         behind_us = self.at_us - us_of(self.value_ts)

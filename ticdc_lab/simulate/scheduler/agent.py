@@ -72,7 +72,6 @@ class AgentState(NamedTuple):
     reported: tuple[int, int] | None = None  # the watermarks that were sent last
 
     def with_executor(self, executor: Executor) -> AgentState:
-        """Give it other pipelines."""
         return self._replace(executor=executor)
 
 
@@ -85,11 +84,9 @@ class Agent:
     version: str = "v6.1.0"
 
     def start(self, address: Address, now: Now) -> tuple[AgentState, list[Output]]:
-        """Give a processor without tables that knows no owner."""
         return AgentState(address, Executor(self.pace, 0)), []
 
     def step(self, state: AgentState, event: Event, now: Now) -> tuple[AgentState, list[Output]]:
-        """Take a message of the owner, a poll or a restart."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message, now)
         if isinstance(event, ReceivedMany):

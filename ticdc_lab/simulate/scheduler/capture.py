@@ -139,7 +139,6 @@ def addressed(command: Any, view: View | None) -> Any:
 
 
 def owner_rev(state: CaptureState) -> int | None:
-    """Give the owner-rev of an owner."""
     return state.owner.owner_rev if state.owner is not None else None
 
 
@@ -165,14 +164,12 @@ class Capture:
     stall_us: int = 2_000_000  # a checkpoint that has not moved for so long is called stuck
 
     def start(self, address: Address, now: Now) -> tuple[CaptureState, list[Output]]:
-        """Register; the processor begins empty."""
         processor, outputs = self.variant.processor.start(address, now)
         state = CaptureState(address, processor, self.lease_end(now.at_us + now.skew_us), moved_us=now.at_us)
         wakes = [Wake(self.poll_us, "poll"), Wake(self.tick_us, "tick"), Wake(self.terms.keep_alive_us, "keepalive")]
         return state, [Send(ETCD, Register(self.version)), *wakes, self._fence(state, now), *outputs]
 
     def step(self, state: CaptureState, event: Event, now: Now) -> tuple[CaptureState, list[Output]]:
-        """Take a message, a timer or a command; first of all see whether the session still lives."""
         if now.at_us + now.skew_us >= state.ends_us:
             return self._ended(state, now)
         if isinstance(event, Received):

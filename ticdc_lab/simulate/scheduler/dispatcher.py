@@ -90,7 +90,6 @@ class TickWork:
         return self.move() or self.in_flight() or self.rebalance() or self.in_flight()
 
     def done(self) -> DispatcherState:
-        """Give the state after the tick."""
         return self._state._replace(
             tables=self._draft.done(), moves=self._moves, needs_rebalance=self._needs_rebalance, said=self._said
         )
@@ -242,7 +241,6 @@ class Dispatcher:
         return DispatcherState(address, owner_rev, checked_us=now.at_us), []
 
     def step(self, state: DispatcherState, event: Event, now: Now) -> Stepped:
-        """Take a tick, a user's command or a message of a processor."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message, now)
         if isinstance(event, ReceivedMany):

@@ -44,15 +44,12 @@ class Tables(NamedTuple):
     in_flight: Keys = NO_KEYS
 
     def get(self, key: Key) -> Record | None:
-        """Give the record of a table."""
         return self.records.get(key)
 
     def count_on(self, capture: Address) -> int:
-        """Give how many tables a capture has, in any state."""
         return len(self.on.get(capture, NO_KEYS))
 
     def captures(self) -> list[Address]:
-        """Give the captures that have tables."""
         return sorted(c for c, keys in self.on.items() if keys)
 
     def running(self, key: Key, record: Record) -> Tables:
@@ -69,7 +66,6 @@ class Tables(NamedTuple):
         )
 
     def removed(self, key: Key, record: Record) -> Tables:
-        """Note that a table has left its capture."""
         return self._replace(
             records=self.records.delete(key),
             on=self.on.set(record.capture, self.on[record.capture].delete(key)),
@@ -79,7 +75,6 @@ class Tables(NamedTuple):
         )
 
     def draft(self) -> RecordsDraft:
-        """Begin many changes."""
         return RecordsDraft(self)
 
 
@@ -105,7 +100,6 @@ class RecordsDraft:
         self.on = {capture: keys.mutate() for capture, keys in sorted(tables.on.items())}
 
     def want(self, wanted: frozenset[Key]) -> None:
-        """Take another set of wanted tables."""
         if wanted is self.wanted:
             return
         for key in wanted - self.wanted:
@@ -120,7 +114,6 @@ class RecordsDraft:
         self.wanted = wanted
 
     def get(self, key: Key) -> Record | None:
-        """Give the record of a table."""
         return self._records.get(key)
 
     def put(self, key: Key, record: Record) -> None:
@@ -138,7 +131,6 @@ class RecordsDraft:
             self._in_flight[key] = None
 
     def remove(self, key: Key) -> None:
-        """Drop a record."""
         del self.on[self._records.pop(key).capture][key]
         self._in_flight.pop(key, None)
         self._unwanted.pop(key, None)
@@ -146,11 +138,9 @@ class RecordsDraft:
             self._missing[key] = None
 
     def missing(self) -> Keys:
-        """Give wanted tables without a record."""
         return self._kept("_missing")
 
     def unwanted(self) -> Keys:
-        """Give tables with a record that are not wanted."""
         return self._kept("_unwanted")
 
     def any_in_flight(self) -> Key | None:
@@ -158,15 +148,12 @@ class RecordsDraft:
         return first(self._kept("_in_flight"))
 
     def n_in_flight(self) -> int:
-        """Give how many tables are being added or removed."""
         return len(self._in_flight)
 
     def count_on(self, capture: Address) -> int:
-        """Give how many tables a capture has, in any state."""
         return len(self.on[capture]) if capture in self.on else 0
 
     def of(self, capture: Address) -> list[Key]:
-        """Give the tables of a capture, in order."""
         if capture not in self.on:
             return []
         keys = self.on[capture].finish()
@@ -180,7 +167,6 @@ class RecordsDraft:
         return kept
 
     def done(self) -> Tables:
-        """Give the records as they are now."""
         on = {capture: keys.finish() for capture, keys in self.on.items()}
         return Tables(
             self.wanted,

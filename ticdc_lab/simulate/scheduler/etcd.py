@@ -87,13 +87,11 @@ class Etcd:
     resolved_ts: int | None = None
 
     def start(self, address: Address, now: Now) -> tuple[EtcdState, list[Output]]:
-        """Give an etcd without sessions."""
         resolved_ts = self.start_ts if self.resolved_ts is None else self.resolved_ts
         state = EtcdState(1, self.tables, self.start_ts, resolved_ts)
         return state, [Changed("global-checkpoint", None, self.start_ts, "the changefeed starts here")]
 
     def step(self, state: EtcdState, event: Event, now: Now) -> tuple[EtcdState, list[Output]]:
-        """Take a request, the end of a lease, or a command of the load."""
         if isinstance(event, Received):
             return self._requested(state, event.sender, event.message, now)
         if isinstance(event, Fired):

@@ -78,7 +78,6 @@ class Executor(NamedTuple):
 
 
 def state_of(executor: Executor, key: Key) -> str | None:
-    """Give the state of a pipeline, None where there is none."""
     found = executor.pipelines.get(key)
     return found.state if found else None
 
@@ -169,7 +168,6 @@ def has_stopped(executor: Executor, key: Key, at_us: int) -> bool:
 
 
 def gone(executor: Executor, key: Key, because: str) -> tuple[Executor, list[Changed]]:
-    """Remove a pipeline."""
     old = executor.pipelines[key]
     return (
         executor._replace(

@@ -57,7 +57,6 @@ class Writing:
 
     @property
     def writers(self) -> list[str]:
-        """Addresses that write it."""
         return [a for a, s in self.states.items() if s in WRITING]
 
 
@@ -104,7 +103,6 @@ class SchedulerFacts:
 
     @property
     def captures(self) -> list[str]:
-        """Names of the captures that are up, sorted."""
         return sorted({node_of(a) for a in self.lives})
 
     def states(self, table: int) -> list[tuple[str, str]]:
@@ -118,11 +116,9 @@ class SchedulerFacts:
 
     @property
     def owner(self) -> str | None:
-        """The capture that was elected last, of those that believe to be the owner."""
         return max(self.owners, key=lambda address: (self.owners[address], address), default=None)
 
     def see(self, row: Any) -> None:
-        """Take a row of the trace."""
         self.order, self.at_us = self.order + 1, row.time_us
         if self.waking:
             self._wake(row.step)

@@ -79,7 +79,6 @@ class PlayedScheduler(PlayedCaptures[SchedulerRun, SchedulerFacts]):
 
 @runs.Play
 def play(scenario: Scenario, seed: int) -> runs.Staged[PlayedScheduler]:
-    """Make a scenario of the table scheduler ready."""
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, SchedulerFacts)
     run = partial(simulate, settings_of(scenario), faults=faults_of(scenario, seed))

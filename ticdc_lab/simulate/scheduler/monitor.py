@@ -68,7 +68,6 @@ class SchedulerMonitor:
     sees_changes_alone: ClassVar[bool] = True
 
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
-        """A node has taken a step."""
         if at == ETCD:
             return self._counted(self._etcd(kernel, after, outputs))
         if not outputs:
@@ -88,13 +87,11 @@ class SchedulerMonitor:
         return self._counted(found)
 
     def went_down(self, kernel: Kernel, at: Address, state: Any) -> Found:
-        """A capture writes nothing from now on."""
         for key in list(self.written.get(at, ())):
             self._ends(at, key, state.processor.executor, kernel.now_us)
         return None
 
     def came_up(self, kernel: Kernel, at: Address, state: Any) -> Found:
-        """A capture goes on with the tables that it had."""
         if at == ETCD:
             return None
         found: Found = None

@@ -23,7 +23,6 @@ class PlayedCaptures(Played[RunOf, FactsOf]):
 
     @property
     def happened(self) -> list[Line]:
-        """What happened, in sentences."""
         return narrative(self.run.recorder.rows)
 
 

@@ -24,7 +24,7 @@ from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import Answer, Policy, SeenCluster
-from ticdc_lab.simulate.pd.world.reference import on_reference, with_policy
+from ticdc_lab.simulate.pd.world.reference import on_reference
 from ticdc_lab.simulate.pd.world.run import Future, PdRun, Watch, future, side_by_side, simulate, why_nothing
 from ticdc_lab.simulate.pd.world.start import (
     REFERENCE,
@@ -35,7 +35,6 @@ from ticdc_lab.simulate.pd.world.start import (
     WorldSettings,
     regions_of,
     spread_regions,
-    start_from,
 )
 from ticdc_lab.simulate.pd.world.world import World
 
@@ -70,7 +69,5 @@ __all__ = [
     "side_by_side",
     "simulate",
     "spread_regions",
-    "start_from",
     "why_nothing",
-    "with_policy",
 ]

@@ -291,12 +291,6 @@ COMPARED = pa.schema(
 _TICKS_A_SECOND = 10
 
 
-def with_policy(policy: Policy, instead_of: Sequence[Policy] = DEFAULT_POLICIES) -> tuple[Policy, ...]:
-    """Give PD's schedulers with another one in place of that with the same limit and purpose, or beside them."""
-    kept = tuple(p for p in instead_of if p.limited_as != policy.limited_as or p.hot != policy.hot)
-    return (*kept, policy)
-
-
 def on_reference(
     path: str | Path, policies: Mapping[str, Sequence[Policy]], *, cases: Collection[str] = (), seed: int = 1
 ) -> pa.Table:
@@ -307,7 +301,7 @@ def on_reference(
     path
         A file of records in the form of golden/pd/reference.jsonl.gz.
     policies
-        Sets of schedulers by a name; ``{"PD": DEFAULT_POLICIES, "mine": with_policy(mine)}``.
+        Sets of schedulers by a name; ``{"PD": DEFAULT_POLICIES, "mine": (*DEFAULT_POLICIES, mine)}``.
     cases
         Names; all where it is empty.
     seed

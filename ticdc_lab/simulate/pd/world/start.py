@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
@@ -13,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.regions import Region, is_learner
 from ticdc_lab.simulate.pd.rules import Rule
-from ticdc_lab.simulate.pd.stores import MIB, Store
 
 SECOND_US = 1_000_000
 NEVER_US = 1 << 62
@@ -217,44 +214,6 @@ def regions_of(
     return RegionsStart(
         sizes, (sizes * KEYS_A_MIB).astype(np.int64), leading, stores, learner, nothing, nothing.copy(), ids
     )
-
-
-def start_from(
-    stores: Iterable[Store], regions: Iterable[Region], config: Config | None = None, rules: tuple[Rule, ...] = (),
-    settings: WorldSettings | None = None,
-) -> Start:  # fmt: skip
-    """Give the start of a run from what PD knows: stores and regions as the core has them, in key order.
-
-    Parameters
-    ----------
-    stores
-        Labels, weights and space are taken; all of them run.
-    regions
-        Peers, leaders, sizes and keys.
-    config, rules, settings
-        Defaults where they are not given.
-    """
-    found, known = sorted(regions, key=lambda r: r.start_key), list(stores)
-    there = tuple(
-        StoreStart(s.id, s.capacity / MIB, s.labels, True, 0.0, s.leader_weight, s.region_weight) for s in known
-    )  # fmt: skip
-    columns = regions_of(
-        [[p.store for p in r.peers if not is_learner(p)] for r in found], [r.leader for r in found],
-        [r.size for r in found], [[p.store for p in r.peers if is_learner(p)] for r in found],
-    )  # fmt: skip
-    columns = columns._replace(
-        id=np.array([r.id for r in found], np.int64), start_key=tuple(r.start_key for r in found),
-        keys=np.array([r.keys for r in found], np.int64),
-    )  # fmt: skip
-    used = {s.id: s.used / MIB for s in known}
-    held: dict[int, float] = defaultdict(float)
-    for r in found:
-        for p in r.peers:
-            held[p.store] += r.size
-    there = tuple(s._replace(foreign_mib=max(0.0, used.get(s.id, 0.0) - held[s.id])) for s in there)
-    return Start(
-        stores=there, regions=columns, config=config or Config(), rules=rules, settings=settings or WorldSettings()
-    )  # fmt: skip
 
 
 def spread_regions(n: int, stores: Sequence[int], replicas: int = 3, size: float = 96.0) -> RegionsStart:

@@ -51,14 +51,12 @@ class DataCapture:
     only: frozenset[int] | None = None  # ids of the tables that the changefeed's filter lets through; None for all
 
     def start(self, address: Address, now: Now) -> tuple[DataState, list[Output]]:
-        """Register, and pull all DDL jobs."""
         inner, outputs = self.scheduler.start(address, now)
         desk = self._desk(DataState(inner, paths.fresh(self.tables, now.at_us)), now)
         kv_client.ask(desk, META)
         return desk.done(), [*outputs, *desk.outputs]
 
     def step(self, state: DataState, event: Event, now: Now) -> tuple[DataState, list[Output]]:
-        """Take a message, a timer or a command; first of all see whether the session still lives."""
         desk = self._desk(state, now)
         messages = _of_the_data_path(event)
         if messages and now.at_us + now.skew_us < state.inner.ends_us:

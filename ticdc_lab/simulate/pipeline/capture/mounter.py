@@ -31,12 +31,10 @@ def added(sorter: Sorter, rows: list[Row], memory_rows: int) -> Sorter:
 
 
 def in_memory(sorter: Sorter) -> int:
-    """Count the rows in memory."""
     return len(sorter.memory.rows) - sorter.memory.at + sorter.n_fresh
 
 
 def on_disk(sorter: Sorter) -> int:
-    """Count the rows on disk."""
     return sum(len(run.rows) - run.at for run in sorter.runs)
 
 

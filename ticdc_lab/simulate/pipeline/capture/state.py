@@ -76,7 +76,6 @@ class Puller(NamedTuple):
 
     @property
     def initialized(self) -> bool:
-        """Whether every region has been scanned."""
         return not self.gaps and all(s.state == STREAMING for s in self.streams.values())
 
 
@@ -167,7 +166,6 @@ class DdlPuller(NamedTuple):
 
     @property
     def resolved_ts(self) -> int:
-        """Give the ts up to which every job is known."""
         return self.puller.resolved_ts
 
 
@@ -225,17 +223,14 @@ class DataState(NamedTuple):
 
     @property
     def processor(self) -> Any:
-        """Give the scheduler's processor, with its executor."""
         return self.inner.processor
 
     @property
     def owner(self) -> Any:
-        """Give the scheduler's owner, None while another capture is elected."""
         return self.inner.owner
 
     @property
     def view(self) -> View | None:
-        """Give what etcd told last."""
         return self.inner.view
 
     @property
@@ -281,7 +276,6 @@ class CaptureDesk:
         self.pumps = False
 
     def done(self) -> DataState:
-        """Give the state after."""
         return DataState(self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes, self.mounting_until_us)
 
     def mounts(self, rows: int) -> bool:
@@ -300,7 +294,6 @@ class CaptureDesk:
 
     @property
     def executor(self) -> Executor:
-        """Give the scheduler's pipelines."""
         executor: Executor = self.inner.processor.executor
         return executor
 
@@ -315,18 +308,15 @@ class CaptureDesk:
         return self.settings.semantics == AT_MOST_ONCE
 
     def puller(self, key: Key) -> Puller:
-        """Give the puller of a table, or of the DDL jobs."""
         return self.ddl.puller if key == META else self.paths[key].puller
 
     def set_puller(self, key: Key, puller: Puller) -> None:
-        """Keep a puller."""
         if key == META:
             self.ddl = self.ddl._replace(puller=puller)
         else:
             self.put(self.paths[key]._replace(puller=puller))
 
     def put(self, path: Path) -> None:
-        """Keep the data path of a table."""
         self.paths = self.paths.set(path.key, path)
 
     def tell(self, key: Key, before: str | int | None, after: str | int | None, because: str) -> None:

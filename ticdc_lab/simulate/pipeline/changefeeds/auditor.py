@@ -68,7 +68,6 @@ class ChangefeedsAuditor:
     n_violations: int = 0
 
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
-        """A node has taken a step."""
         found: Found = None
         if isinstance(after, SharedState):
             found = self._persisted(kernel, before, after, outputs)
@@ -88,13 +87,11 @@ class ChangefeedsAuditor:
         return found if self.stops_at_violation else None
 
     def went_down(self, kernel: Kernel, at: Address, state: Any) -> Found:
-        """A node does nothing from now on."""
         for name, monitor, own in self._parts(state):
             monitor.went_down(cast(Kernel, _OneChangefeed(kernel, name)), at, own)
         return None
 
     def came_up(self, kernel: Kernel, at: Address, state: Any) -> Found:
-        """A node goes on with its state."""
         found: Found = None
         for name, monitor, own in self._parts(state):
             seen = _of(name, monitor.came_up(cast(Kernel, _OneChangefeed(kernel, name)), at, own))

@@ -46,7 +46,6 @@ class Changefeeds(NamedTuple):
     changefeeds: tuple[Changefeed, ...]
 
     def get(self, name: str) -> Changefeed | None:
-        """Give a changefeed, None where it is not there."""
         return next((c for c in self.changefeeds if c.id == name), None)
 
 

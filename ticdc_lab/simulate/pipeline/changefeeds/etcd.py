@@ -59,7 +59,6 @@ class SharedEtcd:
     sink: str = KAFKA  # the kind of downstream of a changefeed that says none
 
     def start(self, address: Address, now: Now) -> tuple[SharedState, list[Output]]:
-        """Give an etcd without sessions."""
         state, outputs = SharedState(self.sessions.start(address, now)[0]), []
         for create in self.first:
             state, more = self._asked(state, create, now)
@@ -67,7 +66,6 @@ class SharedEtcd:
         return state, outputs
 
     def step(self, state: SharedState, event: Event, now: Now) -> tuple[SharedState, list[Output]]:
-        """Take a request, the end of a lease, or what a user wants of a changefeed."""
         if isinstance(event, Received) and isinstance(event.message, Of):
             return self._persisted(state, event.sender, event.message, now)
         if isinstance(event, ReceivedMany):

@@ -113,30 +113,25 @@ class ChangefeedsFacts:
     changes: int = 0
 
     def see(self, row: Row) -> None:
-        """Take a row of the trace."""
         if row.kind == "violated":
             self.broken[str(row.subject)] = self.broken.get(str(row.subject), 0) + 1
             self.changes += 1
 
     def begin(self, kernel: Kernel, judge: Judge) -> None:
-        """Take the world in which all will happen."""
         self.kernel = kernel
         look_now_and_then(kernel, judge)
 
     def end(self, run: PipelineRun) -> None:
-        """Let what is so at the end be looked at."""
         self.changes += 1
 
     @property
     def auditor(self) -> ChangefeedsAuditor:
-        """What watches the run."""
         assert self.kernel is not None
         found = self.kernel.auditor
         assert isinstance(found, ChangefeedsAuditor)
         return found
 
     def changefeed(self, name: str) -> Changefeed | None:
-        """Give what etcd holds of a changefeed now."""
         assert self.kernel is not None
         found: Changefeed | None = self.kernel.states[ETCD].changefeeds.get(name)
         return found
@@ -243,7 +238,6 @@ class PlayedChangefeeds(PlayedCaptures[PipelineRun, ChangefeedsFacts]):
 
     @property
     def last(self) -> list[str]:
-        """How things stood at the end, in sentences."""
         found = []
         for name in (c.id for c in self.run.created):
             rows, behind_us = self.run.of(name).measures, self.facts.lag_us(name, self.run.end.time_us)
@@ -257,7 +251,6 @@ class PlayedChangefeeds(PlayedCaptures[PipelineRun, ChangefeedsFacts]):
 
 @runs.Play
 def play(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs.Staged[PlayedChangefeeds]:
-    """Make a scenario of several changefeeds ready, with its load."""
     facts, load = ChangefeedsFacts(), load_of_scenario(scenario, seed)
     run = partial(simulate, settings_of(scenario), load, (), faults=faults_of(scenario, seed), sample_us=sample_us)
     return runs.Staged(

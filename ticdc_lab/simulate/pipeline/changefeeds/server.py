@@ -98,7 +98,6 @@ class CaptureServer:
     tables: tuple[TableInfo, ...] = ()  # as they were before any DDL job
 
     def start(self, address: Address, now: Now) -> tuple[CaptureServerState, list[Output]]:
-        """Register; changefeeds begin when etcd tells of them."""
         work = self._work(CaptureServerState(address, self.scheduler.lease_end(now.at_us + now.skew_us)), now)
         work.outputs.append(Send(ETCD, Register(self.scheduler.version)))
         work.outputs.append(Wake(self.scheduler.terms.keep_alive_us, "keepalive"))
@@ -106,7 +105,6 @@ class CaptureServer:
         return work.done(), work.outputs
 
     def step(self, state: CaptureServerState, event: Event, now: Now) -> tuple[CaptureServerState, list[Output]]:
-        """Take an event, and give it to the changefeeds it is for; first of all see whether the session still lives."""
         work = self._work(state, now)
         if now.at_us + now.skew_us >= state.ends_us:
             work.end()

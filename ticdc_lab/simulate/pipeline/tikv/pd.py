@@ -62,7 +62,6 @@ class Pd:
     regions: tuple[KvRegion, ...]  # the regions at first
 
     def start(self, address: Address, now: Now) -> tuple[PdState, list[Output]]:
-        """Know the first regions, and take all stores to live."""
         known = {r.id: Known(r, 1, peers_of(r, self.settings, self.stores), now.at_us) for r in self.regions}
         next_id = max(known, default=0) + 1
         state = PdState(Map(known), Map({s: (s, now.at_us) for s in self.stores}), next_id)
@@ -73,7 +72,6 @@ class Pd:
         return max(1, self.settings.store_down_us // 6)
 
     def step(self, state: PdState, event: Event, now: Now) -> tuple[PdState, list[Output]]:
-        """Take a question, a heartbeat, or the moment to look around."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message, now)
         if isinstance(event, ReceivedMany):

@@ -63,7 +63,6 @@ class RegionDraft:
         self.rows: list[KvRow] = []
 
     def finished(self) -> Data:
-        """Give the region afterwards."""
         return replace(self.data, locks=self.locks.finish(), write=self.write.finish(), default=self.default.finish())
 
 

@@ -56,7 +56,6 @@ class TikvStore:
     regions: tuple[KvRegion, ...]  # the regions at first; their leaders are names of stores
 
     def start(self, address: Address, now: Now) -> tuple[TikvStoreState, list[Output]]:
-        """Lead the own part of the first regions."""
         name = node_of(address)
         peers = {r.id: p for r in self.regions if (p := self._first_peer(r, name, now)) is not None}
         return self._begun(self._fresh(address, name, Map(peers)), now)
@@ -100,7 +99,6 @@ class TikvStore:
         return RegionPeer(data, 1, 1, 0, True, region.leader, led)
 
     def step(self, state: TikvStoreState, event: Event, now: Now) -> tuple[TikvStoreState, list[Output]]:
-        """Take messages, a timer or a command."""
         turn = StoreTurn(self, state, now)
         if isinstance(event, Received):
             self._received(turn, event.sender, event.message)

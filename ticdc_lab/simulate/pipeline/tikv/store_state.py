@@ -163,7 +163,6 @@ class StoreTurn:
     changes: list[tuple[int, Data | None, Data]] = field(default_factory=list)
 
     def put(self, region: int, peer: RegionPeer) -> None:
-        """Replace a peer."""
         state = self.state
         self.state = state._replace(peers=state.peers.set(region, peer))
 

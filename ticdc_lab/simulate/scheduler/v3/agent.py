@@ -87,7 +87,6 @@ class V3AgentState:
     failing: frozenset[str] = frozenset()  # calls of the executor that fail
 
     def with_executor(self, executor: Executor) -> V3AgentState:
-        """Give it other pipelines."""
         return replace(self, executor=executor)
 
 
@@ -113,7 +112,6 @@ class AgentDesk:
         self.ready, self.gone, self.taken, self.seq = of.ready, of.gone, of.taken, of.seq
 
     def finished(self) -> V3AgentState:
-        """Give the state after the step."""
         of = self.of
         mine = (of.address, self.executor, of.epoch, self.held, self.tasks, self.ready, self.gone)
         return V3AgentState(*mine, of.owner, of.liveness, self.seq, self.taken, of.failing)
@@ -289,11 +287,9 @@ class V3Agent:
         self.settings = settings or V3Settings()
 
     def start(self, address: Address, now: Now) -> tuple[V3AgentState, list[Output]]:
-        """Give a processor without tables, which waits for an owner to speak."""
         return V3AgentState(address, Executor(self.settings.pace, 0)), []
 
     def step(self, state: V3AgentState, event: Event, now: Now) -> tuple[V3AgentState, list[Output]]:
-        """Take one event."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message, now)
         if not isinstance(event, Asked):

@@ -324,7 +324,6 @@ class V3Coordinator:
         return V3CoordinatorState(address, owner_rev), []
 
     def step(self, state: V3CoordinatorState, event: Event, now: Now) -> Stepped:
-        """Take one event."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message)
         if not isinstance(event, Asked):

@@ -92,7 +92,6 @@ def two_primaries(replication: ReplicationSet, other: Address) -> Broken:
 
 
 def role_of(replication: ReplicationSet, address: Address) -> str | None:
-    """Give the role of a capture."""
     for name, role in replication.captures:
         if name == address:
             return role
@@ -108,18 +107,15 @@ def first_in(replication: ReplicationSet, role: str) -> Address | None:
 
 
 def has_role(replication: ReplicationSet, role: str) -> bool:
-    """Whether any capture is in a role."""
     return first_in(replication, role) is not None
 
 
 def with_role(replication: ReplicationSet, address: Address, role: str) -> ReplicationSet:
-    """Give a capture a role."""
     others = [pair for pair in replication.captures if pair[0] != address]
     return replication._replace(captures=tuple(sorted([*others, (address, role)])))
 
 
 def without(replication: ReplicationSet, address: Address) -> ReplicationSet:
-    """Take a capture out."""
     return replication._replace(
         captures=tuple(pair for pair in replication.captures if pair[0] != address),
         primary=None if replication.primary == address else replication.primary,

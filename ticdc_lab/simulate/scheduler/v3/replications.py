@@ -117,7 +117,6 @@ class ReplicationsDraft:
         self.exact, self.watched, self.absent, self.steady = of.exact, of.watched, of.absent, of.steady
 
     def finished(self) -> Replications:
-        """Give the record after the step."""
         return Replications(
             self.sets, self.running, self.on, self.primaries, self.exact, self.watched, self.absent, self.steady
         )

@@ -49,7 +49,6 @@ def loads(view: V3View) -> dict[Address, int]:
 
 
 def stopping(view: V3View) -> list[Address]:
-    """List the captures that are stopping."""
     return sorted(a for a, status in view.captures.items() if status.state == STOPPING)
 
 

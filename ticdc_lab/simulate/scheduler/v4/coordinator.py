@@ -111,7 +111,6 @@ class V4Coordinator:
         return V4CoordinatorState(address, owner_rev, changefeed=changefeed, since_us=now.at_us), []
 
     def step(self, state: V4CoordinatorState, event: Event, now: Now) -> tuple[V4CoordinatorState, list[OwnerOutput]]:
-        """Take a tick, a user's wish or a heartbeat."""
         if isinstance(event, Asked) and isinstance(event.command, Tick):
             return _ticked(state, event.command, now)
         found: Stepped = (state, [Ignored(event, "a coordinator knows nothing of it")])

@@ -40,7 +40,6 @@ class DispatchersState:
     merging: Map[Key, Map[Key, int]] = Map()  # the spans that each new span waits for
 
     def with_executor(self, executor: Executor) -> DispatchersState:
-        """Give it other pipelines."""
         return replace(self, executor=executor)
 
 
@@ -101,11 +100,9 @@ class Dispatchers:
         self.settings = settings
 
     def start(self, address: Address, now: Now) -> Stepped:
-        """Give a manager that runs nothing and knows no maintainer."""
         return DispatchersState(address, Executor(self.settings.pace, 0)), []
 
     def step(self, state: DispatchersState, event: Event, now: Now) -> Stepped:
-        """Take a poll, a restart, or a message of a maintainer."""
         if isinstance(event, Received):
             return _received(state, event.sender, event.message, now.at_us)
         if isinstance(event, Asked) and isinstance(event.command, Poll):

@@ -184,7 +184,6 @@ class Maintainer:
         self.settings = settings
 
     def start(self, address: Address, now: Now) -> Stepped:
-        """Give the state of a node that is not the maintainer's."""
         return MaintainerState(address, control=Control(resend_us=self.settings.resend_us)), []
 
     def elected(self, address: Address, owner_rev: int, now: Now) -> Stepped:
@@ -194,7 +193,6 @@ class Maintainer:
         return replace(state, owner_rev=owner_rev, barrier=replace(state.barrier, home=address)), [changed]
 
     def step(self, state: MaintainerState, event: Event, now: Now) -> tuple[MaintainerState, list[OwnerOutput]]:
-        """Take a tick, a user's wish or a message of a node."""
         if not state.owner_rev:
             return state, [Ignored(event, "this node is not the maintainer")]
         if isinstance(event, Asked) and isinstance(event.command, Tick):

@@ -74,11 +74,9 @@ class NodeState:
 
     @property
     def executor(self) -> Executor:
-        """Give its pipelines."""
         return self.dispatchers.executor
 
     def with_executor(self, executor: Executor) -> NodeState:
-        """Give it other pipelines."""
         return replace(self, dispatchers=self.dispatchers.with_executor(executor))
 
 
@@ -92,12 +90,10 @@ class NodeManager:
         self._maintainer, self._dispatchers = maintainer, dispatchers
 
     def start(self, address: Address, now: Now) -> Stepped:
-        """Give a node that runs nothing and knows no coordinator."""
         dispatchers, outputs = self._dispatchers.start(address, now)
         return NodeState(address, dispatchers), outputs
 
     def step(self, state: NodeState, event: Event, now: Now) -> Stepped:
-        """Take a poll, a tick, a restart or a message, and give it to the machine that it is for."""
         if isinstance(event, Received):
             return self._received(state, event, now)
         if isinstance(event, Asked) and isinstance(event.command, Tick):
