@@ -361,8 +361,8 @@ class World:
         report_down(self)
         halted = self.config.halt_scheduling
         if self.was_halted and not halted:  # PD's tickers went on meanwhile, at the interval that each scheduler had
-            for s in (s for s in self.schedulers.values() if s.due_us < NEVER_US):
-                s.due_us = min(s.due_us, self.now_us + self.chance.randint(1, s.interval_us))
+            for on in (on for on in self.schedulers.values() if on.due_us < NEVER_US):
+                on.due_us = min(on.due_us, self.now_us + self.chance.randint(1, on.interval_us))
         self.was_halted = halted
         if not halted:
             self.look_around(end_us)
