@@ -200,7 +200,7 @@ def _survey(loaded: Loaded) -> dict[str, Any]:
     on_stores = {} if loaded.whole else {s.id: s.region_count for s in loaded.cluster.stores.values()}
     how_long = forecast(
         loaded.cluster, loaded.regions, loaded.limits, groups=found.groups, expected=on_stores,
-        no_balance=loaded.schedulers.no_balance,
+        schedulers=loaded.schedulers,
     )  # fmt: skip
     return {
         "sentence": found.sentence, "regions": found.regions, "outcomes": outcomes,
@@ -231,7 +231,8 @@ def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
     if loaded.doubted is not None and loaded.doubted[place]:
         words = f"region {region_id}: it is not judged, since its placement rules were not given: add --rules"
         return {"sentence": words, "region": region_id, "answers": []}
-    answers = answers_of(loaded.cluster, region, neighbours(loaded.regions, place), running=loaded.running)
+    beside = neighbours(loaded.regions, place)
+    answers = answers_of(loaded.cluster, region, beside, running=loaded.running, schedulers=loaded.schedulers)
     return {"sentence": f"region {region_id}: {answers[0].sentence}", "region": region_id, "answers": _told(answers)}
 
 

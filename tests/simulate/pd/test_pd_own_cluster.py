@@ -124,6 +124,19 @@ def test_leaders_that_are_evicted_or_granted_stay_so(name: str, led: int, tmp_pa
     assert (two.leader_in_paused, two.leader_out_paused) == (True, True), "up to v8.5 both ways"
 
 
+def test_leaders_outside_of_the_key_ranges_of_evict_leader_stay(tmp_path: Path) -> None:
+    """Also with a batch of its own, which is how many a round moves."""
+    regions = from_folder(moment(tmp_path / "a", [(2, 1, 3)] * 8)).regions
+    ranges = {"2": [{"start-key": regions.start_key[5].as_py(), "end-key": ""}]}
+    told = {"evict-leader": {"store-id-ranges": ranges, "batch": 1}, "shown": ["evict-leader-scheduler"]}
+    loaded = from_folder(moment(tmp_path / "b", [(2, 1, 3)] * 8, **told))
+    run = own_futures(loaded, minutes=10).runs["as it is"]
+    assert run.world.regions.members.leaders[run.world.regions.at[2]] == 5
+    world = World(own_case(loaded).start, 1, own_policies(loaded))
+    scheduler = world.schedulers["evict-leader-scheduler"]
+    assert len(scheduler.policy.schedule(world.seen(scheduler)).operators) == 1
+
+
 def test_a_halted_pd_does_nothing_until_it_is_let_go(tmp_path: Path) -> None:
     """Neither checkers nor schedulers, and the answer says so; a setting changes it."""
     loaded = from_folder(moment(tmp_path / "a", HELD, offline=3, config={"schedule": {"halt-scheduling": True}}))

@@ -8,6 +8,7 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_from_bytes
 
 import pytest
 from click.testing import CliRunner
@@ -337,15 +338,37 @@ def test_a_list_of_paused_schedulers_is_not_the_list_of_all(
 
 
 def test_what_a_scheduler_is_about_is_read_or_named(tmp_path: Path) -> None:
-    """Without the stores of evict-leader nobody knows what it evicts; key ranges are not followed."""
+    """Without the stores of evict-leader nobody knows what it evicts; keys are hexadecimal, or base64 up to v8.5.4."""
     loaded = given(tmp_path, show__json=["balance-leader-scheduler", "evict-leader-scheduler"])
     assert "the stores of evict-leader-scheduler (give `scheduler config evict-leader-scheduler`)" in loaded.first_line
     ranges = {"store-id-ranges": {"3": [{"start-key": "7480", "end-key": ""}]}}
     loaded = given(tmp_path, show__json=["evict-leader-scheduler"], evict_leader__json=ranges)
-    assert "not read: the key ranges of evict-leader-scheduler: it is asked about all keys" in loaded.notes
+    assert loaded.schedulers.get("evict-leader-scheduler").keys_of(3) == (("7480", ""),)
     assert "the stores of evict-leader-scheduler" not in loaded.first_line
-    ranges["store-id-ranges"]["3"][0]["start-key"] = ""
-    assert not any("key ranges" in n for n in given(tmp_path, evict_leader__json=ranges).notes)
+    for text, keys in (("", ()), ("dIA=", (("7480", ""),)), ("7480ab", (("7480AB", ""),))):
+        ranges["store-id-ranges"]["3"][0]["start-key"] = text
+        assert given(tmp_path, evict_leader__json=ranges).schedulers.get("evict-leader-scheduler").keys_of(3) == keys
+
+
+def test_balance_moves_only_what_lies_within_its_key_ranges(tmp_path: Path) -> None:
+    """As arguments in the settings: explained, forecast, and said of a region outside."""
+    stores = {"stores": [store(i, region_count=n, region_size=n * 96) for i, n in enumerate((900, 900, 900, 1), 1)]}
+    entries = [
+        {"type": "balance-region", "args": [quote_from_bytes(bytes.fromhex(KEYS[1])), "%ff%FF"]},
+        {"type": "balance-leader"},
+    ]
+    told = given(tmp_path, store__json=stores, config__json={"schedule": {"schedulers-v2": entries}})
+    [found] = forecast(told.cluster, told.regions, schedulers=told.schedulers)
+    assert "it lies outside of the scheduler's key ranges" in dict(found.never)
+    asked = {a.asked: a for a in survey(told.cluster, told.regions, schedulers=told.schedulers).rounds}
+    assert not asked["balance-region"].explained.operators
+    assert "of regions within its key ranges only" in asked["balance-region"].sentence
+    done = CliRunner().invoke(main, ["pd", "explain", "--from", str(tmp_path), "--region", "1"])
+    assert "balance-region: nothing: it lies outside of the scheduler's key ranges" in done.output
+    entries[0]["args"][1] = ""
+    told = given(tmp_path, store__json=stores, config__json={"schedule": {"schedulers-v2": entries}})
+    [found] = forecast(told.cluster, told.regions, schedulers=told.schedulers)
+    assert not found.never, "the last region lies within them"
 
 
 def test_settings_limits_and_loads_that_nobody_printed_are_missing(tmp_path: Path) -> None:
@@ -399,7 +422,7 @@ def test_nothing_is_forecast_that_no_scheduler_does(tmp_path: Path) -> None:
     stores = {"stores": [store(i, region_count=n, region_size=n * 96) for i, n in enumerate((900, 900, 900, 1), 1)]}
     told = given(tmp_path, store__json=stores, scheduler__json=["balance-leader-scheduler"])
     words = "balance-region-scheduler has no rounds: PD does not list it"
-    found = forecast(told.cluster, told.regions, no_balance=told.schedulers.no_balance)
+    found = forecast(told.cluster, told.regions, schedulers=told.schedulers)
     assert [(f.what, f.never[0][0]) for f in found] == [("balance of regions", words)]
     off = told.cluster._replace(config=replace(told.cluster.config, region_schedule_limit=0))
     assert forecast(off, told.regions)[0].never[0][0] == "region-schedule-limit is 0"

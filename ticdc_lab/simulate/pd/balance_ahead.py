@@ -13,7 +13,7 @@ from ticdc_lab.simulate.pd.balance import REGIONS, Scale, influence, scale, scor
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Notes
 from ticdc_lab.simulate.pd.limits import LARGE_COST, step_costs
-from ticdc_lab.simulate.pd.regions import Region, RegionColumns, region_at
+from ticdc_lab.simulate.pd.regions import OUTSIDE, KeyRanges, Region, RegionColumns, lies_in, region_at
 from ticdc_lab.simulate.pd.stores import MIB, Store, label, takes_part
 
 _DRAWN_REGIONS = 2000
@@ -48,15 +48,15 @@ def _as_it_is(region: Region) -> Region:
 
 
 def balance_ahead(
-    cluster: Cluster, c: RegionColumns, repaired: Callable[[Region], Region] = _as_it_is
+    cluster: Cluster, c: RegionColumns, repaired: Callable[[Region], Region] = _as_it_is, ranges: KeyRanges = ()
 ) -> BalanceAhead | None:
     """Let the fullest store give a region to the emptiest that may take it, until no move pays.
 
     As balance-region would, with what regions drawn from each store may do; stores become fuller and emptier in steps.
 
     ``cluster``: the cluster as it is once what passes has passed, with the influence of running operators. ``c``: its
-    regions. ``repaired``: gives a region as the checkers will have made it. Returns: None where nothing is to be
-    balanced.
+    regions. ``repaired``: gives a region as the checkers will have made it. ``ranges``: the keys that
+    balance-region is about. Returns: None where nothing is to be balanced.
     """
     if not cluster.average_region_size:
         return None
@@ -64,7 +64,7 @@ def balance_ahead(
     field = balance_region.field(cluster._replace(influence={}), Notes())
     down_s = cluster.config.max_store_down_time_s
     sources = {s.id: _with_running(by, s) for s in field.sources if takes_part(s, down_s)}
-    drawn = _drawn(cluster, c, sources, field.closed, repaired)
+    drawn = _drawn(cluster, c, sources, field.closed, repaired, ranges)
     costs = {s: d.cost for s, d in drawn.items()}
     out, into = _moved(by, sources, {s: d.targets for s, d in drawn.items() if d.movable})
     if out:
@@ -105,7 +105,7 @@ def _alike(sources: Mapping[int, Store], store: int) -> frozenset[int]:
 
 def _drawn(
     cluster: Cluster, c: RegionColumns, sources: Mapping[int, Store], closed: Collection[int],
-    repaired: Callable[[Region], Region],
+    repaired: Callable[[Region], Region], ranges: KeyRanges,
 ) -> dict[int, _Drawn]:  # fmt: skip
     at = {s: i for i, s in enumerate(c.stores)}
     field = balance_region.Field(scale(cluster, REGIONS), tuple(sources.values()), frozenset(closed))
@@ -119,7 +119,7 @@ def _drawn(
         movable = 0
         for place in some.tolist():
             region = repaired(region_at(c, place))
-            why = _why_it_stays(cluster, region, source, c.busy)
+            why = _why_it_stays(cluster, region, source, c.busy) if lies_in(region, ranges) else OUTSIDE
             takers = () if why else balance_region.takers(field, source, region, Notes())
             if not takers:
                 stays[why or "no other store may take it by its rules or places"] += 1

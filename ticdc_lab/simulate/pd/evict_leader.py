@@ -15,8 +15,8 @@ from ticdc_lab.simulate.pd.regions import SCHEDULE, Region, voters
 EVICT_BATCH = 3
 
 
-def evict_leaders(cluster: Cluster, draw: Draw, store: int, desc: str) -> Explained:
-    """Give a round that moves leaders away from a store: three at most, urgently.
+def evict_leaders(cluster: Cluster, draw: Draw, store: int, desc: str, batch: int = EVICT_BATCH) -> Explained:
+    """Give a round that moves leaders away from a store: ``batch`` at most, urgently.
 
     Of regions drawn at once a healthy one goes first; of others the leader goes to a peer that is neither down nor
     pending. PD names all followers that may lead and TiKV takes its pick; as in PD's simulated stores it is the first
@@ -24,7 +24,7 @@ def evict_leaders(cluster: Cluster, draw: Draw, store: int, desc: str) -> Explai
     """
     notes = Notes()
     found: dict[int, Operator] = {}
-    for _ in range(EVICT_BATCH):
+    for _ in range(batch):
         drawn = [r for r in draw(store, LEADER_HERE) if SCHEDULE not in r.denied]
         region = next((r for r in drawn if not r.down | r.pending), drawn[0] if drawn else None)
         if region is None or region.id in found:

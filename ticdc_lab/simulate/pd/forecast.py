@@ -22,6 +22,7 @@ from ticdc_lab.simulate.pd.balance_ahead import BalanceAhead, balance_ahead, gro
 from ticdc_lab.simulate.pd.cluster import Cluster, is_replicated
 from ticdc_lab.simulate.pd.course import BETTER, MISSING, TO_FULL, TO_WITNESS, course_of, why_it_leaves
 from ticdc_lab.simulate.pd.limits import LARGE_COST, Limits, PerMinute, limits_nothing, step_costs
+from ticdc_lab.simulate.pd.pd_ctl_running import BALANCE_REGION, PdSchedulers, default_schedulers
 from ticdc_lab.simulate.pd.regions import VOTER, Region, RegionColumns, has_quorum, region_at
 from ticdc_lab.simulate.pd.scores import region_score
 from ticdc_lab.simulate.pd.stores import NEVER_S, Store, is_disconnected
@@ -130,7 +131,8 @@ def _later(s: Store, max_down_s: float) -> Store:
 
 def forecast(
     cluster: Cluster, c: RegionColumns, limits: Limits = _DEFAULTS, *, groups: Sequence[Group] = (),
-    expected: Mapping[int, int] = MappingProxyType({}), no_balance: str = "",
+    expected: Mapping[int, int] = MappingProxyType({}),
+    schedulers: PdSchedulers | None = None,
 ) -> tuple[Forecast, ...]:  # fmt: skip
     """Say how long each repair and the balance of regions take at best, and what is never done.
 
@@ -146,8 +148,8 @@ def forecast(
         What :func:`~ticdc_lab.simulate.pd.survey.triage` found of these regions, where it was asked already.
     expected
         Peers on each store where ``c`` has only some of the regions: what is found of those is scaled.
-    no_balance
-        Why balance-region has no rounds, "" where it has.
+    schedulers
+        PD's schedulers: whether balance-region has rounds, and the keys that it is about.
 
     Returns
     -------
@@ -162,9 +164,10 @@ def forecast(
     moved: dict[tuple[int, frozenset[int]], float] = defaultdict(float)
     found = list(_repairs(cluster, c, limits, groups or triage(cluster, c), expected, moved))
     later = ahead(cluster, c).cluster
-    if not cluster.config.region_schedule_limit:
-        no_balance = no_balance or "region-schedule-limit is 0"
-    balance = balance_ahead(_after(later, moved)._replace(influence=cluster.influence), c, _repaired_in(later))
+    runs = schedulers or default_schedulers()
+    no_balance = runs.no_balance or ("" if cluster.config.region_schedule_limit else "region-schedule-limit is 0")
+    full = _after(later, moved)._replace(influence=cluster.influence)
+    balance = balance_ahead(full, c, _repaired_in(later), runs.get(BALANCE_REGION).keys_of())
     if balance is not None and no_balance:
         balance = balance._replace(out={}, stays=((no_balance, balance.peers),))
     return (*found, *([_balanced(balance, limits)] if balance is not None else []))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 import orjson
 
@@ -23,6 +26,7 @@ from ticdc_lab.simulate.pd.operators import (
 )
 from ticdc_lab.simulate.pd.pd_ctl_files import HOT, OPERATORS, SCHEDULERS, PrintedFile, documents, reading, wrong
 from ticdc_lab.simulate.pd.pd_ctl_settings import Version
+from ticdc_lab.simulate.pd.regions import KeyRanges
 
 BALANCE_LEADER, BALANCE_REGION = "balance-leader-scheduler", "balance-region-scheduler"
 EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
@@ -52,12 +56,21 @@ _DEFAULT = (BALANCE_LEADER, BALANCE_REGION, "balance-hot-region-scheduler")
 
 
 class SchedulerState(NamedTuple):
-    """A scheduler: whether it has rounds, and the stores that it is about."""
+    """A scheduler: whether it has rounds, the stores that it is about, and how many operators a round has at most.
+
+    ``ranges`` are the keys that it is about, by store; 0 stands for all stores, nothing for all keys.
+    """
 
     name: str
     runs: bool = True
     why_not: str = ""
     stores: tuple[int, ...] = ()
+    ranges: Mapping[int, KeyRanges] = MappingProxyType({})
+    batch: int = 0
+
+    def keys_of(self, store: int = 0) -> KeyRanges:
+        """Give the keys that it is about on a store."""
+        return self.ranges.get(store, ())
 
 
 class PdSchedulers(NamedTuple):
@@ -65,7 +78,6 @@ class PdSchedulers(NamedTuple):
 
     of: Mapping[str, SchedulerState]
     told: bool
-    unread: tuple[str, ...] = ()
 
     def get(self, name: str) -> SchedulerState:
         """Give a scheduler; one that PD does not list has no rounds."""
@@ -100,14 +112,16 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> Pd
     entries = schedule.get("schedulers-v2") or schedule.get("schedulers") or ()
     found: dict[str, SchedulerState] = {}
     for entry in entries:
-        stores = tuple(int(a) for a in (entry.get("args") or ())[:1] if str(a).isdigit())
-        _put(found, f"{entry['type']}-scheduler", stores, disabled=bool(entry.get("disable")))
+        name, told = f"{entry['type']}-scheduler", [str(a).strip('"') for a in entry.get("args") or ()]
+        stores = tuple(int(a) for a in told[:1] if a.isdigit())
+        _put(found, name, stores, disabled=bool(entry.get("disable")))
+        if name in _RANGED and (keys := _key_ranges(told[len(stores) :])):
+            found[name] = found[name]._replace(ranges={**found[name].ranges, (stores or (0,))[0]: keys})
     payload = schedule.get("schedulers-payload") or {}
     for name, told in payload.items():
         _with_arguments(found, name, told, must_be_there=bool(entries))
     shown: dict[str, str] | None = None
     off: dict[str, str] = {}
-    ranged = [f"{e['type']}-scheduler" for e in entries if _has_range(e.get("args"))]
     for file in files:
         only = next((status for status in ("paused", "disabled") if status[:5] in file.name.lower()), "")
         with reading(file, SCHEDULERS):
@@ -121,7 +135,6 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> Pd
                 elif isinstance(told, Mapping):
                     inner = {k: v for k, v in told.items() if k.endswith("-scheduler") and isinstance(v, Mapping)}
                     for name, arguments in inner.items() or [(_name_in(file), told)]:
-                        ranged += [name] if _has_range(arguments) else []
                         _with_arguments(found, name, arguments, must_be_there=False)
     if shown is None:
         listed = found if entries else dict(default_schedulers().of) | found
@@ -130,23 +143,36 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> Pd
         for raw, status in shown.items():
             _put(listed, raw, (), disabled=False)
             name = _plain(raw)[0]
-            about = {*listed[name].stores, *(found[name].stores if name in found else ())}
-            listed[name] = listed[name]._replace(stores=tuple(sorted(about)))
+            known = found.get(name, listed[name])
+            about = tuple(sorted({*listed[name].stores, *known.stores}))
+            listed[name] = listed[name]._replace(stores=about, ranges=known.ranges, batch=known.batch)
             if status in ("paused", "disabled"):
                 off[name] = status
     for name, status in off.items():
         listed[name] = listed.get(name, SchedulerState(name))._replace(runs=False, why_not=f"it is {status}")
-    ranges = (f"the key ranges of {name}: it is asked about all keys" for name in dict.fromkeys(ranged))
-    return PdSchedulers(listed, shown is not None or bool(entries), tuple(ranges))
+    return PdSchedulers(listed, shown is not None or bool(entries))
 
 
-def _has_range(arguments: Any) -> bool:
-    """Whether the arguments of a scheduler that moves peers or leaders have a key, so that it is not about all."""
-    if isinstance(arguments, Mapping):
-        of_stores = arguments.get("store-id-ranges")
-        told = [*(of_stores.values() if isinstance(of_stores, Mapping) else ()), arguments.get("ranges")]
-        return any(isinstance(r, Mapping) and any(r.values()) for ranges in told for r in ranges or ())
-    return any(str(a).strip('"') and not str(a).isdigit() for a in arguments or ())
+_RANGED = (BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER)
+
+
+def _key_ranges(told: Any) -> KeyRanges:
+    """Read key ranges, () for all keys.
+
+    Arguments are pairs of escaped text. The settings of a scheduler have objects, keys in base64 up to v8.5.4 and in
+    hexadecimal since.
+    """
+    if told and not isinstance(told[0], Mapping):
+        keys = [unquote_to_bytes(str(t).replace("+", " ")).hex().upper() for t in told]
+        found = [*zip(keys[::2], keys[1::2], strict=False)]
+    else:
+        found = [(_printed_key(r.get("start-key")), _printed_key(r.get("end-key"))) for r in told or ()]
+    return () if ("", "") in found else tuple(found)
+
+
+def _printed_key(text: str | None) -> str:
+    in_hex = re.fullmatch(r"(?:[0-9a-fA-F]{2})*", text or "")
+    return (text or "").upper() if in_hex else base64.b64decode(text or "", validate=True).hex().upper()
 
 
 def _plain(name: str) -> tuple[str, tuple[int, ...]]:
@@ -163,7 +189,8 @@ def _put(found: dict[str, SchedulerState], raw: str, stores: tuple[int, ...], *,
         return
     before = old.stores if old is not None and old.runs else ()
     why = "it was removed (disable: true)" if disabled else ""
-    found[name] = SchedulerState(name, not disabled, why, tuple(sorted({*before, *stores, *more})))
+    ranges = old.ranges if old is not None and old.runs else {}
+    found[name] = SchedulerState(name, not disabled, why, tuple(sorted({*before, *stores, *more})), ranges)
 
 
 def _with_arguments(found: dict[str, SchedulerState], raw: str, told: Any, *, must_be_there: bool) -> None:
@@ -175,8 +202,13 @@ def _with_arguments(found: dict[str, SchedulerState], raw: str, told: Any, *, mu
     for key, value in told.items():
         if re.fullmatch(r"evict.*stores", key) and isinstance(value, list):
             stores += tuple(int(i) for i in value)
+    of_stores = told.get("store-id-ranges")
+    ranges = {int(i): r for i, r in of_stores.items()} if isinstance(of_stores, Mapping) else {0: told.get("ranges")}
+    keys = {i: read for i, r in ranges.items() if (read := _key_ranges(r))} if name in _RANGED else {}
     old = found.get(name, SchedulerState(name))
-    found[name] = old._replace(stores=tuple(sorted(set(stores)))) if stores else old
+    found[name] = old._replace(
+        stores=tuple(sorted(set(stores))) or old.stores, ranges=keys, batch=int(told.get("batch") or 0)
+    )
 
 
 def _shown(told: Sequence[Any], file: PrintedFile) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ticdc_lab.machines.machine import stepped
@@ -99,6 +100,19 @@ ROLES = (VOTER, LEARNER, INCOMING, DEMOTING)
 
 Flags = NDArray[np.bool_]
 
+KeyRanges = tuple[tuple[str, str], ...]
+"""Ranges of keys in upper-case hexadecimal, an end that is "" is open; () stands for all keys."""
+
+OUTSIDE = "it lies outside of the scheduler's key ranges"
+
+
+def lies_in(region: Region, ranges: KeyRanges) -> bool:
+    """Whether a region lies wholly within one of some ranges: PD draws only such regions."""
+    return not ranges or any(
+        start <= region.start_key and (not end or (bool(region.end_key) and region.end_key <= end))
+        for start, end in ranges
+    )
+
 
 class RegionColumns(NamedTuple):
     """Regions in key order, an array each; peers are a row of slots.
@@ -127,6 +141,15 @@ class RegionColumns(NamedTuple):
     busy: frozenset[int] = frozenset()
     read: NDArray[np.float64] | None = None
     write: NDArray[np.float64] | None = None
+
+
+def lie_in(c: RegionColumns, ranges: KeyRanges) -> Flags:
+    """Mark the regions that lie wholly within one of some ranges."""
+    found = np.full(len(c.id), not ranges, dtype=np.bool_)
+    for start, end in ranges:
+        ends = np.asarray(pc.less_equal(c.end_key, end)) & np.asarray(pc.not_equal(c.end_key, "")) if end else True
+        found |= np.asarray(pc.greater_equal(c.start_key, start)) & ends
+    return found
 
 
 def region_at(c: RegionColumns, i: int) -> Region:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,7 +21,7 @@ from ticdc_lab.simulate.pd import balance_leader, balance_region
 from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.simulate.pd.checkers import check_region
 from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, fit_of
-from ticdc_lab.simulate.pd.evict_leader import evict_leaders, grant_leader
+from ticdc_lab.simulate.pd.evict_leader import EVICT_BATCH, evict_leaders, grant_leader
 from ticdc_lab.simulate.pd.explained import HALTED, Explained
 from ticdc_lab.simulate.pd.filters import FAILOVER_TARGET, LEADER_TARGET, REGION_TARGET, TABLE, state_forbids
 from ticdc_lab.simulate.pd.location import distances, may_improve
@@ -41,8 +43,10 @@ from ticdc_lab.simulate.pd.regions import (
     LEARNER,
     ROLES,
     Flags,
+    KeyRanges,
     Region,
     RegionColumns,
+    lie_in,
     region_at,
 )
 from ticdc_lab.simulate.pd.rule_checker import may_be_better
@@ -252,10 +256,11 @@ def _checked(cluster: Cluster, c: RegionColumns, place: int) -> tuple[bool, bool
 
 
 class Draws:
-    """Draws regions from a seed; the regions of a store are looked up once."""
+    """Draws regions from a seed, of some key ranges or all; the regions of a store are looked up once."""
 
-    def __init__(self, regions: RegionColumns, seed: int) -> None:
+    def __init__(self, regions: RegionColumns, seed: int, ranges: KeyRanges = ()) -> None:
         self.regions = regions
+        self._within = lie_in(regions, ranges) if ranges else True
         self._random = np.random.default_rng(seed)
         self._positions = {s: i for i, s in enumerate(regions.stores)}
         self._found: dict[tuple[int, str], NDArray[np.int64]] = {}
@@ -286,7 +291,7 @@ class Draws:
             LEARNER_HERE: lambda: (here & ~votes).any(axis=1),
             FOLLOWER_HERE: lambda: (here & votes).any(axis=1) & ~leads,
         }
-        return np.flatnonzero(marked[kind]())
+        return np.flatnonzero(marked[kind]() & self._within)
 
 
 MOST = 2000
@@ -322,6 +327,7 @@ class NotChosen(NamedTuple):
     example: int
 
 
+OF_ITS_RANGES = "of regions within its key ranges only"
 PD = "PD"
 """Who is asked where no checker and no scheduler has rounds."""
 
@@ -397,7 +403,7 @@ def survey(
             CheckOutcome(group.name, len(group.places), len(asked), len(ids), does, why, ids[0])
             for (does, why), ids in sorted(found.items(), key=lambda f: (stuck_first and bool(f[0][0]), -len(f[1])))
         )
-    rounds = _rounds(cluster, Draws(regions, seed), schedulers or default_schedulers(), running)
+    rounds = _rounds(cluster, partial(Draws, regions, seed), schedulers or default_schedulers(), running)
     for opinion in rounds:
         for r in opinion.explained.rejected:
             if r.filter != "excluded":
@@ -465,24 +471,32 @@ def _unmoved(cluster: Cluster, c: RegionColumns, groups: Sequence[Group]) -> lis
 
 
 def _rounds(
-    cluster: Cluster, draw: Draws, schedulers: PdSchedulers, running: Mapping[Kind, int]
+    cluster: Cluster, draws: Callable[[KeyRanges], Draws], schedulers: PdSchedulers, running: Mapping[Kind, int]
 ) -> tuple[Opinion, ...]:
     """Play a round of each scheduler that has rounds, and say of the others why they have none."""
     found = []
-    for name, asked, schedule, kind in (
-        (BALANCE_LEADER, "balance-leader", balance_leader.schedule, Kind.LEADER),
-        (BALANCE_REGION, "balance-region", balance_region.schedule, Kind.REGION),
-    ):
-        state = schedulers.get(name)
-        if state.runs:
-            told, _ = schedule(cluster, draw, running=running.get(kind, 0))
-        else:
+    for name, kind in ((BALANCE_LEADER, Kind.LEADER), (BALANCE_REGION, Kind.REGION)):
+        state, runs = schedulers.get(name), running.get(kind, 0)
+        draw, batch = draws(state.keys_of()), state.batch or balance_leader.BATCH
+        if not state.runs:
             told = Explained((), f"the scheduler has no rounds: {state.why_not}")
-        found.append(Opinion(asked, told))
-    for name, moves in ((EVICT_LEADER, evict_leaders), (GRANT_LEADER, grant_leader)):
+        elif kind == Kind.LEADER:
+            told, _ = balance_leader.schedule(cluster, draw, running=runs, batch=batch)
+        else:
+            told, _ = balance_region.schedule(cluster, draw, running=runs)
+        if state.keys_of():
+            told = replace(told, because=f"{told.because} ({OF_ITS_RANGES})")
+        found.append(Opinion(name.removesuffix("-scheduler"), told))
+    for name in (EVICT_LEADER, GRANT_LEADER):
         state = schedulers.get(name)
         for store in state.stores if state.runs else ():
-            told = moves(cluster, draw, store, name)
+            draw = draws(state.keys_of(store))
+            if name == EVICT_LEADER:
+                told = evict_leaders(cluster, draw, store, name, state.batch or EVICT_BATCH)
+            else:
+                told = grant_leader(cluster, draw, store, name)
+            if state.keys_of(store):
+                told = replace(told, because=f"{told.because} ({OF_ITS_RANGES})")
             if running.get(Kind.LEADER, 0) >= cluster.config.leader_schedule_limit:
                 limit = f"leader-schedule-limit {cluster.config.leader_schedule_limit}"
                 told = Explained((), f"waits for {limit}: {told.because}", limit=limit)

@@ -14,7 +14,8 @@ from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
 from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.simulate.pd.pd_ctl_running import BALANCE_LEADER, BALANCE_REGION, PdSchedulers, default_schedulers
+from ticdc_lab.simulate.pd.regions import OUTSIDE, Region, lies_in
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.rule_checker import check_rules
 
@@ -101,13 +102,14 @@ class Opinion(NamedTuple):
 
 def explain(
     cluster: Cluster, region: Region, beside: Neighbours = ALONE, *, up_s: float = float("inf"),
-    running: Mapping[Kind, int] = _NOTHING_RUNS,
+    running: Mapping[Kind, int] = _NOTHING_RUNS, schedulers: PdSchedulers | None = None,
 ) -> tuple[Opinion, ...]:  # fmt: skip
     """Ask everybody who may act on a region what they would do now.
 
     ``cluster``, ``region``, ``beside``, ``up_s``, ``running``: as for
-    :func:`ticdc_lab.simulate.pd.checkers.check_region`. Returns: the patrol first, which is what PD does; then each
-    checker by itself, and the two balance schedulers, which say what they would do if they drew this region.
+    :func:`ticdc_lab.simulate.pd.checkers.check_region`. ``schedulers``: PD's, whether they have rounds, and the keys
+    that they are about. Returns: the patrol first, which is what PD does; then each checker by itself, and the two
+    balance schedulers, which say what they would do if they drew this region.
     """
     answers = [
         Opinion("patrol", check_region(cluster, region, beside, up_s=up_s, running=dict(running))),
@@ -118,8 +120,13 @@ def explain(
     told = check_rules(cluster, region) if rules else check_replicas(cluster, region)
     answers.append(Opinion("rule checker" if rules else "replica checker", told))
     answers.append(Opinion("merge checker", check_merge(cluster, region, beside, up_s=up_s)))
-    answers.append(Opinion("balance-leader", why_leader_stays(cluster, region)))
-    answers.append(Opinion("balance-region", why_peers_stay(cluster, region)))
+    for name, why_stays in ((BALANCE_LEADER, why_leader_stays), (BALANCE_REGION, why_peers_stay)):
+        state, told = (schedulers or default_schedulers()).get(name), why_stays(cluster, region)
+        if not state.runs:
+            told = Explained((), f"the scheduler has no rounds: {state.why_not}")
+        elif not lies_in(region, state.keys_of()):
+            told = Explained((), OUTSIDE)
+        answers.append(Opinion(name.removesuffix("-scheduler"), told))
     return tuple(answers)
 
 

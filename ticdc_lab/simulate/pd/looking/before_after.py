@@ -100,7 +100,7 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
     found = survey(after.cluster, b, schedulers=after.schedulers, running=after.running, doubted=after.doubted)
     expected = {} if after.whole else {s.id: s.region_count for s in after.cluster.stores.values()}
     ahead = forecast(
-        after.cluster, b, after.limits, groups=found.groups, expected=expected, no_balance=after.schedulers.no_balance
+        after.cluster, b, after.limits, groups=found.groups, expected=expected, schedulers=after.schedulers
     )
     pace = moved / seconds if seconds else 0.0
     left = tuple(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ticdc_lab.errors import ScenarioError, SourceError
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.evict_leader import EVICT_BATCH
 from ticdc_lab.simulate.pd.forecast import duration
 from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, gaps_between
@@ -22,6 +24,7 @@ from ticdc_lab.simulate.pd.world.pd_policies import (
     BALANCE_REGION_POLICY,
     EVICT_SLOW_POLICY,
     HOT_REGION_POLICY,
+    balance_leaders,
     evict_leaders,
     grant_leaders,
 )
@@ -157,9 +160,13 @@ def own_policies(loaded: Loaded) -> tuple[Policy, ...]:
         (BALANCE_REGION, BALANCE_REGION_POLICY), (BALANCE_LEADER, BALANCE_LEADER_POLICY),
         ("balance-hot-region-scheduler", HOT_REGION_POLICY), ("evict-slow-store-scheduler", EVICT_SLOW_POLICY),
     )  # fmt: skip
-    found = [policy for name, policy in pairs if run.get(name).runs]
-    for name, make in ((EVICT_LEADER, evict_leaders), (GRANT_LEADER, grant_leaders)):
-        found += [make(i) for i in run.get(name).stores if run.get(name).runs]
+    found = [policy._replace(ranges=run.get(name).keys_of()) for name, policy in pairs if run.get(name).runs]
+    if batch := run.get(BALANCE_LEADER).batch:
+        schedule = partial(balance_leaders, batch=batch)
+        found = [p._replace(schedule=schedule) if p.name == BALANCE_LEADER else p for p in found]
+    evict, grant = run.get(EVICT_LEADER), run.get(GRANT_LEADER)
+    found += [evict_leaders(i, evict.keys_of(i), evict.batch or EVICT_BATCH) for i in evict.stores if evict.runs]
+    found += [grant_leaders(i, grant.keys_of(i)) for i in grant.stores if grant.runs]
     return tuple(found)
 
 

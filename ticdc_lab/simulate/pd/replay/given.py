@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +15,18 @@ from ticdc_lab.simulate.pd.cluster import NO_INFLUENCE, Cluster, Influence, clus
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.hot_loads import DIMENSIONS, LEAST_HOT, READ, WRITE, Flow, HotPeer, HotSettings, Loads
 from ticdc_lab.simulate.pd.limits import Bucket, available, bucket_per_minute, step_cost, taken
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, MERGE, SCHEDULE, VOTER, Peer, Region
+from ticdc_lab.simulate.pd.regions import (
+    DEMOTING,
+    INCOMING,
+    LEARNER,
+    MERGE,
+    SCHEDULE,
+    VOTER,
+    KeyRanges,
+    Peer,
+    Region,
+    lies_in,
+)
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, few_peers, number
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
 from ticdc_lab.simulate.pd.stores import (
@@ -58,16 +69,13 @@ def constraint_of(value: object, where: str) -> Constraint:
     return Constraint(match[1], match[2], tuple(v.strip() for v in (match[3] or "").split(",") if v.strip()))
 
 
-Range = tuple[str, str]
-EVERYWHERE: Range = ("", "")
-
 _RANGES = ("ranges", "range", "key_ranges", "key_range")
 _RULES = ("label_rules", "region_labels", "region_label_rules")
 REJECTING = ("reject_leader", "reject_leader_label", "reject_leader_labels")
 _FORBIDDING = {"merge_option": MERGE, "schedule": SCHEDULE}
 
 
-def ranges_of(settings: Fields) -> tuple[Range, ...]:
+def ranges_of(settings: Fields) -> KeyRanges:
     """Read the key ranges of a scheduler: pairs of keys, or their keys in one list; "" is open."""
     for key in _RANGES:
         if key in settings:
@@ -76,15 +84,7 @@ def ranges_of(settings: Fields) -> tuple[Range, ...]:
             if len(flat) % 2 or not all(isinstance(k, str) for k in flat):
                 raise Malformed(f"{settings.where}.{key}", "pairs of keys", told)
             return tuple(zip(flat[::2], flat[1::2], strict=True))
-    return (EVERYWHERE,)
-
-
-def lies_in(region: Region, ranges: Iterable[Range]) -> bool:
-    """Whether a region lies wholly within one of the ranges, as PD draws only such regions."""
-    return any(
-        start <= region.start_key and (not end or (bool(region.end_key) and region.end_key <= end))
-        for start, end in ranges
-    )
+    return ()
 
 
 def with_denials(regions: tuple[Region, ...], settings: Fields) -> tuple[Region, ...]:
@@ -138,7 +138,7 @@ class Given(NamedTuple):
     settings: Fields
     stores: tuple[Fields, ...]
     regions_told: tuple[Fields, ...]
-    ranges: tuple[Range, ...] = (EVERYWHERE,)
+    ranges: KeyRanges = ()
 
 
 def given_of(record: Fields) -> Given:

@@ -29,7 +29,7 @@ from ticdc_lab.simulate.pd.operators import (
     TransferLeader,
     step_text,
 )
-from ticdc_lab.simulate.pd.regions import Peer, Region
+from ticdc_lab.simulate.pd.regions import Peer, Region, lies_in
 from ticdc_lab.simulate.pd.replay.given import (
     REGION_MIB,
     Given,
@@ -37,7 +37,6 @@ from ticdc_lab.simulate.pd.replay.given import (
     flow_of,
     given_of,
     hot_settings,
-    lies_in,
     region_of,
     with_running,
 )

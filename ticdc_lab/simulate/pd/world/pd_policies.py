@@ -22,7 +22,7 @@ from ticdc_lab.simulate.pd.filters import (
 from ticdc_lab.simulate.pd.hot_loads import BYTE, KEY, MOVE_PEER, QUERY, READ, TRANSFER_LEADER, WRITE, Flow, HotSettings
 from ticdc_lab.simulate.pd.hot_region import PEERS_FIRST, solve
 from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.simulate.pd.regions import KeyRanges, Region
 from ticdc_lab.simulate.pd.scores import Numbers, StoreColumns, columns, leader_scores, region_scores
 from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, SERVING, Store
 from ticdc_lab.simulate.pd.world.policy import BUSY, Answer, Policy, SeenCluster
@@ -145,12 +145,12 @@ def balance_regions(seen: SeenCluster) -> Answer:
     return Answer((seen.chance.choice(told.operators),) if told.operators else (), told)
 
 
-def balance_leaders(seen: SeenCluster) -> Answer:
-    """One attempt of balance-leader: up to four transfers."""
+def balance_leaders(seen: SeenCluster, batch: int = balance_leader.BATCH) -> Answer:
+    """One attempt of balance-leader: up to ``batch`` transfers."""
     retries = seen.memory.get("retries", {})
     running = seen.running.get(Kind.LEADER, 0)
     draw = _hopeful(seen)
-    told, seen.memory["retries"] = balance_leader.schedule(seen.cluster, draw, retries, running=running)
+    told, seen.memory["retries"] = balance_leader.schedule(seen.cluster, draw, retries, running=running, batch=batch)
     return Answer(told.operators, told)
 
 
@@ -241,20 +241,20 @@ def _table(seen: SeenCluster) -> StoreTable:
     return table
 
 
-def evict_leaders(store: int) -> Policy:
-    """Give the scheduler that moves all leaders away from a store, three a round, urgently.
+def evict_leaders(store: int, ranges: KeyRanges = (), batch: int = evict_leader.EVICT_BATCH) -> Policy:
+    """Give the scheduler that moves all leaders of some key ranges away from a store, urgently.
 
     PD names all followers that may lead and TiKV takes its pick; as in PD's simulated stores it is the first here.
     """
 
     def schedule(seen: SeenCluster) -> Answer:
-        return _leaders_off(seen, store, EVICT_LEADER)
+        return _leaders_off(seen, store, EVICT_LEADER, batch)
 
-    return Policy(EVICT_LEADER, schedule, Kind.LEADER, store=store)
+    return Policy(EVICT_LEADER, schedule, Kind.LEADER, store=store, ranges=ranges)
 
 
-def _leaders_off(seen: SeenCluster, store: int, desc: str) -> Answer:
-    told = evict_leader.evict_leaders(seen.cluster, seen.draw, store, desc)
+def _leaders_off(seen: SeenCluster, store: int, desc: str, batch: int = evict_leader.EVICT_BATCH) -> Answer:
+    told = evict_leader.evict_leaders(seen.cluster, seen.draw, store, desc, batch)
     return Answer(told.operators, told)
 
 
@@ -280,14 +280,14 @@ def evict_slow_store(seen: SeenCluster) -> Answer:
     return _leaders_off(seen, store.id, EVICT_SLOW)
 
 
-def grant_leaders(store: int) -> Policy:
+def grant_leaders(store: int, ranges: KeyRanges = ()) -> Policy:
     """Give the scheduler that brings leaders to a store, one a round."""
 
     def schedule(seen: SeenCluster) -> Answer:
         told = evict_leader.grant_leader(seen.cluster, seen.draw, store, GRANT_LEADER)
         return Answer(told.operators, told)
 
-    return Policy(GRANT_LEADER, schedule, Kind.LEADER, store=store)
+    return Policy(GRANT_LEADER, schedule, Kind.LEADER, store=store, ranges=ranges)
 
 
 BALANCE_REGION_POLICY = Policy(BALANCE_REGION, balance_regions, Kind.REGION, no_region_pays)

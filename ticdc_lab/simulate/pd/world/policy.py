@@ -27,7 +27,7 @@ from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import HALTED, Explained
 from ticdc_lab.simulate.pd.hot_loads import Flow
 from ticdc_lab.simulate.pd.operators import Kind, Operator
-from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.simulate.pd.regions import KeyRanges, Region
 from ticdc_lab.simulate.pd.world.start import NEVER_US, WorldSettings
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ class Policy(NamedTuple):
     hot: bool = False
     tries: int = 10
     store: int = 0
+    ranges: KeyRanges = ()
     sleeps: bool = False
 
 

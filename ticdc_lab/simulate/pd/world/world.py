@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from ticdc_lab.simulate.pd.hot_loads import READ, WRITE, ZERO
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
 from ticdc_lab.simulate.pd.limits import window_open
 from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority, RemovePeer, SplitRegion, TransferLeader
-from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.simulate.pd.regions import KeyRanges, Region, lies_in
 from ticdc_lab.simulate.pd.rules import RegionFit, Rule, default_rules
 from ticdc_lab.simulate.pd.store_states import may_serve
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
@@ -130,16 +131,17 @@ class World:
         fast_too = s.policy.limited_as == Kind.REGION
         draw = self.draw_sent if fast_too and self.controller.has_windows else self.draw
         return SeenCluster(
-            self.cluster(fast_too=fast_too), draw, self.controller.counts, self.chance, s.memory, self.now_us,
-            self.region, self.hot_stats.hot, self.followers_of, self.busy_followers_of,
+            self.cluster(fast_too=fast_too), partial(draw, ranges=s.policy.ranges), self.controller.counts,
+            self.chance, s.memory, self.now_us, self.region, self.hot_stats.hot, self.followers_of,
+            self.busy_followers_of,
         )  # fmt: skip
 
     def region(self, region_id: int) -> Region | None:
         row = self.regions.row_of.get(region_id)
         return None if row is None else self.regions.region(row)
 
-    def draw(self, store: int, kind: str) -> Iterator[Region]:
-        """Draw up to ten regions whose peer on a store is of a kind."""
+    def draw(self, store: int, kind: str, ranges: KeyRanges = ()) -> Iterator[Region]:
+        """Draw up to ten regions whose peer on a store is of a kind, of some key ranges or all."""
         i, m = self.regions.at[store], self.regions.members
         if kind == PENDING_HERE:
             if not m.pending[i]:
@@ -147,12 +149,14 @@ class World:
             rows = [row for row in m.pending_rows if store in self.regions.region(row).pending]
         else:
             rows = m.lists[i][_KINDS[kind]]
+        if ranges:
+            rows = [row for row in rows if lies_in(self.regions.region(row), ranges)]
         for _ in range(DRAWN if rows else 0):
             yield self.regions.region(self.chance.choice(rows))
 
-    def draw_sent(self, store: int, kind: str) -> Iterator[Region]:
+    def draw_sent(self, store: int, kind: str, ranges: KeyRanges = ()) -> Iterator[Region]:
         """Draw those of them whose leader's store may send a snapshot now (store limit v2)."""
-        for region in self.draw(store, kind):
+        for region in self.draw(store, kind, ranges):
             sender = self.regions.at.get(region.leader)
             if sender is not None and window_open(self.nodes.all[sender].windows, Priority.MEDIUM):
                 yield region
