@@ -5,6 +5,7 @@ What an answer needs of the log is computed once, when it is first asked for, an
 
 from __future__ import annotations
 
+import ast
 import atexit
 import re
 import shlex
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from ticdc_lab import answers
@@ -58,6 +60,7 @@ from ticdc_lab.engine import counted as counted_rows
 from ticdc_lab.engine.running import jobs_given_up
 from ticdc_lab.errors import ContractError, DispatchError, SourceError, TiCDCLabError
 from ticdc_lab.errors.redaction import shown_source
+from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.events.sample import Sample, from_first_row, ts_of
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.catalog import Catalog, catalog_of, not_in_rows
@@ -116,6 +119,17 @@ REPEATS = 200
 
 _CAPPED = ("findings", "messages")
 """Parts of a summary that depend on how many findings are listed."""
+
+ASKED = (
+    "contents", "settings", "load", "watermarks", "why", "transactions", "transaction", "audit", "what_if", "rules",
+    "advise", "partitions", "consumers", "table", "row", "finding", "messages",
+)  # fmt: skip
+"""Methods whose frames :meth:`Log.sql` can be asked of."""
+
+_QUESTION = "|".join(ASKED)
+_OF_ANSWER = re.compile(
+    rf'"((?:{_QUESTION})(?:\((?:[^"]|"")*\))?)"\s*\.|\b(?:from|join)\s+({_QUESTION})\s*\.', re.IGNORECASE
+)  # in quotes with its call, or plain
 
 Part = TypeVar("Part")
 
@@ -790,12 +804,18 @@ class Log:
         one = found.iloc[number - 1]
         return answers.finding(number, one, self.browser.messages(places_of(one)))
 
-    def messages(self, **which: Any) -> Answer:
-        """What lies there: a page of events; ``which`` are fields of :class:`ticdc_lab.tables.browse.MessagePage`."""
-        return answers.messages(self.browser.page(MessagePage(**which)))
+    def messages(self, *, at: Sequence[tuple[int, int]] = (), **which: Any) -> Answer:
+        """What lies there: a page of events; ``which`` are fields of :class:`ticdc_lab.tables.browse.MessagePage`.
+
+        ``at``: partition and offset of messages; these and those beside them are shown instead.
+        """
+        return answers.messages(self.browser.messages(at) if at else self.browser.page(MessagePage(**which)))
 
     def sql(self, query: str) -> pd.DataFrame:
-        """Ask anything in DuckDB's SQL, of ``events``, ``quarantine``, ``transactions`` and ``findings``.
+        """Ask anything in DuckDB's SQL, of ``events``, ``quarantine``, ``transactions``, ``findings``, and of answers.
+
+        A frame of an answer is ``QUESTION.FRAME``: ``watermarks.partitions``, or in quotes with what the question is
+        called with: ``"why(stall_s=1.5)".stalls``.
 
         Raises
         ------
@@ -812,16 +832,41 @@ class Log:
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             self.browser.attach(connection)
-            if re.search(r"\btransactions\b", query, re.IGNORECASE):
-                connection.register("transactions", self._restored())
-            if re.search(r"\bfindings\b", query, re.IGNORECASE):
+            if re.search(r'\btransactions\b(?!"?\s*\.)', query, re.IGNORECASE):
+                self.attach_transactions(connection)
+            if re.search(r'(?<!\.)(?<!\.")\bfindings\b', query, re.IGNORECASE):
                 connection.register("findings", self.findings)
+            for quotes, plain in dict.fromkeys(_OF_ANSWER.findall(query)):
+                asked = quotes.replace('""', '"') or plain
+                for name, frame in self._asked(asked).frames.items():
+                    if frame.columns.empty:
+                        continue
+                    connection.register("frame", pa.Table.from_pandas(frame, preserve_index=False))
+                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(asked)}")
+                    connection.execute(f"CREATE TABLE {quoted(asked)}.{quoted(name)} AS FROM frame")
             try:
                 return connection.execute(query).df()
             except duckdb.Error as refused:
                 raise ContractError(
-                    f"The query was refused: {refused}", hint="There are events, quarantine, transactions, findings."
+                    f"The query was refused: {refused}",
+                    hint="There are events, quarantine, transactions, findings, and answers' frames: load.events, ..",
                 ) from None
+
+    def _asked(self, call: str) -> Answer:
+        """The answer of a question as a query names it: ``watermarks``, ``why(stall_s=1.5)``."""
+        try:
+            of = ast.parse(call, mode="eval").body
+            name, args, kwargs = (of.func, of.args, of.keywords) if isinstance(of, ast.Call) else (of, [], [])
+            method = name.id if isinstance(name, ast.Name) else ""
+            if method not in ASKED:
+                raise ValueError(f"there is no question {method}")
+            given = {k.arg or "": ast.literal_eval(k.value) for k in kwargs}
+            found: Answer = getattr(self, method)(*map(ast.literal_eval, args), **given)
+        except (SyntaxError, TypeError, ValueError) as error:
+            raise ContractError(
+                f"{call} names no answer: {error}.", hint=f"Questions, called as in Python: {', '.join(ASKED)}."
+            ) from None
+        return found
 
     def close(self) -> None:
         """Forget what was computed, and remove its folder."""
@@ -920,8 +965,8 @@ class Log:
             history.write.mode("overwrite").parquet(place)
         return TableTimeline(place)
 
-    def _restored(self) -> Any:
-        """All transactions, kept as Parquet and read by DuckDB."""
+    def attach_transactions(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make a view ``transactions`` in a connection: all of them, which are restored once."""
         self.change_log.require_commit_ts("transactions")
 
         def write() -> str:
@@ -929,7 +974,8 @@ class Log:
             self.events.transform(transactions).write.mode("overwrite").parquet(place)
             return place
 
-        return duckdb.read_parquet(f"{self._once('restored', write)}/*.parquet").to_arrow_table()
+        files = literal(f"{self._once('restored', write)}/*.parquet")
+        connection.execute(f"CREATE VIEW transactions AS FROM read_parquet({files})")
 
     def _rules(self) -> pd.DataFrame:
         given = rules_given(self.change_log.facts, self.change_log.settings)

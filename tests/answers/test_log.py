@@ -266,6 +266,26 @@ def test_sql_asks_anything(log: Log) -> None:
         log.sql("SELECT nope FROM events")
 
 
+def test_sql_asks_of_each_answer(log: Log) -> None:
+    """A frame by its question, in quotes with what it is called with; what is no question is refused in words."""
+    assert len(log.sql("SELECT * FROM watermarks.partitions")) == len(log.watermarks().frames["partitions"])
+    joined = (
+        'SELECT p."partition", count(*) AS n FROM events e JOIN watermarks.partitions p USING ("partition") GROUP BY 1'
+    )
+    assert log.sql(joined)["n"].sum() == log.sql("SELECT count(*) AS n FROM events")["n"][0]
+    few = [len(log.sql(f"""FROM "messages(n={n}, kind='row')".messages""")) for n in (3, 7)]
+    assert few == [3, 7]
+    life = log.row("shop.users", None)
+    key = life.finding.split("shop.users ")[1].split(",")[0]
+    assert len(log.sql(f"""FROM "row('shop.users', '{key}')".life""")) == len(life.frame)
+    assert len(log.sql("FROM transactions.pending")) == 0 < len(log.sql("FROM transactions"))
+    for wrong in ("why(5, 6)", "why(stall_s=exit())", "why("):
+        with pytest.raises(ContractError, match=r"names no answer|refused"):
+            log.sql(f'FROM "{wrong}".stalls')
+    with pytest.raises(ContractError, match="refused"):
+        log.sql('FROM "consume()".x')
+
+
 def test_a_log_without_quarantine_is_not_read_for_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it would give is known, in the same columns and types; one with a bad message is asked."""
     reasons = summary.quarantine_reasons

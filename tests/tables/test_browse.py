@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,16 @@ def test_a_table_is_shown_as_of_a_moment(timeline: TableTimeline, ts: int, ids: 
     """A version is there from its commit_ts until just before the next one's."""
     assert list(timeline.rows(ts)["id"]) == ids and timeline.count(ts) == len(ids)
     assert list(timeline.rows(ts).columns) == ["_note", "id", "v", "commit_ts"]
+
+
+def test_a_number_keeps_its_digits(tmp_path: Path) -> None:
+    """A DECIMAL of more than 53 bits, and a whole number beside NULL."""
+    price, big = Decimal("12345678901234567890.12"), 2**63 - 1
+    rows = [{"price": price, "n": n, "_commit_ts": 9, "_op": "insert", "_valid_from": 9} for n in (big, None)]
+    history = pa.Table.from_pylist(rows).append_column("_valid_to", pa.nulls(2, pa.int64()))
+    pq.write_table(history, tmp_path / "part.parquet")
+    found = TableTimeline(str(tmp_path)).rows(9)
+    assert list(found["price"]) == [price, price] and list(found["n"]) == [big, None]
 
 
 def test_table_panel_moves_through_time(timeline: TableTimeline) -> None:

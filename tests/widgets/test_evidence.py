@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 from typing import Any
 
-import duckdb
 import pandas as pd
 import pytest
 
@@ -68,11 +68,17 @@ def test_every_row_is_on_one_page(evidence: Evidence, sent: list[Any]) -> None:
     [({"n": "> 90"}, 10), ({"n": "= 7"}, 1), ({"table": "IMG", "n": "<= 3"}, 4), ({"table": "' OR 1"}, 0)],
 )
 def test_filters_and_their_code_give_the_same(evidence: Evidence, sent: list[Any], filters: Any, n: int) -> None:
-    """A part of the text, or a comparison; the Python that is copied gives as many rows."""
+    """A part of the text, or a comparison; the code that is copied gives as many rows, also of rows without answer."""
     told = asked(evidence, sent, filters=filters)
-    assert told["n"] == n and told["python"].startswith("frame = log.audit().frames['rows of a']\n")
-    frame = pd.DataFrame({"commit_ts": TS, "n": range(N), "table": EVIL})  # noqa: F841 - the query names it
-    assert len(duckdb.sql(told["python"].partition('"""')[2].partition('"""')[0]).df()) == n
+    assert told["n"] == n and told["sql"].startswith('SELECT * FROM "audit"."rows of a"')
+    assert eval(told["python"], {"log": SimpleNamespace(sql=str.strip)}) == told["sql"]
+    rows = pd.DataFrame({"commit_ts": TS, "n": range(N), "table": EVIL})
+    evidence.show({"rows of a": rows}, code="log.timeline('a').rows(5)", gives_rows=True)
+    told = asked(evidence, sent, filters=filters)
+    *before, last = told["python"].split("duckdb.sql", 1)
+    names = {"log": SimpleNamespace(timeline=lambda table: SimpleNamespace(rows=lambda ts: rows))}
+    exec(before[0], names)
+    assert len(eval(f"duckdb.sql{last}", names)) == n and told["sql"] == ""
 
 
 def test_a_filter_that_cannot_be_is_refused_in_words(evidence: Evidence, sent: list[Any]) -> None:
@@ -95,7 +101,14 @@ def test_views_of_a_log_are_asked_by_its_own_name(evidence: Evidence, sent: list
     evidence.show({})
     sent.clear()
     evidence._hear(None, {"kind": "rows", "name": "events", "filters": {"partition": "= 7"}}, [])
-    assert sent[0][0]["python"].startswith('log.sql("""SELECT * FROM "events"') and sent[0][0]["n"] == 1
+    assert sent[0][0]["python"].startswith('log.sql("""\nSELECT * FROM "events"') and sent[0][0]["n"] == 1
+
+
+@pytest.mark.parametrize("text", ["\\", '"' * 3, '"', "\\'", "\n"])
+def test_copied_python_is_the_query_whatever_is_looked_for(evidence: Evidence, sent: list[Any], text: str) -> None:
+    """Quotes, which also end a sorted query, and backslashes."""
+    told = asked(evidence, sent, filters={"table": f"a{text}b"}, sort="commit_ts")
+    assert eval(told["python"], {"log": SimpleNamespace(sql=str.strip)}) == told["sql"]
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

@@ -161,9 +161,9 @@ def test_a_selection_gives_the_code_that_shows_the_same(tab: str) -> None:
     """The whole answer before anything is chosen; then the panel with what is chosen, which draws the same figure."""
     panel = log_panel(summary())
     at_first = panel.value
-    assert TABS[tab].code_of(panel.value, at_first=at_first).startswith("log.")
+    assert TABS[tab].code_of(panel, at_first=at_first).startswith("log.")
     panel.value = replace(at_first, tables=("shop.orders",), partition=0, picture="lag")
-    *made, last = TABS[tab].code_of(panel.value, at_first=at_first).split("; ")
+    *made, last = TABS[tab].code_of(panel, at_first=at_first).split("; ")
     names = {"widgets": widgets, "log": SimpleNamespace(summary=summary())}
     exec("\n".join(made), names)
     again = eval(last, names)

@@ -470,4 +470,5 @@ class TableTimeline:
         query = f"SELECT {shown}, h.{self._ts} AS {quoted(self.commit_ts)} FROM history h WHERE {self._valid}"
         in_order = f"ORDER BY h.{self._ts} DESC, {shown}"
         with _files_needed():
-            return self._connection.execute(f"{query} {in_order} LIMIT ?", [ts, ts, n]).df()
+            found = self._connection.sql(f"{query} {in_order} LIMIT ?", params=[ts, ts, n]).to_arrow_table()
+        return found.to_pandas(integer_object_nulls=True)  # DuckDB's own frame would round a DECIMAL

@@ -110,9 +110,7 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
 def messages_code(view: BrowseView) -> str:
     """The call that gives the page of messages that a panel shows."""
     if view.messages:
-        places = ", ".join(f"({p}, {o})" for p, o in view.messages)
-        query = f'SELECT * FROM events WHERE (partition, "offset") IN ({places})'
-        return f"log.sql({query!r})"
+        return f"log.messages(at={[(int(p), int(o)) for p, o in view.messages]})"
     asked = {
         "partition": view.partition, "first_offset": view.first_offset, "kind": view.kind, "table": view.table,
         "text": view.text, "commit_ts": view.commit_ts.strip(), "skip": PAGE * (view.page - 1),

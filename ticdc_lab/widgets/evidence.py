@@ -50,7 +50,7 @@ def rows_sql(table: str, columns: Mapping[str, str], asked: Asked) -> str:
     order = [f"{quoted(asked.sort)}{' DESC' if asked.down else ''} NULLS LAST"] if asked.sort else []
     if order:  # so that rows that are alike there have one place on all pages
         order += [quoted(c) for c in _IN_ORDER if c in columns and c != asked.sort]
-    return f"SELECT * FROM {quoted(table)}{where}" + (f"\nORDER BY {', '.join(order)}" if order else "")
+    return f"SELECT * FROM {table}{where}" + (f"\nORDER BY {', '.join(order)}" if order else "")
 
 
 def _condition(name: str, kind: str, text: str) -> str:
@@ -71,7 +71,7 @@ class Evidence(anywidget.AnyWidget):
     def __init__(self) -> None:
         super().__init__()
         self._log = self._connected = duckdb.connect()
-        self._code: dict[str, str] = {}
+        self._call, self._gives_rows = "", False
         self._spreads: dict[str, dict[str, list[tuple[str, int]]]] = {}
         self._views: list[str] = []
         self._heard: Callable[[Selection], None] = lambda selection: None
@@ -87,7 +87,7 @@ class Evidence(anywidget.AnyWidget):
         """Call something with what a click on a table's name or a partition means."""
         self._heard = callback
 
-    def show(self, frames: Mapping[str, pd.DataFrame], *, code: str = "") -> None:
+    def show(self, frames: Mapping[str, pd.DataFrame], *, code: str = "", gives_rows: bool = False) -> None:
         """Offer these frames in the place of the last ones.
 
         ``frames``: by name. ``code``: the call that gives the answer whose frames they are; empty where none does.
@@ -95,7 +95,7 @@ class Evidence(anywidget.AnyWidget):
         found = {name: frame for name, frame in frames.items() if len(frame)}
         self._connected = self._log.cursor()
         self._spreads.clear()
-        self._code = {name: f"{code}.frames[{name!r}]" for name in found if code}
+        self._call, self._gives_rows = code, gives_rows
         sizes = {name: len(frame) for name, frame in found.items()}
         for name, frame in found.items():
             self._connected.register(name, pa.Table.from_pandas(frame, preserve_index=False))
@@ -124,7 +124,7 @@ class Evidence(anywidget.AnyWidget):
     def _answer(self, name: str, of: Asked, form: str) -> None:
         described = self._connected.execute(f"DESCRIBE SELECT * FROM {quoted(name)}").fetchall()
         columns = {str(c): str(kind) for c, kind, *_ in described}
-        query = rows_sql(name, columns, of)
+        query = rows_sql(quoted(name), columns, of)
         n = self._count(query)
         if form in ("csv", "parquet"):
             if n > MOST_IN_FILE:
@@ -134,7 +134,7 @@ class Evidence(anywidget.AnyWidget):
             frame = self._connected.sql(query).to_arrow_table().to_pandas()
             self.send({"kind": "file", "name": file_name(name, form)}, buffers=[as_bytes(frame, form)])  # type: ignore[arg-type]
             return
-        left = rows_sql(name, columns, of._replace(sort=""))
+        left = rows_sql(quoted(name), columns, of._replace(sort=""))
         if (spread := self._spreads.get(left)) is None:
             spread = self._spreads[left] = {c: self._spread(left, c, kind) for c, kind in columns.items()}
         page = self._connected.sql(f"{query}\nLIMIT {SHOWN} OFFSET {SHOWN * int(of.page)}").to_arrow_table()
@@ -142,18 +142,24 @@ class Evidence(anywidget.AnyWidget):
             {
                 "kind": "rows", "name": name, "html": cells_html(page.to_pylist()), "n": n, "shown": SHOWN,
                 "columns": [{"name": c, "bars": bars} for c, bars in spread.items()],
-                "sql": query, "python": self._python(name, query),
+                **self._code(name, columns, of),
             }
         )  # fmt: skip
 
-    def _python(self, name: str, query: str) -> str:
-        """The call that gives the same rows."""
-        if name in self._views or name not in self._code:
-            return f'log.sql("""{query}""")'
-        whole = self._code[name]
-        if query == f"SELECT * FROM {quoted(name)}":
-            return whole
-        return f'frame = {whole}\nduckdb.sql("""{query.replace(f"FROM {quoted(name)}", "FROM frame", 1)}""").df()'
+    def _code(self, name: str, columns: Mapping[str, str], of: Asked) -> dict[str, str]:
+        """The query and the call that give the same rows, as ``sql`` and ``python``."""
+        is_view, call = name in self._views, self._call
+        if not is_view and not call:
+            return {"sql": "", "python": ""}
+        question = quoted(call.removeprefix("log.").removesuffix("()"))
+        table = quoted(name) if is_view else "frame" if self._gives_rows else f"{question}.{quoted(name)}"
+        sql = rows_sql(table, columns, of)
+        text = sql.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+        is_whole = not is_view and sql == f"SELECT * FROM {table}"
+        if self._gives_rows and not is_view:
+            filtered = f'import duckdb\n\nframe = {call}\nduckdb.sql("""\n{text}\n""").df()'
+            return {"sql": "", "python": call if is_whole else filtered}
+        return {"sql": sql, "python": f"{call}.frames[{name!r}]" if is_whole else f'log.sql("""\n{text}\n""")'}
 
     def _spread(self, query: str, column: str, kind: str) -> list[tuple[str, int]]:
         """How the values of a column are spread: of numbers equal steps, of texts the most frequent ones."""

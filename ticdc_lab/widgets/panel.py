@@ -105,7 +105,7 @@ class Panel(Generic[View]):
     ) -> None:  # fmt: skip
         assert {f.name for f in fields(view)} == set(controls)  # type: ignore[arg-type]
         self._shape, self.controls, self.name = view, dict(controls), name
-        self.made_from, self._origin_ms, self._means = made_from, origin_ms, means
+        self.made_from, self.origin_ms, self._means = made_from, origin_ms, means
         self._unselected: dict[str, Any] = {}
         self._above: frozenset[str] = frozenset()
         self._followed: frozenset[str] = frozenset()
@@ -182,7 +182,7 @@ class Panel(Generic[View]):
         frozenset of str
             The controls that stand for the selection.
         """
-        now, named = self._values(), taken(self.controls, selection, self._origin_ms)
+        now, named = self._values(), taken(self.controls, selection, self.origin_ms)
         wanted = now | self._unselected | named
         self._unselected = {name: self._unselected.get(name, now[name]) for name in named}
         changed = {name: value for name, value in wanted.items() if value != now[name]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
@@ -52,8 +53,8 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         def work() -> None:
             begun = time.monotonic()
             panel = self.tab.make(log)
-            if self.name == "messages":
-                self.evidence.attach(log.browser.attach)
+            if self.tab.views is not None:
+                self.evidence.attach(partial(self.tab.views, log))
             self.evidence.on_select(panel.choose)
             answer = None if self.tab.answer is None else self.tab.answer(log)
             if not compiling_s:  # it would mislead all later estimates
@@ -82,12 +83,12 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         frames, at_first = {} if answer is None else answer.frames, panel.value
 
         def follow(_: Any = None) -> None:
-            call = self.tab.code(panel.value)
-            same = self.tab.code_of(panel.value, at_first=at_first)
+            call = self.tab.code(panel)
+            same = self.tab.code_of(panel, at_first=at_first)
             self.code.value = f'<code title="the same by code">{html.escape(same)}</code>' if same else ""
             is_said = answer is None or self.name == "audit" or panel.figure.finding == answer.finding.rstrip(".")
             sentence.layout.display = "none" if is_said else None
-            self.evidence.show({**frames, **panel.frames}, code=call)
+            self.evidence.show({**frames, **panel.frames}, code=call, gives_rows=self.tab.gives_rows)
 
         panel.view.observe(follow, names="figure_json")
         self.above.children = [sentence]

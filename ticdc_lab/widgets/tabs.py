@@ -8,6 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import duckdb
 import ipywidgets as widgets
 
 from ticdc_lab import figures
@@ -34,6 +35,10 @@ _TABLE_NOTE = (
 )
 
 
+MOST_AT_ONCE = 100_000
+"""Rows of a table at a moment that are brought; its count says how many there are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tab:
     """A question."""
@@ -42,19 +47,22 @@ class Tab:
     doing: str  # what is said while it is computed
     make: Callable[[Log], Panel[Any]]  # the panel, from a log; may start Spark jobs
     answer: Callable[[Log], Answer] | None = None  # what is said above the panel
-    # The call that gives the answer and its frames, from the panel's value.
-    code: Callable[[Any], str] = lambda value: ""
+    # The call that gives the answer and its frames, from the panel.
+    code: Callable[[Panel[Any]], str] = lambda panel: ""
     # CPU seconds that kernels of its own have to be compiled first, as of this moment.
     compiling_s: Callable[[], float] = lambda: 0.0
     # The function of :mod:`ticdc_lab.widgets` and its argument that make the panel, where ``code`` gives more than what
     # is chosen in it.
     chosen: str = ""
+    gives_rows: bool = False  # ``code`` gives rows, and no answer
+    # Makes views of all rows of a log in a connection; :meth:`ticdc_lab.log.Log.sql` knows them by the same names.
+    views: Callable[[Log, duckdb.DuckDBPyConnection], None] | None = None
 
-    def code_of(self, value: Any, *, at_first: Any) -> str:
+    def code_of(self, panel: Panel[Any], *, at_first: Any) -> str:
         """The code that shows what the panel shows: the answer, or where something is chosen, the panel with that."""
-        if value == at_first or not self.chosen:
-            return self.code(value)
-        return f"panel = widgets.{self.chosen}; panel.value = widgets.{value!r}; panel"
+        if panel.value == at_first or not self.chosen:
+            return self.code(panel)
+        return f"panel = widgets.{self.chosen}; panel.value = widgets.{panel.value!r}; panel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,11 @@ class TableAtView:
 
     table: str
     at_s: float
+
+
+def _moment(view: TableAtView, origin_ms: int | None) -> int:
+    """The TSO that ends the millisecond of a view."""
+    return compose((origin_ms or 0) + round(1000 * view.at_s) + 1) - 1
 
 
 def table_at_panel(log: Log) -> Panel[TableAtView]:
@@ -78,9 +91,9 @@ def table_at_panel(log: Log) -> Panel[TableAtView]:
 
     def draw(view: TableAtView) -> Drawn:
         timeline = log.timeline(view.table)
-        ts = compose(lo + round(1000 * view.at_s) + 1) - 1
+        ts = _moment(view, lo)
         title = f"{label(view.table)} has {count(timeline.count(ts), 'row')} {view.at_s:.2f} s after the first event"
-        rows = timeline.rows(ts)
+        rows = timeline.rows(ts, n=MOST_AT_ONCE)
         drawn = figures.listing(rows, title=title, note=_TABLE_NOTE, commit_ts=timeline.commit_ts)
         return Drawn(drawn, "the files were asked", {"rows": rows})
 
@@ -221,54 +234,60 @@ TABS: Mapping[str, Tab] = MappingProxyType(
         "overview": Tab(
             "overview", "counting what it holds",
             partial(_of_summary, pictures=("load by table", "load by partition")), Log.contents,
-            lambda v: "log.contents()", chosen=_SUMMARY,
+            lambda p: "log.contents()", chosen=_SUMMARY,
         ),
         "watermarks": Tab(
             "watermarks", "following watermarks",
             partial(
                 _of_summary, pictures=("watermark ladder", "lag"), needs="how far it is complete"
-            ), Log.watermarks, lambda v: "log.watermarks()", chosen=_SUMMARY,
+            ), Log.watermarks, lambda p: "log.watermarks()", chosen=_SUMMARY,
         ),
         "why": Tab(
             "why it stalled", "following watermarks", why_panel, Log.why,
-            lambda v: f"log.why(stall_s={v.stall_s!r})",
+            lambda p: f"log.why(stall_s={p.value.stall_s!r})",
         ),
         "transactions": Tab(
             "transactions", "restoring transactions",
             partial(_of_summary, pictures=("transactions",), needs="which transactions are whole"),
-            Log.transactions, lambda v: "log.transactions()", chosen=_SUMMARY,
+            Log.transactions, lambda p: "log.transactions()", chosen=_SUMMARY, views=Log.attach_transactions,
         ),
         "dispatch": Tab(
             "dispatch what-if", "measuring every dispatcher", _what_if, Log.what_if,
-            lambda v: f"log.what_if(partitions={v.partitions})", compiling_s,
+            lambda p: f"log.what_if(partitions={p.value.partitions})", compiling_s,
         ),
         "advise": Tab(
             "advice", "measuring every dispatcher", advice_panel, None,
-            lambda v: f"log.advise(keep={v.keep!r})", compiling_s,
+            lambda p: f"log.advise(keep={p.value.keep!r})", compiling_s,
         ),
         "partitions": Tab(
             "partitions", "counting keys that move", partitions_panel, None,
-            lambda v: f"log.partitions(to={v.to})", compiling_s,
+            lambda p: f"log.partitions(to={p.value.to})", compiling_s,
         ),
         "messages": Tab(
-            "messages", "opening the files", lambda log: browse_panel(log.browser), None, messages_code
+            "messages", "opening the files", lambda log: browse_panel(log.browser), None,
+            lambda p: messages_code(p.value),
+            views=lambda log, connection: log.browser.attach(connection),
         ),
         "row": Tab(
             "a row's life", "opening the files", lambda log: row_panel(log.browser), None,
-            lambda v: f"log.row({v.table!r}, {v.key!r})",
+            lambda p: f"log.row({p.value.table!r}, {p.value.key!r})",
         ),
-        "table": Tab("a table as of", "following the table's rows", table_at_panel),
+        "table": Tab(
+            "a table as of", "following the table's rows", table_at_panel,
+            code=lambda p: f"log.timeline({p.value.table!r}).rows({_moment(p.value, p.origin_ms)}, n={MOST_AT_ONCE})",
+            gives_rows=True,
+        ),
         "consumer": Tab(
             "consumer", "running a consumer over its beginning", _consumer, Log.consumers,
-            lambda v: "log.consumers()",
+            lambda p: "log.consumers()",
         ),
         "audit": Tab(
             "audit", "checking every promise", _audit, partial(Log.audit, messages=False),
-            lambda v: "log.audit()", chosen="findings_panel(log.findings)",
+            lambda p: "log.audit()", chosen="findings_panel(log.findings)",
         ),
         "settings": Tab(
             "settings", "counting what images show", _settings, Log.settings,
-            lambda v: "log.settings()",
+            lambda p: "log.settings()",
         ),
     }
 )  # fmt: skip
