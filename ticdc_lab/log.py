@@ -275,8 +275,11 @@ class Log:
         found = stall_causes(self.events, stall_s=least_s, arrivals=self.change_log.messages)
         with self.change_log.reading():
             rows = small(found.orderBy(F.desc("step_s"), "topic", "held_ts", "everywhere").limit(STALLS))
-        silent = self.summary_of("facts").early_ends
-        answer = answers.stalls(rows, stall_s=least_s, rhythm=rhythm, qualified=but_for(self.counts), early_ends=silent)
+        s = self.summary_of("facts")
+        answer = answers.stalls(
+            rows, stall_s=least_s, rhythm=rhythm, qualified=but_for(self.counts), early_ends=s.early_ends,
+            partitions=s.partitions,
+        )  # fmt: skip
         return answer if said is None else answers.beside_cdc_log(answer, said, self.audit(messages=False).frame)
 
     def transactions(self, *, out: str | None = None) -> Answer:

@@ -88,6 +88,17 @@ def test_a_checkpoint_that_is_stuck_comes_before_a_longer_stall() -> None:
     assert done.startswith("All partitions stalled longest, 9.000 s, cause partition-silent: the others went on. ")
     none = stalls(pd.DataFrame(), **of).finding
     assert none == "No watermark of this log stalled for more than 1 s except for data in 1 missing offset."
+    homes = pd.DataFrame(
+        {"topic": ["t"] * 3, "partition": [0, 1, 2], "resolved_ts": pd.array([9, None, None], "Int64")}
+    )
+    said = stalls(pd.DataFrame(), **of, partitions=homes).finding
+    unmarked = "Partitions 1, 2 have events but no watermark, so the log is not known to be complete up to any moment."
+    assert said == f"{unmarked} {none}"
+    assert stalls(pd.DataFrame([longer]), **of, partitions=homes.head(2)).finding.startswith(
+        "Partition 1 has events but no"
+    )
+    bare = stalls(pd.DataFrame(), **of, partitions=homes.tail(2)).finding
+    assert bare == "The log has no watermark, so it cannot show whether any stalled."
 
 
 def test_the_audit_names_torn_transactions_in_its_first_sentence() -> None:

@@ -14,7 +14,7 @@ from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.watermarks import Rhythm
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import count
+from ticdc_lab.figures.theme import count, some_of
 
 MOST_TOPICS = 8
 """Topics that are drawn."""
@@ -99,19 +99,31 @@ def _laggard_sentence(span: Mapping[Any, Any]) -> str:
 
 
 def stalls(
-    found: pd.DataFrame, *, stall_s: float, rhythm: Rhythm, qualified: str = "", early_ends: Sequence[str] = ()
-) -> Answer:
+    found: pd.DataFrame, *, stall_s: float, rhythm: Rhythm, qualified: str = "", early_ends: Sequence[str] = (),
+    partitions: pd.DataFrame | None = None,
+) -> Answer:  # fmt: skip
     """Why resolved_ts stalled: each stall, what may have held it, and what the log cannot show.
 
     ``found``: :func:`ticdc_lab.facts.stalls.stall_causes`, the longest first. ``stall_s``: seconds without a step that
     count as a stall. ``rhythm``: how the watermarks usually step. ``qualified``: what the sentence must add
     (:func:`ticdc_lab.facts.limits.but_for`). ``early_ends``: partitions whose watermarks end before the topic's.
+    ``partitions``: all of them with their ``resolved_ts``; those that never had one are the first sentence.
     """
     question = "Why did its watermarks stall?"
     values = {"stall_s": stall_s, "usual_step_s": rhythm.usual_s, "longest_step_s": rhythm.longest_s}
     usual = f"They usually step by {rhythm.usual_s:,.3f} s" if rhythm.usual_s else "None of them steps onward"
+    silent = partitions[partitions["resolved_ts"].isna()] if partitions is not None else pd.DataFrame()
+    if partitions is not None and len(silent) and len(silent) == len(partitions):
+        none = "The log has no watermark, so it cannot show whether any stalled."
+        return Answer("why", question, none, {"stalls": found}, early_ends, [], values)
+    never = ""
+    if len(silent):
+        homes, many = silent[["topic", "partition"]].itertuples(False), silent["topic"].nunique() > 1
+        names = [f"{topic} {p}" if many else str(p) for topic, p in homes]
+        who = f"Partition {names[0]} has" if len(names) == 1 else f"Partitions {some_of(names)} have"
+        never = f"{who} events but no watermark, so the log is not known to be complete up to any moment. "
     if found.empty:
-        none = f"No watermark of this log stalled for more than {stall_s:g} s{qualified}."
+        none = f"{never}No watermark of this log stalled for more than {stall_s:g} s{qualified}."
         longest = f"{usual}; the longest step is {rhythm.longest_s:,.3f} s."
         return Answer("why", question, none, {"stalls": found}, early_ends, [longest], values)
     stalled = f"Watermarks of this log stalled {count(len(found), 'time')} for more than {stall_s:g} s{qualified}"
@@ -121,7 +133,7 @@ def stalls(
     are = "are" if worst["everywhere"] or len(worst["partitions"]) > 1 else "is"
     how = f"{are} stuck at the end of the log, for {step}" if len(still) else f"stalled longest, {step}"
     cause = f"cause {likeliest['cause']}: {likeliest['says']}"
-    finding = f"{who[:1].upper()}{who[1:]} {how}, {cause}. {stalled}. {usual}."
+    finding = f"{never}{who[:1].upper()}{who[1:]} {how}, {cause}. {stalled}. {usual}."
     details = [line for row in found.head(_STALLS_SAID).to_dict("records") for line in _stall_lines(row)]
     causes = [c for row in found["causes"].head(_STALLS_SAID) for c in row]
     limits = [*dict.fromkeys(f"{c['cause']}: the log cannot show {c['cannot_tell']}." for c in causes), *early_ends]
