@@ -1,9 +1,11 @@
 // Tables of class ticdc-sorts can be explored without a kernel: a click on a head sorts, the field above filters, the
-// button beside it copies the rows that are shown, and a click on a timestamp copies it.
+// buttons beside it show how the values of each column are spread, and copy or save the rows that are left; a click on
+// a timestamp copies it. All of it works on the rows of the page, whose number stands beside.
 function ticdcCopying() {
   if (globalThis.ticdcCopies) return;
   globalThis.ticdcCopies = true;
   const DONE_MS = 1200;
+  const STEPS = 12;
   const looks = document.createElement("style");
   looks.textContent = `@media screen { .ticdc-tools[hidden] { display: flex } } .ticdc-tools { gap: 8px; align-items: center;
     font-size: 12px; margin: 4px 0 } .ticdc-tools input { font: inherit; padding: 1px 6px; width: 14em; max-width: 50%;
@@ -12,7 +14,9 @@ function ticdcCopying() {
     .ticdc-sorts th { cursor: pointer } .ticdc-sorts th[aria-sort]::after { content: " ▲" }
     .ticdc-sorts th[aria-sort="descending"]::after { content: " ▼" } .ticdc-sorts tr.ticdc-out { display: none }
     .ticdc-sorts td.ticdc-ts small { display: block; opacity: .7; white-space: nowrap }
-    .ticdc-tools button.ticdc-copied::after { content: " ✓" }`;
+    .ticdc-tools button.ticdc-copied::after { content: " ✓" } .ticdc-bars { display: none }
+    @media screen { .ticdc-spread-out .ticdc-bars { display: flex; align-items: flex-end; gap: 1px; height: 18px } }
+    .ticdc-bars i { flex: 0 1 8px; background: currentColor; opacity: .45 }`;
   document.head.append(looks);
 
   // Whether it could: a page from elsewhere without TLS has no clipboard, but what is chosen can be copied by hand.
@@ -34,7 +38,7 @@ function ticdcCopying() {
   }
 
   const tableOf = (bar) => (bar.nextElementSibling.matches("table") ? bar.nextElementSibling : bar.nextElementSibling.querySelector("table"));
-  const said = (cell) => (cell.querySelector("span") ?? cell).textContent.trim().replace(/\s+/g, " ");
+  const said = (cell) => (cell.querySelector("span:not(.ticdc-bars, .sign)") ?? cell).textContent.trim().replace(/\s+/g, " ");
   const number = (text) => {
     const digits = text.replaceAll(",", "");
     if (/^-?\d+$/.test(digits)) return BigInt(digits); // a TSO needs more than 53 bits
@@ -59,16 +63,65 @@ function ticdcCopying() {
 
   function filter(input) {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const rows = [...tableOf(input.parentElement).tBodies[0].rows];
-    for (const row of rows) row.classList.toggle("ticdc-out", !words.every((word) => row.textContent.toLowerCase().includes(word)));
-    const left = rows.filter((row) => !row.classList.contains("ticdc-out")).length;
-    input.parentElement.querySelector("output").textContent = words.length ? `${left} of ${rows.length} rows` : "";
+    const table = tableOf(input.parentElement);
+    for (const row of table.tBodies[0].rows) row.classList.toggle("ticdc-out", !words.every((word) => row.textContent.toLowerCase().includes(word)));
+    counted(input.parentElement);
+    if (table.classList.contains("ticdc-spread-out")) spread(table);
+  }
+
+  const left = (table) => [...table.tBodies[0].rows].filter((row) => !row.classList.contains("ticdc-out"));
+
+  function counted(bar) {
+    const table = tableOf(bar);
+    const [n, all] = [left(table).length, table.tBodies[0].rows.length];
+    bar.querySelector("output").textContent = `${n === all ? "" : `${n} of `}${all} ${all === 1 ? "row" : "rows"} on this page`;
+  }
+
+  // A bar for each step of numbers, or for each of the most frequent texts; who points at them reads what they are.
+  function spread(table) {
+    for (const [i, head] of [...table.tHead.rows[0].cells].entries()) {
+      const texts = left(table).map((row) => said(row.cells[i]));
+      const numbers = texts.filter((text) => text !== "").map(number);
+      const [low, high] = [Math.min(...numbers.map(Number)), Math.max(...numbers.map(Number))];
+      const found = new Map();
+      if (numbers.length && !numbers.includes(null) && low < high) {
+        const step = (high - low) / STEPS;
+        for (let b = 0; b < STEPS; b++) found.set(`from ${(low + b * step).toLocaleString("en")}`, 0);
+        const names = [...found.keys()];
+        for (const n of numbers) {
+          const name = names[Math.min(STEPS - 1, Math.floor((Number(n) - low) / step))];
+          found.set(name, found.get(name) + 1);
+        }
+      } else for (const text of texts) found.set(text, (found.get(text) ?? 0) + 1);
+      let bars = [...found];
+      if (bars.length > STEPS) bars = bars.sort(([, a], [, b]) => b - a).slice(0, STEPS);
+      const most = Math.max(1, ...bars.map(([, n]) => n));
+      const box = document.createElement("span");
+      box.className = "ticdc-bars";
+      box.title = bars.map(([text, n]) => `${text || "(empty)"}: ${n}`).join("\n");
+      box.append(...bars.map(([, n]) => {
+        const bar = document.createElement("i");
+        bar.style.height = `${Math.max(n ? 1 : 0, Math.round((18 * n) / most))}px`;
+        return bar;
+      }));
+      head.querySelector(".ticdc-bars")?.remove();
+      head.append(box);
+    }
+  }
+
+  function saved(table) {
+    const quote = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    const lines = [table.tHead.rows[0], ...left(table)].map((row) => [...row.cells].map((cell) => quote(said(cell))).join(","));
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
+    link.download = "rows.csv";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 20_000);
   }
 
   async function copyRows(button) {
     const table = tableOf(button.parentElement);
-    const rows = [...table.rows].filter((row) => !row.classList.contains("ticdc-out"));
-    const text = rows.map((row) => [...row.cells].map(said).join("\t")).join("\n");
+    const text = [table.tHead.rows[0], ...left(table)].map((row) => [...row.cells].map(said).join("\t")).join("\n");
     if (!(await copy(text))) return choose(table);
     button.classList.add("ticdc-copied");
     setTimeout(() => button.classList.remove("ticdc-copied"), DONE_MS);
@@ -77,7 +130,13 @@ function ticdcCopying() {
   document.addEventListener("click", ({ target }) => {
     const [button, ts] = [target.closest?.("button.ticdc-copy"), target.closest?.("td.ticdc-ts")];
     const head = target.closest?.(".ticdc-sorts th");
+    const [bars, file] = ["ticdc-spreads", "ticdc-save"].map((name) => target.closest?.(`button.${name}`));
     if (button) copyRows(button);
+    else if (bars) {
+      const table = tableOf(bars.parentElement);
+      bars.setAttribute("aria-pressed", table.classList.toggle("ticdc-spread-out"));
+      if (bars.ariaPressed === "true") spread(table);
+    } else if (file) saved(tableOf(file.parentElement));
     else if (head) sort(head);
     else if (ts) {
       choose(ts.querySelector("span") ?? ts);
@@ -88,6 +147,9 @@ function ticdcCopying() {
     const head = event.key === "Enter" && event.target.closest?.(".ticdc-sorts th");
     if (head) sort(head);
   });
+  const begun = () => document.querySelectorAll(".ticdc-tools").forEach(counted);
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", begun);
+  else begun();
   document.addEventListener("input", ({ target }) => {
     if (target.matches?.(".ticdc-tools input")) filter(target);
   });

@@ -12,11 +12,13 @@ page, now and whenever its width changes. Both leave figures alone that ``theme.
 """
 
 COPY_JS = (_HERE / "copying.js").read_text(encoding="utf-8")
-"""Lets one sort, filter and copy the tables of class ``ticdc-sorts``, and copy timestamps; it runs once."""
+"""Lets one sort, filter, count, copy and save the tables of class ``ticdc-sorts``, and copy timestamps; runs once."""
 
 TABLE_TOOLS = (
     '<div class="ticdc-tools" hidden><input type="search" placeholder="filter rows" aria-label="filter rows">'
-    '<button type="button" class="ticdc-copy">copy rows</button><output></output></div>'
+    '<button type="button" class="ticdc-spreads" aria-pressed="false">values</button>'
+    '<button type="button" class="ticdc-copy">copy rows</button><button type="button" class="ticdc-save">CSV</button>'
+    "<output></output></div>"
 )
 """What stands above such a table, or the box in which it scrolls; it is seen where :data:`COPY_JS` runs."""
 

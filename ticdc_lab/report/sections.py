@@ -238,7 +238,8 @@ def _transactions(answer: Answer) -> Section:
     pending = answer.frames.get("pending", pd.DataFrame())
     if len(pending):
         waits = pending.rename(columns={"n_rows": "rows", "missing": "waits for partitions"})
-        body += [_titled("Pending", len(pending), _PENDING), _table(waits.head(_PENDING))]
+        n = int(answer.frames["totals"]["pending"].iloc[0])
+        body += [_titled("Pending", n, _PENDING), _table(waits.head(_PENDING))]
     return _section(answer, body)
 
 
@@ -265,7 +266,10 @@ def _audit(answer: Answer) -> Section:
 
 
 def _titled(name: str, n: int, most: int = LISTED) -> str:
-    return f"{name} (the first {most})" if n >= most else name
+    """With how many of ``n`` are on the page; a frame of :data:`LISTED` rows may be the first of more."""
+    if n == most == LISTED:
+        return f"{name} (the first {most})"
+    return f"{name} (the first {most} of {n:,})" if n > most else name
 
 
 def _table(frame: pd.DataFrame, *, code: Sequence[str] = ()) -> PageTable:
