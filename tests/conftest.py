@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from _pytest.unraisableexception import gc_collect_iterations_key
+from hypothesis import settings
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -65,6 +66,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels and jars, which each worker would make or wait for at once, are made while the workers find tests."""
+    settings.register_profile("no clock", deadline=None)  # a machine that does other things is no fault
+    settings.load_profile("no clock")
     config.stash[gc_collect_iterations_key] = 0  # of five, each a second or more of a heap that ends with the process
     gc.set_threshold(FEW_SEARCHES)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{BRIEF_OPTIONS} {UNVERIFIED}")
@@ -83,6 +86,12 @@ def _make(made: Path, broker: bool) -> None:
     fetching.wait()
     made.with_suffix(".new").write_text(str(compiling.returncode))
     made.with_suffix(".new").rename(made)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A quick run does not even read the files that it leaves out."""
+    left_out = config.getoption("--quick") and collection_path.match("test_*.py") and not _is_pure(collection_path)
+    return True if left_out else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -180,27 +189,33 @@ LONG = (
     "test_two_engines", "test_both_engines", "test_accessible", "test_classic", "test_load", "test_datasource",
     "test_embedded", "test_object_stores", "test_workload_frame", "test_log", "test_etcd", "test_golden", "test_study",
     "test_audit_plan", "test_cli", "test_transactions", "test_ddl_scenarios", "test_small_variants", "test_vectors",
-    "test_v2_random", "test_changefeeds", "test_truth",
+    "test_v2_random", "test_changefeeds", "test_truth", "test_watch_buckets", "test_pd_world_network",
 )  # fmt: skip
 """Files of eight seconds and more, the longest first: workers end at about the same time if these begin."""
 
-QUICK_CASES = 1
-"""A quick run has so many of the cases of each test."""
+QUICK_CASES, QUICK_EXAMPLES = 1, 20
+"""A quick run has so many of the cases of each test, and of a test that draws its cases so many of these at most."""
+
+_DRAWN = "_hypothesis_internal_use_settings"
+"""Where Hypothesis keeps the settings of a test: it has no public way to set fewer examples than a test states."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long files first, the order inside a file as it is; those of one folder need a browser.
 
-    A quick run leaves out long files, browser and Spark, and of a test with many cases all but the first.
+    A quick run has of a test with many cases the first.
     """
     if config.getoption("--quick"):
-        kept: dict[bool, list[pytest.Item]] = {True: [], False: []}
         cases = Counter[str]()
+        kept: dict[bool, list[pytest.Item]] = {True: [], False: []}
         for item in items:
             test = item.nodeid.partition("[")[0]
             cases[test] += 1
-            kept[_is_pure(item.path) and cases[test] <= QUICK_CASES].append(item)
+            kept[cases[test] <= QUICK_CASES].append(item)
+            of = getattr(item, "obj", None)
+            if own := getattr(of, _DRAWN, None):
+                setattr(of, _DRAWN, settings(own, max_examples=min(own.max_examples, QUICK_EXAMPLES)))
         config.hook.pytest_deselected(items=kept[False])
         items[:] = kept[True]
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -15,13 +15,17 @@ from ticdc_lab.cli import main
 
 OURS = re.compile(r"(?<!the )\bticdc-lab(?: --?[\w-]+)*((?: [a-z][a-z-]*){1,2})((?:(?![.;`\n]|\. |\)\s).|\.(?! |$))*)")
 SCRIPT = re.compile(r"\./lab ([a-z][a-z-]*)((?: --[a-z-]+| [a-z]+=)*)")
+USAGE = (ROOT / "lab").read_text(encoding="utf-8").split('"""')[1]
 ANY = "\0"
 """Stands for what is put into a sentence when it is said."""
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Texts of a module with their lines; parts that are put in are :data:`ANY`."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """Texts of a module that may name a command, with their lines; parts that are put in are :data:`ANY`."""
+    source = path.read_text(encoding="utf-8")
+    if "ticdc-lab" not in source and "./lab" not in source:
+        return
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
             yield node.lineno, "".join(str(v.value) if isinstance(v, ast.Constant) else ANY for v in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -48,9 +52,8 @@ def wrong(text: str) -> Iterator[str]:
         command = of
         takes = {o for p in command.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
         yield from (f"ticdc-lab{words} {o}" for o in re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest) if o not in takes)
-    usage = (ROOT / "lab").read_text(encoding="utf-8").split('"""')[1]
     for name, options in SCRIPT.findall(text):
-        line = re.findall(rf"^\./lab {name}\b.*", usage, re.MULTILINE)
+        line = re.findall(rf"^\./lab {name}\b.*", USAGE, re.MULTILINE)
         if not line:
             yield f"./lab {name}"
         yield from (f"./lab {name} {o}" for o in options.split() if line and o not in " ".join(line))
