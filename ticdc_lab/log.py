@@ -47,11 +47,9 @@ from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.replay_plan import TRANSACTION
-from ticdc_lab.dispatch.infer import infer_rules
+from ticdc_lab.dispatch.infer import infer_rules, names_upstream
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request, check_strategy
-from ticdc_lab.dispatch.other_names import EXPLAINED as ROW_SHARE
-from ticdc_lab.dispatch.other_names import ROWS as NAMED_BY_ROWS
-from ticdc_lab.dispatch.other_names import other_name
+from ticdc_lab.dispatch.other_names import other_name_words
 from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
 from ticdc_lab.encode.fidelity import ASPECTS, fidelity
@@ -985,22 +983,16 @@ class Log:
         return small(self.events.transform(infer_rules, given=given).orderBy("topic", "schema_name", "table_name"))
 
     def _hints(self, found: pd.DataFrame) -> list[str]:
-        """Of tables that no rule explains: by which other name one would, as of a table that is routed."""
-        places = self.change_log.facts.places
-        each = {c: set(places[c].drop_null().to_pylist()) - {""} for c in ("schema_name", "table_name")}
-        names = [(s, t) for s in each["schema_name"] for t in each["table_name"]]
-        said = []
-        for r in found[found["n_explained"] < ROW_SHARE * found["n_rows"]].head(HINTS).to_dict("records"):
-            own = (r["schema_name"], r["table_name"])
-            same = (F.col("kind") == "row") & (F.col("schema_name") == own[0]) & (F.col("table_name") == own[1])
-            rows = self.events.where(same & F.col("topic").eqNullSafe(r["topic"])).orderBy("commit_ts", "offset")
-            some = rows.select("partition", "key_crc", "column_crcs", "layout").limit(NAMED_BY_ROWS).toArrow()
-            if hint := other_name(some, own=own, partitions=int(r["partitions"]), names=names):
-                said.append(
-                    f"{own[0]}.{own[1]}: its rows are placed as {hint.words}. The changefeed may route the table "
-                    "(target-schema, target-table), or it was renamed: ticdc-lab dispatch "
-                    f"{shlex.quote(shown_source(self.source))} --changefeed FILE"
-                )
+        """Of tables whose rule hashes another name, as of a table that is routed: which one."""
+        names, said = names_upstream(self.change_log.facts), []
+        for r in found[found["name_crc"].notna()].head(HINTS).to_dict("records"):
+            own, crc = (r["schema_name"], r["table_name"]), int(r["name_crc"])
+            other = other_name_words(crc, int(r["partitions"]), own=own, names=names)
+            said.append(
+                f"{own[0]}.{own[1]}: its rows are placed as by {r['rule']} of {other}. The changefeed may route the "
+                "table (target-schema, target-table), or it was renamed: ticdc-lab dispatch "
+                f"{shlex.quote(shown_source(self.source))} --changefeed FILE"
+            )
         return said
 
     def _settings(self) -> Settings:
@@ -1011,9 +1003,11 @@ class Log:
             )
         dispatched = self.recorded_partitions()[0] > 1 and not log.of_storage
         found = self._once("rules", self._rules) if dispatched else pd.DataFrame()
-        rules = [(f"{r['schema_name']}.{r['table_name']}", str(r["rule"]), int(r["n_rows"]))
-                 for r in found.to_dict("records")
-                 if r["n_rows"] and r["n_explained"] == r["n_rows"] and not r["by_chance"]]  # fmt: skip
+        rules = [
+            (f"{r['schema_name']}.{r['table_name']}", str(r["rule"]), int(r["n_rows"]))
+            for r in found.to_dict("records")
+            if r["n_rows"] and r["n_explained"] == r["n_rows"] and not r["by_chance"] and pd.isna(r["name_crc"])
+        ]
         return known | of_rules(rules, tables=len(found))
 
     def _against_definitions(self, which: Column) -> list[str]:

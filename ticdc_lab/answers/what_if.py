@@ -10,7 +10,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.dispatch.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
-from ticdc_lab.dispatch.fitting import COMBINATIONS
+from ticdc_lab.dispatch.fitting import COMBINATIONS, OTHER_NAMES
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.figures.figure import Figure
@@ -41,9 +41,17 @@ def _recorded(measured: WhatIf, found: pd.DataFrame | None) -> tuple[dict[str, d
     if lacking:
         return {}, [f"No row shows the log as recorded: no measured rule is the one of {some_of(lacking)}."]
     partly, few = found["n_explained"] < found["n_rows"], found["by_chance"]
-    says = ((partly, "the rule explains some rows only"), (few, "too few rows show the rule, which is a guess"))
+    says = (
+        (partly, "the rule explains some rows only"),
+        (few, "too few rows show the rule, which is a guess"),
+        (_of_another_name(found), "the rule hashes another name of the table, the figures its name in the log"),
+    )
     said = [f"As recorded: of {some_of(_tables(found[which]))} {words}." for which, words in says if which.any()]
     return {RECORDED: {t: of[t] for t in measured.tables}}, said
+
+
+def _of_another_name(found: pd.DataFrame) -> pd.Series[bool]:
+    return found["name_crc"].notna() if "name_crc" in found else found["by_chance"] & False
 
 
 def _tables(found: pd.DataFrame) -> list[str]:
@@ -86,7 +94,8 @@ def rules(found: pd.DataFrame, *, hints: Sequence[str] = ()) -> Answer:
     if found.empty:
         return Answer("rules", question, "The log has no row change, so no rule can be detected.", {"tables": found})
     fits, few = found["n_explained"] == found["n_rows"], found["by_chance"]
-    each = found[fits & ~few]["rule"].value_counts()
+    by = found["rule"].mask(_of_another_name(found), found["rule"] + " under another name")
+    each = by[fits & ~few].value_counts()
     said = ", ".join(f"{n} by {rule}" for rule, n in sorted(each.items(), key=lambda r: (-r[1], r[0])))
     rest = int((~fits).sum())
     none = f"of {rest} no rule that was tried explains all rows" if rest else ""
@@ -103,8 +112,8 @@ def rules(found: pd.DataFrame, *, hints: Sequence[str] = ()) -> Answer:
 
 _TRIED = (
     "Tried are table, index-value over the handle key, ts, each column alone, and combinations of columns, as many as "
-    f"{COMBINATIONS:,} for a table: all of two, of three, and so on. An index over more columns, a dispatcher that "
-    "is newer than this, or a table that is routed under another name (target-table) are not among them."
+    f"{COMBINATIONS:,} for a table: all of two, of three, and so on. Under another name, as of a table "
+    f"that is routed, up to {OTHER_NAMES} are. A dispatcher that is newer than this is not among them."
 )
 
 

@@ -5,6 +5,7 @@ A rule may fit a few rows by chance: so many bits of evidence are asked for, the
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import comb
 from typing import Any
 
@@ -13,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.dispatch.fitting import EXPLAINED, FILLED, RULES, SEEN_BITS, TABLE, TRIED, n_values, summed, tried_up_to
-from ticdc_lab.dispatch.given import AND, COLUMN, NOTHING_GIVEN, GivenRules
+from ticdc_lab.dispatch.given import AND, COLUMN, NOTHING_GIVEN, OF_NAME, GivenRules
+from ticdc_lab.dispatch.other_names import name_bits, other_name_words
 from ticdc_lab.engine.shuffle import Batches
 from ticdc_lab.facts.schemas import arrow_of
 
@@ -77,7 +79,8 @@ def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
     best, ts = max(tried, key=lambda r: (r["n_explained"], -r["rank"], r["rule"])), rules["ts"]
     unsure = False
     if best["rank"] > len(RULES) and _fits_all(best):
-        number = sum(comb(columns, size) for size in range(2, tried_up_to(columns) + 1))
+        number = sum(comb(columns, size) for size in range(2, tried_up_to(columns) + 1)) or 1
+        number <<= name_bits(best["partitions"]) if OF_NAME in best["rule"] else 0
         bits, n = _bits(best) - np.log2(number), _different(best)
         first = max(simple, key=lambda r: (r["n_explained"], -r["rank"], r["rule"]))
         if bits < SURE_BITS:  # a fault beside a simpler rule may be the better explanation
@@ -97,7 +100,8 @@ def _tried_words(columns: int, own: dict[str, Any] | None) -> str:
     up_to = tried_up_to(columns)
     several = f"combinations of up to {up_to} columns" if up_to < columns else "all combinations of columns"
     named = None if own is None or own["rule"] in RULES else f"the changefeed's {own['rule']}"
-    return ", ".join(filter(None, [named, "table, index-value, ts, each column", several if up_to > 1 else None]))
+    more = [several if up_to > 1 else None, "columns under another name" if columns else None]
+    return ", ".join(filter(None, [named, "table, index-value, ts, each column", *more]))
 
 
 def _may_be(r: dict[str, Any], best: dict[str, Any]) -> bool:
@@ -157,20 +161,29 @@ tried string
 """
 
 
-def causes_in(batches: Batches, *, given: GivenRules = NOTHING_GIVEN) -> Batches:
+def causes_in(
+    batches: Batches, *, given: GivenRules = NOTHING_GIVEN, names: Collection[tuple[str, str]] = ()
+) -> Batches:
     """:func:`cause_of` of tables, as rows."""
     for batch in batches:
-        said = [{c: r[c] for c in TABLE} | cause_of(r, given) for r in batch.to_pylist()]
+        said = [{c: r[c] for c in TABLE} | cause_of(r, given, names) for r in batch.to_pylist()]
         yield pa.RecordBatch.from_pylist(said, schema=arrow_of(CAUSES))
 
 
-def cause_of(r: dict[str, Any], given: GivenRules) -> dict[str, Any]:
-    """Why rows of a table moved, or what may be why, or what was tried in vain."""
+def cause_of(r: dict[str, Any], given: GivenRules, names: Collection[tuple[str, str]] = ()) -> dict[str, Any]:
+    """Why rows of a table moved, or what may be why, or what was tried in vain.
+
+    ``names``: schemas and tables that it may have upstream.
+    """
     n, whole = r["partitions"], r["n_explained"] == r["n_rows"]
     share = f"all {r['n_rows']}" if whole else f"{r['n_explained']} of {r['n_rows']}"
     beyond = f"; the recording has no partition from {r['recorded']} on" if n > r["recorded"] else ""
-    columns, several = r["rule"].removeprefix(COLUMN), r["rank"] > len(RULES)
+    columns, _, crc = r["rule"].removeprefix(COLUMN).partition(OF_NAME)
+    several = r["rank"] - bool(crc) > len(RULES) + 1
     by = f"columns {columns.replace(AND, ' and ')}" if several else f"column {columns}"
+    if crc:
+        other = other_name_words(int(crc), n, own=(r["schema_name"], r["table_name"]), names=names)
+        by += f" under {other} (the changefeed may route the table, or it was renamed)"
     lie = f"({share} rows lie in the partition of {'their' if several else 'its'} hash mod {n}{beyond})"
     if r["explains"]:
         as_given = f", as {given.source} says" if r["given"] else ""

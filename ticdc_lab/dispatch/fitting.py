@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator
-from itertools import combinations
+from itertools import combinations, islice
 from math import comb
 from typing import Any
 
@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.dispatch.given import AND, COLUMN, NOTHING_GIVEN, GivenRules
+from ticdc_lab.dispatch.given import AND, COLUMN, NOTHING_GIVEN, OF_NAME, GivenRules
+from ticdc_lab.dispatch.other_names import name_hashed
 from ticdc_lab.engine.shuffle import Batches, bucket_of, several_at_once
 from ticdc_lab.events import tso
 from ticdc_lab.events.arrays import Bools, Ints, runs
@@ -28,6 +29,9 @@ EXPLAINED = 0.95
 COMBINATIONS = 1 << 16
 """Combinations of columns that are tried on a table at most: those of two columns, of three, .. as long as all of a
 number are so few."""
+
+OTHER_NAMES = 1 << 9
+"""Combinations of columns that are tried under another name of the table at most: a name costs linear algebra."""
 
 FIRST = 24
 """So many different rows are tried first: a combination that does not explain them is dropped."""
@@ -71,14 +75,14 @@ def _fits(rows: pa.Table, *, more: int, given: GivenRules) -> Iterator[dict[str,
     partition, known = np.asarray(rows["partition"]), {c: rows[c][0].as_py() for c in (*TABLE, "partitions")}
     recorded = known["partitions"]
     names, keys, _ = columns_of(rows)
-    several, n_columns = _combinations(rows, given)
+    simple = ["table", "index-value", "ts", *[COLUMN + name for name in names]]
+    several, n_columns = ([], 0) if recorded < 2 or _one_fits(rows, simple, given) else _combinations(rows, given)
     known |= {"recorded": recorded, "columns": n_columns, "given": False}
     for number, n in zip(*np.unique(partition, return_counts=True), strict=True):
         yield known | {"rule": f"{FILLED}{number}", "rank": len(RULES), "n_explained": int(n), "moves": False}
     own = given.of_columns(known["schema_name"], known["table_name"], names)
     number = given.partitions or recorded
-    rules = ["table", "index-value", "ts", *[COLUMN + n for n in names], *several, *([own] if own else [])]
-    for rule in dict.fromkeys(rules):
+    for rule in dict.fromkeys([*simple, *several, *([own] if own else [])]):
         value, told = hash_of(rows, rule, given)
         listed = named_columns(rule, names) if rule.startswith(COLUMN) else []
         moves = rule == "ts" or not {*listed} <= {*keys}
@@ -86,11 +90,13 @@ def _fits(rows: pa.Table, *, more: int, given: GivenRules) -> Iterator[dict[str,
         for n in sorted(numbers | {number} if rule == own and more and number > recorded else numbers):
             explained = told & (value % n == partition)
             n_explained = int(explained.sum())
-            counted = n > recorded or len(listed) > 1
+            counted = n > recorded or rule in several
+            is_simple = len(listed) < 2 and OF_NAME not in rule
+            rank = RULES[rule.partition(":")[0]] if is_simple else len(RULES) + len(listed) + (OF_NAME in rule)
             yield known | {
                 "rule": rule,
                 "partitions": n,
-                "rank": len(RULES) + len(listed) if len(listed) > 1 else RULES[rule.partition(":")[0]],
+                "rank": rank,
                 "n_rows": rows.num_rows if rule == "ts" else int(told.sum()),
                 "n_explained": n_explained,
                 "n_possible": n_explained + (int((~told).sum()) if rule == "ts" else 0),
@@ -99,6 +105,16 @@ def _fits(rows: pa.Table, *, more: int, given: GivenRules) -> Iterator[dict[str,
                 "seen": _seen(_telling(value[explained], rule, n, recorded)) if counted else None,
                 "given": rule == own and n == number,
             }
+
+
+def _one_fits(rows: pa.Table, rules: Collection[str], given: GivenRules) -> bool:
+    """Whether a rule explains these rows."""
+    n, partition = rows["partitions"][0].as_py(), np.asarray(rows["partition"])
+    for rule in rules:
+        value, told = hash_of(rows, rule, given)
+        if 2 * told.sum() >= rows.num_rows and (value % n == partition)[told].sum() >= EXPLAINED * told.sum():
+            return True
+    return False
 
 
 def by_layout(rows: pa.Table, *more: str) -> Iterator[pa.Table]:
@@ -128,22 +144,14 @@ def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN) -> tuple[li
 
     And of how many columns combinations were tried, 0 if none were. A combination is dropped at the first rows that it
     does not explain, so most cost what some dozen rows do. A share of :data:`EXPLAINED` must fit, as a fault or two may
-    be among them.
+    be among them. Where none does, columns are tried under another name of the table.
     """
     names, keys, crcs = columns_of(rows)
     n, partition = rows["partitions"][0].as_py(), np.asarray(rows["partition"])
-    if n < 2 or tried_up_to(len(names)) < 2:
-        return [], 0
-    for rule in ("table", "index-value", "ts", *[COLUMN + name for name in names]):
-        value, told = hash_of(rows, rule, given)
-        if 2 * told.sum() >= rows.num_rows and (value % n == partition)[told].sum() >= EXPLAINED * told.sum():
-            return [], 0
     flat = crcs.combine_chunks() if isinstance(crcs, pa.ChunkedArray) else crcs
     cells = np.asarray(pc.fill_null(pc.list_flatten(flat), 0)).reshape(rows.num_rows, len(names))
     here = np.flatnonzero((cells != UNKNOWN).sum(axis=0) >= EXPLAINED * rows.num_rows)
     names, cells = [names[i] for i in here], cells[:, here]  # a column that most rows do not show tells nothing
-    if tried_up_to(len(names)) < 2:
-        return [], 0
     known = np.flatnonzero((cells != UNKNOWN).all(axis=1))
     if not len(known):
         return [], 0
@@ -161,7 +169,25 @@ def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN) -> tuple[li
         found += [COLUMN + AND.join(names[i] for i in c) for c in each.tolist() if {names[i] for i in c} != {*keys}]
         if len(found) >= MOST_FITTING:
             break
-    return found[:MOST_FITTING], len(names)
+    if not found and (other := _of_another_name(rows, names, cells[known], partition[known], given)):
+        found = [other]
+    return found[:MOST_FITTING], len(names) if tried_up_to(len(names)) > 1 else 0
+
+
+def _of_another_name(rows: pa.Table, names: list[str], cells: Ints, lies: Ints, given: GivenRules) -> str | None:
+    """A rule that explains rows if their table has another name, as where the changefeed routes it."""
+    n, partition = rows["partitions"][0].as_py(), np.asarray(rows["partition"]).astype(np.int64)
+    value, told = hash_of(rows, "index-value", given)
+    own = zlib.crc32(given.hashed_name(*(rows[c][0].as_py() for c in TABLE[1:])).encode())
+    if (crc := name_hashed(value[told] ^ own, partition[told], n)) is not None:
+        return f"index-value{OF_NAME}{crc}"
+    each = (c for size in range(1, len(names) + 1) for c in combinations(range(len(names)), size))
+    some = list(islice(each, OTHER_NAMES))
+    for chosen in some:
+        value = np.bitwise_xor.reduce(cells[:, chosen], axis=1)
+        if (crc := name_hashed(value, lies.astype(np.int64), n, tried=len(some))) is not None:
+            return f"{COLUMN}{AND.join(names[i] for i in chosen)}{OF_NAME}{crc}"
+    return None
 
 
 def tried_up_to(columns: int) -> int:
@@ -183,7 +209,7 @@ def columns_of(rows: pa.Table) -> tuple[list[str], list[str], pa.ChunkedArray]:
 
 def named_columns(rule: str, names: Collection[str]) -> list[str]:
     """The columns that a rule names: one, whose name may hold a comma, or several."""
-    listed = rule.removeprefix(COLUMN)
+    listed = rule.removeprefix(COLUMN).partition(OF_NAME)[0]
     return [listed] if listed in names else listed.split(AND)
 
 
@@ -192,7 +218,9 @@ def hash_of(rows: pa.Table, rule: str, given: GivenRules) -> tuple[Ints, Bools]:
     it is where a rule puts them.
     """
     every = np.ones(rows.num_rows, dtype=bool)
-    table = zlib.crc32(given.hashed_name(*(rows[c][0].as_py() for c in TABLE[1:])).encode())
+    rule, _, name = rule.partition(OF_NAME)
+    own = given.hashed_name(*(rows[c][0].as_py() for c in TABLE[1:]))
+    table = int(name) & _MASK if name else zlib.crc32(own.encode())
     if rule == "table":
         return np.full(rows.num_rows, table), every
     if rule in ("ts", "index-value"):
@@ -201,8 +229,8 @@ def hash_of(rows: pa.Table, rule: str, given: GivenRules) -> tuple[Ints, Bools]:
         return (value, told) if rule == "ts" else ((value & _MASK) ^ table, told & (value >> 32 > 0))
     names, _, crcs = columns_of(rows)
     whole, told = np.full(rows.num_rows, table), every
-    for name in named_columns(rule, names):
-        crc = np.asarray(pc.fill_null(pc.list_element(crcs, names.index(name)), 0))
+    for column in named_columns(rule, names):
+        crc = np.asarray(pc.fill_null(pc.list_element(crcs, names.index(column)), 0))
         whole, told = whole ^ crc, told & (crc != UNKNOWN)
     return whole, told
 

@@ -15,8 +15,9 @@ from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.settings import Settings
 
 Table = tuple[str, str]
-COLUMN, AND = "columns:", ","
-"""A rule over columns is their names behind the one, with the other between."""
+COLUMN, AND, OF_NAME = "columns:", ",", "\x1e"
+"""A rule over columns is their names behind the one, with the other between; behind the last, a rule has the crc of the
+name that it hashes, where that is not the table's own."""
 
 
 @dataclass(frozen=True, slots=True)

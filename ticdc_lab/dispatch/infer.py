@@ -30,7 +30,7 @@ from ticdc_lab.dispatch.fitting import (
     named_columns,
     tried_in,
 )
-from ticdc_lab.dispatch.given import COLUMN, NOTHING_GIVEN, GivenRules
+from ticdc_lab.dispatch.given import COLUMN, NOTHING_GIVEN, OF_NAME, GivenRules
 from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, bucket_of, in_one, several_at_once
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import POSITION
@@ -89,9 +89,10 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None, given: Give
         Per ``topic, schema_name, table_name``: ``rule`` (string: the strategy's name, with ``columns:`` in front of a
         column's, or of several with a comma between), ``n_rows``, ``n_explained`` (bigint), ``partitions`` (int),
         ``n_unknown`` (bigint: rows of which the log does not show what the rule hashes), ``by_chance`` (boolean: a
-        combination that fits too few rows to be sure, as so many were tried). The best rule, however bad: compare
-        ``n_explained`` with ``n_rows``. ``n_rows`` are those that it was tried on: combinations are not tried on a few
-        rows that one column explains.
+        combination that fits too few rows to be sure, as so many were tried), ``name_crc`` (bigint: the crc32 of the
+        name that the rule hashes, or its last bits, where it is another than the table's). The best rule, however bad:
+        compare ``n_explained`` with ``n_rows``. ``n_rows`` are those that it was tried on: combinations are not tried
+        on a few rows that one column explains.
 
     References
     ----------
@@ -100,8 +101,10 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None, given: Give
     require_columns(events, *_NEEDED)
     require_batch(events, function="infer_rules", why="a rule must explain all rows of a table")
     tried = _narrow(events, partitions=partitions).mapInArrow(partial(tried_in, more=0, given=given), TRIED)
-    told = ("rule", "n_rows", "n_explained", "partitions", "n_unknown", "by_chance")
-    return in_one(tried, best_in, BEST).select(*TABLE, *told)
+    told = ("n_rows", "n_explained", "partitions", "n_unknown", "by_chance")
+    parts = F.split("rule", OF_NAME)
+    rule, crc = parts[0].alias("rule"), F.get(parts, F.lit(1)).cast("bigint").alias("name_crc")
+    return in_one(tried, best_in, BEST).select(*TABLE, rule, *told, crc)
 
 
 def move_causes(events: DataFrame, *, given: GivenRules = NOTHING_GIVEN) -> DataFrame:
@@ -165,7 +168,8 @@ def move_causes_at_once(
     known = _moved(events) if _spread(facts) - {*moved} else events.sparkSession.createDataFrame([*moved], _NAMES)
     tried = _mapped(rows, partial(tried_in, more=MORE_PARTITIONS, given=given), TRIED)
     rules = _rules(tried, known).toArrow().cast(arrow_of(BEST))
-    said = pa.Table.from_batches(causes_in(iter(rules.to_batches()), given=given), schema=arrow_of(CAUSES))
+    causes = causes_in(iter(rules.to_batches()), given=given, names=names_upstream(facts))
+    said = pa.Table.from_batches(causes, schema=arrow_of(CAUSES))
     if not (rule_of := _rule_of(rules)):
         return said
     misplaced = _mapped(rows, _misplaced(rule_of, given=given), CAUSES)
@@ -173,6 +177,12 @@ def move_causes_at_once(
     if found.num_rows <= MISPLACED:
         return pa.concat_tables([said, found])
     return events.sparkSession.createDataFrame(said, CAUSES).unionAll(misplaced)
+
+
+def names_upstream(facts: LogFacts) -> list[tuple[str, str]]:
+    """Schemas and tables of a log, each with each: a table that is routed has one of them upstream, or another one."""
+    each = [sorted(set(facts.places[c].drop_null().to_pylist()) - {""}) for c in ("schema_name", "table_name")]
+    return [(schema, table) for schema in each[0] for table in each[1]]
 
 
 def _mapped(rows: DataFrame | MadeByWorkers, kernel: Kernel, schema: str) -> DataFrame:

@@ -9,117 +9,113 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ticdc_lab.events.arrays import Ints
 
 EXPLAINED = 0.95
 """Share of the rows that another name must explain."""
 
-BITS = 48
-"""So many bits rows must tell together, of which a name that is found has 32."""
+BITS = 16
+"""So many bits rows must tell besides those of the name."""
 
 ROWS = 512
 """Rows of a table that are looked at."""
 
-_WIDTH, _NAMED = 32, 3
+SOME_BITS = 1 << 32
+_WIDTH, _NAMED, _FREE, _ALIKE, _ALL = 32, 3, 12, 8, SOME_BITS - 1
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
-_UNKNOWN = -1
+_WINDOWS = (ROWS, ROWS // 4)
+"""A name is solved from all rows, then from parts of them, as a fault may be among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class OtherName:
-    """What another name would explain."""
-
-    rule: str  # the rule that it fits with: ``index-value`` or ``columns:NAME``
-    names: tuple[str, ...]  # ``schema.table`` of those that were tried and fit
-    # The crc32 of schema and name; None where the rows tell only its last bits, as with 4 partitions, so that other
-    # names fit as well.
-    crc: int | None
-
-    @property
-    def words(self) -> str:
-        """What it is, as the end of a sentence."""
-        some = " or ".join(self.names)
-        if self.crc is not None and some:
-            return f"by {self.rule} of the name {some}"
-        if self.crc is not None:
-            return f"by {self.rule} of a name whose crc32, schema and table together, is {self.crc:#010x}"
-        return f"by {self.rule} of another name{f'; of those in the log {some} may be it' if some else ''}"
+def name_bits(partitions: int) -> int:
+    """How many bits of a name's crc rows tell: all where the number of partitions has an odd factor."""
+    return _WIDTH if partitions & (partitions - 1) else partitions.bit_length() - 1
 
 
-def other_name(
-    rows: pa.Table, *, own: tuple[str, str], partitions: int, names: Collection[tuple[str, str]]
-) -> OtherName | None:
-    """Find a name by which a rule explains rows that no rule by their own name explains.
+def name_hashed(values: Ints, lies: Ints, partitions: int, *, tried: int = 1) -> int | None:
+    """The crc of the name by which rows lie where they do: of what TiCDC hashes besides it, ``values``.
 
-    ``rows``: ``partition, key_crc, column_crcs, layout`` of some hundred rows of one table. ``own``: schema and name of
-    the table in its messages. ``partitions``: of the topic. ``names``: other schemas and names that may be the table's
-    upstream.
+    Parameters
+    ----------
+    values, lies
+        Of each row what is XORed to the name's crc, and its partition.
+    partitions
+        Of the topic. Where it is a power of two, only the last bits are told, and the others are 0.
+    tried
+        How many rules are tried: so much less likely is chance.
+
+    Returns
+    -------
+    int or None
+        None where no name explains :data:`EXPLAINED` of the rows, or these are too few to be sure. With
+        :data:`SOME_BITS` it is one of several that explain the rows.
     """
-    if rows.num_rows * np.log2(max(partitions, 1)) < BITS:
+    _, first = np.unique(values, return_index=True)
+    first.sort()
+    if len(first) * np.log2(max(partitions, 1)) < BITS + name_bits(partitions) + np.log2(tried):
         return None
-    lies = np.asarray(rows["partition"]).astype(np.int64)
-    for rule, value, known in _hashes(rows):
-        k, p = value[known], lies[known]
-        if len(np.unique(k)) * np.log2(partitions) < BITS:
-            continue
-        crcs = {name: zlib.crc32("".join(name).encode()) for name in sorted({*names} - {own})}
-        fit = [n for n, crc in crcs.items() if np.mean(((k ^ crc) % partitions) == p) >= EXPLAINED]
-        told = tuple(".".join(n) for n in fit[:_NAMED])
-        if fit and partitions & (partitions - 1):
-            return OtherName(rule, told, crcs[fit[0]])
-        fits, crc_found = _solved(k, p, partitions)
-        if fits or fit:
-            return OtherName(rule, told, crc_found)
+    k, p = values[first[:ROWS]], lies[first[:ROWS]]
+    for crc in _solutions(k, p, partitions):
+        if np.mean((values ^ (crc & _ALL)) % partitions == lies) >= EXPLAINED:
+            return crc
     return None
 
 
-def _hashes(rows: pa.Table) -> Iterator[tuple[str, Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]]:
-    """What is XORed to the name by each rule, and of which rows it is known."""
-    key = rows["key_crc"]
-    value = np.asarray(key.fill_null(0))
-    yield "index-value", value & ((1 << _WIDTH) - 1), np.asarray(key.is_valid()) & (value >> _WIDTH > 0)
-    layout = pc.mode(rows["layout"].combine_chunks().dictionary_encode().indices)
-    chosen = rows["layout"].combine_chunks().dictionary_encode().dictionary[layout[0]["mode"].as_py()].as_py() or ",,"
-    same = np.asarray(pc.fill_null(pc.equal(rows["layout"], chosen), False))
-    names = [n.replace("\x1f", ",") for n in chosen.rpartition(",,")[0].split(",")]
-    for at, name in enumerate(names):
-        crcs = [c[at] if c is not None and at < len(c) else None for c in rows["column_crcs"].to_pylist()]
-        filled = np.array([0 if c is None else c for c in crcs], dtype=np.int64)
-        yield f"columns:{name}", np.where(filled == _UNKNOWN, 0, filled), same & (filled != _UNKNOWN)
-
-
-def _solved(k: Ints, p: Ints, n: int) -> tuple[bool, int | None]:
-    """Whether one c gives (c XOR k) mod n = p for all rows, and c where they tell it."""
-    if n & (n - 1) == 0:
-        return bool(n > 1 and len(np.unique((k % n) ^ p)) == 1), None
+def _solutions(k: Ints, p: Ints, n: int) -> Iterator[int]:
+    """Each c that gives (c XOR k) mod n = p for some of the rows, as far as they tell it."""
+    power = n & -n
+    low = (k ^ p) % power
+    if n == power:
+        yield int(np.bincount(low).argmax())
+        return
+    if np.bincount(low).max() < EXPLAINED * len(low):
+        return
     prime = next((f for f in _PRIMES if n % f == 0), None)
     if prime is None:
-        return False, None
-    bits = (k[:, None] >> np.arange(_WIDTH)) & 1
+        return
     weights = np.array([pow(2, j, prime) for j in range(_WIDTH)])
-    solution = _modulo((1 - 2 * bits) * weights % prime, (p - k) % prime, prime)
-    if solution is None or set(solution.tolist()) - {0, 1}:
-        return False, None
-    crc = sum(1 << j for j, bit in enumerate(solution.tolist()) if bit)
-    return bool(np.all((k ^ crc) % n == p)), crc
+    for size in _WINDOWS:
+        for start in range(0, len(k), size):
+            some, lie = k[start : start + size], p[start : start + size]
+            bits = (some[:, None] >> np.arange(_WIDTH)) & 1
+            found = _bits_modulo((1 - 2 * bits) * weights % prime, (lie - some) % prime, prime)
+            for solution in found[:_ALIKE]:
+                crc = sum(1 << j for j, bit in enumerate(solution.tolist()) if bit)
+                yield crc | (SOME_BITS if len(found) > 1 else 0)
 
 
-def _modulo(a: Ints, b: Ints, prime: int) -> Ints | None:
-    """The one solution of a x = b modulo a prime; None where there is none, or more."""
-    rest = np.concatenate([a, b[:, None]], axis=1) % prime
+def _bits_modulo(a: Ints, b: Ints, prime: int) -> Ints:
+    """The solutions of a x = b modulo a prime that are bits, a row each; none where too many are free."""
+    rest, pivots = np.concatenate([a, b[:, None]], axis=1) % prime, list[int]()
     for column in range(a.shape[1]):
-        pivots = np.flatnonzero(rest[column:, column])
-        if not len(pivots):
-            return None
-        pivot = column + int(pivots[0])
-        rest[[column, pivot]] = rest[[pivot, column]]
-        rest[column] = rest[column] * pow(int(rest[column, column]), -1, prime) % prime
-        others = np.arange(len(rest)) != column
-        rest[others] = (rest[others] - rest[others, column : column + 1] * rest[column]) % prime
-    return rest[: a.shape[1], -1] if not rest[a.shape[1] :, -1].any() else None
+        top = len(pivots)
+        below = np.flatnonzero(rest[top:, column])
+        if len(below):
+            rest[[top, top + below[0]]] = rest[[top + below[0], top]]
+            rest[top] = rest[top] * pow(int(rest[top, column]), -1, prime) % prime
+            others = np.arange(len(rest)) != top
+            rest[others] = (rest[others] - rest[others, column : column + 1] * rest[top]) % prime
+            pivots.append(column)
+    free = [column for column in range(a.shape[1]) if column not in pivots]
+    if rest[len(pivots) :, -1].any() or len(free) > _FREE:
+        return np.zeros((0, a.shape[1]), np.int64)
+    chosen = (np.arange(1 << len(free))[:, None] >> np.arange(len(free))) & 1
+    solutions = np.zeros((len(chosen), a.shape[1]), np.int64)
+    solutions[:, free] = chosen
+    solutions[:, pivots] = (rest[: len(pivots), -1] - chosen @ rest[: len(pivots), free].T) % prime
+    are_bits: Ints = solutions[(solutions <= 1).all(axis=1)]
+    return are_bits
+
+
+def other_name_words(crc: int, partitions: int, *, own: tuple[str, str], names: Collection[tuple[str, str]]) -> str:
+    """Which name that is, as the end of a sentence: ``names`` are schemas and tables that the log has."""
+    mask, odd = (1 << name_bits(partitions)) - 1, bool(partitions & (partitions - 1))
+    fit = [n for n in sorted({*names} - {own}) if zlib.crc32("".join(n).encode()) & mask == crc & mask]
+    some = " or ".join(".".join(name) for name in fit[:_NAMED])
+    if odd and not crc & SOME_BITS:
+        whole = f"whose crc32, schema and table together, is {crc:#010x}"
+        return f"the name {some}" if some else f"a name {whole}"
+    return f"another name{f'; of those in the log {some} may be it' if some else ''}"
