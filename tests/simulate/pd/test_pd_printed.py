@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import tarfile
+import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_from_bytes
 
+import orjson
 import pytest
+import zstandard
 from click.testing import CliRunner
 from test_pd_ctl import region, store
 
@@ -24,7 +29,7 @@ from ticdc_lab.simulate.pd.forecast import forecast, in_words
 from ticdc_lab.simulate.pd.limits import PerMinute
 from ticdc_lab.simulate.pd.merge_checker import table_of
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, RemovePeer
-from ticdc_lab.simulate.pd.pd_ctl_files import OTHER, PrintedFile, batches, documents, kind_of
+from ticdc_lab.simulate.pd.pd_ctl_files import OTHER, PrintedFile, batches, documents, kinds_of
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
 from ticdc_lab.simulate.pd.regions import region_at
 from ticdc_lab.simulate.pd.replay.records import lines_of
@@ -101,7 +106,7 @@ def test_a_file_is_recognised_by_what_it_contains(content: Any, kind: str, tmp_p
     """Whatever its name; TiKV's settings and logs, which diag collects too, are none of pd-ctl's."""
     path = tmp_path / "a.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    assert kind_of(PrintedFile(path)) == kind
+    assert kinds_of(PrintedFile(path)) == [kind]
 
 
 def test_a_tar_of_diag_is_read_and_what_is_foreign_is_named(tmp_path: Path) -> None:
@@ -563,3 +568,66 @@ def test_tables_are_told_by_their_keys() -> None:
     assert table_of("7480000000000003FFBD00000000000000F8") == "80000000000003BD"
     assert table_of("") == table_of("6D44444C") == ""
     assert Config().enable_cross_table_merge
+
+
+def _zipped(folder: Path, files: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(folder / "a.zip", "w") as z:
+        for name, data in files.items():
+            z.writestr(f"pd/{name}", data)
+
+
+def _tarred(folder: Path, files: dict[str, bytes]) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(f"pd/{name}")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    (folder / "a.diag").write_bytes(zstandard.compress(packed.getvalue()))
+
+
+def _each(change: Callable[[bytes], bytes]) -> Callable[[Path, dict[str, bytes]], None]:
+    def write(folder: Path, files: dict[str, bytes]) -> None:
+        for name, data in files.items():
+            (folder / name).write_bytes(change(data))
+
+    return write
+
+
+_LOG = b'[2024/01/01 10:00:00.000 +08:00] [INFO] [client.go:1] ["create pd client"] [pd-address="[http://a:2379]"]\n'
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        _each(lambda b: b.decode().encode("utf-16")),
+        _each(lambda b: b"\xfe\xff" + b.decode().encode("utf-16-be")),
+        _each(lambda b: b"\xef\xbb\xbf" + b.replace(b"\n", b"\r\n")),
+        _each(lambda b: _LOG + b),
+        _each(zstandard.compress),
+        _each(lambda b: b"\n".join(orjson.dumps(x, option=2) for x in next(iter(json.loads(b).values())))),
+        lambda folder, files: (folder / "session.txt").write_bytes(
+            b"\n".join(b"\xc2\xbb %s\n%s\n" % (n.split(".")[0].encode(), b) for n, b in files.items())
+        ),
+        _zipped,
+        _tarred,
+    ],
+    ids=["powershell", "utf-16-be", "bom-crlf", "log-line-first", "zstd", "jq-each", "session", "zip", "tar.zst"],
+)  # fmt: skip
+def test_files_are_read_however_they_were_saved(
+    tmp_path: Path, write: Callable[[Path, dict[str, bytes]], None]
+) -> None:
+    """As PowerShell, jq, a session of pd-ctl, a log line before, zip and diag's packed tar leave them."""
+    files = {
+        "store.json": json.dumps({"stores": [store(i) for i in range(1, 5)]}, indent=2).encode(),
+        "region.json": json.dumps({"regions": ring(3, 1, 2, 3)}, indent=2).encode(),
+    }
+    write(tmp_path, files)
+    told = from_folder(tmp_path)
+    assert (len(told.cluster.stores), told.regions.id.tolist()) == (4, [1, 2, 3])
+
+
+def test_a_file_of_diag_that_only_counts_stores_is_no_output_of_pd_ctl(tmp_path: Path) -> None:
+    """It is named, and the others are read."""
+    told = given(tmp_path, cluster__json={"cluster_name": "a", "stores": 3, "regions": {"a": 1}})
+    assert "not read, no output of pd-ctl that is known here: cluster.json" in told.notes

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
+import io
 import json
 import re
 import tarfile
+import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 import orjson
+import zstandard
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.errors.bounded import LIMITS_VARIABLE, PRINTED, TextLimits, parse_documents, read_printed
+from ticdc_lab.errors.bounded import LIMITS_VARIABLE, OBJECT_OR_LIST, PRINTED, TextLimits, parse_documents, read_printed
 
 CHUNK = 8 << 20
 """Bytes read at a time."""
@@ -27,7 +32,8 @@ _WHOLE = 4 << 20
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _OPEN, _CLOSE = (ord("{"), ord("[")), (ord("}"), ord("]"))
 _GZIP = b"\x1f\x8b"
-_BEGINS = re.compile(rb"^[ \t\r\xc2\xbb>]*([{\[])", re.MULTILINE)
+_BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, zstandard.ZstdError)
+_BEGINS = re.compile(rb"^[ \t\r\xc2\xbb>\xef\xbf]*" + OBJECT_OR_LIST.encode(), re.MULTILINE)
 """Where a document begins: what tiup says before it, and the prompt of a session, are skipped."""
 
 STORES, REGIONS, CONFIG, RULES, LIMITS = "stores", "regions", "config", "rules", "store limits"
@@ -42,10 +48,11 @@ COMMANDS = {
 
 
 class PrintedFile(NamedTuple):
-    """A file, or a member of a tar."""
+    """A file, or a member of a tar or zip; of one with several kinds of documents those of one ``kind``."""
 
     path: Path
     member: str = ""
+    kind: str = ""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.member}" if self.member else str(self.path)
@@ -89,23 +96,52 @@ def reading(file: PrintedFile | Path, kind: str) -> Iterator[None]:
 
 
 def opened(file: PrintedFile | Path) -> IO[bytes]:
-    """Open a file or a member of a tar, gzipped or not."""
+    """Open a file or a member of a tar or zip, packed or not; UTF-16, as PowerShell writes it, is read as UTF-8."""
     path, member = (file, "") if isinstance(file, Path) else (file.path, file.member)
     try:
-        stream = _member(path, member) if member else path.open("rb")
-        zipped = stream.read(2) == _GZIP
-        stream.seek(0)
-    except (OSError, KeyError, tarfile.TarError) as e:
+        stream = _unpacked(_member(path, member) if member else path.open("rb"))
+    except (*_BROKEN, KeyError) as e:
         why = getattr(e, "strerror", None) or str(e)
         raise SourceError(f"{file}: cannot be read: {why}", hint="Save it again: pd-ctl store > store.json") from e
-    return gzip.open(stream, "rb") if zipped else stream  # type: ignore[return-value]
+    try:
+        utf_16 = stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    except _BROKEN:
+        utf_16 = False  # reading it says what is wrong
+    return _AsUtf8(stream) if utf_16 else stream  # type: ignore[return-value]
 
 
-def _member(path: Path, member: str) -> IO[bytes]:
-    found = tarfile.open(path).extractfile(member)  # noqa: SIM115 - the member keeps it open
-    if found is None:
-        raise KeyError(f"{member} is no file")
-    return found
+def _unpacked(stream: Any) -> Any:
+    head = stream.peek(4)[:4]
+    if head[:2] == _GZIP:
+        return gzip.open(stream, "rb")
+    if head == zstandard.FRAME_HEADER:
+        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True))
+    return stream
+
+
+def _member(path: Path, member: str) -> Any:
+    if zipfile.is_zipfile(path):
+        return zipfile.ZipFile(path).open(member)
+    tar = _tar(path)
+    return tar.extractfile(next(m for m in tar if m.name == member))
+
+
+def _tar(path: Path) -> tarfile.TarFile:
+    """Open a tar, which may be packed, as a stream."""
+    return tarfile.open(fileobj=_unpacked(path.open("rb")), mode="r|*")
+
+
+class _AsUtf8(io.RawIOBase):
+    """A stream in UTF-16 as UTF-8."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._decoder = stream, codecs.getincrementaldecoder("utf-16")("replace")
+
+    def read(self, size: int = -1) -> bytes:
+        found = b""
+        while not found and (data := self._stream.read(size)):
+            found = self._decoder.decode(data).encode()
+        return found
 
 
 def documents(file: PrintedFile | Path) -> list[Any]:
@@ -113,9 +149,10 @@ def documents(file: PrintedFile | Path) -> list[Any]:
     try:
         with opened(file) as stream:
             data = read_printed(stream)
-    except (OSError, EOFError, zlib.error, ValueError) as e:
+    except (*_BROKEN, ValueError) as e:
         raise wrong(file, "the file", "a whole file within the limits", str(e)) from e
-    return documents_in(data, file)
+    found, kind = documents_in(data, file), file.kind if isinstance(file, PrintedFile) else ""
+    return [one for one in found if _kind(one, "") == kind] if kind else found
 
 
 def documents_in(data: bytes, file: PrintedFile | Path) -> list[Any]:
@@ -162,6 +199,9 @@ def batches(file: PrintedFile | Path, key: str) -> Iterator[list[dict[str, Any]]
     ``file``: documents one after the other, as ``region scan`` prints them: ``{"count": .., KEY: [{..}, ..]}``,
     ``[{..}, ..]`` or an object each. ``key``: the name of the list.
     """
+    if isinstance(file, PrintedFile) and file.kind:
+        yield listed(file, key)  # type: ignore[misc]
+        return
     with opened(file) as stream:
         rest, any_read = _read(file, stream, _HEAD), False
         while True:
@@ -218,7 +258,7 @@ def _objects(
 def _read(file: PrintedFile | Path, stream: IO[bytes], size: int = 0) -> bytes:
     try:
         return stream.read(size or CHUNK)
-    except (OSError, EOFError, zlib.error) as e:
+    except _BROKEN as e:
         raise wrong(file, "the file", "a whole file", str(e)) from e
 
 
@@ -252,8 +292,10 @@ def _decoded(file: PrintedFile | Path, text: bytes) -> list[dict[str, Any]]:
     try:
         found: list[dict[str, Any]] = orjson.loads(b"[" + joined + b"]")
     except orjson.JSONDecodeError:
+        depth, closing = _depths(joined)
+        ends = [0, *(np.flatnonzero(closing & (depth == 0)) + 1).tolist()]  # objects without commas between them
         try:
-            found = [one for line in joined.splitlines() if line.strip() for one in [orjson.loads(line)]]
+            found = [orjson.loads(joined[a:b].strip(b" \t\r\n,")) for a, b in pairwise([*ends[:-1], len(joined)])]
         except orjson.JSONDecodeError as e:
             raise wrong(file, "a list", "JSON objects", joined[max(0, e.pos - 20) : e.pos + 40]) from e
     return found
@@ -262,17 +304,17 @@ def _decoded(file: PrintedFile | Path, text: bytes) -> list[dict[str, Any]]:
 def printed_files(given: Sequence[str | Path]) -> PrintedFiles:
     """Find what pd-ctl printed.
 
-    ``given``: files, folders, tars; each file is recognised by what it contains, whatever its name. The folder that
-    PingCAP Clinic's diag makes is one of these: ``store.json``, ``config.json``, ``placement-rule.json``.
+    ``given``: files, folders, tars, zips; each file is recognised by what it contains, whatever its name, and may have
+    several kinds of documents, as a session of pd-ctl. The folder that PingCAP Clinic's diag makes is one of these:
+    ``store.json``, ``config.json``, ``placement-rule.json``.
     """
     of: dict[str, list[PrintedFile]] = defaultdict(list)
     unknown = []
     for file in (f for one in given for f in _found(Path(one))):
-        kind = kind_of(file)
-        if kind == OTHER:
-            unknown.append(file)
-        else:
-            of[kind].append(file)
+        kinds = [k for k in kinds_of(file) if k != OTHER]
+        for kind in kinds:
+            of[kind].append(file._replace(kind=kind) if len(kinds) > 1 else file)
+        unknown += [] if kinds else [file]
     return PrintedFiles(of, unknown)
 
 
@@ -280,23 +322,29 @@ def _found(path: Path) -> list[PrintedFile]:
     if path.is_dir():
         inside = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
         return [f for p in inside for f in _found(p)]
+    if not path.is_file():
+        return [PrintedFile(path)]
     try:
-        if path.is_file() and tarfile.is_tarfile(path):
-            with tarfile.open(path) as tar:
-                members = [m.name for m in tar.getmembers() if m.isfile() and not Path(m.name).name.startswith(".")]
-            return [PrintedFile(path, name) for name in members]
-    except (tarfile.TarError, EOFError, zlib.error) as e:
+        if zipfile.is_zipfile(path):
+            names = [i.filename for i in zipfile.ZipFile(path).infolist() if not i.is_dir()]
+        else:
+            try:
+                tar = _tar(path)
+            except (tarfile.ReadError, *_BROKEN):
+                return [PrintedFile(path)]
+            names = [m.name for m in tar if m.isfile()]
+    except _BROKEN as e:
         raise wrong(path, "the tar", "a whole tar", str(e)) from e
-    return [PrintedFile(path)]
+    return [PrintedFile(path, name) for name in names if not Path(name).name.startswith(".")]
 
 
-def kind_of(file: PrintedFile) -> str:
+def kinds_of(file: PrintedFile) -> list[str]:
     """Give what a file contains; :data:`OTHER` for what pd-ctl does not print, as a log or TiKV's settings."""
     with opened(file) as stream:
         head = _read(file, stream, _WHOLE + 1)
     if len(head) <= _WHOLE:
         try:
-            return _kind(documents(file)[0], file.name.lower())
+            return list(dict.fromkeys(_kind(one, file.name.lower()) for one in documents(file)))
         except SourceError:
             pass  # cut off, or no JSON: what can be seen decides, and reading it says what is wrong
     begin = _BEGINS.search(head)
@@ -306,8 +354,8 @@ def kind_of(file: PrintedFile) -> str:
         (REGIONS, rb'"regions"\s*:'),
     ):  # fmt: skip
         if re.search(mark, seen):
-            return kind
-    return OTHER
+            return [kind]
+    return [OTHER]
 
 
 _BY_NAME = {"operator": OPERATORS, "scheduler": SCHEDULERS, "rule": RULES, "hot": HOT, "region": REGIONS}
@@ -326,8 +374,8 @@ def _kind(told: Any, name: str) -> str:
         return OTHER
     keys = set(told)
     marks = (
-        (STORES, "stores" in keys or {"store", "status"} <= keys),
-        (REGIONS, "regions" in keys or {"id", "start_key", "peers"} <= keys),
+        (STORES, isinstance(told.get("stores", ""), list | None) or {"store", "status"} <= keys),
+        (REGIONS, isinstance(told.get("regions", ""), list | None) or {"id", "start_key", "peers"} <= keys),
         (RULES, {"group_id", "rules"} <= keys or {"group_id", "role", "count"} <= keys),
         (RULES, _is_group(told)),
         (HOT, bool(keys & {"as_peer", "as_leader"})),
