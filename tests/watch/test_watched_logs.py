@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import ROOT
@@ -16,11 +17,13 @@ from tiny_logs import mark, row
 from watched_logs import FORM, audited, batches, decoded, of_tiny, watched_to_the_end
 
 from ticdc_lab.audit import GUARANTEES
+from ticdc_lab.audit.history import Changes
 from ticdc_lab.settings import MATCH
 from ticdc_lab.settings.file import parse_file
 from ticdc_lab.watch import rows as of_rows
 from ticdc_lab.watch import state as of_state
 from ticdc_lab.watch.kept import found_again
+from ticdc_lab.watch.rows import LastChanges
 from ticdc_lab.watch.state import (
     EVICTED,
     FILTERED,
@@ -262,7 +265,7 @@ def test_rows_beyond_the_memory_are_forgotten_and_counted():
     for i in range(rows):
         state, counts = absorbed(state, of_tiny([row(0, i, 10 + i, key=str(i))]), watched)
         evicted += counts.evicted
-    assert len(state.rows) <= 10 and evicted == rows - len(state.rows)
+    assert state.rows.n_rows <= 10 and evicted == rows - state.rows.n_rows
     assert state.rows.n_rows == len(set(state.rows.as_arrays()["row_id"].tolist()))
     again = [row(0, rows, 100, "update", key="0"), row(0, rows + 1, 101, "update", key=str(rows - 1))]
     state, counts = absorbed(state, of_tiny(again), watched)
@@ -270,6 +273,40 @@ def test_rows_beyond_the_memory_are_forgotten_and_counted():
     assert unchecked == 1 and counts.checked["row_images_chain"] == 1
     assert counts.checked["nothing_below_resolved_ts"] == 2
     assert [f for f in audited_so_far(state, watched).findings.to_pylist() if f["severity"] == "error"] == []
+
+
+def test_without_commit_ts_forgotten_rows_are_counted_too():
+    """All are forgotten at once, as nothing shows which did not change for longest."""
+    watched = Watched("canal-json", has_commit_ts=False, memory=60 * 10)
+    log = [row(0, i, None, key=str(i)) for i in range(20)]
+    state, _, counts = watched_to_the_end([of_tiny(log[i : i + 1]) for i in range(20)], watched)
+    assert state.rows.n_rows <= 10 and counts.evicted == 20 - state.rows.n_rows
+    _, counts = absorbed(state, of_tiny([row(0, 20, None, "update", key="0")]), watched)
+    assert counts.unchecked[EVICTED] == 1
+
+
+def test_a_row_takes_forty_bytes_and_is_not_copied_with_all_others(monkeypatch):
+    """A step keeps the state before it: of a state near its bound little may be there twice."""
+    monkeypatch.setattr(of_rows, "REBUILT", 8_000)
+    monkeypatch.setattr(of_rows, "_DELTA", 32)
+    n, most = 40_000, 50_000
+    ids = np.arange(2 * n, dtype=np.int64) * 0x1E3779B97F4A7C15
+    rows, gone = LastChanges(), 0
+    for i in range(0, len(ids), 1_000):
+        own = np.sort(ids[i : i + 1_000])
+        one = np.ones(len(own), dtype=np.int64)
+        before = {id(p.row_id) for p in (*rows.base, *rows.delta)}
+        at = rows.after(Changes(own, one, one + i, one, one, one, one, one, one), dated=True)
+        rows, _, left_out = at.kept_to(most)
+        gone += left_out
+        new = [p for p in (*rows.base, *rows.delta) if id(p.row_id) not in before]
+        assert sum(len(p.row_id) for p in new) < most // 2
+        assert len(rows) <= most + 8_000 and rows.n_rows == i + 1_000 - gone
+        assert rows.nbytes == 40 * len(rows) == sum(getattr(p, f.name).nbytes for p in (*rows.base, *rows.delta)
+                                                    for f in fields(p))  # fmt: skip
+    kept = set(rows.as_arrays()["row_id"].tolist())
+    assert gone and kept == set(ids[-len(kept) :].tolist())
+    assert set(rows.last(np.sort(ids)).row_id.tolist()) == kept
 
 
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

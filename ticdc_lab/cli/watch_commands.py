@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shlex
 import signal
 import sys
@@ -162,6 +163,7 @@ def _use_little_memory() -> None:
     """
     if "pyarrow" in sys.modules:
         return
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # that of Arrow's own threads, too
     hidden = _Hidden()
     sys.meta_path.insert(0, hidden)
     try:
@@ -170,7 +172,6 @@ def _use_little_memory() -> None:
         pa.array([""])  # looks for pandas once
     finally:
         sys.meta_path.remove(hidden)
-    pa.set_memory_pool(pa.system_memory_pool())
     with suppress(AttributeError, OSError):  # another C library than glibc
         for option in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
             ctypes.CDLL(None).mallopt(option, 256 << 10)

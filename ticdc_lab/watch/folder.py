@@ -223,7 +223,7 @@ class WatchFolder:
                 rows = rows.after(changes, dated=dated)
             kept = changes if told["since"] == NO_TS else changes[changes.commit_ts > told["since"]]
             recent = recent.with_changes(kept)
-        rows = rows if told["evicted_ts"] == NO_TS else rows.without(told["evicted_ts"])
+        rows = rows.without(told["evicted_ts"]) if dated else rows
         return WatchState(
             facts=_table(parts["facts"]), firsts={(t, p): n for t, p, n in told["firsts"]}, rows=rows, recent=recent,
             suspects=Changes(*arrays_of(parts["suspects"]).values()), explaining=_table(parts["explaining"]),

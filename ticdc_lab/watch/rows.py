@@ -6,7 +6,7 @@ Both are immutable: a step shares with its state what it does not change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ticdc_lab.audit.history import UNKNOWN, Changes
-from ticdc_lab.events.arrays import Bools, Ints, lasts_in
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, lasts_in
 
 BUCKETS = 64
 PLACES = "places"
@@ -29,6 +29,8 @@ _KEYLESS, _SEQ = 4, 3
 """Beside the rank, and how many bits both take."""
 
 _None = np.empty(0, dtype=np.int64)
+REBUILT = 1 << 19
+"""Rows, about, that are rebuilt at once without those that are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +74,25 @@ class LastChanges:
     delta: tuple[_Packed, ...] = (_EMPTY,) * BUCKETS
     # Numbers of places (:func:`ticdc_lab.facts.places.place_number`) by the index that rows have.
     places: Ints = field(default_factory=lambda: _None)
+    # Rows up to this commit_ts are forgotten; in so many buckets, the last ones, they still take memory. A state shares
+    # its buckets with the one before, so that to rebuild all at once would take them twice.
+    gone_ts: int = NO_TS
+    left: int = 0
 
     def __len__(self) -> int:
         return sum(len(p.row_id) for p in (*self.base, *self.delta))
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are: ``len`` counts those twice that changed lately, as they take memory twice."""
-        twice = sum(
-            int(np.isin(new.row_id, old.row_id, assume_unique=True).sum())
-            for old, new in zip(self.base, self.delta, strict=True) if len(new.row_id) and len(old.row_id)
-        )  # fmt: skip
-        return len(self) - twice
+        """How many rows there are: ``len`` counts all that take memory, which those that changed lately do twice."""
+        n = 0
+        for old, new in zip(self.base, self.delta, strict=True):
+            both = len(old.row_id) and len(new.row_id)
+            once = ~np.isin(old.row_id, new.row_id, assume_unique=True) if both else np.ones(len(old.row_id), bool)
+            if self.gone_ts != NO_TS:
+                once &= old.commit_ts > self.gone_ts
+            n += int(once.sum()) + len(new.row_id)
+        return n
 
     @property
     def nbytes(self) -> int:
@@ -98,7 +107,8 @@ class LastChanges:
                 if len(rows.row_id) and len(part):
                     at = np.minimum(np.searchsorted(rows.row_id, part), len(rows.row_id) - 1)
                     there = rows.row_id[at] == part
-                    found.append(rows.at(at[there]))
+                    own = rows.at(at[there])
+                    found.append(own if self.gone_ts == NO_TS else own.at(own.commit_ts > self.gone_ts))
                     part = part[~there]
         own = _Packed(*[np.concatenate([getattr(p, f.name) for p in found]) for f in fields(_Packed)])
         own = own.at(np.argsort(own.row_id, kind="stable"))
@@ -124,7 +134,7 @@ class LastChanges:
             # not all at once, as they fill alike
             if len(delta[bucket].row_id) > max(_DELTA, len(base[bucket].row_id) * (BUCKETS + bucket) // (10 * BUCKETS)):
                 base[bucket], delta[bucket] = base[bucket].with_rows(delta[bucket]), _EMPTY
-        return LastChanges(tuple(base), tuple(delta), places)
+        return replace(self, base=tuple(base), delta=tuple(delta), places=places)
 
     def after(self, new: Changes, *, dated: bool) -> LastChanges:
         """With changes by rising ``row_id``: the last one of each row, of those here and these."""
@@ -136,28 +146,43 @@ class LastChanges:
 
     def without(self, commit_ts: int) -> LastChanges:
         """Without those up to a commit_ts."""
-        whole = (b.with_rows(d) if len(d.row_id) else b for b, d in zip(self.base, self.delta, strict=True))
-        return LastChanges(tuple(p.at(p.commit_ts > commit_ts) for p in whole), places=self.places)
+        return replace(self, gone_ts=commit_ts, left=BUCKETS) if commit_ts > self.gone_ts else self
 
     def kept_to(self, most: int) -> tuple[LastChanges, int, int]:
         """The same without the rows that did not change for longest, down to nine tenths of ``most`` if there are more.
 
-        Also the commit_ts up to which all are left out, and how many these are.
+        Also the commit_ts up to which all are left out, NO_TS for none, and how many these are.
         """
-        if len(self) <= most:
-            return self, np.iinfo(np.int64).min, 0
-        whole = tuple(b.with_rows(d) if len(d.row_id) else b for b, d in zip(self.base, self.delta, strict=True))
-        ts = np.concatenate([p.commit_ts for p in whole])
+        if self.left:
+            base, delta = list(self.base), list(self.delta)
+            left, n = self.left, 0
+            while left and n < REBUILT:
+                bucket = BUCKETS - left
+                n += len(base[bucket].row_id) + len(delta[bucket].row_id)
+                base[bucket], delta[bucket], left = self._whole(bucket), _EMPTY, left - 1
+            self = replace(self, base=tuple(base), delta=tuple(delta), left=left)
+        if self.left or len(self) <= most:
+            return self, NO_TS, 0
+        ts = np.concatenate([self._whole(bucket).commit_ts for bucket in range(BUCKETS)])
         n = len(ts) - most * 9 // 10
-        if n <= 0:
-            return LastChanges(whole, places=self.places), np.iinfo(np.int64).min, 0
-        last = int(np.partition(ts, n - 1)[n - 1])
-        kept = self.without(last)
-        return kept, last, len(ts) - len(kept)
+        if n <= 0:  # rows that are there twice take one place again
+            return replace(self, left=BUCKETS), NO_TS, 0
+        ts.partition(n - 1)
+        last = int(ts[n - 1])
+        if last == NO_TS:  # no change has one
+            return LastChanges(places=self.places), NO_TS + 1, len(ts)
+        return self.without(last), last, int((ts <= last).sum())
+
+    def _whole(self, bucket: int) -> _Packed:
+        """The rows of a bucket that are not forgotten, once each."""
+        base, delta = self.base[bucket], self.delta[bucket]
+        whole = base.with_rows(delta) if len(delta.row_id) else base
+        forgotten = bucket >= BUCKETS - self.left and self.gone_ts != NO_TS
+        return whole.at(whole.commit_ts > self.gone_ts) if forgotten else whole
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
         """All of it, for a file."""
-        whole = [b.with_rows(d) if len(d.row_id) else b for b, d in zip(self.base, self.delta, strict=True)]
+        whole = [self._whole(bucket) for bucket in range(BUCKETS)]
         return {f.name: np.concatenate([getattr(p, f.name) for p in whole]) for f in fields(_Packed)} | {
             "places": self.places
         }
@@ -165,8 +190,8 @@ class LastChanges:
     def parts(self) -> Iterator[tuple[str, dict[str, NDArray[Any]]]]:
         """All of it by :data:`ROW_PARTS`, one after the other."""
         yield PLACES, {"places": self.places}
-        for name, b, d in zip(ROW_PARTS[1:], self.base, self.delta, strict=True):
-            whole = b.with_rows(d) if len(d.row_id) else b
+        for bucket, name in enumerate(ROW_PARTS[1:]):
+            whole = self._whole(bucket)
             yield name, {f.name: getattr(whole, f.name) for f in fields(_Packed)}
 
     @classmethod
@@ -220,12 +245,16 @@ def of_rows(changes: Changes, row_id: Ints) -> Changes:
     return changes[at]
 
 
+_TOGETHER = 1 << 17
+"""Changes of a part to which no others are added: while parts become one, they take memory twice."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecentChanges:
     """All changes of a while, in parts by rising ``row_id``, the oldest part first."""
 
-    parts: tuple[Changes, ...] = ()  # each about twice as large as the next, or more
-    since: int = np.iinfo(np.int64).min  # all changes of a greater commit_ts that were read are here
+    parts: tuple[Changes, ...] = ()  # each about twice as large as the next, or more, up to :data:`_TOGETHER` changes
+    since: int = NO_TS  # all changes of a greater commit_ts that were read are here
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
@@ -237,7 +266,7 @@ class RecentChanges:
     def with_changes(self, new: Changes) -> RecentChanges:
         """With changes by rising ``row_id``."""
         parts = [*self.parts, new] if len(new) else list(self.parts)
-        while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]):
+        while len(parts) > 1 and len(parts[-2]) < min(2 * len(parts[-1]), _TOGETHER):
             order = np.argsort(np.concatenate([p.row_id for p in parts[-2:]]), kind="stable")
             # a column at a time: both are large
             parts[-2:] = [Changes(*[np.concatenate([getattr(p, n) for p in parts[-2:]])[order] for n in CHANGE])]
@@ -251,6 +280,7 @@ class RecentChanges:
         since = max(until, self.since)
         n = int((ts > since).sum())
         if n > most:
-            since = int(np.partition(ts, len(ts) - most * 3 // 4)[len(ts) - most * 3 // 4])
-        kept = (p[p.commit_ts > since] for p in self.parts)
-        return RecentChanges(tuple(p for p in kept if len(p)), since)
+            ts.partition(len(ts) - most * 3 // 4)
+            since = int(ts[len(ts) - most * 3 // 4])
+        kept = ((p, p.commit_ts > since) for p in self.parts)
+        return RecentChanges(tuple(p if own.all() else p[own] for p, own in kept if own.any()), since)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import threading
 import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -479,6 +483,21 @@ class Watch:
             changed=self._changed, files=files,
         )  # fmt: skip
         self._changed = set()
+        _give_back()
+
+
+def _give_back() -> None:
+    """Give the system the memory that nobody needs: free pieces below others, and the code of LLVM, which only compiles
+    and is read from its file again if it has to.
+    """
+    with suppress(AttributeError, OSError):  # another C library than glibc, another system than Linux
+        libc = ctypes.CDLL(None)
+        libc.malloc_trim(0)
+        for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+            access, offset = line.split()[1:3]
+            if "libllvmlite" in line and (access == "r-xp" or (access == "r--p" and not int(offset, 16))):
+                begin, end = (int(at, 16) for at in line.split()[0].split("-"))
+                libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
 
 
 def _sum_of(one: Mapping[tuple[str, str], int], other: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:

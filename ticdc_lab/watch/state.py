@@ -347,7 +347,8 @@ def with_changes(
         alone = both[old]
         kept.append(replace(alone, row_id=alone.row_id ^ (alone.offset * _MIX + alone.place)))
     new = joined([new])
-    rows = state.rows.after(new[new.commit_ts > state.evicted_ts] if state.evicted_ts != NO_TS else new, dated=dated)
+    kept_new = new[new.commit_ts > state.evicted_ts] if dated and state.evicted_ts != NO_TS else new
+    rows = state.rows.after(kept_new, dated=dated)
     rows, until, n = rows.kept_to(max(1, watched.memory * 7 // 10 // 40))
     recent = state.recent.with_changes(new)
     if dated and len(recent) > _FEW:
