@@ -480,7 +480,7 @@ class Log:
             Where the new log's events go, as of :func:`ticdc_lab.encode.export.write`; by default nowhere.
         """
         from ticdc_lab.encode.export import write
-        from ticdc_lab.repartition import Timing, cost_of, examined, expand, rule_of
+        from ticdc_lab.repartition import Timing, cost_of, examined, expand, rule_of, rules_found
 
         for n in (after, before):
             if n is not None:
@@ -497,8 +497,10 @@ class Log:
         timing = Timing(stop_delay_ms, restart_ms=restart_ms, captures=captures, seed=seed)
         place = self.folder / "expanded"
         shutil.rmtree(place, ignore_errors=True)
+        inferred = pd.DataFrame() if strategy else self._once("rules", self._rules)
         change = expand(
-            self.events, after=after, before=before, rules=(rule_of(strategy),) if strategy else None,
+            self.events, after=after, before=before,
+            rules=(rule_of(strategy),) if strategy else rules_found(inferred.to_dict("records")),
             at=None if at is None else ts_of(at), procedure=procedure, timing=timing, catalog=self._catalog(),
         )  # fmt: skip
         change = change.kept(str(place))
@@ -512,7 +514,9 @@ class Log:
 
         told = examined(change, protocol=self.protocol, sample=self.change_log.sample, recorded=recorded)
         found = {part: exact(f) for part, f in told.items()}
-        return answers.expansion(change, cost_of(change), found)
+        return answers.expansion(
+            change, cost_of(change), found, rules=None if strategy else self._once("rules", self._rules)
+        )
 
     def consumers(
         self, *, watch: str = "", slow: Mapping[int, float] | None = None, policies: Sequence[str] = (),

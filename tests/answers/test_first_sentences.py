@@ -55,7 +55,8 @@ def test_what_is_a_guess_or_not_measured_is_said() -> None:
     )
     assert answer.limits == [
         "What newly breaks is not known for shop.orders: the rule of the table was not measured.",
-        "The moves of shop.orders, shop.b are an estimate: the rule explains some rows only, or is a guess.",
+        "The moves of shop.orders (columns:x), shop.b (table) are an estimate: the rule explains some rows only, or is "
+        "a guess.",
     ]
 
 

@@ -144,12 +144,21 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
     return [*even, *([f"It breaks {', '.join(broken)}."] if broken else []), *found.notes]
 
 
-def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) -> Answer:
+def _estimated(rules: pd.DataFrame) -> list[str]:
+    """Which tables no dispatcher explains wholly, in a sentence."""
+    unsure = rules[(rules["n_explained"] < rules["n_rows"]) | rules["by_chance"]].to_dict("records")
+    said = some_of([f"{r['schema_name']}.{r['table_name']} ({r['rule']})" for r in unsure])
+    return [f"The moves of {said} are an estimate: the rule explains some rows only, or is a guess."] if unsure else []
+
+
+def expansion(
+    change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame], *, rules: pd.DataFrame | None = None
+) -> Answer:
     """What another number of partitions costs, and what it breaks.
 
     ``change``: :meth:`ticdc_lab.repartition.expand.Expansion.kept`. ``cost``:
     :func:`ticdc_lab.repartition.cost.cost_of`. ``findings``: :func:`ticdc_lab.repartition.compare.examined`, brought to
-    the driver: part to findings.
+    the driver: part to findings. ``rules``: those that were inferred; None where one was given.
     """
     plan = change.plan
     found = pd.concat([f.assign(part=part) for part, f in findings.items()], ignore_index=True)
@@ -160,7 +169,7 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
     parts = {part: records_of(f) for part, f in findings.items()}
     return Answer(
         "expand", "What does another number of partitions cost?", f"{how} {breaks}",
-        {"findings": found, "cost": pd.DataFrame([cost.as_dict()])}, (),
+        {"findings": found, "cost": pd.DataFrame([cost.as_dict()])}, [] if rules is None else _estimated(rules),
         [*plan.sentences(), *cost.sentences(), AS_THEY_LIE],
         {"plan": plan.as_dict(), "cost": cost.as_dict(), "findings": parts},
         draw=lambda: {"when": figures.partition_change(plan.as_dict(), writes=writes(change))},
@@ -206,10 +215,7 @@ def partitions(
     limits = []
     if others := sorted({*measured.tables} - {*own}):
         limits.append(f"What newly breaks is not known for {some_of(others)}: the rule of the table was not measured.")
-    unsure = rules[(rules["n_explained"] < rules["n_rows"]) | rules["by_chance"]]
-    if len(unsure):
-        said = [f"{r['schema_name']}.{r['table_name']}" for r in unsure.to_dict("records")]
-        limits.append(f"The moves of {some_of(said)} are an estimate: the rule explains some rows only, or is a guess.")
+    limits += _estimated(rules)
     breaks = f"Newly broken: {lines[to]['newly_broken']}." if lines[to]["newly_broken"] else "Nothing newly breaks."
     how = _moved_words(moved[to], before, to, pauses_ms[to])
     return Answer(

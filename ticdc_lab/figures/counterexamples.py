@@ -265,8 +265,8 @@ def _lanes(
     for (x, height, _), text in zip(points, under, strict=False):
         fig.add_annotation(x=x, y=height, yshift=-26, text=text, showarrow=False)
     fig.update_xaxes(
-        title_text=axis, tickvals=[x for x, _, _ in points], range=[-0.5, len(points) + extra - 0.5], showgrid=False,
-        tickangle=0,
+        title_text=axis, tickvals=[x for x, _, _ in points], range=[-0.42, len(points) + extra - 0.58], showgrid=False,
+        tickangle=0, tickfont_size=12,
         ticktext=[_when(e["commit_ts"]) if any(m["commit_ts"] for m in messages) else "" for e in messages],
     )  # fmt: skip
     ticks = [f"{finding['lane']} {p}" for p in place]
