@@ -172,7 +172,8 @@ def _compared(before: str, after: str, *, as_json: bool) -> int:
     for line in ("", *words(found), *(f"held by {why}" for why in found.held_by)):
         click.echo(line)
     if found.new or found.gone:
-        click.echo(f"{found.compared:,} regions are compared; {found.new:,} are new and {found.gone:,} are gone")
+        only = "{:,} are new and {:,} are gone" if found.whole else "{:,} are only after and {:,} only before"
+        click.echo(f"{found.compared:,} regions are compared; {only.format(found.new, found.gone)}")
     return CLEAN
 
 
@@ -348,7 +349,7 @@ def _own(folder: str, told: dict[str, Any], asked_minutes: float | None, seed: i
         if hours > _MOST_CPU_HOURS and asked_minutes is None:
             hint = (
                 f"--minutes 5 plays 5 minutes, about {hours / minutes * 300:,.0f} CPU minutes, --minutes {minutes:g} "
-                f"all of it; `ticdc-lab pd explain --from {folder}` forecasts without playing."
+                f"all of it; `ticdc-lab pd explain --from {loaded.source}` forecasts without playing."
             )
             raise ScenarioError(
                 f"{n:,} regions: {minutes:g} minutes of the cluster{', twice,' if runs == 2 else ''} take about "
@@ -356,8 +357,8 @@ def _own(folder: str, told: dict[str, Any], asked_minutes: float | None, seed: i
             )  # fmt: skip
         click.echo(
             f"{n:,} regions, up to {minutes:g} minutes of the cluster{', twice' if runs == 2 else ''}: this may take "
-            f"{hours:,.1f} CPU hours. --minutes N plays less, `ticdc-lab pd explain --from {folder}` forecasts without "
-            "playing.", err=True,
+            f"{hours:,.1f} CPU hours. --minutes N plays less, `ticdc-lab pd explain --from {loaded.source}` forecasts "
+            "without playing.", err=True,
         )  # fmt: skip
     shown_s = time.process_time()
 

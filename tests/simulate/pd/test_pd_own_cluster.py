@@ -79,8 +79,34 @@ def test_what_does_not_move_says_what_holds_it(tmp_path: Path) -> None:
         (folder / "config.json").write_text(json.dumps(config))
     held = before_after(from_folder(one), from_folder(other)).held_by
     assert held[0] == "store 3 leaves: enable-replace-offline-replica is false"
-    with pytest.raises(SourceError, match="before --before"):
+    with pytest.raises(SourceError, match="before --before") as swapped:
         before_after(from_folder(other), from_folder(one))
+    assert f"pd explain --before {one} --after {other}" in (swapped.value.hint or "")
+    with pytest.raises(SourceError, match="are of the same moment"):
+        before_after(from_folder(one), from_folder(one))
+
+
+def test_two_clusters_are_no_two_moments(tmp_path: Path) -> None:
+    """Ids of regions are small numbers in each: stores and keys tell clusters apart."""
+    one, other = moment(tmp_path / "a", HELD), moment(tmp_path / "b", [(7, 8, 9)] * 8, at_s=60)
+    stores = {"stores": [store(i, meta={"last_heartbeat": HEARD_NS + 60 * SECOND_NS}) for i in (7, 8, 9)]}
+    (other / "stores.json").write_text(json.dumps(stores))
+    with pytest.raises(SourceError, match="of two clusters: no store is in both"):
+        before_after(from_folder(one), from_folder(other))
+    other = moment(tmp_path / "c", HELD, at_s=60)
+    (other / "regions.json").write_text((other / "regions.json").read_text().replace('"7480', '"7499'))
+    with pytest.raises(SourceError, match="of two clusters: 7 of 8 regions that are in both have other keys"):
+        before_after(from_folder(one), from_folder(other))
+
+
+def test_of_some_regions_only_no_pace_is_made_up(tmp_path: Path) -> None:
+    """What the others do is not known; the counts of stores show that the cluster moves."""
+    one, other = moment(tmp_path / "a", HELD, offline=3), moment(tmp_path / "b", LATER, at_s=30, offline=3)
+    regions = json.loads((other / "regions.json").read_text())["regions"][3:]
+    (other / "regions.json").write_text(json.dumps({"regions": regions}))
+    found = before_after(from_folder(one), from_folder(other))
+    assert found.sentence.startswith("Of 5 regions that both have: in 30 s 0 peers came") and found.moves
+    assert not any("at the pace" in line for line in words(found))
 
 
 def test_an_own_cluster_is_played_with_its_loads_limits_and_schedulers(tmp_path: Path) -> None:
@@ -162,8 +188,9 @@ def test_witnesses_are_refused(tmp_path: Path) -> None:
     loaded = from_folder(moment(tmp_path / "a", HELD))
     witness = loaded.regions.witness.copy()
     witness[0, 0] = True
-    with pytest.raises(SourceError, match="witnesses are not played: 1 regions have one"):
+    with pytest.raises(SourceError, match="witnesses are not played: 1 regions have one") as refused:
         own_case(loaded._replace(regions=loaded.regions._replace(witness=witness)))
+    assert f"`ticdc-lab pd explain --from {tmp_path / 'a'}`" in (refused.value.hint or "")
 
 
 def test_a_change_is_played_beside_the_cluster_as_it_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -96,6 +97,8 @@ class Loaded(NamedTuple):
         Whether the regions cover all keys.
     heard_s
         When the latest heartbeat of a store came, seconds since 1970: when it was printed, nearly.
+    source
+        Where it was read from, as a command line has it.
     """
 
     cluster: Cluster
@@ -110,6 +113,7 @@ class Loaded(NamedTuple):
     expected: int = 0
     whole: bool = True
     heard_s: float = 0.0
+    source: str = "FOLDER"
 
     @property
     def first_line(self) -> str:
@@ -162,7 +166,7 @@ def from_folder(*given: str | Path) -> Loaded:
     SourceError
         No file has stores or none has regions, or one is of another form.
     """
-    return loaded(printed_files(given))
+    return loaded(printed_files(given))._replace(source=shlex.join(str(g) for g in given))
 
 
 def loaded(files: PrintedFiles) -> Loaded:

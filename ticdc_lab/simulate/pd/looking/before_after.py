@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd.forecast import Forecast, at_pace, duration, forecast, in_words
@@ -41,18 +43,22 @@ class BeforeAfter(NamedTuple):
     left: tuple[Left, ...]  # what is left to do
     running: int  # operators that run after
     held_by: tuple[str, ...]  # what holds the rest, the most likely first
+    whole: bool = True  # whether both have all regions
 
     @property
     def moves(self) -> bool:
-        """Whether the cluster still moved."""
-        return bool(self.moved or self.running)
+        """Whether the cluster still moved: regions or operators show it, or where some are missing stores' counts."""
+        counted = any(s["peers_before"] != s["peers_after"] for s in self.stores)
+        return bool(self.moved or self.running or (counted and not self.whole))
 
     @property
     def sentence(self) -> str:
         """It in words."""
         pace = f", {self.moved / self.seconds * 60:,.1f} a minute" if self.seconds and self.moved else ""
         gib = f"{self.moved_mib / 1024:,.1f} GiB"
-        told = f"In {duration(self.seconds)} {self.moved:,} peers came to another store ({gib}{pace})"
+        when = f"In {duration(self.seconds)}" if self.seconds else "Within a time that no heartbeat shows"
+        told = f"{when} {self.moved:,} peers came to another store ({gib}{pace})"
+        told = told if self.whole else f"Of {self.compared:,} regions that both have: {told[0].lower()}{told[1:]}"
         told += f" and {self.leaders:,} leader{'s' if self.leaders != 1 else ''} changed"
         todo = [f for f in self.left if f.forecast.peers > f.forecast.stay]
         never = [f for f in self.left if f.forecast.never]
@@ -75,20 +81,32 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
     """Compare two moments of a cluster.
 
     ``before``, ``after``: what :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives of each; regions are the
-    same by their ids. Raises SourceError: the second is older than the first, or they have no region in common.
+    same by their ids. Raises SourceError: the second is not later than the first, or they are of two clusters.
     """
-    seconds = after.heard_s - before.heard_s
+    seconds = after.heard_s - before.heard_s if before.heard_s and after.heard_s else 0.0
     if seconds < 0:
         words = f"--after was printed {duration(-seconds)} before --before, by the stores' heartbeats"
-        raise SourceError(words, hint="Exchange the two folders.")
+        hint = f"Exchange them: `ticdc-lab pd explain --before {after.source} --after {before.source}`."
+        raise SourceError(words, hint=hint)
     a, b = before.regions, after.regions
     _, at, at_after = np.intersect1d(a.id, b.id, return_indices=True)
-    if not len(at):
-        raise SourceError("no region is in both folders", hint="Give two outputs of the same cluster.")
+    same = np.asarray(pc.equal(a.start_key.take(pa.array(at)), b.start_key.take(pa.array(at_after)))).sum()
+    why = (
+        "no store is in both" if not set(before.cluster.stores) & set(after.cluster.stores)
+        else "no region is in both" if not len(at)
+        else f"{len(at) - same:,} of {len(at):,} regions that are in both have other keys" if same * 2 < len(at) else ""
+    )  # fmt: skip
+    if why:
+        hint = f"Print {after.source} anew from the cluster of {before.source}: `pd-ctl store` and `pd-ctl region`."
+        raise SourceError(f"--before and --after are of two clusters: {why}", hint=hint)
+    whole = before.whole and after.whole
     came, went, mib = _peers_moved(a, at, b, at_after)
     leads = [np.array([*c.stores, 0])[c.leader[rows]] for c, rows in ((a, at), (b, at_after))]
     changed = int((leads[0] != leads[1]).sum())
     moved = sum(came.values())
+    if not (seconds or moved or changed):
+        hint = f"`ticdc-lab pd explain --from {after.source}` explains one moment."
+        raise SourceError("--before and --after are of the same moment, by the stores' heartbeats", hint=hint)
     ids = sorted(set(before.cluster.stores) | set(after.cluster.stores))
     stores = tuple(
         {
@@ -102,7 +120,7 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
     ahead = forecast(
         after.cluster, b, after.limits, groups=found.groups, expected=expected, schedulers=after.schedulers
     )
-    pace = moved / seconds if seconds else 0.0
+    pace = moved / seconds if whole else 0.0
     left = tuple(
         Left(
             f,
@@ -111,10 +129,10 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
         )
         for f in ahead
     )
-    held = _held(after, left, moved, seconds)
+    held = _held(after, left, moved, seconds if whole else 0.0)
     return BeforeAfter(
         seconds, moved, mib, changed, stores, len(at), len(b.id) - len(at), len(a.id) - len(at), left,
-        len(after.operators), tuple(held),
+        len(after.operators), tuple(held), whole,
     )  # fmt: skip
 
 
@@ -162,7 +180,7 @@ def _slowed(after: Loaded, todo: Sequence[Left], moved: int, seconds: float) -> 
     waits = [f for f in todo if f.forecast.waits_s]
     if waits:
         found.append(f"max-store-down-time: {waits[0].forecast.what}, begins in {duration(waits[0].forecast.waits_s)}")
-    if not seconds:
+    if not seconds:  # some regions only: how fast the others move is not known
         return [*found, worst.forecast.held_by]
     could = sum(f.forecast.peers - f.forecast.stay for f in todo) / max(1e-9, max(f.at_best_s for f in todo))
     if moved / seconds >= _AS_FAST * could:
