@@ -103,6 +103,8 @@ def pytest_collection(session: pytest.Session) -> None:
     config, worker = session.config, os.environ.get("PYTEST_XDIST_WORKER")
     if worker in ("gw1", "gw2") and config.args == config.getini("testpaths"):
         found = sorted(p for name in config.args for p in (ROOT / name).iterdir() if _may_hold_tests(p))
+        if config.getoption("--quick"):  # what is named itself is not asked about in `pytest_ignore_collect`
+            found = [p for p in found if p.is_dir() or _is_pure(p)]
         middle = len(found) // 2
         config.args = [str(p) for p in (reversed(found) if worker == "gw1" else found[middle:] + found[:middle])]
 
