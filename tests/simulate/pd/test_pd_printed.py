@@ -355,6 +355,26 @@ def test_what_a_scheduler_is_about_is_read_or_named(tmp_path: Path) -> None:
         assert given(tmp_path, evict_leader__json=ranges).schedulers.get("evict-leader-scheduler").keys_of(3) == keys
 
 
+def test_balance_leaves_the_keys_of_a_range_job_alone(tmp_path: Path) -> None:
+    """The first job that is not done is balance-range's; one that is finished has no keys."""
+    job = {"job-id": 1, "rule": "peer-scatter", "engine": "tikv", "alias": "t", "status": "finished"}
+    jobs = [job | {"ranges": [{"start-key": "", "end-key": ""}]}]
+    jobs += [job | {"status": "running", "ranges": [{"start-key": KEYS[0], "end-key": KEYS[1]}]}]
+    told = given(tmp_path, balance_range__json=jobs)
+    assert told.schedulers.get("balance-region-scheduler").keys_of() == (("", KEYS[0]), (KEYS[1], ""))
+    assert "not simulated: balance-range-scheduler, which evens out the regions of a key range" in told.notes
+    jobs[1]["status"] = "cancelled"
+    assert not given(tmp_path, balance_range__json=jobs).schedulers.get("balance-leader-scheduler").keys_of()
+
+
+def test_settings_of_schedulers_that_are_not_asked_are_named(tmp_path: Path) -> None:
+    """By what they contain; PD's counts of stores elsewhere are no output of `store`."""
+    hot, trend = {"min-hot-byte-rate": 100, "read-priorities": ["byte", "key"]}, {"stores": [{"id": 1}], "history": {}}
+    told = given(tmp_path, hot__json=hot, trend__json=trend)
+    assert "not read: the settings of balance-hot-region-scheduler" in told.notes
+    assert "not read, no output of pd-ctl that is known here: trend.json" in told.notes
+
+
 def test_balance_moves_only_what_lies_within_its_key_ranges(tmp_path: Path) -> None:
     """As arguments in the settings: explained, forecast, and said of a region outside."""
     stores = {"stores": [store(i, region_count=n, region_size=n * 96) for i, n in enumerate((900, 900, 900, 1), 1)]}

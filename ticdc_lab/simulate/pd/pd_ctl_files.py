@@ -361,7 +361,7 @@ def kinds_of(file: PrintedFile) -> list[str]:
 _BY_NAME = {"operator": OPERATORS, "scheduler": SCHEDULERS, "rule": RULES, "hot": HOT, "region": REGIONS}
 _ARGUMENTS = (
     "store-id-ranges", "min-hot-byte-rate", "evict-stores", "evict-by-trend-stores", "evicted-stores", "roles", "batch",
-    "range-name", "store-leader-id", "recovery-duration",
+    "range-name", "store-leader-id", "recovery-duration", "ranges",
 )  # fmt: skip
 
 
@@ -374,7 +374,7 @@ def _kind(told: Any, name: str) -> str:
         return OTHER
     keys = set(told)
     marks = (
-        (STORES, isinstance(told.get("stores", ""), list | None) or {"store", "status"} <= keys),
+        (STORES, _has_stores(told.get("stores", "")) or {"store", "status"} <= keys),
         (REGIONS, isinstance(told.get("regions", ""), list | None) or {"id", "start_key", "peers"} <= keys),
         (RULES, {"group_id", "rules"} <= keys or {"group_id", "role", "count"} <= keys),
         (RULES, _is_group(told)),
@@ -386,6 +386,11 @@ def _kind(told: Any, name: str) -> str:
                  or {"max-replicas", "location-labels"} <= keys),
     )  # fmt: skip
     return next((kind for kind, holds in marks if holds), OTHER)
+
+
+def _has_stores(told: Any) -> bool:
+    """Whether this is a list as `store` prints it, not the counts that PD's API gives elsewhere."""
+    return told is None or (isinstance(told, list) and (not told or any("store" in s for s in told)))
 
 
 def _is_group(told: Mapping[str, Any]) -> bool:
@@ -410,6 +415,6 @@ def _kind_of_list(told: list[Any]) -> str:
         (STORES, {"store", "status"} <= keys),
         (HISTOGRAM, {"start", "end", "count"} <= keys),
         (OPERATORS, {"desc", "brief"} <= keys),
-        (SCHEDULERS, "name" in keys and bool(keys & {"status", "paused_at"})),
+        (SCHEDULERS, ("name" in keys and bool(keys & {"status", "paused_at"})) or {"job-id", "rule"} <= keys),
     )
     return next((kind for kind, holds in marks if holds), OTHER)

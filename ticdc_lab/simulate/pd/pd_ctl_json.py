@@ -221,7 +221,8 @@ def loaded(files: PrintedFiles) -> Loaded:
     doubted = _doubted(cluster, regions, files, placed)
     notes = (
         *settings.mapped, *(f"not read: setting {u}" for u in settings.unread), *_assumed(placed),
-        *(f"not read: operator {u}" for u in unread), *_unread(files, unused),
+        *(f"not read: operator {u}" for u in unread), *(f"not read: {u}" for u in schedulers.unread),
+        *_unread(files, unused),
         *(f"not simulated: {name}, which {does}" for name, does in schedulers.others()),
     )  # fmt: skip
     missing = (

@@ -30,6 +30,7 @@ from ticdc_lab.simulate.pd.regions import KeyRanges
 
 BALANCE_LEADER, BALANCE_REGION = "balance-leader-scheduler", "balance-region-scheduler"
 EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
+BALANCE_RANGE = "balance-range-scheduler"
 
 _OTHERS = {
     "balance-hot-region-scheduler": "moves hot regions once stores were uneven for five minutes",
@@ -78,6 +79,7 @@ class PdSchedulers(NamedTuple):
 
     of: Mapping[str, SchedulerState]
     told: bool
+    unread: tuple[str, ...] = ()
 
     def get(self, name: str) -> SchedulerState:
         """Give a scheduler; one that PD does not list has no rounds."""
@@ -122,11 +124,17 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> Pd
         _with_arguments(found, name, told, must_be_there=bool(entries))
     shown: dict[str, str] | None = None
     off: dict[str, str] = {}
+    unread: dict[str, None] = {}
+    job: Mapping[str, Any] = {}
     for file in files:
         only = next((status for status in ("paused", "disabled") if status[:5] in file.name.lower()), "")
         with reading(file, SCHEDULERS):
             for told in documents(file):
-                if told is None or isinstance(told, list):
+                jobs = [j for j in told if isinstance(j, Mapping) and "job-id" in j] if isinstance(told, list) else []
+                if jobs:
+                    job = next((j for j in jobs if j.get("status") in ("running", "pending")), {})
+                    _put(found, BALANCE_RANGE, (), disabled=False)
+                elif told is None or isinstance(told, list):
                     names = _shown(told or (), file)
                     if only or any(isinstance(one, Mapping) and "paused_at" in one for one in told or ()):
                         off |= dict.fromkeys((_plain(name)[0] for name in names), only or "paused")
@@ -134,8 +142,10 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> Pd
                         shown = (shown or {}) | names
                 elif isinstance(told, Mapping):
                     inner = {k: v for k, v in told.items() if k.endswith("-scheduler") and isinstance(v, Mapping)}
-                    for name, arguments in inner.items() or [(_name_in(file), told)]:
+                    for name, arguments in inner.items() or [(_name_in(file, told), told)]:
                         _with_arguments(found, name, arguments, must_be_there=False)
+                        if _plain(name)[0] not in _RANGED and not any(k.startswith("evict") for k in arguments):
+                            unread[f"the settings of {name}"] = None
     if shown is None:
         listed = found if entries else dict(default_schedulers().of) | found
     else:
@@ -150,7 +160,21 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> Pd
                 off[name] = status
     for name, status in off.items():
         listed[name] = listed.get(name, SchedulerState(name))._replace(runs=False, why_not=f"it is {status}")
-    return PdSchedulers(listed, shown is not None or bool(entries))
+    if (taken := _key_ranges(job.get("ranges") or ())) and listed.get(BALANCE_RANGE, SchedulerState("", False)).runs:
+        for name in (n for n in (BALANCE_LEADER, BALANCE_REGION) if n in listed and not listed[n].keys_of()):
+            listed[name] = listed[name]._replace(ranges={0: _around(taken)})  # PD leaves the job's keys to it
+    return PdSchedulers(listed, shown is not None or bool(entries), tuple(unread))
+
+
+def _around(taken: KeyRanges) -> KeyRanges:
+    """Give the keys that are in none of some ranges."""
+    found, at = [], ""
+    for start, end in sorted(taken):
+        found += [(at, start)] if at < start else []
+        if not end:
+            return tuple(found) or (("FF" * 64, ""),)
+        at = max(at, end)
+    return (*found, (at, ""))
 
 
 _RANGED = (BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER)
@@ -223,8 +247,19 @@ def _shown(told: Sequence[Any], file: PrintedFile) -> dict[str, str]:
     return found
 
 
-def _name_in(file: PrintedFile) -> str:
-    """Give the scheduler that a file is named after, since ``scheduler config NAME`` does not print the name."""
+_BY_ARGUMENT = {
+    "min-hot-byte-rate": "balance-hot-region-scheduler", "roles": "shuffle-region-scheduler",
+    "range-name": "scatter-range-scheduler", "store-leader-id": "grant-hot-region-scheduler",
+    "evict-stores": "evict-slow-store-scheduler", "evict-by-trend-stores": "evict-slow-trend-scheduler",
+    "evicted-stores": "evict-stopping-store-scheduler",
+}  # fmt: skip
+"""Settings that only one scheduler has."""
+
+
+def _name_in(file: PrintedFile, told: Mapping[str, Any]) -> str:
+    """Give the scheduler that settings are of, else that a file is named after: the settings have no name."""
+    if one := next((name for argument, name in _BY_ARGUMENT.items() if argument in told), ""):
+        return one
     name = file.name.lower().replace("_", "-")
     known = (EVICT_LEADER, GRANT_LEADER, BALANCE_LEADER, BALANCE_REGION, *_OTHERS)
     for one in known:
