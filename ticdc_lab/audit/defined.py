@@ -129,8 +129,15 @@ class Definitions:
 
     def of_any(self, schema: str, table: str) -> Defined | None:
         """The life of a table in some topic, if a definition of it is known."""
-        names = (n for n in self.tables if (n[1].lower(), n[2].lower()) == (schema.lower(), table.lower()))
-        return next((own for n in names if ((own := self.tables[n]).state >= 0).any()), None)
+        return self._of_any.get((schema.lower(), table.lower()))
+
+    @cached_property
+    def _of_any(self) -> dict[TableName, Defined]:
+        found: dict[TableName, Defined] = {}
+        for (_, schema, table), own in self.tables.items():
+            if (own.state >= 0).any():
+                found.setdefault((schema.lower(), table.lower()), own)
+        return found
 
     def of(self, topic: str | None, schema: str | None, table: str | None) -> Defined | None:
         """The life of the table that rows name."""

@@ -552,16 +552,16 @@ def _resolved(facts: LogFacts, homes: dict[tuple[str, int], int]) -> Marks:
 
 def _ddl(ddl: Facts, places: Facts) -> tuple[Marks, Ints]:
     """Per place the DDL that block its table, and the offset at which each was delivered for the last time."""
-    within: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
+    within: dict[tuple[Any, ...], dict[str, int]] = {}
     for i, p in enumerate(places):
-        within.setdefault((p["topic"], p["partition"], p["schema_name"]), []).append((p["table_name"], i))
+        within.setdefault((p["topic"], p["partition"], p["schema_name"]), {})[p["table_name"]] = i
     found = [
         (i, offset_of(d), d["seq"], d["commit_ts"])
         for d in ddl
         for b in d["blocked"]
         if b["schema"] is not None
-        for table, i in within.get((d["topic"], d["partition"], b["schema"]), [])
-        if b["table"] in (None, table)
+        for tables in [within.get((d["topic"], d["partition"], b["schema"]), {})]
+        for i in (tables.values() if b["table"] is None else [tables[b["table"]]] if b["table"] in tables else [])
     ]
     marks = Marks.rising(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
     last = {(place, ts): offset for place, offset, _, ts in sorted(found)}

@@ -227,13 +227,12 @@ class _Builder:
     serial: int = 0
     others: dict[TableName, int | None] = field(default_factory=dict)
     """Views and sequences, which share names with tables, in lower case, with the commit_ts of their DDL."""
+    first_of: dict[TableName, TableName] = field(default_factory=dict)
+    """By a name in lower case the first table of ``versions`` that has it in any case."""
 
     def name_of(self, name: TableName) -> TableName:
         """The known table of that name, exactly or else in any case."""
-        if name in self.versions:
-            return name
-        lower = (name[0].lower(), name[1].lower())
-        return next((n for n in self.versions if (n[0].lower(), n[1].lower()) == lower), name)
+        return name if name in self.versions else self.first_of.get((name[0].lower(), name[1].lower()), name)
 
     def definition(self, name: TableName) -> TableDef:
         versions = self.versions.get(self.name_of(name), [])
@@ -280,6 +279,7 @@ class _Builder:
         self.serial += 1
         version = TableVersion(self.commit_ts, definition, reason, event, origin, self.serial)
         self.versions.setdefault(name, []).append(version)
+        self.first_of.setdefault((name[0].lower(), name[1].lower()), name)
 
     def drop(self, name: TableName, reason: str, *, event: str = "dropped", origin: TableName | None = None) -> None:
         known = self.name_of(name)
