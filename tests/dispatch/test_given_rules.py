@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 import ticdc_lab
 from ticdc_lab import answers
+from ticdc_lab.answers import surveyed
 from ticdc_lab.answers.summary import of_findings
 from ticdc_lab.audit.contradicted import with_rules_noted
 from ticdc_lab.cli import main
@@ -25,6 +26,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.events.schema import DECODED
 from ticdc_lab.settings.file import parse_file
 from ticdc_lab.sources.capture import read_whole
+from ticdc_lab.sources.survey import survey
 from ticdc_lab.watch.state import Watched, WatchState, absorbed, audited_so_far
 
 FORM = arrow_schema(DECODED)
@@ -158,4 +160,26 @@ def test_a_rule_that_ticdc_refuses_is_said(spark: SparkSession, small: str) -> N
     """No answer fails for it that does not need it."""
     text = "[sink]\ndispatchers = [{matcher = ['s.t'], partition = 'ts', dispatcher = 'ts'}]"
     log = ticdc_lab.load(spark, small, changefeed=parse_file(text, name="c.toml").settings)
-    assert any("TiCDC refuses sink.dispatchers: " in limit for limit in with_rules_noted(log).limits)
+    noted = with_rules_noted(log)
+    assert any("sets sink.dispatchers, but TiCDC refuses it: " in limit for limit in noted.limits)
+    said = [m for m in of_findings(noted)["findings"]["message"] if "refuses" in m]
+    assert len(said) == 1  # once, though what opened the log knew it as well
+    (limit,) = (limit for limit in surveyed(survey(spark, small, changefeed=log.settings)).limits if "refuses" in limit)
+    assert limit.startswith("TiCDC refuses the dispatchers: ")
+
+
+def test_a_survey_names_rules_that_have_no_effect(spark: SparkSession, small: str, tmp_path: Path) -> None:
+    """Of a log that a look reads in full; of another one that this is not known, but the unknown dispatcher."""
+    text = "[sink]\ndispatchers = [{matcher = ['s.*'], partition = 'tsx'}, {matcher = ['z.t'], partition = 'ts'}]"
+    given = parse_file(text, name="c.toml").settings
+    limits = surveyed(survey(spark, small, changefeed=given)).limits
+    unknown = "TiCDC knows no dispatcher 'tsx' (the nearest is ts): it writes a warning and dispatches s.* by table."
+    assert unknown in limits and any("rule for z.t matches no table of the log" in limit for limit in limits)
+    large = tmp_path / "large.jsonl"
+    large.write_text("".join(Path(small).read_text() for _ in range(60)))
+    found = survey(spark, str(large), changefeed=given)
+    assert not found.is_whole
+    limits = surveyed(found).limits
+    assert unknown in limits and not any("matches no table of the log" in limit for limit in limits)
+    assert any(limit.startswith("Which rules of the dispatchers match no table is known once") for limit in limits)
+    assert not any("dispatchers" in limit for limit in surveyed(survey(spark, str(large))).limits)

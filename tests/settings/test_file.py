@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -272,7 +273,7 @@ def test_a_table_that_is_none_and_a_uri_that_is_none_are_refused(text: str, word
 
 def test_what_the_open_api_v1_has_as_null_is_not_given() -> None:
     """And it counts beside the same table of v2."""
-    text = '{"sink_config": null, "sink": {"protocol": "avro"}, "filter": null, "filter_rules": ["x.*"], "info": 3}'
+    text = '{"sink_config": null, "sink": {"protocol": "avro"}, "filter": null, "filter_rules": ["x.*"], "info": null}'
     settings = parse_file(text, name="c").settings
     assert {s.name: s.value for s in settings.known} == {"sink.protocol": "avro", "filter.rules": ("x.*",)}
 
@@ -317,3 +318,24 @@ def test_rows_that_an_old_changefeed_would_not_send_are_said(spark: SparkSession
     assert run.exit_code == 0 and "2,041 row changes go to 3 partitions" in run.output, run.output
     assert "sends no delete of a table without handle key" in run.output
     assert "has 1 line beside the JSON, which is not read" in run.output
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("sink-uri = 3", "expected sink-uri to be a text; found 3"),
+    ('{"sink_uri": ["a"], "config": {}}', "expected sink_uri to be a text; found ['a']"),
+    ('{"info": "x"}', "expected info to be a table; found 'x'"), ('{"info": [1]}', "expected info to be a table"),
+    ('{"info": {"config": "x"}}', "expected config to be a table; found 'x'"),
+    ('{"replica_config": 3}', "expected replica_config to be a table; found 3"),
+    ('{"start_ts": "x", "config": {}}', "expected start_ts to be a whole number; found 'x'"),
+    ('{"checkpoint_ts": true, "config": {}}', "expected checkpoint_ts to be a whole number; found True"),
+    ('{"state": 3, "config": {}}', "expected state to be a text; found 3"),
+    ('{"info": {"sort-engine": 3, "config": {}}}', "expected sort-engine to be a text; found 3"),
+    ('sync-point-interval = "3 weeks"', "expected sync-point-interval to be a duration such as 10m or 1h30m"),
+    ("[sink.kafka-config]\npartition-num = -3", "expected partition-num from 1 on; found -3"),
+])  # fmt: skip
+def test_a_value_of_another_type_is_refused_wherever_it_is(text: str, said: str) -> None:
+    """Beside the settings, too; it names the key, what was found and what was expected."""
+    with pytest.raises(DispatchError, match=re.escape(said)):
+        parse_file(text, name="c")
+    for legal in ('{"info": null, "config": null}', '{"sink_uri": null, "config": {"sync_point_interval": "1h30m"}}'):
+        parse_file(legal, name="c")

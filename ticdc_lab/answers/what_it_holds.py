@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.settings import settings
+from ticdc_lab.dispatch.given import rule_notes
+from ticdc_lab.errors import DispatchError
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
@@ -34,9 +38,24 @@ def surveyed(found: Found) -> Answer:
         frames["first_messages"] = pd.DataFrame(found.overview.messages)
     topics = () if found.overview is None else found.overview.sentences
     return Answer(
-        "survey", "What does it contain, and how large is it?", found.words, frames, (*wrong, *found.unknown),
-        (*topics, *found.advice), found.facts(),
+        "survey", "What does it contain, and how large is it?", found.words, frames,
+        tuple(dict.fromkeys((*wrong, *found.unknown, *_about_rules(found)))), (*topics, *found.advice), found.facts(),
     )  # fmt: skip
+
+
+def _about_rules(found: Found) -> list[str]:
+    """Given dispatchers that have another effect than it seems, as far as the tables seen show it."""
+    try:
+        said = rule_notes(found.settings, found.names if found.is_whole else ())
+    except DispatchError as error:
+        return [f"TiCDC refuses the dispatchers: {error}"]
+    if found.is_whole or found.settings.given("sink.dispatchers") is None:
+        return said
+    unreached = (
+        "Which rules of the dispatchers match no table is known once all of it was read: ticdc-lab settings "
+        f"{shlex.quote(shown_source(found.source))} --changefeed FILE"
+    )
+    return [*(s for s in said if s.startswith("TiCDC knows no dispatcher")), unreached]
 
 
 # What a log contains, and who carries its load.

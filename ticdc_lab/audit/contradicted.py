@@ -21,9 +21,9 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.changefeed import Changefeed
-from ticdc_lab.dispatch.checks import changed_key_texts, unknown_dispatchers, unreached
+from ticdc_lab.dispatch.checks import changed_key_texts
 from ticdc_lab.dispatch.fitting import EXPLAINED
-from ticdc_lab.dispatch.given import GivenRules, given_rules
+from ticdc_lab.dispatch.given import GivenRules, given_rules, rule_notes
 from ticdc_lab.dispatch.hashing import FLAVOURS
 from ticdc_lab.dispatch.infer import MORE_PARTITIONS
 from ticdc_lab.dispatch.routing import routes, sources_of, target_of
@@ -59,20 +59,41 @@ def against_facts(facts: LogFacts, settings: Settings, *, has_partitions: bool =
         yield Contradiction(number, seen=seen, places=((last, offset, None),))
     tables = _tables(facts)
     exact = bool(settings.value("case-sensitive", False))
-    kept = settings.given("filter.rules")
-    if kept is not None and isinstance(kept.value, tuple) and kept.value:
-        matches = TableFilter.parse(kept.value, case_sensitive=exact).matches
-        if wrong := [t for t in tables if not matches(*t)]:
-            seen = (
-                f"the log has rows of {_some(wrong)}, which {'they leave' if len(kept.value) > 1 else 'it leaves'} out"
-            )
-            yield Contradiction(kept, seen=seen, places=(_first(facts, wrong[0]),))
-    filters = settings.given("filter.event-filters")
+    kept, filters = settings.given("filter.rules"), settings.given("filter.event-filters")
+    routed = settings.given("sink.dispatchers")
+    for given, found in (
+        (kept, _left_out(kept, tables, facts, exact)),
+        (filters, _filtered(filters, tables, facts, exact)),
+        (routed, _routed(routed, tables, facts, exact)),
+    ):
+        try:
+            yield from found
+        except DispatchError as error:
+            if given is not None:
+                yield _refused(given, error)
+
+
+def _left_out(kept: Setting | None, tables: Sequence[Table], facts: LogFacts, exact: bool) -> Iterator[Contradiction]:
+    """Tables that have rows, though the filter leaves them out."""
+    if kept is None or not isinstance(kept.value, tuple) or not kept.value:
+        return
+    matches = TableFilter.parse(kept.value, case_sensitive=exact).matches
+    if wrong := [t for t in tables if not matches(*t)]:
+        leaves = "they leave" if len(kept.value) > 1 else "it leaves"
+        seen = f"the log has rows of {_some(wrong)}, which {leaves} out"
+        yield Contradiction(kept, seen=seen, places=(_first(facts, wrong[0]),))
+
+
+def _filtered(filters: Setting | None, tables: Sequence[Table], facts: LogFacts,
+              exact: bool) -> Iterator[Contradiction]:  # fmt: skip
     for of_filter in _members(filters):
         matches = TableFilter.parse(of_filter.get("matcher", ()), case_sensitive=exact).matches
         yield from _updates(filters, of_filter, [t for t in tables if matches(*t)], facts)
         yield from _ddl(filters, of_filter, matches, facts)
-    routed = settings.given("sink.dispatchers")
+
+
+def _routed(routed: Setting | None, tables: Sequence[Table], facts: LogFacts, exact: bool) -> Iterator[Contradiction]:
+    """Tables whose messages carry the name upstream, though rules route them."""
     rules = _rules(routed)
     if routed is not None and routes(rules):
         upstream = sources_of(rules, tables, case_sensitive=exact)
@@ -269,7 +290,10 @@ def with_contradictions(
     found += [c for c in placed if isinstance(c, Contradiction)]
     notes = tuple(dict.fromkeys((*whole.notes, *(note for note in placed if isinstance(note, str)))))
     verified = [s for s in placed if isinstance(s, Setting)]
-    return Settings((whole | verified).known, (*whole.against, *found), notes)
+    against = list(whole.against)
+    for c in found:
+        against += [] if c in against else [c]
+    return Settings((whole | verified).known, tuple(against), notes)
 
 
 def rules_given(facts: LogFacts, settings: Settings) -> GivenRules:
@@ -283,18 +307,20 @@ def with_rules_noted(log: ChangeLog) -> ChangeLog:
     """
     facts, exact = log.facts, bool(log.settings.value("case-sensitive", False))
     given = None if log.of_storage else log.settings.given("sink.dispatchers")
-    said, rules = list[str](), tuple[Rule, ...]()
+    said, against, rules = list[str](), list[Contradiction](), tuple[Rule, ...]()
     try:
         rules = _rules(given)
-        said += _rule_notes(facts, log.settings) if given is not None else ()
+        said += rule_notes(log.settings, _tables(facts)) if given is not None else ()
     except DispatchError as error:
-        said.append(f"TiCDC refuses sink.dispatchers: {error}")
+        assert given is not None
+        against.append(_refused(given, error))
     modified = pc.match_substring_regex(facts.ddl["query"], r"(?i)\b(modify|change)\b")
     if pc.any(modified).as_py():
         changed = changed_key_texts(_catalog(facts), _tables(facts), rules, case_sensitive=exact)
         log = _noted(log, guesses=(*log.guesses, *changed))
     notes = tuple(dict.fromkeys((*log.settings.notes, *said)))
-    return _noted(log, known=replace(log.known, settings=replace(log.settings, notes=notes))) if said else log
+    noted = replace(log.settings, notes=notes, against=(*log.settings.against, *against))
+    return _noted(log, known=replace(log.known, settings=noted)) if said or against else log
 
 
 def _noted(log: ChangeLog, **more: Any) -> ChangeLog:
@@ -304,12 +330,8 @@ def _noted(log: ChangeLog, **more: Any) -> ChangeLog:
     return noted
 
 
-def _rule_notes(facts: LogFacts, settings: Settings) -> Iterator[str]:
-    """Given dispatchers that TiCDC does not know, and rules that it never uses, a sentence each."""
-    rules, exact = _rules(settings.given("sink.dispatchers")), bool(settings.value("case-sensitive", False))
-    upstream = sources_of(rules, _tables(facts), case_sensitive=exact)
-    yield from unknown_dispatchers(rules)
-    yield from unreached(rules, {s.table or t for t, s in upstream.items()}, case_sensitive=exact)
+def _refused(given: Setting, error: DispatchError) -> Contradiction:
+    return Contradiction(given, seen=f"TiCDC refuses it: {error.message.rstrip('.')}")
 
 
 def _recorded(facts: LogFacts) -> int:
@@ -334,9 +356,9 @@ def _dispatched(
     if given is None:
         return
     try:
-        rules, notes = _rules(given), [*_rule_notes(facts, settings)]
+        rules, notes = _rules(given), rule_notes(settings, _tables(facts))
     except DispatchError as error:
-        yield Contradiction(given, seen=f"TiCDC refuses it: {str(error).rstrip('.')}")
+        yield _refused(given, error)
         return
     yield from notes
     if recorded < 2 and number is None:
@@ -345,7 +367,7 @@ def _dispatched(
     try:
         placed = _placed(rows, facts, settings, rules, tried, exact)
     except DispatchError as error:
-        yield Contradiction(given, seen=f"TiCDC refuses it: {str(error).rstrip('.')}")
+        yield _refused(given, error)
         return
     for table in (t for t in placed if t["n_failed"]):
         if table["error"].startswith(_OF_TICDC):

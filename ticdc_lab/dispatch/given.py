@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ticdc_lab.dispatch.checks import unknown_dispatchers, unreached
 from ticdc_lab.dispatch.names import STRATEGY_NAMES
 from ticdc_lab.dispatch.routing import routes, sources_of
 from ticdc_lab.dispatch.rules import Rule, rule_of, rules_from_config
@@ -72,6 +73,20 @@ def given_rules(settings: Settings, tables: Collection[Table], catalog: Catalog)
         {t: "".join(source) for t, source in names.items() if source != t},
         number.value if number is not None and isinstance(number.value, int) else None,
     )
+
+
+def rule_notes(settings: Settings, tables: Collection[Table]) -> list[str]:
+    """Given dispatchers that TiCDC does not know, and rules that it never uses for ``tables``, a sentence each.
+
+    Raises DispatchError: TiCDC refuses the rules.
+    """
+    given = settings.given("sink.dispatchers")
+    if given is None or not isinstance(given.value, tuple):
+        return []
+    rules, exact = rules_from_config(given.value), bool(settings.value("case-sensitive", False))
+    upstream = sources_of(rules, tables, case_sensitive=exact)
+    used = {s.table or t for t, s in upstream.items()}
+    return [*unknown_dispatchers(rules), *unreached(rules, used, case_sensitive=exact)]
 
 
 def _tried(rule: Rule, table: Table, catalog: Catalog) -> str | None:

@@ -40,6 +40,16 @@ _BESIDE = frozenset({
 })  # fmt: skip
 """What stands beside the settings in the JSON of a changefeed."""
 
+_BESIDE_TYPES: Mapping[str, tuple[type[Any], str]] = {
+    **dict.fromkeys(("info", "config", "replica-config"), (Mapping, "a table")),
+    **dict.fromkeys(("sink-uri", "state", "namespace", "keyspace", "engine", "sort-engine", "sort-dir", "id",
+                     "create-time", "creator-version"), (str, "a text")),
+    **dict.fromkeys(("start-ts", "target-ts", "checkpoint-ts", "checkpoint-tso", "resolved-ts", "upstream-id", "epoch",
+                     "admin-job-type"), (int, "a whole number")),
+    "sync-point-enabled": (bool, "true or false"),
+}  # fmt: skip
+"""Types of those that have one in every release."""
+
 _V1: Mapping[str, tuple[str, str | None]] = {
     "filter_rules": ("filter", "rules"),
     "ignore_txn_start_ts": ("filter", "ignore_txn_start_ts"),
@@ -113,6 +123,7 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
     ';'
     """
     found, is_json, skipped = _document(text, name)
+    _check_beside(found if is_json else {"sink-uri": found.get("sink-uri")}, name)
     uri: Any = found.get("sink_uri") if is_json else found.pop("sink-uri", None)
     config = _todays(_of_json(found, name) if is_json else found)
     if is_json and uri is None:
@@ -173,6 +184,7 @@ def _of_json(found: Mapping[str, Any], name: str) -> dict[str, Any]:
         raise _several(name)
     info = found.get("info")
     inner: Mapping[str, Any] = info if isinstance(info, Mapping) else found
+    _check_beside(inner, name)
     config = next((inner[k] for k in ("config", "replica_config") if isinstance(inner.get(k), Mapping)), None)
     if config is None and {"state", "checkpoint_ts", "checkpoint_tso", "status"} & {*found}:
         raise DispatchError(
@@ -224,6 +236,13 @@ def _kebab(value: Any, path: str) -> Any:
     return [_kebab(v, path) for v in value] if isinstance(value, list) else value
 
 
+def _check_beside(found: Mapping[str, Any], name: str) -> None:
+    for key, value in found.items():
+        kind, word = _BESIDE_TYPES.get(key.replace("_", "-"), (object, ""))
+        if value is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is int)):
+            raise DispatchError(f"In {name} expected {key} to be {word}; found {value!r}.")
+
+
 def _check(config: Mapping[str, Any], name: str) -> None:
     """Raise unless TiCDC knows every key, and takes its value."""
     unknown: list[tuple[str, str | None]] = []
@@ -256,12 +275,19 @@ def _check_kind(path: str, value: Any, name: str) -> None:
     if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
         raise DispatchError(f"In {name} expected {key} to be of type {word}; found {value!r}.")
     _check_choice(path, value if isinstance(value, list) else [value], f"In {name} {key}")
-    if path in _MOST and isinstance(value, int) and value > _MOST[path]:
-        raise DispatchError(f"In {name} expected {key} up to {_MOST[path]}; found {value}.")
+    if path in _MOST and isinstance(value, int) and not 0 <= value <= _MOST[path]:
+        raise DispatchError(
+            f"In {name} expected {key} {f'up to {_MOST[path]}' if value > 0 else 'from 1 on'}; found {value}."
+        )
+    if kind == "duration" and isinstance(value, str) and not _DURATION.fullmatch(value):
+        raise DispatchError(f"In {name} expected {key} to be a duration such as 10m or 1h30m; found {value!r}.")
     inner = {"texts": (str, "texts"), "ints": (int, "whole numbers")}.get(kind)
     if inner is not None and isinstance(value, list) and not all(isinstance(v, inner[0]) for v in value):
         raise DispatchError(f"In {name} expected {inner[1]} in {key}; found {value!r}.")
 
+
+_DURATION = re.compile(r"([+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+|[+-]?0|)")
+"""What Go's ParseDuration takes."""
 
 _MOST: Mapping[str, int] = {"sink.kafka-config.partition-num": (1 << 31) - 1}
 """Numbers that TiCDC reads into 32 bits."""

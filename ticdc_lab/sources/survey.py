@@ -70,8 +70,8 @@ class Found:
         read (:mod:`ticdc_lab.engine.speeds`).
     undecoded
         Messages that were looked at and could not be decoded; they are not in ``seen``.
-    rows_seen
-        Row changes of each of ``tables`` among the messages that were looked at.
+    rows_seen, names
+        Row changes of each of ``tables`` among the messages that were looked at; its schema and name.
     strangers
         That files here begin with messages of another protocol, one sentence.
     overview
@@ -95,6 +95,7 @@ class Found:
     last_ts: int | None
     load_s: float | None
     rows_seen: tuple[int, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
     undecoded: int = 0
     strangers: tuple[str, ...] = ()
     overview: Overview | None = None
@@ -324,7 +325,7 @@ def _of_counts(held: pa.Table) -> dict[str, Any]:
     return {
         "seen": pc.sum(held["messages"]).as_py() or 0, "undecoded": pc.sum(held["undecoded"]).as_py() or 0,
         "partitions": tuple(pc.unique(held["partition"].drop_null()).sort().to_pylist()),
-        "tables": tuple(rows), "rows_seen": tuple(rows.values()),
+        "tables": tuple(map(".".join, rows)), "rows_seen": tuple(rows.values()), "names": tuple(rows),
         "first_ts": pc.min(held["first_ts"]).as_py(), "last_ts": pc.max(held["last_ts"]).as_py(),
     }  # fmt: skip
 
@@ -333,10 +334,10 @@ def _load_s(step: str, size: Size) -> float | None:
     return None if size.messages is None else speeds.expected_s(step, size.messages)
 
 
-def _rows_by_table(held: pa.Table) -> dict[str, int]:
+def _rows_by_table(held: pa.Table) -> dict[tuple[str, str], int]:
     rows = held.filter(pc.greater(held["rows"], 0)).group_by(["schema_name", "table_name"]).aggregate([("rows", "sum")])
     counted = sorted(rows.to_pylist(), key=lambda r: (-r["rows_sum"], r["schema_name"], r["table_name"]))
-    return {f"{r['schema_name']}.{r['table_name']}": r["rows_sum"] for r in counted}
+    return {(r["schema_name"] or "", r["table_name"] or ""): r["rows_sum"] for r in counted}
 
 
 _KINDS = {
