@@ -514,9 +514,7 @@ class Log:
 
         told = examined(change, protocol=self.protocol, sample=self.change_log.sample, recorded=recorded)
         found = {part: exact(f) for part, f in told.items()}
-        return answers.expansion(
-            change, cost_of(change), found, rules=None if strategy else self._once("rules", self._rules)
-        )
+        return answers.expansion(change, cost_of(change), found, rules=None if strategy else inferred)
 
     def consumers(
         self, *, watch: str = "", slow: Mapping[int, float] | None = None, policies: Sequence[str] = (),

@@ -74,7 +74,9 @@ body{max-width:none;margin:0;padding:0;zoom:.66}
 .scroll{max-height:none;overflow:visible;border:0}.figure{overflow:visible;break-inside:avoid;zoom:var(--on-paper,1)}
 th{position:static}
 tr,p,h2,h3{break-inside:avoid}h2,h3,p.answer,p.kernel{break-after:avoid}
-td,td.n,td.word,th{white-space:normal;min-width:5.5em}td{overflow-wrap:anywhere}td.ticdc-ts{white-space:nowrap}
+td,td.n,th,td.code:not(.word,.name){white-space:normal;min-width:5.5em}td.long{min-width:11em}td{overflow-wrap:anywhere}
+td.code .w{white-space:normal}
+td.word,td.name{white-space:normal;overflow-wrap:normal}td.ticdc-ts{white-space:nowrap}
 .paper{display:block;font-style:italic}}
 """
 """On paper a page is as wide as the figures were drawn: 1,060 by 1,540 pixels at 0.66 are A4 between its margins.
