@@ -50,8 +50,12 @@ def wrong(text: str) -> Iterator[str]:
         if isinstance(of, click.Group) and (run := of.get_command(context, "run")) is not None:
             of = run
         command = of
+        given = re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest)
+        of_all = [p for p in command.params if isinstance(p, click.Option) and p.required]
+        missing = [p.opts[0] for p in of_all if given and not {*p.opts, *p.secondary_opts} & {*given}]
+        yield from (f"ticdc-lab{words} without {o}" for o in missing)
         takes = {o for p in command.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
-        yield from (f"ticdc-lab{words} {o}" for o in re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest) if o not in takes)
+        yield from (f"ticdc-lab{words} {o}" for o in given if o not in takes)
     for name, options in SCRIPT.findall(text):
         line = re.findall(rf"^\./lab {name}\b.*", USAGE, re.MULTILINE)
         if not line:
@@ -79,6 +83,7 @@ def test_every_command_that_the_package_names_exists() -> None:
         ("Run: ticdc-lab watch x --state y --until 5", ["ticdc-lab watch x --until"]),
         ("Run: ticdc-lab pd explian --from x", ["ticdc-lab pd explian"]),
         ("the ticdc-lab version that wrote it", []),
+        ("Run: ticdc-lab produce x --to avro --partitions 3 --out y", ["ticdc-lab produce x without --strategy"]),
         ("Run: ./lab setup spark=4", ["./lab setup spark="]),
         ("Run: ./lab stup", ["./lab stup"]),
         ("Run: ./lab setup --all", ["./lab setup --all"]),
@@ -87,3 +92,20 @@ def test_every_command_that_the_package_names_exists() -> None:
 def test_one_that_does_not_is_found(text: str, named: list[str]) -> None:
     """Misspelt, of another command, or of the script."""
     assert list(wrong(text)) == named
+
+
+def test_a_hint_is_no_question() -> None:
+    """It is a command, or names what to give, set or check."""
+    hints = [
+        (f"{path.relative_to(ROOT)}:{k.value.lineno}", text)
+        for path in MODULES
+        for k in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(k, ast.keyword) and k.arg == "hint"
+        for text in _parts(k.value)
+    ]
+    assert len(hints) > 500
+    assert [hint for hint in hints if re.search(r"\w\?(?: |$)", hint[1]) and "Did you mean" not in hint[1]] == []
+
+
+def _parts(value: ast.expr) -> list[str]:
+    return [n.value for n in ast.walk(value) if isinstance(n, ast.Constant) and isinstance(n.value, str)]

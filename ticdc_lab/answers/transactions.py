@@ -41,7 +41,7 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
     if repeats is not None:
         frames["repeats"] = repeats
     if not n:
-        return Answer("transactions", _QUESTION, "It holds no transaction.", frames)
+        return Answer("transactions", _QUESTION, "The log contains no transaction.", frames)
     total = s.transaction_totals.iloc[0]
     qualified = but_for(s.counts)
     n_torn = 0

@@ -312,7 +312,7 @@ def _require_begun(view: Mapping[str, Any], state: str) -> None:
     if not view:
         raise SourceError(
             f"The watch of {state} has committed nothing yet.",
-            hint="It commits once messages have come; look at its own output.",
+            hint=f"Wait for messages, or begin it: ticdc-lab watch SOURCE --state {shlex.quote(state)}",
         )
 
 

@@ -79,7 +79,8 @@ def of_etcd(etcd: Etcd) -> list[Written]:
         return etcd_rpc.done(_read(etcd), PATIENCE_S)
     except rpc.AioRpcError as error:
         raise SourceError(
-            f"etcd does not answer at {etcd.endpoints}: {error.details()}", hint="Is it running?"
+            f"etcd does not answer at {etcd.endpoints}: {error.details()}",
+            hint=f"Ask it: etcdctl --endpoints {etcd.endpoints} endpoint health",
         ) from None
 
 

@@ -190,7 +190,7 @@ def gone_on(etcd: Etcd, source: str) -> list[EtcdLost]:
         return etcd_rpc.done(_gone_on(etcd, source), 4 * etcd_rpc.ANSWERS_S)
     except rpc.AioRpcError as error:
         what = f"etcd does not answer at {etcd.endpoints}: {error.details()}"
-        raise SourceError(what, hint="Is it running?") from None
+        raise SourceError(what, hint=f"Ask it: etcdctl --endpoints {etcd.endpoints} endpoint health") from None
 
 
 async def _gone_on(etcd: Etcd, source: str) -> list[EtcdLost]:

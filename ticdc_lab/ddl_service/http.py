@@ -337,7 +337,11 @@ class _Ready(HTTPEndpoint):
         shared = _shared(request)
         if trouble := shared.node.trouble:  # also where it has cost the worker its session
             what = f"the store takes no changes: {trouble}"
-            raise api.ApiError(503, what, hint=shared.node.remedy or "Does it answer, and is there room for it?")
+            raise api.ApiError(
+                503,
+                what,
+                hint=shared.node.remedy or "Check the disk of its store, or etcd: df -h; etcdctl endpoint health",
+            )
         shared.mirror()
         return said(Ready(True))
 

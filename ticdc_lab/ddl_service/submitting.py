@@ -90,7 +90,7 @@ def submitted(
     entries = snapshot(open_store, store_addr, (key,))
     if key not in entries:
         what = f"job {number} was sent to {store_addr}, and its store has it no more, neither queued nor ended"
-        raise SourceError(what, hint="Did the store come back empty or older? Check: ticdc-lab ddl-service audit")
+        raise SourceError(what, hint="Check whether the store came back empty or older: ticdc-lab ddl-service audit")
     return records.job(entries[key].value)
 
 
@@ -118,7 +118,10 @@ def cancelled(open_store: Callable[[], Backend], store_addr: str, job: int, *, v
         node.post(Cancel(job))
         return outcomes.get(timeout=within_s)
     except queue.Empty:
-        raise SourceError(f"not within {within_s:g} s: job {job} is as it was", hint="Ask again.") from None
+        raise SourceError(
+            f"not within {within_s:g} s: job {job} is as it was",
+            hint="Run the same command again, with a longer --within.",
+        ) from None
     finally:
         node.stop()
 
@@ -202,4 +205,4 @@ def _answer(backend: Backend, store: str, request: Request, kind: type, within_s
             if isinstance(answer, kind):
                 return answer
         time.sleep(POLL_S)
-    raise SourceError(f"the store does not answer within {within_s:g} s", hint="Is it there?")
+    raise SourceError(f"the store does not answer within {within_s:g} s", hint="Check TiKV: pd-ctl -u PD store")

@@ -71,4 +71,7 @@ def _explained(said: str) -> SetupError:
     for pattern, message, hint in _CAUSES:
         if found := re.search(pattern, said):
             return SetupError(message.format(found=found[1], ours=ours), hint=hint.format(ours=ours))
-    return SetupError(f"A Spark worker failed: {said.strip().splitlines()[-1]}", hint="See the log of that worker.")
+    return SetupError(
+        f"A Spark worker failed: {said.strip().splitlines()[-1]}",
+        hint="Run with --debug for the whole trace; the log of the worker has it, too.",
+    )

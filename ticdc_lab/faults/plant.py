@@ -170,7 +170,10 @@ def read_log(events: DataFrame, *, seed: int = 0, rows: int = ROWS, topic: str |
     changes = plain.where("kind = 'row' AND key_hash IS NOT NULL AND commit_ts IS NOT NULL")
     name = changes.agg(F.min("topic").alias("topic")).collect()[0]["topic"]
     if name is None:
-        raise ContractError("No row of the log has a key and a commit_ts.", hint="Take another log or topic.")
+        raise ContractError(
+            "No row of the log has a key and a commit_ts.",
+            hint="Take a log with keys and commit_ts, such as data/messages_canal-json-tidb_small.jsonl.gz.",
+        )
     own = plain.where(F.col("topic") == name)
     found = _some_lives(own, seed=seed, rows=rows).toArrow().to_pylist()
     marks = _with_together(own, _marks(own)).toArrow().to_pylist()

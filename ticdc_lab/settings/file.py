@@ -259,7 +259,10 @@ def _check(config: Mapping[str, Any], name: str) -> None:
         else:
             _check_kind(path, value, name)
     if unknown:
-        raise DispatchError(_unknown(name, unknown), hint="Correct the file; TiCDC's command line refuses it, too.")
+        raise DispatchError(
+            _unknown(name, unknown),
+            hint=f"Correct the key in {name}; TiCDC refuses it, too. All keys: docs/settings.md.",
+        )
 
 
 def _unknown(name: str, unknown: list[tuple[str, str | None]]) -> str:

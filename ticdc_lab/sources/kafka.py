@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import socket
 import ssl
 import struct
@@ -317,12 +318,12 @@ def require_reachable(topics: Topics) -> None:
     if any(connected for connected, _ in refusals.values()):
         raise NoAnswerError(
             f"No broker of {topics.source} answers ({why}).",
-            hint="Is it a Kafka broker, is it alive, and does its listener speak this security protocol? "
+            hint="Check that it is a Kafka broker, and which security protocol its listener speaks. "
             f"{_CREDENTIALS_HINT}. A slow broker gets more time by kafka.request.timeout.ms.",
         )
     raise SourceError(
         f"No broker of {topics.source} can be reached ({why}).",
-        hint="Check host and port, and that the broker runs and this machine may connect to it.",
+        hint=f"Check that this machine can connect: nc -vz {shlex.join(next(iter(refusals)).rsplit(':', 1))}",
     )
 
 

@@ -398,7 +398,7 @@ def _stored(store: Store) -> list[Stored]:
         return [Stored("", store.size())]
     files = [f for f in store.files() if is_data(PurePosixPath(f.path))]
     if not any(f.size for f in files):
-        raise SourceError(f"The folder {store.shown} holds no data.", hint="Check bucket and path.")
+        raise SourceError(f"The folder {store.shown} contains no data.", hint="Check bucket and path.")
     return files
 
 

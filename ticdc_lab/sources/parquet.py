@@ -162,7 +162,7 @@ def _opened(path: Path) -> pq.ParquetFile:
     except pa.ArrowInvalid as fault:
         raise SourceError(
             f"{path} is no whole Parquet file: {str(fault).splitlines()[0][:200]}",
-            hint="Was its writer stopped, or its copy cut short? Copy it again, or take it out of the folder.",
+            hint="Copy it again, or take it out of the folder: its writer was stopped, or a copy was cut short.",
         ) from fault
 
 

@@ -186,7 +186,8 @@ def data_files(source: str) -> list[Path] | None:
     files = [f for f in files if f.stat().st_size] or files[:1]
     if not files[0].stat().st_size:
         raise SourceError(
-            f"{source} is empty: 0 bytes, so there is no message in it.", hint="Was the recording cut short?"
+            f"{source} is empty: 0 bytes, so there is no message in it.",
+            hint=f"Look at its size and date, and record again: ls -l {shlex.quote(str(files[0]))}",
         )
     return files
 

@@ -23,6 +23,7 @@ from ticdc_lab.codecs.known import BOUNDS
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import NoTopicError, SourceError
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.sample import moment
@@ -199,13 +200,14 @@ def record_log(
 
     ``spark``: the session whose tasks read it. ``source``, ``kind``, ``options``, ``line``: as for
     :func:`ticdc_lab.sources.opening.open_source`. ``recording``: where to; one that an earlier run left unfinished
-    begins anew. ``said``: takes how far it is. Raises SourceError: it cannot be read, or holds no messages of a topic.
+    begins anew. ``said``: takes how far it is. Raises SourceError: it cannot be read, or has no messages of a topic.
     """
     opened = open_source(spark, source, kind=kind, options=options, line=line)
     if opened.kind == "storage":
         raise SourceError(
             f"{source} is a folder of the storage sink, whose files contain no messages of a topic.",
-            hint=f"Write it as a topic: ticdc-lab produce {source} --to canal-json --out topic.jsonl.gz",
+            hint=f"Write it as a topic: ticdc-lab produce {shown_source(source)} --to canal-json --strategy table "
+            "--partitions 3 --out topic.jsonl.gz",
         )
     folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-record-"))
     try:

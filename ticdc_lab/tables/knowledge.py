@@ -217,7 +217,7 @@ def no_such_table(table: str, catalog: Catalog, facts: RowsKnown, *, most: int =
     )
     return ProtocolError(
         f"The log has no table {_short(table)}; it contains {said}.",
-        hint=f"Names are taken exactly as written: did you mean {near[0]}?" if near else "Name it as SCHEMA.TABLE.",
+        hint=f"Names are taken exactly as written. The nearest is {near[0]}." if near else "Name it as SCHEMA.TABLE.",
     )
 
 

@@ -105,7 +105,8 @@ class SparkWatch(Watch):
         if not has_jvm(self._spark):
             raise SetupError(
                 "A watch on Spark needs a session of Apache Spark in this process; this one is at Spark Connect.",
-                hint=f"Run it where the driver is: ticdc-lab watch {self.source} --engine spark --master spark://HOST:7077",
+                hint=f"Run it where the driver is: ticdc-lab watch {self.source} --state {self._place} --engine spark "
+                "--master spark://HOST:7077",
             )
         require_workers_once(self._spark)
         (self._place / _FOLDER).mkdir(exist_ok=True)

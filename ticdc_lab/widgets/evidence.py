@@ -128,7 +128,7 @@ class Evidence(anywidget.AnyWidget):
         n = self._count(query)
         if form in ("csv", "parquet"):
             if n > MOST_IN_FILE:
-                said = f"{n:,} rows are too many for a page; filter them, or write them with ticdc-lab events"
+                said = f"{n:,} rows are too many for a page; filter them, or copy the query"
                 self.send({"kind": "problem", "name": name, "message": said})
                 return
             frame = self._connected.sql(query).to_arrow_table().to_pandas()

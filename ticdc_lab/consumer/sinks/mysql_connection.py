@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -93,7 +94,8 @@ def connected(address: Address) -> Connection:
         said = str(e).replace(address.password, HIDDEN) if address.password else str(e)
         raise SourceError(
             f"{address.name} cannot be connected to: {said}",
-            hint=f"Is the server there, and the password in {PASSWORD} or in the file that {OPTION_FILE} names?",
+            hint=f"Check server and password: mysql -h {shlex.quote(address.host)} -P {address.port} "
+            f"-u {shlex.quote(address.user)} -p; it is read from {PASSWORD}, or the file that {OPTION_FILE} names.",
         ) from None
     return db
 

@@ -113,7 +113,7 @@ class LoadSettings:
         if "workload" in given:
             value.fields({"workload"})
         if self.until_us is not None and self.until_us <= self.from_us:
-            raise given["until"].wrong("a moment after `from`", hint="Nothing would be written.")
+            raise given["until"].wrong("a moment after `from`", hint="Nothing would be written: set `until` later.")
 
 
 NO_LOAD = LoadSettings(rows_per_s=0)
@@ -297,7 +297,10 @@ def _of_service(scenario: Scenario, ddl: ServiceDdl | None, seed: int) -> Iterat
 
     service = read_scenario(ddl.of)
     if ddl.cluster not in getattr(service.cluster, "clusters_named", ()):
-        raise ScenarioError(f"{scenario.file}: {ddl.of} has no cluster {ddl.cluster}.", hint="See its `cluster`.")
+        raise ScenarioError(
+            f"{scenario.file}: {ddl.of} has no cluster {ddl.cluster}.",
+            hint=f"Its clusters are in the section `cluster` of {ddl.of}.",
+        )
     done = done_jobs(service.model.play(service, seed=seed, level=CHANGES).trace, ddl.cluster)
     jobs = pipeline_jobs(done, map(table_info, scenario.cluster.tables), schema=SCHEMA)
     yield from ((at_us, job) for at_us, job in jobs if at_us <= scenario.until_us)
