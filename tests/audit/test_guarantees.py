@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from conftest import events_frame
+from conftest import ROOT, events_frame
 from test_admin_events import admin
 from tiny_logs import ddl, found, mark, row
 
@@ -345,3 +347,10 @@ def test_a_stream_is_refused(spark, tmp_path):
     stream = spark.readStream.schema(frame.schema).parquet(str(tmp_path))
     with pytest.raises(StreamingError, match="audit needs the whole log"):
         stream.transform(audit, protocol="open-protocol")
+
+
+def test_each_guarantee_is_in_the_table_of_its_page() -> None:
+    """What is checked is what the page says."""
+    page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    table = page.split("## What is checked")[1].split("\n\n**")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(GUARANTEES)
