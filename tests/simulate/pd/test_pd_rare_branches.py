@@ -31,7 +31,7 @@ from ticdc_lab.simulate.pd.operators import (
     TransferLeader,
     step_timeout_s,
 )
-from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region
+from ticdc_lab.simulate.pd.regions import LEARNER, SCHEDULE, Peer, Region
 from ticdc_lab.simulate.pd.replay import replay
 from ticdc_lab.simulate.pd.rule_checker import check_rules
 from ticdc_lab.simulate.pd.rules import AS_FOLLOWER, AS_LEADER, Constraint, Rule
@@ -300,3 +300,6 @@ def test_evict_leader_moves_the_leader_of_an_unhealthy_region_to_a_healthy_peer(
     assert [op.steps for op in told.operators] == [(TransferLeader(1, 3),)]
     worse = sick._replace(pending=frozenset({3}))
     assert not evict_leaders(held, lambda store, kind: [worse], 1, "evict-leader-scheduler").operators
+    denied = well._replace(denied=frozenset({SCHEDULE}))
+    assert evict_leaders(held, lambda store, kind: [denied], 1, "evict-leader-scheduler").operators
+    assert not evict_leaders(held, lambda store, kind: [denied], 1, "evict-slow-store-scheduler").operators
