@@ -57,6 +57,12 @@ def test_the_fixture_is_read_whole():
          "downstream"),
         ('["execute DMLs with error, can not retry"] [error="column not found"]', "sink error", "sink"),
         ('["Capture deleted"] [captureID=6d0f]', "restart", "owner"),
+        ('["execute DDL with error, retry later"] [startTs=1] [ddl="ALTER"] [error="x"]', "DDL fails", "sink"),
+        ('["Table sink is not catching up with resolved ts for a long time"] [changefeed=a]', "stuck table", "sink"),
+        ('["Failed to register schema to the Registry, HTTP error"] [status=500]', "sink error", "sink"),
+        ('["Received an out-of-order event, reset the dispatcher"] [dispatcher=8d3f]', "restart", "owner"),
+        ('["schedulerv3: span hole detected, skip advance checkpoint"] [gap="[]"]', "checkpoint stands", "owner"),
+        ('["ResolvedTs stuck detected in puller"] [tableID=7]', "resolved_ts stands", "puller"),
         ('["event feed finds a slow region"] [regionID=5]', "slow region", "puller"),
         ('["DDL is still running downstream, it blocks other DDL or DML events"] [ddl="ALTER"]', "DDL waits",
          "downstream"),
@@ -65,6 +71,14 @@ def test_the_fixture_is_read_whole():
 def test_messages_of_both_architectures(rest, kind, module):
     """From v5 to the new one."""
     assert (one(AT + rest).kind, one(AT + rest).module) == (kind, module)
+
+
+@pytest.mark.parametrize("message", [
+    "Kafka admin client describe topic success", "Transaction sink worker exits as canceled", "CDC server listens",
+])  # fmt: skip
+def test_what_goes_well_is_no_trouble(message):
+    """Messages that begin as others do which name a cause."""
+    assert parsed([("cdc.log:1", f'{AT}["{message}"]')]).unrecognised == {message: 1}
 
 
 def test_the_table_of_messages_has_each_once():
