@@ -1014,12 +1014,17 @@ class Log:
 
     def _against_definitions(self, which: Column) -> list[str]:
         """Row changes that break the definitions of the log's own DDL, a sentence for each table and guarantee."""
-        possible = checks_possible(self.protocol, has_commit_ts=self.has_commit_ts, lost=self.change_log.lost)
+        carried = self.change_log.facts.carried
+        possible = checks_possible(
+            self.protocol, has_commit_ts=self.has_commit_ts, lost=self.change_log.lost, carried=carried
+        )
         names = [n for n, guarantee in GUARANTEES.items() if guarantee.image and not possible[n]]
         if not names or not self.change_log.facts.ddl.num_rows or not self.change_log.has_images:
             return []
         asked = self.events.where((F.col("kind") != "row") | which)
-        found = audit(asked, protocol=self.protocol, checks=names, max_per_guarantee=None, with_keys=False)
+        found = audit(
+            asked, protocol=self.protocol, checks=names, max_per_guarantee=None, with_keys=False, carried=carried
+        )
         n, first = F.count(F.lit(1)).alias("n"), F.min_by("message", F.struct("commit_ts", "partition", "offset"))
         counted = small(found.groupBy("table", "guarantee").agg(n, first.alias("first")).orderBy("table", "guarantee"))
         return [answers.against_definition(r) for r in counted.to_dict("records")]

@@ -139,6 +139,31 @@ def test_a_message_that_ticdc_itself_found_damaged_is_not_judged() -> None:
     assert broken(*log) == []
 
 
+def test_a_drop_ends_a_table_that_no_ddl_defined() -> None:
+    """Its rows were not judged before; behind it there are none, but where it is created, or something is back."""
+    drop = ddl(0, 1, 10, "DROP TABLE a")
+    assert broken(change(0, 1, id="1", x="1"), drop, change(2, 20, id="2")) == [(TABLE, "error", 2)]
+    for back in ("CREATE TABLE a (id INT)", "RECOVER TABLE a", "ALTER TABLE a ADD COLUMN v INT"):
+        assert (TABLE, "error", 3) not in broken(drop, ddl(0, 2, 20, back), change(3, 30, id="2"))
+    assert broken(drop, change(2, 20, id="2"), protocol="debezium") == []
+
+
+def test_avro_names_tables_and_columns_as_it_must() -> None:
+    """`_` stands for what Avro does not allow, also of two tables; a RENAME may not show; hidden columns are there."""
+    created = ddl(0, 0, 1, "CREATE TABLE `1-é` (`id` INT PRIMARY KEY, `a.b` INT NOT NULL)", table="1-é")
+    row = {"id": "1", "a_b": "1", "_V__ue_0": "x"}
+    log = [created, change(1, 5, table="_1__", **row), change(2, 6, table="_1__", id="1", a_b=None, c="1")]
+    assert broken(*log, protocol="avro") == [(COLUMNS, "error", 2), (NULLS, "error", 2)]
+    assert broken(created, change(1, 5, table="1-é", **row)) == [(COLUMNS, "error", 1)]  # a.b is the name elsewhere
+    alike = ddl(0, 3, 7, "CREATE TABLE `1+é` (`id` INT PRIMARY KEY)", table="1+é")
+    assert broken(*log, alike, protocol="avro") == []
+    renamed = ddl(0, 3, 7, "RENAME TABLE `1-é` TO t", table="t")
+    old_name = change(4, 8, table="_1__", **row)
+    assert broken(created, renamed, old_name, protocol="avro") == []
+    left = Definitions.read(LogFacts.of(table_of([created, renamed])), protocol="avro").left_unjudged
+    assert [*left] == [TABLE]
+
+
 _OF_TIDB = "ALGORITHM = UNDEFINED DEFINER = 'root'@'%' SQL SECURITY DEFINER"
 
 

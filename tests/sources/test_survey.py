@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from conftest import golden
@@ -21,7 +22,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.engine import speeds
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.places import Size
-from ticdc_lab.sources.survey import Found, survey
+from ticdc_lab.sources.survey import Found, _rows_by_table, survey
 from ticdc_lab.widgets.source_bar import SourceBar
 
 OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
@@ -208,3 +209,9 @@ def test_a_wrong_protocol_is_not_called_two_kinds_of_logs(spark: SparkSession, t
     log = load(spark, source, protocol="debezium").materialise(str(tmp_path / "decoded"))
     (said,) = log.strangers
     assert said.endswith("are canal-json, no debezium. Name it: --protocol canal-json.")
+
+
+def test_deletes_that_name_no_table_are_listed_beside_tables_with_as_many_rows() -> None:
+    """Avro's of tables without a primary key: their names are null, which nothing sorts."""
+    tables = {"schema_name": ["s", None, "s"], "table_name": ["b", None, "a"], "rows": [2, 2, 2]}
+    assert [*_rows_by_table(pa.table(tables))] == [("", ""), ("s", "a"), ("s", "b")]

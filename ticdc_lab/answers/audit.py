@@ -162,7 +162,9 @@ NEXT = {
 
 def checks(s: Summary) -> dict[str, str]:
     """Guarantees, each with why it cannot be checked on this log; empty where it is."""
-    possible = checks_possible(s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample, lost=s.lost)
+    possible = checks_possible(
+        s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample, lost=s.lost, carried=s.carried
+    )
     if s.ddl.empty:
         possible = {name: why or ("no DDL of it is known" if name in OF_DDL else "") for name, why in possible.items()}
     unjudged = {name: possible[name] or why for name, why in s.unjudged.items()}

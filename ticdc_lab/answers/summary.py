@@ -84,7 +84,7 @@ class Summary:
 
     Attributes
     ----------
-    source, protocol, has_commit_ts, limits, counts, sample, lost, of_storage
+    source, protocol, has_commit_ts, limits, counts, sample, lost, carried, of_storage
         As of :class:`ticdc_lab.sources.change_log.ChangeLog`.
     contents, ddl, quarantine, partitions, tables, steps, incidents, transaction_totals, transactions, load,
     load_by_table, findings, messages
@@ -123,6 +123,7 @@ class Summary:
     sample: Sample | None = None
     early_ends: tuple[str, ...] = ()
     lost: Collection[str] = ()
+    carried: Collection[str] = ()
     unjudged: Mapping[str, str] = field(default_factory=dict)
     of_storage: bool = False
 
@@ -177,6 +178,7 @@ def of_facts(log: ChangeLog) -> dict[str, Any]:
         "counts": log.counts,
         "sample": log.sample,
         "lost": log.lost,
+        "carried": log.facts.carried,
         "of_storage": log.of_storage,
         "made_from": log.made_from,
         "contents": exact(contents_of(facts)),

@@ -87,11 +87,12 @@ class Definitions:
             topics_at.setdefault(d["commit_ts"], set()).add(d["topic"])
             said.setdefault(d["commit_ts"], (d["partition"] or 0, d["offset"] or 0))
         apart = _are_apart(by_topic)
-        # Debezium's encoder leaves RECOVER and FLASHBACK out: what was dropped may be back
-        recovers = not protocol.startswith("debezium")
+        # Debezium's encoder leaves RECOVER and FLASHBACK out: what was dropped may be back. Avro's keeps the schema of
+        # a table that is renamed: its rows may come under the old name
+        recovers, renames = not protocol.startswith("debezium"), protocol != "avro"
         tables, versions = dict[TableKey, Defined](), dict[TableDef, int]()
         contradictions: list[tuple[str | None, RefusedDdl]] = []
-        unknown, drops = dict[str, None](), False
+        unknown, drops, freed = dict[str, None](), False, False
         for topic, ddl in by_topic.items() if apart else [(None, every)]:
             catalog = Catalog.from_ddl(ddl)
             # DDL of one moment in several topics have no order
@@ -100,13 +101,38 @@ class Definitions:
             for u in catalog.unparsed:
                 table = ".".join(filter(None, (u.schema_name, u.table_name)))
                 unknown[f"commit_ts {u.commit_ts}, {table}: {u.reason}"] = None
+            for name, ends in catalog.ends.items() if recovers else ():
+                if name[1] and name not in catalog.versions and (at := [ts for ts in ends if ts is not None]):
+                    gone = np.array([min(at)], dtype=np.int64)
+                    tables[topic, *name] = Defined(gone, np.array([UNKNOWN, ABSENT]), np.append(gone, gone))
+            freed |= any(v.event == "left" for own in catalog.versions.values() for v in own)
             drops |= bool(catalog.ends) or any(v.event == "dropped" for own in catalog.versions.values() for v in own)
             for name, history in catalog.versions.items():
-                stretches = _stretches(catalog, name, history, versions, moves=not apart, recovers=recovers)
-                tables[topic, *name] = stretches
+                tables[topic, *name] = _stretches(
+                    catalog, name, history, versions, moves=not apart, recovers=recovers, renames=renames
+                )
         places = np.array([(ts, *place) for ts, place in said.items()], dtype=np.int64).reshape(-1, 3).T
         left = {} if recovers else _left_by_debezium(versions, drops=drops)
-        return cls(tables, tuple(versions), tuple(contradictions), places, not recovers, tuple(unknown), left)
+        found = cls(tables, tuple(versions), tuple(contradictions), places, not recovers, tuple(unknown), left)
+        return found if renames else found._in_avro(freed=freed)
+
+    def _in_avro(self, *, freed: bool) -> Definitions:
+        """The same by the names that Avro allows; of two tables that have the same name there, nothing is known.
+
+        ``freed``: a RENAME left a name.
+        """
+        tables: dict[TableKey, Defined] = {}
+        several = set[TableKey]()
+        for (topic, schema, table), life in self.tables.items():
+            name = (topic, avro_name(schema), avro_name(table))
+            several |= {name} & tables.keys()
+            tables[name] = life
+        versions = (
+            replace(of, columns=tuple(replace(c, name=avro_name(c.name)) for c in of.columns)) for of in self.versions
+        )
+        left = {"rows_have_a_table": _OLD_NAME} if freed else {}
+        known = {name: life for name, life in tables.items() if name not in several}
+        return replace(self, tables=known, versions=tuple(versions), left_unjudged=left)
 
     def without(self, names: Collection[TableName]) -> Definitions:
         """The same without these tables, of which the log does not have all DDL."""
@@ -151,6 +177,14 @@ class Definitions:
         )
 
 
+_OLD_NAME = "avro may keep a table's name from before a RENAME, so rows under such a name are not judged behind it"
+
+
+def avro_name(name: str) -> str:
+    """A name as TiCDC writes it in Avro: with ``_`` for each character that Avro does not allow there."""
+    return re.sub("^(?=[0-9])", "_", re.sub("[^A-Za-z0-9_]", "_", name))
+
+
 def _left_by_debezium(versions: Iterable[TableDef], *, drops: bool) -> dict[str, str]:
     left = {}
     if drops:
@@ -177,10 +211,10 @@ def _are_apart(ddl: dict[str | None, dict[DDL, None]]) -> bool:
 
 def _stretches(
     catalog: Catalog, name: TableName, history: Sequence[TableVersion], versions: dict[TableDef, int], *, moves: bool,
-    recovers: bool,
+    recovers: bool, renames: bool,
 ) -> Defined:  # fmt: skip
-    """The life of a table; ``moves`` says that renames are followed, as both names' DDL are known, and ``recovers``
-    that the log would name what brings a dropped table back.
+    """The life of a table; ``moves`` says that renames are followed, as both names' DDL are known, ``recovers`` that
+    the log would name what brings a dropped table back, and ``renames`` that rows have the new name behind a RENAME.
     """
     found: list[tuple[int, int]] = []
     ends = (*catalog.ends.get(name, ()), *catalog.ends.get((name[0].lower(), ""), ()))
@@ -192,7 +226,7 @@ def _stretches(
         found.append((dropped, ABSENT if recovers else UNKNOWN))
     for version in history:
         if version.event in GONE:
-            state = ABSENT if (moves if version.event == "left" else recovers) else UNKNOWN
+            state = ABSENT if (moves and renames if version.event == "left" else recovers) else UNKNOWN
         elif version.definition is None or not (moves or version.event != "renamed"):
             state = UNKNOWN
         else:
@@ -291,6 +325,10 @@ def _versions(rows: pa.Table, definitions: Definitions) -> tuple[Ints, Ints]:
     return version, made
 
 
+_OF_EXPRESSION = ("_V$_", "_V__")
+"""How names of hidden columns begin, by which TiDB stores the index of an expression; avro has them."""
+
+
 def _rules(
     version: Ints, name: Ints, texts: Sequence[str | None], definitions: Definitions, rules: list[ColumnRule],
     place: dict[ColumnDef, int],
@@ -306,6 +344,11 @@ def _rules(
             rule = rule_of(column.mysql_type, nullable=column.nullable)
             rounded = definitions.rounded and parsed(column.mysql_type).family == "decimal"
             rules.append(ColumnRule(rule.mysql_type, rule.nullable) if rounded else rule)
+        if column is None and (texts[pair % n] or "").startswith(_OF_EXPRESSION):  # no DDL states it
+            column = ColumnDef(_OF_EXPRESSION[0], "", hidden=True)
+            if column not in place:
+                place[column] = len(rules)
+                rules.append(ColumnRule("", nullable=True))
         found[i] = -1 if column is None else place[column]
     of_cell: Ints = found[of.ravel()]
     return of_cell

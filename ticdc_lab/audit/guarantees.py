@@ -734,11 +734,11 @@ def _decimal(x: float) -> str:
 
 
 WITHOUT_WATERMARKS = frozenset({"canal", "maxwell", "avro", "debezium-avro"})
-"""Protocols without watermark messages."""
+"""Protocols that usually have no watermark messages."""
 
 
 WITHOUT_DDL = frozenset({"avro", "debezium-avro"})
-"""Protocols without DDL messages."""
+"""Protocols that usually have no DDL messages."""
 
 
 WITHOUT_HISTORY = frozenset({"avro", "debezium-avro"})
@@ -751,7 +751,12 @@ _NO_HISTORY = {
 
 
 def checks_possible(
-    protocol: str, *, has_commit_ts: bool = True, sample: Sample | None = None, lost: Collection[str] = ()
+    protocol: str,
+    *,
+    has_commit_ts: bool = True,
+    sample: Sample | None = None,
+    lost: Collection[str] = (),
+    carried: Collection[str] = (),
 ) -> dict[str, str]:
     """Say which guarantees can be checked on a log.
 
@@ -768,6 +773,9 @@ def checks_possible(
 
     lost
         What a dump of another tool does not have (:data:`ticdc_lab.sources.forms.LOSSES`).
+    carried
+        What the log has although its protocol need not (:attr:`ticdc_lab.facts.LogFacts.carried`): with
+        ``avro-enable-watermark`` avro has DDL and watermarks, with ``avro-include-before-value`` images before.
 
     Returns
     -------
@@ -781,7 +789,7 @@ def checks_possible(
     >>> checks_possible("canal-json", has_commit_ts=False)["first_appearances_are_ordered"]
     'this log has no commit_ts, so nothing orders its changes'
     """
-    marked = has_commit_ts and protocol not in WITHOUT_WATERMARKS
+    marked = has_commit_ts and (protocol not in WITHOUT_WATERMARKS or "watermark" in carried)
     some = sample is not None and not sample.is_whole
     of_partitions = sample is not None and sample.partitions is not None
 
@@ -794,9 +802,11 @@ def checks_possible(
             return "the dump has only the messages that a page showed"
         if "commit_ts" in g.needs and not has_commit_ts:
             return "this log has no commit_ts, so nothing orders its changes"
-        if "history" in g.needs and protocol in WITHOUT_HISTORY:
+        if "history" in g.needs and protocol in WITHOUT_HISTORY and not {"ddl", "before"} <= {*carried}:
+            if "ddl" in carried:
+                return f"this {protocol} log has no image before each update, and its deletes no commit_ts"
             return _NO_HISTORY.get(protocol, f"{protocol} has neither old images nor DDL, and its deletes no commit_ts")
-        if "definitions" in g.needs and protocol in WITHOUT_DDL:
+        if "definitions" in g.needs and protocol in WITHOUT_DDL and "ddl" not in carried:
             return f"{protocol} has no DDL, so nothing defines its tables"
         if "all messages" in g.needs and some:
             return "a sample leaves messages out, so holes in offsets say nothing"

@@ -100,6 +100,7 @@ def audit(
     chunk: int = ROWS_AT_ONCE,
     sample: Sample | None = None,
     lost: Collection[str] = (),
+    carried: Collection[str] = (),
 ) -> DataFrame:
     """Check a recorded log against what TiCDC guarantees.
 
@@ -141,6 +142,8 @@ def audit(
         make fail is not checked.
     lost
         What a dump does not have; what cannot be judged without it is not checked.
+    carried
+        As for :func:`ticdc_lab.audit.checks_possible`.
 
     Returns
     -------
@@ -173,7 +176,8 @@ def audit(
     """
     require_columns(events, *_NEEDED)
     require_batch(events, function="audit", why="a row may change again at any later offset")
-    names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
+    possible = checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost, carried=carried)
+    names = _chosen(checks, possible)
     of_rows, of_images, of_log = _apart(names)
     marks = log_marks(events, protocol=protocol, sample=sample)
     causes = causes if are_explained(protocol) else None
@@ -258,7 +262,8 @@ def audited(
     Audited
         Its findings, and what nobody can judge.
     """
-    names = _chosen(None, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
+    possible = checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost, carried=facts.carried)
+    names = _chosen(None, possible)
     of_rows, of_images, of_log = _apart(names)
     kept = listed(max_per_guarantee, FOUND.names)
     left_out = LeftOut.read(settings)
@@ -434,9 +439,10 @@ def audit_table(
     """
     if missing := {*_NEEDED, *KEYS.names} - set(events.column_names):
         raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")
-    names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
-    _, of_images, _ = _apart(names)
     facts = LogFacts.of(events).without_offsets_of(sample)
+    possible = checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost, carried=facts.carried)
+    names = _chosen(checks, possible)
+    _, of_images, _ = _apart(names)
     definitions = judged_definitions(facts, protocol, LeftOut.read(settings))
     found = [found_in_facts(facts, names, protocol=protocol, definitions=definitions)]
     promises = Promises.read(facts, protocol=protocol, settings=settings)

@@ -137,6 +137,7 @@ def advise(
     counts = sorted(set(partitions))
     if keep not in KEPT or not counts:
         raise DispatchError(f"keep must be one of {sorted(KEPT)} and partitions not empty; found {keep!r}, {counts}.")
+    events = events.where("kind <> 'row' OR table_name IS NOT NULL")  # avro has deletes that name no table
     catalog = catalog_of(events) if catalog is None else catalog
     facts = table_facts(events, catalog=catalog)
     if not facts:

@@ -414,7 +414,7 @@ def measured(
 ) -> Measured:  # fmt: skip
     """Count every candidate at every partition count; parameters are those of ``WhatIf.from_events``."""
     tables, undated, span = _inventory(events)
-    note = f"{undated:,} of {undated + sum(tables.values()):,} row events have no commit_ts and are left out."
+    note = f"{undated:,} of {undated + sum(tables.values()):,} row events have no commit_ts, or no table, and are left out."
     if not tables:
         return Measured({}, 0, 1.0, note if undated else "", {})
     numbers = {t: n for n, t in enumerate(sorted(tables, key=lambda t: (-tables[t], t)))}
@@ -437,7 +437,7 @@ def measured(
 
 
 def _inventory(events: DataFrame) -> tuple[dict[TableName, int], int, tuple[int, int]]:
-    """Dated row events per table, the number of others, and the first and last commit_ts."""
+    """Dated row events per table, the number of those without commit_ts or table, and the first and last commit_ts."""
     ts = F.col("commit_ts")
     counts = (
         events.where("kind = 'row'")
@@ -446,9 +446,10 @@ def _inventory(events: DataFrame) -> tuple[dict[TableName, int], int, tuple[int,
         .toArrow()
     )
     rows = list(zip(*(c.to_pylist() for c in counts.columns), strict=True))
-    dated = [r for r in rows if r[2]]
+    dated = [r for r in rows if r[2] and r[1] is not None]  # avro has deletes that name no table
     span = (min((r[4] for r in dated), default=0), max((r[5] for r in dated), default=0))
-    return {(r[0], r[1]): r[2] for r in dated}, sum(r[3] for r in rows), span
+    tables = {(r[0], r[1]): r[2] for r in dated}
+    return tables, sum(r[2] + r[3] for r in rows) - sum(tables.values()), span
 
 
 def _lane_names(tables: Sequence[TableName], most: int) -> list[str]:
@@ -462,7 +463,7 @@ def _narrow(
 ) -> DataFrame:
     """Row changes as numbers: all that is shuffled."""
     rank = F.when(F.col("kind") == "ddl", DDL_RANK).otherwise(op_rank()).cast("int")
-    rows = events.where("kind IN ('row', 'ddl') AND commit_ts IS NOT NULL")
+    rows = events.where("kind = 'ddl' OR kind = 'row' AND table_name IS NOT NULL").where("commit_ts IS NOT NULL")
     rows = rows.transform(with_unique_keys, catalog=catalog).transform(with_hashes, DISPATCH).drop("table_id")
     rows = with_numbers(rows, candidates, catalog=catalog)
     if catalog is not None:

@@ -191,6 +191,16 @@ class LogFacts:
         """The places of some kinds of events."""
         return self.places.filter(pc.is_in(self.places["kind"], pa.array(kinds, pa.string())))
 
+    @property
+    def carried(self) -> frozenset[str]:
+        """What this log carries although others of its protocol may not: ``ddl``, ``watermark``, and ``before`` if each
+        update has an image before it.
+        """
+        updates = self.of_kind("row").filter(pc.equal(self.of_kind("row")["op"], "update"))
+        n, n_before = (pc.sum(updates[c]).as_py() or 0 for c in ("n", "n_before"))
+        there = {"ddl": self.ddl.num_rows, "watermark": len(self.watermarks.ts), "before": n and n == n_before}
+        return frozenset(name for name, is_there in there.items() if is_there)
+
     def names(self, home: Ints) -> tuple[pa.Array, pa.Array]:
         """Topic and partition of homes by number."""
         topic = pa.array([t for t, _ in self.homes], pa.string())

@@ -336,8 +336,8 @@ def _load_s(step: str, size: Size) -> float | None:
 
 def _rows_by_table(held: pa.Table) -> dict[tuple[str, str], int]:
     rows = held.filter(pc.greater(held["rows"], 0)).group_by(["schema_name", "table_name"]).aggregate([("rows", "sum")])
-    counted = sorted(rows.to_pylist(), key=lambda r: (-r["rows_sum"], r["schema_name"], r["table_name"]))
-    return {(r["schema_name"] or "", r["table_name"] or ""): r["rows_sum"] for r in counted}
+    named = [((r["schema_name"] or "", r["table_name"] or ""), r["rows_sum"]) for r in rows.to_pylist()]
+    return dict(sorted(named, key=lambda n: (-n[1], n[0])))
 
 
 _KINDS = {

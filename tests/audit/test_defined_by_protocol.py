@@ -1,0 +1,158 @@
+"""Rows of TiCDC's encoders beside definitions that do not fit them, in each protocol: the docs' table of it holds.
+
+What the encoders wrote of the torture log stays, and its DDL are changed, in place: a column is NOT NULL, an ENUM has
+fewer labels, a table is dropped. So each row that no longer fits is one that the protocol carries as TiCDC does.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from conftest import ROOT
+from stored import rows_of, unpack
+from tiny_logs import EVENTS_WITH_HASHES
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "codecs"))
+import torture
+
+from ticdc_lab.audit import audit_table, checks_possible
+from ticdc_lab.audit.defined import Definitions
+from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.known import NOTHING
+from ticdc_lab.codecs.registry import PROTOCOLS
+from ticdc_lab.encode import encode
+from ticdc_lab.facts import LogFacts
+
+TABLE, COLUMNS, NULLS, FIT, NAMES = CHECKS = (
+    "rows_have_a_table", "columns_are_defined", "nulls_are_allowed", "values_fit_their_columns", "ddl_names_are_free",
+)  # fmt: skip
+
+Places = list[tuple[bytes, bytes]]
+
+PLANTED: dict[str, tuple[str, str, Places]] = {
+    "NULL in a NOT NULL column": (NULLS, "jsons", [(b"`j` JSON,`jn` JSON NOT NULL", b"`jn` JSON,`j` JSON NOT NULL")]),
+    "label that an ENUM does not have": (
+        FIT, "enums", [(b"'b,c'", b"'b.c'"), (b"`en` ENUM('0','1','2')", b"`en` ENUM('0','1,,,2')")],
+    ),
+    "label that a SET does not have": (FIT, "k_set", [(b"SET('x','y')", b"SET('x--y') ")]),
+    "text that is too long": (FIT, "texts", [(b"`v` VARCHAR(1000)", b"`v` VARCHAR(0001)")]),
+    "number out of range": (FIT, "ints", [(b"`si` SMALLINT", b"`si` TINYINT ")]),
+    "column that the table does not have": (COLUMNS, "floats", [(b"`d` DOUBLE", b"`q` DOUBLE")]),
+    "row of a table that does not exist": (
+        TABLE, "bits",
+        [(b"CREATE TABLE `bits` (`id`", b"DROP TABLE `bits` /*....."), (b"DEFAULT b'101')", b"DEFAULT b'101*/")],
+    ),
+    "CREATE or RENAME onto a taken name": (NAMES, "bins", [(b"vecs", b"bins")]),
+}  # fmt: skip
+"""By kind the guarantee that it breaks, of which table, and what its DDL is changed to: as long as it was."""
+
+IN_CSV: dict[str, tuple[str, bytes, bytes]] = {
+    "NULL in a NOT NULL column": ("shop.users", b"`created` TIMESTAMP(3) NULL", b"`created` TIMESTAMP(3) NOT NULL"),
+    "label that an ENUM does not have": ("shop.users", b"'silver','gold'", b"'silver'"),
+    "label that a SET does not have": ("shop.orders", b"'gift','fast'", b"'gift'"),
+    "text that is too long": ("shop.parted", b"`v` VARCHAR(20),`f`", b"`v` VARCHAR(1),`f`"),
+    "number out of range": ("Fin_Ops.Ledger", b"`ref` INT", b"`ref` TINYINT"),
+    "column that the table does not have": ("Fin_Ops.nopk", b"`c` DATE)", b"`d` DATE)"),
+    "row of a table that does not exist": ("Fin_Ops.nopk", b"TRUNCATE TABLE", b"DROP TABLE"),
+    "CREATE or RENAME onto a taken name": ("shop.users", b"TABLE `shop`.`audit`", b"TABLE `shop`.`users`"),
+}  # fmt: skip
+"""The same in the schema files of a csv folder."""
+
+LOGS = {"canal-json": "canal-json-tidb", "mq-v1": "open-protocol"}
+PAGE = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
+HEAD, _, *LINES = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.split("Faults planted in each protocol:")[1].split("\n\n")[1].splitlines()
+]
+CELLS = {(line[0], protocol): cell for line in LINES for protocol, cell in zip(HEAD[1:], line[1:], strict=True)}
+
+
+def changed(raw: bytes) -> bytes:
+    """A key or value with all faults planted, if it is of a DDL."""
+    raw = raw.replace(b'"tbl":"vecs","t":2', b'"tbl":"bins","t":2')
+    for *_, places in PLANTED.values() if b"CREATE TABLE `" in raw else ():
+        for old, new in places:
+            assert len(old) == len(new)
+            raw = raw.replace(old, new)
+    return raw
+
+
+@cache
+def events(protocol: str) -> pa.Table:
+    """What the log with the faults decodes to."""
+    if protocol == "csv":
+        return _csv()
+    name = LOGS.get(protocol, protocol)
+    of = "open-protocol" if protocol == "mq-v1" else protocol
+    found = pa.Table.from_batches(decoder(of, known=torture.known(name))(iter([torture.messages(name, changed)])))
+    found = found.filter(pc.is_null(found["error_class"]))
+    if protocol != "mq-v1":
+        return found
+    keys, values = encode(found.combine_chunks().to_batches()[0], protocol)
+    places = [found[c].combine_chunks() for c in ("topic", "partition", "offset")]
+    written = pa.record_batch([*places, keys, values], ["topic", "partition", "offset", "key", "value"])
+    return pa.Table.from_batches(decoder(protocol, known=NOTHING)(iter([written])))
+
+
+def _csv() -> pa.Table:
+    with TemporaryDirectory() as folder:
+        root = unpack(Path(folder)) / "small_csv_committs_oldvalue"
+        for file in root.rglob("schema_*.json"):
+            text = file.read_bytes()
+            for _, old, new in IN_CSV.values():
+                text = text.replace(old, new)
+            file.write_bytes(text)
+        rows = rows_of(root)
+    return pa.Table.from_pylist([r for r in rows if r["error_class"] is None], schema=EVENTS_WITH_HASHES)
+
+
+@cache
+def found(protocol: str) -> set[tuple[str, str]]:
+    """Guarantees that are broken, and of which tables."""
+    log = events(protocol)
+    findings = audit_table(log, protocol=protocol, checks=CHECKS, max_per_guarantee=None).to_pylist()
+    return {(f["guarantee"], f["table"]) for f in findings if f["severity"] == "error"}
+
+
+@pytest.mark.parametrize(("kind", "protocol"), CELLS)
+def test_a_cell_of_the_table_is_true(kind: str, protocol: str) -> None:
+    """Found, or not judged, which the audit says."""
+    guarantee, table, _ = PLANTED[kind]
+    cell = CELLS[kind, protocol]
+    if cell == "✔":
+        where = IN_CSV[kind][0] if protocol == "csv" else f"torture.{table}"
+        assert (guarantee, where) in found(protocol)
+    elif cell == "not judged":
+        left = Definitions.read(LogFacts.of(events(protocol)), protocol=protocol).left_unjudged
+        assert guarantee in left and guarantee not in {broken for broken, _ in found(protocol)}
+    else:
+        for one in protocol.split(", "):
+            assert cell in checks_possible(one, has_commit_ts=cell == "no DDL")[guarantee]
+
+
+def test_the_table_has_each_kind_in_each_protocol() -> None:
+    """And no finding but of these tables: what the encoders wrote fits its definitions."""
+    assert {kind for kind, _ in CELLS} == PLANTED.keys() == IN_CSV.keys()
+    protocols = {p for of in HEAD[1:] for p in of.split(", ")}
+    assert protocols == {*PROTOCOLS, "csv"}
+    planted = {f"torture.{table}" for _, table, _ in PLANTED.values()}
+    for protocol in ("open-protocol", "canal-json", "simple", "avro"):
+        assert {table for _, table in found(protocol)} == planted
+
+
+def test_avro_without_ddl_is_not_judged() -> None:
+    """Its log carries DDL and watermarks only where the changefeed sets `avro-enable-watermark`."""
+    log = events("avro")
+    assert LogFacts.of(log).carried == {"ddl", "watermark"}
+    rows = log.filter(pc.equal(log["kind"], "row"))
+    assert LogFacts.of(rows).carried == frozenset()
+    possible = checks_possible("avro")
+    assert possible[TABLE] and possible["watermarks_are_monotone"] and possible["row_images_chain"]
+    with_all = checks_possible("avro", carried={"ddl", "watermark", "before"})
+    assert not any(with_all.values())
