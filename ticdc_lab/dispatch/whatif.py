@@ -414,7 +414,8 @@ def measured(
 ) -> Measured:  # fmt: skip
     """Count every candidate at every partition count; parameters are those of ``WhatIf.from_events``."""
     tables, undated, span = _inventory(events)
-    note = f"{undated:,} of {undated + sum(tables.values()):,} row events have no commit_ts, or no table, and are left out."
+    n = undated + sum(tables.values())
+    note = f"{undated:,} of {n:,} row events have no commit_ts, or name no table, and are left out."
     if not tables:
         return Measured({}, 0, 1.0, note if undated else "", {})
     numbers = {t: n for n, t in enumerate(sorted(tables, key=lambda t: (-tables[t], t)))}
