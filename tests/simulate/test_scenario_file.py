@@ -16,8 +16,8 @@ from ticdc_lab.simulate.planned import Delay, EventKind, LinkSettings, Node, Pla
 from ticdc_lab.simulate.reading import yaml_name
 from ticdc_lab.simulate.scenario import MODELS, Scenario, read_scenario, scenario_from_text
 from ticdc_lab.simulate.scenario_yaml import duration_us, shown
-from ticdc_lab.simulate.scheduler.cluster import ClusterTable, SchedulerCluster
 from ticdc_lab.simulate.scheduler.planned import EVENTS
+from ticdc_lab.simulate.scheduler.scenario import ClusterTable, SchedulerCluster
 
 WHOLE = """\
 model: scheduler

@@ -135,7 +135,7 @@ class Scenario:
     until_us
         When a run ends, µs of virtual time; one of more than ``step_limit`` steps stops before.
     cluster, settings, load
-        Of the model: :class:`ticdc_lab.simulate.scheduler.cluster.SchedulerCluster`, its settings; what clients do,
+        Of the model: :class:`ticdc_lab.simulate.scheduler.scenario.SchedulerCluster`, its settings; what clients do,
         None where the file says nothing of it.
     events
         By time; those of one moment in the file's order.

@@ -43,7 +43,7 @@ from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
 from ticdc_lab.simulate.scheduler.monitor import WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
-from ticdc_lab.simulate.scheduler.translation import faults_of
+from ticdc_lab.simulate.scheduler.scenario import faults_of
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
 
 _OWN = (

@@ -35,9 +35,8 @@ from ticdc_lab.simulate.planned import Duration, Planned, Share, TableId
 from ticdc_lab.simulate.reading import Names, ReadBy, Reader, read_record
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
 from ticdc_lab.simulate.scenario_yaml import Value
-from ticdc_lab.simulate.scheduler.cluster import captures_first
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
-from ticdc_lab.simulate.scheduler.translation import joined
+from ticdc_lab.simulate.scheduler.scenario import captures_first, joined
 from ticdc_lab.simulate.trace import CHANGES
 from ticdc_lab.workload.load import load_of
 from ticdc_lab.workload.settings import KINDS, Workload

@@ -8,7 +8,7 @@ from importlib import import_module
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.reading import Reader
 from ticdc_lab.simulate.scenario import Model, Scenario
-from ticdc_lab.simulate.scheduler import cluster, vocabulary
+from ticdc_lab.simulate.scheduler import vocabulary
 from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.etcd_messages import KeepAlive, KeptAlive, PutStatus, Register, Resign, Status, View
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
@@ -16,7 +16,7 @@ from ticdc_lab.simulate.scheduler.monitor import INVARIANTS, WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
 from ticdc_lab.simulate.scheduler.planned import EVENTS
 from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
-from ticdc_lab.simulate.scheduler.translation import faults_of, settings_of
+from ticdc_lab.simulate.scheduler.scenario import SchedulerCluster, facts_of, faults_of, settings_of
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, SchedulerSettings
 
 FIGURES = (
@@ -88,7 +88,7 @@ def play(scenario: Scenario, seed: int) -> runs.Staged[PlayedScheduler]:
 MODEL = Model(
     name="scheduler",
     variants=tuple(VARIANTS),
-    cluster=lambda value: Reader().record(value, cluster.SchedulerCluster),
+    cluster=lambda value: Reader().record(value, SchedulerCluster),
     tables=lambda c: frozenset(t.id for t in c.tables),
     settings=SchedulerSettings,
     unsettled=("variant", "captures", "tables", "versions", "traffic"),
@@ -98,7 +98,7 @@ MODEL = Model(
     messages=messages,
     claim=vocabulary.VOCABULARY.claim,
     measure=vocabulary.VOCABULARY.measure,
-    facts=cluster.facts,
+    facts=facts_of,
     invariants=(*INVARIANTS, "One Owner a Revision", "Responses Match Orders"),
     figures=frozenset(FIGURES),
     play=play,

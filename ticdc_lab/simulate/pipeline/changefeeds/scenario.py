@@ -54,7 +54,7 @@ from ticdc_lab.simulate.planned import (
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures
-from ticdc_lab.simulate.scheduler.translation import faults_of
+from ticdc_lab.simulate.scheduler.scenario import faults_of
 from ticdc_lab.simulate.sentences import OF_INVARIANTS, Measure, Said, Vocabulary, Words
 from ticdc_lab.simulate.trace import CHANGES, Row
 

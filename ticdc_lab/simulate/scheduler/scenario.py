@@ -1,4 +1,4 @@
-"""The ``cluster`` of a scenario of the table scheduler: captures, their versions, and tables."""
+"""A scenario of the table scheduler: its ``cluster``, and all of it as settings and faults of a run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from immutables import Map
+
+from ticdc_lab.machines.machine import replace
+from ticdc_lab.simulate import faults
 from ticdc_lab.simulate.planned import Planned, Versions
 from ticdc_lab.simulate.reading import Names, ReadBy, Reader, new_name
+from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 
 MOST_CAPTURES, MOST_TABLES = 1_000, 2_000_000
-ETCD = "etcd"
+_SEEDS_APART = 1_000_003
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,40 @@ def captures_first(known: tuple[str, ...], nodes: frozenset[str]) -> tuple[str, 
     return (*known, *sorted(nodes - set(known)))
 
 
-def facts(scenario_cluster: Any, events: Iterable[Planned]) -> SchedulerFacts:
+def facts_of(scenario_cluster: Any, events: Iterable[Planned]) -> SchedulerFacts:
     """Give what is known before a run begins."""
     names = {*scenario_cluster.captures, *(e.what.capture for e in events if e.kind == "join")}
     return SchedulerFacts({t.id for t in scenario_cluster.tables}, frozenset(names))
+
+
+def settings_of(scenario: Scenario) -> SchedulerSettings:
+    """Give the settings with the cluster; captures that join later are in it too."""
+    cluster, settings = scenario.cluster, scenario.settings
+    joins, versions = joined(scenario)
+    added = [e.what for e in scenario.events if e.kind == "add_table"]
+    traffic = {t.id: t.traffic for t in cluster.tables if t.traffic != 1} | {t.table: t.traffic for t in added}
+    found: SchedulerSettings = replace(
+        settings,
+        variant=scenario.variant,
+        captures=(*cluster.captures, *joins),
+        tables=tuple(t.id for t in cluster.tables),
+        versions=Map(cluster.versions).update(versions),
+        balance=replace(settings.balance, traffic=Map(traffic)),
+    )
+    return found
+
+
+def joined(scenario: Scenario) -> tuple[tuple[str, ...], Map[str, str]]:
+    """Give the captures that join later, and the versions of those that have one of their own."""
+    joins = [e.what for e in scenario.events if e.kind == "join"]
+    return tuple(j.capture for j in joins), Map({j.capture: j.version for j in joins if j.version})
+
+
+def faults_of(scenario: Scenario, seed: int) -> list[faults.Fault]:
+    """Give what happens: as planned, and as the seed draws it."""
+    found = [fault for event in scenario.events for fault in event.what.apply(event, scenario)]
+    for i, some in enumerate(scenario.random):
+        chaos = faults.Chaos(some.until_us - some.from_us, some.every_us, some.faults)
+        drawn_faults = faults.drawn(chaos, scenario.cluster.fallible, ETCD, seed + i * _SEEDS_APART)
+        found += [fault._replace(at_us=fault.at_us + some.from_us) for fault in drawn_faults]
+    return sorted(found, key=lambda fault: fault.at_us)
