@@ -13,7 +13,7 @@ from conftest import ROOT
 from generated_topics import FAULTS, every_fault, topic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_logs import mark, row
+from tiny_logs import ddl, mark, row
 from watched_logs import FORM, audited, batches, decoded, of_tiny, watched_to_the_end
 
 from ticdc_lab.audit import GUARANTEES
@@ -337,3 +337,18 @@ def test_offsets_that_were_counted_tell_the_same_holes():
         state, found, _ = watched_to_the_end([events.slice(i, 30) for i in range(0, 397, 30)], OPEN)
     assert state.counted["t", 0].n > 300 and state.facts.num_rows < 6
     assert same([f for f in found if f["guarantee"] == "offsets_are_contiguous"], expected) and len(expected) == 1
+
+
+def test_rules_without_effect_and_ddl_of_key_texts_are_said():
+    """As by the other answers: the dispatcher that TiCDC does not know, and from where on a key has another text."""
+    rules = "[sink]\ndispatchers = [{matcher = ['s.*'], partition = 'tsx'}]"
+    given = replace(OPEN, settings=parse_file(rules, name="c.toml").settings)
+    log = [ddl(0, 0, 1, "CREATE TABLE a (id INT PRIMARY KEY, v INT)"), row(0, 1, 5),
+           ddl(0, 2, 6, "ALTER TABLE a MODIFY id VARCHAR(9)"), row(0, 3, 7, "update")]  # fmt: skip
+    told = audited_so_far(absorbed(WatchState(), of_tiny(log), given)[0], given)
+    assert told.notes[0].startswith("TiCDC knows no dispatcher 'tsx' (the nearest is ts)")
+    assert "changes the column id of the key of s.a from int to varchar(9)" in told.notes[1]
+    assert audited_so_far(absorbed(WatchState(), of_tiny(ROWS_OF_A), OPEN)[0], OPEN).notes == ()
+    refused = parse_file("[sink]\ndispatchers = [{matcher = ['s'], partition = 'ts'}]", name="c.toml").settings
+    told = audited_so_far(absorbed(WatchState(), of_tiny(log), OPEN)[0], replace(OPEN, settings=refused))
+    assert ["refuses it" in c.words for c in told.contradicted] == [True] and len(told.notes) == 1

@@ -301,25 +301,38 @@ def rules_given(facts: LogFacts, settings: Settings) -> GivenRules:
     return given_rules(settings, _tables(facts), _catalog(facts))
 
 
+def changed_texts(facts: LogFacts, settings: Settings) -> list[str]:
+    """Keys, and columns by which rows are dispatched, of which a DDL changes the text, a sentence each."""
+    modified = pc.match_substring_regex(facts.ddl["query"], r"(?i)\b(modify|change)\b")
+    if not pc.any(modified).as_py():
+        return []
+    exact, catalog, tables = bool(settings.value("case-sensitive", False)), _catalog(facts), _tables(facts)
+    try:
+        rules = _rules(settings.given("sink.dispatchers"))
+        return changed_key_texts(catalog, tables, rules, case_sensitive=exact)
+    except DispatchError:  # of which rules_noted has a sentence
+        return changed_key_texts(catalog, tables, case_sensitive=exact)
+
+
+def rules_noted(facts: LogFacts, settings: Settings, *, of_storage: bool) -> tuple[list[str], list[Contradiction]]:
+    """What given dispatchers do otherwise than it seems, a sentence each; and that TiCDC refuses them."""
+    given = None if of_storage else settings.given("sink.dispatchers")
+    try:
+        return ([] if given is None else rule_notes(settings, _tables(facts))), []
+    except DispatchError as error:
+        return [], [] if given is None else [_refused(given, error)]
+
+
 def with_rules_noted(log: ChangeLog) -> ChangeLog:
     """The same log; its limits name the given dispatchers that TiCDC does not know, rules that it never uses, and keys
     of which a DDL changes the text.
     """
-    facts, exact = log.facts, bool(log.settings.value("case-sensitive", False))
-    given = None if log.of_storage else log.settings.given("sink.dispatchers")
-    said, against, rules = list[str](), list[Contradiction](), tuple[Rule, ...]()
-    try:
-        rules = _rules(given)
-        said += rule_notes(log.settings, _tables(facts)) if given is not None else ()
-    except DispatchError as error:
-        assert given is not None
-        against.append(_refused(given, error))
-    modified = pc.match_substring_regex(facts.ddl["query"], r"(?i)\b(modify|change)\b")
-    if pc.any(modified).as_py():
-        changed = changed_key_texts(_catalog(facts), _tables(facts), rules, case_sensitive=exact)
+    facts, settings = log.facts, log.settings
+    said, against = rules_noted(facts, settings, of_storage=log.of_storage)
+    if changed := changed_texts(facts, settings):
         log = _noted(log, guesses=(*log.guesses, *changed))
-    notes = tuple(dict.fromkeys((*log.settings.notes, *said)))
-    noted = replace(log.settings, notes=notes, against=(*log.settings.against, *against))
+    notes = tuple(dict.fromkeys((*settings.notes, *said)))
+    noted = replace(settings, notes=notes, against=(*settings.against, *against))
     return _noted(log, known=replace(log.known, settings=noted)) if said or against else log
 
 

@@ -148,7 +148,8 @@ def run(
             print_json({
                 "source": watch.source, "protocol": watch.view.protocol, "findings": [f.as_dict() for f in found],
                 "counts": counts, "not_watched": dict(watch.view.not_watched),
-                "not_checked": dict(watch.view.unjudged), "unchecked": dict(watch.view.counts.unchecked),
+                "not_checked": dict(watch.view.unjudged), "notes": list(watch.view.notes),
+                "unchecked": dict(watch.view.counts.unchecked),
             })  # fmt: skip
         else:
             _print_status(shown_as_json(watch.view), found)
@@ -234,6 +235,8 @@ def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
         click.echo(f"  The messages of {n:,} finding{'' if n == 1 else 's'} could not be read again yet")
     for name, why in view.get("unjudged", {}).items():  # no state of an earlier version has them
         click.echo(f"  {name.replace('_', ' ')}: not checked, because {why}.")
+    for note in view.get("notes", ()):
+        click.echo(f"  {note}")
     for why in dict.fromkeys(not_watched.values()):
         names = ", ".join(name for name, reason in not_watched.items() if reason == why)
         click.echo(f"  Not watched: {names}; {why}")

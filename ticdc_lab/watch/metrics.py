@@ -60,6 +60,7 @@ class WatchView:
     not_watched: Mapping[str, str] = field(default_factory=dict)  # guarantees that are not, with the reason
     # Those that are watched and not judged of all rows, with the reason.
     unjudged: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # rules without effect, and keys of which a DDL changes the text, a sentence each
     # Another protocol that messages in quarantine are in, and how many of those that were looked at.
     strangers: Mapping[str, int] = field(default_factory=dict)
     undocumented: int = 0  # findings whose messages could not be read again yet

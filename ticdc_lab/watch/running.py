@@ -105,7 +105,7 @@ class Watch:
         self.history = deque[WatchSample](maxlen=HISTORY)
         self.last_events: pa.Table | None = None
         self._changed, self._found, self._dirty = set[int](), list[Mapping[str, Any]](), True
-        self._unjudged, self._unsure = dict[str, str](), 0
+        self._unjudged, self._unsure, self._notes = dict[str, str](), 0, tuple[str, ...]()
         self._undocumented = set[int]()
         self._strangers: dict[str, int] = {}
         self._violations: dict[tuple[str, str], int] = {}
@@ -352,7 +352,7 @@ class Watch:
         if self._dirty or final:
             told = audited_so_far(self._state, self._watched, goes_on=not final)
             self._found = [*told.findings.to_pylist(), *map(contradiction, told.contradicted)]
-            self._unjudged, self._dirty = dict(told.unjudged), False
+            self._unjudged, self._notes, self._dirty = dict(told.unjudged), told.notes, False
             if told.unsure > self._unsure:
                 n, self._unsure = told.unsure - self._unsure, told.unsure
                 self._counts += WatchCounts(unchecked={NO_OLD_VALUE: n}, checked={CHAIN: -n})
@@ -446,7 +446,7 @@ class Watch:
         self.view = replace(
             self.view, protocol=self._watched.protocol, counts=self._counts, partitions=partitions,
             pending_ts=self._pending(), open=shown, not_watched=self._watched.not_watched,
-            unjudged=self._unjudged, strangers=self._strangers, undocumented=len(self._undocumented),
+            unjudged=self._unjudged, notes=self._notes, strangers=self._strangers, undocumented=len(self._undocumented),
             violations=_sum_of(self._violations, self._beyond),
             rows=self._sizes()[0], nbytes=self._sizes()[1],
             caught_up=all(read >= ends.get(at, 0) for at, read in self._positions.items()),

@@ -22,10 +22,12 @@ from ticdc_lab.audit.contradicted import (
     EVIDENCE,
     against_facts,
     against_rows,
+    changed_texts,
     compared_with_rows,
     evidence_of,
     first_of_each,
     rules_given,
+    rules_noted,
     settled,
 )
 from ticdc_lab.audit.filtered import LeftOut
@@ -579,6 +581,8 @@ class AuditedSoFar(Audited):
     contradicted: Sequence[Contradiction] = ()  # what was given of the changefeed and the log shows otherwise
     # Of the changes that are kept, inserts of rows that are there which may be updates: no chain is judged of them.
     unsure: int = 0
+    # Rules without effect, and keys of which a DDL changes the text, a sentence each.
+    notes: tuple[str, ...] = ()
 
 
 def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False) -> AuditedSoFar:
@@ -621,9 +625,12 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
         *against_facts(facts, watched.settings, has_partitions=not watched.is_folder),
         *against_rows(state.evidence, facts, watched.settings, protocol=protocol),
     )
+    noted, refused = rules_noted(facts, watched.settings, of_storage=watched.is_folder)
+    contradicted += tuple(c for c in refused if c not in contradicted)
     in_stretches = int(old_values.unsure(undecided["commit_ts"].to_numpy()).sum()) if undecided.num_rows else 0
     n = n_unsure + in_stretches if CHAIN in unjudged else 0
-    return AuditedSoFar(found, unjudged, contradicted, n)
+    notes = (*noted, *changed_texts(facts, watched.settings))
+    return AuditedSoFar(found, unjudged, contradicted, n, notes)
 
 
 def _not_compared(state: WatchState, watched: Watched) -> Iterator[str]:

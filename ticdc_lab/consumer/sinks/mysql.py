@@ -326,7 +326,7 @@ class MySQLSink:
         running_ts, running = self.interrupted
         begun = running if running_ts == batch.until else -1
         structural = [c for c in changes if c.kind != "nothing"]
-        made = {c.name[0] for c in changes if c.kind == "create database"}
+        made, done = {c.name[0] for c in changes if c.kind == "create database"}, "the server has done so by itself"
         for schema in sorted({c.name[0] for c in changes if c.kind in ("create", "rename")} - made):
             self._do(f"CREATE DATABASE IF NOT EXISTS {named(schema)}")  # the log may begin after it was made
         for number, (ts, schema, table, query) in enumerate(ddl):
@@ -342,9 +342,10 @@ class MySQLSink:
                     self._do(_created(change.after))
             if why:
                 self._note(ts, (schema, table), f"{why}: {query[:200]}")
+                done = "the table was created anew, without rows" if back else "the server has not done so"
         for change in changes:
             if change.kind == "doubt":
-                self._note(batch.until, change.name, f"{change.reason}; the server has done so by itself")
+                self._note(batch.until, change.name, f"{change.reason}; {done}")
         self._do(f"UPDATE {self._at('state')} SET ddl_ts = %s, running_ts = 0, running = -1", batch.until)
         self._say(batch.after)
         self._commit()
