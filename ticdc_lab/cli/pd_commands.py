@@ -360,14 +360,18 @@ def _own(folder: str, told: dict[str, Any], asked_minutes: float | None, seed: i
             f"{hours:,.1f} CPU hours. --minutes N plays less, `ticdc-lab pd explain --from {loaded.source}` forecasts "
             "without playing.", err=True,
         )  # fmt: skip
-    shown_s = time.process_time()
+    shown_s, began_s, playing = time.process_time(), 0.0, ""
 
     def progress(name: str, world: World) -> None:
-        nonlocal shown_s
-        if (now_s := time.process_time()) - shown_s >= _PROGRESS_S:
-            shown_s = now_s
-            started = sum(world.controller.created.values())
-            click.echo(f"{name}: {world.now_us / 60e6:.1f} of {minutes:g} min, {started:,} operators started", err=True)
+        nonlocal shown_s, began_s, playing
+        now_s = time.process_time()
+        if name != playing:
+            playing, began_s = name, now_s
+        if now_s - shown_s >= _PROGRESS_S:
+            shown_s, played = now_s, world.now_us / 60e6
+            left = (now_s - began_s) / max(played, 1e-3) * (minutes - played) / 3600
+            told = f"{name}: {played:.1f} of {minutes:g} min, {sum(world.controller.created.values()):,} operators"
+            click.echo(f"{told} started; all of it would take {left:,.1f} CPU hours more at this pace", err=True)
 
     like = own_case(loaded).start
     found = own_futures(loaded, changed(**told, like=like), minutes=minutes, seed=seed, progress=progress)

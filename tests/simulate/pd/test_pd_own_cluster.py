@@ -247,6 +247,7 @@ def test_a_large_cluster_is_announced_and_says_how_far_it_is(tmp_path: Path, mon
     assert first.startswith("8 regions, up to 1 minutes of the cluster, twice: this may take 0.0 CPU hours. --min")
     assert f"pd explain --from {one}" in first and json.loads(told.stdout)["sentence"]
     assert "as it is: 0.0 of 1 min, 0 operators started" in more[0] and any(m.startswith("changed: ") for m in more)
+    assert all("CPU hours more at this pace" in m for m in more)
 
 
 def test_cpu_hours_have_to_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
