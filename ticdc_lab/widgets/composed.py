@@ -89,7 +89,7 @@ class Numbered(widgets.HBox):  # type: ignore[misc]
     expects = "the number of a line in the list"
 
     def __init__(self, lines: Sequence[tuple[str, int]], *, rows: int, description: str, go: str) -> None:
-        layout = {"flex": "1 1 520px", "width": "auto"}
+        layout = {"flex": "1 1 520px", "width": "auto", "min_width": "0"}
         self._quiet = False
         self.list = widgets.Select(options=lines, rows=rows, description=description, layout=layout)
         self.button = widgets.Button(description=go, tooltip=f"go to {go}")
