@@ -55,13 +55,16 @@ function folded(model, [name, n], states) {
   };
   const back = button("‹", "the page before", () => to(state.page - 1));
   const on = button("›", "the next page", () => to(state.page + 1));
+  const codes = {
+    sql: button("copy as SQL", "the query that gives these rows, for log.sql", copy("sql")),
+    python: button("copy as Python", "the call that gives these rows", copy("python")),
+  };
   const tools = made("div", "", { class: "ticdc-files" });
   tools.append(
     back, said, on,
     button("CSV", `all rows of ${words} that are left, as a file`, () => ask({ kind: "file", form: "csv" })),
     button("Parquet", `all rows of ${words} that are left, as a file`, () => ask({ kind: "file", form: "parquet" })),
-    button("copy as SQL", "the query that gives these rows", copy("sql")),
-    button("copy as Python", "the call that gives these rows", copy("python")),
+    ...Object.values(codes),
   );
   box.append(made("summary", `${words} (${n.toLocaleString("en")} ${n === 1 ? "row" : "rows"})`), tools, place);
   box.addEventListener("toggle", () => {
@@ -95,6 +98,7 @@ function folded(model, [name, n], states) {
   box.ticdcHeard = (message) => {
     if (message.kind === "problem") return void (said.textContent = message.message);
     Object.assign(state, { sql: message.sql, python: message.python });
+    for (const [what, copies] of Object.entries(codes)) copies.disabled = !state[what];
     const first = state.page * message.shown;
     const last = Math.min(message.n, first + message.shown);
     said.textContent = message.n ? `${(first + 1).toLocaleString("en")} to ${last.toLocaleString("en")} of ${message.n.toLocaleString("en")}` : "no row is left";
