@@ -160,7 +160,7 @@ def test_no_error_shows_the_password(
     with pytest.raises(SourceError, match="cannot be connected to") as wrong:
         open_sink(server.url, decoded(spark, OPEN)[0])
     assert "wr0ngSecret" not in f"{wrong.value!r} {wrong.value.__cause__!r}"
-    with pytest.raises(SourceError, match="holds a password") as shown:
+    with pytest.raises(SourceError, match="contains a password") as shown:
         address_of("mysql://lab:0penSecret@127.0.0.1")
     assert "0penSecret" not in str(shown.value)
 

@@ -43,7 +43,7 @@ def test_the_order_of_rows_does_not_count(tmp_path: Path) -> None:
     here = target(tmp_path / "a.db")
     again = "DELETE FROM shop.orders; INSERT INTO shop.orders VALUES (2, 'b'), (1, 'a'), (2, 'b')"
     answer = targets(compare_targets(here, target(tmp_path / "b.db", again)))
-    assert are_equal(answer) and answer.finding == "Both targets hold the same 3 rows of 1 table."
+    assert are_equal(answer) and answer.finding == "Both targets have the same 3 rows of 1 table."
     assert answer.limits == []
 
 
@@ -85,7 +85,7 @@ def test_what_is_no_target_is_refused(tmp_path: Path) -> None:
     for other, words in (
         (f"duckdb:///{tmp_path}/none.db", "does not exist"),
         (f"duckdb:///{tmp_path}/text.db", "expected a DuckDB database"),
-        ("mysql://me:secret@host:1", "holds a password"),
+        ("mysql://me:secret@host:1", "contains a password"),
         ("postgres://me:secret@host", "no target that can be"), (f"delta:{tmp_path}", "Spark"),
     ):  # fmt: skip
         with pytest.raises(SourceError, match=words) as refused:
@@ -104,7 +104,7 @@ def test_two_consumers_of_one_log_end_alike(spark: SparkSession, tmp_path: Path)
         assert done.exit_code == 0, done.output
     asked = ["compare", f"duckdb:///{tmp_path}/a.db"]
     said = CliRunner().invoke(main, [*asked, f"duckdb:///{tmp_path}/b.db"])
-    assert (said.exit_code, said.stdout.splitlines()[0]) == (0, "Both targets hold the same 399 rows of 5 tables.")
+    assert (said.exit_code, said.stdout.splitlines()[0]) == (0, "Both targets have the same 399 rows of 5 tables.")
     told = CliRunner().invoke(main, [*asked, f"duckdb:///{tmp_path}/row.db", "--json"])
     assert told.exit_code == 1
     assert {t["table"]: t["only there"] for t in json.loads(told.stdout)["tables"] if t["only there"]} == {
@@ -146,7 +146,7 @@ def test_folders_of_delta_are_compared_too(lake: Lake, tmp_path: Path) -> None:
     here, there = lake("a", "(1, 'a'), (2, 'b'), (2, 'b')"), lake("b", "(2, 'b')", "(2, 'b'), (1, 'a')")
     lake.spark.sql(f"DELETE FROM delta.`{tmp_path}/b/orders` WHERE id = 1")  # ahead of what the target states
     answer = targets(compare_targets(here, there, spark=lake.spark))
-    assert answer.finding == "Both targets hold the same 3 rows of 1 table." and not answer.limits
+    assert answer.finding == "Both targets have the same 3 rows of 1 table." and not answer.limits
     lake.says("b", 2)
     found = compare_targets(target(tmp_path / "a.db"), there, spark=lake.spark)
     assert found.rows.to_dict("records") == [{"table": "shop.orders", "in": "here", "row": '{"id":1,"name":"a"}'}]
@@ -163,7 +163,7 @@ def test_one_log_is_the_same_in_delta_and_in_duckdb(classic: SparkSession, tmp_p
         done = CliRunner().invoke(main, ["consume", SMALL, "--sink", sink, "--no-check"], obj=classic)
         assert done.exit_code == 0, done.output
     answer = targets(compare_targets(*sinks, spark=classic))
-    assert answer.finding == "Both targets hold the same 399 rows of 5 tables."
+    assert answer.finding == "Both targets have the same 399 rows of 5 tables."
     with duckdb.connect(f"{tmp_path}/a.db") as db:
         db.execute("DELETE FROM shop.orders WHERE rowid = (SELECT min(rowid) FROM shop.orders)")
     assert not are_equal(targets(compare_targets(*sinks, spark=classic)))
@@ -189,7 +189,7 @@ def test_servers_are_compared_too(
         given = ["consume", OPEN, "--sink", sink, "--no-check", "--rows-a-batch", rows]
         done = CliRunner().invoke(main, given, obj=spark)
         assert done.exit_code == 0, done.output
-    same = "Both targets hold the same 399 rows of 5 tables."
+    same = "Both targets have the same 399 rows of 5 tables."
     said = CliRunner().invoke(main, ["compare", *sinks[:2]])
     assert (said.exit_code, said.stdout.splitlines()[0]) == (0, same), said.output
     here, there = map(json.loads, compare_targets(sinks[0], sinks[2]).rows["row"])

@@ -208,7 +208,7 @@ def test_a_folder_is_gone_on_with_and_a_file_is_not(servers: str, tmp_path: Path
     assert len([row for file in parts_of(tmp_path / "out") for row in recorded(file)]) == 40, (
         "up to now, the second time"
     )
-    with pytest.raises(SourceError, match="holds a recording of kafka"):
+    with pytest.raises(SourceError, match="contains a recording of kafka"):
         Recording(str(tmp_path / "out"), source="another")
     (tmp_path / "mine.jsonl").write_text("mine")
     with pytest.raises(SourceError, match="exists and is not a recording"):

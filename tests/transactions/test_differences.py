@@ -64,7 +64,7 @@ def a_row(log: Log) -> tuple[int, int, str]:
 def test_a_log_equals_itself(log: Log) -> None:
     """Nothing differs, and all is counted."""
     answer = log.compare(log)
-    assert are_equal(answer) and answer.finding.startswith("Both logs hold the same ")
+    assert are_equal(answer) and answer.finding.startswith("Both logs have the same ")
     assert answer.frame["same"].sum() > 1000 and not len(answer.frames["differences"])
 
 

@@ -253,7 +253,7 @@ def test_the_command(tmp_path):
         return CliRunner().invoke(main, ["compare", *map(str, args)])
 
     equal = said(SMALL, golden("messages_canal-json-tidb_small.jsonl.gz"), "--watch", "--once")
-    assert equal.exit_code == 0 and equal.stdout.startswith("Both logs hold the same 2,101 row changes")
+    assert equal.exit_code == 0 and equal.stdout.startswith("Both logs have the same 2,101 row changes")
     differs = said(SMALL, other, "--watch", "--json")
     told = json.loads(differs.stdout)
     assert differs.exit_code == 1 and [d["kind"] for d in told["differences"]] == [KINDS[0]]

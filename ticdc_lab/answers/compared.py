@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ticdc_lab.consumer.replay_compare import Compared, Difference
     from ticdc_lab.watch.comparing import WatchedComparison
 
-_QUESTION = "Do two logs hold the same?"
+_QUESTION = "Are two logs equal?"
 _HERE, _THERE, _VALUES, _MOVED, _SAME = KINDS
 _WORDS = {_HERE: "only in this one", _THERE: "only in the other", _VALUES: "with other values there"}
 _SIDES = "this one", "the other"
@@ -57,7 +57,7 @@ def compared(
         unequal.append(f"{count(len(ddl), 'DDL statement')} in one alone")
     if not n and not unequal:
         return Answer("compare", _QUESTION, f"Neither log contains a row change {between}.", frames, limits)
-    words = f"Both logs hold the same {count(n, 'row change')} {between}."
+    words = f"Both logs have the same {count(n, 'row change')} {between}."
     if unequal:
         words = f"The logs differ: {', '.join(unequal)}; {count(n, 'row change')} {between} were compared."
     moved = totals[_MOVED]
@@ -116,7 +116,7 @@ def watched(comparison: WatchedComparison) -> Answer:
 
 def targets(found: ComparedTargets) -> Answer:
     """Say what two targets of a replay have in common: :func:`ticdc_lab.consumer.compare_targets`."""
-    question, tables = "Do two targets hold the same?", found.tables
+    question, tables = "Are two targets equal?", found.tables
     frames = {"tables": tables, "rows": found.rows}
     n, here, there = (int(tables[c].sum()) for c in ("same", "only here", "only there"))
     limits = []
@@ -126,7 +126,7 @@ def targets(found: ComparedTargets) -> Answer:
     alone = [f"{t} has {c} in one alone" for t, c in zip(tables["table"], tables["columns of one alone"], strict=True)
              if c and c != "the whole table"]  # fmt: skip
     if not here and not there and not alone:
-        words = f"Both targets hold the same {count(n, 'row')} of {count(len(tables), 'table')}."
+        words = f"Both targets have the same {count(n, 'row')} of {count(len(tables), 'table')}."
         return Answer("compare", question, words, frames, limits)
     unequal = [f"{count(k, 'row')} {words}" for k, words in ((here, _WORDS[_HERE]), (there, _WORDS[_THERE])) if k]
     words = f"The targets differ: {', '.join([*unequal, *alone])}; {count(n, 'row')} are the same."
@@ -214,7 +214,7 @@ def fidelity(found: pd.DataFrame, *, protocol: str, reference: str) -> Answer:
     question = "What did the protocol lose?"
     lost = found[found["kept"] < found["of"]]
     if found.empty:
-        return Answer("fidelity", question, "The reference holds nothing to measure it by.", {"aspects": found})
+        return Answer("fidelity", question, "The reference has nothing to measure it by.", {"aspects": found})
     words = f"Beside {reference}, {protocol} keeps {len(found) - len(lost)} of {count(len(found), 'aspect')} whole"
     worst = [str(aspect) for aspect in lost.sort_values(["kept", "place"])["aspect"].head(3)]
     named = f"; it loses {', '.join(worst)}{' and more' if len(lost) > len(worst) else ''}" if worst else ""

@@ -19,7 +19,7 @@ _PAGE, _NOTEBOOK = ".html", ".ipynb"
 @click.option("--out", type=click.Path(dir_okay=False), help="Write it to PAGE.html, or to a notebook BOOK.ipynb.")
 @click.option("--source", help="Another log to look at in the same way, or the place of the same log on this machine.")
 @settings_option
-@click.option("--kafka-config", help="Properties file with Kafka's settings; a saved panel holds no secrets.")
+@click.option("--kafka-config", help="Properties file with Kafka's settings; a saved panel contains no secrets.")
 @engine_options
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag

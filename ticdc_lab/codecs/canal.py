@@ -47,7 +47,7 @@ def decode(key: bytes | None, value: bytes | None, *, bounds: Bounds = BOUNDS) -
         raise Malformed("compressed", f"the packet's body is compressed ({name}), which canal's own client refuses")
     entries = _parsed(Messages, packet.body, "Messages").messages
     if not entries:
-        raise Malformed("missing-field", "the packet holds no entry")
+        raise Malformed("missing-field", "the packet has no entry")
     events = [event for entry in entries for event in _events(_parsed(Entry, entry, "Entry"))]
     _require_bounded(events, len(value), bounds)
     return events
@@ -122,7 +122,7 @@ def _image(columns: Sequence[Any], name: str) -> list[Cell]:
             text = _shown(called, mysql_type, form, text)
         image.append((called, mysql_type, text, c.isKey, -1))
     if len({cell[0] for cell in image}) < len(image):
-        raise Malformed("duplicate-key", f"{name} holds a column twice")
+        raise Malformed("duplicate-key", f"{name} has a column twice")
     return image
 
 

@@ -103,7 +103,7 @@ def decoder(protocol: str, *, images: bool = True, known: Known = NOTHING) -> Ca
 
 EMPTY_MESSAGE = "empty-message"
 """The class of messages that hold nothing, so that nothing is lost with them."""
-_EMPTY = "the message has neither a key nor a value: TiCDC writes none, and it holds nothing"
+_EMPTY = "the message has neither a key nor a value: TiCDC writes none, and it contains nothing"
 
 
 def is_empty(messages: pa.RecordBatch | pa.Table) -> pa.Array:
@@ -235,14 +235,14 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
         if not any(sample["key"].to_pylist()) and any(map(_is_framed, sample["value"].to_pylist())):
             raise ProtocolError(
                 f"{source}: the values are open-protocol's, and none of {sample.num_rows} messages looked at has a "
-                "key, which holds table and commit_ts.",
+                "key, which contains table and commit_ts.",
                 hint="Dump the topic with its keys: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz",
             )
         _require_values(sample, source, _keys_of_text(sample))
         raise ProtocolError(
             f"{source}: none of {sample.num_rows} messages looked at is {' or '.join(PROTOCOLS)}; "
             f"the first begins with {_beginning(sample)}.",
-            hint="Name the protocol with --protocol if you know it; a Kafka topic may also hold what others wrote.",
+            hint="Name the protocol with --protocol if you know it; a Kafka topic may also contain what others wrote.",
         )
     if best in FRAMED:
         _require_values(sample, source, _keys_of_avro(sample, known)[0])

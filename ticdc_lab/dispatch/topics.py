@@ -139,13 +139,13 @@ def _pattern(text: str, line: str) -> tuple[Pattern, str]:
     if text[:1] == "/":
         found = re.match(r"/((?:\\.|[^/])+)/", text)
         if found is None:
-            raise DispatchError(f"The matcher {line!r} holds an incomplete regular expression.")
+            raise DispatchError(f"The matcher {line!r} has an incomplete regular expression.")
         return Pattern(_checked(found[1], line), True), text[found.end() :]
     if text[:1] in ('"', "`"):
         q = text[0]
         found = re.match(f"{q}((?:{q}{q}|[^{q}])+){q}", text)
         if found is None:
-            raise DispatchError(f"The matcher {line!r} holds an incomplete quoted name.")
+            raise DispatchError(f"The matcher {line!r} has an incomplete quoted name.")
         return Pattern(found[1].replace(q + q, q), False), text[found.end() :]
     return _wildcard(text, line)
 
@@ -164,12 +164,12 @@ def _wildcard(text: str, line: str) -> tuple[Pattern, str]:
         elif c == "[":
             found = _CLASS.match(text, i)
             if found is None:
-                raise DispatchError(f"The matcher {line!r} holds a malformed character class.")
+                raise DispatchError(f"The matcher {line!r} has a malformed character class.")
             is_regex, regex, i = True, regex + _class(found[0], line), found.end()
         elif c in "$_" or c.isalnum() or not c.isascii():
             literal, regex, i = literal + c, regex + re.escape(c), i + 1
         else:
-            raise DispatchError(f"The matcher {line!r} holds the unexpected character {c!r}.")
+            raise DispatchError(f"The matcher {line!r} has the unexpected character {c!r}.")
     if i == 0:
         raise DispatchError(f"The matcher {line!r} has no pattern.")
     return (Pattern(_checked(f"(?s)^{regex}$", line), True) if is_regex else Pattern(literal, False)), text[i:]
@@ -179,7 +179,7 @@ def _class(glob: str, line: str) -> str:
     negated = glob.startswith("[!")
     body = glob[2 if negated else 1 : -1]
     if not body:
-        raise DispatchError(f"The matcher {line!r} holds an empty character class.")
+        raise DispatchError(f"The matcher {line!r} has an empty character class.")
     # ^ is not special in a glob; [ and & are special in Java
     body = re.sub(r"(?<!\\)([\[&^])", r"\\\1", body)
     return f"[{'^' if negated else ''}{body}]"
@@ -189,7 +189,7 @@ def _checked(regex: str, line: str) -> str:
     try:
         re.compile(regex)
     except re.error as e:
-        raise DispatchError(f"The matcher {line!r} holds an invalid regular expression: {e}.") from e
+        raise DispatchError(f"The matcher {line!r} has an invalid regular expression: {e}.") from e
     if _LOOK_AROUND.search(regex):
         raise DispatchError(f"The matcher {line!r} looks around, which Go's regular expressions cannot.")
     return regex

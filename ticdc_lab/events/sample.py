@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _MARKS = "Watermarks, DDL and Admin events are from the whole log, so resolved_ts is the same as without a sample."
 _TIME = (
     "What happened outside the window cannot be seen: a change that is lost, moved or out of order across one of its "
-    "ends, the state a row had before its first change here, and what a table finally holds. Row changes without a "
+    "ends, the state a row had before its first change here, and what a table finally contains. Row changes without a "
     "commit_ts are in it whenever they happened."
 )
 _TABLES = (
-    "Transactions hold only the rows of these tables: what is whole across tables, and a sum or rule over several of "
+    "Transactions have only the rows of these tables: what is whole across tables, and a sum or rule over several of "
     "them, cannot be proved."
 )
 _PARTITIONS = (

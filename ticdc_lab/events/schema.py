@@ -206,7 +206,7 @@ TRANSACTIONS = StructType(
         described("start_ts", _LONG, "TSO; null where the protocol drops it"),
         described("n_rows", _LONG, "row changes, each once however often delivered"),
         described("tables", ArrayType(_STR), "schema.table, sorted"),
-        described("partitions", ArrayType(_INT), "partitions that hold rows of it, sorted"),
+        described("partitions", ArrayType(_INT), "partitions that have rows of it, sorted"),
         described("complete", _BOOL, "every partition's resolved_ts has reached commit_ts"),
         described("missing", ArrayType(_INT), "partitions that have not, sorted"),
         described("offsets", ArrayType(PARTITION_SPAN), "first and last offset per partition"),

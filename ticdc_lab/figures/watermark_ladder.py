@@ -359,7 +359,7 @@ def lag(
     p = next((q for q in of if q.topic == topic), max(of, key=lambda q: q.steps_total))
     chosen = [lane for lane in p.stands_s if partition is None or lane[1] == partition]
     if not chosen:
-        return sentence(f"Partition {partition} holds no event", "Choose another partition.")
+        return sentence(f"Partition {partition} has no event", "Choose another partition.")
     late = {lane: p.x_s - p.stands_s[lane] for lane in chosen}
     if all(np.nansum(v) == 0 and not np.isnan(v).any() for v in late.values()):
         gap = float(np.diff(p.x_s).max()) if len(p.x_s) > 1 else 0.0

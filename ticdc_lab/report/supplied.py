@@ -62,7 +62,7 @@ def copy_out(folder: str | Path) -> Path:
     for name in parts:
         if (Path(folder) / name).exists():
             raise SetupError(
-                f"{Path(folder) / name} is there already, and may hold work of yours.",
+                f"{Path(folder) / name} is there already, and may contain your work.",
                 hint="Name another folder, or move that one away.",
             )
     for name, path in parts.items():

@@ -88,7 +88,7 @@ def fsck(spark: SparkSession, folder: str, *, settings: StorageSettings = DEFAUL
         raise error
     if not found.is_storage:
         raise SourceError(
-            f"{folder} holds no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
+            f"{folder} contains no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
             hint="Name the folder in which the file metadata lies.",
         )
     files, reading, _ = storage.opened(spark, found, settings=settings, with_index=True)

@@ -149,7 +149,7 @@ def topics_of(source: str, options: Mapping[str, str] | None = None) -> Topics:
     shown = without_secrets(source)
     if "@" in source:
         raise SourceError(
-            f"The URL of {shown} holds a user or a password, which Kafka does not take so.",
+            f"The URL of {shown} contains a user or a password, which Kafka does not take so.",
             hint=_CREDENTIALS_HINT + ".",
         )
     brokers, _, path = source.removeprefix(KAFKA).partition("/")

@@ -412,7 +412,7 @@ def _capture_in_store(spark: SparkSession, store: Store, stored: list[Stored], l
     raw = pieces.frame_of(spark, found, n_bytes)
     read = partial(pieces.read, line=line, store=store)
     empty = tuple(
-        f"{store.named(f.path)} is empty (0 bytes), so it was left out: what it should hold is missing from every "
+        f"{store.named(f.path)} is empty (0 bytes), so it was left out: what it should contain is missing from every "
         "answer."
         for f in stored if not f.size
     )  # fmt: skip
@@ -462,7 +462,7 @@ def _uncompared(files: Sequence[object], why: str) -> tuple[str, ...]:
 
 def _mixed(source: str) -> SourceError:
     return SourceError(
-        f"{source} holds gzip and plain capture files side by side.",
+        f"{source} contains gzip and plain capture files side by side.",
         hint="Load them one by one, or unpack the gzip files first.",
     )
 
@@ -495,7 +495,7 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
         if kind == "auto":
             return None
         raise SourceError(
-            f"{source} holds no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
+            f"{source} contains no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
             hint="Name the folder of the changefeed's sink-uri, in which the file metadata lies.",
         )
     raw, reading, has_commit_ts = storage.opened(spark, found, settings=settings)

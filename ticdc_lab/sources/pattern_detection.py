@@ -39,7 +39,7 @@ def by_format(head: bytes, options: Mapping[str, str], whole: bool) -> Form | No
         return None
     parts = kcat_format(options["format"])
     if "value" not in parts:
-        raise SourceError(f"The format {options['format']!r} has no %s, so the dump holds no values.")
+        raise SourceError(f"The format {options['format']!r} has no %s, so the dump has no values.")
     lengths = {"value_length", "value_length4"} & set(parts)
     ends = parts[-1] if isinstance(parts[-1], bytes) else b""
     if not lengths and not ends:

@@ -210,7 +210,7 @@ def left_out(source: str) -> tuple[str, ...]:
     for folder, folders, names in os.walk(root, onerror=unreadable):
         for path in (Path(folder, name) for name in sorted((*folders, *names))):
             if is_data(path.relative_to(root)) and (why := _why_left_out(path)):
-                said.append(f"{path} {why}, so it was left out: what it should hold is missing from every answer.")
+                said.append(f"{path} {why}, so it was left out: what it should contain is missing from every answer.")
     more = len(said) - _LEFT_OUT_SAID
     return (*said[:_LEFT_OUT_SAID], *([f"So were {more} more of the folder {source}."] if more > 0 else []))
 
@@ -269,7 +269,7 @@ def kind_of(source: str, files: list[Path] | None) -> str:
     of_kind = {kind: sorted(Path(n).name for n in names if kind_of_name(n) == kind) for kind in kinds}
     found = ", ".join(_named(of_kind[kind], kind) for kind in ("capture", "parquet", None) if kind in of_kind)
     logs = sorted(n for n in names if kind_of_name(n))
-    one = f"Name one of its files, such as {logs[0]}, or a folder that holds one kind. " if logs else ""
+    one = f"Name one of its files, such as {logs[0]}, or a folder that contains one kind. " if logs else ""
     begins = _beginning(files)
     printed = FORMAT_HINT if begins.startswith(": it") and "{" in begins else ""
     kind = f"If you know its kind ({', '.join(KINDS)}), name it: ticdc-lab survey {source} --source-kind values"

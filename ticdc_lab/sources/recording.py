@@ -126,7 +126,7 @@ class Recording:
             self.state = RecordingState.from_json(self._state_file.read_text(encoding="utf-8"), self._state_file)
             if self.state.source != source:
                 raise SourceError(
-                    f"{out} holds a recording of {self.state.source}, not of {source}.", hint="Name another place."
+                    f"{out} contains a recording of {self.state.source}, not of {source}.", hint="Name another place."
                 )
         self.so_far = self.state
         """With what is not durable yet."""

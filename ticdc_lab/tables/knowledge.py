@@ -276,7 +276,7 @@ def require_defined(table: str, life: Life) -> None:
         )
     if not life.epochs:
         raise IncompleteHistoryError(
-            f"{table}: the log says nothing of its columns: it holds no definition and no row of it.",
+            f"{table}: the log says nothing of its columns: it has no definition and no row of it.",
             hint="Pass catalog=Catalog.from_definitions(...) with your own definitions.",
         )
 
@@ -296,7 +296,7 @@ def limits_of(table: str, life: Life, facts: RowsKnown, unseen: list[str]) -> tu
     said = []
     if not life.from_log:
         said.append(
-            f"The log begins in the middle of {table}'s life (it holds no CREATE TABLE of it): rows that no change up "
+            f"The log begins in the middle of {table}'s life (it has no CREATE TABLE of it): rows that no change up "
             "to the timestamp touches are not in the result."
         )
     if life.from_log:

@@ -146,7 +146,7 @@ class WatchFolder:
         if version not in (None, VERSION):
             self.close()
             raise SourceError(
-                f"{self.folder} holds a state of version {version}; expected {VERSION}.",
+                f"{self.folder} has a state of version {version}; expected {VERSION}.",
                 hint="Name another folder (--state OTHER), or use the ticdc-lab version that wrote it.",
             )
 

@@ -204,7 +204,7 @@ class Watch:
             if (saved.spark is None) != (self._on_spark is None):
                 engine = "embedded" if saved.spark is None else "spark"
                 raise SourceError(
-                    f"{self._folder.folder} holds the state of a watch with the engine {engine}.",
+                    f"{self._folder.folder} has the state of a watch with the engine {engine}.",
                     hint=f"Resume it with --engine {engine}, or name another folder: --state OTHER",
                 )
         protocol = self._protocol if saved is None else saved.protocol
@@ -583,7 +583,7 @@ def resolved_of(facts: LogFacts) -> dict[str, int]:
 def _require_same(saved: WatchProgress, source: str, ids: Mapping[str, str], folder: WatchFolder) -> None:
     if saved.source != source:
         raise SourceError(
-            f"{folder.folder} holds the state of a watch of {saved.source}, not of {source}.",
+            f"{folder.folder} has the state of a watch of {saved.source}, not of {source}.",
             hint="Name another folder: --state OTHER",
         )
     for topic, known in saved.ids.items():

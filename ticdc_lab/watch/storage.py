@@ -136,7 +136,7 @@ class StorageFolder:
             raise error
         if not found.is_storage:
             raise SourceError(
-                f"{self.name} holds no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
+                f"{self.name} contains no file of TiCDC's storage sink: no metadata, schema*.json, CDC*.csv or .json.",
                 hint="Name the folder of the changefeed's sink-uri, in which the file metadata lies.",
             )
 

@@ -232,7 +232,7 @@ _SUMMARY = "log_panel(log.summary)"
 TABS: Mapping[str, Tab] = MappingProxyType(
     {
         "overview": Tab(
-            "overview", "counting what it holds",
+            "overview", "counting what it contains",
             partial(_of_summary, pictures=("load by table", "load by partition")), Log.contents,
             lambda p: "log.contents()", chosen=_SUMMARY,
         ),

@@ -48,7 +48,7 @@ FAULTS: dict[int, tuple[str, str]] = {
     TOO_DEEP: ("too-deep", "JSON nested deeper than 128 levels"),
     NULL_VALUE: ("null-value", "expected a value, found none (a tombstone)"),
     TRAILING_BYTES: ("trailing-bytes", "bytes after the end of the JSON text"),
-    NOT_LATIN1: ("not-latin1", "a binary column holds a character above U+00FF"),
+    NOT_LATIN1: ("not-latin1", "a binary column has a character above U+00FF"),
     MISSING_KEY: ("missing-key", "expected a message key, found none"),
     TOO_LARGE: ("too-large", "this one message would become more than the bounds of decoding allow"),
     NOT_OF_TYPE: ("bad-value", "a value is none that the type of its column can hold"),

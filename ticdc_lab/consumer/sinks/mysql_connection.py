@@ -55,12 +55,12 @@ class Address:
 def address_of(url: str) -> Address:
     """Read ``mysql://USER@HOST:PORT[/DATABASE]``; the password comes from the environment.
 
-    Raises SourceError: the URL holds a password, or lacks the user or the host.
+    Raises SourceError: the URL contains a password, or lacks the user or the host.
     """
     parts = urlsplit(url)
     if parts.password is not None:
         raise SourceError(
-            "The target's URL holds a password, which the list of processes shows to everybody.",
+            "The target's URL contains a password, which the list of processes shows to everybody.",
             hint=f"Put it into the environment variable {PASSWORD}, or name an option file in {OPTION_FILE}.",
         )
     if not parts.username or not parts.hostname:
