@@ -114,7 +114,7 @@ def test_limits_say_what_a_sample_cannot_prove(spark: SparkSession) -> None:
     (said,) = log.sampled(Sample(tables=("shop.users",), from_ms=0)).limits
     assert said.startswith("This is a sample: row changes of shop.users from 1970-01-01 00:00:00.000 UTC.")
     assert "what is whole across tables" in said
-    assert "what a table finally holds" in said
+    assert "what a table finally contains" in said
     assert "other partitions" not in said
     assert log.sampled(Sample()) is log
 
