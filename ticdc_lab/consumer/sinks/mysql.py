@@ -324,6 +324,7 @@ class MySQLSink:
     def _run(self, batch: Batch, changes: Sequence[DdlStep], ddl: Sequence[DDL]) -> None:
         """Run the DDL of one commit_ts, each committed by itself, and say before and after that it was."""
         running_ts, running = self.interrupted
+        anew = set[TableName]()
         begun = running if running_ts == batch.until else -1
         structural = [c for c in changes if c.kind != "nothing"]
         made, done = {c.name[0] for c in changes if c.kind == "create database"}, "the server has done so by itself"
@@ -340,12 +341,14 @@ class MySQLSink:
             for change in changes if why and back else ():
                 if change.kind == "create" and change.after is not None:
                     self._do(_created(change.after))
+                    anew.add(change.name)
             if why:
                 self._note(ts, (schema, table), f"{why}: {query[:200]}")
-                done = "the table was created anew, without rows" if back else "the server has not done so"
+                done = "the server has not done so"
         for change in changes:
             if change.kind == "doubt":
-                self._note(batch.until, change.name, f"{change.reason}; {done}")
+                end = "the table was created anew, without rows" if change.name in anew else done
+                self._note(batch.until, change.name, f"{change.reason}; {end}")
         self._do(f"UPDATE {self._at('state')} SET ddl_ts = %s, running_ts = 0, running = -1", batch.until)
         self._say(batch.after)
         self._commit()
