@@ -258,3 +258,11 @@ def test_simples_pseudo_index_is_no_primary_key(indexes: list[dict[str, Any]], k
     kind = {"mysqlType": "int"}
     table = {"columns": [{"name": c, "dataType": kind} for c in "abc"], "indexes": indexes}
     assert {c.name for c in simple.columns_of(table) if c.is_key} == keys
+
+
+def test_a_vector_has_one_type_in_every_protocol() -> None:
+    """Avro calls it TiDBVECTORFloat32, which no other protocol writes."""
+    for name, protocol in (("avro", "avro"), ("simple", "simple"), ("canal-json-tidb", "canal-json")):
+        found = torture.decoded(protocol, torture.messages(name), torture.known(name))
+        images = [e["columns"] for e in found if e["kind"] == "row" and e["table_name"] == "vecs" and e["columns"]]
+        assert {c["mysql_type"].split("(")[0] for i in images for c in i if c["name"] == "v"} == {"vector"}

@@ -41,6 +41,7 @@ from ticdc_lab.codecs.fields import UNSHOWN, checksum_of, integer, members, obje
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known, too_large
 from ticdc_lab.codecs.schema_registry import Registry
+from ticdc_lab.events.mysql_types import VECTOR_IN_AVRO
 
 if TYPE_CHECKING:
     from ticdc_lab.codecs.decoded import PartKernel
@@ -316,6 +317,7 @@ def _field(field: Mapping[str, Any]) -> AvroColumn:
     parameters = kind.get("connect.parameters", {}) if isinstance(kind, dict) else {}
     mysql_type = parameters.get("tidb_type")
     mysql_type = mysql_type.lower() if isinstance(mysql_type, str) else None
+    mysql_type = "vector" if mysql_type == VECTOR_IN_AVRO else mysql_type
     if mysql_type in ("enum", "set") and "allowed" in parameters:
         labels = values.allowed_labels(parameters["allowed"])
         form = PLAIN if kind.get("type") == "string" else UNREAD

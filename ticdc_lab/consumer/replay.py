@@ -133,7 +133,13 @@ def plan_of(log: ChangeLog, known: Knowledge, *, mode: str, until: int | None, r
     """What is to be replayed; arguments and errors are those of :func:`replay`."""
     log.require_commit_ts("a replay")
     facts = known.facts
-    for (schema, table), own in sorted(facts.tables.items()):
+    for (schema, table), own in sorted(facts.tables.items(), key=lambda t: (t[0][0] or "", t[0][1] or "")):
+        if table is None:  # avro's encoder writes neither key nor value
+            raise IncompleteHistoryError(
+                f"{own.rows:,} of the log's deletes name no table: their table has no primary key, so avro carries "
+                "nothing of them. A replay would keep these rows.",
+                hint="Record with another protocol, or set avro-include-before-value = true.",
+            )
         require_dated(f"{schema}.{table}", own)
     require_resolved("a replay", until, facts)
     resolved = {home: ts for home, ts in facts.resolved.items() if ts is not None}

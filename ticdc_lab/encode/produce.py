@@ -157,11 +157,16 @@ def resolved_values(events: DataFrame) -> DataFrame:
     return in_one(stated_values(events), judge, "commit_ts bigint")
 
 
+def table_of_row() -> Column:
+    """The table of a row change, as a sentence names it: avro has deletes that name none."""
+    return F.coalesce(F.concat("schema_name", F.lit("."), "table_name"), F.lit("a row change that names no table"))
+
+
 def _rows(rows: DataFrame) -> DataFrame:
     """Row changes with their partition; where there is none, reading fails with the reason."""
     failed = F.concat(
-        *(F.lit("A row cannot be dispatched, so the topic cannot be written: "), F.col("schema_name"), F.lit(".")),
-        *(F.col("table_name"), F.lit(" at commit_ts "), F.coalesce(F.col("commit_ts").cast("string"), F.lit("null"))),
+        *(F.lit("A row cannot be dispatched, so the topic cannot be written: "), table_of_row()),
+        *(F.lit(" at commit_ts "), F.coalesce(F.col("commit_ts").cast("string"), F.lit("null"))),
         *(F.lit(": "), F.coalesce("dispatch_error", F.lit("no partition"))),
     )
     if "protocol" in rows.columns:  # simple names a table by the id that open-protocol keeps for its partitions alone

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from ticdc_lab.dispatch.infer import infer_rules
 from ticdc_lab.dispatch.names import CONFLICT, common_multiple
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
-from ticdc_lab.encode.produce import resolved_values
+from ticdc_lab.encode.produce import resolved_values, table_of_row
 from ticdc_lab.engine.columns import least
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import ContractError, DispatchError
@@ -149,7 +149,7 @@ def facts_of(events: DataFrame) -> Facts:
             hint="Record with a protocol that carries commit_ts.",
         )
     return Facts(
-        tables=tuple(sorted({(r["schema_name"], r["table_name"]) for r in dated})),
+        tables=tuple(sorted({(r["schema_name"], r["table_name"]) for r in dated if r["table_name"] is not None})),
         topics=tuple(sorted({r["topic"] for r in found})),
         protocol=max(r["protocol"] or "" for r in found),
         partitions=1 + max(r["partition"] for r in found),
@@ -180,7 +180,8 @@ def rules_recorded(events: DataFrame) -> tuple[Rule, ...]:
 def rules_found(found: Iterable[Mapping[Any, Any]]) -> tuple[Rule, ...]:
     """Rules from rows with ``schema_name, table_name, rule``; the most frequent one for all other tables."""
     by_rule: dict[str, list[str]] = {}
-    for schema, table, rule in sorted({(r["schema_name"], r["table_name"], r["rule"]) for r in found}):
+    of_tables = {(r["schema_name"], r["table_name"], r["rule"]) for r in found if r["table_name"] is not None}
+    for schema, table, rule in sorted(of_tables):
         by_rule.setdefault(rule, []).append(f"{_quoted(schema)}.{_quoted(table)}")
     common = Counter({rule: len(tables) for rule, tables in by_rule.items()}).most_common(1)
     named = [rule_of(rule, tables) for rule, tables in by_rule.items() if rule != common[0][0]]
@@ -259,7 +260,7 @@ def _rows(events: DataFrame, plan: PartitionPlan, rules: Sequence[Rule], catalog
     )  # fmt: skip
     failed = F.concat(
         F.lit("A row cannot be dispatched, so the topic cannot be written: "),
-        *(F.col("schema_name"), F.lit("."), F.col("table_name"), F.lit(" at commit_ts ")),
+        *(table_of_row(), F.lit(" at commit_ts ")),
         *(F.coalesce(ts.cast("string"), F.lit("null")), F.lit(": ")),
         F.coalesce("dispatch_error", F.lit("no partition")),
     )

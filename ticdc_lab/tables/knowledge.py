@@ -132,7 +132,8 @@ def log_catalog(events: DataFrame, facts: RowsKnown, ddl: Sequence[DDL]) -> Cata
     """
     plain = Catalog.from_ddl(ddl)
     firsts = {name: f.first_ts for name, f in facts.tables.items() if f.first_ts is not None}
-    wanted = [name for name, ts in firsts.items() if _undefined(plain, name, ts)]
+    # avro has deletes that name no table
+    wanted = [name for name, ts in firsts.items() if name[1] is not None and _undefined(plain, name, ts)]
     if not wanted:
         return plain
     seen = {(d.schema_name, d.table_name): d for d in _seen(events, wanted)}
