@@ -106,7 +106,7 @@ def _print(replayed: Replayed, lines: int) -> None:
 
 
 @pd.command()
-@click.option("--from", "folders", multiple=True, metavar="FOLDER", help="Folder or tar of what pd-ctl printed.")
+@click.option("--from", "folders", multiple=True, metavar="FOLDER", help="Folder, tar or zip of what pd-ctl printed.")
 @click.option("--stores", help="What `pd-ctl store` printed.")
 @click.option("--regions", help="What `region` or `region scan` printed; a million regions take half a minute.")
 @click.option("--config", help="What `config show all` printed; default: the defaults of the stores' version.")
@@ -114,8 +114,8 @@ def _print(replayed: Replayed, lines: int) -> None:
     "--rules", multiple=True, help="What `config placement-rules show`, `rule-group show` or `rule-bundle` printed."
 )
 @click.option("--also", multiple=True, help="Other output: operator show, scheduler show, hot read, store limit, ..")
-@click.option("--before", metavar="FOLDER", help="Folder or tar of an earlier moment; with --after: what moved since.")
-@click.option("--after", metavar="FOLDER", help="Folder or tar of a later moment; with --before.")
+@click.option("--before", metavar="FOLDER", help="Folder, tar or zip of a moment; with --after: what moved since.")
+@click.option("--after", metavar="FOLDER", help="Folder, tar or zip of a later moment; with --before.")
 @click.option("--region", type=int, help="The id of one region: explain it with all reasons.")
 @click.option("--lines", type=click.IntRange(0), default=20, show_default=True, help="Reasons shown; 0 for all.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
@@ -127,7 +127,7 @@ def explain(
 ) -> None:  # fmt: skip
     """Explain what PD would do with a cluster now, and why.
 
-    Give a folder or a tar with --from, or files. Each file of --from, --rules and --also is recognised by what it
+    Give a folder, tar or zip with --from, or files. Each file of --from, --rules and --also is recognised by what it
     contains, whatever its name. The first line names what is missing.
 
     Without --region: what the checkers do with each kind of region, and one round of each scheduler.
@@ -289,8 +289,8 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     "--from",
     "folder",
     metavar="FOLDER",
-    help="Without a file: play your own cluster from a folder or tar of what pd-ctl printed, as it is and with the "
-    "changes below. --set NAME=VALUE is then PD's `config set`.",
+    help="Without a file: play your own cluster from a folder, tar or zip of what pd-ctl printed, as it is and with "
+    "the changes below. --set NAME=VALUE is then PD's `config set`.",
 )
 @click.option("--store-limit", "store_limits", multiple=True, metavar="N|STORE=N", help="With --from: peers a minute.")
 @click.option("--remove-store", "remove", type=int, multiple=True, metavar="ID", help="With --from: delete a store.")

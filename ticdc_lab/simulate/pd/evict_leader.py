@@ -15,8 +15,8 @@ from ticdc_lab.simulate.pd.regions import SCHEDULE, Region, voters
 NAME, EVICT_BATCH = "evict-leader-scheduler", 3
 
 
-def evict_leaders(cluster: Cluster, draw: Draw, store: int, desc: str, batch: int = EVICT_BATCH) -> Explained:
-    """Give a round that moves leaders away from a store: ``batch`` at most, urgently.
+def evict_leaders(cluster: Cluster, draw: Draw, store: int, desc: str, batch: int = 0) -> Explained:
+    """Give a round that moves leaders away from a store: ``batch`` or three at most, urgently.
 
     A label forbids that to other schedulers, not to evict-leader, without which a store could not restart (since v8.2).
     Of regions drawn at once a healthy one goes first; of others the leader goes to a peer that is neither down nor
@@ -25,7 +25,7 @@ def evict_leaders(cluster: Cluster, draw: Draw, store: int, desc: str, batch: in
     """
     notes = Notes()
     found: dict[int, Operator] = {}
-    for _ in range(batch):
+    for _ in range(batch or EVICT_BATCH):
         drawn = [r for r in draw(store, LEADER_HERE) if desc == NAME or SCHEDULE not in r.denied]
         region = next((r for r in drawn if not r.down | r.pending), drawn[0] if drawn else None)
         if region is None or region.id in found:

@@ -1,4 +1,4 @@
-"""Files that pd-ctl printed: found in a folder or a tar, recognised by what they contain, read whole or in batches."""
+"""Files that pd-ctl printed: found in folders, tars and zips by what they contain, read whole or in batches."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from ticdc_lab.simulate.pd import balance_leader, balance_region
 from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.simulate.pd.checkers import check_region
 from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, fit_of
-from ticdc_lab.simulate.pd.evict_leader import EVICT_BATCH, evict_leaders, grant_leader
+from ticdc_lab.simulate.pd.evict_leader import evict_leaders, grant_leader
 from ticdc_lab.simulate.pd.explained import HALTED, Explained
 from ticdc_lab.simulate.pd.filters import FAILOVER_TARGET, LEADER_TARGET, REGION_TARGET, TABLE, state_forbids
 from ticdc_lab.simulate.pd.location import distances, may_improve
@@ -492,7 +492,7 @@ def _rounds(
         for store in state.stores if state.runs else ():
             draw = draws(state.keys_of(store))
             if name == EVICT_LEADER:
-                told = evict_leaders(cluster, draw, store, name, state.batch or EVICT_BATCH)
+                told = evict_leaders(cluster, draw, store, name, state.batch)
             else:
                 told = grant_leader(cluster, draw, store, name)
             if state.keys_of(store):

@@ -12,7 +12,6 @@ import numpy as np
 
 from ticdc_lab.errors import ScenarioError, SourceError
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.evict_leader import EVICT_BATCH
 from ticdc_lab.simulate.pd.forecast import duration
 from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, gaps_between
@@ -164,7 +163,7 @@ def own_policies(loaded: Loaded) -> tuple[Policy, ...]:
         schedule = partial(balance_leaders, batch=batch)
         found = [p._replace(schedule=schedule) if p.name == BALANCE_LEADER else p for p in found]
     evict, grant = run.get(EVICT_LEADER), run.get(GRANT_LEADER)
-    found += [evict_leaders(i, evict.keys_of(i), evict.batch or EVICT_BATCH) for i in evict.stores if evict.runs]
+    found += [evict_leaders(i, evict.keys_of(i), evict.batch) for i in evict.stores if evict.runs]
     found += [grant_leaders(i, grant.keys_of(i)) for i in grant.stores if grant.runs]
     return tuple(found)
 

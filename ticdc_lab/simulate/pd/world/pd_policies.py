@@ -241,7 +241,7 @@ def _table(seen: SeenCluster) -> StoreTable:
     return table
 
 
-def evict_leaders(store: int, ranges: KeyRanges = (), batch: int = evict_leader.EVICT_BATCH) -> Policy:
+def evict_leaders(store: int, ranges: KeyRanges = (), batch: int = 0) -> Policy:
     """Give the scheduler that moves all leaders of some key ranges away from a store, urgently.
 
     PD names all followers that may lead and TiKV takes its pick; as in PD's simulated stores it is the first here.
@@ -253,7 +253,7 @@ def evict_leaders(store: int, ranges: KeyRanges = (), batch: int = evict_leader.
     return Policy(EVICT_LEADER, schedule, Kind.LEADER, store=store, ranges=ranges)
 
 
-def _leaders_off(seen: SeenCluster, store: int, desc: str, batch: int = evict_leader.EVICT_BATCH) -> Answer:
+def _leaders_off(seen: SeenCluster, store: int, desc: str, batch: int = 0) -> Answer:
     told = evict_leader.evict_leaders(seen.cluster, seen.draw, store, desc, batch)
     return Answer(told.operators, told)
 
