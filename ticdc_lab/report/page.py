@@ -92,6 +92,7 @@ return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStre
 async function draw(g){const f=g.ticdcFigure??=JSON.parse(await told(g.nextElementSibling));
 await ticdcFit.draw(Plotly,g,{data:f.data,layout:{...f.layout,template:T[root.dataset.theme]},frames:f.frames,
 config:{...CONFIG,...f.config}})}
+document.querySelectorAll('pre').forEach(function(p){p.tabIndex=0});
 function set(t){root.dataset.theme=t;document.querySelectorAll('.plotly-graph-div').forEach(function(g){
 if(g.ticdcInWords){draw(g)}else{Plotly.relayout(g,{template:T[t]})}})}
 document.getElementById('theme').onclick=function(){set(root.dataset.theme==='dark'?'light':'dark')};
