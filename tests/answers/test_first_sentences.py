@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 from summaries import summary
 from whatifs import what_if
 
-from ticdc_lab.answers import audit, partitions, stalls
+from ticdc_lab.answers import audit, partitions, stalls, transactions
 from ticdc_lab.answers.advice import _newly
 from ticdc_lab.facts.watermarks import Rhythm
 from ticdc_lab.repartition import Moves
@@ -109,3 +111,13 @@ def test_the_audit_names_torn_transactions_in_its_first_sentence() -> None:
     first = "The log has 1 error about 1 guarantee, and 3 transactions may be torn (commit_ts 7, 8 and 1 more); "
     assert answer.finding.startswith(first) and "(5 to 6 of partition 0)" in answer.details[0]
     assert "torn" not in audit(summary()).finding
+
+
+def test_a_list_that_is_cut_says_so() -> None:
+    """More transactions are pending than the sample has: how many, and the command that gives all."""
+    of = summary()
+    assert len(transactions(of).frames["pending"]) == 1 and len(transactions(of).details) == 1
+    more = replace(of, source="a b.jsonl", transaction_totals=of.transaction_totals.assign(pending=2))
+    assert transactions(more).details[1] == (
+        "1 of 2 pending transactions are listed; all: ticdc-lab transactions 'a b.jsonl' --out transactions.jsonl"
+    )

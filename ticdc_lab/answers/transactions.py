@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 import pandas as pd
@@ -9,6 +10,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import Summary
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
@@ -55,6 +57,11 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
         words = f"{torn_words(torn)} {others}."
     rows, most = count(int(total["n_rows"]), "row change"), count(int(total["n_rows_max"]), "row")
     details = [f"They are {rows}, the largest {most}."]
+    if len(frames["pending"]) < int(total["pending"]):
+        details.append(
+            f"{len(frames['pending']):,} of {int(total['pending']):,} pending transactions are listed; all: "
+            f"ticdc-lab transactions {shlex.quote(shown_source(s.source))} --out transactions.jsonl"
+        )
 
     def draw() -> Mapping[str, Figure]:
         """Nothing where all is grey: that none is open is a sentence."""
