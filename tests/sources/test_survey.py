@@ -126,7 +126,10 @@ def test_the_command_prints_the_same(lab: Any, found: Found) -> None:
     said = lab("survey", OPEN).stdout.splitlines()
     shown = [line for line in said if line.startswith("  sink.")]
     assert said == [f"{OPEN}: {found.words}", *found.unknown, *found.advice, *shown]
-    assert '  sink.protocol = "open-protocol" (shown: 256 messages that were looked at)' in shown
+    assert (
+        '  sink.protocol = "open-protocol" (bytes, shown: 256 messages that were looked at); decides how every message '
+        "is decoded; if it is wrong: --protocol PROTOCOL"
+    ) in shown
     told = json.loads(lab("survey", OPEN, "--json").stdout)
     assert told["tables"] == list(found.tables) == [row["table"] for row in told["by_table"]]
     assert told["answer"] == found.words and told["load_ms"] is None

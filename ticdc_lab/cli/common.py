@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from importlib import import_module
@@ -616,3 +616,11 @@ def set_up_and_start_again(lab: Path, error: SparkMissingError) -> NoReturn:
         sys.exit(code)
     os.environ[_TRIED] = "1"
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def print_settings(rows: Iterable[Mapping[str, str]]) -> None:
+    """Settings of a changefeed (:meth:`ticdc_lab.settings.Settings.rows`), a line each."""
+    for row in rows:
+        known = f"{row['known from']}, {row['how surely']}: {row['evidence']}"
+        meaning = f"decides {row['what depends on it']}; if it is wrong: {row['if it is wrong']}"
+        click.echo(f"  {row['setting']} = {row['value']} ({known}); {meaning}")

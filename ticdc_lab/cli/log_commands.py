@@ -22,6 +22,7 @@ from ticdc_lab.cli.common import (
     main,
     print_answer,
     print_json,
+    print_settings,
     sample_options,
     say_limits,
     session_of,
@@ -31,8 +32,6 @@ from ticdc_lab.cli.layout import Moment
 from ticdc_lab.engine.running import shown
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ticdc_lab.answers import Answer
 
 _WATERMARKS = {
@@ -102,14 +101,9 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
         return
     for sentence in (f"{source}: {answer.finding}", *answer.limits, *answer.details):
         click.echo(sentence)
-    _print_settings(answer.frames["settings"])
+    print_settings(answer.frames["settings"].to_dict("records"))
     if found.is_large:
         click.echo(f"  ticdc-lab report {source} {found.flags}")
-
-
-def _print_settings(rows: pd.DataFrame) -> None:
-    for row in rows.to_dict("records"):
-        click.echo(f"  {row['setting']} = {row['value']} ({row['how surely']}: {row['evidence']})")
 
 
 @main.command()

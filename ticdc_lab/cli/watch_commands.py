@@ -26,6 +26,7 @@ from ticdc_lab.cli.common import (
     json_flag,
     main,
     print_json,
+    print_settings,
     session_of,
     settings_option,
 )
@@ -149,6 +150,7 @@ def run(
                 "source": watch.source, "protocol": watch.view.protocol, "findings": [f.as_dict() for f in found],
                 "counts": counts, "not_watched": dict(watch.view.not_watched),
                 "not_checked": dict(watch.view.unjudged), "notes": list(watch.view.notes),
+                "settings": list(watch.view.settings),
                 "unchecked": dict(watch.view.counts.unchecked),
             })  # fmt: skip
         else:
@@ -235,6 +237,7 @@ def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
         click.echo(f"  The messages of {n:,} finding{'' if n == 1 else 's'} could not be read again yet")
     for name, why in view.get("unjudged", {}).items():  # no state of an earlier version has them
         click.echo(f"  {name.replace('_', ' ')}: not checked, because {why}.")
+    print_settings(view.get("settings", ()))
     for note in view.get("notes", ()):
         click.echo(f"  {note}")
     for why in dict.fromkeys(not_watched.values()):

@@ -6,7 +6,7 @@ row; a partition's series stay as long as it is watched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
@@ -60,6 +60,7 @@ class WatchView:
     not_watched: Mapping[str, str] = field(default_factory=dict)  # guarantees that are not, with the reason
     # Those that are watched and not judged of all rows, with the reason.
     unjudged: Mapping[str, str] = field(default_factory=dict)
+    settings: Sequence[Mapping[str, str]] = ()  # of the changefeed, as ``ticdc-lab settings`` shows them
     notes: tuple[str, ...] = ()  # rules without effect, and keys of which a DDL changes the text, a sentence each
     # Another protocol that messages in quarantine are in, and how many of those that were looked at.
     strangers: Mapping[str, int] = field(default_factory=dict)

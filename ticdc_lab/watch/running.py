@@ -446,7 +446,8 @@ class Watch:
         self.view = replace(
             self.view, protocol=self._watched.protocol, counts=self._counts, partitions=partitions,
             pending_ts=self._pending(), open=shown, not_watched=self._watched.not_watched,
-            unjudged=self._unjudged, notes=self._notes, strangers=self._strangers, undocumented=len(self._undocumented),
+            unjudged=self._unjudged, notes=self._notes, settings=self._watched.settings.rows(),
+            strangers=self._strangers, undocumented=len(self._undocumented),
             violations=_sum_of(self._violations, self._beyond),
             rows=self._sizes()[0], nbytes=self._sizes()[1],
             caught_up=all(read >= ends.get(at, 0) for at, read in self._positions.items()),
