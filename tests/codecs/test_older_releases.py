@@ -1,4 +1,4 @@
-"""What encoders of TiCDC v8.1.0 wrote (tests/data/v8.1.0) is read as what those of today write."""
+"""What encoders of TiCDC v6.5.0 and v8.1.0 wrote (tests/data) is read as what those of today write."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 import torture
 
+from ticdc_lab.audit.defined import avro_name
+
 FOLDER = Path(__file__).parents[1] / "data" / "v8.1.0"
+OLDER = FOLDER.parent / "v6.5.0"
 LABELS = {"e": {"1": "a", "2": "b", "3": "c"}, "s": {"0": "", "2": "y", "5": "x,z"}}
 """Avro writes the labels of ENUM and SET."""
 
 Image = dict[str, Any]
 
 
-def rows(protocol: str, name: str) -> list[tuple[str, str, int | None, Image, Image]]:
+def rows(protocol: str, name: str, folder: Path = FOLDER) -> list[tuple[str, str, int | None, Image, Image]]:
     """Table, kind, commit_ts and both images of each row change; nothing is refused."""
-    found = torture.decoded(protocol, torture.messages(name, folder=FOLDER), torture.known(name, FOLDER))
+    found = torture.decoded(protocol, torture.messages(name, folder=folder), torture.known(name, folder))
     assert [e["reason"] for e in found if e["error_class"]] == []
     images = [[{c["name"]: c["value"] for c in e[i] or ()} for i in ("columns", "before")] for e in found]
     return [(e["table_name"], e["op"], e["commit_ts"], *of) for e, of in zip(found, images, strict=True)
@@ -47,3 +50,35 @@ def test_avro_has_the_same_rows_and_of_deletes_their_keys() -> None:
         labelled = {c: LABELS.get(c, {}).get(v, v) for c, v in after.items()}
         deleted = {c: v for c, v in before.items() if c in of[table]} if op == "delete" else {}
         assert there == (table, op, ts if op != "delete" else None, labelled, deleted)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name"), [("canal-json", "canal-json"), ("canal-json", "canal-json-plain"), ("canal", "canal")]
+)
+def test_v650_has_the_same_rows_in_each_protocol(protocol: str, name: str) -> None:
+    """All 56 changes; commit_ts where the protocol has one."""
+    wanted, found = rows("open-protocol", "open-protocol", OLDER), rows(protocol, name, OLDER)
+    assert len(wanted) == 56
+    for one, other in zip(wanted, found, strict=True):
+        assert (one[:2], one[3:]) == (other[:2], other[3:]) and other[2] == (one[2] if name == "canal-json" else None)
+    images = {(table, after.get("id", after.get("id-1"))): after for table, op, _, after, _ in wanted if op == "insert"}
+    assert images["ints", "1"]["bu"] == "18446744073709551615" and images["ints", "1"]["iu"] == "4294967295"
+    assert images["floats", "2"]["dcu"] == "9" * 35 + "." + "9" * 30 and images["floats", "1"]["f"] == "61.2"
+    assert images["texts", "a"]["v"] == "b\b ff n\n r\r t\t q\" s' bs\\ <&> u2028 \0"
+    assert images["times", "18446744073709551615"]["t"] == "-838:59:59" and images["gen", "1"] == {
+        "id": "1",
+        "v": "5",
+        "sg": "7",
+    }
+
+
+def test_v650s_avro_has_the_values_after_each_change() -> None:
+    """It refused two rows with an ENUM of number 0; labels stand for numbers."""
+    wanted = {r[2]: r for r in rows("open-protocol", "open-protocol", OLDER) if r[1] != "delete"}
+    found = [r for r in rows("avro", "avro", OLDER) if r[1] != "delete"]
+    of = {"e": {"0": "", "1": "a", "2": "b", "3": "c,d"}, "st": {"0": "", "1": "x", "4": "z", "5": "x,z"}}
+    assert len(found) == len(wanted) - 2
+    for table, op, ts, after, _ in found:
+        one = wanted[ts]
+        labelled = {avro_name(c): of.get(c, {}).get(v, v) for c, v in one[3].items()}
+        assert (avro_name(one[0]), one[1], labelled) == (table, op, after)
