@@ -246,6 +246,8 @@ def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
 
 
 def _print_findings(found: list[KeptFinding]) -> None:
+    if not found:
+        return
     import pandas as pd
 
     from ticdc_lab.answers.audit import cause_lines, causes

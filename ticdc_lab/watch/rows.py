@@ -132,7 +132,7 @@ class LastChanges:
             at = np.searchsorted(c.row_id, own)
             delta[bucket] = delta[bucket].with_rows(part.at(at))
             # not all at once, as they fill alike
-            if len(delta[bucket].row_id) > max(_DELTA, len(base[bucket].row_id) * (BUCKETS + bucket) // (10 * BUCKETS)):
+            if len(delta[bucket].row_id) > max(_DELTA, len(base[bucket].row_id) * (BUCKETS + bucket) // (20 * BUCKETS)):
                 base[bucket], delta[bucket] = base[bucket].with_rows(delta[bucket]), _EMPTY
         return replace(self, base=tuple(base), delta=tuple(delta), places=places)
 
@@ -245,7 +245,7 @@ def of_rows(changes: Changes, row_id: Ints) -> Changes:
     return changes[at]
 
 
-_TOGETHER = 1 << 17
+_TOGETHER = 1 << 15
 """Changes of a part to which no others are added: while parts become one, they take memory twice."""
 
 

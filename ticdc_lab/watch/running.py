@@ -391,6 +391,7 @@ class Watch:
             self._folder.drop_evidence(EVIDENCE, wanted)
         self._opens([self.findings[f.number] for f in fresh])
         self._show()
+        _give_back()
 
     def _document(self, fresh: list[KeptFinding]) -> None:
         """Keep the messages that findings name, and the keys of their rows."""
@@ -484,7 +485,6 @@ class Watch:
             changed=self._changed, files=files,
         )  # fmt: skip
         self._changed = set()
-        _give_back()
 
 
 def _give_back() -> None:

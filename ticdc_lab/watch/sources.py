@@ -394,7 +394,9 @@ class Decoding:
 
     def _events(self, messages: pa.Table, images: bool) -> pa.Table:
         decode = decoder(self.told.protocol, images=images, known=self.known)
-        return pa.Table.from_batches(decode(iter(messages.combine_chunks().to_batches())), FORM)
+        few = messages.num_rows < _DECODED // 4 * messages.column(0).num_chunks  # in each of the batches that came
+        whole = messages.combine_chunks() if few else messages
+        return pa.Table.from_batches(decode(iter(whole.to_batches(max_chunksize=_DECODED))), FORM)
 
     def _learn_tables(self, messages: pa.Table) -> bool:
         before = len(self.tables)
@@ -434,6 +436,9 @@ def _name_of(registry_url: str) -> str:
     """What tells a registry from others in a file: its URL may have a password."""
     return sha256(registry_url.encode()).hexdigest()[:16] if registry_url else ""
 
+
+_DECODED = 10_000
+"""Messages that are decoded at once: a decoder keeps as much memory as it has ever needed."""
 
 WAITING = 10_000
 """Messages that wait for the definition of their table, at most; more go to quarantine."""
