@@ -7,7 +7,7 @@ function ticdcCopying() {
   const DONE_MS = 1200;
   const STEPS = 12;
   const looks = document.createElement("style");
-  looks.textContent = `@media screen { .ticdc-tools[hidden] { display: flex } } .ticdc-tools { gap: 8px; align-items: center;
+  looks.textContent = `@media screen { .ticdc-tools[hidden] { display: flex } } .ticdc-tools { gap: 4px 8px; flex-wrap: wrap; align-items: center;
     font-size: 12px; margin: 4px 0 } .ticdc-tools input { font: inherit; padding: 1px 6px; width: 14em; max-width: 50%;
     background: transparent; color: inherit; border: 1px solid #8888; border-radius: 4px }
     .ticdc-tools button { font: inherit; padding: 1px 8px; opacity: .75; cursor: pointer } td.ticdc-ts { cursor: copy }
