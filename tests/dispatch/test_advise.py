@@ -212,7 +212,7 @@ def test_advice_on_some_tables_is_of_these_alone(events_of: Any) -> None:
     assert one.whole[4] == one.tables[0].choices[4].measured.rows != whole.whole[4]
     assert [rule.matcher for rule in one.changefeed.rules] == [("shop.orders",)]
     first = answers.advice(one, now=4, tables=["shop.orders", "no.such"])
-    assert first.finding.startswith("Change shop.orders from what it has to index-value")
+    assert first.finding.startswith("Set shop.orders to index-value")
     assert first.finding.endswith("the mean of its rows.") and "no.such" in first.details[0] + "".join(first.limits)
     assert "shop.parted" not in first.values["dispatchers"]
     with pytest.raises(DispatchError, match=r"no row change of no\.such; expected some of its tables: Fin_Ops.nopk, "):

@@ -97,9 +97,10 @@ _NAMED = 4
 def _changes(plan: pd.DataFrame, why_not: pd.DataFrame, found: Advice, now: int | None, *, whole: bool) -> str:
     """Which tables to change, from what to what; how full the fullest partition is then; of one table also why."""
     other = plan[plan["now"] != plan["take"]]
-    said = [f"{r['table']} from {r['now'] or 'what it has'} to {r['take']}" for r in other.to_dict("records")]
+    said = [f"{r['table']}{' from ' + r['now'] if r['now'] else ''} to {r['take']}" for r in other.to_dict("records")]
     tables = count(len(plan), "table")
-    changes = f"Change {len(said)} of {tables}: {some_of(said, most=_NAMED)}."
+    verb = "Change" if plan["now"].any() else "Set"  # in a folder of the storage sink no table has a dispatcher
+    changes = f"{verb} {len(said)} of {tables}: {some_of(said, most=_NAMED)}."
     n = found.partitions
     as_now = ", as now," if n == now else ""
     kept = " and ".join(SAID[g] for g in KEPT[found.keep])
@@ -113,7 +114,7 @@ def _changes(plan: pd.DataFrame, why_not: pd.DataFrame, found: Advice, now: int 
         reason = one["because"][:1].lower() + one["because"][1:].rstrip(".")
         why = f"{other_way} {against[other_way]}" if other_way in against else reason
         because = f": {why}" if why else ""
-        what = f"Change {said[0]}" if said else f"Keep {one['take']} for {one['table']}"
+        what = f"{verb} {said[0]}" if said else f"Keep {one['take']} for {one['table']}"
         first = f"{what}{because}."
     return f"{first} With {_partitions(n)}{as_now} this preserves {kept}, and {fullest}."
 
