@@ -39,14 +39,20 @@ _DO = """
 
 def test_tables_are_explored_without_a_kernel(tmp_path: Path) -> None:
     """Sort by a TSO's digits, filter, spread of each column, how much is there, and a file of what is left."""
-    rows = pd.DataFrame({"n": range(3), "commit_ts": [TS + 1, TS + 3, TS + 2], "text": ["a", 'b "q", c', "b"]})
+    some = ["a", 'b "q", c', "b"]
+    rows = pd.DataFrame(
+        {"n": range(3), "commit_ts": [TS + 1, TS + 200, TS + 2], "text": some, "s": [0.0001, 0.0002, 0.0003]}
+    )
     page = tmp_path / "table.html"
     script = f"<script>{COPY_JS}</script><script>window.onload = () => {{{_DO}}}</script>"
     page.write_text(f"<!DOCTYPE html><meta charset='utf-8'><body>{as_html(rows)}{script}", encoding="utf-8")
     seen = seen_on(page)
     assert seen["all"] == "3 rows on this page"
-    assert [text[:18] for text in seen["sorted"]] == [str(TS + n) for n in (3, 2, 1)]
-    numbers, _, texts = seen["bars"]
+    assert [text[:18] for text in seen["sorted"]] == [str(TS + n) for n in (200, 2, 1)]
+    numbers, tso, texts, small = seen["bars"]
+    of_small = {text: n for text, _, n in (bar.rpartition(": ") for bar in small)}
+    assert len(of_small) == 12 and sorted(of_small.values()) == ["0"] * 9 + ["1"] * 3 and "from 0.0001" in of_small
+    assert [bar.rpartition(": ")[2] for bar in tso] == ["2", *["0"] * 10, "1"]
     assert len(numbers) == 12 and numbers[0] == "from 0: 1" and texts == ['b "q", c: 1', "b: 1", "a: 1"]
     assert seen["filtered"] == ["2 of 3 rows on this page", ['b "q", c', "b"], ['b "q", c: 1', "b: 1"]]
-    assert seen["file"] == f'n,commit_ts,text\n1,{TS + 3},"b ""q"", c"\n2,{TS + 2},b\n'
+    assert seen["file"] == f'n,commit_ts,text,s\n1,{TS + 200},"b ""q"", c",0.0002\n2,{TS + 2},b,0.0003\n'

@@ -83,17 +83,17 @@ function ticdcCopying() {
       const texts = left(table).map((row) => said(row.cells[i]));
       const numbers = texts.filter((text) => text !== "").map(number);
       const [low, high] = [Math.min(...numbers.map(Number)), Math.max(...numbers.map(Number))];
-      const found = new Map();
+      let bars;
       if (numbers.length && !numbers.includes(null) && low < high) {
-        const step = (high - low) / STEPS;
-        for (let b = 0; b < STEPS; b++) found.set(`from ${(low + b * step).toLocaleString("en")}`, 0);
-        const names = [...found.keys()];
-        for (const n of numbers) {
-          const name = names[Math.min(STEPS - 1, Math.floor((Number(n) - low) / step))];
-          found.set(name, found.get(name) + 1);
-        }
-      } else for (const text of texts) found.set(text, (found.get(text) ?? 0) + 1);
-      let bars = [...found];
+        const [step, counts] = [(high - low) / STEPS, Array(STEPS).fill(0)];
+        for (const n of numbers) counts[Math.min(STEPS - 1, Math.floor((Number(n) - low) / step))] += 1;
+        const digits = { maximumFractionDigits: Math.min(20, Math.max(3, Math.ceil(1 - Math.log10(step)))) };
+        bars = counts.map((n, b) => [`from ${(low + b * step).toLocaleString("en", digits)}`, n]);
+      } else {
+        const found = new Map();
+        for (const text of texts) found.set(text, (found.get(text) ?? 0) + 1);
+        bars = [...found];
+      }
       if (bars.length > STEPS) bars = bars.sort(([, a], [, b]) => b - a).slice(0, STEPS);
       const most = Math.max(1, ...bars.map(([, n]) => n));
       const box = document.createElement("span");
