@@ -647,6 +647,13 @@ def test_files_are_read_however_they_were_saved(
     assert (len(told.cluster.stores), told.regions.id.tolist()) == (4, [1, 2, 3])
 
 
+def test_an_empty_list_of_a_session_is_what_the_file_is_named_after(tmp_path: Path) -> None:
+    """No scheduler is there, which is not the same as not to know which ones are."""
+    said = {"stores": [store(i) for i in range(1, 5)]}, {"regions": ring(3, 1, 2, 3)}, []
+    (tmp_path / "scheduler_show.txt").write_text("\n".join(map(json.dumps, said)))
+    assert not from_folder(tmp_path).schedulers.get("balance-region-scheduler").runs
+
+
 def test_a_file_of_diag_that_only_counts_stores_is_no_output_of_pd_ctl(tmp_path: Path) -> None:
     """It is named, and the others are read."""
     told = given(tmp_path, cluster__json={"cluster_name": "a", "stores": 3, "regions": {"a": 1}})

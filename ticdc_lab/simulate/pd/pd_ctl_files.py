@@ -151,8 +151,10 @@ def documents(file: PrintedFile | Path) -> list[Any]:
             data = read_printed(stream)
     except (*_BROKEN, ValueError) as e:
         raise wrong(file, "the file", "a whole file within the limits", str(e)) from e
-    found, kind = documents_in(data, file), file.kind if isinstance(file, PrintedFile) else ""
-    return [one for one in found if _kind(one, "") == kind] if kind else found
+    found = documents_in(data, file)
+    if not isinstance(file, PrintedFile) or not file.kind:
+        return found
+    return [one for one in found if _kind(one, file.name.lower()) == file.kind]
 
 
 def documents_in(data: bytes, file: PrintedFile | Path) -> list[Any]:
