@@ -104,6 +104,28 @@ def test_every_planted_fault_is_found_beside_each_other():
     assert same(found, audited(events, OPEN))
 
 
+def test_avro_is_watched_by_what_its_log_carries():
+    """With DDL, watermarks and old values as open-protocol is, whichever batch brings the first of them."""
+    avro, events = Watched("avro"), of_tiny(every_fault())
+    expected = audited(events, avro)
+    state, found, counts = watched_to_the_end(batches(events, random.Random(1), most=40), avro)
+    assert state.known.carried == {"ddl", "watermark", "before"} and same(found, expected)
+    assert {f["guarantee"] for f in found} >= {"nothing_below_resolved_ts", "row_images_chain"}
+    assert counts.checked["watermarks_are_monotone"]
+    assert avro.on(state.known).not_watched.keys() == OPEN.not_watched.keys()
+
+
+def test_what_avro_carries_may_come_after_the_rows_that_it_judges():
+    """An update that misses its row is a finding once a DDL shows that the log has all; without one it never is."""
+    rows = [row(0, 0, 5), row(0, 1, 6, "delete"), row(0, 2, 7, "update")]
+    for log in (rows, [*rows, ddl(0, 3, 8)]):
+        events = of_tiny(log)
+        parts = [events.slice(i, 1) for i in range(len(log))]
+        found = watched_to_the_end(parts, Watched("avro"))[1]
+        assert same(found, audited(events, Watched("avro")))
+        assert bool(found) == (log is not rows)
+
+
 def test_what_it_does_not_watch_it_names():
     """Each guarantee is watched, or not with a reason; those that need the values of rows are not."""
     assert {*OPEN.checks} | {*OPEN.not_watched} == {*GUARANTEES} and all(OPEN.not_watched.values())

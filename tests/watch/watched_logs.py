@@ -19,6 +19,7 @@ from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.dispatch.infer import move_causes_table
 from ticdc_lab.events.schema import DECODED
+from ticdc_lab.facts import LogFacts
 from ticdc_lab.sources.capture import read_whole
 from ticdc_lab.watch.state import WatchCounts, Watched, WatchState, absorbed, step
 
@@ -53,9 +54,10 @@ def audited(events: pa.Table, watched: Watched) -> list[dict[str, Any]]:
     """What an audit finds of what is watched."""
     read = events.filter(pc.is_null(events["error_class"]))
     of = {"protocol": watched.protocol, "has_commit_ts": watched.has_commit_ts, "settings": watched.settings}
-    found = audit_table(read, **of, max_per_guarantee=None, checks=watched.checks)
+    checks = watched.on(LogFacts.of(read)).checks
+    found = audit_table(read, **of, max_per_guarantee=None, checks=checks)
     if {"rows_stay_in_one_partition", "row_images_chain"} & {*found["guarantee"].to_pylist()}:
-        found = audit_table(read, **of, max_per_guarantee=None, checks=watched.checks, causes=move_causes_table(read))
+        found = audit_table(read, **of, max_per_guarantee=None, checks=checks, causes=move_causes_table(read))
     return found.drop_columns(["key"]).to_pylist()
 
 

@@ -446,7 +446,7 @@ class Watch:
                 shown[f.guarantee, f.severity] = shown.get((f.guarantee, f.severity), 0) + 1
         self.view = replace(
             self.view, protocol=self._watched.protocol, counts=self._counts, partitions=partitions,
-            pending_ts=self._pending(), open=shown, not_watched=self._watched.not_watched,
+            pending_ts=self._pending(), open=shown, not_watched=self._watched.on(facts).not_watched,
             unjudged=self._unjudged, notes=self._notes, settings=self._watched.settings.rows(),
             strangers=self._strangers, undocumented=len(self._undocumented),
             violations=_sum_of(self._violations, self._beyond),

@@ -203,7 +203,7 @@ class SparkWatch(Watch):
             known = state.known
             promises = Promises.read(known, protocol=watched.protocol, settings=watched.settings)
             step = stepping(
-                str(self._place / _FOLDER), self._versions, batch, watched.of_bucket(BUCKETS), promises,
+                str(self._place / _FOLDER), self._versions, batch, watched.on(known).of_bucket(BUCKETS), promises,
                 kept_ts(known, watched),
             )  # fmt: skip
             tasks = min(BUCKETS, parallelism(frame.sparkSession))

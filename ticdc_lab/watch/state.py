@@ -96,6 +96,11 @@ class Watched:
     # Changes of rows of which something was found that are judged again and again; of others, findings stay.
     suspects: int = 50_000
     is_folder: bool = False  # it is a folder of the storage sink, whose one checkpoint is that of all its files
+    carried: frozenset[str] = frozenset()  # as of :attr:`ticdc_lab.facts.LogFacts.carried`, of what was read so far
+
+    def on(self, facts: LogFacts) -> Watched:
+        """The same for a log of which this is known."""
+        return replace(self, carried=facts.carried)
 
     def of_bucket(self, buckets: int) -> Watched:
         """The same for one of so many buckets of rows."""
@@ -109,7 +114,7 @@ class Watched:
     @property
     def not_watched(self) -> dict[str, str]:
         """The others, each with the reason."""
-        possible = checks_possible(self.protocol, has_commit_ts=self.has_commit_ts)
+        possible = checks_possible(self.protocol, has_commit_ts=self.has_commit_ts, carried=self.carried)
         images = {n: NOT_WATCHED for n, g in GUARANTEES.items() if g.remembers == "images"}
         one = {"resolved_events_on_all_partitions": ONE_CHECKPOINT} if self.is_folder else {}
         return images | one | {name: why for name, why in possible.items() if why}
@@ -219,7 +224,7 @@ def absorbed(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[Watc
     if part.counts.rows:
         changes = Changes.read(changes_of(batch.filter(pc.is_null(batch["error_class"]))))
         promises = Promises.read(known, protocol=watched.protocol, settings=watched.settings)
-        state, judged = with_changes(state, changes, watched, promises, kept_ts=kept_ts(known, watched))
+        state, judged = with_changes(state, changes, watched.on(known), promises, kept_ts=kept_ts(known, watched))
     return with_judged(state, known, judged, part.counts, watched)
 
 
@@ -343,7 +348,10 @@ def with_changes(
         known = [state.suspects[np.isin(state.suspects.row_id, asked)], *state.recent.of(asked)]
         every = joined([both[own & ~is_new], *known, both[own & is_new]])  # what is known in full comes last
         again = _again(every, new, promises) if dated else []
-        found = found_in_changes(every, watched.checks, promises, causes=None, has_commit_ts=dated)
+        # a DDL or watermark that still comes may make a guarantee one that is watched
+        coming = {"ddl", "watermark"} | ({"before"} if not promises.old_values.without else set())
+        names = replace(watched, carried=watched.carried | coming).checks
+        found = found_in_changes(every, names, promises, causes=None, has_commit_ts=dated)
         kept.append(_suspicious(every, found))
     if old.any():  # it may be sent again, and what came before it is forgotten: marks judge it, as a row of its own
         alone = both[old]
@@ -389,7 +397,7 @@ def with_judged(
     counts = replace(
         counts, unchecked={**judged.unchecked, **counts.unchecked}, evicted=judged.evicted, episodes=episodes,
         redelivered=dict(Counter(topic for topic, _ in judged.again)),
-        checked=_checked(counts, watched, judged.unchecked),
+        checked=_checked(counts, watched.on(known), judged.unchecked),
     )  # fmt: skip
     if watched.has_commit_ts and state.facts.num_rows > min(MARKS, CHUNKS):
         state = with_few_facts(state, kept_ts(known, watched))
@@ -592,16 +600,15 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
     read ahead of another is no finding.
     """
     facts, protocol = state.known, watched.protocol
+    checks = watched.on(facts).checks
     left_out, where = LeftOut.read(watched.settings), None
     definitions = judged_definitions(facts, protocol, left_out)
     promises = Promises.read(facts, settings=watched.settings, protocol=protocol)
     shared = _up_to_the_shared(facts) if goes_on else facts
-    in_facts = found_in_facts(shared, watched.checks, definitions=definitions, protocol=protocol)
+    in_facts = found_in_facts(shared, checks, definitions=definitions, protocol=protocol)
 
     def judged(causes: pa.Table | None) -> pa.Table:
-        return found_in_changes(
-            state.suspects, watched.checks, promises, causes=causes, has_commit_ts=watched.has_commit_ts
-        )
+        return found_in_changes(state.suspects, checks, promises, causes=causes, has_commit_ts=watched.has_commit_ts)
 
     of_rows = judged(None)
     undecided = of_rows.filter(pc.equal(of_rows["guarantee"], UNDECIDED))
@@ -617,7 +624,7 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
     found, n_unsure = without_unsure(pa.concat_tables([in_facts, of_rows]))
     found = found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
     old_values = OldValues.read(facts, protocol=protocol, settings=watched.settings, stretches=where)
-    unjudged = chain_unjudged(facts, old_values, left_out, n_unsure) if CHAIN in watched.checks else {}
+    unjudged = chain_unjudged(facts, old_values, left_out, n_unsure) if CHAIN in checks else {}
     if not_compared := [*_not_compared(state, watched)]:
         unjudged[MATCH] = "; ".join(not_compared)
     contradicted = (
