@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ticdc_lab.dispatch import other_names
 from ticdc_lab.dispatch.best_rule import best_in, causes_in
 from ticdc_lab.dispatch.fitting import TRIED, tried_in
 from ticdc_lab.dispatch.given import OF_NAME
@@ -104,3 +105,17 @@ def test_rows_that_no_name_explains_give_no_rule() -> None:
         assert not found["explains"] and "columns under another name" in str(found["tried"])
         assert not judged(rows("shoporders", "a", n, 8))["explains"]
     assert name_hashed(np.arange(400), np.zeros(400, np.int64), 1) is None
+
+
+def test_few_rows_show_that_no_name_explains_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that no rule explains is tried by hundreds of columns together: none is solved from all its rows."""
+    values = np.array([zlib.crc32(f"{i}".encode()) for i in range(1000)], np.int64)
+    lies = np.array([zlib.crc32(f"{i}?".encode()) for i in range(1000)], np.int64)
+    monkeypatch.setattr(other_names, "_bits_modulo", lambda *_: pytest.fail("all rows were solved"))
+    assert [name_hashed(values, lies % n, n) for n in (3, 5, 7)] == [None, None, None]
+
+
+def test_values_that_begin_late_tell_a_name() -> None:
+    """The first thousands of rows have one value."""
+    values = np.array([zlib.crc32(f"{max(i - 20_000, 0)}".encode()) for i in range(20_400)], np.int64)
+    assert name_hashed(values, (values ^ SHOP_ORDERS) % 3, 3) == SHOP_ORDERS

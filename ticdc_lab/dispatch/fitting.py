@@ -182,10 +182,10 @@ def _of_another_name(rows: pa.Table, names: list[str], cells: Ints, lies: Ints, 
     if (crc := name_hashed(value[told] ^ own, partition[told], n)) is not None:
         return f"index-value{OF_NAME}{crc}"
     each = (c for size in range(1, len(names) + 1) for c in combinations(range(len(names)), size))
-    some = list(islice(each, OTHER_NAMES))
+    some, lies = list(islice(each, OTHER_NAMES)), lies.astype(np.int64)
     for chosen in some:
         value = np.bitwise_xor.reduce(cells[:, chosen], axis=1)
-        if (crc := name_hashed(value, lies.astype(np.int64), n, tried=len(some))) is not None:
+        if (crc := name_hashed(value, lies, n, tried=len(some))) is not None:
             return f"{COLUMN}{AND.join(names[i] for i in chosen)}{OF_NAME}{crc}"
     return None
 

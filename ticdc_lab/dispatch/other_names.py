@@ -26,8 +26,9 @@ ROWS = 512
 SOME_BITS = 1 << 32
 _WIDTH, _NAMED, _FREE, _ALIKE, _ALL = 32, 3, 12, 8, SOME_BITS - 1
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
-_WINDOWS = (ROWS, ROWS // 4)
-"""A name is solved from all rows, then from parts of them, as a fault may be among them."""
+_WINDOWS, _FEW, _MANY = (ROWS, ROWS // 4), 40, 16 * ROWS
+"""A name is solved from all rows, then from parts of them, as a fault may be among them. Where a few of them have no
+solution, all have none, which is quick to see; and of many rows the first mostly have enough values."""
 
 
 def name_bits(partitions: int) -> int:
@@ -53,7 +54,9 @@ def name_hashed(values: Ints, lies: Ints, partitions: int, *, tried: int = 1) ->
         None where no name explains :data:`EXPLAINED` of the rows, or these are too few to be sure. With
         :data:`SOME_BITS` it is one of several that explain the rows.
     """
-    _, first = np.unique(values, return_index=True)
+    _, first = np.unique(values[:_MANY], return_index=True)
+    if len(first) < ROWS:
+        _, first = np.unique(values, return_index=True)
     first.sort()
     if len(first) * np.log2(max(partitions, 1)) < BITS + name_bits(partitions) + np.log2(tried):
         return None
@@ -76,34 +79,50 @@ def _solutions(k: Ints, p: Ints, n: int) -> Iterator[int]:
     prime = next((f for f in _PRIMES if n % f == 0), None)
     if prime is None:
         return
-    weights = np.array([pow(2, j, prime) for j in range(_WIDTH)])
     for size in _WINDOWS:
         for start in range(0, len(k), size):
             some, lie = k[start : start + size], p[start : start + size]
-            bits = (some[:, None] >> np.arange(_WIDTH)) & 1
-            found = _bits_modulo((1 - 2 * bits) * weights % prime, (lie - some) % prime, prime)
+            few, pivots = _eliminated(_sums(some[:_FEW], lie[:_FEW], prime), prime)
+            if few[len(pivots) :, -1].any():
+                continue
+            found = _bits_modulo(_sums(some, lie, prime), prime)
             for solution in found[:_ALIKE]:
                 crc = sum(1 << j for j, bit in enumerate(solution.tolist()) if bit)
                 yield crc | (SOME_BITS if len(found) > 1 else 0)
 
 
-def _bits_modulo(a: Ints, b: Ints, prime: int) -> Ints:
-    """The solutions of a x = b modulo a prime that are bits, a row each; none where too many are free."""
-    rest, pivots = np.concatenate([a, b[:, None]], axis=1) % prime, list[int]()
-    for column in range(a.shape[1]):
+def _sums(k: Ints, p: Ints, prime: int) -> Ints:
+    """What each bit of c adds to (c XOR k) modulo a prime, a row for each k, and last what all add."""
+    bits = (k[:, None] >> np.arange(_WIDTH)) & 1
+    weights = np.array([pow(2, j, prime) for j in range(_WIDTH)])
+    return np.concatenate([(1 - 2 * bits) * weights, (p - k)[:, None]], axis=1)
+
+
+def _eliminated(sums: Ints, prime: int) -> tuple[Ints, list[int]]:
+    """Sums, of which the last column is what they give, with one unknown less in each; and which unknowns these are."""
+    rest, pivots = sums % prime, list[int]()
+    for column in range(sums.shape[1] - 1):
         top = len(pivots)
         below = np.flatnonzero(rest[top:, column])
         if len(below):
             rest[[top, top + below[0]]] = rest[[top + below[0], top]]
             rest[top] = rest[top] * pow(int(rest[top, column]), -1, prime) % prime
-            others = np.arange(len(rest)) != top
-            rest[others] = (rest[others] - rest[others, column : column + 1] * rest[top]) % prime
+            times = rest[:, column].copy()
+            times[top] = 0
+            rest -= times[:, None] * rest[top]
+            rest %= prime
             pivots.append(column)
-    free = [column for column in range(a.shape[1]) if column not in pivots]
+    return rest, pivots
+
+
+def _bits_modulo(sums: Ints, prime: int) -> Ints:
+    """The solutions modulo a prime that are bits, a row each; none where too many are free."""
+    (rest, pivots), n = _eliminated(sums, prime), sums.shape[1] - 1
+    free = [column for column in range(n) if column not in pivots]
     if rest[len(pivots) :, -1].any() or len(free) > _FREE:
-        return np.zeros((0, a.shape[1]), np.int64)
+        return np.zeros((0, n), np.int64)
     chosen = (np.arange(1 << len(free))[:, None] >> np.arange(len(free))) & 1
-    solutions = np.zeros((len(chosen), a.shape[1]), np.int64)
+    solutions = np.zeros((len(chosen), n), np.int64)
     solutions[:, free] = chosen
     solutions[:, pivots] = (rest[: len(pivots), -1] - chosen @ rest[: len(pivots), free].T) % prime
     are_bits: Ints = solutions[(solutions <= 1).all(axis=1)]
