@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from ticdc_lab.audit.filtered import accepted
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.checks import changed_key_texts
@@ -71,6 +72,11 @@ def against_facts(facts: LogFacts, settings: Settings, *, has_partitions: bool =
         except DispatchError as error:
             if given is not None:
                 yield _refused(given, error)
+    for given in (filters, settings.given(_SELECTORS)):
+        refused: list[DispatchError] = []
+        [*accepted(_members(given), case_sensitive=exact, refused=refused)]
+        if given is not None and refused:
+            yield _refused(given, refused[0])
 
 
 def _left_out(kept: Setting | None, tables: Sequence[Table], facts: LogFacts, exact: bool) -> Iterator[Contradiction]:
@@ -86,10 +92,9 @@ def _left_out(kept: Setting | None, tables: Sequence[Table], facts: LogFacts, ex
 
 def _filtered(filters: Setting | None, tables: Sequence[Table], facts: LogFacts,
               exact: bool) -> Iterator[Contradiction]:  # fmt: skip
-    for of_filter in _members(filters):
-        matches = TableFilter.parse(of_filter.get("matcher", ()), case_sensitive=exact).matches
-        yield from _updates(filters, of_filter, [t for t in tables if matches(*t)], facts)
-        yield from _ddl(filters, of_filter, matches, facts)
+    for of_filter, takes in accepted(_members(filters), case_sensitive=exact):
+        yield from _updates(filters, of_filter, [t for t in tables if takes.matches(*t)], facts)
+        yield from _ddl(filters, of_filter, takes.matches, facts)
 
 
 def _routed(routed: Setting | None, tables: Sequence[Table], facts: LogFacts, exact: bool) -> Iterator[Contradiction]:
@@ -163,7 +168,7 @@ def evidence_of(events: pa.Table, settings: Settings, *, protocol: str) -> pa.Ta
         is_known = pc.fill_null(pc.not_equal(rows["incomplete"], "op-unknown"), True)
         own = rows.filter(pc.and_(is_known, pc.is_in(rows["op"], pa.array(_OPS))))
         exact = bool(settings.value("case-sensitive", False))
-        filters = [TableFilter.parse(f.get("matcher", ()), case_sensitive=exact) for f in _members(asked[_FILTERS])]
+        filters = [takes for _, takes in accepted(_members(asked[_FILTERS]), case_sensitive=exact)]
         named = own.group_by(["schema_name", "table_name"]).aggregate([]).to_pylist()
         tables = [(r["schema_name"], r["table_name"]) for r in named]
         matched = pa.array(["\0".join(t) for t in tables if any(f.matches(*t) for f in filters)], pa.string())
@@ -219,8 +224,8 @@ def against_rows(evidence: pa.Table, facts: LogFacts, settings: Settings, *, pro
     for r in settled(evidence).to_pylist():
         known.setdefault(r["shows"], []).append(r)
     if selectors := asked.get(_SELECTORS):
-        chosen = [(TableFilter.parse(s.get("matcher", ()), case_sensitive=exact), ColumnFilter.parse(s["columns"]))
-                  for s in _members(selectors) if s.get("columns")]  # fmt: skip
+        chosen = [(takes, ColumnFilter.parse(s["columns"]))
+                  for s, takes in accepted(_members(selectors), case_sensitive=exact) if s.get("columns")]  # fmt: skip
         for r in known.get("column", ()):
             table = (r["schema_name"], r["table_name"])
             keeps = next((columns for matches, columns in chosen if matches.matches(*table)), None)
@@ -235,12 +240,11 @@ def against_rows(evidence: pa.Table, facts: LogFacts, settings: Settings, *, pro
         yield Contradiction(asked[_KEYLESS], seen=seen, places=(_place(ordered[0]),))
     by_images = protocol in OP_BY_IMAGES and not pc.any(pc.equal(facts.of_kind("row")["op"], "update")).as_py()
     filters = asked.get(_FILTERS)
-    for of_filter in _members(filters):
-        matches = TableFilter.parse(of_filter.get("matcher", ()), case_sensitive=exact).matches
+    for of_filter, takes in accepted(_members(filters), case_sensitive=exact):
         for op in ("delete", "insert"):
             left_out = {*of_filter.get("ignore-event", ())} & {op, "all dml"} and not (op == "insert" and by_images)
             alone = known.get(f"{op}-alone", ()) if left_out and filters is not None else ()
-            if wrong := sorted((r for r in alone if matches(*_table_of(r))), key=_table_of):
+            if wrong := sorted((r for r in alone if takes.matches(*_table_of(r))), key=_table_of):
                 some = _some([_table_of(r) for r in wrong])
                 seen = f"the log has {op}s of {some}, which the event filter of {_matcher(of_filter)} leaves out"
                 assert filters is not None

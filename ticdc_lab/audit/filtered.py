@@ -7,11 +7,12 @@ same holds of DDL that are left out: the definition of their table is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ticdc_lab.dispatch.topics import TableFilter
+from ticdc_lab.dispatch.topics import ColumnFilter, TableFilter
+from ticdc_lab.errors import DispatchError
 from ticdc_lab.settings import Settings
 
 OPS = ("delete", "update", "insert")
@@ -37,8 +38,7 @@ class LeftOut:
 
     known: bool  # whether the filters of the changefeed are known: without them, one may leave out anything
     whole: tuple[str, ...] = ()  # settings by which changes of any table may be absent
-    filters: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()  # matcher and operations of each event filter
-    case_sensitive: bool = False  # of the matchers
+    filters: tuple[tuple[TableFilter, frozenset[str]], ...] = ()  # tables and operations of each event filter
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
@@ -46,15 +46,15 @@ class LeftOut:
         given = [s for s in settings.known if s.source == "file" or s.name.startswith("filter.")]
         whole = [n for n in ("bdr-mode", "filter.ignore-txn-start-ts") if settings.value(n)]
         filters = settings.value("filter.event-filters", ())
-        each = [(tuple(f.get("matcher", ())), _operations(f)) for f in filters]
-        exact = settings.value("case-sensitive", False)
-        return cls(bool(given), tuple(whole), tuple(f for f in each if f[1]), bool(exact))
+        exact = bool(settings.value("case-sensitive", False))
+        each = [(takes, _operations(f)) for f, takes in accepted(filters, case_sensitive=exact)]
+        return cls(bool(given), tuple(whole), tuple(f for f in each if f[1]))
 
     def of(self, table: Table) -> frozenset[str]:
         """The operations of which some changes of a table may be absent, and whether DDL may."""
         found: set[str] = {*OPS} if self.whole else set()
-        for matcher, operations in self.filters:
-            if TableFilter.parse(matcher, case_sensitive=self.case_sensitive).matches(*table):
+        for takes, operations in self.filters:
+            if takes.matches(*table):
                 found |= operations
         return frozenset(found)
 
@@ -74,6 +74,21 @@ class LeftOut:
     def undefined(self, tables: Sequence[Table]) -> list[Table]:
         """Tables of which DDL may be absent."""
         return [t for t in tables if _DDL in self.of(t)]
+
+
+def accepted(
+    members: Iterable[Mapping[str, Any]], *, case_sensitive: bool, refused: list[DispatchError] | None = None
+) -> Iterator[tuple[Mapping[str, Any], TableFilter]]:
+    """Event filters or column selectors, each with the tables that it is for; what TiCDC says of patterns that it
+    refuses goes to ``refused``.
+    """
+    for member in members:
+        try:
+            ColumnFilter.parse(member.get("columns", ()))
+            yield member, TableFilter.parse(member.get("matcher", ()), case_sensitive=case_sensitive)
+        except DispatchError as error:
+            if refused is not None:
+                refused.append(error)
 
 
 def _operations(of_filter: Mapping[str, Any]) -> frozenset[str]:

@@ -488,7 +488,8 @@ def of_changefeed(settings: StorageSettings, changefeed: Settings) -> StorageSet
     selectors = changefeed.given("sink.column-selectors")
     if selectors is not None and settings.csv_columns is None and isinstance(selectors.value, tuple):
         each = [(s.get("matcher", ()), s.get("columns", ())) for s in selectors.value if isinstance(s, Mapping)]
-        found["csv_columns"] = ";".join(f"{'|'.join(m)}:{','.join(c)}" for m, c in each if m and c) or None
+        each = [(m, c) for m, c in each if m and c and all("." in t for t in m)]  # TiCDC refuses others, which is found
+        found["csv_columns"] = ";".join(f"{'|'.join(m)}:{','.join(c)}" for m, c in each) or None
     return replace(settings, **found)
 
 
