@@ -276,7 +276,7 @@ class Log:
         s = self.summary_of("facts")
         answer = answers.stalls(
             rows, stall_s=least_s, rhythm=rhythm, qualified=but_for(self.counts), early_ends=s.early_ends,
-            partitions=s.partitions,
+            partitions=s.partitions, of_storage=s.of_storage,
         )  # fmt: skip
         return answer if said is None else answers.beside_cdc_log(answer, said, self.audit(messages=False).frame)
 

@@ -104,6 +104,21 @@ def test_a_checkpoint_that_is_stuck_comes_before_a_longer_stall() -> None:
     assert bare == "The log has no watermark, so it cannot show whether any stalled."
 
 
+def test_watermarks_that_never_advance_are_not_called_steady() -> None:
+    """A folder states one checkpoint, and a short log one watermark a partition: neither shows that none stalled."""
+    none = {"stall_s": 1.0, "rhythm": Rhythm(usual_s=0.0, longest_s=0.0)}
+    one = pd.DataFrame({"topic": ["t"] * 2, "partition": [0, 1], "resolved_ts": pd.array([9 << 18, 8 << 18], "Int64")})
+    of_log = stalls(pd.DataFrame(), **none, partitions=one)
+    assert of_log.finding.startswith("No resolved_ts advances in this log; the lowest of 2 partitions is 1970")
+    assert "(resolved_ts 2097152): no row change is more than 1 s above one of its topic. Whether " in of_log.finding
+    of_folder = stalls(pd.DataFrame(), **none, partitions=one, of_storage=True, qualified=" except for x")
+    assert of_folder.finding.startswith("The folder states one checkpoint, its last, 1970-01-01 ")
+    assert of_folder.finding.endswith("1 s above it except for x. Whether earlier checkpoints stalled cannot be seen.")
+    assert not of_log.details and not of_folder.details  # no rhythm of what has none
+    silent = pd.concat([one, one.assign(partition=[2, 3], resolved_ts=pd.array([None, None], "Int64"))])
+    assert stalls(pd.DataFrame(), **none, partitions=silent).finding.startswith("Partitions 2, 3 have events but no ")
+
+
 def test_the_audit_names_torn_transactions_in_its_first_sentence() -> None:
     """With the findings; which gap each is beside is the next sentence."""
     gap = {"topic": "t", "partition": 0, "first_missing": 5, "last_missing": 6}

@@ -100,7 +100,7 @@ def _laggard_sentence(span: Mapping[Any, Any]) -> str:
 
 def stalls(
     found: pd.DataFrame, *, stall_s: float, rhythm: Rhythm, qualified: str = "", early_ends: Sequence[str] = (),
-    partitions: pd.DataFrame | None = None,
+    partitions: pd.DataFrame | None = None, of_storage: bool = False,
 ) -> Answer:  # fmt: skip
     """Why resolved_ts stalled: each stall, what may have held it, and what the log cannot show.
 
@@ -108,10 +108,11 @@ def stalls(
     count as a stall. ``rhythm``: how the watermarks usually step. ``qualified``: what the sentence must add
     (:func:`ticdc_lab.facts.limits.but_for`). ``early_ends``: partitions whose watermarks end before the topic's.
     ``partitions``: all of them with their ``resolved_ts``; those that never had one are the first sentence.
+    ``of_storage``: whether they are streams of a folder, which states one checkpoint.
     """
     question = "Why did its watermarks stall?"
     values = {"stall_s": stall_s, "usual_step_s": rhythm.usual_s, "longest_step_s": rhythm.longest_s}
-    usual = f"They usually step by {rhythm.usual_s:,.3f} s" if rhythm.usual_s else "None of them steps onward"
+    usual = f"They usually step by {rhythm.usual_s:,.3f} s" if rhythm.usual_s else "None of them advances"
     silent = partitions[partitions["resolved_ts"].isna()] if partitions is not None else pd.DataFrame()
     if partitions is not None and len(silent) and len(silent) == len(partitions):
         none = "The log has no watermark, so it cannot show whether any stalled."
@@ -122,6 +123,11 @@ def stalls(
         names = [f"{topic} {p}" if many else str(p) for topic, p in homes]
         who = f"Partition {names[0]} has" if len(names) == 1 else f"Partitions {some_of(names)} have"
         never = f"{who} events but no watermark, so the log is not known to be complete up to any moment. "
+    if found.empty and partitions is not None and len(partitions) and not rhythm.longest_s:
+        stated = partitions["resolved_ts"].dropna()
+        only = _none_advances(stated, stall_s=stall_s, qualified=qualified, of_storage=of_storage)
+        finding = f"{never}{only}"
+        return Answer("why", question, finding, {"stalls": found}, early_ends, [], values)
     if found.empty:
         none = f"{never}No watermark of this log stalled for more than {stall_s:g} s{qualified}."
         longest = f"{usual}; the longest step is {rhythm.longest_s:,.3f} s."
@@ -143,6 +149,23 @@ def stalls(
         "why", question, finding, {"stalls": listed}, limits, details, values,
         draw=lambda: {"stalls": figures.listing(listed[columns], title=finding.rstrip("."), note=_STALLS_NOTE)},
     )  # fmt: skip
+
+
+def _none_advances(stated: pd.Series, *, stall_s: float, qualified: str, of_storage: bool) -> str:
+    """What one watermark of each partition shows, and what it cannot."""
+    least = int(stated.min())
+    reached = f"{utc_words(least)} (resolved_ts {least})"
+    no_row = f"no row change is more than {stall_s:g} s above"
+    if of_storage:
+        return (
+            f"The folder states one checkpoint, its last, {reached}: {no_row} it{qualified}. Whether earlier "
+            "checkpoints stalled cannot be seen."
+        )
+    lowest = "it is" if len(stated) == 1 else f"the lowest of {len(stated):,} partitions is"
+    return (
+        f"No resolved_ts advances in this log; {lowest} {reached}: {no_row} one of its topic{qualified}. Whether "
+        "earlier watermarks stalled cannot be seen."
+    )
 
 
 def _standing(row: Mapping[Any, Any]) -> str:
