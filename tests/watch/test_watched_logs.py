@@ -331,6 +331,15 @@ def test_a_row_takes_forty_bytes_and_is_not_copied_with_all_others(monkeypatch):
     assert set(rows.last(np.sort(ids)).row_id.tolist()) == kept
 
 
+def test_rows_that_are_forgotten_at_once_are_counted_at_once():
+    """Those that changed lately lie apart: they are no rows from then on, either."""
+    ids = np.sort(np.arange(1_000, dtype=np.int64) * 0x1E3779B97F4A7C15)
+    one = np.ones(len(ids), dtype=np.int64)
+    rows = LastChanges().after(Changes(ids, one, one + np.arange(1_000), *[one] * 6), dated=True)
+    kept, _, gone = rows.kept_to(500)
+    assert gone == 550 and kept.n_rows == len(kept.as_arrays()["row_id"]) == 450
+
+
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), fault=st.sampled_from([*FAULTS]))
 def test_facts_do_not_grow_and_what_was_found_stays(seed, fault):

@@ -89,9 +89,8 @@ class LastChanges:
         for old, new in zip(self.base, self.delta, strict=True):
             both = len(old.row_id) and len(new.row_id)
             once = ~np.isin(old.row_id, new.row_id, assume_unique=True) if both else np.ones(len(old.row_id), bool)
-            if self.gone_ts != NO_TS:
-                once &= old.commit_ts > self.gone_ts
-            n += int(once.sum()) + len(new.row_id)
+            lasts = np.append(old.commit_ts[once], new.commit_ts)
+            n += len(lasts) if self.gone_ts == NO_TS else int((lasts > self.gone_ts).sum())
         return n
 
     @property
