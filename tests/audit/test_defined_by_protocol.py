@@ -23,6 +23,8 @@ import torture
 
 from ticdc_lab.audit import audit_table, checks_possible
 from ticdc_lab.audit.defined import Definitions
+from ticdc_lab.audit.filtered import LeftOut
+from ticdc_lab.audit.run import _unjudged_images
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.known import NOTHING
 from ticdc_lab.codecs.registry import PROTOCOLS
@@ -150,6 +152,9 @@ def test_avro_without_ddl_is_not_judged() -> None:
     """Its log carries DDL and watermarks only where the changefeed sets `avro-enable-watermark`."""
     log = events("avro")
     assert LogFacts.of(log).carried == {"ddl", "watermark"}
+    facts = LogFacts.of(log)
+    unjudged = _unjudged_images(facts, Definitions.read(facts, protocol="avro"), LeftOut(known=True))
+    assert "with rows (no table name, " in unjudged[TABLE]
     rows = log.filter(pc.equal(log["kind"], "row"))
     assert LogFacts.of(rows).carried == frozenset()
     possible = checks_possible("avro")

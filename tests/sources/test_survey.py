@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
@@ -18,11 +19,12 @@ from pyspark.sql import SparkSession
 import ticdc_lab
 from ticdc_lab import load
 from ticdc_lab.answers import surveyed
+from ticdc_lab.answers.what_it_holds import _by_table
 from ticdc_lab.cli import main
 from ticdc_lab.engine import speeds
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.places import Size
-from ticdc_lab.sources.survey import Found, _rows_by_table, survey
+from ticdc_lab.sources.survey import Found, _of_counts, _rows_by_table, survey
 from ticdc_lab.widgets.source_bar import SourceBar
 
 OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
@@ -218,3 +220,8 @@ def test_deletes_that_name_no_table_are_listed_beside_tables_with_as_many_rows()
     """Avro's of tables without a primary key: their names are null, which nothing sorts."""
     tables = {"schema_name": ["s", None, "s"], "table_name": ["b", None, "a"], "rows": [2, 2, 2]}
     assert [*_rows_by_table(pa.table(tables))] == [("", ""), ("s", "a"), ("s", "b")]
+    more = {name: [2, 2, 2] for name in ("partition", "messages", "undecoded", "first_ts", "last_ts")}
+    assert _of_counts(pa.table(tables | more))["tables"] == ("no table name", "s.a", "s.b")
+    names = {n: tables[n] for n in ("schema_name", "table_name")}
+    counted = pd.DataFrame({"kind": "row", "op": "delete", "partition": 0, "n": 2} | names)
+    assert [*_by_table(counted)["table"]] == ["no table name", "s.a", "s.b"]

@@ -15,6 +15,7 @@ from ticdc_lab.dispatch.given import rule_notes
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import utc_words
+from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
 from ticdc_lab.sources.survey import Found
@@ -106,10 +107,10 @@ def _by_table(contents: pd.DataFrame) -> pd.DataFrame:
     rows = contents[contents["kind"] == "row"]
     found = [
         (
-            f"{schema}.{table}", *(events_of(held, op=op) for op in ("insert", "update", "delete")),
+            table_text(*name), *(events_of(held, op=op) for op in ("insert", "update", "delete")),
             int(held["n"].sum()), sorted({int(p) for p in held["partition"]}),
         )
-        for (schema, table), held in rows.groupby(["schema_name", "table_name"], sort=True)
+        for name, held in rows.fillna({"schema_name": "", "table_name": ""}).groupby(["schema_name", "table_name"])
     ]  # fmt: skip
     return pd.DataFrame(found, columns=names).sort_values(["rows", "table"], ascending=[False, True], ignore_index=True)
 

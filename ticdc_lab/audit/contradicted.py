@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 from math import lcm
 from typing import Any
 
@@ -35,6 +36,7 @@ from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.settings import Contradiction, Setting, Settings
 from ticdc_lab.settings.detected import COUNTS, OP_BY_IMAGES, READ, counted, of_counts
 from ticdc_lab.sources.change_log import ChangeLog
@@ -546,7 +548,7 @@ def _table_of(row: Mapping[str, Any]) -> Table:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    return f"{row['schema_name']}.{row['table_name']}"
+    return table_text(row["schema_name"], row["table_name"])
 
 
 def _matcher(of_filter: Mapping[str, Any]) -> str:
@@ -554,5 +556,5 @@ def _matcher(of_filter: Mapping[str, Any]) -> str:
 
 
 def _some(tables: Sequence[Table]) -> str:
-    named, more = ", ".join(".".join(t) for t in tables[:_NAMED]), len(tables) - _NAMED
+    named, more = ", ".join(starmap(table_text, tables[:_NAMED])), len(tables) - _NAMED
     return f"{named} and {more} more table{'s' * (more > 1)}" if more > 0 else named

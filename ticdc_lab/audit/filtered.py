@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from ticdc_lab.dispatch.topics import ColumnFilter, TableFilter
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.settings import Settings
 
 OPS = ("delete", "update", "insert")
@@ -67,7 +68,7 @@ class LeftOut:
         """Why changes of these tables are not judged; empty where none is left out."""
         if self.whole:
             return f"the changefeed's {' and '.join(self.whole)} may leave out any change"
-        of = {".".join(t): self.of(t) & {*OPS} for t in sorted({*tables})}
+        of = {table_text(*t): self.of(t) & {*OPS} for t in sorted({*tables})}
         said = [f"{' and '.join(o for o in OPS if o in ops)} of {name}" for name, ops in of.items() if ops]
         return f"the changefeed's event filters leave out {', '.join(said)}" if said else ""
 

@@ -52,6 +52,7 @@ from ticdc_lab.events import POSITION
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS, KEYS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.facts.known import ordered_offsets
 from ticdc_lab.facts.limits import Twice, are_twice, held_offsets, held_twice
 from ticdc_lab.facts.schemas import arrow_of
@@ -364,7 +365,7 @@ _NAMED = 3
 def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOut) -> dict[str, str]:
     """Why rows cannot be compared with their tables' definitions: all rows, or those of some tables."""
     named = {*tables_with_rows(facts)}
-    unknown = sorted(".".join(name) for name in named if definitions.of_any(*name) is None)
+    unknown = sorted(table_text(*name) for name in named if definitions.of_any(*name) is None)
     if not facts.ddl.num_rows:
         return {}
     odd = definitions.not_understood

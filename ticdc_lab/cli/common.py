@@ -546,6 +546,7 @@ def print_answer(
     The limits of the answer stand beside those of the log, which :func:`say_counts` has said.
     """
     from ticdc_lab.answers.answer import SHOWN, as_text
+    from ticdc_lab.facts.definitions import NAMELESS
 
     if as_json:
         limits = {"limits": [*log.limits, *_unsaid(log, answer)]}
@@ -558,7 +559,7 @@ def print_answer(
     for name, columns in shown.items():
         frame = answer.frames[name]
         if len(frame):
-            click.echo(as_text(frame[[*columns]].head(SHOWN)))
+            click.echo(as_text(frame[[*columns]].head(SHOWN).fillna({"table_name": NAMELESS})))
         if len(frame) > SHOWN:
             click.echo(f"and {len(frame) - SHOWN:,} more {name}; --json shows them")
 

@@ -12,6 +12,15 @@ from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, Word, unescaped
 
 TableName = tuple[str, str]
 
+NAMELESS = "no table name"
+"""What stands for the table of rows that name none: avro has such deletes."""
+
+
+def table_text(schema_name: str | None, table_name: str | None) -> str:
+    """What rows of a table are called, for people: ``schema.table``, or words where they name none."""
+    return f"{schema_name or ''}.{table_name}" if table_name else NAMELESS
+
+
 INTEGER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bool", "boolean"})
 
 

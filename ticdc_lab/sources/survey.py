@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import to_datetime
+from ticdc_lab.facts.definitions import NAMELESS, table_text
 from ticdc_lab.facts.limits import limits_of
 from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.settings.file import read_file
@@ -171,7 +173,7 @@ class Found:
     def flags(self) -> str:
         """How the command line is told of such a sample."""
         by_time = f" --from '{_at(self.first_ts)}' --to .." if self.first_ts is not None else ""
-        return f"--tables {next(iter(self.tables), 'SCHEMA.TABLE')}{by_time}"
+        return f"--tables {next((t for t in self.tables if t != NAMELESS), 'SCHEMA.TABLE')}{by_time}"
 
     def part(self, sample: Sample | None) -> ChangeLog:
         """The log, or a sample of it; not of a look without an engine."""
@@ -325,7 +327,7 @@ def _of_counts(held: pa.Table) -> dict[str, Any]:
     return {
         "seen": pc.sum(held["messages"]).as_py() or 0, "undecoded": pc.sum(held["undecoded"]).as_py() or 0,
         "partitions": tuple(pc.unique(held["partition"].drop_null()).sort().to_pylist()),
-        "tables": tuple(map(".".join, rows)), "rows_seen": tuple(rows.values()), "names": tuple(rows),
+        "tables": tuple(starmap(table_text, rows)), "rows_seen": tuple(rows.values()), "names": tuple(rows),
         "first_ts": pc.min(held["first_ts"]).as_py(), "last_ts": pc.max(held["last_ts"]).as_py(),
     }  # fmt: skip
 

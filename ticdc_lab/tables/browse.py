@@ -253,7 +253,7 @@ class Browser:
 
     def tables(self) -> list[str]:
         """``schema.table`` of all row changes, sorted."""
-        found = self._frame("SELECT DISTINCT table_of FROM log WHERE kind = 'row' ORDER BY table_of")
+        found = self._frame("SELECT DISTINCT table_of FROM log WHERE kind = 'row' AND table_of <> '' ORDER BY table_of")
         return [str(t) for t in found["table_of"]]
 
     def busiest_keys(self, table: str, *, n: int = PAGE) -> pd.DataFrame:

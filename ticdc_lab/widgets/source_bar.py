@@ -14,6 +14,7 @@ from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.errors.whole_files import bare_path, scheme_of
 from ticdc_lab.events.sample import Sample, sample_of
+from ticdc_lab.facts.definitions import NAMELESS
 from ticdc_lab.sources.dump_files import name_of_form
 from ticdc_lab.sources.places import kind_of_name
 from ticdc_lab.sources.survey import Found
@@ -83,7 +84,7 @@ class SourceBar(widgets.VBox):  # type: ignore[misc]
         self.choice.layout.display = "none" if found is None else None
         self.told.value = "" if found is None else _told(found)
         if found is not None:
-            self.tables.options = found.tables
+            self.tables.options = [t for t in found.tables if t != NAMELESS]
             self.tables.value = ()
             self._label()
 
