@@ -14,6 +14,7 @@ from worlds import S, small
 
 from ticdc_lab.cli import main, pd_commands
 from ticdc_lab.errors import ScenarioError, SourceError
+from ticdc_lab.simulate.pd.balance import LEADER_HERE
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.looking import own_cluster
 from ticdc_lab.simulate.pd.looking.before_after import before_after, words
@@ -161,6 +162,20 @@ def test_leaders_outside_of_the_key_ranges_of_evict_leader_stay(tmp_path: Path) 
     world = World(own_case(loaded).start, 1, own_policies(loaded))
     scheduler = world.schedulers["evict-leader-scheduler"]
     assert len(scheduler.policy.schedule(world.seen(scheduler)).operators) == 1
+
+
+def test_a_region_of_key_ranges_is_drawn_without_a_look_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three thousand where half of them lie in the ranges; where few do, all are looked at, and these are drawn."""
+    (one,), keys = ring(1, 2, 1, 3), ["", *(f"{i:08X}" for i in range(1, 3_000)), ""]
+    every = [one | {"id": i + 1, "start_key": keys[i], "end_key": keys[i + 1]} for i in range(3_000)]
+    loaded = from_folder(moment(tmp_path / "a", [(2, 1, 3)] * 8, regions={"regions": every}))
+    world, asked = World(own_case(loaded).start, 1, own_policies(loaded)), list[int]()
+    range_of = world.regions.range_of
+    monkeypatch.setattr(world.regions, "range_of", lambda row: (asked.append(row), range_of(row))[1])
+    for begin, most in ((1_500, 1_024), (2_998, 4_024)):
+        asked.clear()
+        drawn = [r.start_key for r in world.draw(2, LEADER_HERE, ((keys[begin], ""),))]
+        assert len(drawn) == 10 and {*drawn} <= {*keys[begin:-1]} and len(asked) <= most
 
 
 def test_a_halted_pd_does_nothing_until_it_is_let_go(tmp_path: Path) -> None:

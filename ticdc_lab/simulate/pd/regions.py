@@ -108,9 +108,13 @@ OUTSIDE = "it lies outside of the scheduler's key ranges"
 
 def lies_in(region: Region, ranges: KeyRanges) -> bool:
     """Whether a region lies wholly within one of some ranges: PD draws only such regions."""
+    return keys_lie_in(region.start_key, region.end_key, ranges)
+
+
+def keys_lie_in(start_key: str, end_key: str, ranges: KeyRanges) -> bool:
+    """Whether a region of these keys does."""
     return not ranges or any(
-        start <= region.start_key and (not end or (bool(region.end_key) and region.end_key <= end))
-        for start, end in ranges
+        start <= start_key and (not end or (bool(end_key) and end_key <= end)) for start, end in ranges
     )
 
 
