@@ -647,6 +647,18 @@ def test_files_are_read_however_they_were_saved(
     assert (len(told.cluster.stores), told.regions.id.tolist()) == (4, [1, 2, 3])
 
 
+def test_a_zip_with_a_password_is_refused_in_words(tmp_path: Path) -> None:
+    """As a support desk sends them."""
+    _zipped(tmp_path, {"store.json": b"{}"})
+    (packed,) = tmp_path.iterdir()
+    raw = bytearray(packed.read_bytes())
+    for signature, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        raw[raw.index(signature) + at] |= 1
+    packed.write_bytes(raw)
+    with pytest.raises(SourceError, match=r"store.json: cannot be read: .*password required"):
+        from_folder(tmp_path)
+
+
 def test_an_empty_list_of_a_session_is_what_the_file_is_named_after(tmp_path: Path) -> None:
     """No scheduler is there, which is not the same as not to know which ones are."""
     said = {"stores": [store(i) for i in range(1, 5)]}, {"regions": ring(3, 1, 2, 3)}, []

@@ -32,7 +32,8 @@ _WHOLE = 4 << 20
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _OPEN, _CLOSE = (ord("{"), ord("[")), (ord("}"), ord("]"))
 _GZIP = b"\x1f\x8b"
-_BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, zstandard.ZstdError)
+_BROKEN = (OSError, EOFError, RuntimeError, zlib.error, tarfile.TarError, zipfile.BadZipFile, zstandard.ZstdError)
+"""RuntimeError: a zip has a password, or is packed as Python cannot."""
 _BEGINS = re.compile(rb"^[ \t\r\xc2\xbb>\xef\xbf]*" + OBJECT_OR_LIST.encode(), re.MULTILINE)
 """Where a document begins: what tiup says before it, and the prompt of a session, are skipped."""
 
