@@ -126,8 +126,8 @@ ASKED = (
 
 _QUESTION = "|".join(ASKED)
 _OF_ANSWER = re.compile(
-    rf'"((?:{_QUESTION})(?:\((?:[^"]|"")*\))?)"\s*\.|\b(?:from|join)\s+({_QUESTION})\s*\.', re.IGNORECASE
-)  # in quotes with its call, or plain
+    rf'"((?:{_QUESTION})\((?:[^"]|"")*\))"\s*\.|\b(?:from|join)\s+"?({_QUESTION})"?\s*\.', re.IGNORECASE
+)  # in quotes with its call, or where a table is named: elsewhere its name may be an alias
 
 Part = TypeVar("Part")
 
@@ -852,7 +852,7 @@ class Log:
             except duckdb.Error as refused:
                 raise ContractError(
                     f"The query was refused: {refused}",
-                    hint="There are events, quarantine, transactions, findings, and answers' frames: load.events, ..",
+                    hint="There are events, quarantine, transactions, findings, and answers' frames: load.by_table, ..",
                 ) from None
 
     def _asked(self, call: str) -> Answer:

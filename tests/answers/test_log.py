@@ -284,6 +284,10 @@ def test_sql_asks_of_each_answer(log: Log) -> None:
             log.sql(f'FROM "{wrong}".stalls')
     with pytest.raises(ContractError, match="refused"):
         log.sql('FROM "consume()".x')
+    assert log.sql('SELECT "row".kind FROM events AS "row" LIMIT 1').shape == (1, 1)  # an alias, no question
+    with pytest.raises(ContractError, match=r"frames: load\.by_table"):
+        log.sql("FROM load.events")
+    assert len(log.sql("FROM load.by_table"))
 
 
 def test_a_log_without_quarantine_is_not_read_for_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
