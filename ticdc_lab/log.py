@@ -43,6 +43,7 @@ from ticdc_lab.answers.summary import (
 from ticdc_lab.answers.what_if import rules_of
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audit, checks_possible, places_of
 from ticdc_lab.audit.contradicted import rules_given, with_contradictions, with_rules_noted
+from ticdc_lab.audit.old_values import old_rows_left
 from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
@@ -616,7 +617,7 @@ class Log:
             )
             tables = [*compare(self.change_log, target, done.progress, known=known)] if check else None
         wrong = self._against_definitions(F.col("commit_ts") <= max(done.progress.ts, done.progress.ddl_ts))
-        return answers.replayed(done, tables, qualified=but_for(self.counts), limits=wrong)
+        return answers.replayed(done, tables, qualified=but_for(self.counts), limits=[*self._old_rows_left(), *wrong])
 
     def produce(
         self, out: str, *, to: str, strategy: str, partitions: int, index: str | None = None,
@@ -752,7 +753,11 @@ class Log:
         rows = small(found.ordered.limit(ROWS))
         n = len(rows) if len(rows) < ROWS else found.rows.count()
         mine = (F.col("schema_name") == schema_name) & (F.col("table_name") == table_name)
-        limits = (*found.limits, *self._against_definitions((F.col("commit_ts") <= found.ts) & mine))
+        limits = (
+            *found.limits,
+            *self._old_rows_left(),
+            *self._against_definitions((F.col("commit_ts") <= found.ts) & mine),
+        )
         return answers.table(
             rows, name=name, ts=found.ts, n=n, limits=limits, added=found.added, key=found.key, out=out,
             qualified=but_for(self.counts),
@@ -1011,6 +1016,11 @@ class Log:
             if r["n_rows"] and r["n_explained"] == r["n_rows"] and not r["by_chance"] and pd.isna(r["name_crc"])
         ]
         return known | of_rules(rules, tables=len(found))
+
+    def _old_rows_left(self) -> list[str]:
+        log = self.change_log
+        left = old_rows_left(log.facts, protocol=log.protocol, settings=log.settings)
+        return [left] if left else []
 
     def _against_definitions(self, which: Column) -> list[str]:
         """Row changes that break the definitions of the log's own DDL, a sentence for each table and guarantee."""

@@ -10,9 +10,11 @@ import pytest
 from tiny_logs import row, table_of
 
 from ticdc_lab.audit import audit_table
-from ticdc_lab.audit.old_values import EACH, OldValues, in_blocks, stretches
+from ticdc_lab.audit.old_values import EACH, OldValues, in_blocks, old_rows_left, stretches
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.settings import UNKNOWN
+from ticdc_lab.settings import UNKNOWN, Settings
+from ticdc_lab.settings.detected import OLD_VALUE, OP_BY_IMAGES
+from ticdc_lab.settings.file import parse_file
 
 CHAIN = "row_images_chain"
 
@@ -90,3 +92,24 @@ def test_updates_of_which_some_have_no_image_are_counted() -> None:
     facts = LogFacts.of(table_of(log_of("bbuuoou", op="update")))
     old = OldValues.read(facts, protocol="debezium", settings=UNKNOWN)
     assert old.mixed and old.unjudged(0).startswith("2 of 5 updates have no image before them")
+
+
+@pytest.mark.parametrize("protocol", [*OLD_VALUE, "canal-json"])
+def test_that_an_old_row_may_stay_behind_is_said(protocol: str) -> None:
+    """Without old values nothing names the old row of an update that is not split; a file decides whether it is."""
+    section = "cloud-storage-config" if protocol == "csv" else "kafka-config"
+
+    def left(form: str, settings: Settings = UNKNOWN) -> str:
+        facts = LogFacts.of(table_of(log_of(form, op="update")))
+        return old_rows_left(facts, protocol=protocol, settings=settings)
+
+    def given(raw: str) -> Settings:
+        return parse_file(f"[sink.{section}]\n{raw}", name="c.toml").settings
+
+    assert "--changefeed FILE decides it" in left("bbouo") and not left("bbuud")
+    assert "does not split them, so the old row" in left("bboo", given("output-raw-change-event = true"))
+    assert not left("bboo", given("output-raw-change-event = false"))
+    assert not left("bboo", given("[filter]\nrules = ['*.*']")), "it is false where a file leaves it out"
+    off = UNKNOWN.with_option(OLD_VALUE.get(protocol, "enable-old-value"), False, evidence="--option")
+    assert "--changefeed FILE decides it" in left("bbdd", off), "an update may look like an insert"
+    assert ("No update is in the log" in left("bb" * 4)) == (protocol in OP_BY_IMAGES) and not left("bb" * 3)

@@ -20,7 +20,7 @@ from ticdc_lab.events.arrays import NO_TS, Bools, Ints
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.settings import Settings
-from ticdc_lab.settings.detected import ENOUGH, OLD_VALUE, OP_BY_IMAGES
+from ticdc_lab.settings.detected import ENOUGH, OLD_VALUE, OP_BY_IMAGES, SWITCHED
 
 BLOCKS = 1 << 14
 """Into so many parts of equal length the commit_ts of a log are cut, to say where updates have images."""
@@ -133,6 +133,34 @@ class OldValues:
 
 _NAMED = 3
 """Stretches that a reason names."""
+
+_SPLITS = tuple(
+    f"sink.{sink}.output-raw-change-event" for sink in ("kafka-config", "pulsar-config", "cloud-storage-config")
+)
+
+
+def old_rows_left(facts: LogFacts, *, protocol: str, settings: Settings) -> str:
+    """Why an update of a key may leave its old row in a table that is made from the log; empty where it cannot.
+
+    TiCDC splits such an update into a delete and an insert, unless it sends raw changes; then the old image names the
+    old row, if there is one.
+    """
+    setting = OLD_VALUE.get(protocol, "enable-old-value")
+    rows, old = facts.of_kind("row"), OldValues.read(facts, protocol=protocol, settings=settings)
+    raw = [value for name in _SPLITS if (value := settings.value(name)) is not None]
+    split = not any(raw) and (raw or any(s.source == "file" for s in settings.known))
+    hashed = rows["n_before"].null_count == 0
+    off = settings.value(setting) in (False, SWITCHED) or (old.without > 0 and hashed)
+    guessed = setting not in settings and old.inserts_unsure and (pc.sum(rows["n"]).as_py() or 0) >= ENOUGH
+    if split or not (off or guessed):
+        return ""
+    said = f"{setting} = false: updates have no image before them"
+    if guessed:
+        said = f"No update is in the log: if {setting} = false, one looks like an insert"
+    left = "the old row of an update that changes its key stays in the table"
+    if any(raw):
+        return f"{said}, and output-raw-change-event = true does not split them, so {left}."
+    return f"{said}. If output-raw-change-event is true, {left}; --changefeed FILE decides it."
 
 
 def _within(commit_ts: Ints, stretches: Sequence[OffStretch]) -> Bools:
