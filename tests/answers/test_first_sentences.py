@@ -62,6 +62,16 @@ def test_what_is_a_guess_or_not_measured_is_said() -> None:
     ]
 
 
+def test_moves_of_a_table_that_is_routed_are_an_estimate() -> None:
+    """Its rows lie by the hash of its name upstream, and are moved by that of its name in the log."""
+    by = rules("index-value", "table").assign(name_crc=[7, None])
+    answer = partitions(MOVED, rules=by, measured=what_if(), before=2, to=4, source="x")
+    assert answer.limits == [
+        "The moves of shop.orders (index-value) are an estimate: the rule hashes another name of the table, the moves "
+        "its name in the log."
+    ]
+
+
 def test_what_consumers_confuse_before_the_change_is_not_new() -> None:
     """Two deliveries up to the checkpoint have nothing to do with the change; with one of them behind it they have."""
     found = [

@@ -12,7 +12,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.answers.dispatching import AS_THEY_LIE
-from ticdc_lab.answers.what_if import rules_of
+from ticdc_lab.answers.what_if import of_another_name, rules_of
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
 from ticdc_lab.dispatch.comparison import MEASURED
@@ -146,10 +146,15 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
 
 
 def _estimated(rules: pd.DataFrame) -> list[str]:
-    """Which tables no dispatcher explains wholly, in a sentence."""
-    unsure = rules[(rules["n_explained"] < rules["n_rows"]) | rules["by_chance"]].to_dict("records")
-    said = some_of([f"{r['schema_name']}.{r['table_name']} ({r['rule']})" for r in unsure])
-    return [f"The moves of {said} are an estimate: the rule explains some rows only, or is a guess."] if unsure else []
+    """Tables whose moves are not for sure those of the log's own dispatcher, a sentence for each reason."""
+    partly, said = (rules["n_explained"] < rules["n_rows"]) | rules["by_chance"], list[str]()
+    for which, why in (
+        (partly, "the rule explains some rows only, or is a guess"),
+        (of_another_name(rules), "the rule hashes another name of the table, the moves its name in the log"),
+    ):
+        names = [f"{r['schema_name']}.{r['table_name']} ({r['rule']})" for r in rules[which].to_dict("records")]
+        said += [f"The moves of {some_of(names)} are an estimate: {why}."] if names else []
+    return said
 
 
 def expansion(

@@ -44,13 +44,14 @@ def _recorded(measured: WhatIf, found: pd.DataFrame | None) -> tuple[dict[str, d
     says = (
         (partly, "the rule explains some rows only"),
         (few, "too few rows show the rule, which is a guess"),
-        (_of_another_name(found), "the rule hashes another name of the table, the figures its name in the log"),
+        (of_another_name(found), "the rule hashes another name of the table, the figures its name in the log"),
     )
     said = [f"As recorded: of {some_of(_tables(found[which]))} {words}." for which, words in says if which.any()]
     return {RECORDED: {t: of[t] for t in measured.tables}}, said
 
 
-def _of_another_name(found: pd.DataFrame) -> pd.Series[bool]:
+def of_another_name(found: pd.DataFrame) -> pd.Series[bool]:
+    """Which of the rules hash another name than the table has in the log, as where it is routed."""
     return found["name_crc"].notna() if "name_crc" in found else found["by_chance"] & False
 
 
@@ -94,7 +95,7 @@ def rules(found: pd.DataFrame, *, hints: Sequence[str] = ()) -> Answer:
     if found.empty:
         return Answer("rules", question, "The log has no row change, so no rule can be detected.", {"tables": found})
     fits, few = found["n_explained"] == found["n_rows"], found["by_chance"]
-    by = found["rule"].mask(_of_another_name(found), found["rule"] + " under another name")
+    by = found["rule"].mask(of_another_name(found), found["rule"] + " under another name")
     each = by[fits & ~few].value_counts()
     said = ", ".join(f"{n} by {rule}" for rule, n in sorted(each.items(), key=lambda r: (-r[1], r[0])))
     rest = int((~fits).sum())
