@@ -754,8 +754,8 @@ class Log:
         n = len(rows) if len(rows) < ROWS else found.rows.count()
         mine = (F.col("schema_name") == schema_name) & (F.col("table_name") == table_name)
         limits = (
-            *found.limits,
             *self._old_rows_left(),
+            *found.limits,
             *self._against_definitions((F.col("commit_ts") <= found.ts) & mine),
         )
         return answers.table(

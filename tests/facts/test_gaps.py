@@ -242,6 +242,12 @@ def test_messages_cut_out_of_a_file_qualify_what_is_called_complete(spark: Spark
     assert all("except for data in 1 unread message and 1 missing offset" in sentence for sentence in words)
 
 
+def test_maxwell_says_which_values_its_missing_types_leave_as_they_are() -> None:
+    """No row of it has a commit_ts, so no DDL tells which type a column had then."""
+    assert "a FLOAT that TiCDC up to v6.5.1" in limits_of("maxwell", None, has_commit_ts=False)[-1]
+    assert "FLOAT" not in limits_of("canal", None, has_commit_ts=False)[-1], "its messages name types"
+
+
 @pytest.mark.parametrize(("n", "words"), [(1, "1 row change of this log {}"), (2, "2 row changes of this log {}")])
 def test_one_row_change_is_spoken_of_as_one(n: int, words: str) -> None:
     """Its verb and pronouns, too."""

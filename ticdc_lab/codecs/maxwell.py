@@ -8,6 +8,7 @@ What its encoder does (pingcap/tiflow, ``pkg/sink/codec/maxwell``):
 - A delete has its row in ``old``. An update's ``old`` has the columns that changed, and is absent where none did.
 - No type and no key is told. Numbers are numbers (ENUM, SET and BIT too), bytes are base64, which nothing tells from
   text and which stays as it is. A DOUBLE of 1e15 or more without a fraction is written like an integer, and stays so.
+  A FLOAT had a double's digits up to v6.5.1, and in v6.6; no DDL corrects it, as no row has a commit_ts.
 """
 
 from __future__ import annotations

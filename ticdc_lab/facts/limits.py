@@ -152,6 +152,12 @@ def counts_of(decoded: DataFrame, sample: Sample | None = None) -> Counts:
     return Counts(messages=n["decoded"] + n["quarantined"], **n)
 
 
+_NO_TYPES = (
+    "maxwell names no column types: bytes are base64 text, ENUM, SET and BIT are numbers, and a FLOAT that TiCDC "
+    "up to v6.5.1, or v6.6, wrote may have the digits of a DOUBLE (61.20000076293945 for 61.2)."
+)
+
+
 def limits_of(
     protocol: str, counts: Counts | None, *, has_commit_ts: bool, gaps: Sequence[str] = (), sample: Sequence[str] = ()
 ) -> tuple[str, ...]:
@@ -182,6 +188,7 @@ def limits_of(
         *partial,
         f"{which} carries {lacks}, so the log cannot prove how far it is complete, which transactions are whole, or "
         "that rows are in commit order.",
+        *((_NO_TYPES,) if protocol == "maxwell" else ()),
     )
 
 
