@@ -31,7 +31,7 @@ from ticdc_lab.simulate.pd.merge_checker import table_of
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, RemovePeer
 from ticdc_lab.simulate.pd.pd_ctl_files import OTHER, PrintedFile, batches, documents, kinds_of
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
-from ticdc_lab.simulate.pd.regions import region_at
+from ticdc_lab.simulate.pd.regions import lie_in, region_at
 from ticdc_lab.simulate.pd.replay.records import lines_of
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
 from ticdc_lab.simulate.pd.survey import BUSY, DOUBTED, survey
@@ -363,8 +363,14 @@ def test_balance_leaves_the_keys_of_a_range_job_alone(tmp_path: Path) -> None:
     told = given(tmp_path, balance_range__json=jobs)
     assert told.schedulers.get("balance-region-scheduler").keys_of() == (("", KEYS[0]), (KEYS[1], ""))
     assert "not simulated: balance-range-scheduler, which evens out the regions of a key range" in told.notes
+    jobs[1]["ranges"] = jobs[0]["ranges"]  # all keys, of which none is left
+    told = given(tmp_path, balance_range__json=jobs)
+    assert not lie_in(told.regions, told.schedulers.get("balance-region-scheduler").keys_of()).any()
     jobs[1]["status"] = "cancelled"
     assert not given(tmp_path, balance_range__json=jobs).schedulers.get("balance-leader-scheduler").keys_of()
+    jobs[1] |= {"status": "running", "ranges": [{"start-key": "100", "end-key": ""}]}
+    with pytest.raises(SourceError, match=r"balance_range\.json"):
+        given(tmp_path, balance_range__json=jobs)
 
 
 def test_settings_of_schedulers_that_are_not_asked_are_named(tmp_path: Path) -> None:

@@ -125,14 +125,15 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> Pd
     shown: dict[str, str] | None = None
     off: dict[str, str] = {}
     unread: dict[str, None] = {}
-    job: Mapping[str, Any] = {}
+    taken: KeyRanges = ()
     for file in files:
         only = next((status for status in ("paused", "disabled") if status[:5] in file.name.lower()), "")
         with reading(file, SCHEDULERS):
             for told in documents(file):
                 jobs = [j for j in told if isinstance(j, Mapping) and "job-id" in j] if isinstance(told, list) else []
                 if jobs:
-                    job = next((j for j in jobs if j.get("status") in ("running", "pending")), {})
+                    ranges = next((j.get("ranges") for j in jobs if j.get("status") in ("running", "pending")), None)
+                    taken = _key_ranges(ranges) or ((("", ""),) if ranges else ())
                     _put(found, BALANCE_RANGE, (), disabled=False)
                 elif told is None or isinstance(told, list):
                     names = _shown(told or (), file)
@@ -160,7 +161,7 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> Pd
                 off[name] = status
     for name, status in off.items():
         listed[name] = listed.get(name, SchedulerState(name))._replace(runs=False, why_not=f"it is {status}")
-    if (taken := _key_ranges(job.get("ranges") or ())) and listed.get(BALANCE_RANGE, SchedulerState("", False)).runs:
+    if taken and listed.get(BALANCE_RANGE, SchedulerState("", False)).runs:
         for name in (n for n in (BALANCE_LEADER, BALANCE_REGION) if n in listed and not listed[n].keys_of()):
             listed[name] = listed[name]._replace(ranges={0: _around(taken)})  # PD leaves the job's keys to it
     return PdSchedulers(listed, shown is not None or bool(entries), tuple(unread))
