@@ -103,9 +103,9 @@ def test_a_change_without_its_key_stops_the_answer(spark: SparkSession) -> None:
 def test_an_unknown_table_is_refused_with_those_there_are(spark: SparkSession) -> None:
     """Names are exact; one that differs little is offered, and a table that is not there yet says since when."""
     events = TinyLog().ddl(10, CREATE).row(11, {"id": 1, "a": 1}).mark(20).frame(spark)
-    with pytest.raises(ProtocolError, match=r"no table s\.T; it contains s\.t\.[\s\S]*did you mean s\.t"):
+    with pytest.raises(ProtocolError, match=r"no table s\.T; it contains s\.t\.[\s\S]*nearest is s\.t"):
         table_as_of(events, schema_name="s", table_name="T")
-    with pytest.raises(ProtocolError, match=r"no table s\.tt;[\s\S]*did you mean s\.t"):
+    with pytest.raises(ProtocolError, match=r"no table s\.tt;[\s\S]*nearest is s\.t"):
         table_as_of(events, schema_name="s", table_name="tt")
     with pytest.raises(ProtocolError, match="no table other"):
         table_as_of(events, schema_name="other", table_name="orders")
