@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tiny_logs import at, ddl, found, mark, row, table_of
 
 from ticdc_lab.audit import audit_table, checks_possible
-from ticdc_lab.audit.defined import Definitions, rule_of
+from ticdc_lab.audit.defined import ABSENT, Definitions, defined_rows, misfits, rule_of, unknown_columns
 from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.definitions import ColumnDef, TableDef
 
 CREATED = "CREATE TABLE `a` (`id` INT PRIMARY KEY, `v` {kind})"
 TABLE, COLUMNS, NULLS, FIT, NAMES = (
@@ -283,3 +287,38 @@ def test_without_ddl_no_chain_is_judged() -> None:
     """debezium-avro: what a TRUNCATE took may be inserted again, and nothing in the log shows the TRUNCATE."""
     why = checks_possible("debezium-avro")
     assert "TRUNCATE" in why["row_images_chain"] and "no DDL" in why[FIT] and not why["rows_stay_in_one_partition"]
+
+
+def defined_by_messages(*events: dict[str, Any], versions: Sequence[tuple[int, str, str]]) -> list[tuple[str, int]]:
+    """Guarantee and offset of what breaks definitions of messages: TSO, table and the type of its column ``v``."""
+    log = table_of([*events])
+    columns = {kind: (ColumnDef("id", "int", nullable=False), ColumnDef("v", kind)) for _, _, kind in versions}
+    of = tuple((ts, TableDef("s", name, columns[kind])) for ts, name, kind in versions)
+    definitions = Definitions.read(replace(LogFacts.of(log), defined=of), protocol="simple")
+    assert not definitions.contradictions
+    r = defined_rows(log.filter(pc.equal(log["kind"], "row")).sort_by("offset"), definitions)
+    found = [(COLUMNS, unknown_columns(r)), (FIT, misfits(r))]
+    cells = [(name, int(r.rows["offset"][i].as_py())) for name, broken in found for i in r.cells.row[broken].tolist()]
+    return sorted(
+        {*cells, *((TABLE, r.rows["offset"][i].as_py()) for i in (r.version == ABSENT).nonzero()[0].tolist())}
+    )
+
+
+def test_messages_define_what_no_ddl_of_the_log_makes() -> None:
+    """BOOTSTRAP messages of simple have no DDL text; DDL that follow change what it defines."""
+    rows = [change(0, 4, id="1", v="ab"), change(1, 10, id="2", v="a"), change(2, 11, id="3", v="ab")]
+    short = [(5, "a", "varchar(1)")]
+    assert defined_by_messages(*rows, versions=short) == [(FIT, 2)], "the first row is from before it"
+    assert not defined_by_messages(*rows, versions=[*short, (6, "a", "text")]), "it changes without a DDL"
+    alter = ddl(0, 3, 20, query="ALTER TABLE `a` DROP COLUMN `v`", table="a")
+    later = change(4, 30, id="4", v="a")
+    assert defined_by_messages(rows[1], alter, later, versions=[*short, (19, "a", "text")]) == [(COLUMNS, 4)]
+    renamed, old, new = (
+        ddl(0, 3, 20, query="RENAME TABLE `a` TO `b`", table="b"),
+        change(4, 30, id="4", v="x"),
+        change(5, 31, id="5", v="xy", table="b"),
+    )
+    after = [*short, (19, "b", "varchar(1)")]
+    assert defined_by_messages(renamed, old, new, versions=after) == [(TABLE, 4), (FIT, 5)]
+    created = ddl(0, 3, 20, query="CREATE TABLE `a` (`id` INT PRIMARY KEY, `v` TEXT)", table="a")
+    assert not defined_by_messages(created, change(4, 30, id="4", v="ab"), versions=[(19, "a", "varchar(1)")])

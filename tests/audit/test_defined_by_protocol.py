@@ -6,7 +6,10 @@ fewer labels, a table is dropped. So each row that no longer fits is one that th
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
+from base64 import b64decode, b64encode
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,12 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from conftest import ROOT
+from pyspark.sql import SparkSession
 from stored import rows_of, unpack
 from tiny_logs import EVENTS_WITH_HASHES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "codecs"))
 import torture
 
+import ticdc_lab
 from ticdc_lab.audit import audit_table, checks_possible
 from ticdc_lab.audit.defined import Definitions
 from ticdc_lab.audit.filtered import LeftOut
@@ -161,3 +166,26 @@ def test_avro_without_ddl_is_not_judged() -> None:
     assert possible[TABLE] and possible["watermarks_are_monotone"] and possible["row_images_chain"]
     with_all = checks_possible("avro", carried={"ddl", "watermark", "before"})
     assert not any(with_all.values())
+
+
+def test_a_simple_log_without_ddl_is_judged_by_its_bootstrap_messages(spark: SparkSession, tmp_path: Path) -> None:
+    """They give all columns of a table; here they say that the NULL of its rows cannot be."""
+
+    def line(raw: str) -> str:
+        message = json.loads(raw)
+        value = b64decode(message["value"])
+        if b"BOOTSTRAP" in value[:40]:
+            head, j, tail = value.partition(b'"name":"j"')
+            value = head + j + tail.replace(b'"nullable":true', b'"nullable":false', 1)
+        return json.dumps(message | {"value": b64encode(value).decode()})
+
+    with gzip.open(torture.FOLDER / "messages_simple.jsonl.gz", "rt") as file:
+        own = [raw for raw in file if b'"table":"jsons"' in (value := b64decode(json.loads(raw)["value"] or ""))
+               and b'"sql":' not in value]  # fmt: skip
+    (tmp_path / "log.jsonl").write_text("\n".join(map(line, own)))
+    answer = ticdc_lab.open(str(tmp_path / "log.jsonl"), spark=spark).audit()
+    found = answer.frames["findings"]
+    (message,) = {*found[found["guarantee"] == NULLS]["message"]}
+    assert message.startswith("NOT NULL column j is NULL by the message that defines version 470775812106223616")
+    (unchecked,) = [limit for limit in answer.limits if "ddl names are free" in limit]
+    assert "nulls are allowed" not in unchecked and "values fit" not in "".join(answer.limits)

@@ -166,7 +166,8 @@ def checks(s: Summary) -> dict[str, str]:
         s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample, lost=s.lost, carried=s.carried
     )
     if s.ddl.empty:
-        possible = {name: why or ("no DDL of it is known" if name in OF_DDL else "") for name, why in possible.items()}
+        of_ddl = {n for n in OF_DDL if not (GUARANTEES[n].image and "definitions" in s.carried)}
+        possible = {name: why or ("no DDL of it is known" if name in of_ddl else "") for name, why in possible.items()}
     unjudged = {name: possible[name] or why for name, why in s.unjudged.items()}
     beside = [CHECKSUMS_MATCH] if s.protocol in CHECKSUMMED else []
     beside += [MATCH] if MATCH in {*s.findings.get("guarantee", ())} else []

@@ -66,6 +66,8 @@ class Definitions:
     rounded: bool = False  # decimals went through a DOUBLE
     not_understood: tuple[str, ...] = ()
     """DDL after which definitions are unknown: commit_ts, table and why, each as words."""
+    by_messages: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Of these ``made`` the definition is a message's (simple's BOOTSTRAP), not a DDL's."""
     left_unjudged: Mapping[str, str] = field(default_factory=dict)
     """By guarantee, what of it the protocol's encoder lets nobody judge."""
 
@@ -92,11 +94,14 @@ class Definitions:
         recovers, renames = not protocol.startswith("debezium"), protocol != "avro"
         tables, versions = dict[TableKey, Defined](), dict[TableDef, int]()
         contradictions: list[tuple[str | None, RefusedDdl]] = []
-        unknown, drops, freed = dict[str, None](), False, False
+        unknown, drops, freed, by_messages = dict[str, None](), False, False, dict[int, None]()
         for topic, ddl in by_topic.items() if apart else [(None, every)]:
             catalog = Catalog.from_ddl(ddl)
+            refused, since = catalog.refused, dict[TableName, int]()
+            if facts.defined and not apart:
+                catalog, since = _with_defined(catalog, ddl, facts.defined)
             # DDL of one moment in several topics have no order
-            ordered = (c for c in catalog.refused if apart or len(topics_at[c.commit_ts or 0]) == 1)
+            ordered = (c for c in refused if apart or len(topics_at[c.commit_ts or 0]) == 1)
             contradictions += [(topic, c) for c in ordered if c.taken or recovers]
             for u in catalog.unparsed:
                 table = ".".join(filter(None, (u.schema_name, u.table_name)))
@@ -109,11 +114,16 @@ class Definitions:
             drops |= bool(catalog.ends) or any(v.event == "dropped" for own in catalog.versions.values() for v in own)
             for name, history in catalog.versions.items():
                 tables[topic, *name] = _stretches(
-                    catalog, name, history, versions, moves=not apart, recovers=recovers, renames=renames
-                )
-        places = np.array([(ts, *place) for ts, place in said.items()], dtype=np.int64).reshape(-1, 3).T
+                    catalog, name, history, versions, moves=not apart, recovers=recovers, renames=renames,
+                    since=since.get(name, 0),
+                )  # fmt: skip
+            for name, ts in since.items():
+                if ts not in said:
+                    said[ts], by_messages[ts] = _first_message(facts, name), None
+        places = np.array([(ts, *place) for ts, place in sorted(said.items())], dtype=np.int64).reshape(-1, 3).T
+        given = np.array([*by_messages], dtype=np.int64)
         left = {} if recovers else _left_by_debezium(versions, drops=drops)
-        found = cls(tables, tuple(versions), tuple(contradictions), places, not recovers, tuple(unknown), left)
+        found = cls(tables, tuple(versions), tuple(contradictions), places, not recovers, tuple(unknown), given, left)
         return found if renames else found._in_avro(freed=freed)
 
     def _in_avro(self, *, freed: bool) -> Definitions:
@@ -209,16 +219,55 @@ def _are_apart(ddl: dict[str | None, dict[DDL, None]]) -> bool:
     return False
 
 
+def _with_defined(
+    catalog: Catalog, ddl: Iterable[DDL], defined: Sequence[tuple[int, TableDef]]
+) -> tuple[Catalog, dict[TableName, int]]:
+    """The catalog with tables that were there before their first DDL, and since when each is known.
+
+    A table that a DDL of the log makes was not there before it. Of one that changes without a DDL of the log nobody
+    knows when it did: rows of its former version may come behind the TSO of the next.
+    """
+    before, several = dict[TableName, tuple[int, TableDef]](), set[TableName]()
+    for ts, of in defined:
+        name = (of.schema_name, of.table_name)
+        if before.setdefault(name, (ts, of))[1] != of:
+            several.add(name)
+    named = {(s.lower(), t.lower()): own[0].event in _MADE for (s, t), own in catalog.versions.items()}
+    for name in [*before]:
+        made = named.get((name[0].lower(), name[1].lower()))
+        if made or (made is None and name in several and name not in catalog.ends):
+            del before[name]
+    for _ in range(2):
+        whole = Catalog.from_ddl(ddl, before=[of for _, of in before.values()])
+        if len(whole.refused) == len(catalog.refused):
+            return whole, {name: ts for name, (ts, _) in before.items()}
+        # the log makes more tables than its first reading has shown: by a RENAME of a table that was not known then
+        more = {(r.schema_name, r.table_name) for r in whole.refused if r not in catalog.refused}
+        before = {name: own for name, own in before.items() if name not in more}
+    return catalog, {}
+
+
+_MADE = ("created", "renamed", "recovered")
+
+
+def _first_message(facts: LogFacts, name: TableName) -> tuple[int, int]:
+    """Partition and offset of the first message that defines a table."""
+    places = facts.of_kind("bootstrap", "ddl").select(["schema_name", "table_name", "partition", "offset"]).to_pylist()
+    found = [(p["partition"] or 0, p["offset"] or 0) for p in places if (p["schema_name"], p["table_name"]) == name]
+    return min(found, key=lambda place: place[1], default=(0, 0))
+
+
 def _stretches(
     catalog: Catalog, name: TableName, history: Sequence[TableVersion], versions: dict[TableDef, int], *, moves: bool,
-    recovers: bool, renames: bool,
+    recovers: bool, renames: bool, since: int,
 ) -> Defined:  # fmt: skip
     """The life of a table; ``moves`` says that renames are followed, as both names' DDL are known, ``recovers`` that
     the log would name what brings a dropped table back, and ``renames`` that rows have the new name behind a RENAME.
+    A definition that was there before the first DDL is known from ``since`` on.
     """
     found: list[tuple[int, int]] = []
     ends = (*catalog.ends.get(name, ()), *catalog.ends.get((name[0].lower(), ""), ()))
-    first = history[0].commit_ts or 0
+    first = history[0].commit_ts or since
     dropped = max((ts for ts in ends if ts is not None and ts < first), default=None)
     born = history[0].event == "created" or (history[0].event == "renamed" and moves)
     before = ABSENT if born and dropped is None else UNKNOWN
@@ -231,12 +280,12 @@ def _stretches(
             state = UNKNOWN
         else:
             state = versions.setdefault(version.definition, len(versions))
-        found.append((version.commit_ts or 0, state))
+        found.append((version.commit_ts or since, state))
     last = dict(found)  # of several at one moment the last
-    since = np.array(sorted(last), dtype=np.int64)
+    begins = np.array(sorted(last), dtype=np.int64)
     states = np.array([before, *(last[ts] for ts in sorted(last))], dtype=np.int64)
     # what was not there before its first DDL is shown by that one
-    return Defined(since, states, np.append(since[0], since))
+    return Defined(begins, states, np.append(begins[0], begins))
 
 
 @dataclass(frozen=True)
@@ -260,7 +309,9 @@ class RowsDefined:
     made: Ints
     cells: Cells  # those of both images, of rows whose definition is known
     rules: tuple[ColumnRule, ...]  # what each column of these definitions allows
-    said: Ints  # as of :class:`Definitions`
+    # ``said``, ``by_messages``: as of :class:`Definitions`.
+    said: Ints
+    by_messages: Ints
 
     @cached_property
     def commit_ts(self) -> Ints:
@@ -301,7 +352,7 @@ def defined_rows(rows: pa.Table, definitions: Definitions) -> RowsDefined:
         pa.concat_arrays([p.name for p in parts]),
         pa.concat_arrays([p.value for p in parts]),
     )
-    return RowsDefined(rows, version, made, cells, tuple(rules), definitions.said)
+    return RowsDefined(rows, version, made, cells, tuple(rules), definitions.said, definitions.by_messages)
 
 
 def _versions(rows: pa.Table, definitions: Definitions) -> tuple[Ints, Ints]:

@@ -555,7 +555,9 @@ _SHOWN_OF_VALUE = 60
 
 
 def _defined(r: RowsDefined, at: Ints) -> Sentences:
-    return sentence(" by the DDL of commit_ts ", r.made[at])
+    made = r.made[at]
+    by_message = sentence(" by the message that defines version ", made)
+    return chosen((np.isin(made, r.by_messages), by_message), otherwise=sentence(" by the DDL of commit_ts ", made))
 
 
 def _and_others(found: Sentences, n: Ints) -> Sentences:

@@ -18,6 +18,7 @@ from ticdc_lab.codecs.known import Bounds, Known
 from ticdc_lab.codecs.simple_versions import CONTRADICTED, Version, columns_of, tables_in, version_of
 from ticdc_lab.codecs.unpack import parts, unpacker
 from ticdc_lab.events.arrays import Batches
+from ticdc_lab.facts.definitions import ColumnDef, TableDef
 
 TABLES = StructType(
     [
@@ -90,6 +91,19 @@ def tables_of(rows: Iterable[Mapping[str, Any]]) -> dict[Version, Mapping[str, A
         (first, n), *others = each
         tables[version] = CONTRADICTED if others and others[0][1] == n else first
     return tables
+
+
+def defined_in(tables: Mapping[Version, Mapping[str, Any]]) -> tuple[tuple[int, TableDef], ...]:
+    """The tables that these versions define, each with its TSO, in that order."""
+    found = list[tuple[int, TableDef]]()
+    for schema, table, version in sorted(tables, key=lambda v: v[2]):
+        if fields := tables[schema, table, version]:
+            columns = tuple(
+                ColumnDef(own.name, own.mysql_type, nullable=bool(column.get("nullable", True)))
+                for own, column in zip(columns_of(fields), fields["columns"], strict=True)
+            )
+            found.append((version, TableDef(schema, table, columns)))
+    return tuple(found)
 
 
 def contradictions(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

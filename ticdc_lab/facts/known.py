@@ -15,6 +15,7 @@ from ticdc_lab.events import PARTITION
 from ticdc_lab.events.arrays import NO_TS, Ints, encoded, lasts_in
 from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.events.sample import Sample
+from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.facts.gathering import (
     ARROW,
     LEFT_OUT,
@@ -141,6 +142,8 @@ class LogFacts:
     firsts: Mapping[Home, int] = field(default_factory=dict)
     counted: Mapping[Home, CountedOffsets] = field(default_factory=dict)
     """Of partitions that are followed: what lies before their ``offsets``."""
+    defined: tuple[tuple[int, TableDef], ...] = ()
+    """Tables that messages define besides the text of a DDL (simple's BOOTSTRAP), each version with its TSO."""
 
     @classmethod
     def of(cls, events: pa.Table) -> Self:
@@ -193,12 +196,17 @@ class LogFacts:
 
     @property
     def carried(self) -> frozenset[str]:
-        """What this log carries although others of its protocol may not: ``ddl``, ``watermark``, and ``before`` if each
-        update has an image before it.
+        """What this log carries although others of its protocol may not: ``ddl``, ``watermark``, ``definitions``, and
+        ``before`` if each update has an image before it.
         """
         updates = self.of_kind("row").filter(pc.equal(self.of_kind("row")["op"], "update"))
         n, n_before = (pc.sum(updates[c]).as_py() or 0 for c in ("n", "n_before"))
-        there = {"ddl": self.ddl.num_rows, "watermark": len(self.watermarks.ts), "before": n and n == n_before}
+        there = {
+            "ddl": self.ddl.num_rows,
+            "definitions": self.defined,
+            "watermark": len(self.watermarks.ts),
+            "before": n and n == n_before,
+        }
         return frozenset(name for name, is_there in there.items() if is_there)
 
     def names(self, home: Ints) -> tuple[pa.Array, pa.Array]:

@@ -20,6 +20,7 @@ from ticdc_lab.codecs import NOTHING, Known
 from ticdc_lab.codecs.decode import EMPTY_MESSAGE, decoder, other_protocol
 from ticdc_lab.codecs.handles import Handles, handles_of
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
+from ticdc_lab.codecs.simple_tables import defined_in
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
@@ -285,6 +286,7 @@ class ChangeLog:
                 gathered = pa.concat_tables(parts) if parts else self.events.transform(log_facts).toArrow()
                 empty = self._empty()
             facts = LogFacts.read(gathered, firsts=self.firsts)
+            facts = replace(facts, defined=defined_in(self.known.tables))
             if empty is not None:
                 facts = replace(facts, offsets=ordered_offsets([facts.offsets, empty]))
             self._facts.append(facts if parts else facts.without_offsets_of(self.sample))
