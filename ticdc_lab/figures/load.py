@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from ticdc_lab.dispatch.evenness import gini, unevenness
-from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked, marked_cells
 from ticdc_lab.figures.theme import GREY, HEAT, clock, count, finish, label, look, on_clock, percent, sentence
@@ -124,6 +123,8 @@ def _lanes(load: pd.DataFrame, by: str, lane: str) -> dict[tuple[object, ...], s
     if by == "table":
         heavy = load.groupby(columns, sort=False)["n"].sum()
         keys.sort(key=lambda k: (-int(heavy[k]), k))
+        from ticdc_lab.facts.definitions import table_text  # its package brings Spark
+
         return {k: label(table_text(*k)) for k in keys}
     keys.sort()
     one = load["topic"].nunique() == 1
