@@ -138,6 +138,27 @@ def test_the_audit_names_torn_transactions_in_its_first_sentence() -> None:
     assert "torn" not in audit(summary()).finding
 
 
+def test_without_watermarks_no_transaction_is_judged_and_suspects_are_counted_as_the_least() -> None:
+    """Why none can be judged comes first; how many may be torn is a lower bound where gaps were not searched."""
+    of = replace(summary(), source="a b.jsonl")
+    silent = replace(of, partitions=of.partitions.assign(resolved_ts=pd.array([None] * len(of.partitions), "Int64")))
+    why = "No partition has a watermark, so it is not known whether any of "
+    assert transactions(silent).finding.startswith(why) and not transactions(of).finding.startswith("No ")
+    one = silent.partitions.assign(resolved_ts=pd.array([9, None], "Int64"))
+    assert transactions(replace(of, partitions=one)).finding.startswith("Partition 1 has no watermark, so it is not ")
+    gap = {"topic": "t", "partition": 0, "first_missing": 5, "last_missing": 6}
+    torn = pd.DataFrame([gap | {"commit_ts": ts} for ts in range(7)])
+    answer = transactions(silent, torn=torn)
+    command = "ticdc-lab audit 'a b.jsonl' --json"
+    assert answer.finding.startswith(why)
+    assert answer.finding.endswith(f" 7 transactions may be torn: 5 are named below, 7 in: {command}.")
+    assert f"and 2 more (listed by: {command}). " in answer.details[0]
+    assert of.counts is not None
+    more = replace(silent, counts=replace(of.counts, lacking=3))
+    assert " At least 7 transactions may be torn: 5 are" in transactions(more, torn=torn).finding
+    assert transactions(more, torn=torn).details[0].endswith(" or have no commit_ts beside them.")
+
+
 def test_a_list_that_is_cut_says_so() -> None:
     """More transactions are pending than the sample has: how many, and the command that gives all."""
     of = summary()

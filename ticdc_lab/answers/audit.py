@@ -54,7 +54,7 @@ def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
     details = []
     if torn is not None:
         frames["suspects"] = torn
-        details.append(torn_words(torn))
+        details.append(torn_words(torn, s))
     return Answer("audit", "Did it keep TiCDC's promises?", _finding(s, torn), frames, limits, details, draw=draw)
 
 
@@ -184,7 +184,7 @@ def _finding(s: Summary, torn: pd.DataFrame | None) -> str:
     checked = of - len(not_checked(s))
     if not len(s.findings):
         return f"None of the {checked} guarantees that can be checked on it is broken{qualified}."
-    beside = "" if torn is None or torn.empty else f", and {torn_briefly(torn)}"
+    beside = "" if torn is None or torn.empty else f", and {torn_briefly(torn, s)}"
     return f"The log {broken(s.findings)}{beside}; {checked} of {of} guarantees were checked{qualified}."
 
 

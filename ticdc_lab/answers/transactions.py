@@ -46,17 +46,19 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
         return Answer("transactions", _QUESTION, "The log contains no transaction.", frames)
     total = s.transaction_totals.iloc[0]
     qualified = but_for(s.counts)
-    n_torn = 0
+    n_torn = 0 if torn is None else torn["commit_ts"].nunique()
+    unmarked = _unmarked(s)
+    words = f"{transactions_finding(total, qualified=qualified, torn=n_torn, lane=s.lane, unmarked=unmarked)}."
+    details = []
     if torn is not None:
-        frames["suspects"], n_torn = torn, torn["commit_ts"].nunique()
-    words = f"{transactions_finding(total, qualified=qualified, lane=s.lane)}."
-    if torn is not None and torn.empty:
-        words = f"{words} {torn_words(torn)}"
-    elif torn is not None:
-        others = transactions_finding(total, qualified=qualified, torn=n_torn, lane=s.lane)
-        words = f"{torn_words(torn)} {others}."
+        frames["suspects"] = torn
+        beside = torn_words(torn, s)
+        if n_torn > _NAMED:
+            details.append(beside)
+            beside = f"{_how_many(torn, s)} may be torn: {_NAMED} are named below, {n_torn:,} in: {_all_torn(s)}."
+        words = f"{beside} {words}" if n_torn and not unmarked else f"{words} {beside}"
     rows, most = count(int(total["n_rows"]), "row change"), count(int(total["n_rows_max"]), "row")
-    details = [f"They are {rows}, the largest {most}."]
+    details.append(f"The transactions have {rows}, the largest {most}.")
     if len(frames["pending"]) < int(total["pending"]):
         details.append(
             f"{len(frames['pending']):,} of {int(total['pending']):,} pending transactions are listed; all: "
@@ -69,8 +71,9 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
         if not seen:
             return {}
         spans = figures.transaction_spans(
-            s.transactions, totals=s.transaction_totals, qualified=qualified, lane=s.lane, beside=n_torn
-        )
+            s.transactions, totals=s.transaction_totals, qualified=qualified, lane=s.lane, beside=n_torn,
+            unmarked=unmarked,
+        )  # fmt: skip
         return {"spans": spans}
 
     promised = [_PROMISED_BY_FILES if s.of_storage else _PROMISED] if int(total["n"]) > int(total["pending"]) else []
@@ -81,27 +84,62 @@ _NAMED = 5
 """Suspects that are named in a sentence."""
 
 
-def torn_words(torn: pd.DataFrame) -> str:
+def torn_words(torn: pd.DataFrame, s: Summary) -> str:
     """Which transactions a gap in offsets may have torn."""
     if torn.empty:
         return "Offsets are missing, but no recorded transaction is beside a gap."
     each = [f"{ts} ({utc_words(int(ts))})" for ts in torn["commit_ts"].drop_duplicates()]
-    gaps = torn.drop_duplicates(["topic", "partition", "first_missing"])
+    gaps = _gaps(torn)
     places = [
         f"{first} of partition {p}" if first == last else f"{first} to {last} of partition {p}"
         for first, last, p in gaps[["first_missing", "last_missing", "partition"]].itertuples(index=False)
     ]
     cut = f" and {len(places) - _NAMED} more gaps" if len(places) > _NAMED else ""
+    every = f" (listed by: {_all_torn(s)})" if len(each) > _NAMED else ""
+    rest = " Other gaps were not searched, or have no commit_ts beside them." if _is_cut(torn, s) else ""
     return (
-        f"{count(len(each), 'transaction')} may be torn, beside missing offsets ({', '.join(places[:_NAMED])}{cut}): "
-        f"commit_ts {some_of(each, most=_NAMED)}. A transaction that is completely inside a gap leaves no trace."
+        f"{_how_many(torn, s)} may be torn, beside missing offsets ({', '.join(places[:_NAMED])}{cut}): "
+        f"commit_ts {some_of(each, most=_NAMED)}{every}. A transaction that is completely inside a gap leaves no "
+        f"trace.{rest}"
     )
 
 
-def torn_briefly(torn: pd.DataFrame) -> str:
+def torn_briefly(torn: pd.DataFrame, s: Summary) -> str:
     """The same for the end of another sentence."""
     each = [str(ts) for ts in torn["commit_ts"].drop_duplicates()]
-    return f"{count(len(each), 'transaction')} may be torn (commit_ts {some_of(each, most=2)})"
+    how_many = _how_many(torn, s)
+    return f"{how_many[0].lower()}{how_many[1:]} may be torn (commit_ts {some_of(each, most=2)})"
+
+
+def _how_many(torn: pd.DataFrame, s: Summary) -> str:
+    """As the begin of a sentence."""
+    return f"{'At least ' if _is_cut(torn, s) else ''}{count(torn['commit_ts'].nunique(), 'transaction')}"
+
+
+def _is_cut(torn: pd.DataFrame, s: Summary) -> bool:
+    """Whether the log has other gaps than those that suspects are named of."""
+    gaps = _gaps(torn)
+    seen = int((gaps["last_missing"] - gaps["first_missing"] + 1).sum())
+    return s.counts is not None and s.counts.lacking > seen
+
+
+def _gaps(torn: pd.DataFrame) -> pd.DataFrame:
+    return torn.drop_duplicates(["topic", "partition", "first_missing"])
+
+
+def _all_torn(s: Summary) -> str:
+    return f"ticdc-lab audit {shlex.quote(shown_source(s.source))} --json"
+
+
+def _unmarked(s: Summary) -> str:
+    """Why no transaction can be judged whole; empty where some can."""
+    silent = s.partitions[s.partitions["resolved_ts"].isna()]
+    if not len(silent) or (len(silent) < len(s.partitions) and s.partitions["topic"].nunique() > 1):
+        return ""
+    if len(silent) == len(s.partitions):
+        return "the folder states no checkpoint" if s.of_storage else "no partition has a watermark"
+    names = some_of([str(p) for p in silent["partition"]])
+    return f"{s.lane} {names} has no watermark" if len(silent) == 1 else f"{s.lane}s {names} have no watermark"
 
 
 def _pending(sample: pd.DataFrame) -> pd.DataFrame:

@@ -22,7 +22,7 @@ MOST = 40
 
 def transaction_spans(
     sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "", torn: Collection[int] = (), qualified: str = "",
-    lane: str = "partition", beside: int = 0,
+    lane: str = "partition", beside: int = 0, unmarked: str = "",
 ) -> Figure:  # fmt: skip
     """Draw transactions as bars over partitions.
 
@@ -36,7 +36,7 @@ def transaction_spans(
         Words after the finding where the totals are not of the whole log.
     torn
         commit_ts (TSO) of transactions that a consumer showed in part: drawn in red, and what the title counts.
-    qualified, lane
+    qualified, lane, unmarked
         As of :func:`transactions_finding`.
     beside
         How many transactions a gap in offsets may have torn: the title counts them apart.
@@ -67,7 +67,7 @@ def transaction_spans(
     words = [f"{pd.Timestamp(ms, unit='ms'):%H:%M:%S.%f}"[:-3] for ms in at]
     fig.update_yaxes(title_text=f"transactions by commit time ({zone()})", tickvals=ticks, ticktext=words)
     total = totals.iloc[0]
-    told = transactions_finding(total, qualified=qualified, torn=beside, lane=lane)
+    told = transactions_finding(total, qualified=qualified, torn=beside, lane=lane, unmarked=unmarked)
     if beside:
         told = f"{count(beside, 'transaction')} may be torn. {told}"
     if torn:
@@ -96,12 +96,14 @@ def _torn(n: int, of: int) -> str:
     return f"{n:,} of {count(of, 'transaction')} {were} shown in part, for a while at least"
 
 
-def transactions_finding(total: pd.Series, *, qualified: str = "", torn: int = 0, lane: str = "partition") -> str:
+def transactions_finding(
+    total: pd.Series, *, qualified: str = "", torn: int = 0, lane: str = "partition", unmarked: str = ""
+) -> str:
     """How many transactions are whole, spread and repeated, from a row of totals.
 
     ``total``: that row. ``qualified``: what the sentence must add (:func:`ticdc_lab.facts.limits.but_for`). ``torn``:
     how many may be torn, of which another sentence speaks: those are not called whole. ``lane``: what its messages lie
-    in: partitions, or streams of files.
+    in: partitions, or streams of files. ``unmarked``: why none can be judged whole, as the begin of a sentence.
     """
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
     spread = f"{percent(int(total['spread']), n)} touch more than one {lane}"
@@ -110,6 +112,9 @@ def transactions_finding(total: pd.Series, *, qualified: str = "", torn: int = 0
         others = "the other transaction is whole" if n - torn == 1 else f"the other {n - torn:,} transactions are whole"
         whole = others if torn < n else "no other transaction is recorded"
     state = f"{pending:,} of {count(n, 'transaction')} {'is' if pending == 1 else 'are'} pending" if pending else whole
+    if unmarked:
+        all_of = "the one transaction" if n == 1 else f"any of {n:,} transactions"
+        qualified, state = "", f"{unmarked}, so it is not known whether {all_of} is whole"
     again = f", {count(repeats, 'change was', 'changes were')} delivered again" if repeats else ""
     return f"{state[0].upper()}{state[1:]}{qualified}; {spread}{again}"
 

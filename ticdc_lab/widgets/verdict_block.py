@@ -104,7 +104,7 @@ def of(log: Log) -> str:
         ]
         folds.append((f"{sign} {len(names)} {word}{named}", lines, word.replace(" ", "-")))
     if torn is not None and len(torn):
-        folds.append((f"! {torn_briefly(torn)}", list(answer.details), "warned"))
+        folds.append((f"! {torn_briefly(torn, summary)}", list(answer.details), "warned"))
     listed = []
     for c in causes.head(_CAUSES).to_dict("records"):
         n = count(c["n"], c["severity"] if c["severity"] != "info" else "note")
