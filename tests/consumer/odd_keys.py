@@ -92,6 +92,20 @@ def decoded(spark: SparkSession, folder: Path, messages: Iterable[dict[str, Any]
     return load(spark, str(path)).materialise(str(folder / "decoded"))
 
 
+def that_comes_back(spark: SparkSession, folder: Path, query: str) -> tuple[ChangeLog, str]:
+    """The log of a table ``s.k`` that is dropped and comes back by a DDL, and its name then: ``k`` or ``m``."""
+    row = {"type": "INSERT", "pkNames": ["id"], "mysqlType": {"id": "int"}, "sqlType": {"id": 4}}
+    table = "m" if query.endswith("m") else "k"
+    log = decoded(spark, folder, [
+        message(0, 1, isDdl=True, sql="CREATE TABLE k (id INT PRIMARY KEY)"),
+        message(1, 2, data=[{"id": "1"}], **row),
+        message(2, 3, isDdl=True, sql="DROP DATABASE s" if "DATABASE" in query else "DROP TABLE k"),
+        message(3, 4, isDdl=True, table=table, sql=query),
+        message(4, 5, data=[{"id": "2"}], table=table, **row), message(5, 9, type="TIDB_WATERMARK"),
+    ])  # fmt: skip
+    return log, table
+
+
 def check(
     log: ChangeLog, sink: Sink, cuts: Sequence[int], rows: Callable[[str], Any], left: dict[str, list[tuple[int, str]]]
 ) -> None:

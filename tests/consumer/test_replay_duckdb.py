@@ -303,15 +303,7 @@ def test_a_rename_of_a_table_that_was_dropped_says_that_first(spark: SparkSessio
 @pytest.mark.parametrize("query", ["FLASHBACK TABLE k TO m", "RECOVER TABLE k", "FLASHBACK DATABASE s"])
 def test_a_table_that_comes_back_is_followed(spark: SparkSession, tmp_path: Path, query: str) -> None:
     """Under its name or another one; the log does not have its rows again, so it is not compared."""
-    row = {"type": "INSERT", "pkNames": ["id"], "mysqlType": {"id": "int"}, "sqlType": {"id": 4}}
-    table = "m" if query.endswith("m") else "k"
-    log = odd_keys.decoded(spark, tmp_path, [
-        odd_keys.message(0, 1, isDdl=True, sql="CREATE TABLE k (id INT PRIMARY KEY)"),
-        odd_keys.message(1, 2, data=[{"id": "1"}], **row),
-        odd_keys.message(2, 3, isDdl=True, sql="DROP DATABASE s" if "DATABASE" in query else "DROP TABLE k"),
-        odd_keys.message(3, 4, isDdl=True, table=table, sql=query),
-        odd_keys.message(4, 5, data=[{"id": "2"}], table=table, **row), odd_keys.message(5, 9, type="TIDB_WATERMARK"),
-    ])  # fmt: skip
+    log, table = odd_keys.that_comes_back(spark, tmp_path, query)
     sink = duckdb_of(log, tmp_path / "t.db")
     told = replay(log, sink)
     assert any("the rows of a recovered table are not in the log again" in said for *_, said in told.notes)

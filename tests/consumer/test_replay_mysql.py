@@ -89,15 +89,7 @@ def test_a_table_that_comes_back_is_created_anew_and_said_so(
     spark: SparkSession, server: mariadb.Server, tmp_path: Path, query: str
 ) -> None:
     """MariaDB knows no such statement: what the server did not do is not called done."""
-    row = {"type": "INSERT", "pkNames": ["id"], "mysqlType": {"id": "int"}, "sqlType": {"id": 4}}
-    table = "m" if query.endswith("m") else "k"
-    log = odd_keys.decoded(spark, tmp_path, [
-        odd_keys.message(0, 1, isDdl=True, sql="CREATE TABLE k (id INT PRIMARY KEY)"),
-        odd_keys.message(1, 2, data=[{"id": "1"}], **row),
-        odd_keys.message(2, 3, isDdl=True, sql="DROP DATABASE s" if "DATABASE" in query else "DROP TABLE k"),
-        odd_keys.message(3, 4, isDdl=True, table=table, sql=query),
-        odd_keys.message(4, 5, data=[{"id": "2"}], table=table, **row), odd_keys.message(5, 9, type="TIDB_WATERMARK"),
-    ])  # fmt: skip
+    log, table = odd_keys.that_comes_back(spark, tmp_path, query)
     sink = open_sink(server.url, log)
     said = [words for *_, words in replay(log, sink).notes]
     sink.close()

@@ -113,25 +113,25 @@ def stalls(
     question = "Why did its watermarks stall?"
     values = {"stall_s": stall_s, "usual_step_s": rhythm.usual_s, "longest_step_s": rhythm.longest_s}
     usual = f"They usually step by {rhythm.usual_s:,.3f} s" if rhythm.usual_s else "None of them advances"
-    silent = partitions[partitions["resolved_ts"].isna()] if partitions is not None else pd.DataFrame()
-    if partitions is not None and len(silent) and len(silent) == len(partitions):
-        none = "The log has no watermark, so it cannot show whether any stalled."
-        return Answer("why", question, none, {"stalls": found}, early_ends, [], values)
+    known = pd.DataFrame(columns=["topic", "partition", "resolved_ts"]) if partitions is None else partitions
+    silent = known[known["resolved_ts"].isna()]
     never = ""
     if len(silent):
         homes, many = silent[["topic", "partition"]].itertuples(False), silent["topic"].nunique() > 1
         names = [f"{topic} {p}" if many else str(p) for topic, p in homes]
         who = f"Partition {names[0]} has" if len(names) == 1 else f"Partitions {some_of(names)} have"
         never = f"{who} events but no watermark, so the log is not known to be complete up to any moment. "
-    if found.empty and partitions is not None and len(partitions) and not rhythm.longest_s:
-        stated = partitions["resolved_ts"].dropna()
-        only = _none_advances(stated, stall_s=stall_s, qualified=qualified, of_storage=of_storage)
-        finding = f"{never}{only}"
-        return Answer("why", question, finding, {"stalls": found}, early_ends, [], values)
-    if found.empty:
+    none, details = "", list[str]()
+    if len(silent) and len(silent) == len(known):
+        none = "The log has no watermark, so it cannot show whether any stalled."
+    elif found.empty and len(known) and not rhythm.longest_s:
+        stated = known["resolved_ts"].dropna()
+        none = never + _none_advances(stated, stall_s=stall_s, qualified=qualified, of_storage=of_storage)
+    elif found.empty:
         none = f"{never}No watermark of this log stalled for more than {stall_s:g} s{qualified}."
-        longest = f"{usual}; the longest step is {rhythm.longest_s:,.3f} s."
-        return Answer("why", question, none, {"stalls": found}, early_ends, [longest], values)
+        details = [f"{usual}; the longest step is {rhythm.longest_s:,.3f} s."]
+    if none:
+        return Answer("why", question, none, {"stalls": found}, early_ends, details, values)
     stalled = f"Watermarks of this log stalled {count(len(found), 'time')} for more than {stall_s:g} s{qualified}"
     still = found[found["next_ts"].isna()]
     worst = (still if len(still) else found).iloc[0]
