@@ -41,8 +41,11 @@ LOOKS: tuple[tuple[str, int, Sequence[str], Sequence[str], dict[str, str]], ...]
 
 
 def test_a_report(spark: SparkSession, tmp_path: Path) -> None:
-    """Light, dark and as wide as a phone: nothing but what is planted is found."""
-    page = ticdc_lab.report(ticdc_lab.open(str(OPEN), spark=spark), tmp_path / "report.html")
+    """Light, dark and as wide as a phone, of a log with a long path: nothing but what is planted is found."""
+    log = tmp_path / f"a-rather-long-folder/of-{'x' * 60}" / OPEN.name
+    log.parent.mkdir(parents=True)
+    log.symlink_to(OPEN)
+    page = ticdc_lab.report(ticdc_lab.open(str(log), spark=spark), tmp_path / "report.html")
     with chromium() as browser:
         for colours, width, rules, without, planted in LOOKS:
             scheme = {"features": [{"name": "prefers-color-scheme", "value": colours}]}

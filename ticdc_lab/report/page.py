@@ -26,7 +26,7 @@ color-scheme:light}
 [data-theme=dark]{--paper:#16181c;--ink:#e6e6e6;--soft:#a4a8ae;--line:#3a3d42;--wrong:#ff9a5c;--good:#4cc79b;--tint:#20242a;
 --shade:#fff3;color-scheme:dark}
 body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;
-max-width:1280px;margin:0 auto;padding:20px 24px 60px}
+overflow-wrap:break-word;max-width:1280px;margin:0 auto;padding:20px 24px 60px}
 h1{font-size:24px;margin:0;overflow-wrap:anywhere}h2{font-size:20px;margin:44px 0 6px;padding-top:14px;
 border-top:1px solid var(--line)}h3{font-size:16px;margin:22px 0 4px}
 p.answer{font-size:17px;margin:6px 0 12px;max-width:1100px}
@@ -188,7 +188,7 @@ def text(value: object) -> str:
     return html.escape(said)
 
 
-_HYPHENS = re.compile(r"[^\s<>./]*[^\s<>./]-[^\s<>./]+")
+_HYPHENS = re.compile(r"(/?)([^\s<>./]*[^\s<>./]-[^\s<>./]+)")
 _WHOLE_CHARS = 40
 
 
@@ -199,7 +199,12 @@ def prose(value: object) -> str:
 
 def unbroken(html_text: str) -> str:
     """HTML text without tags, in which no line ends within a name."""
-    return _HYPHENS.sub(lambda m: f'<span class="w">{m[0]}</span>' if len(m[0]) <= _WHOLE_CHARS else m[0], html_text)
+
+    def whole(m: re.Match[str]) -> str:
+        # behind a slash a line may end, which browsers forget in front of an element
+        return f'{m[1] and "/<wbr>"}<span class="w">{m[2]}</span>' if len(m[2]) <= _WHOLE_CHARS else m[0]
+
+    return _HYPHENS.sub(whole, html_text)
 
 
 def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -> str:
