@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -15,6 +16,28 @@ _WHOLE = 20
 
 _WIDE = 100_000
 """Columns of what is no terminal: a file or a pipe gets every line whole."""
+
+
+_READABLE = 100
+"""Columns of text that people read in a terminal."""
+
+
+def wrapped(text: str, *, indent: int = 0, label: str = "") -> str:
+    """Text in lines of a hundred columns; ``label`` stands before the first, and the others begin below its end.
+
+    A word is never broken, so that a command and a path can be copied.
+
+    Examples
+    --------
+    >>> print(wrapped("bytes, shown", indent=4, label="known from  "))
+        known from  bytes, shown
+    """
+    first = " " * indent + label
+    shown = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    return textwrap.fill(
+        shown, _READABLE, initial_indent=first, subsequent_indent=" " * (len(first) if label else indent + 4),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def aligned(names: Sequence[str], rows: Iterable[Sequence[str]], *, width: int | None = None) -> str:

@@ -620,8 +620,14 @@ def set_up_and_start_again(lab: Path, error: SparkMissingError) -> NoReturn:
 
 
 def print_settings(rows: Iterable[Mapping[str, str]]) -> None:
-    """Settings of a changefeed (:meth:`ticdc_lab.settings.Settings.rows`), a line each."""
+    """The table of settings (:meth:`ticdc_lab.settings.Settings.rows`), a block each, in 100 columns."""
+    from ticdc_lab.answers.terminal import wrapped
+
     for row in rows:
-        known = f"{row['known from']}, {row['how surely']}: {row['evidence']}"
-        meaning = f"decides {row['what depends on it']}; if it is wrong: {row['if it is wrong']}"
-        click.echo(f"  {row['setting']} = {row['value']} ({known}); {meaning}")
+        click.echo(wrapped(f"{row['setting']} = {row['value']}", indent=2))
+        for label, text in (
+            ("known from", f"{row['known from']}, {row['how surely']}: {row['evidence']}"),
+            ("decides", row["what depends on it"]),
+            ("if it is wrong", row["if it is wrong"]),
+        ):
+            click.echo(wrapped(text, indent=4, label=f"{label:<16}"))

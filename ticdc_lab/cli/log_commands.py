@@ -123,10 +123,7 @@ def settings(source: str, as_json: bool, **where: Any) -> None:
         else:
             for sentence in (answer.finding, *answer.details, *answer.limits):
                 click.echo(sentence)
-            for row in answer.frame.to_dict("records"):
-                click.echo(f"{row['setting']} = {row['value']}")
-                click.echo(f"  known from: {row['known from']}, {row['how surely']}: {row['evidence']}")
-                click.echo(f"  decides: {row['what depends on it']}. If it is wrong: {row['if it is wrong']}")
+            print_settings(answer.frame.to_dict("records"))
         if answer.values["contradictions"]:
             sys.exit(FINDINGS)
 
