@@ -21,7 +21,7 @@ PACKAGE = ROOT / "ticdc_lab"
 
 # From left to right: a module may import those of its own step and of the steps before it.
 STEPS = (
-    ("errors", "lazily", "engine", "machines"),
+    ("errors", "lazily", "words", "engine", "machines"),
     ("events",),
     ("settings",),
     ("facts",),

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from ticdc_lab.cli import main
+from ticdc_lab.words import percent
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -117,3 +118,27 @@ def _sentences(tree: ast.Module) -> Iterator[str]:
         is_text = isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in alone
         if is_text and n.value.count(" ") > 1 and not CODE.search(n.value):
             yield n.value
+
+
+def test_a_share_has_one_spelling() -> None:
+    """``5 %``, by :func:`ticdc_lab.words.percent`: no other place formats one, and no page writes ``5%``."""
+    of_modules = [
+        f"{path.relative_to(ROOT)}:{n.lineno}"
+        for path in sorted((ROOT / "ticdc_lab").rglob("*.py"))
+        for n in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(n, ast.JoinedStr) and any(_formats_a_share(v) for v in n.values)
+    ]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("data/**/README.md")]
+    code = re.compile(r"```.*?```|`[^`]*`", re.S)
+    of_pages = [p.name for p in pages if re.search(r"\d%", code.sub("", p.read_text("utf-8")))]
+    assert [*of_modules, *of_pages] == []
+    shown = [percent(*of) for of in ((1, 4), (0, 4), (1, 1_000), (999, 1_000), (4, 4))]
+    assert shown == ["25 %", "0 %", "under 1 %", "over 99 %", "100 %"]
+
+
+def _formats_a_share(part: ast.expr) -> bool:
+    return (
+        isinstance(part, ast.FormattedValue)
+        and isinstance(part.format_spec, ast.JoinedStr)
+        and any(isinstance(v, ast.Constant) and str(v.value).endswith("%") for v in part.format_spec.values)
+    )

@@ -34,7 +34,7 @@ def test_the_first_sentence_answers() -> None:
         MOVED, rules=rules("index-value", "table"), measured=what_if(), before=2, to=4, source="a b.jsonl"
     )
     assert answer.finding.startswith(
-        "From 2 to 4 partitions: 1 of 3 keys (60% of the rows) move, the changefeed pauses "
+        "From 2 to 4 partitions: 1 of 3 keys (60 % of the rows) move, the changefeed pauses "
     )
     assert " s, and the fullest partition takes 2.00 times the mean (now 1.00). " in answer.finding
     assert list(answer.frame["partitions"]) == [1, 2, 4] and list(answer.frame["pause_s"] > 0) == [True, False, True]

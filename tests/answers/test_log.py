@@ -36,6 +36,7 @@ from ticdc_lab.tables.browse import MessagePage
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
 from ticdc_lab.transactions import duplicates
 from ticdc_lab.widgets.tabs import TABS
+from ticdc_lab.words import percent
 
 SMALL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
 QUESTIONS = ("contents", "load", "watermarks", "transactions", "audit", "what_if", "consumers")
@@ -457,7 +458,7 @@ def test_advice_has_the_log_s_own_number_of_partitions(log: Log, monkeypatch: py
     of_five = log.advise()
     assert [*of_five.values["whole"]] == ["1", "3", "5", "8", "16", "32"]
     best = of_five.values["partitions_best"]
-    shares = {n: f"{e['max_over_mean'] / int(n):.0%}" for n, e in of_five.values["whole"].items()}
+    shares = {n: percent(e["max_over_mean"], int(n)) for n, e in of_five.values["whole"].items()}
     said = f"With {best} partitions the fullest takes {shares[str(best)]} of all rows, with 5 it takes {shares['5']};"
     assert said in of_five.details[1], of_five.details  # a larger number has a larger quotient, and a smaller share
     monkeypatch.setattr(log, "recorded_partitions", lambda: (128, ["The log has 200 partitions."]))

@@ -424,7 +424,7 @@ def test_expand_without_a_number_compares_some(lab: Any) -> None:
     """The first sentence is about twice as many; what the new log would need is refused without it."""
     said = lab("expand", OPEN).stdout
     assert said.startswith(
-        "From 4 to 8 partitions: 238 of 646 keys (27% of the rows) move, the changefeed pauses 2.9 s"
+        "From 4 to 8 partitions: 238 of 646 keys (27 % of the rows) move, the changefeed pauses 2.9 s"
     )
     assert "Nothing newly breaks." in said.splitlines()[0] and "--after 8" in said
     assert "--strategy needs --after" in lab("expand", OPEN, "--strategy", "ts", code=2).stderr

@@ -92,7 +92,7 @@ def test_every_planted_fault_is_found_and_named(advice: Advice) -> None:
     """Skew, the passing value, the changed key, the moving column and the collision: each with its evidence."""
     of = {t.fact.table_name: t for t in advice.tables}
     assert (of["hot"].hot[0].key, of["hot"].hot[0].rows) == ("id=1", 61)
-    assert any(r.startswith("Hot key id=1: 61 changes, 61%") for r in of["hot"].risks)
+    assert any(r.startswith("Hot key id=1: 61 changes, 61 %") for r in of["hot"].risks)
     two = of["two"].choices[4]
     assert two.measured.candidate.name == "table"
     assert "breaks the order of rows that share a unique value" in two.why_not["index-value"]

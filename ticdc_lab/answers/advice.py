@@ -18,11 +18,11 @@ from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
 from ticdc_lab.dispatch.comparison import MEASURED
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors.redaction import shown_source
-from ticdc_lab.figures.theme import count, some_of
 from ticdc_lab.repartition.compare import writes
 from ticdc_lab.repartition.cost import Cost, Moves
 from ticdc_lab.repartition.expand import Expansion
 from ticdc_lab.repartition.plan import Facts, OwnerMarks, Timing, decide
+from ticdc_lab.words import count, percent, some_of
 
 
 def advice(
@@ -116,13 +116,13 @@ def _changes(plan: pd.DataFrame, why_not: pd.DataFrame, found: Advice, now: int 
         because = f": {why}" if why else ""
         what = f"{verb} {said[0]}" if said else f"Keep {one['take']} for {one['table']}"
         first = f"{what}{because}."
-    return f"{first} With {_partitions(n)}{as_now} this preserves {kept}, and {fullest}."
+    return f"{first} With {count(n, 'partition')}{as_now} this preserves {kept}, and {fullest}."
 
 
 def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, can_expand: bool) -> list[str]:
     """How full the fullest partition is with other numbers of partitions, and what was not measured."""
     others = [
-        f"{_partitions(n)}{' (as now)' if n == now else ''} {e.max_over_mean:.2f}"
+        f"{count(n, 'partition')}{' (as now)' if n == now else ''} {e.max_over_mean:.2f}"
         for n, e in found.whole.items()
         if n != found.partitions
     ]
@@ -130,11 +130,11 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
     broken = [f"{_MEASURES[g]} in {n:,} of {of:,} cases" for g, (n, of) in found.broken().items() if n]
     shown, n = shlex.quote(shown_source(source)), found.partitions
     if best is not None and best != n:
-        share, most = found.whole[best].max_over_mean / best, max(found.whole)
-        beyond = f"; more of them gain little ({found.whole[most].max_over_mean / most:.0%} with {most})"
+        most = max(found.whole)
+        beyond = f"; more of them gain little ({percent(found.whole[most].max_over_mean, most)} with {most})"
         even.append(
-            f"With {_partitions(best)} the fullest takes {share:.0%} of all rows, with {n} it takes "
-            f"{found.whole[n].max_over_mean / n:.0%}{beyond if most > best else ''}."
+            f"With {count(best, 'partition')} the fullest takes {percent(found.whole[best].max_over_mean, best)} of "
+            f"all rows, with {n} it takes {percent(found.whole[n].max_over_mean, n)}{beyond if most > best else ''}."
             + (f" What the change costs: ticdc-lab expand {shown} --after {best}." if can_expand else "")
         )
     else:
@@ -184,12 +184,11 @@ def expansion(
 
 def _moved_words(cost: Cost | Moves, before: int, after: int, pause_ms: int, *, how: str = "") -> str:
     """Keys that move, the pause, and the fullest partition before and after, in a sentence."""
-    share = cost.moved_rows / cost.rows if cost.rows else 0.0
     pause = f"the changefeed pauses {pause_ms / 1000:.1f} s" if pause_ms else "the changefeed does not pause"
     return (
-        f"From {before} to {_partitions(after)}{how}: {cost.moved_keys:,} of {cost.keys:,} keys ({share:.0%} of the "
-        f"rows) move, {pause}, and the fullest partition takes {cost.load_after:.2f} times the mean (now "
-        f"{cost.load_before:.2f})."
+        f"From {before} to {count(after, 'partition')}{how}: {cost.moved_keys:,} of {cost.keys:,} keys "
+        f"({percent(cost.moved_rows, cost.rows)} of the rows) move, {pause}, and the fullest partition takes "
+        f"{cost.load_after:.2f} times the mean (now {cost.load_before:.2f})."
     )
 
 
@@ -322,7 +321,7 @@ def advised(told: Mapping[str, Any]) -> list[str]:
     """The reasons of :func:`values` as plain lines: why this dispatcher, why not another."""
     out = []
     for t in sorted(told["tables"], key=lambda t: -t["rows"]):
-        out.append(f"{t['table']} ({t['rows']:,} rows, {t['share']:.1%}): {t['recommended']}")
+        out.append(f"{t['table']} ({t['rows']:,} rows, {percent(t['share'])}): {t['recommended']}")
         out += [f"  {reason}" for reason in t["reasons"]]
         out += [f"  {name} {why}" for name, why in t["why_not"].items()]
         out += [f"  note: {risk}" for risk in (*t["risks"], t["cut"]) if risk]
@@ -338,7 +337,3 @@ _MEASURES = {
     "transactions_overtakable": "transactions of a table, never overtaken by a later one",
 }
 """What :func:`ticdc_lab.dispatch.guarantees.guarantees` measures, in words."""
-
-
-def _partitions(n: int) -> str:
-    return f"{n} partition{'s' if n > 1 else ''}"

@@ -19,9 +19,9 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
-from ticdc_lab.figures.theme import count
 from ticdc_lab.settings import MATCH
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
+from ticdc_lab.words import count
 
 OF_DDL = frozenset(
     ["nothing_below_ddl", "ddl_events_on_all_partitions", "ddl_events_are_in_time"]

@@ -11,8 +11,8 @@ import pandas as pd
 
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms, tso_words, utc_words
-from ticdc_lab.figures.theme import count
 from ticdc_lab.sources.cdc_log import RESTART, SLACK_MS, CdcLog, NamedByLog, named_by
+from ticdc_lab.words import count
 
 FINDINGS, SHOWN_KINDS, SHOWN_MESSAGES = 100, 3, 5
 _REDELIVERED = ("redeliveries_are_identical", "watermarks_are_monotone")

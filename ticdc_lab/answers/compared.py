@@ -17,8 +17,8 @@ from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.facts.catalog import Catalog, not_in_rows
 from ticdc_lab.facts.limits import Counts, begun_late, but_for, first_offsets, gaps_between
-from ticdc_lab.figures.theme import count
 from ticdc_lab.transactions.differences import ALIKE, KINDS
+from ticdc_lab.words import count
 
 if TYPE_CHECKING:
     from ticdc_lab.consumer.replay import Replayed

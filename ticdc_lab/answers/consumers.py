@@ -26,8 +26,8 @@ from ticdc_lab.errors import ContractError
 from ticdc_lab.events.sample import from_first_row
 from ticdc_lab.facts.catalog import catalog_of
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import count
 from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.words import count
 
 MOST_EVENTS = 20_000
 """Events that consumers are modelled on: those of the least commit_ts, about."""

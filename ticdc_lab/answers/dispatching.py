@@ -20,7 +20,7 @@ from ticdc_lab.dispatch.settings import dispatched, keys_in, tables_in
 from ticdc_lab.encode.export import write
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.schema import EVENTS
-from ticdc_lab.figures.theme import count, percent
+from ticdc_lab.words import count, percent
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.events.tso import tso_words
-from ticdc_lab.figures.theme import count
+from ticdc_lab.words import count
 
 
 def messages(page: pd.DataFrame) -> Answer:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.figures.theme import count
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.setting import NOT_COMPARED
+from ticdc_lab.words import count
 
 COLUMNS = ("setting", "value", "known from", "how surely", "evidence", "what depends on it", "if it is wrong")
 """Columns of the table."""

@@ -14,8 +14,8 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import count, some_of
 from ticdc_lab.figures.transaction_spans import transactions_finding
+from ticdc_lab.words import count, some_of
 
 _QUESTION = "Which transactions are whole?"
 _PROMISED = (

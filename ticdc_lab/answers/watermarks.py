@@ -14,7 +14,7 @@ from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.watermarks import Rhythm
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import count, some_of
+from ticdc_lab.words import count, some_of
 
 MOST_TOPICS = 8
 """Topics that are drawn."""

@@ -14,7 +14,7 @@ from ticdc_lab.dispatch.fitting import COMBINATIONS, OTHER_NAMES
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import count, some_of
+from ticdc_lab.words import count, some_of
 
 PARTITIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 """The numbers of partitions that a person can choose."""

@@ -17,8 +17,8 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import count
 from ticdc_lab.sources.survey import Found
+from ticdc_lab.words import count
 
 if TYPE_CHECKING:
     from ticdc_lab.answers.summary import Summary

@@ -35,6 +35,7 @@ from ticdc_lab.audit.marks import BEGIN, END, Event, Home, Stated, offset_of
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.words import count
 
 _SHOWN = ("partition", "offset", "commit_ts")
 
@@ -417,7 +418,7 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
     for hole in holes(log):
         home, low, high = hole.home, hole.low, hole.high
         message = (
-            f"{home.words} is missing {_counted(hole.n, 'message')} in {_counted(hole.stretches, 'range')} of offsets, "
+            f"{home.words} is missing {count(hole.n, 'message')} in {count(hole.stretches, 'range')} of offsets, "
             f"the first after {low['offset']}: compacted, in quarantine, or lost"
         )
         cause = "offsets are missing: compacted, in quarantine, or lost"
@@ -426,7 +427,7 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
         if t.differ:
             message = (
                 f"partition {t.partition} of topic {t.topic} contains different messages at "
-                f"{_counted(t.differ, 'offset')}, first at {t.first_other}: it is not a recording of one topic"
+                f"{count(t.differ, 'offset')}, first at {t.first_other}: it is not a recording of one topic"
             )
             at = {"partition": t.partition, "offset": t.first_other, "commit_ts": None}
             yield _finding(ERROR, message, t.topic, [at], cause="an offset has different messages", **at)
@@ -592,10 +593,6 @@ def _delivery(s: Suspects, at: Ints) -> Texts:
     return np.where(s.first[at], "a change", "a change delivered again")
 
 
-def _counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n != 1)}"
-
-
 def _lost_ddl(home: Home, witness: Event, behind: set[int]) -> Event:
     """The finding; ``behind`` which watermarks those deliveries stand that the recording of the partition covers."""
     said = f"{home.words} is missing a DDL of partition {witness['partition']}: {_beginning(witness)}"
@@ -657,7 +654,7 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
             first, after = int(lacking[run.start]), int(upper[run.start])
             last = int(lacking[run.stop - 1])
             when = f"at {first}" if first == last else f"from {first} to {last}"
-            several = f"{_counted(run.stop - run.start, 'watermark')} {when}"
+            several = f"{count(run.stop - run.start, 'watermark')} {when}"
             following = home.event(int(at[after])) if after < len(own) else None
             shown = witnesses[int(np.searchsorted(values, first))].tolist()
             ends = (int(home.offset[at[after] - 1]), following["offset"]) if after and following else (BEGIN, END)

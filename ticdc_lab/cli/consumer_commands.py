@@ -175,10 +175,11 @@ def _numbers(option: str, given: Sequence[str], n: int) -> list[tuple[int, list[
 
 def _print_anomalies(answer: Answer) -> None:
     from ticdc_lab.events.tso import tso_words
+    from ticdc_lab.words import percent
 
     parts = answer.facts()
     told = [
-        {**r, "share of time": f"{r['wrong_us'] / r['total_us']:.1%}" if r["total_us"] else "-"}
+        {**r, "share of time": percent(r["wrong_us"], r["total_us"]) if r["total_us"] else "-"}
         for r in parts.get("matrix", [])
         if r["n"]
     ]
@@ -266,7 +267,7 @@ def _print_notes(answer: Answer) -> None:
 
 
 def _print_compared(answer: Answer) -> None:
-    from ticdc_lab.figures.theme import count
+    from ticdc_lab.words import count
 
     for c in answer.facts()["tables"]:
         if c["why_not"]:

@@ -346,7 +346,7 @@ def _print_part(part: str, found: list[dict[str, Any]], *, most: int = 3) -> Non
     counts: dict[tuple[str, str], int] = {}
     for f in found:
         counts[f["guarantee"], f["severity"]] = counts.get((f["guarantee"], f["severity"]), 0) + 1
-    from ticdc_lab.figures.theme import count
+    from ticdc_lab.words import count
 
     click.echo(f"{'x' if found else '✓'} {part}: {count(len(found), 'finding')}")
     for (guarantee, severity), n in counts.items():

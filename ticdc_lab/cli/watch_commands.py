@@ -251,8 +251,8 @@ def _print_findings(found: list[KeptFinding]) -> None:
     import pandas as pd
 
     from ticdc_lab.answers.audit import cause_lines, causes
-    from ticdc_lab.figures.theme import count
     from ticdc_lab.watch.kept import STATUSES
+    from ticdc_lab.words import count
 
     of_status = {status: [f.as_dict() for f in found if f.status == status] for status in STATUSES}
     each = [(s, c) for s, alike in of_status.items() for c in causes(pd.DataFrame(alike)).to_dict("records")]

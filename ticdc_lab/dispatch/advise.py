@@ -38,6 +38,7 @@ from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.definitions import TableDef
+from ticdc_lab.words import percent
 
 PARTITIONS = (1, 3, 8, 16, 32)
 
@@ -368,7 +369,7 @@ def _virtual(definitions: Sequence[TableDef]) -> list[str]:
 
 def _hot(hot: Sequence[HotKey]) -> list[str]:
     return [
-        f"Hot key {k.key}: {k.rows:,} changes, {k.share:.0%} of the table; no dispatcher by key can spread them."
+        f"Hot key {k.key}: {k.rows:,} changes, {percent(k.share)} of the table; no dispatcher by key can spread them."
         for k in hot
         if k.share >= HOT and k.rows > 1
     ]
@@ -508,9 +509,9 @@ def _reasons(best: MeasuredCandidate, keep: str, share: float, small: bool, *, a
     if small:
         return [
             *out,
-            f"The table has {share:.1%} of all rows: spreading them over {n} partitions would change nothing.",
+            f"The table has {percent(share)} of all rows: spreading them over {n} partitions would change nothing.",
         ]
-    cost = f"one partition takes all its rows, {share:.1%} of the log, and one consumer at a time applies them"
+    cost = f"one partition takes all its rows, {percent(share)} of the log, and one consumer at a time applies them"
     return [
         *out,
         f"Nothing else keeps it without a risk; the cost: {cost}." if alone else f"As even as any other; {cost}.",

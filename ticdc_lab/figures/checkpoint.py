@@ -11,12 +11,13 @@ import pyarrow as pa
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.ownership_gantt import STATE_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, label, look, percent, sentence
+from ticdc_lab.figures.theme import GREY, WRONG, finish, hatched, label, look, sentence
 from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.lags import GLOBAL, PANELS, end_us, lag_curve, watermarks
 from ticdc_lab.simulate.ledger import moments, natural
 from ticdc_lab.simulate.why_stuck import Stuck, causes
 from ticdc_lab.simulate.why_stuck import why_stuck as why
+from ticdc_lab.words import count, percent
 
 # Watermark curves: how far checkpoint_ts and resolved_ts are behind the clock, per capture and for the changefeed.
 

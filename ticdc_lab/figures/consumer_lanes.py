@@ -16,7 +16,8 @@ from ticdc_lab.figures.figure import Figure, Nested, Scatter
 from ticdc_lab.figures.lane_layout import APPLIED, BUFFERED, NEVER, THROWN, UNREAD, LaneScene, Order, scene
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import moving_frames, player_controls
-from ticdc_lab.figures.theme import GREY, OKABE_ITO, WRONG, count, finish, label, sentence
+from ticdc_lab.figures.theme import GREY, OKABE_ITO, WRONG, finish, label, sentence
+from ticdc_lab.words import count
 
 # The traces of consumer lanes at a moment; each function gives the same number of traces for every moment.
 

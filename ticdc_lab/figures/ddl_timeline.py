@@ -7,7 +7,8 @@ import pandas as pd
 from ticdc_lab.events.tso import tso_words
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
+from ticdc_lab.figures.theme import WRONG, finish, label, look, sentence
+from ticdc_lab.words import count
 
 _NOTE = (
     "One band per DDL, one line per {lane}. The line is the wait: it begins at the open mark, where the {lane} "

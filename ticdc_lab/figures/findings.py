@@ -6,7 +6,8 @@ import pandas as pd
 
 from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import count, finish, hatched, label, sentence
+from ticdc_lab.figures.theme import finish, hatched, label, sentence
+from ticdc_lab.words import count
 
 _NOTE_OF_VIOLATIONS = (
     "Each bar is one guarantee of TiCDC, split by table. If a bar has one table, suspect its dispatch rule; if it "

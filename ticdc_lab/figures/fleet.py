@@ -13,8 +13,9 @@ from ticdc_lab.ddl_core.records import CAMPAIGNING, IS_OWNER, SCHEDULING
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
-from ticdc_lab.figures.theme import BARE, GREY, HEAT, WRONG, count, finish, label, look, sentence
+from ticdc_lab.figures.theme import BARE, GREY, HEAT, WRONG, finish, label, look, sentence
 from ticdc_lab.simulate.ledger import natural
+from ticdc_lab.words import count
 
 # Fleet map: the workers of a DDL service with the clusters that each has, and how far that is.
 

@@ -11,7 +11,8 @@ from ticdc_lab.events.tso import to_datetime, tso_words
 from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.matrices import Cell, grid
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import count, finish, label, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
+from ticdc_lab.words import count
 
 # Rows as a table: a page of messages, or a table at a moment.
 

@@ -13,7 +13,8 @@ import pandas as pd
 from ticdc_lab.dispatch.evenness import gini, unevenness
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked, marked_cells
-from ticdc_lab.figures.theme import GREY, HEAT, clock, count, finish, label, look, on_clock, percent, sentence
+from ticdc_lab.figures.theme import GREY, HEAT, clock, finish, label, look, on_clock, sentence
+from ticdc_lab.words import count, percent
 
 if TYPE_CHECKING:
     from ticdc_lab.dispatch.comparison import OverTime

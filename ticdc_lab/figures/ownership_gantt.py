@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, sentence
+from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
 from ticdc_lab.simulate.lags import end_us
 from ticdc_lab.simulate.ledger import (
     bands,
@@ -26,6 +26,7 @@ from ticdc_lab.simulate.ledger import (
     writers_over_time,
 )
 from ticdc_lab.simulate.scheduler.facts import PAUSED, STATES
+from ticdc_lab.words import count
 
 STATE_LOOK = {
     "preparing": ("#E69F00", "/"), "prepared": ("#56B4E9", "."), "replicating": ("#009E73", ""),

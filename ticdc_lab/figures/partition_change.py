@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter
-from ticdc_lab.figures.theme import GREY, OKABE_ITO, PATTERNS, WRONG, count, finish, label, look, sentence
+from ticdc_lab.figures.theme import GREY, OKABE_ITO, PATTERNS, WRONG, finish, label, look, sentence
+from ticdc_lab.words import count
 
 _NOTE = (
     "One lane for the owner, each processor and each partition; 0 is the decision. The grey wall is the time in "

@@ -20,7 +20,6 @@ from ticdc_lab.figures.theme import (
     TEXT_PX,
     TITLE_CHARS,
     WRONG,
-    count,
     finish,
     hatched,
     label,
@@ -33,6 +32,7 @@ from ticdc_lab.simulate.pd.looking.recording import Costs, Curve, Recording, cos
 from ticdc_lab.simulate.pd.looking.time_left import Bound, TimeLeft, time_left_sentence
 from ticdc_lab.simulate.pd.looking.tryout import RealRun
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
+from ticdc_lab.words import count
 
 # How stores, peers and operators look in the pictures of PD: the same colours in all of them.
 

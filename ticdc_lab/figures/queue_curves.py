@@ -6,8 +6,9 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Scatter, subplots
-from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, sentence
+from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
 from ticdc_lab.simulate.pipeline.samples import STAGES
+from ticdc_lab.words import count
 
 STAGE_LOOK = {
     "puller": ("#56B4E9", "."), "sorter": ("#0072B2", ""), "disk": (WRONG, "x"), "mounter": ("#E69F00", "/"),

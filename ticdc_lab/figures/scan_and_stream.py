@@ -10,9 +10,10 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Scatter
-from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, sentence
+from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.pipeline.keys import shown
+from ticdc_lab.words import count
 
 _LOOK = {
     "prewrite": ("#E69F00", "triangle-right"), "committed": ("#0072B2", "diamond"), "commit": ("#009E73", "circle"),

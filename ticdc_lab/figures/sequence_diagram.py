@@ -11,8 +11,9 @@ import pyarrow as pa
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.sequence_layout import OWNERS_SIDE, PROTOCOL, Axis, SequenceLayout, lay_out
-from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, sentence
+from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
 from ticdc_lab.simulate.arrows import table_of
+from ticdc_lab.words import count
 
 _STEP_PX, _LEAST_PX, _MOST_PX, _TIME_PX = 26, 240, 1500, 560
 _LEGEND_ROW_PX, _LEGEND_WIDE_PX = 22, 850

@@ -21,6 +21,7 @@ import pandas as pd
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.figures.figure import Figure, Nested, plain
+from ticdc_lab.words import some_of
 
 Theme = Literal["light", "dark"]
 
@@ -317,24 +318,3 @@ def hatched(k: int) -> dict[str, Any]:
     style = look(k)
     lines = {"shape": style["pattern"], "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.75)"}
     return {"color": style["color"], "line": {"width": 0}, "pattern": lines | {"size": 8, "solidity": 0.15}}
-
-
-def count(n: int, noun: str, plural: str | None = None) -> str:
-    """``1 row``, ``1,234 rows``."""
-    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
-
-
-def some_of(names: Sequence[str], *, most: int = 8) -> str:
-    """Some names, and how many more there are."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def percent(part: float, whole: float) -> str:
-    """``82 %``; never 0 % or 100 % where it is not exactly that."""
-    if whole == 0 or part == 0:
-        return "0 %"
-    share = 100 * part / whole
-    if share < 1 or 99 < share < 100:
-        return "under 1 %" if share < 1 else "over 99 %"
-    return f"{share:.0f} %"

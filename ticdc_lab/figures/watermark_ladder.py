@@ -16,16 +16,15 @@ from ticdc_lab.figures.theme import (
     WRONG,
     alike,
     clock,
-    count,
     finish,
     hatched,
     label,
     look,
     of_partitions,
     on_clock,
-    percent,
     sentence,
-)  # fmt: skip
+)
+from ticdc_lab.words import count, percent
 
 # Where every partition stands at every watermark step; shared by the ladder and the lag figure.
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 from ticdc_lab.figures.figure import Figure, Icicle, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
-from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
+from ticdc_lab.figures.theme import WRONG, finish, label, look, sentence
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.ledger import natural
 from ticdc_lab.simulate.pipeline.marks import ROOT, Chain, MarkRow, Of, bound, by_moment, chains, children
+from ticdc_lab.words import count
 
 # Watermark tree: global, processors, tables, regions and locks as an icicle, who holds the minimum lit.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ticdc_lab.figures.figure import Figure, Table
-from ticdc_lab.figures.theme import count, finish, label, sentence, wrapped
+from ticdc_lab.figures.theme import finish, label, sentence, wrapped
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.looking.decisions import SOURCE, CandidateRow, Decision, DecisionTable, choice_of, word
+from ticdc_lab.words import count
 
 _ROW_PX, _HEAD_PX = 29, 34
 _MOST = 16

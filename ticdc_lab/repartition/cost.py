@@ -19,6 +19,7 @@ from ticdc_lab.events.schema import DISPATCH
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.watermarks import IS_ROW
 from ticdc_lab.repartition.expand import Expansion
+from ticdc_lab.words import percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,9 @@ class Cost:
 
     def sentences(self) -> list[str]:
         """The price in words."""
-        share = self.moved_rows / self.rows if self.rows else 0.0
         said = [
-            f"{self.moved_rows} of {self.rows} rows ({share:.1%}) and {self.moved_keys} of {self.keys} keys move to "
-            f"another partition; of uniform hashes {self.expected_share:.1%} would.",
+            f"{self.moved_rows:,} of {self.rows:,} rows ({percent(self.moved_rows, self.rows)}) and "
+            f"{self.moved_keys:,} of {self.keys:,} keys move to another partition; of uniform hashes {percent(self.expected_share)} would.",
             f"Busiest partition over the mean: {self.load_before:.2f} before, {self.load_after:.2f} after.",
         ]
         if self.checkpoint_lag_ms is None and not self.pause_ms:

@@ -17,11 +17,11 @@ from ticdc_lab.errors.whole_files import write_whole
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.findings import is_capped
 from ticdc_lab.figures.log_spans import log_spans
-from ticdc_lab.figures.theme import count
 from ticdc_lab.report.page import Link, PageTable, Section, page
 from ticdc_lab.report.runs import ListedLog, page_names
 from ticdc_lab.report.write import summary_and_page
 from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.words import count
 
 Opened = Callable[[ListedLog], AbstractContextManager[ChangeLog]]
 """Opens a run's log, materialised, and clears up after it."""

@@ -11,9 +11,9 @@ import pandas as pd
 
 from ticdc_lab.errors.whole_files import write_whole
 from ticdc_lab.figures.pd_run import verdict_bars
-from ticdc_lab.figures.theme import count
 from ticdc_lab.report.page import PageTable, Section, page
 from ticdc_lab.simulate.pd.replay import Replayed
+from ticdc_lab.words import count, percent
 
 HEAD = ("line", "record", "ours", "the real PD", "verdict", "why")
 _CODE = ("ours", "the real PD")
@@ -79,7 +79,7 @@ def _ours(entry: Mapping[str, Any]) -> str:
     legal = entry.get("legal")
     if not legal:
         return _told(entry["ours"])
-    return "\n".join(f"{_told({k: v for k, v in o.items() if k != 'chance'})} ({o['chance']:.1%})" for o in legal)
+    return "\n".join(f"{_told({k: v for k, v in o.items() if k != 'chance'})} ({percent(o['chance'])})" for o in legal)
 
 
 def _told(value: Any) -> str:

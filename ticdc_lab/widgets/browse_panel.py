@@ -11,13 +11,14 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.events.tso import to_datetime, tso_words, utc_words
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import count, sentence
+from ticdc_lab.figures.theme import sentence
 from ticdc_lab.tables.browse import BESIDE, PAGE, Browser, MessagePage, TableTimeline
 from ticdc_lab.widgets.composed import Places
 from ticdc_lab.widgets.controls import choice, line, moments, number, suggested
 from ticdc_lab.widgets.drawing import Drawn
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.problem import blamed_on
+from ticdc_lab.words import count
 
 _ASKED = "the files were asked"
 

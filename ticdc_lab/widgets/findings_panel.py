@@ -15,10 +15,11 @@ from ticdc_lab.audit import places_of
 from ticdc_lab.audit.findings import SEVERITIES
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.selecting import Selection
-from ticdc_lab.figures.theme import count, sentence
+from ticdc_lab.figures.theme import sentence
 from ticdc_lab.widgets.composed import Numbered
 from ticdc_lab.widgets.controls import choice
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.words import count
 
 LISTED = 1000
 """Findings in the list."""

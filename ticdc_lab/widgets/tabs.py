@@ -17,7 +17,7 @@ from ticdc_lab.dispatch.sweep import compiling_s
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.tso import compose
 from ticdc_lab.facts.watermarks import rhythm_of
-from ticdc_lab.figures.theme import count, label, sentence
+from ticdc_lab.figures.theme import label, sentence
 from ticdc_lab.log import Log
 from ticdc_lab.widgets.browse_panel import browse_panel, messages_code, row_panel
 from ticdc_lab.widgets.consumer_panel import consumer_panel
@@ -28,6 +28,7 @@ from ticdc_lab.widgets.log_panel import log_panel, span_ms
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.settings_panel import settings_panel
 from ticdc_lab.widgets.what_if_panel import what_if_panel
+from ticdc_lab.words import count
 
 _TABLE_NOTE = (
     "The rows of the table at that moment, those changed last on top. Of a sample by time only rows that changed in "

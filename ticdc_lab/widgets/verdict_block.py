@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from ticdc_lab.answers import complete_to
 from ticdc_lab.answers.audit import SIGNS, alike
 from ticdc_lab.answers.transactions import torn_briefly
-from ticdc_lab.figures.theme import count, some_of
 from ticdc_lab.log import Log
 from ticdc_lab.widgets.under_way import UnderWay
+from ticdc_lab.words import count, some_of
 
 AT_ONCE = 300_000
 """Messages that are audited without being asked; a larger log is audited when somebody presses the button."""

@@ -12,12 +12,13 @@ import pyarrow as pa
 from ticdc_lab import figures
 from ticdc_lab.answers.summary import exact
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import count, label, sentence
+from ticdc_lab.figures.theme import label, sentence
 from ticdc_lab.watch.metrics import WatchSample
 from ticdc_lab.watch.running import Watch, unsettled
 from ticdc_lab.widgets.controls import picture
 from ticdc_lab.widgets.drawing import Drawn, in_thread
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.words import count
 
 _HOUR_S = 3600.0
 

@@ -23,6 +23,7 @@ from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.runs import EndedRun
 from ticdc_lab.simulate.trace import CHANGES
+from ticdc_lab.words import percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +292,7 @@ def _told(f: Future) -> dict[str, str]:
         "peak of a store": f"{max(f.peak_mib_s.values(), default=0.0):.0f} MiB/s",
         "most leaders on a store": str(max(f.peak_leaders.values(), default=0)),
         "most peers on a store": str(max(f.peak_peers.values(), default=0)),
-        "moved back within a minute": f"{f.thrash:.1%}",
+        "moved back within a minute": percent(f.thrash),
         "operators that failed": str(f.failed),
         **{f"operators: {desc}": str(n) for desc, n in f.operators.items()},
     }

@@ -1,0 +1,26 @@
+"""The spelling of numbers, shares and lists in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def count(n: int, noun: str, plural: str | None = None) -> str:
+    """``1 row``, ``1,234 rows``."""
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
+def some_of(names: Sequence[str], *, most: int = 8) -> str:
+    """Some names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def percent(part: float, whole: float = 1) -> str:
+    """``82 %``; never 0 % or 100 % where it is not exactly that."""
+    if whole == 0 or part == 0:
+        return "0 %"
+    share = 100 * part / whole
+    if share < 1 or 99 < share < 100:
+        return "under 1 %" if share < 1 else "over 99 %"
+    return f"{share:.0f} %"
