@@ -405,7 +405,7 @@ def test_expand_says_what_it_costs_and_finds_nothing_with_the_procedure(lab: Any
     facts = json.loads(lab(*EXPAND, "--out", str(out), "--json").stdout)
     assert (facts["plan"]["before"], facts["plan"]["after"]) == (4, 9)
     assert facts["findings"] == {"before": [], "after": [], "whole": [], "consumer": []}
-    moved = r"From 4 to 9 partitions by procedure design: [\d,]+ of [\d,]+ keys \(\d+% of the rows\) move"
+    moved = r"From 4 to 9 partitions by procedure design: [\d,]+ of [\d,]+ keys \(\d+ % of the rows\) move"
     assert re.search(moved, facts["answer"])
     assert facts["answer"].endswith("Nothing is newly broken, on either side or across.")
     assert facts["cost"]["resent_rows"] == facts["cost"]["dropped_rows"]

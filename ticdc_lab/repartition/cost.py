@@ -79,7 +79,8 @@ class Cost:
         """The price in words."""
         said = [
             f"{self.moved_rows:,} of {self.rows:,} rows ({percent(self.moved_rows, self.rows)}) and "
-            f"{self.moved_keys:,} of {self.keys:,} keys move to another partition; of uniform hashes {percent(self.expected_share)} would.",
+            f"{self.moved_keys:,} of {self.keys:,} keys move to another partition; of uniform hashes "
+            f"{percent(self.expected_share)} would.",
             f"Busiest partition over the mean: {self.load_before:.2f} before, {self.load_after:.2f} after.",
         ]
         if self.checkpoint_lag_ms is None and not self.pause_ms:
