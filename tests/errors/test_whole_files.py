@@ -111,7 +111,7 @@ def test_a_place_for_a_page_that_is_none_is_refused_alike(
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     found = CliRunner().invoke(main, [*words, "--out", out])
-    why = {"no/such/x": "does not exist", "folder": "Is a directory", "file/x": "is a file, no folder"}[out]
+    why = {"no/such/x": "does not exist", "folder": "it is a folder", "file/x": "is a file, no folder"}[out]
     assert found.exit_code == 2 and f"Cannot write {out}: " in found.output and why in found.output, found.output
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "folder"]
 

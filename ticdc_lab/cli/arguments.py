@@ -68,18 +68,18 @@ def check_source(
     return None
 
 
-def check_outs(source: str | None, *outs: str | None) -> None:
-    """Raise :class:`SourceError` if one of ``outs`` would replace the source, or cannot be written."""
+def check_outs(source: str | None, *outs: str | None, page: bool = False) -> None:
+    """Raise :class:`SourceError` if one of ``outs`` would replace the source, or cannot be written (a page: one file)."""
     from ticdc_lab.encode.export import require_apart
 
     if source is not None:
         require_apart(source, *outs)
     for out in outs:
         if out:
-            _check_out(out)
+            _check_out(out, page=page)
 
 
-def _check_out(out: str) -> None:
+def _check_out(out: str, *, page: bool) -> None:
     place = local_path(out)
     if place is None:
         return
@@ -95,7 +95,7 @@ def _check_out(out: str) -> None:
             f"Cannot write {out}: this user may not write there, or the device is read-only.",
             hint=f"Look who may write there: ls -ld {shlex.quote(str(above))}",
         )
-    if out.endswith((*LINES, ".gz")) and place.is_dir():
+    if (page or out.endswith((*LINES, ".gz"))) and place.is_dir():
         raise SourceError(f"Cannot write {out}: it is a folder.", hint="Name a file in it.")
 
 

@@ -45,7 +45,7 @@ def replay(file: str, lines: int, seeds: str | None, out: str | None, as_json: b
     from ticdc_lab.cli.arguments import check_outs
     from ticdc_lab.simulate.pd.replay import replay as judged
 
-    check_outs(None, out)
+    check_outs(None, out, page=True)
     replayed = judged(file, seeds=seeds_of(seeds) if seeds else (1,))
     if out:
         from ticdc_lab.report.pd_replay import pd_replay_page

@@ -421,7 +421,7 @@ def write_rules(out: str) -> None:
     from ticdc_lab.cli.arguments import check_outs
     from ticdc_lab.watch.alerts import ALERTS, rules
 
-    check_outs(None, out)
+    check_outs(None, out, page=True)
     write_whole(Path(out), rules())
     click.echo(f"{out}: {len(ALERTS)} alerts; name the file under rule_files in prometheus.yml")
 
@@ -435,6 +435,6 @@ def write_dashboard(out: str) -> None:
     from ticdc_lab.cli.arguments import check_outs
     from ticdc_lab.watch.dashboard import PANELS, dashboard
 
-    check_outs(None, out)
+    check_outs(None, out, page=True)
     write_whole(Path(out), dashboard())
     click.echo(f"{out}: {len(PANELS)} panels; import the file in Grafana")
