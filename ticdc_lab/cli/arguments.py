@@ -69,7 +69,7 @@ def check_source(
 
 
 def check_outs(source: str | None, *outs: str | None, page: bool = False) -> None:
-    """Raise :class:`SourceError` if one of ``outs`` would replace the source or cannot be written; a page is one file."""
+    """Raise :class:`SourceError` if one of ``outs`` would replace the source or cannot be written (a page: a file)."""
     from ticdc_lab.encode.export import require_apart
 
     if source is not None:
