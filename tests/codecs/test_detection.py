@@ -119,6 +119,8 @@ def test_messages_that_lack_their_schema_only_are_no_other_protocol() -> None:
     schemas = read_schemas(str(ROOT / SCHEMAS["avro"][1]))
     known = Known(schemas=dict([*schemas.items()][:1]))
     assert other_protocol(_of(value for _, value in messages), protocol="avro", known=known) is None
+    offsets_topic = _of([b"\0\3abc"] * 3)  # its values begin with a 0, as framed ones do
+    assert other_protocol(offsets_topic, protocol="avro", known=known) is None
     assert other_protocol(_of([b'{"id":1,"database":"s","table":"t","isDdl":false,"type":"TIDB_WATERMARK","_tidb":'
                                b'{"watermarkTs":450000000000000000}}'] * 3), protocol="avro", known=known) == (
         "canal-json", 3)  # fmt: skip

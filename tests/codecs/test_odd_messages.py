@@ -23,6 +23,7 @@ from ticdc_lab.codecs.registry import PROTOCOLS, codec_of
 from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.sources.load import load
+from ticdc_lab.sources.survey import survey
 from ticdc_lab.watch.running import Watch
 
 REPORTS = ROOT / "tests/data/reports"
@@ -45,7 +46,7 @@ ROW = {"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}}}
 
 @pytest.mark.parametrize("empty", [0, 1, 2])
 def test_an_empty_row_change_of_a_batch_costs_itself_alone(empty: int) -> None:
-    """It is in quarantine at its place; the others are events with theirs, in the kernel and in plain Python."""
+    """It is in quarantine behind the events, which begin at place 0: by that a message is counted."""
     values = [ROW, ROW, ROW]
     values[empty] = {}
     messages = batch_of([batched(*values), batched(ROW), batched({})])
@@ -54,8 +55,10 @@ def test_an_empty_row_change_of_a_batch_costs_itself_alone(empty: int) -> None:
     rows = kernel.to_pylist()
     good = [(r["offset"], r["seq"]) for r in rows if r["kind"] == "row"]
     bad = [(r["offset"], r["seq"], r["error_class"]) for r in rows if r["error_class"]]
-    assert good == [*((0, i) for i in range(3) if i != empty), (1, 0)]
-    assert bad == [(0, empty, "empty-row"), (2, 0, "empty-row")]
+    assert good == [(0, 0), (0, 1), (1, 0)]
+    assert [r["commit_ts"] for r in rows if r["kind"] == "row"][:2] == [10 + i for i in range(3) if i != empty]
+    assert bad == [(0, 2, "empty-row"), (2, 0, "empty-row")]
+    assert f"frame {empty + 1} of 3" in next(r["reason"] for r in rows if r["error_class"])
 
 
 def test_columns_without_flags_are_refused_by_that_name() -> None:
@@ -140,7 +143,7 @@ def test_a_topic_of_which_nothing_is_the_changefeeds_is_foreign(spark: SparkSess
 
 
 def test_a_log_of_open_protocol_with_an_empty_row_change_counts_its_part(spark: SparkSession, tmp_path: Path) -> None:
-    """Messages in = decoded + quarantined, whichever of the batch it is; answers say that a row change is unread."""
+    """The message is decoded, whichever of the batch it is; answers say that a row change is unread."""
     for empty in (0, 1):
         values: list[dict[str, Any]] = [ROW, ROW]
         values[empty] = {}
@@ -151,8 +154,11 @@ def test_a_log_of_open_protocol_with_an_empty_row_change_counts_its_part(spark: 
         source.write_text(json.dumps(line) + "\n")
         log = load(spark, str(source), protocol="open-protocol").materialise(str(tmp_path / f"out{empty}"))
         n = log.counts
-        assert n is not None and n.messages == n.decoded + n.quarantined == 1 and n.events == 1
-        assert (n.parts, n.quarantined) == ((0, 1) if empty == 0 else (1, 0)) and "1 unread" in but_for(n)
+        assert n is not None and (n.messages, n.decoded, n.events, n.parts) == (1, 1, 1, 1)
+        assert but_for(n) == " except for data in 1 unread row change"
+        seen = survey(spark, str(source), protocol="open-protocol")
+        assert (seen.seen, seen.undecoded) == (1, 0)
+        assert "1 row change could not be decoded, of 1 message looked at" in "".join(seen.unknown)
         assert not [limit for limit in log.limits if "twice" in limit]
 
 

@@ -201,7 +201,7 @@ def test_a_look_says_what_it_could_not_decode_and_that_it_saw_all(spark: SparkSe
     assert (found.seen, found.undecoded, found.is_whole) == (2, 1, True)
     estimated = replace(found, size=Size(None, 2, "estimated from the first 1", False))
     assert ": 3 messages (all read). " in estimated.words
-    assert found.unknown[0].startswith("1 message of 3 that were looked at could not be decoded; the reasons: ")
+    assert found.unknown[0].startswith("1 message could not be decoded, of 3 messages looked at; the reasons: ")
     assert not [said for said in found.unknown if "Only the first" in said]
 
 
@@ -223,7 +223,7 @@ def test_deletes_that_name_no_table_are_listed_beside_tables_with_as_many_rows()
     """Avro's of tables without a primary key: their names are null, which nothing sorts."""
     tables = {"schema_name": ["s", None, "s"], "table_name": ["b", None, "a"], "rows": [2, 2, 2]}
     assert [*_rows_by_table(pa.table(tables))] == [("", ""), ("s", "a"), ("s", "b")]
-    more = {name: [2, 2, 2] for name in ("partition", "messages", "undecoded", "first_ts", "last_ts")}
+    more = {name: [2, 2, 2] for name in ("partition", "messages", "undecoded", "parts", "first_ts", "last_ts")}
     assert _of_counts(pa.table(tables | more))["tables"] == ("no table name", "s.a", "s.b")
     names = {n: tables[n] for n in ("schema_name", "table_name")}
     counted = pd.DataFrame({"kind": "row", "op": "delete", "partition": 0, "n": 2} | names)

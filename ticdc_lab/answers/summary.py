@@ -7,6 +7,7 @@ frames whose bigints stay exact (``Int64``).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -197,9 +198,9 @@ def of_facts(log: ChangeLog) -> dict[str, Any]:
 
 
 def _quarantined(log: ChangeLog) -> pd.DataFrame:
-    if log.counts is not None and not log.counts.quarantined:
+    if log.unread is None:
         return exact(arrow_of(REASONS).empty_table())  # the engine would read the log once more for nothing
-    return small(log.quarantine.transform(quarantine_reasons))
+    return small(log.unread.transform(quarantine_reasons))
 
 
 def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
@@ -316,7 +317,8 @@ def _contradicted(log: ChangeLog, found: pd.DataFrame) -> pd.DataFrame:
 def _checksums(log: ChangeLog, most: int) -> pd.DataFrame:
     """Findings of row checksums, in the zone of the server as far as it is known.
 
-    Timestamps are the only values that depend on it. If one other zone explains every error, that is one finding.
+    Timestamps are the only values that depend on it. If another zone explains errors, and contradicts no row that fits
+    the known one, that is one finding; what it does not explain stays an error.
     """
     known = str(log.settings.value("time-zone") or "UTC").split(", ")[0]
     zone = known if is_zone(known) else "UTC"
@@ -325,19 +327,23 @@ def _checksums(log: ChangeLog, most: int) -> pd.DataFrame:
         differ = log.events.transform(verify_checksums, time_zone=zone).select(*FINDINGS.names)
         return small(differ.orderBy("severity", "partition", "offset").limit(most))
 
+    def images(found: pd.DataFrame) -> Counter[tuple[Any, ...]]:
+        """Of errors: their place first."""
+        wrong = found[found["severity"] == "error"]
+        return Counter(zip(*[wrong[c] for c in ("partition", "offset", "table")], strict=True))
+
     found = found_in(zone)
     errors = found[found["severity"] == "error"]
+    known_to = errors.iloc[-1][["partition", "offset"]].to_list() if len(errors) == most else None
     for meant in zones_of_all(errors["message"]):
         again = found_in(meant)
-        if not (again["severity"] == "error").any():
-            words = _OTHER_ZONE.format(n=_rows(len(errors), most), meant=meant, zone=zone)
+        explained, contradicted = images(errors) - images(again), images(again) - images(errors)
+        if explained and not any(known_to is None or [*image[:2]] < known_to for image in contradicted):
+            n = f"{'at least ' * (known_to is not None)}{explained.total()} row image{'s' * (explained.total() != 1)}"
+            words = _OTHER_ZONE.format(n=n, meant=meant, zone=zone)
             one = errors.head(1).assign(severity="warning", message=words, cause=words, table=None, key=None)
             return pd.concat([one, again])
     return found
-
-
-def _rows(n: int, most: int) -> str:
-    return f"{'at least ' * (n >= most)}{n} row image{'s' * (n != 1)}"
 
 
 _OTHER_ZONE = (

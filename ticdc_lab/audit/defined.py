@@ -392,7 +392,8 @@ def _rules(
         column = definitions.versions[pair // n].column(texts[pair % n] or "")
         if column is not None and column not in place:
             place[column] = len(rules)
-            rule = rule_of(column.mysql_type, nullable=column.nullable)
+            nullable = column.nullable or column.generated == "virtual"  # no row holds it: avro writes NULL
+            rule = rule_of(column.mysql_type, nullable=nullable)
             rounded = definitions.rounded and parsed(column.mysql_type).family == "decimal"
             rules.append(ColumnRule(rule.mysql_type, rule.nullable) if rounded else rule)
         if column is None and (texts[pair % n] or "").startswith(_OF_EXPRESSION):  # no DDL states it

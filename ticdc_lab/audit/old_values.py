@@ -124,7 +124,7 @@ class OldValues:
         off = f"old values are off ({self.setting} = false)"
         if n_unsure:
             seen = f"{n_unsure} {'insert finds its row' if n_unsure == 1 else 'inserts find their rows'} there already"
-            return f"{off}, so an update looks like an insert: {seen}, and no update is in the log"
+            return f"{off}, so an update looks like an insert: {seen}, and no update is in the log; deletes are judged"
         if self.off:
             said = f"{off}: no update has an image before it, so no lost change before an update can be found"
             return f"{said}; inserts and deletes are judged"

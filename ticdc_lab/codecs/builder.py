@@ -259,18 +259,20 @@ def _events_of(
 
 
 def _read_in_part(found: Sequence[Event], m: int, read: _Read, bounds: Bounds, protocol: str) -> None:
-    """The events of a message of which some cannot be decoded; these are in the quarantine, each at its place."""
-    whole = [(seq, e) for seq, e in enumerate(found) if e.fault is None]
+    """The events of a message of which some cannot be decoded; these are in the quarantine.
+
+    A message counts by what has the place 0: an event, if there is any. Parts in quarantine have the places behind.
+    """
+    whole = [e for e in found if e.fault is None]
     if not whole:  # then the message is
         read.failed.extend((m, e.fault) for e in found[:1] if e.fault is not None)
         return
-    _check([e for _, e in whole], bounds, protocol, values=False)
-    for seq, e in enumerate(found):
-        if e.fault is not None:
-            read.failed.append((m, Malformed(e.fault.error_class, e.fault.reason, seq, byte=e.fault.byte)))
-    read.events.extend(e for _, e in whole)
+    _check(whole, bounds, protocol, values=False)
+    for seq, fault in enumerate((e.fault for e in found if e.fault is not None), start=len(whole)):
+        read.failed.append((m, Malformed(fault.error_class, fault.reason, seq, byte=fault.byte)))
+    read.events.extend(whole)
     read.message.extend([m] * len(whole))
-    read.seq.extend(seq for seq, _ in whole)
+    read.seq.extend(range(len(whole)))
 
 
 def _check(events: Sequence[Event], bounds: Bounds, protocol: str, *, values: bool) -> None:

@@ -55,8 +55,8 @@ def decode(messages: DataFrame, *, protocol: str, images: bool = True, known: Kn
     DataFrame
         :data:`ticdc_lab.events.schema.DECODED`: events with ``error_class`` null, and one row for each message that
         could not be decoded. A message is decoded whole or not at all, but for a row change ``{}`` of a batch of
-        open-protocol, which is a row of its own with an error and the place ``seq`` that it has. So messages in =
-        messages with ``seq`` 0 and no error + messages with ``seq`` 0 and an error.
+        open-protocol, which is a row of its own with an error and a ``seq`` behind those of the events. So messages in
+        = rows with ``seq`` 0 and no error + rows with ``seq`` 0 and an error.
 
     Raises
     ------
@@ -323,7 +323,10 @@ def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHI
     places = zip(*(whole[c].to_pylist() for c in ("topic", "partition", "offset")), strict=True)
     whole = whole.filter(pa.array([place not in own for place in places], pa.bool_()))
     names = [p for p in _candidates(whole, "auto", known) if p != protocol]
-    told = {p: _recognised(whole.to_batches(), p, offline).num_rows for p in names}
+    found = {p: _recognised(whole.to_batches(), p, offline) for p in names}
+    if protocol in ("avro", "debezium-avro"):  # whose schemas are known: what lacks one may be of anybody, as any 0 is
+        found = {p: events.filter(pc.is_null(events["error_class"])) for p, events in found.items()}
+    told = {p: events.num_rows for p, events in found.items()}
     best = max(told, key=lambda p: told[p], default="")
     return (best, told[best]) if best and 2 * told[best] > quarantined.num_rows else None
 

@@ -134,7 +134,7 @@ QUARANTINE = StructType(
         described("topic", _STR, "topic"),
         described("partition", _INT, "partition"),
         described("offset", _LONG, "offset"),
-        described("seq", _INT, "which part of a batched message failed"),
+        described("seq", _INT, "0 for a message; above 0 for a part of one whose other parts are events"),
         described("protocol", _STR, "protocol that was tried"),
         described("error_class", _STR, "short stable name of the fault"),
         described("reason", _STR, "one sentence: where, expected, found"),

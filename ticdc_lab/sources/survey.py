@@ -72,6 +72,8 @@ class Found:
         read (:mod:`ticdc_lab.engine.speeds`).
     undecoded
         Messages that were looked at and could not be decoded; they are not in ``seen``.
+    parts
+        Row changes that could not be decoded of messages whose others could; these are in ``seen``.
     rows_seen, names
         Row changes of each of ``tables`` among the messages that were looked at; its schema and name.
     strangers
@@ -99,6 +101,7 @@ class Found:
     rows_seen: tuple[int, ...] = ()
     names: tuple[tuple[str, str], ...] = ()
     undecoded: int = 0
+    parts: int = 0
     strangers: tuple[str, ...] = ()
     overview: Overview | None = None
     log: ChangeLog | None = None
@@ -140,10 +143,12 @@ class Found:
             said += [
                 f"Only the first {self.seen:,} messages were read: later ones may have other tables and a later time."
             ]
-        if self.undecoded:
+        if self.undecoded or self.parts:
+            parts = [_messages(self.undecoded)] * bool(self.undecoded)
+            parts += [f"{self.parts:,} row change{'s' * (self.parts != 1)}"] * bool(self.parts)
             said += [
-                f"{_messages(self.undecoded)} of {self.seen + self.undecoded:,} that were looked at could not be "
-                "decoded; the reasons: ticdc-lab events "
+                f"{' and '.join(parts)} could not be decoded, of {_messages(self.seen + self.undecoded)} looked at; "
+                "the reasons: ticdc-lab events "
                 f"{shlex.quote(shown_source(self.source))} --out events.jsonl --quarantine bad.jsonl"
             ]
         return (*self.strangers, *said, *dict.fromkeys((*self.left_out, *self.limits)))
@@ -186,8 +191,8 @@ class Found:
         return {
             "source": self.source, "source_kind": self.source_kind, "protocol": self.protocol,
             "has_commit_ts": self.has_commit_ts, "bytes": self.size.bytes, "messages": self.size.messages,
-            "messages_exact": self.size.is_exact, "seen": self.seen, "undecoded": self.undecoded, "tables": self.tables,
-            "partitions": self.partitions, "first_ts": self.first_ts, "last_ts": self.last_ts,
+            "messages_exact": self.size.is_exact, "seen": self.seen, "undecoded": self.undecoded, "parts": self.parts,
+            "tables": self.tables, "partitions": self.partitions, "first_ts": self.first_ts, "last_ts": self.last_ts,
             "load_ms": None if self.load_s is None else round(1000 * self.load_s), "unknown": self.unknown,
         } | ({} if self.overview is None else {"topic": self.overview.facts()})  # fmt: skip
 
@@ -300,20 +305,21 @@ _BY = ("schema_name", "table_name", "partition")
 _COUNTED = StructType(
     [StructField("schema_name", StringType()), StructField("table_name", StringType())]
     + [StructField("partition", IntegerType())]
-    + [StructField(name, LongType()) for name in ("rows", "messages", "undecoded", "first_ts", "last_ts")]
+    + [StructField(name, LongType()) for name in ("rows", "messages", "undecoded", "parts", "first_ts", "last_ts")]
 )
 """What there is of each table and partition among some events."""
 
 
 def _counted(events: Batches) -> Batches:
     """Events to one batch of :data:`_COUNTED`."""
-    merged = [("rows", "sum"), ("messages", "sum"), ("undecoded", "sum"), ("first_ts", "min"), ("last_ts", "max")]
+    summed = [(name, "sum") for name in ("rows", "messages", "undecoded", "parts")]
+    merged = [*summed, ("first_ts", "min"), ("last_ts", "max")]
     parts = []
     for batch in events:
         is_row, is_ddl = (pc.fill_null(pc.equal(batch["kind"], kind), False) for kind in ("row", "ddl"))
-        begins = pc.and_(pc.fill_null(pc.equal(batch["seq"], 0), False), pc.is_null(batch["error_class"]))
+        bad, part = pc.is_valid(batch["error_class"]), pc.fill_null(pc.greater(batch["seq"], 0), False)
         ts = pc.if_else(pc.or_(is_row, is_ddl), batch["commit_ts"], None)
-        flags = (is_row, begins, pc.is_valid(batch["error_class"]))
+        flags = (is_row, pc.invert(pc.or_(bad, part)), pc.and_not(bad, part), pc.and_(bad, part))
         columns = [*(batch[name] for name in _BY), *(flag.cast(pa.int64()) for flag in flags), ts, ts]
         parts.append(pa.table(columns, schema=arrow_schema(_COUNTED)).group_by(list(_BY)).aggregate(merged))
     if parts:
@@ -326,6 +332,7 @@ def _of_counts(held: pa.Table) -> dict[str, Any]:
     rows = _rows_by_table(held)
     return {
         "seen": pc.sum(held["messages"]).as_py() or 0, "undecoded": pc.sum(held["undecoded"]).as_py() or 0,
+        "parts": pc.sum(held["parts"]).as_py() or 0,
         "partitions": tuple(pc.unique(held["partition"].drop_null()).sort().to_pylist()),
         "tables": tuple(starmap(table_text, rows)), "rows_seen": tuple(rows.values()), "names": tuple(rows),
         "first_ts": pc.min(held["first_ts"]).as_py(), "last_ts": pc.max(held["last_ts"]).as_py(),

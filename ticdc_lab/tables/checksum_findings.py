@@ -101,7 +101,7 @@ def verify_checksums(events: DataFrame, *, time_zone: str = "UTC") -> DataFrame:
 
 
 def zones_of_all(messages: Iterable[str]) -> list[str]:
-    """The zones of the server that may explain all these errors; none if there is no error, or some name no zone.
+    """The zones of the server that may explain the errors that name one; none if no error does.
 
     Those that errors name come first, then zones with summer time that have had all their offsets.
 
@@ -113,9 +113,7 @@ def zones_of_all(messages: Iterable[str]) -> list[str]:
     >>> zones_of_all([f"{said}-1", f"{said}-2"])
     ['Europe/Berlin']
     """
-    named = {message.partition(_IN_ZONE)[2] for message in messages}
-    if not named or "" in named:
-        return []
+    named = {message.partition(_IN_ZONE)[2] for message in messages} - {""}
     asked = frozenset[timedelta]().union(*[_offsets(zone) for zone in named if zone.startswith("Etc/")])
     alone = [zone for zone in sorted(named) if len(named) == 1 or not zone.startswith("Etc/")]
     return list(dict.fromkeys([*alone, *[zone for zone in _SEASONAL if asked and asked <= _offsets(zone)]]))
