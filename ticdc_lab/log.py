@@ -1011,9 +1011,13 @@ class Log:
         dispatched = self.recorded_partitions()[0] > 1 and not log.of_storage
         found = self._once("rules", self._rules) if dispatched else pd.DataFrame()
         rules = [
-            (f"{r['schema_name']}.{r['table_name']}", str(r["rule"]), int(r["n_rows"]))
+            (r["schema_name"], r["table_name"], str(r["rule"]), int(r["n_rows"]))
             for r in found.to_dict("records")
-            if r["n_rows"] and r["n_explained"] == r["n_rows"] and not r["by_chance"] and pd.isna(r["name_crc"])
+            if r["table_name"]
+            and r["n_rows"]
+            and r["n_explained"] == r["n_rows"]
+            and not r["by_chance"]
+            and pd.isna(r["name_crc"])
         ]
         return known | of_rules(rules, tables=len(found))
 

@@ -99,6 +99,15 @@ def test_a_matcher_that_ticdc_refuses_ends_no_audit(logs: dict[str, ChangeLog]) 
     assert rules_given(log.facts, file) == NOTHING_GIVEN
 
 
+def test_a_topic_that_one_architecture_alone_takes_is_not_refused(logs: dict[str, ChangeLog]) -> None:
+    """It places no row: partitions are compared all the same."""
+    rule = "{matcher = ['*.*'], partition = '%s', topic = '{table}_{schema}'}"
+    for partition, words in ("ts", "are not in the partition"), ("zz", ""):
+        found = said(logs[SMALL], given(f"[sink]\ndispatchers = [{rule % partition}]"))
+        assert not any("refuses" in one for one in found)
+        assert any(words in one for one in found)
+
+
 def test_patterns_that_ticdc_refuses_are_findings_and_those_beside_them_are_used(logs: dict[str, ChangeLog]) -> None:
     """Event filters and column selectors; the audit goes on with the filters that TiCDC takes."""
     other = f"[[filter.event-filters]]\n{RAN}\nignore-event = ['delete']\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -67,7 +68,7 @@ def put_rows(root: Path, *values: str, ts: bool = True, header: str = "", where:
     put_data(root, header + "".join(rows), where=where)
 
 
-def images(root: Path, **settings: str | bool) -> list[dict[str, str | None]]:
+def images(root: Path, **settings: Any) -> list[dict[str, str | None]]:
     """The columns of a folder's rows; of none, whose records are all refused with an option."""
     rows = rows_of(root, StorageSettings(**settings))  # type: ignore[arg-type]
     for bad in (r for r in rows if r["error_class"]):
@@ -184,6 +185,30 @@ def test_what_could_not_be_read_is_never_clean(spark: SparkSession, tmp_path: Pa
         assert result.exit_code == code and "csv.columns=" in result.output, result.output
 
 
+@pytest.mark.parametrize(
+    ("selectors", "exact", "columns"),
+    [
+        ([("/^S$/.`T`", "!b *")], False, None),  # `*` behind `!b` takes it back
+        ([("/^s$/.`t`", "* !/^[bx]/")], False, "id a c"),
+        ([("s.t|u", "a")], False, None),  # refused: TiCDC has no such matcher
+        ([("x.*", "b"), ("S.t", "* !B"), ("s.t", "a")], False, "id a c"),
+        ([("S.t", "* !a"), ("s.t", "* !b")], True, "id a c"),
+        ([("*.* !s.*", "* !a"), ("s.*", "* !B")], True, "id a c"),
+        ([("s.?", "* ![b]")], False, "id a c"),
+    ],
+)
+def test_column_selectors_are_read_as_ticdc_reads_them(
+    tmp_path: Path, selectors: list[tuple[str, str]], exact: bool, columns: str | None
+) -> None:
+    """Regular expressions, quotes, `case-sensitive`; the first selector that takes the table counts."""
+    members = tuple({"matcher": tuple(m.split()), "columns": tuple(c.split())} for m, c in selectors)
+    file = Settings((Setting("sink.column-selectors", members, "file"), Setting("case-sensitive", exact, "file")))
+    put_schema(tmp_path, ID, A, B, C, Query="")
+    put_rows(tmp_path, '1,"x","y","z"' if columns is None else '1,"x","z"')
+    wanted = {"id": "1", "a": "x"} | ({"b": "y", "c": "z"} if columns is None else {"c": "z"})
+    assert images(tmp_path, csv_columns=of_changefeed(StorageSettings(), file).csv_columns) == [wanted]
+
+
 def test_a_changefeed_gives_the_settings_that_no_option_gives(tmp_path: Path) -> None:
     """Its column selectors say which columns rows have; what the files show is a setting with its evidence."""
     put_schema(tmp_path, ID, A, B, C, Query="")
@@ -191,8 +216,8 @@ def test_a_changefeed_gives_the_settings_that_no_option_gives(tmp_path: Path) ->
     selector = {"matcher": ("s.*", "!s.u"), "columns": ("*", "!b")}
     file = Settings((Setting("sink.column-selectors", (selector,), "file"), Setting("sink.csv.null", "NULL", "file")))
     given = of_changefeed(StorageSettings(), file)
-    assert (given.csv_columns, given.null) == ("s.*|!s.u:*,!b", "NULL")
+    assert given.null == "NULL"
     assert of_changefeed(StorageSettings(csv_null="-"), file).null == "-"
-    assert images(tmp_path, csv_columns=given.csv_columns or "") == [{"id": "1", "a": "x", "c": "z"}]
+    assert images(tmp_path, csv_columns=given.csv_columns) == [{"id": "1", "a": "x", "c": "z"}]
     shown = Settings(settled_reading(listing_of(tmp_path), given)[0].shown)
     assert shown.value("csv.include-commit-ts") is True and shown.value("csv.delimiter") == ","

@@ -111,7 +111,7 @@ def test_old_values_can_be_off_in_two_ways() -> None:
         ('[sink]\ndispatchers = "x"', "expected dispatchers"),
         ("[sink]\ndispatchers = [{matcher = 'a.b'}]", "matcher to be of type list"),
         ("[sink]\ndispatchers = [{matcher = [1]}]", "texts in matcher"),
-        ("[sink]\ndispatchers = [{matcher = ['a']}]", "has no '.'"),
+        ("[sink]\ndispatchers = [{matcher = ['a']}]", "the text: The matcher 'a' has no '.'"),
         ("[sink]\ndispatchers = [{matcher=['*.*'], partition='ts', dispatcher='ts'}]", "cannot be configured both"),
         ("[sink]\ndispatchers = [{matcher=['*.*'], topic='{db}'}]", "ErrKafkaTopicExprInvalid"),
         ("[sink]\nprotocol='avro'\ndispatchers = [{matcher=['*.*'], topic='{table}'}]", "ErrKafkaTopicExprInvalid"),

@@ -14,9 +14,9 @@ from ticdc_lab.dispatch.checks import (
     unreached,
 )
 from ticdc_lab.dispatch.rules import Rule
-from ticdc_lab.dispatch.topics import ColumnFilter
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.settings.matchers import ColumnFilter
 
 ORDERS = ("shop", "orders")
 TABLES = [ORDERS, ("shop", "users"), ("shop", "audit")]

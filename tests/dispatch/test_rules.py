@@ -10,9 +10,9 @@ from conftest import events_frame, golden
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rules_from_config
-from ticdc_lab.dispatch.topics import TableFilter
+from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, matches_table, rules_from_config
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.settings.matchers import TableFilter
 
 ROW = {"kind": "row", "commit_ts": 7, "op": "insert", "schema_name": "Shop", "table_name": "t"}
 COMPLETE = [
@@ -109,7 +109,7 @@ def test_matchers_follow_tidb(
     frame = spark.createDataFrame(
         [(*t, n) for n, t in enumerate(yes + no)], "schema_name string, table_name string, n int"
     )
-    rows = frame.select("n", table_filter.column().alias("hit")).orderBy("n").collect()
+    rows = frame.select("n", matches_table(table_filter).alias("hit")).orderBy("n").collect()
     assert [r.hit for r in rows] == [True] * len(yes) + [False] * len(no)
 
 

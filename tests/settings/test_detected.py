@@ -139,12 +139,14 @@ def test_the_real_encoders_settings_are_detected(spark: SparkSession, log: str, 
 
 def test_rules_that_explain_all_rows_are_dispatchers() -> None:
     """As a changefeed file has them; a file's own are no contradiction, since other rules may mean the same."""
-    known = Settings(of_rules([("s.b", "columns:a,b", 5), ("s.a", "index-value", 2)], tables=3))
+    known = Settings(
+        of_rules([("s", "b", "columns:a,b", 4), ("s", "a", "index-value", 2), ("s", "c-`", "columns:a,b", 1)], tables=4)
+    )
     found = known.get("sink.dispatchers")
-    assert found is not None and found.sure == "likely" and "all 7 rows of 2 of 3 tables" in found.evidence
+    assert found is not None and found.sure == "likely" and "all 7 rows of 3 of 4 tables" in found.evidence
     assert found.text == (
         '[{matcher = ["s.a"], partition = "index-value"}, '
-        '{matcher = ["s.b"], partition = "columns", columns = ["a", "b"]}]'
+        '{matcher = ["s.b", "s.`c-```"], partition = "columns", columns = ["a", "b"]}]'
     )
     assert not of_rules([], tables=3)
     file = parse_file("[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'ts'}]", name="c").settings

@@ -84,6 +84,7 @@ def test_a_key_of_another_type_is_an_error() -> None:
     ("filter.event-filters.ignore-event", "drop tables", "drop table"),
     ("filter.event-filters.ignore-event", "truncate tabel", "truncate table"),
     ("integrity.integrity-check-level", "correct", "correctness"),
+    ("sink.protocol", "canal-jso", "canal-json"),
     ("sink.kafka-config.codec-config.encoding-format", "arvo", "avro"),
     ("sink.kafka-config.large-message-handle.large-message-handle-option", "claimcheck", "claim-check"),
 ])  # fmt: skip
@@ -96,6 +97,19 @@ def test_a_value_that_ticdc_does_not_take_is_refused_with_those_that_it_takes(ke
         parse_file(f"{head}\n{name} = {value}", name="c.toml")
     for choice in CHOICES[key]:
         parse_file(f"{head}\n{name} = {value.replace(wrong, choice)}", name="c.toml")
+
+
+@pytest.mark.parametrize(("written", "meant"), [
+    ("Canal-JSON", "canal-json"), ("DEFAULT", "open-protocol"), ("Flat-Avro", "avro"), ("open", "open-protocol"),
+])  # fmt: skip
+def test_a_protocol_is_named_in_any_case_and_by_its_other_names(written: str, meant: str) -> None:
+    """In the file, in the sink-uri and behind an option, as TiCDC reads it."""
+    in_uri = parse_file(f"sink-uri = 'kafka://h/t?protocol={written}'", name="c.toml").settings
+    in_file = parse_file(f"[sink]\nprotocol = '{written}'", name="c.toml").settings
+    optional = given_settings({"protocol": written})
+    assert {s.value("sink.protocol") for s in (in_uri, in_file, optional)} == {meant}
+    with pytest.raises(DispatchError, match=r"protocol='avr0' in the sink-uri is 'avr0' \(the nearest is 'avro'\)"):
+        parse_file("sink-uri = 'kafka://h/t?protocol=avr0'", name="c.toml")
 
 
 def test_json_of_cdc_cli_and_of_the_open_api_is_read_as_toml() -> None:

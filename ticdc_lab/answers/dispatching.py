@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import small
 from ticdc_lab.dispatch import alignments, dispatch, key_update_counts, shared_topics, topic_balance
+from ticdc_lab.dispatch.changefeed import naming
 from ticdc_lab.dispatch.checks import check_selectors, unreached
 from ticdc_lab.dispatch.dispatching import ADDED
 from ticdc_lab.dispatch.names import CONFLICT
@@ -110,7 +111,8 @@ def _as_ticdc_acts(
         )
     if changefeed.selectors:
         keys = {upstream[t]: k for t, k in keys_in(events, tables, catalog).items()}
-        check_selectors(changefeed.selectors, rules, keys, case_sensitive=exact)
+        with naming(changefeed.name):
+            check_selectors(changefeed.selectors, rules, keys, case_sensitive=exact)
     return said, sources
 
 

@@ -11,8 +11,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.settings import settings
-from ticdc_lab.dispatch.given import rule_notes
-from ticdc_lab.errors import DispatchError
+from ticdc_lab.dispatch.given import refused, rule_notes
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.definitions import table_text
@@ -45,18 +44,19 @@ def surveyed(found: Found) -> Answer:
 
 
 def _about_rules(found: Found) -> list[str]:
-    """Given dispatchers that have another effect than it seems, as far as the tables seen show it."""
-    try:
-        said = rule_notes(found.settings, found.names if found.is_whole else ())
-    except DispatchError as error:
-        return [f"TiCDC refuses the dispatchers: {error}"]
-    if found.is_whole or found.settings.given("sink.dispatchers") is None:
-        return said
+    """What TiCDC refuses of the given rules, and dispatchers that have another effect than it seems, as far as the
+    tables seen show it.
+    """
+    of_storage = found.source_kind == "storage"
+    against = [c.words for c in refused(found.settings, of_storage=of_storage)]
+    said = rule_notes(found.settings, found.names if found.is_whole else (), of_storage=of_storage)
+    if found.is_whole or of_storage or found.settings.given("sink.dispatchers") is None:
+        return [*against, *said]
     unreached = (
         "Which rules of the dispatchers match no table is known once all of it was read: ticdc-lab settings "
         f"{shlex.quote(shown_source(found.source))} --changefeed FILE"
     )
-    return [*(s for s in said if s.startswith("TiCDC knows no dispatcher")), unreached]
+    return [*against, *(s for s in said if s.startswith("TiCDC knows no dispatcher")), unreached]
 
 
 # What a log contains, and who carries its load.

@@ -20,25 +20,24 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from ticdc_lab.audit.filtered import accepted
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.checks import changed_key_texts
 from ticdc_lab.dispatch.fitting import EXPLAINED
-from ticdc_lab.dispatch.given import GivenRules, given_rules, rule_notes
+from ticdc_lab.dispatch.given import GivenRules, given_rules, refused, rule_notes, rules_in
 from ticdc_lab.dispatch.hashing import FLAVOURS
 from ticdc_lab.dispatch.infer import MORE_PARTITIONS
 from ticdc_lab.dispatch.routing import routes, sources_of, target_of
-from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rule_of, rules_from_config
+from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rule_of
 from ticdc_lab.dispatch.settings import rules_in_force
-from ticdc_lab.dispatch.topics import ColumnFilter, TableFilter
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.settings import Contradiction, Setting, Settings
-from ticdc_lab.settings.detected import COUNTS, OP_BY_IMAGES, READ, counted, of_counts
+from ticdc_lab.settings.detected import COUNTS, OP_BY_IMAGES, READ, counted, of_counts, of_watermarks
+from ticdc_lab.settings.matchers import TableFilter, accepted
 from ticdc_lab.sources.change_log import ChangeLog
 
 Table = tuple[str, str]
@@ -64,28 +63,20 @@ def against_facts(facts: LogFacts, settings: Settings, *, has_partitions: bool =
     exact = bool(settings.value("case-sensitive", False))
     kept, filters = settings.given("filter.rules"), settings.given("filter.event-filters")
     routed = settings.given("sink.dispatchers")
-    for given, found in (
-        (kept, _left_out(kept, tables, facts, exact)),
-        (filters, _filtered(filters, tables, facts, exact)),
-        (routed, _routed(routed, tables, facts, exact)),
-    ):
-        try:
-            yield from found
-        except DispatchError as error:
-            if given is not None:
-                yield _refused(given, error)
-    for given in (filters, settings.given(_SELECTORS)):
-        refused: list[DispatchError] = []
-        [*accepted(_members(given), case_sensitive=exact, refused=refused)]
-        if given is not None and refused:
-            yield _refused(given, refused[0])
+    yield from refused(settings, of_storage=not has_partitions)
+    yield from _left_out(kept, tables, facts, exact)
+    yield from _filtered(filters, tables, facts, exact)
+    yield from _routed(routed, rules_in(settings), tables, facts, exact)
 
 
 def _left_out(kept: Setting | None, tables: Sequence[Table], facts: LogFacts, exact: bool) -> Iterator[Contradiction]:
     """Tables that have rows, though the filter leaves them out."""
     if kept is None or not isinstance(kept.value, tuple) or not kept.value:
         return
-    matches = TableFilter.parse(kept.value, case_sensitive=exact).matches
+    try:
+        matches = TableFilter.parse(kept.value, case_sensitive=exact).matches
+    except DispatchError:  # which is refused
+        return
     if wrong := [t for t in tables if not matches(*t)]:
         leaves = "they leave" if len(kept.value) > 1 else "it leaves"
         seen = f"the log has rows of {_some(wrong)}, which {leaves} out"
@@ -94,14 +85,15 @@ def _left_out(kept: Setting | None, tables: Sequence[Table], facts: LogFacts, ex
 
 def _filtered(filters: Setting | None, tables: Sequence[Table], facts: LogFacts,
               exact: bool) -> Iterator[Contradiction]:  # fmt: skip
-    for of_filter, takes in accepted(_members(filters), case_sensitive=exact):
+    for of_filter, takes, _ in accepted(_members(filters), case_sensitive=exact):
         yield from _updates(filters, of_filter, [t for t in tables if takes.matches(*t)], facts)
         yield from _ddl(filters, of_filter, takes.matches, facts)
 
 
-def _routed(routed: Setting | None, tables: Sequence[Table], facts: LogFacts, exact: bool) -> Iterator[Contradiction]:
+def _routed(
+    routed: Setting | None, rules: Sequence[Rule], tables: Sequence[Table], facts: LogFacts, exact: bool
+) -> Iterator[Contradiction]:
     """Tables whose messages carry the name upstream, though rules route them."""
-    rules = _rules(routed)
     if routed is not None and routes(rules):
         upstream = sources_of(rules, tables, case_sensitive=exact)
         target = {t: target_of(rules, t, case_sensitive=exact) for t in tables}
@@ -170,7 +162,7 @@ def evidence_of(events: pa.Table, settings: Settings, *, protocol: str) -> pa.Ta
         is_known = pc.fill_null(pc.not_equal(rows["incomplete"], "op-unknown"), True)
         own = rows.filter(pc.and_(is_known, pc.is_in(rows["op"], pa.array(_OPS))))
         exact = bool(settings.value("case-sensitive", False))
-        filters = [takes for _, takes in accepted(_members(asked[_FILTERS]), case_sensitive=exact)]
+        filters = [takes for _, takes, _ in accepted(_members(asked[_FILTERS]), case_sensitive=exact)]
         named = own.group_by(["schema_name", "table_name"]).aggregate([]).to_pylist()
         tables = [(r["schema_name"], r["table_name"]) for r in named]
         matched = pa.array(["\0".join(t) for t in tables if any(f.matches(*t) for f in filters)], pa.string())
@@ -226,8 +218,7 @@ def against_rows(evidence: pa.Table, facts: LogFacts, settings: Settings, *, pro
     for r in settled(evidence).to_pylist():
         known.setdefault(r["shows"], []).append(r)
     if selectors := asked.get(_SELECTORS):
-        chosen = [(takes, ColumnFilter.parse(s["columns"]))
-                  for s, takes in accepted(_members(selectors), case_sensitive=exact) if s.get("columns")]  # fmt: skip
+        chosen = [of[1:] for of in accepted(_members(selectors), case_sensitive=exact) if of[0].get("columns")]
         for r in known.get("column", ()):
             table = (r["schema_name"], r["table_name"])
             keeps = next((columns for matches, columns in chosen if matches.matches(*table)), None)
@@ -242,7 +233,7 @@ def against_rows(evidence: pa.Table, facts: LogFacts, settings: Settings, *, pro
         yield Contradiction(asked[_KEYLESS], seen=seen, places=(_place(ordered[0]),))
     by_images = protocol in OP_BY_IMAGES and not pc.any(pc.equal(facts.of_kind("row")["op"], "update")).as_py()
     filters = asked.get(_FILTERS)
-    for of_filter, takes in accepted(_members(filters), case_sensitive=exact):
+    for of_filter, takes, _ in accepted(_members(filters), case_sensitive=exact):
         for op in ("delete", "insert"):
             left_out = {*of_filter.get("ignore-event", ())} & {op, "all dml"} and not (op == "insert" and by_images)
             alone = known.get(f"{op}-alone", ()) if left_out and filters is not None else ()
@@ -286,6 +277,7 @@ def with_contradictions(
     """
     counts = events.select(*READ).mapInArrow(counted, COUNTS).toArrow()
     whole = settings | of_counts(counts, protocol=protocol, whole=True)
+    whole |= of_watermarks(len(facts.watermarks.ts), facts.ddl.num_rows, protocol=protocol)
     rows = events.where("kind = 'row' AND table_name IS NOT NULL")
     exact = bool(settings.value("case-sensitive", False))
     found = [
@@ -294,12 +286,8 @@ def with_contradictions(
     ]
     placed = [*_dispatched(rows, facts, whole, exact)] if has_partitions else []
     found += [c for c in placed if isinstance(c, Contradiction)]
-    notes = tuple(dict.fromkeys((*whole.notes, *(note for note in placed if isinstance(note, str)))))
     verified = [s for s in placed if isinstance(s, Setting)]
-    against = list(whole.against)
-    for c in found:
-        against += [] if c in against else [c]
-    return Settings((whole | verified).known, tuple(against), notes)
+    return (whole | verified).noted(found, [note for note in placed if isinstance(note, str)])
 
 
 def rules_given(facts: LogFacts, settings: Settings) -> GivenRules:
@@ -312,34 +300,25 @@ def changed_texts(facts: LogFacts, settings: Settings) -> list[str]:
     modified = pc.match_substring_regex(facts.ddl["query"], r"(?i)\b(modify|change)\b")
     if not pc.any(modified).as_py():
         return []
-    exact, catalog, tables = bool(settings.value("case-sensitive", False)), _catalog(facts), _tables(facts)
-    try:
-        rules = _rules(settings.given("sink.dispatchers"))
-        return changed_key_texts(catalog, tables, rules, case_sensitive=exact)
-    except DispatchError:  # of which rules_noted has a sentence
-        return changed_key_texts(catalog, tables, case_sensitive=exact)
+    exact = bool(settings.value("case-sensitive", False))
+    return changed_key_texts(_catalog(facts), _tables(facts), rules_in(settings), case_sensitive=exact)
 
 
-def rules_noted(facts: LogFacts, settings: Settings, *, of_storage: bool) -> tuple[list[str], list[Contradiction]]:
-    """What given dispatchers do otherwise than it seems, a sentence each; and that TiCDC refuses them."""
-    given = None if of_storage else settings.given("sink.dispatchers")
-    try:
-        return ([] if given is None else rule_notes(settings, _tables(facts))), []
-    except DispatchError as error:
-        return [], [] if given is None else [_refused(given, error)]
+def rules_noted(facts: LogFacts, settings: Settings, *, of_storage: bool) -> list[str]:
+    """What given dispatchers do otherwise than it seems, a sentence each."""
+    return rule_notes(settings, _tables(facts), of_storage=of_storage)
 
 
 def with_rules_noted(log: ChangeLog) -> ChangeLog:
-    """The same log; its limits name the given dispatchers that TiCDC does not know, rules that it never uses, and keys
-    of which a DDL changes the text.
+    """The same log; its limits name what TiCDC refuses of the given rules, the dispatchers that it does not know, rules
+    that it never uses, and keys of which a DDL changes the text.
     """
     facts, settings = log.facts, log.settings
-    said, against = rules_noted(facts, settings, of_storage=log.of_storage)
     if changed := changed_texts(facts, settings):
         log = _noted(log, guesses=(*log.guesses, *changed))
-    notes = tuple(dict.fromkeys((*settings.notes, *said)))
-    noted = replace(settings, notes=notes, against=(*settings.against, *against))
-    return _noted(log, known=replace(log.known, settings=noted)) if said or against else log
+    against = refused(settings, of_storage=log.of_storage)
+    noted = settings.noted(against, rules_noted(facts, settings, of_storage=log.of_storage))
+    return _noted(log, known=replace(log.known, settings=noted)) if noted != settings else log
 
 
 def _noted(log: ChangeLog, **more: Any) -> ChangeLog:
@@ -347,10 +326,6 @@ def _noted(log: ChangeLog, **more: Any) -> ChangeLog:
     noted._facts.extend(log._facts)
     noted._handles.extend(log._handles)
     return noted
-
-
-def _refused(given: Setting, error: DispatchError) -> Contradiction:
-    return Contradiction(given, seen=f"TiCDC refuses it: {error.message.rstrip('.')}")
 
 
 def _recorded(facts: LogFacts) -> int:
@@ -374,20 +349,13 @@ def _dispatched(
     given = settings.given("sink.dispatchers")
     if given is None:
         return
-    try:
-        rules, notes = _rules(given), rule_notes(settings, _tables(facts))
-    except DispatchError as error:
-        yield _refused(given, error)
-        return
-    yield from notes
-    if recorded < 2 and number is None:
+    rules = rules_in(settings)
+    yield from rules_noted(facts, settings, of_storage=False)
+    if not rules or (recorded < 2 and number is None):
         return
     tried = [int(str(number.value))] if number is not None else [*range(recorded, recorded + MORE_PARTITIONS + 1)]
-    try:
-        placed = _placed(rows, facts, settings, rules, tried, exact)
-    except DispatchError as error:
-        yield _refused(given, error)
-        return
+    # where a topic is told by the row, it changes no partition
+    placed = _placed(rows, facts, settings, tuple(replace(r, topic="") for r in rules), tried, exact)
     for table in (t for t in placed if t["n_failed"]):
         if table["error"].startswith(_OF_TICDC):
             seen = f"TiCDC cannot dispatch {_count(table['n_failed'])} of {_name(table)} by it: {table['error']}"
@@ -506,10 +474,6 @@ def _ddl(given: Setting | None, of_filter: Mapping[str, Any], matches: Any,
             )
             yield Contradiction(given, seen=seen, places=(_place(d),))
             return
-
-
-def _rules(given: Setting | None) -> tuple[Rule, ...]:
-    return rules_from_config(_members(given))
 
 
 def _members(given: Setting | None) -> Sequence[Mapping[str, Any]]:

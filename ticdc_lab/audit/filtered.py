@@ -7,14 +7,13 @@ same holds of DDL that are left out: the definition of their table is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ticdc_lab.dispatch.topics import ColumnFilter, TableFilter
-from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.settings import Settings
+from ticdc_lab.settings.matchers import TableFilter, accepted
 
 OPS = ("delete", "update", "insert")
 """In the order of their bits."""
@@ -48,7 +47,7 @@ class LeftOut:
         whole = [n for n in ("bdr-mode", "filter.ignore-txn-start-ts") if settings.value(n)]
         filters = settings.value("filter.event-filters", ())
         exact = bool(settings.value("case-sensitive", False))
-        each = [(takes, _operations(f)) for f, takes in accepted(filters, case_sensitive=exact)]
+        each = [(takes, _operations(f)) for f, takes, _ in accepted(filters, case_sensitive=exact)]
         return cls(bool(given), tuple(whole), tuple(f for f in each if f[1]))
 
     def of(self, table: Table) -> frozenset[str]:
@@ -75,21 +74,6 @@ class LeftOut:
     def undefined(self, tables: Sequence[Table]) -> list[Table]:
         """Tables of which DDL may be absent."""
         return [t for t in tables if _DDL in self.of(t)]
-
-
-def accepted(
-    members: Iterable[Mapping[str, Any]], *, case_sensitive: bool, refused: list[DispatchError] | None = None
-) -> Iterator[tuple[Mapping[str, Any], TableFilter]]:
-    """Event filters or column selectors, each with the tables that it is for; what TiCDC says of patterns that it
-    refuses goes to ``refused``.
-    """
-    for member in members:
-        try:
-            ColumnFilter.parse(member.get("columns", ()))
-            yield member, TableFilter.parse(member.get("matcher", ()), case_sensitive=case_sensitive)
-        except DispatchError as error:
-            if refused is not None:
-                refused.append(error)
 
 
 def _operations(of_filter: Mapping[str, Any]) -> frozenset[str]:

@@ -118,12 +118,16 @@ def virtual_columns(versions: Sequence[TableFile]) -> frozenset[str]:
 
 
 def selected(file: TableFile, settings: StorageSettings, virtual: frozenset[str]) -> tuple[TableColumn, ...] | None:
-    """The columns of a table's rows by the setting ``csv.columns``; None where it does not name the table.
-
-    Patterns as in TiCDC's column selectors: ``*``, ``?``, ``!`` before what is left out, the last that matches decides.
+    """The columns of a table's rows by the changefeed's column selectors or the setting ``csv.columns``; None where
+    neither names the table. The first that matches the table counts, and in it the last pattern that matches a column.
     """
-    name = f"{file.schema}.{file.table}"
-    for part in (settings.csv_columns or "").split(";"):
+    given, name = settings.csv_columns or "", f"{file.schema}.{file.table}"
+    if not isinstance(given, str):
+        takes = next((columns for tables, columns in given if tables.matches(file.schema, file.table)), None)
+        return (
+            None if takes is None else tuple(c for c in file.columns if takes.matches(c.name) and c.name not in virtual)
+        )
+    for part in given.split(";"):
         table, colon, patterns = part.partition(":")
         if colon and _matched(name.lower(), [t.strip().lower() for t in table.split("|")]):
             wanted = [p.strip().lower() for p in patterns.split(",")]

@@ -23,12 +23,12 @@ from ticdc_lab.codecs.registry import (
     PROTOCOLS,
     codec_of,
     part_kernel,
-    protocol_named,
     require_protocol,
 )  # fmt: skip
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, require_columns
+from ticdc_lab.settings.keys import protocol_named
 
 ROWS_A_PASS = 2_500
 """Messages decoded at once: what they fill stays in a core's cache (measured: a fifth faster than 10,000)."""
@@ -68,6 +68,7 @@ def decode(messages: DataFrame, *, protocol: str, images: bool = True, known: Kn
     docs/reading.md; TiCDC's source.
     """
     require_protocol(protocol)
+    protocol = protocol_named(protocol)
     require_columns(messages, "topic", "partition", "offset", "key", "value", frame="messages")
     return messages.select("topic", "partition", "offset", "key", "value").mapInArrow(
         decoder(protocol, images=images, known=known), DECODED
@@ -83,7 +84,7 @@ def decoder(protocol: str, *, images: bool = True, known: Known = NOTHING) -> Ca
         return lambda batches: keyed(whole(batches), known.handles, images=images)
 
     def run(batches: Batches) -> Batches:
-        step = _step(protocol_named(protocol), images, known)
+        step = _step(protocol, images, known)
         for batch in batches:
             empty = is_empty(batch)
             if protocol == "avro":  # where neither is there at all, a row without a primary key was deleted

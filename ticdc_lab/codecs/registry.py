@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from ticdc_lab.errors import ProtocolError
+from ticdc_lab.settings.keys import protocol_named
 
 if TYPE_CHECKING:
     from ticdc_lab.codecs.decoded import PartKernel
@@ -34,23 +35,6 @@ CODECS = {
 
 PROTOCOLS = tuple(CODECS)
 """Protocols that can be decoded."""
-
-
-ALIASES = {"flat-avro": "avro", "default": "open-protocol", "open": "open-protocol"}
-"""Other names that a sink-uri takes for a protocol (TiCDC's ``ParseSinkProtocolFromString``)."""
-
-
-def protocol_named(name: str) -> str:
-    """The protocol that a sink-uri means by a name, in any case; a name that is none stays as it is.
-
-    Examples
-    --------
-    >>> protocol_named("flat-avro"), protocol_named("Canal-JSON")
-    ('avro', 'canal-json')
-    """
-    lower = name.lower()
-    found = ALIASES.get(lower, lower)
-    return found if found in (*PROTOCOLS, "auto") else name
 
 
 WRITTEN = ("open-protocol", "canal-json", "mq-v1")

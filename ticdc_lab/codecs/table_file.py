@@ -11,6 +11,7 @@ from typing import Any
 from ticdc_lab.errors import SourceError
 from ticdc_lab.settings import Setting
 from ticdc_lab.settings.file import is_setting
+from ticdc_lab.settings.matchers import ColumnFilter, TableFilter
 
 _SECTION = "csv."
 _TRUTH = {"true": True, "false": False}
@@ -36,9 +37,9 @@ class StorageSettings:
     csv_null: str | None = None
     csv_binary_encoding_method: str = "auto"
     """``auto``: hex if all binary values of a sample are hexadecimal digits, else TiCDC's default, base64."""
-    csv_columns: str | None = None
-    """Which columns the rows of a table have: ``SCHEMA.TABLE:COLUMN,COLUMN``, several with ``;`` between them. Patterns
-    as in TiCDC's column selectors: ``*``, ``?``, ``!`` before what is left out."""
+    csv_columns: str | tuple[tuple[TableFilter, ColumnFilter], ...] | None = None
+    """Which columns the rows of a table have: ``SCHEMA.TABLE:COLUMN,COLUMN``, several with ``;`` between them, names as
+    they are, with ``*``, ``?``, and ``!`` before what is left out; or the changefeed's column selectors."""
     csv_include_commit_ts: bool | None = None
     csv_output_old_value: bool | None = None
     csv_output_handle_key: bool | None = None
@@ -58,7 +59,7 @@ class StorageSettings:
                 "csv.delimiter and terminator cannot be empty, and csv.quote has at most one byte; found "
                 f"{self.csv_delimiter!r}, {self.terminator!r}, {self.csv_quote!r}."
             )
-        for part in (self.csv_columns or "").split(";") if self.csv_columns is not None else ():
+        for part in self.csv_columns.split(";") if isinstance(self.csv_columns, str) else ():
             table, colon, columns = part.partition(":")
             if not colon or "." not in table or not columns:
                 raise _wrong("csv.columns", part, "SCHEMA.TABLE:COLUMN,COLUMN;..")

@@ -38,6 +38,7 @@ from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.definitions import TableDef
+from ticdc_lab.settings.matchers import matcher_of
 from ticdc_lab.words import percent
 
 PARTITIONS = (1, 3, 8, 16, 32)
@@ -239,14 +240,8 @@ def _rules(tables: Sequence[TableAdvice], partitions: int) -> tuple[Rule, ...]:
     for t in tables:
         rule = t.choices[partitions].measured.candidate.rule
         if rule.partition != "table":
-            groups.setdefault(rule, []).append(f"{_quoted(t.fact.schema_name)}.{_quoted(t.fact.table_name)}")
+            groups.setdefault(rule, []).append(matcher_of(t.fact.schema_name, t.fact.table_name))
     return tuple(replace(rule, matcher=tuple(names)) for rule, names in groups.items())
-
-
-def _quoted(name: str) -> str:
-    """A name as a matcher that means it and nothing else."""
-    plain = name.isascii() and name.replace("_", "a").isalnum()
-    return name if plain else "`" + name.replace("`", "``") + "`"
 
 
 def _notes(what_if: WhatIf, facts: Sequence[TableFact], known: Mapping[str, Sequence[TableDef]]) -> list[str]:

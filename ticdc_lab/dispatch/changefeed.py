@@ -5,6 +5,8 @@ References: pingcap/ticdc and pingcap/tiflow, ``pkg/config`` (``replica_config.g
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,10 +19,11 @@ from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.dispatch.names import STRATEGY_NAMES
 from ticdc_lab.dispatch.routing import check_target
 from ticdc_lab.dispatch.rules import Rule, rules_from_config
-from ticdc_lab.dispatch.topics import TableFilter, check_topic
+from ticdc_lab.dispatch.topics import check_topic
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.file import ChangefeedFile, parse_file, read_file
+from ticdc_lab.settings.matchers import TableFilter
 
 _RAW = "output-raw-change-event"
 _SINKS = ("kafka-config", "pulsar-config", "cloud-storage-config")
@@ -57,9 +60,14 @@ class Changefeed:
     selectors: tuple[Selector, ...] = ()
     to_storage: bool = False
     notes: tuple[str, ...] = field(default=(), compare=False)
+    name: str = field(default="", compare=False)  # of its file, for people
 
     def checked(self, *, flavour: Flavour = "new") -> Changefeed:
         """The same; raises :class:`DispatchError` as TiCDC does when it creates the changefeed."""
+        with naming(self.name):
+            return self._checked(flavour)
+
+    def _checked(self, flavour: Flavour) -> Changefeed:
         for rule in self.rules:
             TableFilter.parse(rule.matcher, case_sensitive=self.case_sensitive)
             check_target(rule)
@@ -89,6 +97,15 @@ class Changefeed:
     def to_toml(self) -> str:
         """The changefeed file. Everything but the sink-uri's part can be pasted; that part is a comment."""
         return tomlkit.dumps(_document(self))
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Name the file in what TiCDC refuses of it."""
+    try:
+        yield
+    except DispatchError as error:
+        raise DispatchError(f"{name}: {error.message}" if name else error.message, hint=error.hint) from None
 
 
 def read_changefeed(path: str | Path, *, sink_uri: str | None = None, flavour: Flavour = "new") -> Changefeed:
@@ -139,7 +156,8 @@ def changefeed_of(file: ChangefeedFile, *, flavour: Flavour = "new") -> Changefe
         raise DispatchError(f"In {file.name} {file.refused[0]}")
     parts = urlsplit(file.sink_uri or "")
     protocol = given.value("sink.protocol")
-    rules = rules_from_config(given.value("sink.dispatchers", ()))
+    with naming(file.name):
+        rules = rules_from_config(given.value("sink.dispatchers", ()))
     if parts.scheme.startswith("pulsar") and (keyed := [r for r in rules if r.partition.lower() not in STRATEGY_NAMES]):
         raise DispatchError(
             f"In {file.name} {keyed[0].partition!r} is no dispatcher: to Pulsar, TiCDC sends it as the key of each "
@@ -166,6 +184,7 @@ def changefeed_of(file: ChangefeedFile, *, flavour: Flavour = "new") -> Changefe
         to_storage=parts.scheme in _STORAGE or (protocol == "csv" and not parts.scheme),
         notes=(*(["The filter is not applied: every table of the log is dispatched."] if _filters(given) else []),
                *given.notes, *unknown_dispatchers(rules)),
+        name=file.name,
     )  # fmt: skip
     return feed.checked(flavour=flavour)
 

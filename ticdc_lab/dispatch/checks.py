@@ -8,11 +8,11 @@ from itertools import pairwise
 
 from ticdc_lab.dispatch.names import STRATEGY_NAMES
 from ticdc_lab.dispatch.rules import Rule
-from ticdc_lab.dispatch.topics import ColumnFilter, TableFilter
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.mysql_types import BINARIES, INTEGERS, base_of, digits_of
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.settings.keys import nearest
+from ticdc_lab.settings.matchers import ColumnFilter, TableFilter
 
 Table = tuple[str, str]
 _SHOWN = 5
@@ -34,15 +34,19 @@ class TableKeys:
     unique: tuple[tuple[str, ...], ...]  # columns of the primary key and of each unique index
 
 
-def unknown_dispatchers(rules: Iterable[Rule]) -> list[str]:
-    """Say which names of dispatchers TiCDC does not know, one sentence each: it warns, and takes ``table``."""
+def unknown_dispatchers(rules: Iterable[Rule], *, of_storage: bool = False) -> list[str]:
+    """Say which names of dispatchers TiCDC does not know, one sentence each: it warns, and takes ``table``.
+
+    ``of_storage``: a storage sink asks no dispatcher.
+    """
     said = []
     for rule in rules:
         if rule.partition.lower() not in STRATEGY_NAMES:
             near = nearest(rule.partition.lower(), STRATEGY_NAMES)
+            does = f"it writes a warning and dispatches {_matcher(rule)} by table"
             said.append(
-                f"TiCDC knows no dispatcher {rule.partition!r}{f' (the nearest is {near})' if near else ''}: it writes "
-                f"a warning and dispatches {_matcher(rule)} by table."
+                f"TiCDC knows no dispatcher {rule.partition!r}{f' (the nearest is {near})' if near else ''}: "
+                f"{'a storage sink has no partitions, so it has no effect' if of_storage else does}."
             )
     return said
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ticdc_lab.dispatch.checks import unknown_dispatchers, unreached
 from ticdc_lab.dispatch.names import STRATEGY_NAMES
-from ticdc_lab.dispatch.routing import routes, sources_of
+from ticdc_lab.dispatch.routing import check_target, routes, sources_of
 from ticdc_lab.dispatch.rules import Rule, rule_of, rules_from_config
 from ticdc_lab.dispatch.strategies import index_answer
+from ticdc_lab.dispatch.topics import check_topic
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.catalog import Catalog
-from ticdc_lab.settings import Settings
+from ticdc_lab.settings import Contradiction, Settings
+from ticdc_lab.settings.matchers import TableFilter, parsed
 
 Table = tuple[str, str]
 COLUMN, AND, OF_NAME = "columns:", ",", "\x1e"
@@ -50,21 +52,61 @@ class GivenRules:
 NOTHING_GIVEN = GivenRules("", {}, {})
 
 
+def refused(settings: Settings, *, of_storage: bool = False) -> list[Contradiction]:
+    """What TiCDC refuses of the given dispatchers, filters and column selectors: of each list of rules the first.
+
+    ``of_storage``: a storage sink takes of the dispatchers only those that route tables.
+    """
+    exact, protocol = bool(settings.value("case-sensitive", False)), settings.value("sink.protocol")
+
+    def dispatchers(members: Sequence[Mapping[str, Any]]) -> None:
+        for rule in rules_from_config(members):
+            if not of_storage or routes([rule]):
+                TableFilter.parse(rule.matcher, case_sensitive=exact)
+                check_target(rule)
+            if not of_storage:
+                check_topic(rule.topic, protocol=protocol)
+
+    def each(members: Sequence[Mapping[str, Any]]) -> None:
+        for member in members:
+            parsed(member, case_sensitive=exact)
+
+    found = []
+    for name, check in (
+        (_DISPATCHERS, dispatchers), ("filter.rules", TableFilter.parse),
+        ("filter.event-filters", each), ("sink.column-selectors", each),
+    ):  # fmt: skip
+        given = settings.given(name)
+        if given is not None and isinstance(given.value, tuple):
+            try:
+                check(given.value)
+            except DispatchError as error:
+                found.append(Contradiction(given, seen=f"TiCDC refuses it: {error.message.rstrip('.')}"))
+    return found
+
+
+def rules_in(settings: Settings) -> tuple[Rule, ...]:
+    """The dispatchers that were given; none if TiCDC refuses one (:func:`refused`)."""
+    given = settings.given(_DISPATCHERS)
+    if given is None or not isinstance(given.value, tuple) or any(c.given is given for c in refused(settings)):
+        return ()
+    return rules_from_config(given.value)
+
+
+_DISPATCHERS = "sink.dispatchers"
+
+
 def given_rules(settings: Settings, tables: Collection[Table], catalog: Catalog) -> GivenRules:
     """The dispatchers that ``settings`` give for tables; of an index the columns that ``catalog`` has."""
-    given = settings.given("sink.dispatchers")
-    if given is None or not isinstance(given.value, tuple):
+    given, rules = settings.given(_DISPATCHERS), rules_in(settings)
+    if given is None or not rules:
         return NOTHING_GIVEN
     exact = bool(settings.value("case-sensitive", False))
     names: dict[Table, Table] = {t: t for t in tables}
-    try:
-        rules = rules_from_config(given.value)
-        if routes(rules):
-            upstream = sources_of(rules, tables, case_sensitive=exact)
-            names = {t: source for t, of in upstream.items() if (source := of.table) is not None}
-        of_table = {t: rule_of(rules, *source, case_sensitive=exact) for t, source in names.items()}
-    except DispatchError:  # what TiCDC refuses has its own finding
-        return NOTHING_GIVEN
+    if routes(rules):
+        upstream = sources_of(rules, tables, case_sensitive=exact)
+        names = {t: source for t, of in upstream.items() if (source := of.table) is not None}
+    of_table = {t: rule_of(rules, *source, case_sensitive=exact) for t, source in names.items()}
     of = {t: _tried(rule, t, catalog) for t, rule in of_table.items()}
     number = settings.given("sink.kafka-config.partition-num")
     return GivenRules(
@@ -75,18 +117,18 @@ def given_rules(settings: Settings, tables: Collection[Table], catalog: Catalog)
     )
 
 
-def rule_notes(settings: Settings, tables: Collection[Table]) -> list[str]:
+def rule_notes(settings: Settings, tables: Collection[Table], *, of_storage: bool = False) -> list[str]:
     """Given dispatchers that TiCDC does not know, and rules that it never uses for ``tables``, a sentence each.
 
-    Raises DispatchError: TiCDC refuses the rules.
+    ``of_storage``: a storage sink places no rows, so that only the unknown names are said.
     """
-    given = settings.given("sink.dispatchers")
-    if given is None or not isinstance(given.value, tuple):
-        return []
-    rules, exact = rules_from_config(given.value), bool(settings.value("case-sensitive", False))
+    rules, exact = rules_in(settings), bool(settings.value("case-sensitive", False))
+    unknown = unknown_dispatchers(rules, of_storage=of_storage)
+    if of_storage:
+        return unknown
     upstream = sources_of(rules, tables, case_sensitive=exact)
     used = {s.table or t for t, s in upstream.items()}
-    return [*unknown_dispatchers(rules), *unreached(rules, used, case_sensitive=exact)]
+    return [*unknown, *unreached(rules, used, case_sensitive=exact)]
 
 
 def _tried(rule: Rule, table: Table, catalog: Catalog) -> str | None:

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ticdc_lab.dispatch.rules import Rule
-from ticdc_lab.dispatch.topics import TableFilter
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.settings.matchers import TableFilter
 
 Table = tuple[str, str]
 """Schema and name."""

@@ -21,10 +21,11 @@ from ticdc_lab.dispatch.strategies import (
     by_named_indexes,
     strategy_of,
 )
-from ticdc_lab.dispatch.topics import TableFilter, check_topic, topic_column
+from ticdc_lab.dispatch.topics import check_topic, topic_column
 from ticdc_lab.engine.columns import computed_once
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.settings.matchers import Pattern, TableFilter
 
 if TYPE_CHECKING:
     from ticdc_lab.dispatch.routing import Upstream
@@ -167,7 +168,7 @@ def dispatch_by_rules(
     questions = {way.answer: way.verdict.question for way in ways if way.verdict.question is not None}
     out = out if catalog is None else with_answers(out, catalog=catalog, questions=questions)
     out = _as_upstream(out, sources) if sources else out
-    out = computed_once(out, {RULE: _of_first([(f.column(), F.lit(i)) for i, f in enumerate(filters)])})
+    out = computed_once(out, {RULE: _of_first([(matches_table(f), F.lit(i)) for i, f in enumerate(filters)])})
     if scratch := {name: c for way in ways for name, c in way.scratch.items()}:
         out = computed_once(out, scratch)
     if any(v.choice is not None for v in verdicts):
@@ -252,6 +253,22 @@ def _case(ways: Sequence[_Way], pick: Callable[[Verdict], Column | None]) -> Col
 
 def _serves(*rules: int) -> Column:
     return F.col(RULE) == rules[0] if len(rules) == 1 else F.col(RULE).isin(*rules)
+
+
+def matches_table(tables: TableFilter) -> Column:
+    """Whether the event's table matches, from ``schema_name`` and ``table_name``."""
+
+    def hit(pattern: Pattern, name: str) -> Column:
+        if pattern.text == "(?s)^.*$":
+            return F.lit(True)
+        if pattern.is_regex:
+            return F.col(name).rlike(pattern.text if tables.case_sensitive else pattern.folded)
+        return F.col(name) == pattern.text if tables.case_sensitive else F.lower(name) == pattern.text.lower()
+
+    out = F.lit(False)
+    for positive, schema, table in tables.rules:
+        out = F.when(hit(schema, "schema_name") & hit(table, "table_name"), F.lit(positive)).otherwise(out)
+    return out
 
 
 def _of_first(cases: Sequence[tuple[Column, Column]]) -> Column:

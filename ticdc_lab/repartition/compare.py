@@ -17,13 +17,13 @@ from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.infer import move_causes
 from ticdc_lab.dispatch.rules import EVERYTHING, Rule
-from ticdc_lab.dispatch.topics import TableFilter
 from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import EVIDENCE, FINDINGS, require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.repartition.expand import IS_DATED_ROW, Expansion, expand, rules_recorded
 from ticdc_lab.repartition.plan import PROCEDURES, Timing
+from ticdc_lab.settings.matchers import TableFilter
 from ticdc_lab.transactions import op_rank
 
 CONSUMER_GUARANTEES = ("changes_are_applied", "changes_are_applied_once", "changes_are_applied_in_order")

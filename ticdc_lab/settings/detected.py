@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.events.arrays import Batches
+from ticdc_lab.settings.matchers import matcher_of
 from ticdc_lab.settings.setting import Setting, Value
 
 CODEC = "sink.kafka-config.codec-config."
@@ -171,22 +172,32 @@ def _old_values(updates: dict[str, int], whole: dict[str, int], protocol: str, s
         yield _shown(name, False, f"none of {updates['n']:,} updates among the {seen} has an image before the change")
 
 
-def of_rules(rules: Iterable[tuple[str, str, int]], *, tables: int) -> tuple[Setting, ...]:
-    """Dispatchers, as far as the partitions of rows show them.
+def of_rules(rules: Iterable[tuple[str, str, str, int]], *, tables: int) -> tuple[Setting, ...]:
+    """Dispatchers, as far as the partitions of rows show them: a rule for all tables that have it.
 
-    ``rules``: ``schema.table``, the rule that explains all its rows (``ts``, ``columns:a,b``, ..), and how many these
-    are. ``tables``: how many tables there are.
+    ``rules``: schema, table, the rule that explains all its rows (``ts``, ``columns:a,b``, ..), and how many these are.
+    ``tables``: how many tables there are.
     """
-    found, rows = list[dict[str, Any]](), 0
-    for table, rule, n in sorted(rules):
-        name, _, columns = rule.partition(":")
-        of_columns = {"columns": columns.split(",")} if columns else {}
-        found.append({"matcher": [table], "partition": name, **of_columns})
-        rows += n
+    found, some = dict[str, list[str]](), sorted(rules)
+    for schema, table, rule, _ in some:
+        found.setdefault(rule, []).append(matcher_of(schema, table))
     if not found:
         return ()
-    text = f"the partitions of all {rows:,} rows of {len(found)} of {tables} tables; other rules may fit them, too"
-    return (_shown("sink.dispatchers", tuple(found), text, sure="likely"),)
+    members = []
+    for rule, matcher in found.items():
+        name, _, columns = rule.partition(":")
+        of_columns = {"columns": columns.split(",")} if columns else {}
+        members.append({"matcher": matcher, "partition": name, **of_columns})
+    n = sum(rows for *_, rows in some)
+    text = f"the partitions of all {n:,} rows of {len(some)} of {tables} tables; other rules may fit them, too"
+    return (_shown("sink.dispatchers", tuple(members), text, sure="likely"),)
+
+
+def of_watermarks(watermarks: int, ddl: int, *, protocol: str) -> tuple[Setting, ...]:
+    """That protocols which leave watermarks and DDL out by default write them: how many there are of each."""
+    if protocol not in ("avro", "debezium-avro") or not watermarks + ddl:
+        return ()
+    return (_shown(f"{CODEC}avro-enable-watermark", True, f"the log has {watermarks:,} watermarks and {ddl:,} DDL"),)
 
 
 _AROUND_COLON = re.compile(rb'"[ \t\r\n]*:[ \t\r\n]*')

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.errors.bounded import parse_json, parse_toml, read_bounded
 from ticdc_lab.errors.redaction import HIDDEN, is_secret
-from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, PROTOCOLS, RENAMED, TABLES, full_name, nearest
+from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, RENAMED, TABLES, full_name, nearest, protocol_named
 from ticdc_lab.settings.setting import Setting, Settings
 
 _JSON_NAMES: Mapping[str, str] = {
@@ -298,7 +298,8 @@ _MOST: Mapping[str, int] = {"sink.kafka-config.partition-num": (1 << 31) - 1}
 
 def _check_choice(path: str, values: Sequence[Any], said: str) -> None:
     for value in values if path in CHOICES else ():
-        if isinstance(value, str) and value and value not in CHOICES[path]:
+        written = value.lower() if path == "sink.protocol" and isinstance(value, str) else value
+        if isinstance(written, str) and written and written not in CHOICES[path]:
             near = nearest(value.lower(), CHOICES[path])
             hint = f"Write {near!r}." if near else f"Known are: {', '.join(CHOICES[path])}."
             raise DispatchError(
@@ -326,7 +327,7 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
         if isinstance(inner, Mapping):
             yield from _leaves(inner, here)
         elif here == "sink.protocol":
-            yield here, PROTOCOLS.get(inner, inner)
+            yield here, protocol_named(inner)
         elif inner != "":  # an empty text is none, in TiCDC
             yield here, HIDDEN if is_secret(here) else tuple(inner) if isinstance(inner, list) else inner
 
@@ -367,7 +368,8 @@ def value_of(name: str, text: str, *, said: str = "") -> Any:
     """
     kind = KEYS[name].kind
     if name == "sink.protocol":
-        return PROTOCOLS.get(text, text)
+        _check_choice(name, [text], said or name)
+        return protocol_named(text)
     if kind == "bool" and text.lower() in ("true", "false", "1", "0", "t", "f"):  # as Go's ParseBool
         return text.lower() in ("true", "1", "t")
     if kind == "int" and text.isascii() and text.isdigit() and int(text[:20]) <= _MOST.get(name, 1 << 64):

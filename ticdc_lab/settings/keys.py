@@ -279,8 +279,18 @@ KEYS: Mapping[str, Key] = _keys()
 TABLES = frozenset(name.rpartition(".")[0] for name in KEYS) - {""}
 """Tables and lists of tables of the file, by path."""
 
-PROTOCOLS: Mapping[str, str] = {"default": "open-protocol", "open": "open-protocol", "flat-avro": "avro"}
-"""Other names that TiCDC takes for a protocol."""
+_ALIASES: Mapping[str, str] = {"default": "open-protocol", "open": "open-protocol", "flat-avro": "avro"}
+
+
+def protocol_named(name: str) -> str:
+    """The protocol that TiCDC means by a name: in any case, and by other names, too.
+
+    Examples
+    --------
+    >>> protocol_named("flat-avro"), protocol_named("Canal-JSON")
+    ('avro', 'canal-json')
+    """
+    return _ALIASES.get(name.lower(), name.lower())
 
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -297,6 +307,10 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     ),
     "integrity.integrity-check-level": ("none", "correctness"),
     "integrity.corruption-handle-level": ("warn", "error"),
+    "sink.protocol": (
+        "open-protocol", "canal-json", "simple", "debezium", "debezium-avro", "avro", "csv", "canal", "maxwell",
+        "craft", *_ALIASES,
+    ),
     "sink.csv.binary-encoding-method": ("base64", "hex"),
     "sink.date-separator": ("none", "year", "month", "day"),
     "sink.kafka-config.codec-config.avro-decimal-handling-mode": ("precise", "string"),

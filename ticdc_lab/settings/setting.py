@@ -7,7 +7,7 @@ that depends on one asks :class:`Settings`; nothing is passed by hand beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ticdc_lab.errors import ContractError
@@ -162,6 +162,13 @@ class Settings:
     def with_option(self, name: str, value: Value, *, evidence: str = "") -> Settings:
         """The same with a value that somebody gave; it wins over file and bytes."""
         return self | [Setting(require_name(name), value, "option", "given", evidence or f"--option {name}")]
+
+    def noted(self, against: Iterable[Contradiction] = (), notes: Iterable[str] = ()) -> Settings:
+        """The same with what the log has against it, and with notes; each once, whoever found it."""
+        more = list(self.against)
+        for c in against:
+            more += [] if c in more else [c]
+        return replace(self, against=tuple(more), notes=tuple(dict.fromkeys((*self.notes, *notes))))
 
     @property
     def contradictions(self) -> tuple[Contradiction, ...]:

@@ -14,7 +14,6 @@ from ticdc_lab.codecs import detect
 from ticdc_lab.codecs.decode import Detected, decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
-from ticdc_lab.codecs.registry import protocol_named
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, as_given
 from ticdc_lab.codecs.unpack import parts, unpacker
 from ticdc_lab.engine.workers import require_workers_once
@@ -23,6 +22,7 @@ from ticdc_lab.events.schema import DECODED
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_messages
 from ticdc_lab.settings.file import read_file
+from ticdc_lab.settings.keys import protocol_named
 from ticdc_lab.sources import Source, open_source
 from ticdc_lab.sources.change_log import ChangeLog, Origin
 from ticdc_lab.sources.decoding import known_of, learned

@@ -34,6 +34,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.settings.matchers import accepted
 from ticdc_lab.sources.places import Size, size_of_lines
 from ticdc_lab.sources.storage_layout import (
     METADATA,
@@ -487,9 +488,9 @@ def of_changefeed(settings: StorageSettings, changefeed: Settings) -> StorageSet
             found[field] = given.value
     selectors = changefeed.given("sink.column-selectors")
     if selectors is not None and settings.csv_columns is None and isinstance(selectors.value, tuple):
-        each = [(s.get("matcher", ()), s.get("columns", ())) for s in selectors.value if isinstance(s, Mapping)]
-        each = [(m, c) for m, c in each if m and c and all("." in t for t in m)]  # TiCDC refuses others, which is found
-        found["csv_columns"] = ";".join(f"{'|'.join(m)}:{','.join(c)}" for m, c in each) or None
+        exact = bool(changefeed.value("case-sensitive", False))
+        each = accepted(selectors.value, case_sensitive=exact)  # what TiCDC refuses is found
+        found["csv_columns"] = tuple(of[1:] for of in each if of[0].get("columns")) or None
     return replace(settings, **found)
 
 

@@ -140,9 +140,8 @@ class Found:
         """What a look does not tell, one sentence each."""
         said = []
         if not self.is_whole:
-            said += [
-                f"Only the first {self.seen:,} messages were read: later ones may have other tables and a later time."
-            ]
+            n = self.seen + self.undecoded
+            said += [f"Only the first {n:,} messages were read: later ones may have other tables and a later time."]
         if self.undecoded or self.parts:
             parts = [_messages(self.undecoded)] * bool(self.undecoded)
             parts += [f"{self.parts:,} row change{'s' * (self.parts != 1)}"] * bool(self.parts)

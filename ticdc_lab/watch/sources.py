@@ -22,13 +22,13 @@ from ticdc_lab.codecs.handles import Handles, handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.known import Known
-from ticdc_lab.codecs.registry import protocol_named
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
+from ticdc_lab.settings.keys import protocol_named
 from ticdc_lab.sources.capture import read_whole
 from ticdc_lab.sources.dump_files import dumps_at
 from ticdc_lab.sources.kafka import Topics, topics_of

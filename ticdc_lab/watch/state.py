@@ -627,13 +627,11 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
     unjudged = chain_unjudged(facts, old_values, left_out, n_unsure) if CHAIN in checks else {}
     if not_compared := [*_not_compared(state, watched)]:
         unjudged[MATCH] = "; ".join(not_compared)
-    contradicted = (
-        *watched.settings.contradictions,
+    contradicted = watched.settings.noted((
         *against_facts(facts, watched.settings, has_partitions=not watched.is_folder),
         *against_rows(state.evidence, facts, watched.settings, protocol=protocol),
-    )
-    noted, refused = rules_noted(facts, watched.settings, of_storage=watched.is_folder)
-    contradicted += tuple(c for c in refused if c not in contradicted)
+    )).contradictions  # fmt: skip
+    noted = rules_noted(facts, watched.settings, of_storage=watched.is_folder)
     in_stretches = int(old_values.unsure(undecided["commit_ts"].to_numpy()).sum()) if undecided.num_rows else 0
     n = n_unsure + in_stretches if CHAIN in unjudged else 0
     notes = (*noted, *changed_texts(facts, watched.settings))

@@ -1,0 +1,203 @@
+"""Which tables and columns a changefeed's rules take: TiDB's table filters and column filters.
+
+A filter that is malformed is a :class:`ticdc_lab.errors.DispatchError`, as TiCDC refuses the changefeed.
+References: TiDB, ``pkg/util/table-filter``; pingcap/ticdc, ``downstreamadapter/sink/columnselector``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ticdc_lab.errors import DispatchError
+
+_CLASS = re.compile(r"\[!?(?:\\[^0-9a-zA-Z]|[^\\\]])+\]")
+_LOOK_AROUND = re.compile(r"\(\?(?:<?[=!])")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A name as written, or a regular expression that Java and Python read alike."""
+
+    text: str
+    is_regex: bool
+
+    def matches(self, name: str, *, case_sensitive: bool) -> bool:
+        """Whether ``name`` matches."""
+        if self.is_regex:
+            return re.search(self.text if case_sensitive else self.folded, name) is not None
+        return self.text == name if case_sensitive else self.text.lower() == name.lower()
+
+    @property
+    def folded(self) -> str:
+        """The regular expression that takes letters in any case."""
+        return "(?i)" + self.text
+
+
+@dataclass(frozen=True, slots=True)
+class TableFilter:
+    """A parsed matcher: of all its patterns, the last one that matches a table decides; ``!`` excludes.
+
+    Examples
+    --------
+    >>> found = TableFilter.parse(["shop.*", "!shop.audit"])
+    >>> found.matches("shop", "orders"), found.matches("shop", "audit")
+    (True, False)
+    """
+
+    rules: tuple[tuple[bool, Pattern, Pattern], ...]
+    case_sensitive: bool = False
+
+    @classmethod
+    def parse(cls, matcher: Iterable[str], *, case_sensitive: bool = False) -> TableFilter:
+        """Parse patterns such as ``shop.*``, ``!shop.audit``, ``db?.t[0-9]``, ``/^re/.*`` or ```a b`.c``.
+
+        Raises DispatchError: a pattern is malformed; patterns from files (``@file``) are not read.
+        """
+        rules = (_rule(line.strip(" \t")) for line in matcher)
+        return cls(tuple(r for r in rules if r is not None), case_sensitive)
+
+    def matches(self, schema_name: str, table_name: str) -> bool:
+        """Whether a table matches."""
+        for positive, schema, table in reversed(self.rules):
+            if schema.matches(schema_name, case_sensitive=self.case_sensitive) and table.matches(
+                table_name, case_sensitive=self.case_sensitive
+            ):
+                return positive
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFilter:
+    """Columns of a column selector, as TiDB reads them: in any case, and the last pattern that matches decides.
+
+    Examples
+    --------
+    >>> found = ColumnFilter.parse(["*", "!id"])
+    >>> found.matches("a"), found.matches("ID")
+    (True, False)
+    """
+
+    rules: tuple[tuple[bool, Pattern], ...]
+
+    @classmethod
+    def parse(cls, columns: Iterable[str]) -> ColumnFilter:
+        """Parse patterns such as ``*``, ``!secret`` or ``c?``; a malformed one is a :class:`DispatchError`."""
+        found = []
+        for line in filter(None, (c.strip(" \t") for c in columns)):
+            pattern, rest = _pattern(line.removeprefix("!"), line)
+            if rest:
+                raise DispatchError(f"The column pattern {line!r} has stray characters: {rest!r}.")
+            found.append((not line.startswith("!"), pattern))
+        return cls(tuple(found))
+
+    def matches(self, name: str) -> bool:
+        """Whether the column stays."""
+        return next((keeps for keeps, p in reversed(self.rules) if p.matches(name, case_sensitive=False)), False)
+
+
+def matcher_of(schema: str, table: str) -> str:
+    """A matcher that means this table and no other.
+
+    Examples
+    --------
+    >>> print(matcher_of("shop", "a-b"))
+    shop.`a-b`
+    """
+    return ".".join(
+        n if n.isascii() and n.replace("_", "a").isalnum() else f"`{n.replace('`', '``')}`" for n in (schema, table)
+    )
+
+
+def _rule(line: str) -> tuple[bool, Pattern, Pattern] | None:
+    if not line or line.startswith("#"):
+        return None
+    if line.startswith("@"):
+        raise DispatchError(f"The matcher {line!r} names a file; files of patterns are not read.")
+    body = line.removeprefix("!")
+    schema, rest = _pattern(body, line)
+    if not rest.startswith("."):
+        raise DispatchError(f"The matcher {line!r} has no '.' between schema and table patterns.")
+    table, rest = _pattern(rest[1:], line)
+    if rest:
+        raise DispatchError(f"The matcher {line!r} has stray characters after its table pattern: {rest!r}.")
+    return not line.startswith("!"), schema, table
+
+
+def _pattern(text: str, line: str) -> tuple[Pattern, str]:
+    """One pattern from the start of ``text``, and what follows it."""
+    if text[:1] == "/":
+        found = re.match(r"/((?:\\.|[^/])+)/", text)
+        if found is None:
+            raise DispatchError(f"The matcher {line!r} has an incomplete regular expression.")
+        return Pattern(_checked(found[1], line), True), text[found.end() :]
+    if text[:1] in ('"', "`"):
+        q = text[0]
+        found = re.match(f"{q}((?:{q}{q}|[^{q}])+){q}", text)
+        if found is None:
+            raise DispatchError(f"The matcher {line!r} has an incomplete quoted name.")
+        return Pattern(found[1].replace(q + q, q), False), text[found.end() :]
+    return _wildcard(text, line)
+
+
+def _wildcard(text: str, line: str) -> tuple[Pattern, str]:
+    literal, regex, is_regex, i = "", "", False, 0
+    while i < len(text) and text[i] != ".":
+        c = text[i]
+        if c == "\\":
+            escaped = text[i + 1 : i + 2]
+            if not escaped or (escaped.isascii() and escaped.isalnum()):
+                raise DispatchError(f"The matcher {line!r} escapes {escaped!r}, which cannot be escaped.")
+            literal, regex, i = literal + escaped, regex + re.escape(escaped), i + 2
+        elif c in "*?":
+            is_regex, regex, i = True, regex + (".*" if c == "*" else "."), i + 1
+        elif c == "[":
+            found = _CLASS.match(text, i)
+            if found is None:
+                raise DispatchError(f"The matcher {line!r} has a malformed character class.")
+            is_regex, regex, i = True, regex + _class(found[0], line), found.end()
+        elif c in "$_" or c.isalnum() or not c.isascii():
+            literal, regex, i = literal + c, regex + re.escape(c), i + 1
+        else:
+            raise DispatchError(f"The matcher {line!r} has the unexpected character {c!r}.")
+    if i == 0:
+        raise DispatchError(f"The matcher {line!r} has no pattern.")
+    return (Pattern(_checked(f"(?s)^{regex}$", line), True) if is_regex else Pattern(literal, False)), text[i:]
+
+
+def _class(glob: str, line: str) -> str:
+    negated = glob.startswith("[!")
+    body = glob[2 if negated else 1 : -1]
+    if not body:
+        raise DispatchError(f"The matcher {line!r} has an empty character class.")
+    # ^ is not special in a glob; [ and & are special in Java
+    body = re.sub(r"(?<!\\)([\[&^])", r"\\\1", body)
+    return f"[{'^' if negated else ''}{body}]"
+
+
+def _checked(regex: str, line: str) -> str:
+    try:
+        re.compile(regex)
+    except re.error as e:
+        raise DispatchError(f"The matcher {line!r} has an invalid regular expression: {e}.") from e
+    if _LOOK_AROUND.search(regex):
+        raise DispatchError(f"The matcher {line!r} looks around, which Go's regular expressions cannot.")
+    return regex
+
+
+def accepted(
+    members: Sequence[Mapping[str, Any]], *, case_sensitive: bool
+) -> Iterator[tuple[Mapping[str, Any], TableFilter, ColumnFilter]]:
+    """Event filters or column selectors with the tables and columns that each is for, but those that TiCDC refuses."""
+    for member in members:
+        with suppress(DispatchError):
+            yield parsed(member, case_sensitive=case_sensitive)
+
+
+def parsed(member: Mapping[str, Any], *, case_sensitive: bool) -> tuple[Mapping[str, Any], TableFilter, ColumnFilter]:
+    """The same of one; raises DispatchError if TiCDC refuses it."""
+    tables = TableFilter.parse(member.get("matcher", ()), case_sensitive=case_sensitive)
+    return member, tables, ColumnFilter.parse(member.get("columns", ()))
