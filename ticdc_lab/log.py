@@ -84,6 +84,7 @@ from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, commit_
 from ticdc_lab.tables.naming import table_named
 from ticdc_lab.transactions import duplicates, first_repeated, gaps_in, suspects, transactions
 from ticdc_lab.transactions.differences import KINDS, Comparable, counted, covered, ddl_differences, differences, worst
+from ticdc_lab.words import lane_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -315,7 +316,9 @@ class Log:
                 return whole
             widest = sample.assign(spread=sample["partitions"].map(len)).sort_values(["spread", "n_rows"])
             commit_ts = int(widest["commit_ts"].iloc[-1])
-        return answers.transaction(self.browser.transaction(commit_ts), commit_ts=commit_ts)
+        return answers.transaction(
+            self.browser.transaction(commit_ts), commit_ts=commit_ts, lane=lane_of(self.change_log.of_storage)
+        )
 
     def audit(self, *, most: int = FOUND, messages: bool = True) -> Answer:
         """Did it keep TiCDC's promises; ``most`` findings of each guarantee are listed, with the first's messages."""
@@ -576,7 +579,7 @@ class Log:
         return answers.consumers(
             part, limits=limits, policies=[POLICIES[p] for p in policies] or SHOWN, speeds=speeds, watched=watch,
             examples=examples, laid=strategy or RECORDED, qualified=but_for(self.counts),
-            lane="stream" if self.change_log.of_storage and strategy is None else "partition",
+            lane=lane_of(self.change_log.of_storage and strategy is None),
         )  # fmt: skip
 
     def consume(
@@ -791,7 +794,9 @@ class Log:
             text = "" if busiest.empty else str(busiest["key"].iloc[0])
         else:
             text = _key_text(table, key, self.browser.key_columns(table))
-        return answers.row(self.browser.row_life(table, text), table=table, key=text)
+        return answers.row(
+            self.browser.row_life(table, text), table=table, key=text, lane=lane_of(self.change_log.of_storage)
+        )
 
     def finding(self, number: int) -> Answer:
         """Which messages is a finding of the audit about: those that it names, and those beside them.
@@ -810,7 +815,9 @@ class Log:
         if not 1 <= number <= len(found):
             raise ContractError(f"There is no finding {number}: the audit has {len(found)}.")
         one = found.iloc[number - 1]
-        return answers.finding(number, one, self.browser.messages(places_of(one)))
+        return answers.finding(
+            number, one, self.browser.messages(places_of(one)), lane=lane_of(self.change_log.of_storage)
+        )
 
     def messages(self, *, at: Sequence[tuple[int, int]] = (), **which: Any) -> Answer:
         """What lies there: a page of events; ``which`` are fields of :class:`ticdc_lab.tables.browse.MessagePage`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -24,3 +25,16 @@ def percent(part: float, whole: float = 1) -> str:
     if share < 1 or 99 < share < 100:
         return "under 1 %" if share < 1 else "over 99 %"
     return f"{share:.0f} %"
+
+
+def lane_of(of_storage: bool) -> str:
+    """What messages lie in: a partition of a topic, or a stream of a storage sink's files."""
+    return "stream" if of_storage else "partition"
+
+
+def in_lanes(text: str, lane: str) -> str:
+    """A sentence about partitions in the words of :func:`lane_of`; names and options that contain the word stay."""
+    return text if lane == "partition" else _PARTITION.sub(lambda m: ("S" if m[1] == "P" else "s") + "tream", text)
+
+
+_PARTITION = re.compile(r"(?<![\w`-])([Pp])artition(?=s?(?![\w`-]))")

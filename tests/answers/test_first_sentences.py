@@ -9,7 +9,7 @@ from summaries import summary
 from whatifs import what_if
 
 from ticdc_lab.answers import audit, partitions, stalls, transactions
-from ticdc_lab.answers.advice import _newly
+from ticdc_lab.answers.advice import _dispatchers_now, _newly
 from ticdc_lab.facts.watermarks import Rhythm
 from ticdc_lab.repartition import Moves
 
@@ -20,11 +20,11 @@ MOVED = {
 }
 
 
-def rules(*named: str, sure: bool = True) -> pd.DataFrame:
+def rules(*named: str, sure: bool = True, n: int = 40) -> pd.DataFrame:
     """The dispatchers of shop.orders and shop.b."""
     tables = zip(("orders", "b"), named, strict=True)
-    of = [{"schema_name": "shop", "table_name": t, "rule": r, "n_rows": 4, "n_explained": 4, "by_chance": not sure}
-          for t, r in tables]  # fmt: skip
+    of = [{"schema_name": "shop", "table_name": t, "rule": r, "n_rows": n, "n_explained": n, "by_chance": not sure,
+           "partitions": 4} for t, r in tables]  # fmt: skip
     return pd.DataFrame(of)
 
 
@@ -57,19 +57,37 @@ def test_what_is_a_guess_or_not_measured_is_said() -> None:
     )
     assert answer.limits == [
         "What newly breaks is not known for shop.orders: the rule of the table was not measured.",
-        "The moves of shop.orders (columns:x), shop.b (table) are an estimate: the rule explains some rows only, or is "
-        "a guess.",
     ]
+    assert answer.finding.startswith(
+        "The moves of shop.orders (columns:x), shop.b (table) are an estimate: the rule explains some rows only, or is "
+        "a guess. From 2 to 4 partitions: "
+    )
+
+
+def test_a_rule_that_two_rows_show_is_a_guess() -> None:
+    """One of the columns explains them by chance: it is not the dispatcher that the table has, and moves by it are said
+    to be an estimate.
+    """
+    by = rules("columns:y", "table", n=2)
+    assert _dispatchers_now(by) == {} and set(_dispatchers_now(rules("columns:y", "table")).values()) == {
+        "columns:y", "table",
+    }  # fmt: skip
+    answer = partitions(MOVED, rules=by, measured=what_if(), before=2, to=4, source="x")
+    assert answer.finding.startswith(
+        "The moves of shop.orders (columns:y), shop.b (table) are an estimate: too few rows show the rule, which is a "
+        "guess. From 2 "
+    )
 
 
 def test_moves_of_a_table_that_is_routed_are_an_estimate() -> None:
     """Its rows lie by the hash of its name upstream, and are moved by that of its name in the log."""
     by = rules("index-value", "table").assign(name_crc=[7, None])
     answer = partitions(MOVED, rules=by, measured=what_if(), before=2, to=4, source="x")
-    assert answer.limits == [
+    assert answer.finding.startswith(
         "The moves of shop.orders (index-value) are an estimate: the rule hashes another name of the table, the moves "
-        "its name in the log."
-    ]
+        "its name in the log. From 2 to 4 partitions: "
+    )
+    assert not answer.limits
 
 
 def test_what_consumers_confuse_before_the_change_is_not_new() -> None:
@@ -143,9 +161,10 @@ def test_without_watermarks_no_transaction_is_judged_and_suspects_are_counted_as
     of = replace(summary(), source="a b.jsonl")
     silent = replace(of, partitions=of.partitions.assign(resolved_ts=pd.array([None] * len(of.partitions), "Int64")))
     why = "No partition has a watermark, so it is not known whether any of "
-    assert transactions(silent).finding.startswith(why) and not transactions(of).finding.startswith("No ")
+    assert transactions(silent).finding.startswith(why) and not transactions(of).finding.startswith("No partition")
     one = silent.partitions.assign(resolved_ts=pd.array([9, None], "Int64"))
     assert transactions(replace(of, partitions=one)).finding.startswith("Partition 1 has no watermark, so it is not ")
+    assert transactions(of).finding.startswith("No offset is missing beside a transaction, so none is known to be ")
     gap = {"topic": "t", "partition": 0, "first_missing": 5, "last_missing": 6}
     torn = pd.DataFrame([gap | {"commit_ts": ts} for ts in range(7)])
     answer = transactions(silent, torn=torn)

@@ -20,6 +20,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from conftest import golden, json_lines
 from pyspark.sql import SparkSession
+from stored import unpack
 
 from ticdc_lab.cli import main
 from ticdc_lab.cli.layout import COMMANDS, EXAMPLES, Moment
@@ -283,6 +284,29 @@ def test_audit_is_clean_where_nothing_moves(lab: Any, tmp_path: Path) -> None:
         following[m["partition"]] += 1
     still = write_lines(tmp_path / "still.jsonl", messages)
     assert json.loads(lab("audit", still, "--json").stdout)["findings"] == []
+
+
+def test_a_folder_of_the_storage_sink_has_streams(lab: Any, tmp_path: Path) -> None:
+    """No sentence, finding or head of a table calls them partitions; the names of guarantees stay."""
+    folder = unpack(tmp_path) / "small_canal-json"
+    longest = max(folder.glob("Fin_Ops/Ledger/**/CDC*.json"), key=lambda f: f.stat().st_size)
+    rows = longest.read_text(encoding="utf-8").splitlines(keepends=True)
+    longest.write_text("".join(rows[:1] + rows[6:]), encoding="utf-8")
+    runs = (("audit",), ("audit", "--messages-of", "1"), ("watermarks",), ("survey",))
+    said = {run: lab(run[0], str(folder), *run[1:], code=None).stdout for run in runs}
+    assert {run: text for run, text in said.items() if re.search(r"\bpartitions?\b", text)} == {}
+    assert all(re.search(r"\bstreams?\b", text) for text in said.values())
+
+
+def test_json_names_the_transactions_beside_a_gap(lab: Any, tmp_path: Path) -> None:
+    """As the first sentence does; without a gap there is no such list."""
+    messages = [*json_lines("messages_open-protocol_small.jsonl.gz")]
+    n = next(i for i, m in enumerate(messages) if m["kind"] == "row" and m["partition"] == 1 and m["offset"] > 40)
+    log = write_lines(tmp_path / "gap.jsonl", messages[:n] + messages[n + 1 :])
+    told = json.loads(lab("transactions", log, "--json").stdout)
+    suspects = {str(row["commit_ts"]) for row in told["suspects"]}
+    assert suspects and f"{len(suspects)} transactions may be torn" in told["answer"]
+    assert {row["first_missing"] for row in told["suspects"]} == {messages[n]["offset"]}
 
 
 @pytest.mark.parametrize("command", ["watermarks", "transactions"])

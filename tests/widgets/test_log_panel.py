@@ -34,6 +34,16 @@ def test_picture_follows_the_control() -> None:
     assert panel.view.description == finding(panel)
 
 
+def test_a_folder_s_panel_and_the_bar_call_its_partitions_streams() -> None:
+    """The control, what is chosen, and what to do where nothing lies in it."""
+    panel = log_panel(replace(summary(), of_storage=True))
+    linked = widgets.linked(panel, selection=Selection(partition=1))
+    chooser = linked.bar._choosers["partition"]
+    assert panel.controls["partition"].description == chooser.description == "stream"
+    assert "<b>Chosen: stream 1</b>" in linked.bar.line.value and chooser.tooltip == "choose a stream everywhere"
+    assert log_panel(summary()).controls["partition"].description == "partition"
+
+
 def test_value_set_as_a_whole_redraws_once() -> None:
     """Setting the value sets every control, and draws one time."""
     panel = log_panel(summary())

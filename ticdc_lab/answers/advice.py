@@ -12,7 +12,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.answers.dispatching import AS_THEY_LIE
-from ticdc_lab.answers.what_if import of_another_name, rules_of
+from ticdc_lab.answers.what_if import by_few_rows, of_another_name, rules_of
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
 from ticdc_lab.dispatch.comparison import MEASURED
@@ -50,6 +50,10 @@ def advice(
         columns=["table", "dispatcher", "why_not"],
     )
     limits = [*limits]
+    if rules is not None and not rules.empty and of_another_name(rules).any():
+        names = [f"{r['schema_name']}.{r['table_name']}" for r in rules[of_another_name(rules)].to_dict("records")]
+        limits.append(f"How full partitions are is an estimate for {some_of(names, most=_NAMED)}: TiCDC hashed another "
+                      "name of the table, the figures its name in the log.")  # fmt: skip
     if absent := sorted(set(tables) - set(plan["table"])):
         limits.append(f"The log has no row change of {', '.join(absent)}.")
     toml = pd.DataFrame({"dispatchers": told["dispatchers"].splitlines()})
@@ -61,13 +65,15 @@ def advice(
 
 
 def _dispatchers_now(rules: pd.DataFrame | None) -> dict[str, str]:
-    """Table to the rule that explains all of its rows; a table of several topics or rules has none."""
+    """Table to the rule that explains all of its rows; a table of several topics or rules, or of few rows, has none."""
     if rules is None or rules.empty:
         return {}
     of: dict[str, set[str]] = {}
-    for r in rules.to_dict("records"):
+    for r in rules.assign(few=by_few_rows(rules)).to_dict("records"):
         name = ".".join(str(r[c]) for c in ("schema_name", "table_name"))
-        of.setdefault(name, set()).add(r["rule"] if r["n_explained"] == r["n_rows"] and not r["by_chance"] else "")
+        of.setdefault(name, set()).add(
+            r["rule"] if r["n_explained"] == r["n_rows"] and not r["by_chance"] and not r["few"] else ""
+        )
     return {name: one for name, (one, *more) in ((n, sorted(found)) for n, found in of.items()) if one and not more}
 
 
@@ -145,15 +151,16 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
     return [*even, *([f"It breaks {', '.join(broken)}."] if broken else []), *found.notes]
 
 
-def _estimated(rules: pd.DataFrame) -> list[str]:
-    """Tables whose moves are not for sure those of the log's own dispatcher, a sentence for each reason."""
-    partly, said = (rules["n_explained"] < rules["n_rows"]) | rules["by_chance"], list[str]()
+def _estimated(rules: pd.DataFrame) -> str:
+    """Tables whose moves may not be those of the log's own dispatcher: a sentence for each reason, which come first."""
+    partly, few, said = (rules["n_explained"] < rules["n_rows"]) | rules["by_chance"], by_few_rows(rules), ""
     for which, why in (
         (partly, "the rule explains some rows only, or is a guess"),
+        (few & bool(few.all()) & ~partly, "too few rows show the rule, which is a guess"),
         (of_another_name(rules), "the rule hashes another name of the table, the moves its name in the log"),
     ):
         names = [f"{r['schema_name']}.{r['table_name']} ({r['rule']})" for r in rules[which].to_dict("records")]
-        said += [f"The moves of {some_of(names)} are an estimate: {why}."] if names else []
+        said += f"The moves of {some_of(names, most=_NAMED)} are an estimate: {why}. " if names else ""
     return said
 
 
@@ -172,10 +179,11 @@ def expansion(
     broken = [f"{g.replace('_', ' ')} ({some_of(tables, most=_NAMED)})" for g, tables in newly.items()]
     breaks = f"Newly broken: {'; '.join(broken)}." if broken else "Nothing is newly broken, on either side or across."
     how = _moved_words(cost, plan.before, plan.after, cost.pause_ms, how=f" by procedure {plan.procedure}")
+    guess = "" if rules is None else _estimated(rules)
     parts = {part: records_of(f) for part, f in findings.items()}
     return Answer(
-        "expand", "What does another number of partitions cost?", f"{how} {breaks}",
-        {"findings": found, "cost": pd.DataFrame([cost.as_dict()])}, [] if rules is None else _estimated(rules),
+        "expand", "What does another number of partitions cost?", f"{guess}{how} {breaks}",
+        {"findings": found, "cost": pd.DataFrame([cost.as_dict()])}, [],
         [*plan.sentences(), *cost.sentences(), AS_THEY_LIE],
         {"plan": plan.as_dict(), "cost": cost.as_dict(), "findings": parts},
         draw=lambda: {"when": figures.partition_change(plan.as_dict(), writes=writes(change))},
@@ -220,11 +228,10 @@ def partitions(
     limits = []
     if others := sorted({*measured.tables} - {*own}):
         limits.append(f"What newly breaks is not known for {some_of(others)}: the rule of the table was not measured.")
-    limits += _estimated(rules)
     breaks = f"Newly broken: {lines[to]['newly_broken']}." if lines[to]["newly_broken"] else "Nothing newly breaks."
     how = _moved_words(moved[to], before, to, pauses_ms[to])
     return Answer(
-        "partitions", "What would another number of partitions do?", f"{how} {breaks}",
+        "partitions", "What would another number of partitions do?", f"{_estimated(rules)}{how} {breaks}",
         {"partitions": pd.DataFrame([*lines.values()])}, limits,
         [
             "The pause is a model: processors hear the order to stop within 2 s and need 1 s to start again.",

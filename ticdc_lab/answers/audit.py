@@ -21,7 +21,7 @@ from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
 from ticdc_lab.settings import MATCH
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
-from ticdc_lab.words import count
+from ticdc_lab.words import count, in_lanes
 
 OF_DDL = frozenset(
     ["nothing_below_ddl", "ddl_events_on_all_partitions", "ddl_events_are_in_time"]
@@ -213,13 +213,13 @@ def examples(findings: pd.DataFrame) -> dict[int, dict[str, Any]]:
     }
 
 
-def finding(number: int, one: Mapping[Any, Any], messages: pd.DataFrame) -> Answer:
+def finding(number: int, one: Mapping[Any, Any], messages: pd.DataFrame, *, lane: str = "partition") -> Answer:
     """One finding and its messages; ``named`` tells those that it names from those beside them."""
     said = [] if len(messages) else ["It names no message: it is about what is missing."]
-    words = line(number, one).strip()
+    words = in_lanes(line(number, one).strip(), lane)
     return Answer(
         "finding", "Which messages is a finding about?", words, {"messages": messages}, said,
-        draw=lambda: {"finding": figures.counterexample({str(k): v for k, v in one.items()})},
+        draw=lambda: {"finding": figures.counterexample({str(k): v for k, v in one.items()}, lane=lane)},
     )  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
         more = f" of {count(len(mine), 'cause')}" if len(mine) > 1 else ""
         out.append(f"{SIGNS[g['verdict']]} {g['guarantee']}: {count(int(mine['n'].sum()), 'finding')}{more}")
         for c in mine.head(most).to_dict("records"):
-            out += cause_lines(c)
+            out += [in_lanes(text, s.lane) for text in cause_lines(c)]
         if len(mine) > most:
             out.append(f"    and {count(len(mine) - most, 'more cause')}; --json shows all")
     for word, names, _, _, why in alike(judged[~has_lines]):
@@ -257,7 +257,7 @@ def cause_lines(c: Mapping[Any, Any]) -> list[str]:
 
 def line(number: int, f: Mapping[Any, Any]) -> str:
     """One finding."""
-    places = ("offset",) if f["message"].startswith("partition ") else ("partition", "offset")
+    places = ("offset",) if f["message"].startswith(("partition ", "stream ")) else ("partition", "offset")
     about = [f[c] for c in ("table", "key")] + [f"{c} {f[c]}" for c in places if not pd.isna(f[c])]
     where = " ".join(part for part in about if not pd.isna(part) and part)
     return f"    #{number} {': '.join(part for part in (f['severity'], where, f['message']) if part)}"

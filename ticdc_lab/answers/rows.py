@@ -24,7 +24,7 @@ def messages(page: pd.DataFrame) -> Answer:
     )  # fmt: skip
 
 
-def row(life: pd.DataFrame, *, table: str, key: str) -> Answer:
+def row(life: pd.DataFrame, *, table: str, key: str, lane: str = "partition") -> Answer:
     """All deliveries that touched a row: :meth:`ticdc_lab.tables.browse.Browser.row_life`."""
     question = "What happened to one row?"
     if not key:
@@ -34,7 +34,7 @@ def row(life: pd.DataFrame, *, table: str, key: str) -> Answer:
     places = life[["topic", "partition"]].drop_duplicates()
     words = f"{count(len(life), 'delivery', 'deliveries')} touched {table} {key}"
     return Answer(
-        "row", question, f"{words}, in {count(len(places), 'partition')}.", {"life": life},
+        "row", question, f"{words}, in {count(len(places), lane)}.", {"life": life},
         draw=lambda: {"life": figures.row_life(life, table=table, key=key)},
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ def against_definition(broken: Mapping[Hashable, Any]) -> str:
     )
 
 
-def transaction(rows: pd.DataFrame, *, commit_ts: int) -> Answer:
+def transaction(rows: pd.DataFrame, *, commit_ts: int, lane: str = "partition") -> Answer:
     """All deliveries of a transaction: :meth:`ticdc_lab.tables.browse.Browser.transaction`."""
     question = "What did one transaction change?"
     if rows.empty:
@@ -81,6 +81,6 @@ def transaction(rows: pd.DataFrame, *, commit_ts: int) -> Answer:
     note = "Before and after each change, as far as the protocol carries them. again: delivered before."
     unknown = [] if started.notna().any() else ["start_ts"]
     return Answer(
-        "transaction", question, f"{words} in {count(len(places), 'partition')}.", {"rows": rows},
+        "transaction", question, f"{words} in {count(len(places), lane)}.", {"rows": rows},
         draw=lambda: {"rows": figures.listing(rows.drop(columns=["topic", "seq", *unknown]), title=words, note=note)},
     )  # fmt: skip

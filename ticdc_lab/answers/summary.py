@@ -50,6 +50,7 @@ from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables.checksum_findings import is_zone, verify_checksums, zones_of_all
 from ticdc_lab.transactions import known_places, of_restored
 from ticdc_lab.transactions.digest import DIGEST, Digest, digested, transaction_sample, transaction_totals
+from ticdc_lab.words import in_lanes, lane_of
 
 POINTS = 2_000
 """Most points of a picture, about."""
@@ -131,7 +132,7 @@ class Summary:
     @property
     def lane(self) -> str:
         """What its messages lie in: partitions of a topic, or streams of a storage sink's files."""
-        return "stream" if self.of_storage else "partition"
+        return lane_of(self.of_storage)
 
 
 def small(df: DataFrame) -> pd.DataFrame:
@@ -295,6 +296,9 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         found = pd.concat([found, _checksums(log, most)]).reset_index(drop=True)
     if any(s.source != "bytes" for s in log.settings.known):
         found = pd.concat([found, _contradicted(log, found)]).reset_index(drop=True)
+    if log.of_storage:
+        said = {c: [m and in_lanes(m, lane_of(True)) for m in found[c]] for c in ("message", "cause")}
+        found = found.assign(**said)
     return {"findings": found, "unjudged": unjudged}
 
 

@@ -50,6 +50,8 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
     unmarked = _unmarked(s)
     words = f"{transactions_finding(total, qualified=qualified, torn=n_torn, lane=s.lane, unmarked=unmarked)}."
     details = []
+    if torn is None and int(total["pending"]) and not unmarked and not s.of_storage:
+        words = f"No offset is missing beside a transaction, so none is known to be torn. {words}"
     if torn is not None:
         frames["suspects"] = torn
         beside = torn_words(torn, s)

@@ -38,6 +38,8 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
     if not s.has_commit_ts:
         return Answer("watermarks", _QUESTION, complete_to(s), {}, s.limits)
     topics, laggards = (pd.DataFrame() if f is None else f for f in (topics, laggards))
+    if s.of_storage:  # one checkpoint for all streams is the whole answer
+        topics = topics.iloc[:0]
     details = [_topic_sentence(t, but_for(s.counts)) for t in topics.to_dict("records")]
     details += [_laggard_sentence(span) for span in laggards.head(_LAGGARDS_SAID).to_dict("records")]
     frames = {"topics": topics, "partitions": s.partitions, "tables": s.tables, "laggards": laggards}
@@ -65,8 +67,8 @@ def complete_to(s: Summary, *, with_ts: bool = True) -> str:
     stated = s.partitions["resolved_ts"] if len(s.partitions) else pd.Series(dtype="Int64")
     if not len(stated) or stated.isna().any():
         silent = [str(p) for p, r in zip(s.partitions.get("partition", []), stated, strict=False) if pd.isna(r)]
-        where = f": partition {', '.join(silent)} has none" if silent else ""
-        return f"It is not known to be complete up to any moment, because not every partition has a watermark{where}."
+        where = f": {s.lane} {', '.join(silent)} has none" if silent else ""
+        return f"It is not known to be complete up to any moment, because not every {s.lane} has a watermark{where}."
     least = int(stated.min())
     open_rows = int(s.tables["unresolved_rows"].sum()) if len(s.tables) else 0
     is_cut = len(s.tables) >= POINTS

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
+from ticdc_lab.dispatch.best_rule import SURE_BITS
 from ticdc_lab.dispatch.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
 from ticdc_lab.dispatch.fitting import COMBINATIONS, OTHER_NAMES
 from ticdc_lab.dispatch.whatif import WhatIf
@@ -53,6 +55,11 @@ def _recorded(measured: WhatIf, found: pd.DataFrame | None) -> tuple[dict[str, d
 def of_another_name(found: pd.DataFrame) -> pd.Series[bool]:
     """Which of the rules hash another name than the table has in the log, as where it is routed."""
     return found["name_crc"].notna() if "name_crc" in found else found["by_chance"] & False
+
+
+def by_few_rows(found: pd.DataFrame) -> pd.Series[bool]:
+    """Which rules are shown by so few rows that one of the table's columns may explain them by chance."""
+    return found["n_rows"] * np.log2(found["partitions"].clip(lower=2)) < SURE_BITS
 
 
 def _tables(found: pd.DataFrame) -> list[str]:

@@ -71,7 +71,7 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
             print_answer(log, own, as_json=True)
         elif about is not None:
             click.echo(f"    {about.finding}")
-            _print_messages(about)
+            _print_messages(about, lane=summary.lane)
         else:
             click.echo(answer.finding)
             for text in answer.details:
@@ -81,7 +81,7 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
     sys.exit(FINDINGS if (found["severity"] != "info").any() else CLEAN)
 
 
-def _print_messages(about: Answer) -> None:
+def _print_messages(about: Answer, *, lane: str) -> None:
     from ticdc_lab.events.tso import tso_words
 
     for sentence in about.limits:
@@ -90,7 +90,7 @@ def _print_messages(about: Answer) -> None:
         told = m | {"commit_ts": m["commit_ts"] and tso_words(m["commit_ts"])}
         said = " ".join(str(told[c]) for c in ("kind", "table", "op", "key", "commit_ts", "what") if told[c])
         mark = ">" if m["named"] else " "
-        click.echo(f"{mark} {m['topic']} partition {m['partition']} offset {m['offset']}: {said[:_LINE_CHARS]}")
+        click.echo(f"{mark} {m['topic']} {lane} {m['partition']} offset {m['offset']}: {said[:_LINE_CHARS]}")
 
 
 @main.command()

@@ -547,6 +547,7 @@ def print_answer(
     """
     from ticdc_lab.answers.answer import SHOWN, as_text
     from ticdc_lab.facts.definitions import NAMELESS
+    from ticdc_lab.words import lane_of
 
     if as_json:
         limits = {"limits": [*log.limits, *_unsaid(log, answer)]}
@@ -559,7 +560,8 @@ def print_answer(
     for name, columns in shown.items():
         frame = answer.frames[name]
         if len(frame):
-            click.echo(as_text(frame[[*columns]].head(SHOWN).fillna({"table_name": NAMELESS})))
+            listed = frame[[*columns]].head(SHOWN).fillna({"table_name": NAMELESS})
+            click.echo(as_text(listed.rename(columns={"partition": lane_of(log.change_log.of_storage)})))
         if len(frame) > SHOWN:
             click.echo(f"and {len(frame) - SHOWN:,} more {name}; --json shows them")
 

@@ -160,7 +160,8 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
             answer = log.transactions(out=out)
         if as_json:
             total = answer.facts()["totals"][0] if len(answer.frame) else dict.fromkeys(_TOTALS, 0)
-            print_answer(log, replace(answer, frames={}, values=_totals(total)), as_json=True)
+            suspects = {name: f for name, f in answer.frames.items() if name == "suspects"}
+            print_answer(log, replace(answer, frames=suspects, values=_totals(total)), as_json=True)
         else:
             print_answer(log, answer, as_json=False, shown={"pending": ("commit_ts", "n_rows", "tables", "missing")})
 

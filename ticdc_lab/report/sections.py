@@ -15,9 +15,12 @@ from ticdc_lab.answers.summary import LISTED, Summary
 from ticdc_lab.audit.findings import RANK, Place, places_of
 from ticdc_lab.figures.theme import untitled
 from ticdc_lab.report.page import Block, Code, Folded, Link, PageTable, Prose, Section, Sign
+from ticdc_lab.words import in_lanes
 
 
-def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Mapping[int, str]) -> PageTable:
+def findings_table(
+    findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Mapping[int, str], lane: str = "partition"
+) -> PageTable:
     """List findings.
 
     ``findings``: rows of :data:`ticdc_lab.events.schema.FINDINGS`; their index, from 0, is their place among all.
@@ -32,7 +35,7 @@ def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Map
     for i, r in zip(findings.index, findings.to_dict("records"), strict=True):
         first = said.setdefault((r["guarantee"], shown(r["table"])), r["message"])
         message = r["message"] if i in drawn else _without_end(r["message"], of=first)
-        rows.append((int(i) + 1, *_row(r, known, drawn.get(i), message)))
+        rows.append((int(i) + 1, *_row(r, known, drawn.get(i), message, lane)))
     return PageTable(head, rows, ids=[f"finding-{int(i) + 1}" for i in findings.index])
 
 
@@ -47,10 +50,10 @@ def _without_end(message: str, *, of: str) -> str:
     return message if len(end) < _LONG_END else f"{message.removesuffix(end)}{ENDS_ALIKE}"
 
 
-def _row(r: Mapping[Any, Any], known: set[Place], figure: str | None, message: str) -> tuple[object, ...]:
+def _row(r: Mapping[Any, Any], known: set[Place], figure: str | None, message: str, lane: str) -> tuple[object, ...]:
     evidence = [] if r["evidence"] is None else list(r["evidence"])
     guarantee = r["guarantee"].replace("_", " ")
-    where = " ".join(f"{c} {shown(r[c])}" for c in ("partition", "offset") if shown(r[c]))
+    where = in_lanes(" ".join(f"{c} {shown(r[c])}" for c in ("partition", "offset") if shown(r[c])), lane)
     return (
         r["severity"], guarantee, shown(r["table"]), shown(r["key"]), where,
         message if figure is None else (message, Link("drawn above", f"#{figure}")),
@@ -64,9 +67,9 @@ def _cited(e: Mapping[str, Any], known: set[Place]) -> Link | str:
     return Link(name, f"#{_id(*place)}") if place in known else name
 
 
-def messages_table(messages: pd.DataFrame) -> PageTable:
+def messages_table(messages: pd.DataFrame, *, lane: str = "partition") -> PageTable:
     """List the messages that findings name: :func:`ticdc_lab.answers.summary.finding_messages`."""
-    head = ["partition", "offset", "kind", "commit ts", "table", "op", "what"]
+    head = [lane, "offset", "kind", "commit ts", "table", "op", "what"]
     rows = [
         (
             str(r["partition"]), str(r["offset"]), r["kind"], shown(r["commit_ts"]), shown(r["table"]), shown(r["op"]),
@@ -133,13 +136,13 @@ def sections(
         *([] if settings is None else [_section(settings, [_table(settings.frame, code=["setting", "value"])])]),
         _pictures(watermarks(replace(s, early_ends=()))),  # the verdict has said it
         *([_said(replace(why, limits=[x for x in why.limits if x not in s.early_ends]))] if why is not None else []),
-        _transactions(transactions(s, torn=torn)),
+        _transactions(transactions(s, torn=torn), lane=s.lane),
         _pictures(load(s)),
         _not_computed("what-if", "What would another dispatcher do?") if what_if is None else _pictures(what_if),
         *([_advice(advice)] if advice is not None else []),
         *([_said(partitions)] if partitions is not None else []),
         _not_computed("consumer", "What ends up downstream?") if consumers is None else _pictures(consumers),
-        _audit(audit(replace(s, early_ends=()))),
+        _audit(audit(replace(s, early_ends=())), lane=s.lane),
     ]
 
 
@@ -225,7 +228,7 @@ def _tables(answer: Answer, *, lane: str) -> Section:
         columns = [c for c in _DDL if c != "ddl_type" or not numbered]
         body += [_titled("DDL", len(ddl)), _table(ddl[columns], code=["query"])]
     if len(quarantine):
-        first = [f"{r['topic']} partition {r['partition']} offset {r['offset']}" for r in quarantine.to_dict("records")]
+        first = [f"{r['topic']} {lane} {r['partition']} offset {r['offset']}" for r in quarantine.to_dict("records")]
         body += [
             "Quarantine: messages that could not be decoded",
             _table(quarantine[["error_class", "n", "reason"]].assign(**{"first in": first})),
@@ -233,17 +236,17 @@ def _tables(answer: Answer, *, lane: str) -> Section:
     return _section(answer, body)
 
 
-def _transactions(answer: Answer) -> Section:
+def _transactions(answer: Answer, *, lane: str) -> Section:
     body = _drawn(answer)
     pending = answer.frames.get("pending", pd.DataFrame())
     if len(pending):
-        waits = pending.rename(columns={"n_rows": "rows", "missing": "waits for partitions"})
+        waits = pending.rename(columns={"n_rows": "rows", "missing": f"waits for {lane}s"})
         n = int(answer.frames["totals"]["pending"].iloc[0])
         body += [_titled("Pending", n, _PENDING), _table(waits.head(_PENDING))]
     return _section(answer, body)
 
 
-def _audit(answer: Answer) -> Section:
+def _audit(answer: Answer, *, lane: str) -> Section:
     """Some findings of each kind, worst first, which lead to their messages; the verdict has counted them."""
     findings, messages = answer.frames["findings"].reset_index(drop=True), answer.frames["messages"]
     body: Body = _drawn(answer)
@@ -257,11 +260,11 @@ def _audit(answer: Answer) -> Section:
     places = enumerate(shown_first, start=len(body) - len(shown_first))
     drawn = {i: f"plot-audit-{n}" for n, i in places if i in listed}
     title = "Findings" if len(listed) == len(findings) else f"Findings (the first {_OF_A_KIND} of each cause)"
-    body += [title, findings_table(findings.loc[listed], messages=messages, drawn=drawn)]
+    body += [title, findings_table(findings.loc[listed], messages=messages, drawn=drawn, lane=lane)]
     cited = {place for i in listed for place in places_of(findings.loc[i].to_dict())}
     theirs = messages[[place in cited for place in _places(messages)]] if len(messages) else messages
     if len(theirs):
-        body += ["Their messages", messages_table(theirs)]
+        body += ["Their messages", messages_table(theirs, lane=lane)]
     return _section(answer, body)
 
 

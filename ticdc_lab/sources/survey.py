@@ -37,6 +37,7 @@ from ticdc_lab.sources.forms import CONNECT, FORMS
 from ticdc_lab.sources.load import SAMPLE, load, shown_by
 from ticdc_lab.sources.places import Size, is_kafka
 from ticdc_lab.sources.topic_overview import HEAD, Overview, heads_of
+from ticdc_lab.words import lane_of
 
 LARGE_S = 60.0
 """What takes longer to read than so many seconds is offered as a sample first."""
@@ -131,7 +132,8 @@ class Found:
         size += [_bytes(b)] if b is not None else []
         if self.overview is not None and self.overview.bytes is not None:
             size += [f"about {_bytes(self.overview.bytes)}"]
-        tables = f"{_some('table', self.tables)} and {_some('partition', tuple(map(str, self.partitions)))}"
+        lane = lane_of(self.source_kind == "storage")
+        tables = f"{_some('table', self.tables)} and {_some(lane, tuple(map(str, self.partitions)))}"
         span = "" if self.first_ts is None else f", from {_at(self.first_ts)}"
         return f"{_KINDS[self.source_kind]} in {self.protocol}: {', '.join(size)}. Seen so far: {tables}{span}."
 

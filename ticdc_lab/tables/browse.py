@@ -23,6 +23,7 @@ from ticdc_lab.events.schema import EVENTS, QUARANTINE
 from ticdc_lab.events.tso import LOGICAL_MASK
 from ticdc_lab.tables.history import ADDED
 from ticdc_lab.tables.naming import found_names, free_names
+from ticdc_lab.words import lane_of
 
 if TYPE_CHECKING:
     from ticdc_lab.facts.catalog import Catalog
@@ -154,12 +155,15 @@ class Browser:
         How their log can be loaded again, see :class:`ticdc_lab.sources.change_log.Origin`.
     labels
         :func:`labels_in` the log's definitions: numbers of ENUM and SET are shown, and found, by their labels too.
+    lane
+        What its messages lie in: :func:`ticdc_lab.words.lane_of`.
     """
 
     def __init__(
-        self, files: list[str], *, made_from: Mapping[str, Any] | None = None, labels: Labels | None = None
-    ) -> None:
-        self.made_from = made_from
+        self, files: list[str], *, made_from: Mapping[str, Any] | None = None, labels: Labels | None = None,
+        lane: str = "partition",
+    ) -> None:  # fmt: skip
+        self.made_from, self.lane = made_from, lane
         self._files = ", ".join(map(literal, files))
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
@@ -181,7 +185,8 @@ class Browser:
                 f"{log.source} is not decoded into local files, so it cannot be browsed.",
                 hint='Decode it once first: log = log.materialise("/tmp/decoded")',
             )
-        return cls([unquote(urlsplit(f).path) for f in files], made_from=log.made_from, labels=labels)
+        paths = [unquote(urlsplit(f).path) for f in files]
+        return cls(paths, made_from=log.made_from, labels=labels, lane=lane_of(log.of_storage))
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make views ``events`` and ``quarantine`` in a connection, with the columns of their contracts."""

@@ -66,14 +66,14 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
     browser
         :meth:`ticdc_lab.tables.browse.Browser.of` the log.
     """
-    span = browser.span()
+    span, lane = browser.span(), browser.lane
     partitions: list[tuple[str, int | None]] = [("all", None)]
     partitions += [(str(p), int(p)) for p in sorted(set(span["partition"].dropna()))]
     last = int(span["last_offset"].max()) if len(span) else 0
     tables = [("all", ""), *[(t, t) for t in browser.tables()]]
     controls = {
         "table": choice("table", tables, tip="Only messages about this table"),
-        "partition": choice("partition", partitions, tip="Only messages of this partition"),
+        "partition": choice(lane, partitions, tip=f"Only messages of this {lane}"),
         "first_offset": number("from offset", 0, 0, last, step=PAGE, tip=f"A page begins here; {PAGE} events each"),
         "kind": choice("kind", [(k or "all", k) for k in _KINDS], tip="Only messages of this kind"),
         "commit_ts": line(
@@ -87,7 +87,7 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
     def draw(view: BrowseView) -> Drawn:
         if view.messages:
             shown = browser.messages(view.messages)
-            return Drawn(_around(shown, view.messages), _ASKED, {"messages": shown})
+            return Drawn(_around(shown, view.messages, lane), _ASKED, {"messages": shown})
         ts = view.commit_ts.strip() or None
         skip = PAGE * (view.page - 1)
         asked = MessagePage(
@@ -95,7 +95,7 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
         )
         with blamed_on("commit_ts"):
             page, n = browser.page(asked), browser.count(asked)
-        where = "all partitions" if view.partition is None else f"partition {view.partition}"
+        where = f"all {lane}s" if view.partition is None else f"{lane} {view.partition}"
         shown = count(n, "event")
         if n > PAGE:
             shown = f"Page {view.page:,} of {-(-n // PAGE):,}: events {skip + 1:,} to {skip + len(page):,} of {n:,}"
@@ -120,8 +120,8 @@ def messages_code(view: BrowseView) -> str:
     return f"log.messages({', '.join(said)})"
 
 
-def _around(shown: pd.DataFrame, messages: tuple[tuple[int, int], ...]) -> Figure:
-    places = [f"partition {p} offset {o}" for p, o in messages[:_SAID]]
+def _around(shown: pd.DataFrame, messages: tuple[tuple[int, int], ...], lane: str) -> Figure:
+    places = [f"{lane} {p} offset {o}" for p, o in messages[:_SAID]]
     more = f" and {len(messages) - _SAID} more" if len(messages) > _SAID else ""
     found = len(shown[shown["named"]][["topic", "partition", "offset"]].drop_duplicates())
     lost = "" if found >= len(messages) else f"; {found} of {len(messages)} are in the log"

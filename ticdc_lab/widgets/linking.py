@@ -13,6 +13,7 @@ import traitlets
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.widgets.choosing import code_of, offered
 from ticdc_lab.widgets.controls import choice
+from ticdc_lab.words import in_lanes
 
 _NOTHING = "Nothing is chosen: click on a mark of a figure, or choose here."
 _ANY = "any"
@@ -52,14 +53,14 @@ class ChosenBar(widgets.HBox):  # type: ignore[misc]
         for field, values in offered(controls).items():
             self._options.setdefault(field, {}).update(dict.fromkeys(values))
             options = sorted(self._options[field], key=lambda v: (isinstance(v, str), v))
-            chooser = self._choosers.get(field) or self._chooser(field)
+            chooser = self._choosers.get(field) or self._chooser(field, _label(controls, field))
             self._quiet = True
             chooser.options = [(_ANY, None), *[(str(v), v) for v in options]]
             self._quiet = False
 
     def say(self, selection: Selection, followed: Mapping[str, frozenset[str]]) -> None:
         """Show what is chosen, and by which controls each panel follows it."""
-        words = selection.in_words()
+        words = in_lanes(selection.in_words(), _label(self._choosers, "partition"))
         self.button.disabled = not words
         by = [f"{_TITLES.get(name, name)} (by {_listed(controls)})" for name, controls in followed.items() if controls]
         none = [_TITLES.get(name, name) for name, controls in followed.items() if not controls]
@@ -75,13 +76,18 @@ class ChosenBar(widgets.HBox):  # type: ignore[misc]
             chooser.value = value if any(value == v for _, v in chooser.options) else None
         self._quiet = False
 
-    def _chooser(self, field: str) -> widgets.Dropdown:
-        chooser = choice(field, [(_ANY, None)], tip=f"choose a {field} everywhere")
+    def _chooser(self, field: str, label: str) -> widgets.Dropdown:
+        chooser = choice(label, [(_ANY, None)], tip=f"choose a {label} everywhere")
         chooser.style.description_width, chooser.layout.width = "initial", "auto"
         chooser.observe(lambda change: self._quiet or self._put(field, change["new"]), names="value")
         self._choosers[field] = chooser
         self._row.children = (*self._row.children, chooser)
         return chooser
+
+
+def _label(controls: Mapping[str, widgets.Widget], field: str) -> str:
+    """What a control is called: ``stream`` is the partition of a folder's panels."""
+    return getattr(controls.get(field), "description", field) if field == "partition" else field
 
 
 def _listed(controls: frozenset[str]) -> str:

@@ -49,7 +49,9 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
     controls = {
         "time_range": time_range(length),
         "tables": tables(names),
-        "partition": choice("partition", [("all", None), *((str(p), p) for p in homes)], tip="Only this partition"),
+        "partition": choice(
+            summary.lane, [("all", None), *((str(p), p) for p in homes)], tip=f"Only this {summary.lane}"
+        ),
         "picture": picture(offered),
     }
 
@@ -92,7 +94,7 @@ def _transactions(s: Summary) -> int:
 
 def _nothing(s: Summary, drawn_of: str) -> Figure:
     """Nothing of what is drawn lies in what was chosen; of a sample that says nothing of the others."""
-    widen = "Widen the time, or choose all tables and partitions."
+    widen = f"Widen the time, or choose all tables and {s.lane}s."
     n, of = len(s.transactions), _transactions(s)
     if drawn_of == "transactions" and n < of:
         said = f"None of a sample of {n:,} transactions lies in what was chosen"
