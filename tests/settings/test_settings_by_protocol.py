@@ -25,7 +25,7 @@ Check = Callable[[str], None]
 PAGE = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
 HEAD, _, *LINES = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in PAGE.split("## Settings by protocol")[1].splitlines()
+    for line in PAGE.split("## Settings by protocol")[1].split("\n## ")[0].splitlines()
     if line.startswith("|")
 ]
 CELLS = {(line[0], protocol): cell for line in LINES for protocol, cell in zip(HEAD[1:], line[1:], strict=True)}
