@@ -140,10 +140,11 @@ GOLDEN = ("messages_debezium_small.jsonl.gz", "messages_debezium-noschema_small.
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_topics_decode_alike(name: str) -> None:
-    """What the real encoders wrote, with schemas and without; all but DDL and odd floats are the kernel's."""
+    """What the real encoders wrote, with schemas and without; all but odd floats is the kernel's, DDL to the last."""
     some = golden_messages(name)
-    ddl = sum(b'"ddl":' in (value or b"") for _, value in some)
-    assert alike(some) > 0.9 * (len(some) - ddl)
+    assert alike(some) > 0.9 * len(some)
+    ddl = [(key, value) for key, value in some if b'"ddl":' in (value or b"")]
+    assert ddl and alike(ddl) == len(ddl)
 
 
 def test_an_integer_zero_has_no_sign() -> None:
@@ -301,6 +302,89 @@ def test_odd_messages_decode_alike(known: Known) -> None:
     for message in ODD_ROWS:
         alike([message], known)
     alike([m for odd in ODD_ROWS for m in (odd, TYPED, UNTYPED)], known)
+
+
+CHANGE = {"type": "CREATE", "id": '"s"."t"', "table": {
+    "defaultCharsetName": "utf8mb4", "primaryKeyColumnNames": ["id"], "columns": [
+        {"name": "id", "jdbcType": -5, "nativeType": None, "comment": "\n", "defaultValueExpression": None,
+         "enumValues": ["'a'"], "typeName": "BIGINT", "typeExpression": "BIGINT", "charsetName": None, "length": None,
+         "scale": None, "position": 1, "optional": False, "autoIncremented": True, "generated": True},
+        {"name": "v", "jdbcType": 4}],
+    "comment": None}}  # fmt: skip
+
+
+def ddl(
+    sql: Any = "CREATE TABLE `t` (id BIGINT)", changes: Any = (CHANGE,), *, schema: Any = SCHEMA, **fields: Any
+) -> Message:
+    """A DDL as TiCDC writes it, but for what is said; ``source`` is added to that of TiCDC."""
+    payload = {"source": SOURCE | fields.pop("source", {}), "ts_ms": 1, "databaseName": "s", "schemaName": None,
+               "ddl": sql, "tableChanges": changes} | fields  # fmt: skip
+    end = {} if schema is None else {"schema": {"type": "struct", "fields": [{"field": "ddl"}]}}
+    return written({"payload": {"databaseName": "s"}} | end), written({"payload": payload} | end)
+
+
+def twice(raw: bytes | None, member: bytes) -> bytes:
+    """A message in which a member of it stands once more."""
+    assert raw is not None and member in raw
+    return raw.replace(member, member + b"," + member)
+
+
+DDL = [
+    ddl(), ddl(changes=[]), ddl(changes=None), ddl(schema=None), ddl("a\n\t\"數"), ddl(databaseName=""), ddl(""),
+    ddl(databaseName=None), ddl(databaseName='a"b'), ddl(changes=[CHANGE, {"type": "DROP"}]), ddl(changes=[{}, CHANGE]),
+    ddl(changes=[{"id": "x"}, {"type": "DROP"}]), ddl(changes=[{"type": None}]), ddl(changes=[{"type": 'x"y'}]),
+    ddl(source={"start_ts": 5}), (None, ddl()[1]), ddl(source={"table": ""}),
+]  # fmt: skip
+"""What a kernel takes."""
+ODD_DDL = [
+    ddl(None), ddl(5), ddl(changes=5), ddl(changes={}), ddl(changes={"a": 1}), ddl(changes=[5]), ddl(changes=[[]]),
+    ddl(changes=[{"type": 5}]), ddl(changes=[{"type": {}}]), ddl(changes=[{"table": {}, "type": "X"}]),
+    ddl(changes=[{"type": "X", "id": 1.5}]), ddl(changes=[{"type": "X", "id": 1 << 70}]),
+    ddl(changes=[{"other": 1}]), ddl(changes=[{"a\"": 1}]),
+    ddl(changes=[{"table": json.loads("[" * 18 + "1" + "]" * 18)}]), ddl(changes=[{"type": ["X"]}]),
+    ddl(databaseName=5), ddl(databaseName={}), ddl(schemaName="x"), ddl(op="c"), ddl(op=None), ddl(after=PLAIN),
+    ddl(before=None), ddl(source={"commit_ts": None}), ddl(source={"commit_ts": 1 << 63}), ddl(source={"table": None}),
+    ddl(source={"db": None}), ddl(source={"db": 5}), ddl(source={"start_ts": 1 << 70}), ddl(more=1),
+    (b"x", ddl()[1]), (None, (ddl()[1] or b"")[:-1]), (None, (ddl()[1] or b"").replace(b'"id":', b'"id" : ')),
+    *((None, twice(ddl()[1], member)) for member in (
+        b'"type":"CREATE"', b'"name":"id"', b'"comment":null', b'"ddl":"CREATE TABLE `t` (id BIGINT)"',
+        b'"databaseName":"s"', b'"jdbcType":4', b'"schemaName":null')),
+    (None, (ddl()[1] or b"").replace(b'["id"]', b'["id",]')), (None, (ddl()[1] or b"").replace(b'["id"]', b'["id"}')),
+    row(PLAIN, tableChanges=[CHANGE]), row(PLAIN, tableChanges=5), row(PLAIN, databaseName="s"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [Known(), LOG], ids=["messages alone", "log"])
+def test_ddl_decodes_alike(known: Known) -> None:
+    """The kernel takes what TiCDC writes; what lacks, stands twice, or is of another type is Python's."""
+    assert alike([TYPED, *DDL], known) >= len(DDL)
+    for message in (*DDL, *ODD_DDL):
+        alike([message], known)
+    alike([m for odd in ODD_DDL for m in (odd, ddl(), UNTYPED)], known)
+    r = Random(5)
+    alike([broken(m, r) for m in DDL * 10], known)
+
+
+def test_every_cut_of_a_ddl_decodes_alike() -> None:
+    """It may end anywhere."""
+    key, value = ddl()
+    assert alike([(key, (value or b"")[:i]) for i in range(len(value or b""))] + [(key, value)]) == 1
+
+
+def test_a_source_is_compared_with_the_last_one() -> None:
+    """Whatever else differs from it is read by itself, and nothing of the last one stays."""
+    sources: list[dict[str, Any]] = [
+        {}, {"ts_ms": 12345, "commit_ts": 7}, {"db": "longer", "table": ""}, {"start_ts": 5}, {"start_ts": 66},
+        {"start_ts": None}, {}, {"table": "a\"b"}, {}, {"db": None}, {"commit_ts": None}, {"commit_ts": "5"}, {},
+        {"commit_ts": 1 << 70}, {"ts_ms": 1.5}, {"ts_ms": None}, {"ts_ms": "x"}, {"ts_ms": True}, {"pos": 5},
+        {"pos": 6}, {"query": "x"}, {"cluster_id": "b"}, {"cluster_id": "bb"}, {"more": 1}, {},
+        {"table": 3}, {"db": "數"},
+    ]  # fmt: skip
+    some = [row(PLAIN, source=source) for source in sources]
+    assert alike(some) >= 17
+    r = Random(3)
+    for _ in range(20):
+        alike([broken(m, r) if r.random() < 0.2 else m for m in r.choices(some, k=40)])
 
 
 def test_tables_with_one_guess_are_told_apart() -> None:

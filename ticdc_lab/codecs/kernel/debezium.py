@@ -1,7 +1,7 @@
-"""Rows and watermarks of debezium in JSON, as TiCDC writes them; what is written in another way is left to Python.
+"""Rows, watermarks and DDL of debezium in JSON, as TiCDC writes them; what is written in another way is left to Python.
 
 A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.debezium` decodes to the same event. It never says
-what is wrong with a message: faults, DDL, JSON with spaces or in another order, escaped names, nested values, and
+what is wrong with a message: faults, JSON with spaces or in another order, escaped names, nested values, and
 schemas that are not known are left. Schemas are learned from messages that were left, and the batch is decoded again.
 """
 
@@ -23,6 +23,7 @@ from ticdc_lab.codecs.kernel.debezium_plans import (
     HASHED,
     IN_PYTHON,
     KEYS_MAX,
+    NO_SOURCE,
     UNTYPED_PLAN,
     Plans,
     plans_of,
@@ -35,6 +36,7 @@ from ticdc_lab.codecs.kernel.scan import (
     next_member,
     same,
     same_bytes,
+    same_long,
     scalar_end,
     string_end,
     value_end,
@@ -81,7 +83,7 @@ class DebeziumKernel:
         self._plans: Plans | None = None
 
     def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
-        """The events of rows and watermarks that the kernel decodes; again where there was a schema to be learned."""
+        """The events that the kernel decodes; again where there was a schema to be learned."""
         done = self._decoded(batch, images, bounds)
         assert self._plans is not None
         if self._plans.at[_UNKNOWN] and self._learn(batch, done.message):
@@ -98,6 +100,7 @@ class DebeziumKernel:
             given = self._schemas, self._tables, self._log_types, self._forms
             self._plans = plans_of(*given, most_columns=bounds.columns)
         self._plans.at[_UNKNOWN] = 0
+        self._plans.source[0] = NO_SOURCE  # it lay in the batch before
         asked = bounds.values, bool(self._log_types), self._plans
         return decoded_in_part(batch, "debezium", decode, *asked, keys=True, images=images, bounds=bounds)
 
@@ -163,25 +166,41 @@ _AGAIN, _BY_GUESS = -3, -4
 """The columns were read by another schema than the message has, and the guess is right now; and an image that cannot be
 read by the schema that was guessed."""
 
-SOURCE, TS_MS, TRANSACTION, OP, OLD, NEW = range(6)
-"""Fields of a payload; ``state.at`` holds where the value of each begins and, 16 further, where it ends."""
-_ENDS = 16
-_DB, _TABLE, _COMMIT_TS, _START_TS = 6, 7, 8, 9
-_N_KEYS, _SLOT, _PLAN = 10, 11, 12
+SOURCE, TS_MS, TRANSACTION, OP, OLD, NEW, SQL, DATABASE, NO_SCHEMA, CHANGES = range(10)
+"""Fields of a payload; ``state.at`` holds where the value of each begins and, ``_ENDS`` further, where it ends."""
+_DB, _TABLE, _COMMIT_TS, _START_TS, _CHANGE = range(10, 15)
+"""Fields of the source, and the type of a DDL's first change."""
+_N_KEYS, _SLOT, _PLAN, _ENDS = range(15, 19)
 """Names in the message key; where the guess is; the plan of the images, or IN_PYTHON."""
 _STAMP, _UNKNOWN, _COLUMNS = 0, 1, 2
 """In ``plans.at``: the image that is read, how many unknown schemas came, and where each column's last image begins."""
 
 _W_SOURCE, _W_TS_MS, _W_TRANSACTION, _W_OP = map(word_of, (b"source", b"ts_ms", b"transaction", b"op"))
-_W_BEFORE, _W_AFTER = word_of(b"before"), word_of(b"after")
+_W_BEFORE, _W_AFTER, _W_DDL = map(word_of, (b"before", b"after", b"ddl"))
+_W_SCHEMA, _W_CHANGES = word_of(b"schemaName"), word_of(b"tableChanges")
 _SOURCE_NAMES = (
     b"version connector name ts_ms snapshot db table server_id gtid file pos row thread query commit_ts start_ts "
     b"cluster_id sequence"
 ).split()
-_SOURCE_TEXT = np.frombuffer(b"".join(_SOURCE_NAMES) + bytes(8), np.uint8).copy()
-_SOURCE_ENDS = np.cumsum([0, *map(len, _SOURCE_NAMES)]).astype(np.int64)
-_IN_SOURCE = tuple(map(_SOURCE_NAMES.index, (b"db", b"table", b"commit_ts", b"start_ts")))
-_NTH_DB, _NTH_TABLE, _NTH_COMMIT_TS, _NTH_START_TS = _IN_SOURCE
+_IN_SOURCE = tuple(map(_SOURCE_NAMES.index, (b"ts_ms", b"db", b"table", b"commit_ts", b"start_ts")))
+_NTH_TS_MS, _NTH_DB, _NTH_TABLE, _NTH_COMMIT_TS, _NTH_START_TS = _IN_SOURCE
+_CHANGE_NAMES = (
+    b"type id table defaultCharsetName primaryKeyColumnNames columns name jdbcType nativeType comment "
+    b"defaultValueExpression enumValues typeName typeExpression charsetName length scale position optional "
+    b"autoIncremented generated"
+).split()
+"""Names in what a DDL changes, in an order that each object of TiCDC keeps."""
+
+
+def _joined(names: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Names one behind the other, and where each ends."""
+    text = np.frombuffer(b"".join(names) + bytes(8), np.uint8).copy()
+    return text, np.cumsum([0, *map(len, names)]).astype(np.int64)
+
+
+_SOURCE_TEXT, _SOURCE_ENDS = _joined(_SOURCE_NAMES)
+_CHANGE_TEXT, _CHANGE_ENDS = _joined(_CHANGE_NAMES)
+_IN_LIST, _DEPTH_MAX = 255, 16
 
 
 @part
@@ -190,7 +209,7 @@ def _message(
 ) -> int:
     """Decode one message; OK, NEED_MORE, _AGAIN, or any other number where it is left."""
     at = st.at
-    for k in range(_PLAN + 1):
+    for k in range(_ENDS):
         at[k] = -1
     if not same(b, p, min(p + 12, end), b'{"payload":{'):
         return LEFT
@@ -206,18 +225,25 @@ def _message(
         if p < 0 or p >= end:
             return LEFT
         if field == SOURCE:
-            q = _read_source(b, p, end, at)
+            q = _read_source(b, p, end, plans, at)
             if q >= 0:
                 q = _begin(kb, kp, kend, b, q, with_log, plans, at)
         elif b[p] != 0x6E and field in (OLD, NEW):
             q = _read_image(kb, b, p, end, BEFORE if field == OLD else AFTER, plans, st)
+        elif b[p] != 0x6E and field == CHANGES:
+            q = _read_changes(b, p, end, st)
         else:
             q = held_scalar_end(b, p, end)
         if q < 0:
             return q
         at[field], at[_ENDS + field] = p, q
         p, more = next_member(b, q, end, 0x7D, False)
-    if p < 0 or p >= end or at[SOURCE] < 0 or at[OP] < 0:
+    if p < 0 or p >= end or at[SOURCE] < 0:
+        return LEFT
+    if at[SQL] >= 0:  # its schema says nothing of columns, and is guessed beside those of the table's rows
+        status = _check_schema(b, p, end, plans, plans.guess, GUESSES)
+        return status if status == LEFT else _ddl(m, b, end - at[SOURCE], st)
+    if at[OP] < 0:
         return LEFT
     status = _check_schema(b, p, end, plans, plans.guess, at[_SLOT])
     return _event(m, b, plans, st) if status == OK else status
@@ -236,25 +262,39 @@ def _field(b: np.ndarray, p: int, q: int) -> int:
     n, w = q - p, word(b, p, q)
     if n == 2:
         return OP if w == _W_OP else -1
+    if n == 3:
+        return SQL if w == _W_DDL else -1
     if n == 5:
         return NEW if w == _W_AFTER else TS_MS if w == _W_TS_MS else -1
     if n == 6:
         return SOURCE if w == _W_SOURCE else OLD if w == _W_BEFORE else -1
+    if n == 10:
+        return NO_SCHEMA if w == _W_SCHEMA and same(b, p, q, b"schemaName") else -1
+    if n == 12:
+        is_changes = w == _W_CHANGES and same(b, p, q, b"tableChanges")
+        return CHANGES if is_changes else DATABASE if same(b, p, q, b"databaseName") else -1
     return TRANSACTION if n == 11 and w == _W_TRANSACTION and same(b, p, q, b"transaction") else -1
 
 
 @part
-def _read_source(b: np.ndarray, p: int, end: int, at: np.ndarray) -> int:
+def _read_source(b: np.ndarray, p: int, end: int, plans: Plans, at: np.ndarray) -> int:
     """Find what the event is told by in the object at ``p``; the position after it, or LEFT."""
-    if b[p] != 0x7B:
-        return LEFT
-    seen, nth = 0, -1
+    q = _source_as_last(b, p, end, plans, at)
+    if q >= 0 or b[p] != 0x7B:
+        return q
+    last, begin, seen, nth, n = plans.source, p, 0, -1, 0
+    last[0] = NO_SOURCE
+    for k in range(_DB, _START_TS + 1):
+        at[k] = -1
     p, more = next_member(b, p + 1, end, 0x7D, True)
     while more:
         q, escaped = string_end(b, p, end)
         if q < 0 or escaped:
             return LEFT
-        nth = _nth_of_source(b, p + 1, q - 1, nth + 1)
+        guess = nth + 1
+        nth = _nth_of(b, p + 1, q - 1, guess, _SOURCE_TEXT, _SOURCE_ENDS)
+        if nth < 0:
+            nth = _nth_of(b, p + 1, q - 1, 0, _SOURCE_TEXT, _SOURCE_ENDS)
         if nth < 0 or seen >> nth & 1:
             return LEFT
         seen |= 1 << nth
@@ -265,27 +305,116 @@ def _read_source(b: np.ndarray, p: int, end: int, at: np.ndarray) -> int:
         if q < 0 or (escaped and nth in (_NTH_DB, _NTH_TABLE)):
             return LEFT
         field = (
-            _DB if nth == _NTH_DB
+            TS_MS if nth == _NTH_TS_MS
+            else _DB if nth == _NTH_DB
             else _TABLE if nth == _NTH_TABLE
             else _COMMIT_TS if nth == _NTH_COMMIT_TS
             else _START_TS if nth == _NTH_START_TS
             else -1
         )  # fmt: skip
         if field >= 0 and b[p] != 0x6E:
-            at[field], at[_ENDS + field] = p, q
+            n += 1
+            last[n, 0], last[n, 1], last[n, 2] = p, q, field
+            if field != TS_MS:
+                at[field], at[_ENDS + field] = p, q
         p, more = next_member(b, q, end, 0x7D, False)
+    last[n + 1, 0], last[0, 1], last[0, 0] = p, n, begin
     return p
 
 
 @part
-def _nth_of_source(b: np.ndarray, p: int, q: int, guess: int) -> int:
-    """Which field of the source is named so, or -1; ``guess`` goes first, then what comes after it."""
-    n = len(_SOURCE_ENDS) - 1
-    for k in range(n):
-        i = guess + k if guess + k < n else guess + k - n
-        if same_bytes(b, p, q, _SOURCE_TEXT, _SOURCE_ENDS[i], _SOURCE_ENDS[i + 1]):
+def _source_as_last(b: np.ndarray, p: int, end: int, plans: Plans, at: np.ndarray) -> int:
+    """:func:`_read_source` where all but the values of ``plans.source`` is as it was in the last one, or LEFT."""
+    last = plans.source
+    done = last[0, 0]
+    if done < 0:
+        return LEFT
+    for k in range(1, last[0, 1] + 2):
+        n = last[k, 0] - done
+        if p + n > end or not same_bytes(b, p, p + n, b, done, last[k, 0]):
+            return LEFT
+        p += n
+        if k <= last[0, 1]:
+            if p >= end or b[p] == 0x6E:
+                return LEFT
+            q, escaped = string_end(b, p, end) if b[p] == 0x22 else (held_scalar_end(b, p, end), False)
+            if q < 0 or escaped:
+                return LEFT
+            if last[k, 2] != TS_MS:
+                at[last[k, 2]], at[_ENDS + last[k, 2]] = p, q
+            p, done = q, last[k, 1]
+    return p
+
+
+@part
+def _nth_of(b: np.ndarray, p: int, q: int, first: int, text: np.ndarray, ends: np.ndarray) -> int:
+    """Which name, from the ``first`` on, lies between the positions, or -1."""
+    for i in range(first, len(ends) - 1):
+        if same_bytes(b, p, q, text, ends[i], ends[i + 1]):
             return i
     return -1
+
+
+@part
+def _read_changes(b: np.ndarray, p: int, end: int, st: State) -> int:
+    """Find the type of the first of the changes in the list at ``p``; the position after it, or LEFT.
+
+    In each object the names stand in TiCDC's order: so none is there twice.
+    """
+    at, stack, depth, seen = st.at, st.stack, 0, 0
+    while True:
+        if p < 0 or p >= end or depth == _DEPTH_MAX or (depth < 2 and b[p] != (0x5B if depth == 0 else 0x7B)):
+            return LEFT
+        is_type = depth == 2 and seen == 1 and stack[1] == 1  # behind the first name
+        if (b[p] == 0x5B or b[p] == 0x7B) and not is_type:
+            stack[depth] = _IN_LIST if b[p] == 0x5B else 0
+            seen, depth = seen + (depth == 1), depth + 1
+            p, more = next_member(b, p + 1, end, b[p] + 2, True)
+        else:
+            q = held_scalar_end(b, p, end)
+            if q < 0:
+                return LEFT
+            if is_type and b[p] != 0x6E:
+                if b[p] != 0x22:
+                    return LEFT
+                at[_CHANGE], at[_ENDS + _CHANGE] = p, q
+            p, more = next_member(b, q, end, 0x5D if stack[depth - 1] == _IN_LIST else 0x7D, False)
+        while not more:
+            depth -= 1
+            if p < 0 or depth == 0:
+                return max(p, LEFT)
+            p, more = next_member(b, p, end, 0x5D if stack[depth - 1] == _IN_LIST else 0x7D, False)
+        if stack[depth - 1] != _IN_LIST:
+            q, escaped = string_end(b, p, end)
+            nth = LEFT if q < 0 or escaped else _nth_of(b, p + 1, q - 1, stack[depth - 1], _CHANGE_TEXT, _CHANGE_ENDS)
+            if nth < 0:
+                return LEFT
+            stack[depth - 1] = nth + 1
+            p = after_name(b, q, end)
+
+
+@part
+def _ddl(m: int, b: np.ndarray, need: int, st: State) -> int:
+    """Make a DDL that has been read an event, whose texts need that many bytes at most."""
+    at = st.at
+    if b[at[SQL]] != 0x22 or at[OP] >= 0 or at[OLD] >= 0 or at[NEW] >= 0:
+        return LEFT
+    schema = _DB
+    if at[DATABASE] >= 0 and b[at[DATABASE]] != 0x6E:
+        if b[at[DATABASE]] != 0x22:
+            return LEFT
+        schema = DATABASE if at[_ENDS + DATABASE] - at[DATABASE] > 2 else _DB
+    if not event_fits(st, need):
+        return NEED_MORE
+    i = new_event(st, m, 0, S.DDL)
+    end_images(st, i)
+    put_text(st, SCHEMA_NAME, i, b, at[schema], at[_ENDS + schema], True)
+    put_text(st, TABLE_NAME, i, b, at[_TABLE], at[_ENDS + _TABLE], True)
+    put_text(st, S.QUERY, i, b, at[SQL], at[_ENDS + SQL], True)
+    if at[_CHANGE] >= 0:
+        put_text(st, S.DDL_TYPE, i, b, at[_CHANGE], at[_ENDS + _CHANGE], True)
+    put_ts(st, i, int64_of(b, at[_COMMIT_TS], at[_ENDS + _COMMIT_TS])[0])
+    return OK
 
 
 @part
@@ -384,7 +513,7 @@ def _check_schema(b: np.ndarray, p: int, end: int, plans: Plans, guesses: np.nda
         return LEFT
     else:
         p, stop = p + 10, end - 1
-        if guess >= 0 and same_bytes(b, p, stop, plans.text, plans.schema[guess, 0], plans.schema[guess, 1]):
+        if guess >= 0 and same_long(b, p, stop, plans.text, plans.schema[guess, 0], plans.schema[guess, 1]):
             return OK
         h = hash_bytes(b, p, min(p + HASHED, stop), SEED)
         i = first_of(plans.hash, h)

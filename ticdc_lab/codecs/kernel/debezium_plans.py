@@ -39,7 +39,9 @@ class Plans(Arrays):
     for each definition the commit_ts from which it holds and its plan; from ``pair_first`` on, ``pair`` has the schemas
     of its messages, and the plan of each with the digits of the definition. Plan ``i`` has columns from ``first[i]``:
     ``column`` has spans of name and type, kind, digits, what the type holds, and its sign. ``guess`` and ``key_guess``
-    are the schemas of the table's last message; ``key`` has the spans of names in the message key, ``at`` is scratch.
+    are the schemas of the table's last message, and behind them of the last DDL; ``key`` has the spans of names in the
+    message key, ``at`` is scratch. ``source`` is the last source of a batch: where it begins and how many values vary,
+    for each its span and field, and where it ends.
     """
 
     hash: np.ndarray
@@ -54,13 +56,14 @@ class Plans(Arrays):
     guess: np.ndarray
     key_guess: np.ndarray
     key: np.ndarray
+    source: np.ndarray
     at: np.ndarray
 
 
 UNTYPED_PLAN, IN_PYTHON = 0, -1
 """The plan of an image of which no type is known; and that of what Python alone reads."""
 
-KEYS_MAX, GUESSES = 32, 1 << 10
+KEYS_MAX, GUESSES, NO_SOURCE = 32, 1 << 10, -1
 
 
 def plans_of(
@@ -131,9 +134,10 @@ def plans_of(
         first=np.array(first, np.int64),
         column=np.array(column, np.int64).reshape(-1, 8),
         text=np.frombuffer(bytes(text) + bytes(8), np.uint8).copy(),
-        guess=np.full(GUESSES, -1, np.int64),
+        guess=np.full(GUESSES + 1, -1, np.int64),
         key_guess=np.full(GUESSES, -1, np.int64),
         key=np.zeros((KEYS_MAX, 2), np.int64),
+        source=np.full((7, 3), NO_SOURCE, np.int64),
         at=np.zeros(widest + 16, np.int64),
     )
 
