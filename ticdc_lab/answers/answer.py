@@ -95,7 +95,7 @@ class Answer:
         """
         place, files = Path(folder), []
         if place.is_file():
-            raise SourceError(f"Cannot write into {place}: it is a file.", hint="Name a folder.")
+            raise SourceError(f"Cannot write into {place}: it is a file.", hint='Name a folder: answer.write("FOLDER")')
         for name, frame in self.frames.items():
             files.append(place / file_name(name, form))
             with room_for(str(files[-1])):

@@ -145,7 +145,7 @@ def _require_any(rows: DataFrame, columns: Sequence[str]) -> None:
     if len(why):
         raise DispatchError(
             f"No row change of the log can be dispatched by the columns {', '.join(columns)}: {why.iloc[0]}.",
-            hint="Name columns that the tables have, exactly as they are written there.",
+            hint="List the columns of a table: ticdc-lab table SOURCE --table SCHEMA.TABLE",
         )
 
 

@@ -507,13 +507,13 @@ def _chosen(checks: Iterable[str] | None, possible: dict[str, str]) -> list[str]
     if unknown or not names:
         raise ContractError(
             f"No such check: {unknown}; there are {list(GUARANTEES)}.",
-            hint="Leave checks out to run all that are possible.",
+            hint="Leave `checks` out to run all that are possible.",
         )
     for n in names:
         if possible[n]:
             raise ProtocolError(
                 f"{n} cannot be checked: {possible[n]}.",
-                hint="Take the whole log, or record the topic with a protocol that has it.",
+                hint="Audit the whole log: ticdc-lab audit SOURCE, or record the topic with a protocol that has it.",
             )
     return names
 

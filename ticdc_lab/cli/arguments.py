@@ -85,10 +85,11 @@ def _check_out(out: str, *, page: bool) -> None:
         return
     above = next(p for p in place.parents if p.exists())
     if not above.is_dir():
-        raise SourceError(f"Cannot write {out}: {above} is a file, no folder.", hint="Name another place.")
+        raise SourceError(f"Cannot write {out}: {above} is a file, no folder.", hint="Name another place with --out.")
     if above != place.parent:
         raise SourceError(
-            f"Cannot write {out}: the folder {place.parent} does not exist.", hint="Create it first, or name another."
+            f"Cannot write {out}: the folder {place.parent} does not exist.",
+            hint="Create it first: mkdir -p FOLDER, or name another.",
         )
     if not os.access(place if place.exists() else above, os.W_OK):
         raise SourceError(
@@ -96,7 +97,7 @@ def _check_out(out: str, *, page: bool) -> None:
             hint=f"Look who may write there: ls -ld {shlex.quote(str(above))}",
         )
     if (page or out.endswith((*LINES, ".gz"))) and place.is_dir():
-        raise SourceError(f"Cannot write {out}: it is a folder.", hint="Name a file in it.")
+        raise SourceError(f"Cannot write {out}: it is a folder.", hint="Name a file in it, as FOLDER/FILE.")
 
 
 def existing_file(path: str | Path, what: str) -> None:

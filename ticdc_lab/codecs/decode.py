@@ -225,7 +225,7 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
     if protocol == "auto" and not sample.num_rows:
         raise ProtocolError(
             f"{source}: it contains no message, so the protocol cannot be detected.",
-            hint="A capture file has one JSON object a line, with topic, partition, offset, key and value (base64).",
+            hint="A .jsonl capture has one JSON object a line, with topic, partition, offset, key and value (base64).",
         )
     if protocol == "auto" and pc.all(is_empty(sample)).as_py():
         raise ProtocolError(

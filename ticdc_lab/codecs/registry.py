@@ -46,7 +46,7 @@ def require_written(protocol: str) -> None:
     if protocol not in WRITTEN:
         raise ProtocolError(
             f"Events cannot be written as {protocol!r}; expected one of {', '.join(WRITTEN)}.",
-            hint="Choose one of them.",
+            hint="Choose one with --protocol.",
         )
 
 

@@ -222,5 +222,5 @@ def require_url(url: str) -> str:
         pass
     raise SourceError(
         f"{without_secrets(url)} is no URL of a schema registry; expected http://HOST:PORT or https://...",
-        hint="A file of schemas is named by its path.",
+        hint="Name a file of schemas by its path: --option schema-registry=FILE",
     )

@@ -278,7 +278,7 @@ def smallest(log: NarrowLog, policy: Policy, how: Listeners, anomaly: Mapping[st
     raise ContractError(
         f"The {anomaly['guarantee']} of {anomaly['table']} at commit_ts {anomaly['commit_ts']} does not appear when "
         "the log is consumed with this policy and these listeners.",
-        hint="Pass what it was found with.",
+        hint="Pass the `policy` and listeners that it was found with.",
     )
 
 

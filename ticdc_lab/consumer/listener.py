@@ -92,14 +92,14 @@ class Listeners:
             raise ContractError(
                 f"{self.processes} processes, {self.per_second} messages a second ({dict(self.speeds)}) and "
                 f"{self.write_us} µs a write are no consumer.",
-                hint="There is at least one process; speeds and times are 0 or more.",
+                hint="Give at least 1 for `processes`, and 0 or more for `speeds` and times.",
             )
         spans = [*((p, p.at_us, p.until_us) for p in self.pauses), *((f, f.at_us, f.back_us) for f in self.faults)]
         for what, at_us, end_us in spans:
             if not 0 <= at_us <= end_us:
                 raise ContractError(
                     f"{what} ends before it begins, or begins before the consumer does.",
-                    hint="Times are µs of the consumer's clock, which begins at 0.",
+                    hint="Give times in µs of the consumer's clock, which begins at 0, as --pause NUMBER=FROM:UNTIL.",
                 )
 
     def require_there(self, partitions: Set[int]) -> None:

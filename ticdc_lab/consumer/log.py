@@ -154,7 +154,8 @@ def _require_dated(events: pa.Table, kind: npt.NDArray[np.int8]) -> None:
         raise ContractError(
             f"{first['topic']}/{first['partition']}, offset {first['offset']}: a {first['kind']} without commit_ts; a "
             "consumer that works by watermarks cannot place it.",
-            hint="Record with a protocol that carries commit_ts, or leave these events out.",
+            hint="Record with a protocol that carries commit_ts (`enable-tidb-extension=true` for canal-json), "
+            "or leave these events out.",
         )
 
 

@@ -138,7 +138,7 @@ def plan_of(log: ChangeLog, known: Knowledge, *, mode: str, until: int | None, r
             raise IncompleteHistoryError(
                 f"{own.rows:,} of the log's deletes name no table: their table has no primary key, so avro carries "
                 "nothing of them. A replay would keep these rows.",
-                hint="Record with another protocol, or set avro-include-before-value = true.",
+                hint="Record with another protocol, or set `avro-include-before-value=true`.",
             )
         require_dated(f"{schema}.{table}", own)
     require_resolved("a replay", until, facts)
@@ -209,7 +209,8 @@ def _continued(before: TargetProgress, plan: ReplayPlan, name: str) -> TargetPro
         raise SourceError(
             f"{name} contains another log: its origin is {before.origin}, with {len(before.positions)} partitions; the "
             f"origin of this log is {fresh.origin}, with {len(fresh.positions)}.",
-            hint="Name another target, or the recording that it was begun with, from the same first offsets on.",
+            hint="Name another target with --sink, or the recording that it was begun with, from the same first "
+            "offsets on.",
         )
     if before.mode != fresh.mode:
         raise SourceError(
@@ -237,7 +238,7 @@ def _require_tables(sink: Sink, plan: ReplayPlan, progress: TargetProgress) -> N
             f"{sink.name} is missing the tables {sorted('.'.join(m) for m in missing)}, which the log has at "
             f"{tso_words(progress.ddl_ts)}: they were removed there, or the log now contains tables that it did not "
             "contain before.",
-            hint="Replay into a new target.",
+            hint="Replay into a new target: ticdc-lab consume SOURCE --sink TARGET",
         )
 
 

@@ -87,7 +87,7 @@ class Study:
         table = few(
             study_frame(events, strategies=strategies, catalog=catalog, **more), most=most, what="events",
             taker="a study on the driver",
-            hint="Filter by commit_ts: every answer then speaks of that part of the log only.",
+            hint="Filter by `commit_ts`: every answer is then about that part of the log only.",
         )  # fmt: skip
         return cls(NarrowLog.of(table), tuple(strategies))
 

@@ -101,7 +101,9 @@ def _opened(
         yield _file(db, place.removeprefix(_FILE), name)
     elif place.startswith(_FOLDER):
         if spark is None:
-            raise SourceError(f"{place} is a folder of Delta tables, which Spark reads.", hint="Give a Spark session.")
+            raise SourceError(
+                f"{place} is a folder of Delta tables, which Spark reads.", hint="Give a Spark session as `spark`."
+            )
         with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder:
             yield _folder(spark, place.removeprefix(_FOLDER), Path(folder))
     elif place.startswith(_SERVER):

@@ -130,7 +130,7 @@ def checked_id(text: str) -> str:
         raise ApiError(
             400,
             f"{text!r} is no cluster id",
-            hint="Letters, digits, '_', '.', '-'; a letter or digit first; at most 128.",
+            hint="Name it by letters, digits, `_`, `.` and `-`, a letter or digit first; at most 128.",
         )
     return text
 
@@ -141,7 +141,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ApiError(400, f"the body has {twice!r} twice", hint="Send each name once.")
+        raise ApiError(400, f"the body has {twice!r} twice", hint="Send each `name` once.")
     return found
 
 
@@ -160,7 +160,9 @@ def registration(cluster: str, body: bytes) -> Register:
         what = "the body is no registration" if isinstance(error, msgspec.ValidationError) else "the body is no JSON"
         raise ApiError(400, f"{what}: {error}", hint='Send {"store_addr": "tikv://HOST:PORT"}.') from None
     if wanted.version is not None and not parsed(wanted.version):
-        raise ApiError(400, f"version is {wanted.version!r}, which is no version", hint='Write it as "v6.5.0".')
+        raise ApiError(
+            400, f"version is {wanted.version!r}, which is no version", hint='Write it as `"version": "v6.5.0"`.'
+        )
     return Register(cluster, _address(wanted.store_addr), wanted.version or "", new_request())
 
 
@@ -244,7 +246,7 @@ def jobs(mirror: Mirror, job: int) -> ClusterJobs:
     wanted = [records.job(e.value) for part in of_jobs for e in part.values()]
     found = sorted({j.id: j for j in wanted if job in (0, j.id)}.values())
     if job and not found:
-        raise ApiError(404, f"there is no job {job}", hint="Those in the queue are under /jobs.")
+        raise ApiError(404, f"there is no job {job}", hint="List the jobs in the queue: GET `/jobs`")
     bodies = tuple(DdlJob(**{name: getattr(j, name) for name in DdlJob.__struct_fields__}) for j in found)
     servers = {server: int(e.value) for server, e in sorted(versions.items())}
     return ClusterJobs(bodies, int(next((e.value for e in version.values()), "0")), servers)

@@ -120,7 +120,9 @@ async def _watched(channel: Any, signed_in: SignedIn, last: int) -> list[Written
 
 
 def _incomplete(what: str) -> IncompleteHistoryError:
-    return IncompleteHistoryError(what, hint="Only a history that is there from its beginning can be checked.")
+    return IncompleteHistoryError(
+        what, hint="Audit a store whose history is complete from its first revision: ticdc-lab ddl-service audit STORE"
+    )
 
 
 @dataclass(slots=True)

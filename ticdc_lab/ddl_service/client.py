@@ -104,7 +104,7 @@ class Client:
             raise ServiceError(answer.status_code, f"{answer.url} answers as no worker does: {error}") from None
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> requests.Response:
-        last = ServiceError(0, "there is no worker to ask", hint="Give the address of one.")
+        last = ServiceError(0, "there is no worker to ask", hint="Give the address of one with --url.")
         for url in self._urls:
             try:
                 answer = self._session.request(method, f"{url.rstrip('/')}/{path}", data=body, timeout=ANSWERS_S)

@@ -199,7 +199,11 @@ class Shared:
         if self.node.remedy:
             raise api.ApiError(503, self.node.trouble, hint=self.node.remedy)
         if not self.has_session():
-            raise api.ApiError(503, "this worker has no session with the service", hint="Ask again, or another worker.")
+            raise api.ApiError(
+                503,
+                "this worker has no session with the service",
+                hint="Send the request again, or to another worker: ticdc-lab ddl-service workers",
+            )
         known: Mirror = state.service.mirror
         return known
 
@@ -221,7 +225,9 @@ class Shared:
             return api.well(asked.result())
         asked.cancel()
         what = "this worker has lost its session before the store's answer came"
-        raise api.ApiError(503, what, hint="A change may have been written: look at the list, at another worker.")
+        raise api.ApiError(
+            503, what, hint="A change may have been written: list the jobs at another worker, GET `/jobs`"
+        )
 
     async def seen(self) -> Mirror:
         """What the store holds now."""
@@ -322,7 +328,7 @@ class _Jobs(HTTPEndpoint):
 def _job(text: str) -> int:
     """Read the number of a job; no job has another name, or a number of more digits."""
     if not (text.isascii() and text.isdecimal() and len(text) < _DIGITS):
-        raise api.ApiError(404, "there is no such job: its id is a number", hint="Ask for all: leave the id out.")
+        raise api.ApiError(404, "there is no such job: its id is a number", hint="Leave the `id` out to list all.")
     return int(text)
 
 
@@ -373,7 +379,9 @@ async def _body(request: Request) -> bytes:
                 if len(found) > MOST_BODY:
                     raise api.ApiError(413, "the body is too long", hint=f"At most {MOST_BODY:,} bytes.")
     except (TimeoutError, ClientDisconnect):
-        raise api.ApiError(408, "the body has not come", hint="Send it at once.") from None
+        raise api.ApiError(
+            408, "the body has not come", hint="Send the body at once, with its `Content-Length`."
+        ) from None
     return bytes(found)
 
 

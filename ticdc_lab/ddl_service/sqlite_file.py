@@ -74,7 +74,8 @@ class OpenFiles:
     def _gone(self, suffix: str, what: str) -> SourceError:
         return SourceError(
             f"{self._path}{suffix} {what} while this process had it open; it stops, because its writes would be lost",
-            hint="Stop all workers of this store and put the file back before you start any.",
+            hint="Stop all workers of this store and put the database file back before you start any: "
+            "`ticdc-lab ddl-service serve`",
         )
 
 

@@ -35,7 +35,7 @@ def check_target(rule: Rule) -> None:
         if any(found[2] for found in _BRACES.finditer(expression)):
             raise DispatchError(
                 f"[CDC:ErrInvalidTableRoutingRule]invalid {key} {expression!r} of the rule for {[*rule.matcher]}",
-                hint="Only {schema} and {table} are allowed in braces.",
+                hint="Write only `{schema}` and `{table}` in braces.",
             )
 
 

@@ -311,7 +311,7 @@ def choice_of_rules(what_if: WhatIf, rules: Sequence[Rule], *, case_sensitive: b
         if len(names) > 1:
             raise DispatchError(
                 f"{entry} are counted together, but the rules dispatch them by {sorted(names)}.",
-                hint="Build the what-if with a larger max_tables.",
+                hint="Build the what-if with a larger `max_tables`.",
             )
         name = names.pop()
         out[entry] = next((c for c in what_if.candidates_of(entry) if c.lower() == name.lower()), name)

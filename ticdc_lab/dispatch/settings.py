@@ -325,7 +325,7 @@ def dispatched(
     n = partitions if partitions is not None else changefeed.partitions
     if n is None:
         raise DispatchError(
-            "The number of partitions is not known.", hint="Pass partitions, or partition-num in the sink-uri."
+            "The number of partitions is not known.", hint="Pass `partitions`, or set `partition-num` in the sink-uri."
         )
     if sources is None and routes(changefeed.rules):
         sources = sources_of(changefeed.rules, tables_in(events), case_sensitive=changefeed.case_sensitive)

@@ -47,7 +47,7 @@ def check_topic(expression: str, *, protocol: str | None = None, flavour: Flavou
     if "{column:" in expression:
         raise DispatchError(
             f"The topic expression {expression!r} names a column, which only the newest TiCDC can and this does not.",
-            hint="Write it with {schema} and {table}.",
+            hint="Write the topic with `{schema}` and `{table}`.",
         )
     if flavour == "classic":
         good = (_CLASSIC_AVRO if avro else _CLASSIC).fullmatch(expression) is not None
@@ -57,9 +57,9 @@ def check_topic(expression: str, *, protocol: str | None = None, flavour: Flavou
     if not good:
         raise DispatchError(
             f"{_FAILED}{expression} ",
-            hint="For avro a topic must contain {schema} and {table}."
+            hint="For avro a topic must contain `{schema}` and `{table}`."
             if avro
-            else "Letters, digits, '.', '_' and '-' are allowed around {schema} and {table}.",
+            else "Letters, digits, '.', '_' and '-' are allowed around `{schema}` and `{table}`.",
         )
 
 

@@ -356,7 +356,7 @@ class WhatIf:
         if not 1 <= partitions <= MOST:
             raise DispatchError(
                 f"partitions must be from 1 to {MOST} in a what-if; found {partitions}.",
-                hint="dispatch() and guarantees() take any number.",
+                hint="Call `dispatch()` or `guarantees()`, which take any number.",
             )
         swept_at = {
             n for lane in self.lanes.values() if isinstance(o := lane.loads.get(candidate), Ordered) for n in o.rows

@@ -85,7 +85,7 @@ def number(what: str, pattern: str) -> Written:
             found = texts.filter(pc.invert(good))[0].as_py()
             raise ProtocolError(
                 f"A value of an {what} column is {found!r}; expected a number.",
-                hint="A protocol that carries labels of ENUM and SET cannot be written in one that carries numbers.",
+                hint="Write it with a protocol that carries labels of ENUM and SET, by --to.",
             )
         return texts
 

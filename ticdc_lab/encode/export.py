@@ -59,7 +59,7 @@ def require_apart(source: str, *outs: str | None) -> None:
         if out and (place := Path(bare_path(out)).resolve()) in (recording, *recording.parents):
             raise SourceError(
                 f"Writing to {out} would destroy the recording {source}: {place} is it, or holds it.",
-                hint="Name another place to write to.",
+                hint="Name another place with --out.",
             )
 
 
@@ -67,7 +67,9 @@ def _write_lines(frame: DataFrame, out: Path) -> None:
     from ticdc_lab.engine.json_lines import write_lines
 
     if not out.parent.is_dir():
-        raise SourceError(f"Cannot write {out}: the folder {out.parent} does not exist.", hint="Create it first.")
+        raise SourceError(
+            f"Cannot write {out}: the folder {out.parent} does not exist.", hint="Create it first: mkdir -p FOLDER"
+        )
     # above 2^53 jq and JavaScript round a number: a TSO is one
     texts = {f"{c}_text": frame[c].cast("string") for c, kind in frame.dtypes if c.endswith("_ts") and kind == "bigint"}
     is_device = out.exists() and not out.is_file()

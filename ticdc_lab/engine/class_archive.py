@@ -66,7 +66,8 @@ def make() -> Path:
             why = (said.strip().splitlines() or ["Java said nothing"])[-1]
             raise SetupError(
                 f"Java keeps no archive of Spark's classes: {why}.",
-                hint="Spark runs without it; each start takes some seconds longer.",
+                hint="Ignore it, or make it again with `./lab setup --spark`: without it each start of Spark "
+                "takes some seconds longer.",
             )
         archive = place / f"{digest}-{made.stat().st_size}.jsa"
         os.replace(made, archive)

@@ -45,7 +45,10 @@ def hadoop_files(spark: SparkSession, url: str) -> HadoopFolder:
         listed = jvm.org.apache.hadoop.util.functional.RemoteIterators.toList(system.listFiles(path, True))
     except Py4JJavaError as e:
         said = str(e.java_exception.toString()).splitlines()[0]
-        raise SourceError(f"{url} cannot be listed: {said}", hint="Check the URL and its credentials.") from e
+        raise SourceError(
+            f"{url} cannot be listed: {said}",
+            hint="Check the URL and its credentials (`--option`, or the environment).",
+        ) from e
     text = jvm.org.apache.commons.lang3.StringUtils.join(listed, _BETWEEN)
     return HadoopFolder(root, [_file(url, status) for status in text.split(_BETWEEN)] if text else [])
 

@@ -92,7 +92,7 @@ class Store:
         with self._said():
             found = self._system.get_file_info(self.root).type
         if found.name == "NotFound":
-            raise SourceError(f"Nothing lies at {self.shown}.", hint="Check bucket and path; both are as they are.")
+            raise SourceError(f"Nothing lies at {self.shown}.", hint="Check `bucket` and path in the URL.")
         return bool(found.name == "Directory")
 
     def size(self) -> int:
@@ -192,7 +192,8 @@ class Store:
         except OSError as fault:
             said = without_secrets(str(fault).splitlines()[0][:300])
             raise SourceError(
-                f"{self.shown} cannot be listed: {said}", hint="Check the URL, its region, and the credentials."
+                f"{self.shown} cannot be listed: {said}",
+                hint="Check the URL, `AWS_REGION` or `region`, and the credentials.",
             ) from None
 
 
@@ -208,5 +209,7 @@ def _connected(url: str) -> tuple[Any, str]:
         system, place = fs.FileSystem.from_uri(quote(url, safe=_OF_A_URL))  # people write blanks
     except (ValueError, OSError, NotImplementedError) as fault:
         said = without_secrets(str(fault).splitlines()[0][:300])
-        raise SourceError(f"{without_secrets(url)} cannot be opened: {said}", hint="Check the URL.") from None
+        raise SourceError(
+            f"{without_secrets(url)} cannot be opened: {said}", hint="Check the URL: SCHEME://BUCKET/PATH"
+        ) from None
     return system, place.rstrip("/")

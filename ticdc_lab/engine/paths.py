@@ -52,5 +52,5 @@ def stored_parquet(spark: SparkSession, *paths: str, schema: StructType | None =
     if is_sail(spark):
         for path in paths:
             if not Path(unquote(path.removeprefix("file://")) if path.startswith("file://") else path).exists():
-                raise SourceError(f"{path} is not there any more.", hint="Read the log again.")
+                raise SourceError(f"{path} is not there any more.", hint="Open the log again: `ticdc_lab.open(SOURCE)`")
     return (spark.read if schema is None else spark.read.schema(schema)).parquet(*paths)

@@ -64,7 +64,7 @@ class Sample:
         if self.from_ms is not None and self.to_ms is not None and self.to_ms < self.from_ms:
             ends, begins = (utc_words(compose(ms)) for ms in (self.to_ms, self.from_ms))
             told = f"The sample ends at {ends}, before it begins at {begins}."
-            raise ContractError(told, hint="Exchange its two ends.")
+            raise ContractError(told, hint="Exchange the two ends of --between.")
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Sample:
@@ -192,7 +192,7 @@ def ts_of(moment_: int | str) -> int:
     """
     ts = moment_ if isinstance(moment_, int) else moment(moment_)
     if ts is None:
-        raise SourceError("The moment is empty.", hint="Write it as 2026-06-01 12:30:00 (UTC), or as a TSO.")
+        raise SourceError("The moment is empty.", hint="Write it as `2026-06-01 12:30:00` (UTC), or as a TSO.")
     return ts
 
 
@@ -219,6 +219,6 @@ def moment(text: str) -> int | None:
     except ValueError:
         raise SourceError(
             f"{text!r} is not a time.",
-            hint="Write it as 2026-06-01 12:30:00 (UTC), or as a TSO such as 470603000000000000.",
+            hint="Write it as `2026-06-01 12:30:00` (UTC), or as a TSO such as `470603000000000000`.",
         ) from None
     return compose(round((at if at.tzinfo else at.replace(tzinfo=dt.UTC)).timestamp() * 1000))

@@ -111,13 +111,15 @@ def plan_fault(log: FaultLog, kind: str, seed: int) -> PlantedFault:
         There is no such kind, or no place for it in this log.
     """
     if kind not in KINDS:
-        raise ContractError(f"No such kind of fault: {kind}; there are {list(KINDS)}.", hint="Name one of these.")
+        raise ContractError(
+            f"No such kind of fault: {kind}; there are {list(KINDS)}.", hint="Name one of these as `kind`."
+        )
     rng = Random(f"{kind}/{seed}")
     plans = list(islice(KINDS[kind](log.shuffled(rng)), CANDIDATES))
     if not plans:
         raise ContractError(
             f"The log has no place for {kind} among the {len(log.lives)} rows that were looked at.",
-            hint="Look at more rows, or take a log whose rows change more often.",
+            hint="Raise `rows` of `read_log()`, or take a log whose rows change more often.",
         )
     return PlantedFault.of(rng.choice(plans), kind=kind, seed=seed, topic=log.topic)
 
@@ -226,7 +228,9 @@ def with_faults(events: DataFrame, faults: Sequence[PlantedFault]) -> DataFrame:
     require_columns(events, "kind", *PARTITION, "offset", "seq")
     topics = [f.topic for f in faults]
     if len(set(topics)) < len(topics):
-        raise ContractError("Two faults lie in one topic.", hint="Plant them one after the other.")
+        raise ContractError(
+            "Two faults lie in one topic.", hint="Plant them one after the other: `plant(plant(events, ..), ..)`"
+        )
     session = events.sparkSession
     edits = F.broadcast(session.createDataFrame([e for f in faults for e in _edits(f)], _EDITS))
     here = [F.col("topic") == F.col("_topic"), F.col("partition") == F.col("_partition")]

@@ -119,7 +119,7 @@ def written_alone(folder: str) -> Iterator[None]:
         except BlockingIOError:
             raise SourceError(
                 f"Another ingest writes the tables of {folder} now.",
-                hint="Stop that one first, or name another folder.",
+                hint="Stop that one first, or name another folder with --out.",
             ) from None
         yield
 
@@ -160,7 +160,10 @@ def require_own_commits(tables: Tables) -> None:
             raise SourceError(
                 f"Somebody else has changed the table {name} of {tables.folder} ({foreign['operation']}, version "
                 f"{foreign['version']}): what it says of the topic is not known any more.",
-                hint="Remove the folder, or name another one, and read the topic again." if later else restore,
+                hint="Remove the folder, or name another one with --out, and read the topic again: ticdc-lab "
+                "ingest SOURCE --out FOLDER"
+                if later
+                else restore,
             )
 
 
@@ -195,7 +198,8 @@ def create(tables: Tables, *, protocol: str) -> bool:
         raise SourceError(
             f"{tables.folder} holds the _checkpoint that says up to where a topic was read, but no longer all tables "
             f"that were written: {', '.join(lost)} {'is' if len(lost) == 1 else 'are'} not there.",
-            hint="Remove the folder, or name another one, and read the topic again.",
+            hint="Remove the folder, or name another one with --out, and read the topic again: ticdc-lab ingest "
+            "SOURCE --out FOLDER",
         )
 
     def make(name: str) -> None:

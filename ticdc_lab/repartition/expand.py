@@ -111,7 +111,7 @@ def expand(
     if any(rule.partition.lower() == CONFLICT for rule in rules or ()):
         raise DispatchError(
             "Conflict detection cannot go over to another number of partitions: no protocol carries its alignments.",
-            hint="Name one of TiCDC's dispatchers.",
+            hint="Name one of TiCDC's dispatchers with --strategy.",
         )
     known, timing = facts_of(events), timing or Timing()
     moment = known.middle if at is None else at
@@ -119,7 +119,7 @@ def expand(
         raise ContractError(
             f"at is {tso.tso_words(moment)}; the rows of the log lie from {tso.tso_words(known.first_ts)} to "
             f"{tso.tso_words(known.last_ts)}.",
-            hint="Name a TSO between them, or leave it out for the middle.",
+            hint="Name a TSO between them with --at, or leave it out for the middle.",
         )
     longest = max(delays_of(known, timing)) + timing.report_ms + timing.admin_ms + timing.restart_ms
     marks_at = marks_of(events, at=moment, until=tso.compose(tso.physical_ms(moment) + longest))
@@ -146,7 +146,7 @@ def facts_of(events: DataFrame) -> Facts:
     if not dated:
         raise ContractError(
             "The log has no row change with a commit_ts, so nothing can be laid anew in commit order.",
-            hint="Record with a protocol that carries commit_ts.",
+            hint="Record with a protocol that carries commit_ts (`enable-tidb-extension=true` for canal-json).",
         )
     return Facts(
         tables=tuple(sorted({(r["schema_name"], r["table_name"]) for r in dated if r["table_name"] is not None})),

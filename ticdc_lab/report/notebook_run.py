@@ -56,7 +56,9 @@ def notebook_page(
     except (ValueError, RecursionError, nbformat.ValidationError) as error:
         deep = isinstance(error, RecursionError)
         said = "it is nested too deep" if deep else str(error).splitlines()[0][:200]
-        raise SourceError(f"{file} is no notebook: {said}", hint="Expected a file of Jupyter, .ipynb.") from None
+        raise SourceError(
+            f"{file} is no notebook: {said}", hint="Name a notebook, `*.ipynb`: ticdc-lab notebook FILE"
+        ) from None
     notebook = with_parameters(read, given, name=file.stem)
     where = {"metadata": {"path": str(file.parent), "name": file.stem}}
     run = NotebookClient(notebook, timeout=CELL_S, resources=where, allow_error_names=["AssertionError"])

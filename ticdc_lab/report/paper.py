@@ -46,7 +46,8 @@ def print_pdf(page: str | Path, pdf: str | Path | None = None) -> Path:
     if not target.exists():
         said = (done.strip().splitlines() or ["nothing"])[-1]
         raise SetupError(
-            f"The browser did not print {page}: it says {said[:200]!r}.", hint="Open it and print by hand."
+            f"The browser did not print {page}: it says {said[:200]!r}.",
+            hint="Open the *.html file in a browser and print it there.",
         )
     return target
 

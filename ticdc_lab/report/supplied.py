@@ -63,7 +63,7 @@ def copy_out(folder: str | Path) -> Path:
         if (Path(folder) / name).exists():
             raise SetupError(
                 f"{Path(folder) / name} is there already, and may contain your work.",
-                hint="Name another folder, or move that one away.",
+                hint="Name another folder: ticdc-lab notebooks FOLDER, or move that one away.",
             )
     for name, path in parts.items():
         shutil.copytree(path, Path(folder) / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
@@ -77,5 +77,5 @@ def _folder(name: str) -> Path:
             return path
     raise SetupError(
         f"This ticdc_lab, in {_PACKAGE}, was installed without its {name}.",
-        hint="Install its wheel, or work in a checkout of the repository.",
+        hint="Install its wheel (`pip install`), or work in a checkout of the repository.",
     )

@@ -60,7 +60,7 @@ class ReadBy(NamedTuple):
 def new_name(value: Value) -> str:
     """Read a name that a node may have."""
     if not _NAME.fullmatch(value.text()):
-        raise value.wrong("a name", hint="A letter, then letters, digits, _ and -.")
+        raise value.wrong("a name", hint="Write a letter, then letters, digits, `_` and `-`.")
     return value.text()
 
 

@@ -207,7 +207,7 @@ def read_scenario(path: str | Path, changes: Mapping[str, str] = _AS_IT_IS) -> S
     except (OSError, ValueError) as error:
         raise ScenarioError(
             f"{path}: the scenario cannot be read: {getattr(error, 'strerror', None) or error}; expected a YAML file.",
-            hint="Check the path and the working directory; data/scenarios has some.",
+            hint="List the samples: ls data/scenarios",
         ) from error
     return scenario_from_text(text, str(path), changes)
 

@@ -126,7 +126,7 @@ class Value:
     def items(self) -> list[Value]:
         """Give the values of a list."""
         if not isinstance(self.node, yaml.SequenceNode):
-            raise self.wrong("a list", hint="Begin each line of it with a hyphen, or write [a, b].")
+            raise self.wrong("a list", hint="Begin each line of it with `- `, or write `[a, b]`.")
         return [Value(self.file, node, f"{self.path}[{i}]") for i, node in enumerate(self.node.value)]
 
     def within(self) -> Iterator[Value]:
@@ -224,10 +224,14 @@ def parsed(text: str, file: str) -> Value:
     except ValueError as error:
         raise ScenarioError(f"{file}:1: expected a scenario; found {error}.") from error
     if not documents:
-        raise ScenarioError(f"{file}:1: expected a scenario; found an empty file.", hint="See data/scenarios.")
+        raise ScenarioError(
+            f"{file}:1: expected a scenario; found an empty file.", hint="Compare it with `data/scenarios/README.md`."
+        )
     if len(documents) > 1:
         second = Value(file, documents[1])
-        raise second.wrong("one scenario in a file", found="a second document", hint="Write it to a file of its own.")
+        raise second.wrong(
+            "one scenario in a file", found="a second document", hint="Write it to a YAML file of its own, `*.yaml`."
+        )
     return Value(file, documents[0])
 
 

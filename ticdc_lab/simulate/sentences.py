@@ -172,7 +172,7 @@ def read_limit(value: Value, measured: Measure, text: str) -> int | Fraction:
     if measured.unit == "us":
         us = duration_us(text)
         if us is None:
-            raise value.wrong(f"a duration beside {measured.text}", found=text, hint="Write it as 200ms or 5s.")
+            raise value.wrong(f"a duration beside {measured.text}", found=text, hint="Write it as `200ms` or `5s`.")
         return us
     if not re.fullmatch(r"\d+(\.\d+)?", text):
         raise value.wrong(f"a number beside {measured.text}", found=text)

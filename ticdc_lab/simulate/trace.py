@@ -208,7 +208,7 @@ def write_trace(trace: pa.Table, out: str, spark: SparkSession | None = None) ->
         replace_table(spark.createDataFrame(trace), out)
         return
     if not Path(out).absolute().parent.is_dir():
-        raise SourceError(f"Cannot write {out}: its folder does not exist.", hint="Create it first.")
+        raise SourceError(f"Cannot write {out}: its folder does not exist.", hint="Create it first: mkdir -p FOLDER")
     if out.endswith(".parquet"):
         pq.write_table(trace, out)
         return

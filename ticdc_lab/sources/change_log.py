@@ -425,7 +425,7 @@ class ChangeLog:
         if self.sample is not None and self._source is None and not sample.is_whole:
             raise ContractError(
                 f"This log contains only {self.sample.words}; expected a whole one to take a sample of.",
-                hint="Take the sample of the log that load() gave.",
+                hint="Call `sample()` of the log that `load()` gave.",
             )
         return self if sample.is_whole else replace(self, sample=sample, _gathered=())
 
@@ -491,7 +491,7 @@ class ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
         assert self._source is not None
         if folder.exists():
-            raise SourceError(f"{folder} is there already.", hint="Name a folder that does not exist yet.")
+            raise SourceError(f"{folder} is there already.", hint="Name a FOLDER that does not exist yet.")
         folder.mkdir(parents=True)
         spark = self.messages.sparkSession
         several = is_several_machines(spark)

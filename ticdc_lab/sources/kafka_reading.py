@@ -111,7 +111,8 @@ class TopicReader:
         if unknown := sorted(self._options.keys() - _OF_SPARK - _OF_SPARKS_TASKS):
             raise SourceError(
                 f"{topics.source} takes none of the options {', '.join(unknown)}.",
-                hint="Take startingOffsets, endingOffsets, startingTimestamp, endingTimestamp, or a setting kafka.*",
+                hint="Take `startingOffsets`, `endingOffsets`, `startingTimestamp`, `endingTimestamp`, or a "
+                "setting `kafka.*`",
             )
         self._trouble: list[str] = []
         self._says_ids = True
@@ -455,7 +456,7 @@ def _truncated(at: Place, position: int, high: int) -> SourceError:
     return SourceError(
         f"Partition {at[1]} of {at[0]} ends at offset {high}, before offset {position}, where reading had come to: the "
         "topic was truncated, or deleted and created anew.",
-        hint="What was read so far stays. Read the topic as a new one.",
+        hint="What was read so far stays. Read the topic as a new one, into another folder (--state or --out).",
     )
 
 

@@ -376,7 +376,9 @@ def _dumped_in_store(
         )
     except OSError as fault:
         said = without_secrets(str(fault).splitlines()[0][:300])
-        raise SourceError(f"{store.shown} cannot be read: {said}", hint="Check the URL and the credentials.") from None
+        raise SourceError(
+            f"{store.shown} cannot be read: {said}", hint="Check the URL (SCHEME://BUCKET/PATH) and the credentials."
+        ) from None
     if found is None:
         return None
     if is_sail(spark):
@@ -398,7 +400,9 @@ def _stored(store: Store) -> list[Stored]:
         return [Stored("", store.size())]
     files = [f for f in store.files() if is_data(PurePosixPath(f.path))]
     if not any(f.size for f in files):
-        raise SourceError(f"The folder {store.shown} contains no data.", hint="Check bucket and path.")
+        raise SourceError(
+            f"The folder {store.shown} contains no data.", hint="Check bucket and path: SCHEME://BUCKET/PATH"
+        )
     return files
 
 
@@ -463,7 +467,7 @@ def _uncompared(files: Sequence[object], why: str) -> tuple[str, ...]:
 def _mixed(source: str) -> SourceError:
     return SourceError(
         f"{source} contains gzip and plain capture files side by side.",
-        hint="Load them one by one, or unpack the gzip files first.",
+        hint="Load them one by one, or unpack the *.gz files first: gunzip FILE",
     )
 
 
@@ -496,7 +500,7 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
             return None
         raise SourceError(
             f"{source} contains no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
-            hint="Name the folder of the changefeed's sink-uri, in which the file metadata lies.",
+            hint="Name the folder of the changefeed's `sink-uri`, in which the file `metadata` lies.",
         )
     raw, reading, has_commit_ts = storage.opened(spark, found, settings=settings)
     told = Detected(reading.protocol, has_commit_ts)

@@ -77,7 +77,8 @@ def gone(file: Path) -> SourceError:
     """What is said where a file of a decoded log was removed."""
     return SourceError(
         f"{file.parent}, to which the log was decoded, is not as it was left: {file.name} is gone.",
-        hint="Open the log again, and leave the folder that it is decoded to until it is closed.",
+        hint="Open the log again (`ticdc_lab.open(SOURCE)`), and leave the folder that it is decoded to until "
+        "it is closed.",
     )
 
 
@@ -162,7 +163,8 @@ def _opened(path: Path) -> pq.ParquetFile:
     except pa.ArrowInvalid as fault:
         raise SourceError(
             f"{path} is no whole Parquet file: {str(fault).splitlines()[0][:200]}",
-            hint="Copy it again, or take it out of the folder: its writer was stopped, or a copy was cut short.",
+            hint="Copy the .parquet file again, or take it out of the folder: its writer was stopped, or a copy "
+            "was cut short.",
         ) from fault
 
 

@@ -72,7 +72,10 @@ def console(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None
     if not lines:
         return None
     if options.get("print.value") == "false":
-        raise SourceError("A dump with print.value=false has no values.", hint="Dump the topic again without it.")
+        raise SourceError(
+            "A dump with print.value=false has no values.",
+            hint="Dump the topic again without it, or record it: ticdc-lab record kafka://HOST:PORT/TOPIC",
+        )
     if old := _partition_last(lines, options):
         return old
     # the first lines may be a consumer's log, or the rest of a record

@@ -177,7 +177,7 @@ def _require_same(before: Mapping[str, str], ids: Mapping[str, str]) -> None:
         if ids.get(topic, known) != known:
             raise SourceError(
                 f"The topic {topic} was deleted and created anew since its recording began.",
-                hint="What was recorded until then stays. Record the topic anew into another place.",
+                hint="What was recorded until then stays. Record the topic anew into another place with --out.",
             )
 
 

@@ -78,7 +78,7 @@ class RecordingState:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise SourceError(
                 f"{file} says how far a recording is, but cannot be read ({type(error).__name__}: {error}).",
-                hint="Record into another place.",
+                hint="Record into another place with --out.",
             ) from None
 
 
@@ -119,14 +119,16 @@ class Recording:
         others = {draft} if not self.out.is_dir() else {*self.out.iterdir()} - {draft}
         if not self.begun and self.out.exists() and others and not self.is_device:
             raise SourceError(
-                f"{out} exists and is not a recording that can be resumed.", hint="Remove it, or name another place."
+                f"{out} exists and is not a recording that can be resumed.",
+                hint="Remove it, or name another place with --out.",
             )
         self.state = RecordingState(source)
         if self.begun:
             self.state = RecordingState.from_json(self._state_file.read_text(encoding="utf-8"), self._state_file)
             if self.state.source != source:
                 raise SourceError(
-                    f"{out} contains a recording of {self.state.source}, not of {source}.", hint="Name another place."
+                    f"{out} contains a recording of {self.state.source}, not of {source}.",
+                    hint="Name another place with --out.",
                 )
         self.so_far = self.state
         """With what is not durable yet."""

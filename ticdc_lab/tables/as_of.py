@@ -198,7 +198,8 @@ def _require_whole(rows: DataFrame, table: str) -> None:
         said = ", ".join(f"{r['count']} {r['incomplete']}" for r in sorted(found, key=lambda r: r["incomplete"]))
         raise IncompleteHistoryError(
             f"{table}: the newest versions of some rows are known only in part ({said}).",
-            hint="Fetch the claim-check objects, or let the changefeed send large messages whole.",
+            hint="Fetch the claim-check objects, or let the changefeed send large messages whole "
+            "(`large-message-handle`).",
         )
 
 

@@ -95,7 +95,7 @@ def table_history(
     if any(not any(n in k.at for k in key) for n in range(len(found))):
         raise IncompleteHistoryError(
             f"{table} has no handle key, so a change may belong to either of two equal rows.",
-            hint="table_as_of gives its rows at a timestamp.",
+            hint="Call `table_as_of()` for its rows at a timestamp.",
         )
     return _versions(changes_of(events, found), own, found, key, columns)
 

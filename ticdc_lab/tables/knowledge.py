@@ -231,7 +231,7 @@ def not_there(table: str, ts: int, why: str) -> ProtocolError:
     """The table does not exist at the timestamp."""
     return ProtocolError(
         f"There is no table {table} at {tso_words(ts)}: {why}.",
-        hint="Ask for another timestamp, or by its name of that time.",
+        hint="Give another timestamp with --as-of, or its name of that time with --table.",
     )
 
 
@@ -244,7 +244,8 @@ def require_resolved(table: str, ts: int | None, facts: RowsKnown) -> int:
     if facts.resolved_ts is None:
         raise IncompleteHistoryError(
             f"{table}: nothing of this log is proved complete: no watermark in {unmarked or 'any partition'}.",
-            hint="Record until every partition has had a watermark, or load all partitions of the topic.",
+            hint="Record until every partition has had a watermark (ticdc-lab record), or load all partitions "
+            "of the topic.",
         )
     if ts is not None and ts > facts.resolved_ts:
         behind = sorted(f"{t} {p}" for (t, p), mark in facts.resolved.items() if mark is not None and mark < ts)
@@ -252,7 +253,7 @@ def require_resolved(table: str, ts: int | None, facts: RowsKnown) -> int:
             f"{table} is unknown at {tso_words(ts)}: the log is complete only up to resolved_ts "
             f"{tso_words(facts.resolved_ts)}; changes up to the timestamp may still be missing from the partitions "
             f"{behind}.",
-            hint="Ask for a timestamp up to resolved_ts, or record on.",
+            hint="Give a timestamp up to `resolved_ts` with --as-of, or continue recording: ticdc-lab record",
         )
     return facts.resolved_ts if ts is None else ts
 

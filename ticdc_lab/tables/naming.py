@@ -32,7 +32,7 @@ def table_named(events: DataFrame, name: str) -> TableName:
         both = " and ".join(repr((r["schema_name"], r["table_name"])) for r in found)
         raise ContractError(
             f"Two tables of the log are called {name}: {both}, as schema and table.",
-            hint="In Python, table_as_of takes schema and table apart.",
+            hint="In Python, `table_as_of()` takes schema and table apart.",
         )
     return (str(found[0]["schema_name"]), str(found[0]["table_name"])) if found else (schema, table)
 

@@ -150,7 +150,7 @@ def _texts_change(a: ColumnDef, b: ColumnDef) -> bool:
 def _key_changed(table: str, s: Stretch) -> IncompleteHistoryError:
     return IncompleteHistoryError(
         f"{table}: the DDL of commit_ts {s.since} changes its handle key; rows before and after it cannot be matched.",
-        hint="Ask for a timestamp before that DDL, or load a log that begins after it.",
+        hint="Give a timestamp before that DDL with --as-of, or load a log that begins after it.",
     )
 
 

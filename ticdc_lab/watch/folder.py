@@ -260,7 +260,8 @@ class WatchFolder:
             if "full" in str(error):
                 raise SourceError(
                     f"No space is left on the device of {self.folder}; what was committed before stays.",
-                    hint="Free space there, and start the watch again: it resumes from its last commit.",
+                    hint="Free space there (df), and run the same `ticdc-lab watch` again: it resumes from its "
+                    "last commit.",
                 ) from error
             raise SourceError(
                 f"The state in {self.folder} cannot be written ({error}); what was committed before stays.",

@@ -67,7 +67,8 @@ def values_of(state: Mapping[str, Any], *, panel: str, view: type) -> dict[str, 
     """
     if state["panel"] != panel:
         raise StateError(
-            f"The state is of a panel `{state['panel']}`; expected `{panel}`.", hint="Open it in a panel of its kind."
+            f"The state is of a panel `{state['panel']}`; expected `{panel}`.",
+            hint="Open it in a panel of its kind: ticdc-lab open FILE",
         )
     told, names = state["value"], [f.name for f in fields(view)]
     later = {f.name: f.default for f in fields(view) if f.default is not MISSING}  # a state of before has none of it

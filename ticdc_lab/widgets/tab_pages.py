@@ -134,7 +134,9 @@ class TabPages:
     def open(self, name: str) -> TabPage:
         """Open a tab; :meth:`panel` waits for it."""
         if name not in self.pages:
-            raise ContractError(f"There is no tab {name!r}; there are {list(TABS)}.", hint="Read a source first.")
+            raise ContractError(
+                f"There is no tab {name!r}; there are {list(TABS)}.", hint="Enter a source and press `preview` first."
+            )
         self.widget.selected_index = self.names.index(name)
         self._open_at(self.widget.selected_index)
         return self.pages[name]

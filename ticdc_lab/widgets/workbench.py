@@ -228,7 +228,7 @@ class Workbench(traitlets.HasTraits):
         self._idle.wait()
         if self.found is None:
             raise ContractError(
-                "No source was opened yet.", hint="Enter a source and press preview, or call look(source)."
+                "No source was opened yet.", hint="Enter a source and press `preview`, or call `look(source)`."
             )
         self._begin_reading(self.found, self.found.part(sample))
 
@@ -277,7 +277,7 @@ class Workbench(traitlets.HasTraits):
     def _offer(self) -> None:
         panel = self.pages.shown
         if panel is None:
-            raise ContractError("Nothing is shown yet.", hint="Save when the first tab is there.")
+            raise ContractError("Nothing is shown yet.", hint="Press `save all` when the first tab is there.")
         panel.offer(NAME, self.state())
 
     def _take(self, name: str, text: str) -> None:

@@ -120,7 +120,7 @@ class Shape:
             raise ContractError(
                 f"{w.rows} rows are too few: {self.loaded * w.lanes} are there at the beginning, and "
                 f"{self.big_count * self.big_rows_a_lane * w.lanes} belong to big transactions.",
-                hint="Ask for more rows, fewer keys, or fewer big transactions.",
+                hint="Raise --rows, or lower --set keys=N or --set big_rows=N.",
             )
         return self.loading + max(1, round(left / (self.mean_rows * self.a_round)))
 

@@ -77,7 +77,7 @@ def require_format(name: str, written: int) -> None:
     if written > FORMAT:
         raise SourceError(
             f"{name} was written by a later version of ticdc_lab: it has format {written}, expected at most {FORMAT}.",
-            hint="Continue with that version, or name another target.",
+            hint="Continue with that version, or name another target with --sink.",
         )
 
 
@@ -91,9 +91,13 @@ def not_a_database(path: str, words: object) -> SourceError:
         hint = f"Make the folder {file.parent} first, or name a file in one that exists."
         return SourceError(f"{path} cannot be opened as a DuckDB database: its folder does not exist.", hint=hint)
     if file.is_dir():
-        return SourceError(f"{path} is a folder; expected a DuckDB database file.", hint="Name a file in it.")
+        return SourceError(
+            f"{path} is a folder; expected a DuckDB database file.", hint="Name a file in it: duckdb:///FOLDER/FILE"
+        )
     if "lock" in str(words):
-        return SourceError(f"{path} is open in another process.", hint="Close it there, or name another file.")
+        return SourceError(
+            f"{path} is open in another process.", hint="Close it there, or name another file: duckdb:///FILE"
+        )
     if file.is_file() and os.access(file, os.R_OK):
         found = f"found {file.stat().st_size:,} bytes that are none: cut short, damaged, or of another program"
         hint = "Name a file that does not exist yet, and the log is replayed from its begin."

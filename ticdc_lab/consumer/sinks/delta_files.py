@@ -93,7 +93,8 @@ def _stored(folder: Path, names: tuple[str, ...]) -> Iterator[pa.Table]:
         except FileNotFoundError:
             raise SourceError(
                 f"The Delta table {folder} names a file that is gone: {name}.",
-                hint="Somebody has removed it, or a worker does not see the folder. Replay into a new target.",
+                hint="Somebody has removed it, or a worker does not see the folder. Replay into a new target "
+                "with --sink.",
             ) from None
 
 

@@ -183,7 +183,8 @@ class MySQLSink:
         if not self._ask("SELECT GET_LOCK(%s, %s)", f"ticdc_lab.{self.own}", _PATIENCE_S)[0][0]:
             self.db.close()
             raise SourceError(
-                f"Another consumer is replaying into {self.name}.", hint="Wait for it, or end it and try again."
+                f"Another consumer is replaying into {self.name}.",
+                hint="Wait for it, or end it (SHOW PROCESSLIST; KILL) and run `ticdc-lab consume` again.",
             )
         self.spill = tempfile.TemporaryDirectory(prefix="ticdc_lab_")
         self.merging = duckdb.connect()
@@ -370,7 +371,7 @@ class MySQLSink:
             raise SourceError(
                 f"{self.name} cannot run the DDL {query[:500]!r}: {e.args[-1] if e.args else e}",
                 hint="The target is what the upstream was just before it. Run a statement to the same end by hand, or "
-                "replay into DuckDB or Delta, which need no MySQL statements.",
+                "replay into `--sink duckdb:///FILE` or `delta:FOLDER`, which need no MySQL statements.",
             ) from e
         finally:
             self._do("SET SESSION sql_mode = %s", STRICT)

@@ -111,6 +111,7 @@ def connection_said(name: str) -> Iterator[None]:
             raise
         raise SourceError(
             f"The connection to {name} is gone ({e.args[-1] or 'it was closed'}).",
-            hint="Committed batches stay, others are rolled back. Run the same command again when the server is "
+            hint="Committed batches stay, others are rolled back. Run the same `ticdc-lab consume` again when "
+            "the server is "
             "back: it resumes from the position in the target.",
         ) from None

@@ -64,6 +64,6 @@ def require_rows(load: Load) -> None:
             raise ContractError(
                 f"Transaction {n} of the load, at {txn.start_us / 1e6:g} s, deletes {shown(mutation.key)}, and no row "
                 "is there; expected a row that an earlier transaction has written.",
-                hint="Write the row first, or leave the delete out: TiDB writes none for a row that is not there.",
+                hint="Write the row first, or leave the `delete` out: TiDB writes none for a row that is not there.",
             )
         rows.take(txn)

@@ -258,6 +258,6 @@ def require_writable(out: str) -> None:
     """
     if not out.endswith(ENDINGS):
         raise SourceError(f"Cannot write {out}: expected a name that ends in one of {', '.join(ENDINGS)}.",
-                          hint="Name the file so.")  # fmt: skip
+                          hint="Name the file `*.jsonl` or `*.jsonl.gz`.")  # fmt: skip
     if not Path(out).absolute().parent.is_dir():
-        raise SourceError(f"Cannot write {out}: its folder does not exist.", hint="Create it first.")
+        raise SourceError(f"Cannot write {out}: its folder does not exist.", hint="Create it first: mkdir -p FOLDER")

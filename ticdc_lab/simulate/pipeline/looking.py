@@ -112,7 +112,7 @@ def why_at(run: Sampled, *, at_us: int, watermark: str = RESOLVED, current_us: i
         raise ContractError(
             f"Nothing is known of the run at {shown(at_us)}: "
             + (f"its first sample is at {shown(known[0][0])}." if known else "it was made without sample_us."),
-            hint="Ask for a later moment." if known else "Say how often its states are to be kept.",
+            hint="Give a later `at_us`." if known else "Give `sample_us`, how often its states are to be kept.",
         )
     current_us = current_us_of(run.settings) if current_us is None else current_us
     return why(seen, watermark=watermark, rule=run.settings.capture.rule, current_us=current_us)

@@ -354,14 +354,14 @@ def _created(
     if twice or not found:
         raise ContractError(
             f"Two changefeeds are called {twice[0]}." if twice else "There is no changefeed.",
-            hint="Give each a name of its own; a paused one is resumed, not created.",
+            hint="Give each a `name` of its own; resume a paused one with `resume_changefeed`.",
         )
     if settings.downstream.consumer is not None:
         raise ContractError("A consumer reads the topic of one changefeed.", hint="Leave `consumer` out.")
     known = {t.id for t in load.tables}
     for create in found:
         if create.only is not None and not known.intersection(create.only):
-            raise ContractError(f"Changefeed {create.id} replicates nothing.", hint="Name a table of the load.")
+            raise ContractError(f"Changefeed {create.id} replicates nothing.", hint="Name a table of `load.tables`.")
     return tuple(found)
 
 

@@ -116,7 +116,9 @@ class CaptureSettings:
 
     def __post_init__(self) -> None:
         if self.mounter_workers < 1 or self.mounter_rows_per_s == 0:
-            raise ContractError("A pool that mounts nothing.", hint="Give it a worker and a row a second at least.")
+            raise ContractError(
+                "A pool that mounts nothing.", hint="Give at least 1 for `mounter_workers` and `mounter_rows_per_s`."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ class DownstreamSettings:
 
     def __post_init__(self) -> None:
         if self.consumer is not None and self.kind != KAFKA:
-            raise ContractError(f"A {self.kind} has no consumer.", hint="Set kind to kafka, or leave consumer out.")
+            raise ContractError(f"A {self.kind} has no consumer.", hint="Set `kind: kafka`, or leave `consumer` out.")
 
 
 @dataclass(frozen=True, slots=True)

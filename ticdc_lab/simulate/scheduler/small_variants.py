@@ -138,7 +138,10 @@ class SmallVariant(Small):
     def __init__(self, bounds: Bounds, variant: Variant) -> None:
         for name in ("at_once", "doubled", "topics"):
             if getattr(bounds, name):
-                raise ContractError(f"{variant.name} has no bound {name}", hint="It is of the design's protocol, v2.")
+                raise ContractError(
+                    f"{variant.name} has no bound {name}",
+                    hint="Set `variant: v2`: it belongs to the design's protocol.",
+                )
         super().__init__(bounds)
         self._variant = variant
         self.owner = Remembered(variant.owner)

@@ -209,7 +209,7 @@ def changed(
         if not re.fullmatch(r"\d+", first) or not all("=" in one for one in labels):
             raise ScenarioError(f"--add-store {text}: expected ID[,LABEL=VALUE..]", hint="Give --add-store 9,zone=a.")
         if known is not None and int(first) in known:
-            raise ScenarioError(f"--add-store {text}: the cluster has a store {first}.", hint="Give an unused id.")
+            raise ScenarioError(f"--add-store {text}: the cluster has a store {first}.", hint="Give an unused `id`.")
         largest = max((s.capacity_mib for s in like.stores), default=0.0) if like is not None else 0.0
         more = {"capacity_mib": largest} if largest else {}
         pairs = dict(one.split("=", 1) for one in labels)

@@ -82,7 +82,7 @@ def read_words(words: str) -> tuple[Verb, list[str]]:
     try:
         said = shlex.split(words)
     except ValueError as e:
-        raise NotUnderstood(f"pd-ctl {words}: {e}", hint="Quote JSON as a shell wants it, with '...'.") from e
+        raise NotUnderstood(f"pd-ctl {words}: {e}", hint="Quote JSON as a shell requires it: `'...'`") from e
     said = said[1:] if said[:1] == ["pd-ctl"] else said
     if not said or said[0] not in verbs:
         raise NotUnderstood(f"pd-ctl {' '.join(said)}: no such command", hint=f"Known: {', '.join(sorted(verbs))}.")
@@ -115,7 +115,8 @@ def operator(world: World, words: list[str]) -> Any:
             return [f._asdict() for f in world.controller.ended]
         case _:
             raise NotUnderstood(
-                f"operator {' '.join(words)}: no such command", hint="Known: show, add, remove, check, history."
+                f"operator {' '.join(words)}: no such command",
+                hint="Write `operator show`, `add`, `remove`, `check` or `history`.",
             )
 
 

@@ -122,7 +122,7 @@ def _with_default_rule(world: World, changed: Config) -> tuple[Rule, ...]:
     if before not in rules:
         raise Refused(
             "cannot update the replication config: the default rule is not as it says",
-            hint="Save a rule with group_id pd and id default instead.",
+            hint="Save a rule with `group_id` pd and `id` default instead.",
         )
     return with_rules(rules, [after])
 

@@ -240,4 +240,6 @@ def hot(world: World, words: list[str]) -> Any:
                 f"bytes-{kind}-rate": {i: loads[0] for i, loads in flow.stores.items()} for kind, flow in flows.items()
             }
         case _:
-            raise NotUnderstood(f"hot {' '.join(words)}: no such command", hint="Known: read, write, store.")
+            raise NotUnderstood(
+                f"hot {' '.join(words)}: no such command", hint="Write `hot read`, `hot write` or `hot store`."
+            )

@@ -249,7 +249,10 @@ def _regions(text: str, event: Planned, scene: Scene) -> tuple[int, ...]:
     if match := _LED.fullmatch(text):
         led = regions.id[regions.leader == int(match[2])].tolist()
         if len(led) < int(match[1]):
-            raise ScenarioError(f"{where}: expected {text}; found {len(led)} at first.", hint="Take fewer, or others.")
+            raise ScenarioError(
+                f"{where}: expected {text}; found {len(led)} at first.",
+                hint="Lower N in `N led by store-S`, or name another store.",
+            )
         return tuple(led[: int(match[1])])
     if text == "all":
         return tuple(regions.id.tolist())
