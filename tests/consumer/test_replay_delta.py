@@ -110,7 +110,7 @@ def test_what_others_write_meanwhile_is_said_and_undone(
     monkeypatch.setattr(delta, "files_by_table", added)
     with pytest.raises(SourceError, match=r"Somebody else has changed .*orders.* while a log") as said:
         replay(log, open_sink(target, log), known=known, until=ADD_COLUMN, rows_a_batch=150)
-    assert "Run the same command again" in said.value.hint and theirs
+    assert "Run the same `ticdc-lab consume` again" in said.value.hint and theirs
 
     written, orders = delta.write_state, f"{tmp_path}/lake/{theirs[0]}"
 

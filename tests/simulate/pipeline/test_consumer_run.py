@@ -339,7 +339,7 @@ def test_a_scenario_has_a_consumer_and_a_slow_partition() -> None:
 
 
 @pytest.mark.parametrize(("event", "hint"), [
-    ("{at: 1s, crash: partition-1}", "pause it, or crash the consumer"),
+    ("{at: 1s, crash: partition-1}", "`pause` it, or crash the `consumer`"),
     ("{at: 1s, restart: capture-1, disk: torn}", "a capture has none"),
 ])  # fmt: skip
 def test_what_has_no_effect_on_a_node_is_refused(event: str, hint: str) -> None:

@@ -261,7 +261,7 @@ def _require_consumer(scenario: Scenario, settings: PipelineSettings) -> None:
         if event.kind == "crash" and event.what.node in OF_CONSUMER[1:]:
             raise ScenarioError(
                 f"{scenario.file}:{event.line}: expected a node that can crash; found {event.what.node}.",
-                hint="Pause the partition (`pause`), or crash the `consumer`: Kafka replicates a partition.",
+                hint="Kafka replicates a partition: `pause` it, or crash the `consumer`.",
             )
     asked = [e.what.partitions for e in scenario.events if e.kind == "repartition"]
     n = max([settings.downstream.partitions, *asked]) if settings.downstream.consumer else -1
