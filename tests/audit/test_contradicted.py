@@ -17,16 +17,19 @@ from ticdc_lab.audit.contradicted import (
     _divisors,
     _evidence_in,
     against_facts,
+    against_places,
     against_rows,
     rules_given,
     with_contradictions,
 )
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.cli import main
+from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.given import NOTHING_GIVEN
+from ticdc_lab.events.schema import DISPATCH, KEYS
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gathering import ARROW
-from ticdc_lab.settings import Settings
+from ticdc_lab.settings import Contradiction, Setting, Settings
 from ticdc_lab.settings.detected import COUNTED, of_counts, of_messages
 from ticdc_lab.settings.file import parse_file
 from ticdc_lab.sources.change_log import ChangeLog
@@ -88,6 +91,34 @@ def test_a_file_that_cannot_have_made_the_log_is_named(logs: dict[str, ChangeLog
     found = said(logs[SMALL], given(text))
     assert any(expected in words for words in found), found
     assert all(words.startswith("The file (file c.toml) sets ") for words in found)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "partition = 'table'", "partition = 'index-value'",
+        "partition = 'ts'}]\n[sink.kafka-config]\npartition-num = 7#",
+        "partition = 'columns', columns = ['id', 'ID']", "partition = 'index-value', index = 'PRIMARY'",
+        "partition = 'index-value', target-schema = 'dw'", "partition = 'ts', topic = '{'", "partition = 'tidb-rowid'",
+    ],
+)  # fmt: skip
+def test_rows_in_memory_show_the_same_of_dispatchers(logs: dict[str, ChangeLog], rule: str) -> None:
+    """As a watch asks, without an engine: the same contradictions, places and settings; notes give other reasons."""
+    for log in logs.values():
+        file = given(f"[sink]\ndispatchers = [{{matcher = ['*.*'], {rule}}}]")
+        known = log.settings | file
+        rows = log.events.where("kind = 'row'").transform(with_hashes, KEYS, DISPATCH).toArrow()
+        whole = with_contradictions(log.events, log.facts, known, protocol=log.protocol)
+        found = [*against_places(rows, log.facts, known)]
+        if "tidb-rowid" in rule:  # which reads the images
+            assert found and all("a watch does not keep what its rule reads" in note for note in found)
+            continue
+        every = [c for c in whole.against if c.given.name == "sink.dispatchers" and c.cause != "names upstream"]
+        assert [c for c in found if isinstance(c, Contradiction)] == every
+        verified = [s for s in whole.known if s.sure == "verified"]
+        assert [s for s in found if isinstance(s, Setting)] == verified
+        said = [n.partition(", because")[0] for n in found if isinstance(n, str)]
+        assert said == [n.partition(", because")[0] for n in whole.notes]
 
 
 def test_a_matcher_that_ticdc_refuses_ends_no_audit(logs: dict[str, ChangeLog]) -> None:

@@ -627,7 +627,8 @@ def test_a_ddl_that_comes_later_explains_a_chain(tmp_path):
 
 @pytest.mark.parametrize(("log", "given", "reason"), [
     (LOG, "[[filter.event-filters]]\nmatcher = ['shop.*']\nignore-event = ['delete']\n"
-          "[sink]\ncolumn-selectors = [{matcher = ['shop.*'], columns = ['id']}]", "filtered"),
+          "[sink]\ncolumn-selectors = [{matcher = ['shop.*'], columns = ['id']}]\n"
+          "dispatchers = [{matcher = ['shop.*'], partition = 'ts'}]", "filtered"),
     ("../torture/messages_open-protocol-noold.jsonl.gz", "[filter]\nrules = ['nothing.*']", "no_old_value"),
 ])  # fmt: skip
 def test_what_an_audit_does_not_check_a_watch_does_not_either(tmp_path, monkeypatch, log, given, reason):
@@ -659,7 +660,7 @@ def test_what_an_audit_does_not_check_a_watch_does_not_either(tmp_path, monkeypa
     own = watch["not_checked"]
     assert {n: why for n, why in audit["not_checked"].items() if n not in watch["not_watched"]} == own
     assert list(own) == ["row_images_chain"] and watch["unchecked"][reason] > 200
-    assert audit["counts"][MATCH] == (1 if reason == "no_old_value" else 2)
+    assert audit["counts"][MATCH] == (1 if reason == "no_old_value" else 3)
     words = [
         sorted((f["message"], [(e["partition"], e["offset"]) for e in f["evidence"]])
                for f in of["findings"] if f["guarantee"] == MATCH)

@@ -99,9 +99,11 @@ def test_it_finds_what_compare_finds(here, there, spark):
     answer = log.compare(other)
     (a, *of_a), (b, *of_b) = read(here), read(there)
     sides = ComparedSides(*zip(of_a, of_b, strict=True))
-    for seed, most in enumerate((5000, 300)):
-        _, found = compared(a, b, sides, rng=random.Random(seed), most=most)
+    for seed, (most, window) in enumerate(((5000, comparison._AT_ONCE), (300, comparison._AT_ONCE), (300, 64))):
+        with patch.object(comparison, "_AT_ONCE", window):
+            state, found = compared(a, b, sides, rng=random.Random(seed), most=most)
         assert same(found, answer) and found.late == (0, 0)
+        assert bool(state.windows) == (window == 64)
 
 
 def topic(n=30):
@@ -128,17 +130,18 @@ def planted(name, events):
     }[name]
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=24, deadline=None, derandomize=True)
 @given(
     name=st.sampled_from(["missing", "extra", "content", "twice", "again", "elsewhere"]), seed=st.integers(0, 2**16),
-    most=st.integers(1, 40), swapped=st.booleans(),
+    most=st.integers(1, 40), swapped=st.booleans(), window=st.integers(1, 40),
 )  # fmt: skip
-def test_planted_differences_are_found_in_any_batches(name, seed, most, swapped):
-    """And nothing else is; which log is named first turns the answer round."""
+def test_planted_differences_are_found_in_any_batches(name, seed, most, swapped, window):
+    """And nothing else is, in windows of any size; which log is named first turns the answer round."""
     events = topic()
     other, expected = planted(name, events)
     logs = of_tiny(events), of_tiny(other)
-    _, found = compared(*(logs[::-1] if swapped else logs), rng=random.Random(seed), most=most)
+    with patch.object(comparison, "_AT_ONCE", window):
+        _, found = compared(*(logs[::-1] if swapped else logs), rng=random.Random(seed), most=most)
     turn = {"only here": "only there", "only there": "only here", "there": "here"} if swapped else {}
     assert rows_of(found.examples[["kind", "several"]]) == [[turn.get(k, k), turn.get(s, s)] for k, s in expected]
 
@@ -174,9 +177,34 @@ def test_what_is_not_resolved_by_both_waits():
     assert rows_of(found.examples[["commit_ts", "kind"]]) == [[7, "only here"]]
 
 
+def test_a_window_is_paired_once():
+    """However often both are compared: only what is above the last window is, or what is delivered again."""
+    sides, state, asked = ComparedSides(("open-protocol", "open-protocol")), CompareState(), list[int]()
+    pair = comparison.paired
+    log = [e for i in range(400) for e in (row(0, 2 * i, 10 + i, key=str(i)), mark(0, 2 * i + 1, 10 + i))]
+    counting = patch.object(comparison, "paired", lambda d, *of: asked.append(len(d)) or pair(d, *of))
+    with counting, patch.object(comparison, "_AT_ONCE", 40):
+        for i in range(0, 800, 40):
+            for side in (HERE, THERE):
+                state = absorbed(state, of_tiny(log[i : i + 40]), side, sides)
+            state = comparison.windowed(state, sides)
+            assert judged(state, sides).tables["same"].sum() >= i // 2
+        assert len(state.windows) > 5 and sum(asked) < 6 * 800
+        windows = state.windows
+        again = absorbed(state, of_tiny([log[100] | {"offset": 9000}, log[101] | {"offset": 9001}]), THERE, sides)
+        kept = comparison.windowed(again, sides).windows
+        assert all(a is b for a, b in zip(kept, windows, strict=True))
+        other = [log[100] | {"offset": 9002, "columns": [{"name": "id", "value": "50", "is_key": True}]}]
+        changed = comparison.windowed(absorbed(again, of_tiny(other), THERE, sides), sides)
+        assert sum(a is not b for a, b in zip(changed.windows, windows, strict=True)) == 1
+        assert judged(changed, sides).tables["other values"].sum() == 1
+
+
+@pytest.mark.parametrize("window", [16, 1 << 16])
 @pytest.mark.parametrize("name", ["missing", "extra", "content", "elsewhere"])
-def test_the_memory_is_kept_and_nothing_is_lost(name):
+def test_the_memory_is_kept_and_nothing_is_lost(name, window, monkeypatch):
     """What was paired is counted before it is forgotten, and differences stay listed."""
+    monkeypatch.setattr(comparison, "_AT_ONCE", window)
     events = [e for e in topic(1000) if e["kind"] == "row" or e["commit_ts"] % 50 < 2]
     here, there = (of_tiny(sorted(of, key=lambda e: (e["commit_ts"], e["kind"] == "watermark", e["offset"])))
                    for of in (events, planted(name, events)[0]))  # fmt: skip

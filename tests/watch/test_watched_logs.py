@@ -383,3 +383,19 @@ def test_rules_without_effect_and_ddl_of_key_texts_are_said():
     refused = parse_file("[sink]\ndispatchers = [{matcher = ['s'], partition = 'ts'}]", name="c.toml").settings
     told = audited_so_far(absorbed(WatchState(), of_tiny(log), OPEN)[0], replace(OPEN, settings=refused))
     assert ["refuses it" in c.words for c in told.contradicted] == [True] and len(told.notes) == 1
+
+
+def test_dispatchers_of_many_rows_are_compared_with_a_sample():
+    """A wrong rule contradicts it, and its sentence names the share; a right one is verified by it."""
+    log = of_tiny([row(i % 2, i // 2, i + 4, key=str(i)) for i in range(400)])
+    told = []
+    for rule in ("ts", "table"):
+        file = f"[sink]\ndispatchers = [{{matcher = ['*.*'], partition = '{rule}'}}]\n[sink.kafka-config]\n"
+        given = replace(OPEN, settings=parse_file(f"{file}partition-num = 2", name="c.toml").settings)
+        with patch.object(of_state, "EXPLAINING", 100):
+            state, _, _ = watched_to_the_end([log.slice(i, 50) for i in range(0, 400, 50)], given)
+        assert state.share >= 4 and state.explaining.num_rows <= 100
+        told.append(audited_so_far(state, given))
+    right, wrong = told
+    assert not right.contradicted and f"(of one row in {state.share}) lie where" in right.verified[0].evidence
+    assert f" of s.a (of one row in {state.share}) are not in the partition" in wrong.contradicted[0].words

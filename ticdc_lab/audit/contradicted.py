@@ -7,7 +7,7 @@ of rules, of which many mean the same; so what they would have made is compared 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
 from math import lcm
@@ -23,15 +23,16 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.checks import changed_key_texts
-from ticdc_lab.dispatch.fitting import EXPLAINED
-from ticdc_lab.dispatch.given import GivenRules, given_rules, refused, rule_notes, rules_in
+from ticdc_lab.dispatch.fitting import EXPLAINED, by_layout, columns_of, hash_of
+from ticdc_lab.dispatch.given import AND, COLUMN, GivenRules, given_rules, refused, rule_notes, rules_in
 from ticdc_lab.dispatch.hashing import FLAVOURS
 from ticdc_lab.dispatch.infer import MORE_PARTITIONS
 from ticdc_lab.dispatch.routing import routes, sources_of, target_of
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rule_of
 from ticdc_lab.dispatch.settings import rules_in_force
+from ticdc_lab.dispatch.strategies import columns_missing
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.events.arrays import Batches
+from ticdc_lab.events.arrays import Batches, Bools
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import table_text
@@ -58,7 +59,7 @@ def against_facts(facts: LogFacts, settings: Settings, *, has_partitions: bool =
         last = _recorded(facts) - 1
         offset = next((p["offset"] for p in facts.places.to_pylist() if p["partition"] == last), None)
         seen = f"the log has a partition {last}, so there are at least {last + 1}"
-        yield Contradiction(number, seen=seen, places=((last, offset, None),))
+        yield Contradiction(number, seen=seen, places=((last, offset, None),), cause="partitions beyond it")
     tables = _tables(facts)
     exact = bool(settings.value("case-sensitive", False))
     kept, filters = settings.given("filter.rules"), settings.given("filter.event-filters")
@@ -80,7 +81,7 @@ def _left_out(kept: Setting | None, tables: Sequence[Table], facts: LogFacts, ex
     if wrong := [t for t in tables if not matches(*t)]:
         leaves = "they leave" if len(kept.value) > 1 else "it leaves"
         seen = f"the log has rows of {_some(wrong)}, which {leaves} out"
-        yield Contradiction(kept, seen=seen, places=(_first(facts, wrong[0]),))
+        yield Contradiction(kept, seen=seen, places=(_first(facts, wrong[0]),), cause="rows of tables left out")
 
 
 def _filtered(filters: Setting | None, tables: Sequence[Table], facts: LogFacts,
@@ -102,7 +103,7 @@ def _routed(
                 f"messages carry the name {'.'.join(wrong[0])}, which its rules route to {'.'.join(target[wrong[0]])}"
             )
             more = f" (so do those of {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-            yield Contradiction(routed, seen=seen + more, places=(_first(facts, wrong[0]),))
+            yield Contradiction(routed, seen=seen + more, places=(_first(facts, wrong[0]),), cause="names upstream")
 
 
 _EVIDENCE = StructType(
@@ -230,7 +231,7 @@ def against_rows(evidence: pa.Table, facts: LogFacts, settings: Settings, *, pro
         ordered = sorted(no_keys, key=_table_of)
         some, have = _some([_table_of(r) for r in ordered]), "have" if len(ordered) > 1 else "has"
         seen = f"the log has rows of {some}, which {have} no key"
-        yield Contradiction(asked[_KEYLESS], seen=seen, places=(_place(ordered[0]),))
+        yield Contradiction(asked[_KEYLESS], seen=seen, places=(_place(ordered[0]),), cause="rows without a key")
     by_images = protocol in OP_BY_IMAGES and not pc.any(pc.equal(facts.of_kind("row")["op"], "update")).as_py()
     filters = asked.get(_FILTERS)
     for of_filter, takes, _ in accepted(_members(filters), case_sensitive=exact):
@@ -241,7 +242,8 @@ def against_rows(evidence: pa.Table, facts: LogFacts, settings: Settings, *, pro
                 some = _some([_table_of(r) for r in wrong])
                 seen = f"the log has {op}s of {some}, which the event filter of {_matcher(of_filter)} leaves out"
                 assert filters is not None
-                yield Contradiction(filters, seen=seen, places=(_place(wrong[0]),))
+                cause = f"{op}s left out by {_matcher(of_filter)}"
+                yield Contradiction(filters, seen=seen, places=(_place(wrong[0]),), cause=cause)
 
 
 def _evidence_in(rows: DataFrame, settings: Settings, protocol: str) -> pa.Table:
@@ -284,7 +286,11 @@ def with_contradictions(
         *against_facts(facts, whole, has_partitions=has_partitions),
         *against_rows(_evidence_in(rows, whole, protocol), facts, whole, protocol=protocol),
     ]
-    placed = [*_dispatched(rows, facts, whole, exact)] if has_partitions else []
+
+    def counted_in(rules: tuple[Rule, ...], tried: Sequence[int]) -> list[dict[str, Any]]:
+        return _placed(rows, facts, whole, rules, tried, exact)
+
+    placed = [*_dispatched(counted_in, facts, whole, exact)] if has_partitions else []
     found += [c for c in placed if isinstance(c, Contradiction)]
     verified = [s for s in placed if isinstance(s, Setting)]
     return (whole | verified).noted(found, [note for note in placed if isinstance(note, str)])
@@ -341,9 +347,13 @@ def _too_low(facts: LogFacts, settings: Settings) -> Setting | None:
 
 
 def _dispatched(
-    rows: DataFrame, facts: LogFacts, settings: Settings, exact: bool
-) -> Iterator[Contradiction | Setting | str]:
-    """Rows that do not lie where the given rules put them, or the rules as verified; as notes the rest."""
+    count_placed: Callable[[tuple[Rule, ...], Sequence[int]], list[dict[str, Any]]], facts: LogFacts,
+    settings: Settings, exact: bool, *, share: int = 1,
+) -> Iterator[Contradiction | Setting | str]:  # fmt: skip
+    """Rows that do not lie where the given rules put them, or the rules as verified; as notes the rest.
+
+    ``count_placed``: as of :func:`_placed`, of one row of ``share``.
+    """
     recorded = _recorded(facts)
     number = None if _too_low(facts, settings) else settings.given("sink.kafka-config.partition-num")
     given = settings.given("sink.dispatchers")
@@ -355,15 +365,16 @@ def _dispatched(
         return
     tried = [int(str(number.value))] if number is not None else [*range(recorded, recorded + MORE_PARTITIONS + 1)]
     # where a topic is told by the row, it changes no partition
-    placed = _placed(rows, facts, settings, tuple(replace(r, topic="") for r in rules), tried, exact)
+    placed = count_placed(tuple(replace(r, topic="") for r in rules), tried)
+    sampled = f" (of one row in {share})" if share > 1 else ""
     for table in (t for t in placed if t["n_failed"]):
         if table["error"].startswith(_OF_TICDC):
             seen = f"TiCDC cannot dispatch {_count(table['n_failed'])} of {_name(table)} by it: {table['error']}"
-            yield Contradiction(given, seen=seen, places=(_place(table["failed_at"]),))
+            yield Contradiction(given, seen=seen, places=(_place(table["failed_at"]),), cause=table["error"])
         else:
             yield (
                 f"{given.name} of the {given.source} is not compared with {_count(table['n_failed'])} of "
-                f"{_name(table)}, because their partition cannot be computed: {table['error']}."
+                f"{_name(table)}{sampled}, because their partition cannot be computed: {table['error']}."
             )
     ways = [(n, flavour) for n in tried for flavour in FLAVOURS]
     partitions, flavour = min(ways, key=lambda way: sum(t[f"wrong_{way[1]}_{way[0]}"] or 0 for t in placed))
@@ -373,8 +384,8 @@ def _dispatched(
         rows_placed = sum(t["n"] for t in placed)
         if rows_placed and not any(t["n_failed"] for t in placed):
             lie = rows_placed - sum(t[f"wrong_{column}"] or 0 for t in placed)
-            share = f"all {_count(lie)}" if lie == rows_placed else f"{lie:,} of {_count(rows_placed)}"
-            seen = f"{share} of {len(placed)} table{'s' * (len(placed) != 1)} lie where it puts them"
+            all_lie = f"all {_count(lie)}" if lie == rows_placed else f"{lie:,} of {_count(rows_placed)}"
+            seen = f"{all_lie} of {len(placed)} table{'s' * (len(placed) != 1)}{sampled} lie where it puts them"
             evidence = "; ".join(filter(None, [given.evidence, f"{seen} among {partitions} partitions"]))
             yield replace(given, sure="verified", evidence=evidence)
         return
@@ -383,11 +394,81 @@ def _dispatched(
     most = "" if number is not None else f" (up to {tried[-1]} were tried)"
     name = ":".join(filter(None, [rule.partition, rule.index or ",".join(rule.columns)]))
     seen = (
-        f"{first[f'wrong_{column}']:,} of {_count(first['n'])} of {_name(first)} are not in the partition where "
-        f"`{name}` of its rule ({' '.join(rule.matcher)}) puts them among {partitions} partitions{most}"
+        f"{first[f'wrong_{column}']:,} of {_count(first['n'])} of {_name(first)}{sampled} are not in the partition "
+        f"where `{name}` of its rule ({' '.join(rule.matcher)}) puts them among {partitions} partitions{most}"
     )
     seen += f"; the same holds for {_some(tables[1:])}" if len(tables) > 1 else ""
-    yield Contradiction(given, seen=seen, places=(_place(first[f"at_{column}"]),))
+    yield Contradiction(given, seen=seen, places=(_place(first[f"at_{column}"]),), cause="rows in other partitions")
+
+
+def against_places(
+    rows: pa.Table, facts: LogFacts, settings: Settings, *, share: int = 1
+) -> Iterator[Contradiction | Setting | str]:
+    """What rows in memory show of the given dispatchers: a contradiction, the setting as verified, or notes.
+
+    ``rows``: rows of the whole log with :data:`ticdc_lab.events.schema.DISPATCH`: all of them, or those of one key in
+    ``share``. ``facts``, ``settings``: as of :func:`against_rows`.
+    """
+
+    def counted(_: tuple[Rule, ...], tried: Sequence[int]) -> list[dict[str, Any]]:
+        return _placed_in(rows, rules_given(facts, settings), tried)
+
+    yield from _dispatched(counted, facts, settings, bool(settings.value("case-sensitive", False)), share=share)
+
+
+def _placed_in(rows: pa.Table, given: GivenRules, tried: Sequence[int]) -> list[dict[str, Any]]:
+    """:func:`_placed` of rows in memory. Some rules need the images or definitions of each time: no row is placed."""
+    found: dict[Table, dict[str, Any]] = {}
+    ways = [(flavour, n) for flavour in FLAVOURS for n in tried]
+    none = {"n": 0, "n_failed": 0, "error": None, "failed_at": None} | {
+        f"{what}_{flavour}_{n}": start for flavour, n in ways for what, start in (("wrong", 0), ("at", None))
+    }
+    named = rows.filter(pc.is_valid(rows["table_name"]))
+    for alike in by_layout(named.append_column("partitions", pa.repeat(0, named.num_rows))):
+        table = alike["schema_name"][0].as_py(), alike["table_name"][0].as_py()
+        of = found.setdefault(table, none | dict(zip(("schema_name", "table_name"), table, strict=True)))
+        for own, rule, why in _ruled(alike, table, given):
+            lies, told = np.asarray(own["partition"]), np.zeros(len(own), dtype=bool)
+            for flavour in FLAVOURS if rule else ():
+                value, told = hash_of(own, rule, given, flavour=flavour)
+                if rule == "index-value":  # a row without a key is dispatched by its table
+                    told = np.asarray(own["key_crc"].is_valid())
+                for n in tried:
+                    odd = told & ((value.view(np.uint64) % np.uint64(n)).astype(np.int64) != lies)
+                    of[f"wrong_{flavour}_{n}"] += int(odd.sum())
+                    of[f"at_{flavour}_{n}"] = _earlier(of[f"at_{flavour}_{n}"], own, odd)
+            of["n"] += int(told.sum())
+            of["n_failed"] += int((~told).sum())
+            of["failed_at"] = _earlier(of["failed_at"], own, ~told)
+            of["error"] = of["error"] if told.all() else min(of["error"] or why, why)
+    return [found[table] for table in sorted(found)]
+
+
+def _ruled(rows: pa.Table, table: Table, given: GivenRules) -> Iterator[tuple[pa.Table, str, str]]:
+    """Rows of one table and layout by their rule, empty where it is not computed from them, and why it is not then."""
+    names, keys, _ = columns_of(rows)
+    unknown = "a watch does not keep what its rule reads; ticdc-lab audit compares them"
+    if (versions := given.by_index.get(table)) is None:
+        rule, listed = given.of_columns(*table, names) or "", given.of_table.get(table, "").removeprefix(COLUMN)
+        is_missing = not rule and listed and {*names} > {*keys}  # a delete may show its key alone
+        yield rows, rule, columns_missing(table[1], listed.split(AND), names) if is_missing else unknown
+        return
+    at = np.searchsorted([ts for ts, _ in versions], np.asarray(rows["commit_ts"].fill_null(-1)), side="right")
+    for i in np.unique(at).tolist():
+        answer = versions[i - 1][1] if i else None
+        columns = answer.columns if answer is not None and {*answer.columns} <= {*names} else ()
+        why = (answer.error if answer is not None else None) or unknown
+        yield rows.filter(pa.array(at == i)), COLUMN + AND.join(columns) if columns else "", why
+
+
+def _earlier(at: dict[str, Any] | None, rows: pa.Table, own: Bools) -> dict[str, Any] | None:
+    """The least place of some rows and of one before."""
+    places = rows.filter(pa.array(own)).select(EVIDENCE.names[5:8])
+    first = [] if at is None else [at]
+    if places.num_rows:
+        by = [(c, "ascending") for c in places.column_names]
+        first += places.take(pc.select_k_unstable(places, 1, by)).to_pylist()
+    return min(first, key=lambda p: (p["partition"], p["offset"]), default=None)
 
 
 def _placed(
@@ -450,7 +531,8 @@ def _updates(given: Setting | None, of_filter: Mapping[str, Any], tables: Collec
     updates = of_rows.filter(pc.equal(of_rows["op"], "update"))
     if wrong := [t for t in _tables(facts, updates) if t in tables]:
         seen = f"the log has updates of {_some(wrong)}, which the event filter of {_matcher(of_filter)} leaves out"
-        yield Contradiction(given, seen=seen, places=(_first(facts, wrong[0], "update"),))
+        cause = f"updates left out by {_matcher(of_filter)}"
+        yield Contradiction(given, seen=seen, places=(_first(facts, wrong[0], "update"),), cause=cause)
 
 
 def _ddl(given: Setting | None, of_filter: Mapping[str, Any], matches: Any,

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.dispatch.given import AND, COLUMN, NOTHING_GIVEN, OF_NAME, GivenRules
+from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.dispatch.other_names import name_hashed
 from ticdc_lab.engine.shuffle import Batches, bucket_of, several_at_once
 from ticdc_lab.events import tso
@@ -213,10 +214,13 @@ def named_columns(rule: str, names: Collection[str]) -> list[str]:
     return [listed] if listed in names else listed.split(AND)
 
 
-def hash_of(rows: pa.Table, rule: str, given: GivenRules) -> tuple[Ints, Bools]:
+def hash_of(rows: pa.Table, rule: str, given: GivenRules, *, flavour: Flavour = "new") -> tuple[Ints, Bools]:
     """TiCDC's partition hash of rows of one table and layout, and whether it is known: modulo the number of partitions
     it is where a rule puts them.
     """
+    names, keys, crcs = columns_of(rows)
+    if flavour == "classic" and rule == "index-value" and keys and pc.any(pc.is_null(pc.list_flatten(crcs))).as_py():
+        rule = COLUMN + AND.join(keys)  # where a NULL counts
     every = np.ones(rows.num_rows, dtype=bool)
     rule, _, name = rule.partition(OF_NAME)
     own = given.hashed_name(*(rows[c][0].as_py() for c in TABLE[1:]))
@@ -227,10 +231,10 @@ def hash_of(rows: pa.Table, rule: str, given: GivenRules) -> tuple[Ints, Bools]:
         column = rows["commit_ts" if rule == "ts" else "key_crc"]
         value, told = np.asarray(column.fill_null(0)), np.asarray(column.is_valid())
         return (value, told) if rule == "ts" else ((value & _MASK) ^ table, told & (value >> 32 > 0))
-    names, _, crcs = columns_of(rows)
     whole, told = np.full(rows.num_rows, table), every
     for column in named_columns(rule, names):
-        crc = np.asarray(pc.fill_null(pc.list_element(crcs, names.index(column)), 0))
+        of_null = zlib.crc32(f"{column}null".encode()) if flavour == "classic" else 0
+        crc = np.asarray(pc.fill_null(pc.list_element(crcs, names.index(column)), of_null))
         whole, told = whole ^ crc, told & (crc != UNKNOWN)
     return whole, told
 

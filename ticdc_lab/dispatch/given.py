@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ticdc_lab.dispatch.checks import unknown_dispatchers, unreached
+from ticdc_lab.dispatch.definitions import HashedColumns
 from ticdc_lab.dispatch.names import STRATEGY_NAMES
 from ticdc_lab.dispatch.routing import check_target, routes, sources_of
 from ticdc_lab.dispatch.rules import Rule, rule_of, rules_from_config
@@ -34,6 +36,8 @@ class GivenRules:
     # Schema and name together, as TiCDC hashes them, of the tables that are routed under another name.
     upstream: Mapping[Table, str]
     partitions: int | None = None  # how many, where that is given
+    # Of tables whose rule names an index: from which commit_ts on TiCDC makes what of it; None where no DDL tells.
+    by_index: Mapping[Table, Sequence[tuple[int, HashedColumns | None]]] = field(default_factory=dict)
 
     def hashed_name(self, schema: Any, table: Any) -> str:
         """What TiCDC hashes of a table's name."""
@@ -44,9 +48,10 @@ class GivenRules:
         rule = self.of_table.get((schema, table))
         if rule is None or not rule.startswith(COLUMN):
             return rule
-        wanted = {name.lower() for name in rule.removeprefix(COLUMN).split(AND)}
-        own = [name for name in names if name.lower() in wanted]
-        return COLUMN + AND.join(own) if len(own) == len(wanted) else None
+        times = Counter(name.lower() for name in rule.removeprefix(COLUMN).split(AND))
+        own = [name for name in names if name.lower() in times]
+        hashed = [name for name in own if times[name.lower()] % 2]  # a column that is listed twice cancels out
+        return (COLUMN + AND.join(hashed) if hashed else "table") if len(own) == len(times) else None
 
 
 NOTHING_GIVEN = GivenRules("", {}, {})
@@ -108,12 +113,15 @@ def given_rules(settings: Settings, tables: Collection[Table], catalog: Catalog)
         names = {t: source for t, of in upstream.items() if (source := of.table) is not None}
     of_table = {t: rule_of(rules, *source, case_sensitive=exact) for t, source in names.items()}
     of = {t: _tried(rule, t, catalog) for t, rule in of_table.items()}
+    if not settings.value("enable-old-value", True):  # then TiCDC looks at the unique columns of a table
+        of = {t: None if of_table[t].partition.lower() == "default" else rule for t, rule in of.items()}
     number = settings.given("sink.kafka-config.partition-num")
     return GivenRules(
         "the changefeed's file" if given.source == "file" else "the option",
         {t: rule for t, rule in of.items() if rule},
         {t: "".join(source) for t, source in names.items() if source != t},
         number.value if number is not None and isinstance(number.value, int) else None,
+        {t: _answers(rule, t, catalog) for t, rule in of_table.items() if _names_an_index(rule)},
     )
 
 
@@ -133,12 +141,23 @@ def rule_notes(settings: Settings, tables: Collection[Table], *, of_storage: boo
 
 def _tried(rule: Rule, table: Table, catalog: Catalog) -> str | None:
     name = rule.partition.lower()
-    if name in ("index-value", "rowid") and rule.index:
-        defined = [v.definition for v in catalog.versions.get(table, ()) if v.definition is not None]
-        columns = {answer.columns for d in defined if not (answer := index_answer(d, rule.index)).error}
+    if _names_an_index(rule):
+        columns = {answer.columns for _, answer in _answers(rule, table, catalog) if answer and not answer.error}
         return COLUMN + AND.join(*columns) if len(columns) == 1 else None
     if name == "columns":
-        return COLUMN + AND.join(rule.columns) if rule.columns else None
+        return COLUMN + AND.join(rule.columns) if rule.columns else "table"
     if name in ("default", "table") or name not in STRATEGY_NAMES:
         return "table"
     return {"rowid": "index-value", "index-value": "index-value", "ts": "ts"}.get(name)
+
+
+def _names_an_index(rule: Rule) -> bool:
+    return bool(rule.index) and rule.partition.lower() in ("index-value", "rowid")
+
+
+def _answers(rule: Rule, table: Table, catalog: Catalog) -> list[tuple[int, HashedColumns | None]]:
+    """What TiCDC makes of a rule's index, from each definition of a table on."""
+    return [
+        (v.commit_ts or 0, None if v.definition is None else index_answer(v.definition, rule.index))
+        for v in catalog.versions.get(table, ())
+    ]

@@ -7,7 +7,7 @@ conflict detection is none, because it needs the order of changes: :mod:`ticdc_l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -375,6 +375,12 @@ def columns_answer(table: TableDef, columns: Sequence[str]) -> HashedColumns:
 def _missing_text(table: str, columns: Sequence[str], name: str) -> str:
     listed = " ".join(columns)
     return f"{_FAILED}columns not found when dispatch event, table: {table}, columns: [{listed}], column: {name}"
+
+
+def columns_missing(table: str, columns: Sequence[str], names: Collection[str]) -> str:
+    """TiCDC's error for the first listed column that a table with such columns does not have."""
+    there = {name.lower() for name in names}
+    return _missing_text(table, columns, next(c.lower() for c in columns if c.lower() not in there))
 
 
 def _error_from_image(request: Request, columns: Sequence[str]) -> Column:

@@ -85,6 +85,7 @@ class Contradiction:
     seen: str = ""  # of such a list: what the log has against it
     # Partition, offset and commit_ts of events that show it.
     places: tuple[tuple[int | None, int | None, int | None], ...] = ()
+    cause: str = ""  # what stays the same while the log grows, where ``seen`` counts or lists
 
     @property
     def words(self) -> str:

@@ -44,6 +44,7 @@ from ticdc_lab.watch.comparison import (
     Delivered,
     absorbed,
     judged,
+    windowed,
 )
 from ticdc_lab.watch.metrics import ComparedView
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, Read, RecordedTopic, WatchedSource, no_data_file, opened
@@ -161,6 +162,7 @@ class WatchedComparison:
                     self._read(i)
                 if clock() - judged_at > pauses[0]:
                     begun, before = clock(), self.compared.span
+                    self._state = windowed(self._state, self._asked)
                     self.compared = judged(self._state, self._asked)
                     judged_at = clock()
                     pauses[0] = max(JUDGE_S, 4 * (judged_at - begun))
@@ -315,7 +317,7 @@ class CompareFolder:
         for i, (side, messages) in enumerate(zip(state.sides, waiting, strict=True)):
             arrays |= {f"facts {i}": _bytes_of(side.facts), f"waiting {i}": _bytes_of(messages)}
             arrays[f"images {i}"] = _bytes_of(state.images[i])
-        parts = {"delivered": state.delivered, "differing": state.differing}
+        parts = {"delivered": state.kept, "differing": state.differing}
         parts |= {f"fresh {i}": f for i, f in enumerate(state.fresh)}
         arrays |= {f"{part} {f.name}": getattr(d, f.name) for part, d in parts.items() for f in fields(d)}
         place, beside = self.folder / FILE, self.folder / f".{FILE}"
@@ -361,7 +363,7 @@ class CompareFolder:
         fresh = sum(name.startswith("fresh ") and name.endswith(" key") for name in arrays)
         a, b = sides
         state = CompareState(
-            (a, b), tuple((s, t, o) for s, t, o in told["names"]), tuple(told["topics"]), delivered("delivered"),
+            (a, b), tuple((s, t, o) for s, t, o in told["names"]), tuple(told["topics"]), (), delivered("delivered"),
             tuple(delivered(f"fresh {i}") for i in range(fresh)), (told["ended"][0], told["ended"][1]),
             (_table(arrays["images 0"]), _table(arrays["images 1"])),
             {name: np.array(n, dtype=np.int64) for name, n in told["totals"]}, delivered("differing"),

@@ -1,8 +1,9 @@
 """Two logs compared while they grow: what is known of both between two batches, and how a batch changes it.
 
 No clock, no I/O. Row changes wait until the resolved_ts of both logs has passed them; then they are paired as
-:func:`ticdc_lab.transactions.differences.differences` pairs them. What was paired is kept while the memory lasts, as
-TiCDC may deliver a change again; the oldest is counted and forgotten first. Where a batch ends changes nothing.
+:func:`ticdc_lab.transactions.differences.differences` pairs them, a window of time once. What was paired is kept while
+the memory lasts, as TiCDC may deliver a change again, whose window is then paired anew; the oldest window is counted
+and forgotten first. Where a batch or a window ends changes nothing.
 """
 
 from __future__ import annotations
@@ -175,6 +176,40 @@ _MIX = np.int64(0x1E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
+class Paired:
+    """What was found of some changes."""
+
+    alone: int = 0  # changes that one log alone has
+    totals: Mapping[int, Ints] = field(default_factory=dict)  # as of :meth:`Pairs.counted`
+    differing: Delivered = field(default_factory=Delivered)  # deliveries of those that differ: the worst ones
+
+    @classmethod
+    def of(cls, parts: Sequence[Paired]) -> Paired:
+        """That of several times."""
+        totals = dict[int, Ints]()
+        for p in parts:
+            totals = _sums(totals, p.totals)
+        return cls(sum(p.alone for p in parts), totals, merged(p.differing for p in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The row changes of a time that both logs have passed, and what was found of them."""
+
+    until: int  # later windows are above this commit_ts
+    delivered: Delivered
+    span: tuple[int, int]  # as of :meth:`CompareState.span`, when they were paired
+    compared: Comparable  # what of them was compared
+    # ``strict``: what was found; ``looser``: where operations are not compared, None where that is not asked.
+    strict: Paired
+    looser: Paired | None
+
+    def within(self, span: tuple[int, int]) -> tuple[int, int]:
+        """Between which commit_ts its changes are paired if both logs are whole in a span."""
+        return max(span[0], int(self.delivered.commit_ts[0])), min(span[1], self.until)
+
+
+@dataclass(frozen=True, slots=True)
 class CompareState:
     """What is known of two logs between two batches."""
 
@@ -183,7 +218,9 @@ class CompareState:
     # ``names``, ``topics``: what indexes of :class:`Delivered` mean.
     names: tuple[ChangeName, ...] = ()
     topics: tuple[str, ...] = ()
-    # ``delivered``, ``fresh``: row changes that are kept, and those since the last pairing.
+    # Row changes: those that were paired, by rising time; those above; and those that came since. Each part of
+    # ``fresh`` may belong to any of them.
+    windows: tuple[Window, ...] = ()
     delivered: Delivered = field(default_factory=Delivered)
     fresh: tuple[Delivered, ...] = ()
     ended: tuple[bool, bool] = (False, False)  # which logs were read to their end
@@ -200,7 +237,13 @@ class CompareState:
     def nbytes(self) -> int:
         """About how much it takes."""
         of_sides = sum(int(side.facts.nbytes) for side in self.sides)
-        return self.delivered.nbytes + sum(f.nbytes for f in self.fresh) + of_sides
+        return sum(d.nbytes for d in (*(w.delivered for w in self.windows), self.delivered, *self.fresh)) + of_sides
+
+    @property
+    def kept(self) -> Delivered:
+        """All that is kept but :attr:`fresh`, by rising commit_ts."""
+        parts = [*(w.delivered for w in self.windows), self.delivered]
+        return Delivered(*[np.concatenate([getattr(d, f.name) for d in parts]) for f in fields(Delivered)])
 
     def resolved_ts(self, side: int) -> int:
         """Up to which commit_ts a log is whole; NO_TS while a partition has no watermark."""
@@ -253,18 +296,43 @@ class ComparedSides:
         ]
         return Comparable.of(shown[HERE], shown[THERE])
 
+    def may_loosen(self, compared: Comparable) -> bool:
+        """Whether old values may be off in a part of one log, so that operations cannot be compared."""
+        return compared.ops and bool({*self.protocols} & OP_BY_IMAGES)
 
-def _paired(d: Delivered, state: CompareState, sides: ComparedSides) -> tuple[Pairs, Comparable]:
-    """Pairs, and what of them was compared: if old values are off in a part of one log, no operations are."""
+
+def _window(d: Delivered, until: int, state: CompareState, sides: ComparedSides, span: tuple[int, int]) -> Window:
+    """Pair row changes of a time."""
     compared = sides.of(state)
+    own = d[(d.commit_ts >= span[0]) & (d.commit_ts <= span[1])]
+    strict = _found(own, state, compared)
+    looser = _found(own, state, _loosened(compared)) if sides.may_loosen(compared) else None
+    return Window(until, d, span, compared, strict, looser)
+
+
+def _paired_now(w: Window, state: CompareState, sides: ComparedSides, span: tuple[int, int]) -> Window:
+    """The same window, paired anew if other changes of it count now, or another part of them."""
+    if w.compared == sides.of(state) and w.within(span) == w.within(w.span):
+        return w
+    return _window(w.delivered, w.until, state, sides, span)
+
+
+def _loosened(compared: Comparable) -> Comparable:
+    return replace(compared, before=False, ops=False)
+
+
+def _found(d: Delivered, state: CompareState, compared: Comparable) -> Paired:
     pairs = paired(d, state.names, compared)
-    alone = (pairs.kind <= _ONLY_THERE).sum()
-    if alone and compared.ops and {*sides.protocols} & OP_BY_IMAGES:
-        looser = replace(compared, before=False, ops=False)
-        again = paired(d, state.names, looser)
-        if (again.kind <= _ONLY_THERE).sum() < alone:
-            return again, looser
-    return pairs, compared
+    return Paired(int((pairs.kind <= _ONLY_THERE).sum()), pairs.counted(), _deliveries(_worst(pairs, state)))
+
+
+def _of_windows(windows: Sequence[Window], compared: Comparable) -> tuple[Paired, Comparable]:
+    """What was found in all, and what was compared: if old values are off in a part of one log, no operations are."""
+    strict = Paired.of([w.strict for w in windows])
+    looser = Paired.of([w.looser for w in windows if w.looser is not None])
+    if strict.alone and all(w.looser is not None for w in windows) and looser.alone < strict.alone:
+        return looser, _loosened(compared)
+    return strict, compared
 
 
 def step(
@@ -308,20 +376,36 @@ def absorbed(
     if rows.num_rows:
         state = _with_rows(state, rows, side)
     if sum(map(len, state.fresh)) > max(_AT_ONCE, len(state.delivered) // 4):
-        state = _together(state)
+        state = windowed(state, sides)
     return _bounded(state, sides) if state.nbytes > sides.memory else state
 
 
 _AT_ONCE = 1 << 16
-"""Changes that are put among the others at once, at least."""
+"""Changes that are put among the others at once, and those of a window, at least."""
 
 
 def _with(pair: tuple[Of, Of], side: int, value: Of) -> tuple[Of, Of]:
     return (value, pair[THERE]) if side == HERE else (pair[HERE], value)
 
 
-def _together(state: CompareState) -> CompareState:
-    return replace(state, delivered=merged([state.delivered, *state.fresh]), fresh=())
+def windowed(state: CompareState, sides: ComparedSides) -> CompareState:
+    """The same with what came since in its place, and what both logs have passed in windows."""
+    if not state.fresh:
+        return state
+    windows, span, fresh = list(state.windows), state.span(), merged(state.fresh)
+    ends = np.array([w.until for w in windows], dtype=np.int64)
+    at = np.searchsorted(ends, fresh.commit_ts)
+    for i in np.unique(at[at < len(ends)]).tolist():  # delivered again, most of them
+        before = windows[i].delivered
+        whole = merged([before, fresh[at == i]])
+        if not all(np.array_equal(getattr(whole, f.name), getattr(before, f.name)) for f in fields(whole)):
+            windows[i] = _window(whole, windows[i].until, state, sides, span or windows[i].span)
+    above = merged([state.delivered, fresh[at == len(ends)]])
+    passed = above.commit_ts <= (span[1] if span else NO_TS)
+    if span is not None and passed.sum() > _AT_ONCE // 4:
+        windows.append(_window(above[passed], span[1], state, sides, span))
+        above = above[~passed]
+    return replace(state, windows=tuple(windows), delivered=above, fresh=())
 
 
 def _with_rows(state: CompareState, rows: pa.Table, side: int) -> CompareState:
@@ -343,24 +427,33 @@ _READ = ("commit_ts", "key_hash", "change_hash", "before_hash", "after_hash", "o
 
 def _bounded(state: CompareState, sides: ComparedSides) -> CompareState:
     """The same without what cannot be compared any more, and without the oldest of what was."""
-    state = _together(state)
+    state = windowed(state, sides)
     d = state.delivered
     for side in SIDES:
         if state.ended[side]:  # what is above is never compared
             d = d[d.commit_ts <= state.resolved_ts(side)]
     state, span = replace(state, delivered=d), state.span()
-    excess = state.nbytes - sides.memory * 3 // 4
-    if span is None or excess <= 0 or not len(d):
-        return state
-    last = min(span[1], int(d.commit_ts[min(len(d) - 1, excess * len(d) // d.nbytes)]))
-    old = d.commit_ts <= last
-    pairs, compared = _paired(d[old & (d.commit_ts >= span[0])], state, sides)
-    differing = merged([state.differing, _deliveries(_worst(pairs, state))])
-    worst = _worst(paired(differing, state.names, compared), state)
-    return replace(
-        state, delivered=d[~old], totals=_sums(state.totals, pairs.counted()), differing=_deliveries(worst),
-        forgotten_ts=max(last, state.forgotten_ts),
-    )  # fmt: skip
+    while span is not None and (excess := state.nbytes - sides.memory * 3 // 4) > 0:
+        if state.windows:
+            old = _paired_now(state.windows[0], state, sides, span)
+            state = replace(state, windows=state.windows[1:])
+        elif len(d):
+            last = min(span[1], int(d.commit_ts[min(len(d) - 1, excess * len(d) // d.nbytes)]))
+            is_old = d.commit_ts <= last
+            old = _window(d[is_old], last, state, sides, span)
+            d = d[~is_old]
+            state = replace(state, delivered=d)
+        else:
+            break
+        if not len(old.delivered):
+            break
+        found, compared = _of_windows([old], old.compared)
+        worst = _worst(paired(merged([state.differing, found.differing]), state.names, compared), state)
+        state = replace(
+            state, totals=_sums(state.totals, found.totals), differing=_deliveries(worst),
+            forgotten_ts=max(old.until, state.forgotten_ts),
+        )  # fmt: skip
+    return state
 
 
 def _sums(one: Mapping[int, Ints], other: Mapping[int, Ints]) -> dict[int, Ints]:
@@ -405,18 +498,19 @@ def _worst(pairs: Pairs, state: CompareState) -> Pairs:
 
 def judged(state: CompareState, sides: ComparedSides) -> ComparedSoFar:
     """What both logs have in common up to the resolved_ts of both."""
-    span = state.span()
-    every = merged([state.delivered, *state.fresh])
-    begin, end = span or (0, NO_TS)
-    pairs, compared = _paired(every[(every.commit_ts >= begin) & (every.commit_ts <= end)], state, sides)
+    state = windowed(state, sides)
+    span, compared = state.span(), sides.of(state)
+    begin, end = both = span or (0, NO_TS)
+    last = _window(state.delivered, end, state, sides, both)
+    windows = [_paired_now(w, state, sides, both) for w in state.windows]
+    found, compared = _of_windows([*windows, last], compared)
     totals = dict[str, Ints]()
-    for name, n in _sums(state.totals, pairs.counted()).items():
+    for name, n in _sums(state.totals, found.totals).items():
         table = ".".join(part for part in state.names[name][:2] if part is not None)
         totals[table] = totals.get(table, np.zeros(len(KINDS), dtype=np.int64)) + n
     ordered = sorted(totals.items(), key=lambda of: (*(-of[1][:-1]).tolist(), of[0]))
     rows = [(table, *n.tolist()) for table, n in ordered]
-    listed = merged([state.differing, _deliveries(_worst(pairs, state))])
-    worst = _worst(paired(listed, state.names, compared), state)
+    worst = _worst(paired(merged([state.differing, found.differing]), state.names, compared), state)
     examples = [
         {c: v if compared.ops or c != "op" or v == "delete" else "insert or update" for c, v in row.items()}
         for row in _examples(worst, state)

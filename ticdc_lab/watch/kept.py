@@ -49,7 +49,8 @@ class KeptFinding:
     @property
     def identity(self) -> Identity:
         """What is the same each time it is found."""
-        return (*[getattr(self, name) for name in _WHO], self.message if self.guarantee == MATCH else None)
+        said = (self.cause or self.message) if self.guarantee == MATCH else None
+        return (*[getattr(self, name) for name in _WHO], said)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -113,6 +114,7 @@ def contradiction(c: Contradiction) -> dict[str, Any]:
     """
     return dict.fromkeys(FOUND.names) | {
         "guarantee": MATCH, "severity": "warning", "message": c.words, "evidence": c.shows,
+        "cause": f"{c.given.name}: {c.cause}" if c.cause else None,
     }  # fmt: skip
 
 

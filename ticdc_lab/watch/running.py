@@ -28,7 +28,7 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.settings import Settings
+from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
@@ -38,8 +38,8 @@ from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, messages_of, no_d
 from ticdc_lab.watch.state import NO_OLD_VALUE, WatchCounts, Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
 
-ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 64 << 20
-"""Messages of a step, and their bytes, about."""
+ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 8 << 20
+"""Messages of a step, and their bytes, about: a message may have many rows, and their events take memory meanwhile."""
 
 STEP_S, JUDGE_S, COMMIT_S, LOOK_S = 0.5, 1.0, 5.0, 30.0
 """A step takes what came in so long; findings are looked for, a commit is made, the broker is asked after so long."""
@@ -106,6 +106,7 @@ class Watch:
         self.last_events: pa.Table | None = None
         self._changed, self._found, self._dirty = set[int](), list[Mapping[str, Any]](), True
         self._unjudged, self._unsure, self._notes = dict[str, str](), 0, tuple[str, ...]()
+        self._verified = tuple[Setting, ...]()
         self._undocumented = set[int]()
         self._strangers: dict[str, int] = {}
         self._violations: dict[tuple[str, str], int] = {}
@@ -289,16 +290,22 @@ class Watch:
         return True
 
     def _step(self, held: list[pa.RecordBatch], refused: list[pa.RecordBatch], *, last: bool = False) -> None:
-        """Decode messages and take them into the state."""
+        """Decode messages and take them into the state, so many at once that their events take little memory."""
+        whole = pa.Table.from_batches(held, arrow_schema(MESSAGES))
+        n = max(1, -(-len(whole) * BYTES_AT_ONCE // max(whole.nbytes, BYTES_AT_ONCE)))
+        for begin in range(0, max(1, len(whole)), n):
+            is_last = begin + n >= len(whole)
+            self._take(whole.slice(begin, n), refused if is_last else [], last=last and is_last)
+        self._positions = dict(self._source.positions)
+
+    def _take(self, messages: pa.Table, refused: list[pa.RecordBatch], *, last: bool) -> None:
         assert self._decoding is not None
-        begun = time.monotonic()
-        messages, parts = pa.Table.from_batches(held, arrow_schema(MESSAGES)), [FORM.empty_table()]
+        begun, parts = time.monotonic(), [FORM.empty_table()]
         if not isinstance(self._source, StorageFolder):  # which gives events
             images = reads_images(self._watched.settings)
             parts.append(self._decoding.decoded(messages, images=images, last=last))
             self._look_for_strangers(messages, parts[-1])
         batch = pa.concat_tables([*parts, *(pa.Table.from_batches([b]).cast(FORM) for b in refused)])
-        self._positions = dict(self._source.positions)
         if not batch.num_rows:
             return
         self._state, counts = absorbed(self._state, batch, self._watched)
@@ -353,6 +360,7 @@ class Watch:
             told = audited_so_far(self._state, self._watched, goes_on=not final)
             self._found = [*told.findings.to_pylist(), *map(contradiction, told.contradicted)]
             self._unjudged, self._notes, self._dirty = dict(told.unjudged), told.notes, False
+            self._verified = told.verified
             if told.unsure > self._unsure:
                 n, self._unsure = told.unsure - self._unsure, told.unsure
                 self._counts += WatchCounts(unchecked={NO_OLD_VALUE: n}, checked={CHAIN: -n})
@@ -447,7 +455,7 @@ class Watch:
         self.view = replace(
             self.view, protocol=self._watched.protocol, counts=self._counts, partitions=partitions,
             pending_ts=self._pending(), open=shown, not_watched=self._watched.on(facts).not_watched,
-            unjudged=self._unjudged, notes=self._notes, settings=self._watched.settings.rows(),
+            unjudged=self._unjudged, notes=self._notes, settings=(self._watched.settings | self._verified).rows(),
             strangers=self._strangers, undocumented=len(self._undocumented),
             violations=_sum_of(self._violations, self._beyond),
             rows=self._sizes()[0], nbytes=self._sizes()[1],

@@ -21,6 +21,7 @@ from ticdc_lab.audit import GUARANTEES, checks_possible
 from ticdc_lab.audit.contradicted import (
     EVIDENCE,
     against_facts,
+    against_places,
     against_rows,
     changed_texts,
     compared_with_rows,
@@ -59,7 +60,7 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gathering import ARROW, as_facts, gathered, narrow_batches, offsets_alone
 from ticdc_lab.facts.known import CountedOffsets, Home, Watermarks, ordered_offsets
 from ticdc_lab.facts.limits import counted_offsets
-from ticdc_lab.settings import MATCH, Contradiction, Settings
+from ticdc_lab.settings import MATCH, Contradiction, Setting, Settings
 from ticdc_lab.settings import UNKNOWN as NO_SETTINGS
 from ticdc_lab.watch.rows import CHANGE, NO_CHANGES, LastChanges, RecentChanges, joined
 
@@ -591,6 +592,7 @@ class AuditedSoFar(Audited):
     unsure: int = 0
     # Rules without effect, and keys of which a DDL changes the text, a sentence each.
     notes: tuple[str, ...] = ()
+    verified: tuple[Setting, ...] = ()  # dispatchers that were given and that rows lie by
 
 
 def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False) -> AuditedSoFar:
@@ -632,16 +634,19 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
         *against_rows(state.evidence, facts, watched.settings, protocol=protocol),
     )).contradictions  # fmt: skip
     noted = rules_noted(facts, watched.settings, of_storage=watched.is_folder)
+    placed = [] if watched.is_folder else [
+        *against_places(state.explaining, facts, watched.settings, share=state.share)
+    ]  # fmt: skip
+    contradicted += tuple(c for c in placed if isinstance(c, Contradiction) and c not in contradicted)
     in_stretches = int(old_values.unsure(undecided["commit_ts"].to_numpy()).sum()) if undecided.num_rows else 0
     n = n_unsure + in_stretches if CHAIN in unjudged else 0
-    notes = (*noted, *changed_texts(facts, watched.settings))
-    return AuditedSoFar(found, unjudged, contradicted, n, notes)
+    notes = tuple(dict.fromkeys((*noted, *(p for p in placed if isinstance(p, str)))))
+    verified = tuple(p for p in placed if isinstance(p, Setting))
+    return AuditedSoFar(found, unjudged, contradicted, n, (*notes, *changed_texts(facts, watched.settings)), verified)
 
 
 def _not_compared(state: WatchState, watched: Watched) -> Iterator[str]:
     """What of the given settings is not compared with all rows, and why."""
-    if watched.settings.given("sink.dispatchers") is not None and not watched.is_folder:
-        yield "a watch does not compare sink.dispatchers with the rows; ticdc-lab audit compares them"
     for name, setting in compared_with_rows(watched.settings, watched.protocol).items():
         if before := state.compared.get(f"{name} = {setting.text}", state.n_rows):
             yield f"{name} was given after {before:,} row changes were read, and is not compared with these"
