@@ -99,7 +99,7 @@ def test_a_file_that_cannot_have_made_the_log_is_named(logs: dict[str, ChangeLog
         "partition = 'table'", "partition = 'index-value'",
         "partition = 'ts'}]\n[sink.kafka-config]\npartition-num = 7#",
         "partition = 'columns', columns = ['id', 'ID']", "partition = 'index-value', index = 'PRIMARY'",
-        "partition = 'index-value', target-schema = 'dw'", "partition = 'ts', topic = '{'", "partition = 'tidb-rowid'",
+        "partition = 'index-value', target-schema = 'dw'", "partition = 'tidb-rowid'",
     ],
 )  # fmt: skip
 def test_rows_in_memory_show_the_same_of_dispatchers(logs: dict[str, ChangeLog], rule: str) -> None:

@@ -342,8 +342,8 @@ def test_what_a_dump_cannot_tell_is_said_and_no_failure(spark: SparkSession, tmp
     ("args", "said"),
     [
         (["--follow"], "only a topic"),
-        (["--rotate-every", "soon"], "expected a number with one of s, m, min, h, d"),
-        (["--rotate-size", "0"], "expected a number with one of K, M, G"),
+        (["--rotate-every", "soon"], "expected a number above 0 with one of s, m, min, h, d"),
+        (["--rotate-size", "0"], "expected a number above 0 with one of K, M, G"),
         (["--source-kind", "storage"], "storage sink"),
     ],
 )

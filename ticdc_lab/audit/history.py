@@ -267,7 +267,8 @@ def _narrow(events: DataFrame) -> DataFrame:
 
 def changes_of(events: pa.Table) -> pa.Table:
     """The changes of rows sorted by row, from events with their hashes."""
-    return narrowed(events.filter(pc.equal(events["kind"], "row"))).sort_by("row_id")
+    read = events.select([name for name in _READ if name in events.column_names])  # the others are large
+    return narrowed(read.filter(pc.equal(events["kind"], "row"))).sort_by("row_id")
 
 
 def narrowed(rows: pa.Table) -> pa.Table:

@@ -38,7 +38,7 @@ from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, messages_of, no_d
 from ticdc_lab.watch.state import NO_OLD_VALUE, WatchCounts, Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
 
-ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 8 << 20
+ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 2 << 20
 """Messages of a step, and their bytes, about: a message may have many rows, and their events take memory meanwhile."""
 
 STEP_S, JUDGE_S, COMMIT_S, LOOK_S = 0.5, 1.0, 5.0, 30.0

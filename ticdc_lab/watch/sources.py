@@ -259,7 +259,7 @@ class RecordedTopic:
         for file in self._files:
             if file.name.endswith(".parquet"):
                 with pq.ParquetFile(file, pre_buffer=False) as pieces:  # else what was read stays until the end
-                    for batch in pieces.iter_batches(ROWS_AT_ONCE, use_threads=False):
+                    for batch in pieces.iter_batches(1_000, use_threads=False):
                         columns = {
                             n: batch[n] if n in batch.schema.names else pa.nulls(len(batch)) for n in _MESSAGES.names
                         }

@@ -223,7 +223,7 @@ def absorbed(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[Watc
     state = with_part(state, part)
     known, judged = state.known, RowsJudged()
     if part.counts.rows:
-        changes = Changes.read(changes_of(batch.filter(pc.is_null(batch["error_class"]))))
+        changes = Changes.read(changes_of(_decoded(batch)))
         promises = Promises.read(known, protocol=watched.protocol, settings=watched.settings)
         state, judged = with_changes(state, changes, watched.on(known), promises, kept_ts=kept_ts(known, watched))
     return with_judged(state, known, judged, part.counts, watched)
@@ -245,9 +245,7 @@ class BatchPart:
     @classmethod
     def read(cls, batch: pa.Table, *, share: int = 1, watched: Watched | None = None) -> BatchPart:
         """That of events, as of :func:`step`."""
-        bad = pc.is_valid(batch["error_class"])
-        events, refused = batch.filter(pc.invert(bad)), batch.filter(bad)
-        rows = events.filter(pc.equal(events["kind"], "row"))
+        events, refused = _decoded(batch), batch.filter(pc.is_valid(batch["error_class"]))
         facts = pa.Table.from_batches(gathered(narrow_batches(events)), schema=ARROW)
         empty = refused.filter(pc.equal(refused["error_class"], EMPTY_MESSAGE))  # nothing is missing at their offsets
         facts = pa.concat_tables([facts, offsets_alone(empty)]) if empty.num_rows else facts
@@ -258,12 +256,12 @@ class BatchPart:
             for e in ends
             if e["offset_min"] is not None and e["partition"] is not None
         }
-        share, explaining = _sampled(_one_of(rows.select(_KEPT.names), share), share)
+        share, explaining = _sampled(_rows_in(_one_of(events.select(_KEPT.names), share)), share)
         evidence, compared = EVIDENCE.empty_table(), tuple[str, ...]()
         if watched is not None and (asked := compared_with_rows(watched.settings, watched.protocol)):
-            evidence = evidence_of(rows, watched.settings, protocol=watched.protocol)
+            evidence = evidence_of(events, watched.settings, protocol=watched.protocol)
             compared = tuple(f"{s.name} = {s.text}" for s in asked.values())
-        return cls(facts, spans, _counted(events, rows, refused), explaining, share, evidence, compared)
+        return cls(facts, spans, _counted(events, refused), explaining, share, evidence, compared)
 
     def __add__(self, other: BatchPart) -> BatchPart:
         spans = dict(self.spans)
@@ -474,7 +472,17 @@ def _one_of(rows: pa.Table, share: int) -> pa.Table:
     return rows if share == 1 else rows.filter(pa.array((row >> 7) % share == 0))
 
 
-def _counted(events: pa.Table, rows: pa.Table, refused: pa.Table) -> WatchCounts:
+def _decoded(batch: pa.Table) -> pa.Table:
+    """The events of a batch, without a copy where all messages could be decoded: it is large."""
+    bad = batch["error_class"]
+    return batch if bad.null_count == len(bad) else batch.filter(pc.is_null(bad))
+
+
+def _rows_in(events: pa.Table) -> pa.Table:
+    return events.filter(pc.equal(events["kind"], "row"))
+
+
+def _counted(events: pa.Table, refused: pa.Table) -> WatchCounts:
     of_kind = Counter(events["kind"].to_pylist()) if events.num_rows < 64 else {
         v["values"]: v["counts"] for v in pc.value_counts(events["kind"]).to_pylist()
     }  # fmt: skip
@@ -483,7 +491,7 @@ def _counted(events: pa.Table, rows: pa.Table, refused: pa.Table) -> WatchCounts
     bad = Counter(whole["error_class"].to_pylist())
     unread = refused.num_rows - bad[EMPTY_MESSAGE]
     return WatchCounts(
-        messages, rows.num_rows, of_kind.get("watermark", 0), of_kind.get("ddl", 0), quarantined=dict(bad),
+        messages, of_kind.get("row", 0), of_kind.get("watermark", 0), of_kind.get("ddl", 0), quarantined=dict(bad),
         unchecked={QUARANTINED: unread} if unread else {},
     )  # fmt: skip
 
