@@ -43,7 +43,10 @@ from ticdc_lab.answers.summary import (
 from ticdc_lab.answers.what_if import rules_of
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audit, checks_possible, places_of
 from ticdc_lab.audit.contradicted import rules_given, with_contradictions, with_rules_noted
+from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.old_values import old_rows_left
+from ticdc_lab.audit.run import judged_definitions
+from ticdc_lab.codecs.kernel.numbering import REWRITTEN
 from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
@@ -83,7 +86,16 @@ from ticdc_lab.tables import table_as_of, table_history
 from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, commit_ts_span, labels_in
 from ticdc_lab.tables.naming import table_named
 from ticdc_lab.transactions import duplicates, first_repeated, gaps_in, suspects, transactions
-from ticdc_lab.transactions.differences import KINDS, Comparable, counted, covered, ddl_differences, differences, worst
+from ticdc_lab.transactions.differences import (
+    KINDS,
+    Comparable,
+    counted,
+    covered,
+    ddl_differences,
+    differences,
+    labelled_keys,
+    worst,
+)
 from ticdc_lab.words import lane_of
 
 if TYPE_CHECKING:
@@ -682,6 +694,8 @@ class Log:
         if self.protocol != other.protocol:
             limits.append(f"Values of {self.protocol} and {other.protocol} are spelled in different ways.")
         asked = Comparable.of(self.known_settings, other.known_settings)
+        if (self.protocol in REWRITTEN) != (other.protocol in REWRITTEN):
+            asked = replace(asked, labelled=frozenset(t for of in facts for t in labelled_keys(of)))
         told = [d for of in facts for d in of.ddl.to_pylist() if d["query"] and begins <= (d["commit_ts"] or 0) <= ends]
         named = {(d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"]) for d in told}
         limits += [said] if (said := not_in_rows(Catalog.from_ddl(sorted(named)))) else []
@@ -1034,17 +1048,25 @@ class Log:
         return [left] if left else []
 
     def _against_definitions(self, which: Column) -> list[str]:
-        """Row changes that break the definitions of the log's own DDL, a sentence for each table and guarantee."""
-        carried = self.change_log.facts.carried
+        """Row changes that break the definitions of the log's own tables, a sentence for each table and guarantee."""
+        facts = self.change_log.facts
+        carried = facts.carried
         possible = checks_possible(
             self.protocol, has_commit_ts=self.has_commit_ts, lost=self.change_log.lost, carried=carried
         )
         names = [n for n, guarantee in GUARANTEES.items() if guarantee.image and not possible[n]]
-        if not names or not self.change_log.facts.ddl.num_rows or not self.change_log.has_images:
+        defined = judged_definitions(facts, self.protocol, LeftOut.read(self.known_settings))
+        if not names or not defined.judge or not self.change_log.has_images:
             return []
         asked = self.events.where((F.col("kind") != "row") | which)
         found = audit(
-            asked, protocol=self.protocol, checks=names, max_per_guarantee=None, with_keys=False, carried=carried
+            asked,
+            protocol=self.protocol,
+            checks=names,
+            max_per_guarantee=None,
+            with_keys=False,
+            carried=carried,
+            definitions=defined,
         )
         n, first = F.count(F.lit(1)).alias("n"), F.min_by("message", F.struct("commit_ts", "partition", "offset"))
         counted = small(found.groupBy("table", "guarantee").agg(n, first.alias("first")).orderBy("table", "guarantee"))

@@ -98,6 +98,27 @@ def test_a_table_that_comes_back_is_created_anew_and_said_so(
     assert server.ask(f"SELECT id FROM s.{table}") == [(2,)]
 
 
+def test_of_two_ddl_of_one_moment_each_is_said_by_itself(
+    spark: SparkSession, server: mariadb.Server, tmp_path: Path
+) -> None:
+    """What the server did not do with one table says nothing of the other."""
+    parts = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (5), PARTITION p1 VALUES LESS THAN MAXVALUE)"
+    of_p = {"table": "p", "isDdl": True, "type": "ALTER"}
+    log = odd_keys.decoded(spark, tmp_path, [
+        odd_keys.message(0, 1, **of_p, sql=f"CREATE TABLE p (id INT PRIMARY KEY) {parts}"),
+        odd_keys.message(1, 2, isDdl=True, type="CREATE", sql="CREATE TABLE k (id INT PRIMARY KEY)"),
+        odd_keys.message(2, 3, isDdl=True, type="ERASE", sql="DROP TABLE k"),
+        odd_keys.message(3, 9, isDdl=True, type="QUERY", sql="RECOVER TABLE k"),
+        odd_keys.message(4, 9, **of_p, sql="ALTER TABLE p DROP PARTITION p0"),
+        odd_keys.message(5, 12, type="TIDB_WATERMARK"),
+    ])  # fmt: skip
+    sink = open_sink(server.url, log)
+    said = [" ".join(map(str, note)) for note in replay(log, sink).notes]
+    sink.close()
+    assert any("DROP PARTITION" in words and words.endswith("the server has done so by itself") for words in said)
+    assert any(words.endswith("the table was created anew, without rows") for words in said)
+
+
 def test_a_second_unique_index_takes_no_row_away(spark: SparkSession, server: mariadb.Server, tmp_path: Path) -> None:
     """REPLACE would: what its collation takes for equal is apart upstream."""
     data = [{"id": str(i), "u": u} for i, u in enumerate(("a", "A"))]

@@ -47,7 +47,7 @@ def judged(table: pa.Table) -> dict[str, object]:
     return dict(found.to_pylist()[0])
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 6, 7, 16])
+@pytest.mark.parametrize("n", [2, 3, 4, 6, 7, 16, 67, 134, 1009])
 @pytest.mark.parametrize("columns", ["id", "a", "a,b", "id,a,b"])
 def test_a_name_among_those_of_the_log_is_named(columns: str, n: int) -> None:
     """Whatever the number of partitions and of columns; the one that is found places every row."""

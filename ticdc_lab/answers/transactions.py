@@ -10,6 +10,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import Summary
+from ticdc_lab.answers.watermarks import without_watermark
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.limits import but_for
@@ -135,12 +136,12 @@ def _all_torn(s: Summary) -> str:
 
 def _unmarked(s: Summary) -> str:
     """Why no transaction can be judged whole; empty where some can."""
-    silent = s.partitions[s.partitions["resolved_ts"].isna()]
-    if not len(silent) or (len(silent) < len(s.partitions) and s.partitions["topic"].nunique() > 1):
+    silent = without_watermark(s.partitions)
+    if not silent or (len(silent) < len(s.partitions) and s.partitions["topic"].nunique() > 1):
         return ""
     if len(silent) == len(s.partitions):
         return "the folder states no checkpoint" if s.of_storage else "no partition has a watermark"
-    names = some_of([str(p) for p in silent["partition"]])
+    names = some_of(silent)
     return f"{s.lane} {names} has no watermark" if len(silent) == 1 else f"{s.lane}s {names} have no watermark"
 
 

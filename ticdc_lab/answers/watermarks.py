@@ -60,13 +60,23 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
     return Answer("watermarks", _QUESTION, complete_to(s), frames, s.early_ends, details, draw=draw)
 
 
+def without_watermark(partitions: pd.DataFrame) -> list[str]:
+    """Partitions that never had a watermark, with their topic where several topics have such ones.
+
+    ``partitions``: all of them, ``topic``, ``partition`` and ``resolved_ts``.
+    """
+    silent = partitions[partitions["resolved_ts"].isna()]
+    several = silent["topic"].nunique() > 1
+    return [f"{t} {p}" if several else str(p) for t, p in silent[["topic", "partition"]].itertuples(index=False)]
+
+
 def complete_to(s: Summary, *, with_ts: bool = True) -> str:
     """How far the log is complete, in a sentence; where there is little room without the timestamp itself."""
     if not s.has_commit_ts:
         return "The log cannot show how far it is complete."
     stated = s.partitions["resolved_ts"] if len(s.partitions) else pd.Series(dtype="Int64")
     if not len(stated) or stated.isna().any():
-        silent = [str(p) for p, r in zip(s.partitions.get("partition", []), stated, strict=False) if pd.isna(r)]
+        silent = without_watermark(s.partitions) if len(stated) else []
         where = f": {s.lane} {', '.join(silent)} has none" if silent else ""
         return f"It is not known to be complete up to any moment, because not every {s.lane} has a watermark{where}."
     least = int(stated.min())
@@ -116,15 +126,13 @@ def stalls(
     values = {"stall_s": stall_s, "usual_step_s": rhythm.usual_s, "longest_step_s": rhythm.longest_s}
     usual = f"They usually step by {rhythm.usual_s:,.3f} s" if rhythm.usual_s else "None of them advances"
     known = pd.DataFrame(columns=["topic", "partition", "resolved_ts"]) if partitions is None else partitions
-    silent = known[known["resolved_ts"].isna()]
+    names = without_watermark(known)
     never = ""
-    if len(silent):
-        homes, many = silent[["topic", "partition"]].itertuples(False), silent["topic"].nunique() > 1
-        names = [f"{topic} {p}" if many else str(p) for topic, p in homes]
+    if names:
         who = f"Partition {names[0]} has" if len(names) == 1 else f"Partitions {some_of(names)} have"
         never = f"{who} events but no watermark, so the log is not known to be complete up to any moment. "
     none, details = "", list[str]()
-    if len(silent) and len(silent) == len(known):
+    if names and len(names) == len(known):
         none = "The log has no watermark, so it cannot show whether any stalled."
     elif found.empty and len(known) and not rhythm.longest_s:
         stated = known["resolved_ts"].dropna()

@@ -102,6 +102,7 @@ def audit(
     sample: Sample | None = None,
     lost: Collection[str] = (),
     carried: Collection[str] = (),
+    definitions: Definitions | None = None,
 ) -> DataFrame:
     """Check a recorded log against what TiCDC guarantees.
 
@@ -145,6 +146,8 @@ def audit(
         What a dump does not have; what cannot be judged without it is not checked.
     carried
         As for :func:`ticdc_lab.audit.checks_possible`.
+    definitions
+        Of the log's tables, by which images are judged; by default those that the DDL in ``events`` make.
 
     Returns
     -------
@@ -192,7 +195,7 @@ def audit(
             )
         )  # fmt: skip
     if of_images:
-        of_changes.append(_images_judged(events, of_images, marks, protocol, max_per_guarantee))
+        of_changes.append(_images_judged(events, of_images, marks, protocol, max_per_guarantee, definitions))
     if of_changes:
         rows = reduce(DataFrame.unionAll, of_changes).where(F.col("guarantee") != UNSURE)
         of_chain = F.col("guarantee") == UNDECIDED
@@ -559,12 +562,14 @@ def _images_of(
     return found.toArrow().cast(FOUND)
 
 
-def _images_judged(events: DataFrame, names: list[str], marks: DataFrame, protocol: str, most: int | None) -> DataFrame:
-    """The same as a transform: what DDL say is gathered where images are judged."""
+def _images_judged(
+    events: DataFrame, names: list[str], marks: DataFrame, protocol: str, most: int | None, given: Definitions | None
+) -> DataFrame:
+    """The same as a transform: what DDL say is gathered where images are judged, if it is not given."""
 
     def kernel(told: pa.Table) -> Kernel:
         (facts,), (promises,) = (told[c].drop_null().to_pylist() for c in ("facts", "promises"))
-        definitions = Definitions.read(pickle.loads(facts), protocol=protocol)
+        definitions = given or Definitions.read(pickle.loads(facts), protocol=protocol)
         judge, binding = _judge_images(names, definitions), pickle.loads(promises)
 
         def run(batches: Batches) -> Batches:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator
+from functools import cache
+from math import isqrt
 
 import numpy as np
 
@@ -25,7 +27,6 @@ ROWS = 512
 
 SOME_BITS = 1 << 32
 _WIDTH, _NAMED, _FREE, _ALIKE, _ALL = 32, 3, 12, 8, SOME_BITS - 1
-_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
 _WINDOWS, _FEW, _MANY = (ROWS, ROWS // 4), 40, 16 * ROWS
 """A name is solved from all rows, then from parts of them, as a fault may be among them. Where a few of them have no
 solution, all have none, which is quick to see; and of many rows the first mostly have enough values."""
@@ -76,9 +77,7 @@ def _solutions(k: Ints, p: Ints, n: int) -> Iterator[int]:
         return
     if np.bincount(low).max() < EXPLAINED * len(low):
         return
-    prime = next((f for f in _PRIMES if n % f == 0), None)
-    if prime is None:
-        return
+    prime = _odd_prime(n)
     for size in _WINDOWS:
         for start in range(0, len(k), size):
             some, lie = k[start : start + size], p[start : start + size]
@@ -89,6 +88,13 @@ def _solutions(k: Ints, p: Ints, n: int) -> Iterator[int]:
             for solution in found[:_ALIKE]:
                 crc = sum(1 << j for j, bit in enumerate(solution.tolist()) if bit)
                 yield crc | (SOME_BITS if len(found) > 1 else 0)
+
+
+@cache
+def _odd_prime(n: int) -> int:
+    """The least odd prime that divides a number that is no power of two."""
+    odd = n // (n & -n)
+    return next((f for f in range(3, isqrt(odd) + 1, 2) if odd % f == 0), odd)
 
 
 def _sums(k: Ints, p: Ints, prime: int) -> Ints:

@@ -88,8 +88,8 @@ _UNNAMED = (
     "not judged for {them}."
 )
 _UNMARKED = (
-    "This {protocol} log contains no watermark, because TiCDC writes none in {protocol}. So it cannot prove how far it "
-    "is complete or which transactions are whole."
+    "This {protocol} log contains no watermark: TiCDC writes them in {protocol} only with `avro-enable-watermark`. So "
+    "it cannot prove how far it is complete or which transactions are whole."
 )
 
 _EXTENDED = ("canal-json", "avro")

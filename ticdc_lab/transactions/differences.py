@@ -5,7 +5,9 @@ For the same topic before and after an upgrade, or for what two changefeeds made
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Self
 
 import pandas as pd
@@ -13,7 +15,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.events import POSITION, is_first
+from ticdc_lab.events.mysql_types import base_of
 from ticdc_lab.events.schema import require_batch, require_columns
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.limits import first_offsets
 from ticdc_lab.facts.watermarks import progress_of, topics_of
@@ -40,6 +44,8 @@ class Comparable:
     ops: bool = True  # both tell inserts from updates; else the two are one operation
     # Both, or none of them, have TiKV's keys of rows; else equal rows of a table without a key are one.
     row_keys: bool = True
+    # Tables with ENUM or SET in their key, where one log has its labels and the other its numbers.
+    labelled: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def of(cls, here: Settings, there: Settings) -> Self:
@@ -73,7 +79,11 @@ class Comparable:
         if self == WHOLE:
             return change_id()
         op = F.col("op") if self.ops else F.when(F.col("op") == "delete", "delete").otherwise("change")
-        return F.xxhash64(op, F.coalesce(F.col("key_hash"), self.content()))
+        key = F.col("key_hash")
+        if self.labelled:  # TiCDC dispatches such a row by its numbers, whatever its message has
+            named = [(F.col("schema_name") == s) & (F.col("table_name") == t) for s, t in sorted(self.labelled)]
+            key = F.coalesce(F.when(reduce(Column.__or__, named), F.col("key_crc").cast("bigint")), key)
+        return F.xxhash64(op, F.coalesce(key, self.content()))
 
     def content(self) -> Column:
         """What is compared of a change (bigint)."""
@@ -101,11 +111,11 @@ def differences(
     ``events``, ``other``: events with key hashes (:data:`ticdc_lab.events.schema.EVENTS`,
     :data:`ticdc_lab.events.schema.KEYS`). ``from_ts``, ``to_ts``: first and last commit_ts (TSO) that is compared: what
     both logs hold whole. ``compared``: what of the changes is compared; all but whole also needs
-    :data:`ticdc_lab.events.schema.IMAGE_HASHES`. Returns: one row a change: ``schema_name, table_name, commit_ts, op``,
-    ``kind`` (one of :data:`KINDS`), ``topic, partition, offset`` in ``events``, ``other_topic, other_partition,
-    other_offset`` in ``other``; null where a log does not have it; and ``several``: which log delivers it with several
-    contents (``here``, ``there`` or ``both``; null for none). Raises StreamingError: a frame is a stream: what is
-    missing is known at the end only.
+    :data:`ticdc_lab.events.schema.IMAGE_HASHES`, and ``labelled`` tables need ``key_crc``. Returns: one row a change:
+    ``schema_name, table_name, commit_ts, op``, ``kind`` (one of :data:`KINDS`), ``topic, partition, offset`` in
+    ``events``, ``other_topic, other_partition, other_offset`` in ``other``; null where a log does not have it; and
+    ``several``: which log delivers it with several contents (``here``, ``there`` or ``both``; null for none). Raises
+    StreamingError: a frame is a stream: what is missing is known at the end only.
     """
     sides = []
     for frame, side in ((events, True), (other, False)):
@@ -159,6 +169,17 @@ def worst(pairs: DataFrame, *, n: int) -> DataFrame:
     rank = F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind"))
     order = (rank, "commit_ts", *_NAMES, "op", "topic", "partition", "offset", "other_partition", "other_offset")
     return pairs.where(F.col("kind") != KINDS[-1]).orderBy(*order).limit(n)
+
+
+def labelled_keys(facts: LogFacts) -> Iterator[tuple[str, str]]:
+    """Tables with ENUM or SET in their key, by the DDL of a log."""
+    ddl = facts.ddl.select(["commit_ts", "schema_name", "table_name", "query"]).to_pylist()
+    named = {(d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"]) for d in ddl if d["query"]}
+    for table, versions in Catalog.from_ddl(sorted(n for n in named if n[0] is not None)).versions.items():
+        known = [v.definition for v in versions if v.definition is not None]
+        keys = [c for d in known for c in d.columns if c.name in d.handle_columns]
+        if any(base_of(c.mysql_type) in ("enum", "set") for c in keys):
+            yield table
 
 
 def covered(facts: LogFacts) -> tuple[int, int] | None:

@@ -653,6 +653,15 @@ def test_files_are_read_however_they_were_saved(
     assert (len(told.cluster.stores), told.regions.id.tolist()) == (4, [1, 2, 3])
 
 
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le"])
+def test_a_file_in_utf_16_that_is_cut_is_refused(tmp_path: Path, coding: str) -> None:
+    """Half a letter at its end shows that more is lost."""
+    text = json.dumps({"stores": [store(i) for i in range(1, 5)]}).encode(coding)
+    (tmp_path / "store.json").write_bytes(b"\xff\xfe" * (coding != "utf-16") + text + b"\n")
+    with pytest.raises(SourceError, match=r"ends in the middle of a character: the file is cut"):
+        from_folder(tmp_path)
+
+
 def test_a_zip_with_a_password_is_refused_in_words(tmp_path: Path) -> None:
     """As a support desk sends them."""
     _zipped(tmp_path, {"store.json": b"{}"})

@@ -328,7 +328,7 @@ class MySQLSink:
         anew = set[TableName]()
         begun = running if running_ts == batch.until else -1
         structural = [c for c in changes if c.kind != "nothing"]
-        made, done = {c.name[0] for c in changes if c.kind == "create database"}, "the server has done so by itself"
+        made, left = {c.name[0] for c in changes if c.kind == "create database"}, list[DDL]()
         for schema in sorted({c.name[0] for c in changes if c.kind in ("create", "rename")} - made):
             self._do(f"CREATE DATABASE IF NOT EXISTS {named(schema)}")  # the log may begin after it was made
         for number, (ts, schema, table, query) in enumerate(ddl):
@@ -345,9 +345,13 @@ class MySQLSink:
                     anew.add(change.name)
             if why:
                 self._note(ts, (schema, table), f"{why}: {query[:200]}")
-                done = "the server has not done so"
+                left.append((ts, schema, table, query))
         for change in changes:
             if change.kind == "doubt":
+                schema, table = change.name
+                mine = len(ddl) == 1 or any((s == schema and t in ("", table)) or table in query
+                                            for _, s, t, query in left)  # fmt: skip
+                done = f"the server has {'not done so' if left and mine else 'done so by itself'}"
                 end = "the table was created anew, without rows" if change.name in anew else done
                 self._note(batch.until, change.name, f"{change.reason}; {end}")
         self._do(f"UPDATE {self._at('state')} SET ddl_ts = %s, running_ts = 0, running = -1", batch.until)

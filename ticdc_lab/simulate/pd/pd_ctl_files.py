@@ -142,6 +142,10 @@ class _AsUtf8(io.RawIOBase):
         found = b""
         while not found and (data := self._stream.read(size)):
             found = self._decoder.decode(data).encode()
+        while size and self._decoder.getstate()[0]:  # half a letter
+            if not (data := self._stream.read(1)):
+                raise EOFError("UTF-16 text that ends in the middle of a character: the file is cut")
+            found += self._decoder.decode(data).encode()
         return found
 
 
