@@ -119,6 +119,25 @@ def test_of_two_ddl_of_one_moment_each_is_said_by_itself(
     assert any(words.endswith("the table was created anew, without rows") for words in said)
 
 
+def test_a_collation_of_mysql_8_is_mariadbs_nearest(
+    spark: SparkSession, server: mariadb.Server, tmp_path: Path
+) -> None:
+    """It is said; a name in quotes is left alone."""
+    log = odd_keys.decoded(spark, tmp_path, [
+        odd_keys.message(0, 1, isDdl=True, type="CREATE", sql="CREATE TABLE k (id INT PRIMARY KEY, v VARCHAR(9) "
+                         "COLLATE utf8mb4_0900_ai_ci, `utf8mb4_0900_as_cs` INT COMMENT 'utf8mb4_0900_bin')"),
+        odd_keys.message(1, 2, type="INSERT", pkNames=["id"], data=[{"id": "1", "v": "é", "utf8mb4_0900_as_cs": "2"}],
+                         sqlType={"id": 4, "v": 12, "utf8mb4_0900_as_cs": 4},
+                         mysqlType={"id": "int", "v": "varchar", "utf8mb4_0900_as_cs": "int"}),
+        odd_keys.message(2, 9, type="TIDB_WATERMARK"),
+    ])  # fmt: skip
+    sink = open_sink(server.url, log)
+    said = [words for *_, words in replay(log, sink).notes]
+    sink.close()
+    assert any("has no collation utf8mb4_0900_" in words for words in said)
+    assert server.ask("SELECT id, v, utf8mb4_0900_as_cs FROM s.k WHERE v = 'E'") == [(1, "é", 2)]
+
+
 def test_a_second_unique_index_takes_no_row_away(spark: SparkSession, server: mariadb.Server, tmp_path: Path) -> None:
     """REPLACE would: what its collation takes for equal is apart upstream."""
     data = [{"id": str(i), "u": u} for i, u in enumerate(("a", "A"))]

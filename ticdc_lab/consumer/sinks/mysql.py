@@ -338,7 +338,7 @@ class MySQLSink:
             self._commit()
             back = brings_back(query)
             must = bool(structural) and not back
-            why = why_not_run(query) or self._ran(schema, query, again=number == begun, must=must)
+            why = why_not_run(query) or self._ran((ts, schema, table, query), again=number == begun, must=must)
             for change in changes if why and back else ():
                 if change.kind == "create" and change.after is not None:
                     self._do(_created(change.after))
@@ -359,13 +359,20 @@ class MySQLSink:
         self._commit()
         self.interrupted = (0, -1)
 
-    def _ran(self, schema: str, query: str, *, again: bool, must: bool) -> str:
+    def _ran(self, ddl: tuple[int, str, str, str], *, again: bool, must: bool) -> str:
         """Run one statement; why it was not run, empty if it was."""
+        ts, schema, table, query = ddl
         try:
             if schema and schema in {s for (s,) in self._ask("SELECT schema_name FROM information_schema.schemata")}:
                 self._do(f"USE {named(schema)}")
             self._do("SET SESSION sql_mode = %s", LENIENT)
-            self._do(statement(query))
+            try:
+                self._do(statement(query))
+            except pymysql.MySQLError as e:
+                if (e.args or (0,))[0] != _UNKNOWN_COLLATION or (other := in_mariadb(query)) == query:
+                    raise
+                self._do(statement(other))
+                self._note(ts, (schema, table), f"the server has no collation {_0900}.., {_UCA}.. stands for it")
         except pymysql.MySQLError as e:
             code = e.args[0] if e.args else 0
             if again and code in DONE_BEFORE:
@@ -511,6 +518,23 @@ They count as success only for the statement that was running when a consumer wa
 def statement(query: str) -> str:
     """A DDL without clauses that only TiDB has; what stands in quotes is left alone."""
     return _TIDB_ONLY.sub(lambda m: m["kept"] or " ", query).strip().rstrip(";")
+
+
+_UNKNOWN_COLLATION = 1273
+_0900, _UCA = "utf8mb4_0900_", "utf8mb4_uca1400_nopad_"
+_COLLATED = re.compile(
+    rf"(?P<kept>'(?:[^'\\]|\\.|'')*'|`[^`]*`|\"(?:[^\"\\]|\\.)*\")|\b{_0900}(?P<rest>\w+)", re.IGNORECASE
+)
+
+
+def in_mariadb(query: str) -> str:
+    """A DDL with MariaDB's collations for those of MySQL 8 that it has not; what stands in quotes is left alone."""
+
+    def its_own(found: re.Match[str]) -> str:
+        rest = (found["rest"] or "").lower()
+        return found["kept"] or ("utf8mb4_nopad_bin" if rest == "bin" else _UCA + rest)
+
+    return _COLLATED.sub(its_own, query)
 
 
 def brings_back(query: str) -> bool:
