@@ -372,7 +372,7 @@ class MySQLSink:
                 if (e.args or (0,))[0] != _UNKNOWN_COLLATION or (other := in_mariadb(query)) == query:
                     raise
                 self._do(statement(other))
-                self._note(ts, (schema, table), f"the server has no collation {_0900}.., {_UCA}.. stands for it")
+                self._note(ts, (schema, table), f"the server has no collation {_0900}.., so {_UCA}.. replaces it")
         except pymysql.MySQLError as e:
             code = e.args[0] if e.args else 0
             if again and code in DONE_BEFORE:
