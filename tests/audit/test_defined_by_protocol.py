@@ -13,13 +13,14 @@ from base64 import b64decode, b64encode
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from conftest import ROOT
 from pyspark.sql import SparkSession
-from stored import rows_of, unpack
+from stored import INT, TEXT, VERSION, put, put_data, put_schema, rows_of, unpack
 from tiny_logs import EVENTS_WITH_HASHES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "codecs"))
@@ -33,6 +34,7 @@ from ticdc_lab.audit.run import _unjudged_images
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.known import NOTHING
 from ticdc_lab.codecs.registry import PROTOCOLS
+from ticdc_lab.codecs.table_file import read_table_file
 from ticdc_lab.encode import encode
 from ticdc_lab.facts import LogFacts
 
@@ -191,3 +193,39 @@ def test_a_simple_log_without_ddl_is_judged_by_its_bootstrap_messages(spark: Spa
     assert message.startswith("NOT NULL column j is NULL by the message that defines version 470775812106223616")
     (unchecked,) = [limit for limit in answer.limits if "ddl names are free" in limit]
     assert "nulls are allowed" not in unchecked and "values fit" not in "".join(answer.limits)
+
+
+def test_a_schema_file_without_a_ddl_defines_its_table(spark: SparkSession, tmp_path: Path) -> None:
+    """The storage sink writes one before the first row of a table whose DDL it did not see: its columns are judged."""
+    kind = {"ColumnName": "k", "ColumnType": "ENUM", "ColumnElems": ["a", "it's"]}
+    price = {"ColumnName": "p", "ColumnType": "DECIMAL", "ColumnPrecision": "4", "ColumnScale": "2"}
+    put_schema(tmp_path, INT, TEXT | {"ColumnNullable": "false"}, kind, price, Query="", Type=0)
+    rows = ['1,"x","it\'s",9.25', '2,\\N,"a",1.00', f'3,"{"x" * 21}","a",1.00', '4,"x","a",123.25']
+    lines = [f'"I","t","s",{VERSION + n},{row}' for n, row in enumerate(rows, 1)]
+    put_data(tmp_path, "".join(f"{line}\r\n" for line in lines))
+    put(tmp_path, "metadata", json.dumps({"checkpoint-ts": VERSION + 10}))
+    answer = ticdc_lab.open(str(tmp_path), spark=spark).audit()
+    found = answer.frames["findings"]
+    assert {*found["severity"]} == {"error"}
+    assert sorted(zip(found["guarantee"], found["key"], strict=True)) == [(NULLS, "id=2"), (FIT, "id=3"), (FIT, "id=4")]
+    assert {f"by the message that defines version {VERSION}" in m for m in found["message"]} == {True}
+    assert "nulls are allowed" not in "".join(answer.limits)
+
+
+@pytest.mark.parametrize(
+    ("column", "sql"),
+    [
+        ({"ColumnType": "DECIMAL", "ColumnPrecision": "4"}, ""),
+        ({"ColumnType": "SET"}, ""),
+        ({"ColumnType": "BIGINT UNSIGNED", "ColumnPrecision": "20", "ColumnNullable": "false"},
+         "`c` bigint unsigned NOT NULL"),
+        ({"ColumnType": "VARBINARY", "ColumnPrecision": "16"}, "`c` varbinary(16)"),
+    ],
+)  # fmt: skip
+def test_what_a_schema_file_does_not_tell_is_not_made_up(column: dict[str, Any], sql: str) -> None:
+    """Without the digits or the labels of one column the table stays without a definition."""
+    body = {"Table": "t", "Schema": "s", "Version": 1, "TableVersion": 1, "Query": "", "Type": 0, "TableColumns": [
+        {"ColumnName": "c"} | column], "TableColumnsTotal": 1}  # fmt: skip
+    file = read_table_file(json.dumps(body).encode())
+    assert file.columns[0].sql == sql
+    assert file.statement == (f"CREATE TABLE `s`.`t` ({sql})" if sql else None)

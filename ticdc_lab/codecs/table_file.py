@@ -172,7 +172,8 @@ class TableFileError(Exception):
 class TableColumn:
     """A column as a schema file describes it.
 
-    ``mysql_type`` is in lower case, ``elements`` are those of ENUM and SET, ``length`` is of characters or bytes.
+    ``mysql_type`` is in lower case, ``elements`` are those of ENUM and SET, ``length`` is of characters, bytes, bits or
+    digits, ``scale`` of digits behind the point.
     """
 
     name: str
@@ -181,6 +182,27 @@ class TableColumn:
     elements: tuple[str, ...] = ()
     nullable: bool = True
     length: int | None = None
+    scale: int | None = None
+
+    @property
+    def sql(self) -> str:
+        """The column in a CREATE TABLE; empty if the file does not tell its type whole."""
+        base, _, more = self.mysql_type.partition(" ")
+        digits = {"decimal": (self.length, self.scale)} | dict.fromkeys(_SIZED, (self.length,))
+        inside: list[object] = [*digits.get(base, ())]
+        if base in ("enum", "set"):
+            inside = ["'" + e.replace("\\", "\\\\").replace("'", "''") + "'" for e in self.elements] or [None]
+        if None in inside:
+            return ""
+        kind = f"{base}({','.join(map(str, inside))})" if inside else base
+        return " ".join(filter(None, (_quoted(self.name), kind, more, "" if self.nullable else "NOT NULL")))
+
+
+_SIZED = ("char", "varchar", "binary", "varbinary", "bit")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +216,18 @@ class TableFile:
     ddl_type: int
     columns: tuple[TableColumn, ...]
     checksum: int
+
+    @property
+    def statement(self) -> str | None:
+        """A CREATE TABLE with these columns; None if the file does not tell them all."""
+        columns = [c.sql for c in self.columns]
+        keys = ", ".join(_quoted(c.name) for c in self.columns if c.is_key)
+        inside = ", ".join(columns + [f"PRIMARY KEY ({keys})"] * bool(keys))
+        return (
+            f"CREATE TABLE {_quoted(self.schema)}.{_quoted(self.table)} ({inside})"
+            if columns and all(columns)
+            else None
+        )
 
 
 def read_table_file(raw: bytes) -> TableFile:
@@ -274,7 +308,9 @@ def _is_column(c: Any) -> bool:
 
 def _column(c: dict[str, Any]) -> TableColumn:
     elements = tuple(c.get("ColumnElems") or ())
-    precision = c.get("ColumnPrecision")
-    length = int(precision) if isinstance(precision, str) and precision.isascii() and precision.isdigit() else None
+    length, scale = (
+        int(text) if isinstance(text := c.get(f), str) and text.isascii() and text.isdigit() else None
+        for f in ("ColumnPrecision", "ColumnScale")
+    )
     kind, is_key, nullable = c["ColumnType"].lower(), c.get("ColumnIsPk") == "true", c.get("ColumnNullable") != "false"
-    return TableColumn(c["ColumnName"], kind, is_key, elements, nullable, length)
+    return TableColumn(c["ColumnName"], kind, is_key, elements, nullable, length, scale)

@@ -23,7 +23,8 @@ partition_count int, held bigint, place bigint, n_before bigint
 """
 """What :func:`log_facts` yields.
 
-``fact`` says what a row is: a ``watermark`` (with commit_ts), ``ddl`` or ``admin`` event as in the log; a ``place``,
+``fact`` says what a row is: a ``watermark`` (with commit_ts), ``ddl`` or ``admin`` event as in the log, a ``bootstrap``
+whose ``query`` defines a table (a storage folder's); a ``place``,
 one for each topic, partition, schema, table, kind and op, with the least and greatest commit_ts and offset, the number
 ``n`` of its events, ``n_before`` of which have an image before the change (null where images are not hashed), and
 :func:`ticdc_lab.facts.places.place_col`; ``offsets``, which of the :data:`IN_CHUNK` offsets from ``offset`` on are
@@ -128,10 +129,11 @@ def as_facts(rows: pa.Table) -> Batches:
 
 
 def _marks(events: pa.Table) -> pa.Table:
-    """Watermarks that have a commit_ts, DDL and Admin events, as they are."""
+    """Watermarks that have a commit_ts, DDL, Admin events, and definitions of tables, as they are."""
     kind = events["kind"]
     dated = pc.and_(pc.equal(kind, "watermark"), pc.is_valid(events["commit_ts"]))
-    marks = events.filter(pc.or_(dated, pc.is_in(kind, pa.array(["ddl", "admin"]))))
+    defines = pc.and_(pc.equal(kind, "bootstrap"), pc.is_valid(events["query"]))
+    marks = events.filter(pc.or_(pc.or_(dated, defines), pc.is_in(kind, pa.array(["ddl", "admin"]))))
     return marks.append_column("fact", marks["kind"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Self
@@ -15,6 +15,7 @@ from ticdc_lab.events import PARTITION
 from ticdc_lab.events.arrays import NO_TS, Ints, encoded, lasts_in
 from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.events.sample import Sample
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.facts.gathering import (
     ARROW,
@@ -143,7 +144,7 @@ class LogFacts:
     counted: Mapping[Home, CountedOffsets] = field(default_factory=dict)
     """Of partitions that are followed: what lies before their ``offsets``."""
     defined: tuple[tuple[int, TableDef], ...] = ()
-    """Tables that messages define besides the text of a DDL (simple's BOOTSTRAP), each version with its TSO."""
+    """Tables that no DDL's text defines, each version with its TSO: simple's BOOTSTRAP, schema files without a DDL."""
 
     @classmethod
     def of(cls, events: pa.Table) -> Self:
@@ -174,6 +175,7 @@ class LogFacts:
                 [_of(facts, LEFT_OUT if LEFT_OUT in facts["fact"].unique().to_pylist() else "offsets")]
             ),
             firsts={} if firsts is None else firsts,
+            defined=tuple(_defined(_in_order(facts, "bootstrap", "schema_name", "table_name", "query"))),
         )
 
     def without_offsets_of(self, sample: Sample | None) -> Self:
@@ -218,6 +220,15 @@ class LogFacts:
     def home_of(self, rows: pa.Table) -> Ints:
         """The number of each row's ``topic`` and ``partition``; -1 where the log has no such partition."""
         return numbers_of(rows, PARTITION, self.homes)
+
+
+def _defined(stated: pa.Table) -> Iterator[tuple[int, TableDef]]:
+    """Tables of their definitions, which a bootstrap states as a CREATE TABLE of its own."""
+    columns = (stated[c].to_pylist() for c in ("commit_ts", "schema_name", "table_name", "query"))
+    for ts, schema, table, query in sorted({*zip(*columns, strict=True)}):
+        of = Catalog.from_ddl([(ts, schema, table, query)]).versions.get((schema, table))
+        if of and of[0].definition is not None:
+            yield ts, of[0].definition
 
 
 def ordered_offsets(parts: Sequence[pa.Table]) -> pa.Table:

@@ -442,7 +442,7 @@ def control_event(key: bytes | None, value: bytes | None) -> list[Event]:
     except TableFileError as e:
         raise Malformed(e.error_class, f"{path}: {e}") from None
     if not file.query:  # written before the first row of a table whose DDL the changefeed did not see
-        return [Event(S.BOOTSTRAP, file.version, file.schema, file.table or None)]
+        return [Event(S.BOOTSTRAP, file.version, file.schema, file.table or None, query=file.statement)]
     kind, names = str(file.ddl_type), (file.schema, file.table)
     return [Event(S.DDL, file.version, *names, query=file.query, ddl_type=kind)]
 
