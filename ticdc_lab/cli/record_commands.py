@@ -41,7 +41,8 @@ class Amount(click.ParamType[float]):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(value))
         unit = "" if found is None else found[2].removesuffix("B") if self.name == "SIZE" else found[2]
         if found is None or unit not in self._units or float(found[1]) == 0:
-            self.fail(f"{value!r}; expected a number above 0 with one of {', '.join(u for u in self._units if u)}", param, ctx)
+            units = ", ".join(u for u in self._units if u)
+            self.fail(f"{value!r}; expected a number above 0 with one of {units}", param, ctx)
         return float(found[1]) * _UNITS[unit]
 
 

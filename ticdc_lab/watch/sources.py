@@ -32,7 +32,7 @@ from ticdc_lab.settings.keys import protocol_named
 from ticdc_lab.sources.capture import read_whole
 from ticdc_lab.sources.dump_files import dumps_at
 from ticdc_lab.sources.kafka import Topics, topics_of
-from ticdc_lab.sources.kafka_reading import ROWS_AT_ONCE, Place, Span, TopicReader
+from ticdc_lab.sources.kafka_reading import Place, Span, TopicReader
 from ticdc_lab.sources.load import SAMPLE, shown_by
 from ticdc_lab.sources.places import data_files, is_kafka
 from ticdc_lab.sources.storage_layout import METADATA
@@ -163,6 +163,9 @@ class LiveTopic:
 PACE_S = 0.2
 """A replay gives the messages of so long at once."""
 
+_READ_AT_ONCE = 1_000
+"""Messages that are read from Parquet at once: each may have many rows."""
+
 NEAR = 1_000
 """Messages between two that are wanted which are rather read, too, than skipped by another request."""
 
@@ -259,7 +262,7 @@ class RecordedTopic:
         for file in self._files:
             if file.name.endswith(".parquet"):
                 with pq.ParquetFile(file, pre_buffer=False) as pieces:  # else what was read stays until the end
-                    for batch in pieces.iter_batches(1_000, use_threads=False):
+                    for batch in pieces.iter_batches(_READ_AT_ONCE, use_threads=False):
                         columns = {
                             n: batch[n] if n in batch.schema.names else pa.nulls(len(batch)) for n in _MESSAGES.names
                         }
