@@ -38,9 +38,8 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
     if not s.has_commit_ts:
         return Answer("watermarks", _QUESTION, complete_to(s), {}, s.limits)
     topics, laggards = (pd.DataFrame() if f is None else f for f in (topics, laggards))
-    if s.of_storage:  # one checkpoint for all streams is the whole answer
-        topics = topics.iloc[:0]
-    details = [_topic_sentence(t, but_for(s.counts)) for t in topics.to_dict("records")]
+    said = topics.iloc[:0] if s.of_storage else topics  # one checkpoint for all streams is the whole answer
+    details = [_topic_sentence(t, but_for(s.counts)) for t in said.to_dict("records")]
     details += [_laggard_sentence(span) for span in laggards.head(_LAGGARDS_SAID).to_dict("records")]
     frames = {"topics": topics, "partitions": s.partitions, "tables": s.tables, "laggards": laggards}
 
