@@ -17,7 +17,7 @@ from tiny_logs import table_of
 from ticdc_lab.audit.old_values import OldValues, in_blocks, stretches
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.settings import Settings
-from ticdc_lab.settings.detected import LARGE, OLD_VALUE, SWITCHED, of_messages
+from ticdc_lab.settings.detected import LARGE, OLD_VALUE, SWITCHED, of_messages, of_watermarks
 from ticdc_lab.settings.file import is_setting
 
 Check = Callable[[str], None]
@@ -75,6 +75,12 @@ def with_row_key(protocol: str) -> None:
     assert Settings(of_messages(messages, protocol=protocol)).value("output-row-key") is True
 
 
+def with_watermarks(protocol: str) -> None:
+    """The log has watermarks, or DDL."""
+    assert Settings(of_watermarks(0, 1, protocol=protocol)).value("avro-enable-watermark") is True
+    assert not of_watermarks(0, 0, protocol=protocol) and not of_watermarks(3, 1, protocol="simple")
+
+
 def packed(protocol: str) -> None:
     """Messages begin with the magic of lz4."""
     raw, plain = (pa.table({"key": pa.array([None], pa.binary()), "value": [v]}) for v in (b"\x04\x22\x4d\x18.", b"{}"))
@@ -104,6 +110,7 @@ HELD: dict[str, Check | str | dict[str, Check | str]] = {
     "time zone of the server": ZONES,
     "`include-start-ts`": with_start_ts,
     "`output-row-key`": with_row_key,
+    "`avro-enable-watermark`": with_watermarks,
     "binary encoding": {
         "debezium": "tests/codecs/test_torture.py::test_bytes_of_debezium_are_base64_or_hex",
         "csv": "tests/codecs/test_csv_fields.py::test_a_guess_between_hex_and_base64_is_said",

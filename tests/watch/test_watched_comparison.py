@@ -22,6 +22,7 @@ from tiny_logs import mark, row
 from watched_logs import FORM, batches, of_tiny
 
 import ticdc_lab
+from ticdc_lab.answers.compared import watched
 from ticdc_lab.cli import main
 from ticdc_lab.codecs import log_types
 from ticdc_lab.codecs.decode import decoder, detect
@@ -162,6 +163,15 @@ def test_old_values_that_are_off_in_a_part_of_a_log_are_no_difference():
     lost = [i for i, kind in enumerate(here["kind"].to_pylist()) if kind == "row"][300]
     _, found = compared(here, pa.concat_tables([there.slice(0, lost), there.slice(lost + 1)]), sides)
     assert rows_of(found.examples[["kind", "offset"]]) == [["only here", here["offset"][lost].as_py()]]
+
+
+def test_keys_of_labels_beside_keys_of_numbers_are_said():
+    """They are paired by :func:`ticdc_lab.transactions.differences.differences` alone."""
+    here, there = (str(path_of(f"torture/messages_{name}")) for name in ("debezium", "simple"))
+    asked = WatchedComparison(here, there, once=True)
+    asked.run()
+    (said,) = (limit for limit in watched(asked).limits if "labels in one log" in limit)
+    assert "torture.k_enum, torture.k_set" in said
 
 
 def test_what_is_not_resolved_by_both_waits():
