@@ -35,6 +35,7 @@ PATTERNS = {
     r"\bmust not know\b": "does not depend on",
     r"\b(?:this|that) is said\b": "reported",
     r"\b(?:logs?|files?|tables?|messages?|topics?) holds?\b(?! (?:back|the|its|up))": "contains, has",
+    r"\bholds? (?:no (?:file|message|row|value)s?|more|those|topics|whole|few|values|a row)\b": "contains, has, fits",
 }
 """What must not return, and what to write."""
 
@@ -63,7 +64,7 @@ def test_each_pattern_finds_its_words() -> None:
         "was mended; what befell a node; nobody looks; whole but for 3 offsets; the checksum is that of NULL; three, "
         "of which two moved; the next run goes on; answers otherwise than Spark; never made up; no sign of life; "
         "every now and then; a watermark stood; the checkpoint stands still; a kernel that must not know; "
-        "this is said; the log holds 3 rows, though one partition holds it back"
+        "this is said; a region holds a row; the log holds 3 rows, though one partition holds it back"
     )
     found = [pattern for pattern in PATTERNS if re.search(pattern, planted, re.IGNORECASE)]
     assert found == list(PATTERNS) and len(unwelcome(planted)) == len(PATTERNS) + 3

@@ -690,7 +690,7 @@ class Log:
         if begins >= ends:
             held = [f"from {utc_words(s[0])} to {utc_words(s[1])}" if s else "at no time" for s in spans]
             apart = f"this one is whole {held[0]}, the other {held[1]}"
-            return answers.not_compared(f"there is no time that both hold whole; {apart}", limits)
+            return answers.not_compared(f"no time is complete in both; {apart}", limits)
         if self.protocol != other.protocol:
             limits.append(f"Values of {self.protocol} and {other.protocol} are spelled in different ways.")
         asked = Comparable.of(self.known_settings, other.known_settings)

@@ -100,7 +100,7 @@ def test_every_planted_fault_is_found_and_named(advice: Advice) -> None:
     assert "Nothing else keeps it without a risk; the cost: one partition takes all its rows" in two.reasons[-1]
     moves = of["moves"].choices[4]
     assert "breaks the order of a row's changes" in moves.why_not["columns:owner"]
-    assert any(r.startswith("Updates of a key: 1 whole") and "old holds the old key" in r for r in of["moves"].risks)
+    assert any(r.startswith("Updates of a key: 1 whole") and "old contains the old key" in r for r in of["moves"].risks)
     met = of["paired"].met
     assert met is not None
     assert (met.distinct, met.groups, met.keys, met.by_text, met.cancelled) == (4, 1, 2, 1, 1)

@@ -317,7 +317,7 @@ def test_a_log_of_another_form_becomes_a_capture_file(spark: SparkSession, tmp_p
     (lines / "b.jsonl").write_bytes(b"".join(text[1400:]))
     made = CliRunner().invoke(main, ["record", str(lines), "--out", str(tmp_path / "t.parquet"), "--json"], obj=spark)
     told = json.loads(made.stdout)
-    assert (made.exit_code, told["messages"]) == (1, len(text)) and "1 line hold no message" in told["notes"][0]
+    assert (made.exit_code, told["messages"]) == (1, len(text)) and "1 line contains no message" in told["notes"][0]
     for source, out in (("t.parquet", "t.jsonl.gz"), ("t.jsonl.gz", "u.jsonl")):
         args = ["record", str(tmp_path / source), "--out", str(tmp_path / out)]
         again = CliRunner().invoke(main, args, obj=spark)

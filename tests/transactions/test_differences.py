@@ -272,7 +272,7 @@ def test_logs_of_other_times_say_which(log: Log) -> None:
     answer = log.compare(str(golden("messages_open-protocol_stalls.jsonl.gz")))
     assert not are_equal(answer)
     words = r"this one is whole from \S+ \S+ UTC to 2026-11-20 21:56:08.308 UTC, the other from"
-    assert re.search(f"there is no time that both hold whole; {words}", answer.finding)
+    assert re.search(f"no time is complete in both; {words}", answer.finding)
 
 
 def test_a_stream_is_refused(log: Log) -> None:

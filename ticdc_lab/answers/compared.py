@@ -87,7 +87,7 @@ def watched(comparison: WatchedComparison) -> Answer:
             f"{name} {f'is resolved up to {utc_words(ts)}' if ts != NO_TS else 'has a partition without watermark'}"
             for name, ts in zip(_SIDES, map(state.resolved_ts, (0, 1)), strict=True)
         ]
-        return not_compared(f"there is no time that both hold whole; {', '.join(waits)}")
+        return not_compared(f"no time is complete in both; {', '.join(waits)}")
     limits, (here, there) = [*found.comparable.words], comparison.protocols
     if here != there:
         limits.append(f"Values of {here} and {there} are spelled in different ways.")

@@ -47,7 +47,7 @@ _MODEL = (
     "here may still do so at other speeds."
 )
 _NO_VALUES = (
-    "A state is judged by the versions of its rows: a state that never existed may still hold values that upstream "
+    "A state is judged by the versions of its rows: a state that never existed may still contain values that upstream "
     "had. Rows without a key do not count."
 )
 _NAME_A_COLUMN = "No sum was followed: name a column whose sum upstream never changes, such as a balance."

@@ -113,7 +113,7 @@ def _row(header: Any, op: int, row: Any) -> Event:
 
 def _image(columns: Sequence[Any], name: str) -> list[Cell]:
     if not columns:
-        raise Malformed("missing-field", f"{name} is empty, which holds the row of such an event")
+        raise Malformed("missing-field", f"{name} is empty, which contains the row of such an event")
     image: list[Cell] = []
     for c in columns:
         called, mysql_type = c.name, c.mysqlType

@@ -50,7 +50,7 @@ def one_by_one(
 def unforeseen(fault: Exception) -> Malformed:
     """Why a message is in quarantine on which its decoder failed."""
     if isinstance(fault, MemoryError | TooMuchError):
-        return Malformed("too-large", f"the memory does not hold what this one message becomes: {str(fault)[:200]}")
+        return Malformed("too-large", f"this one message does not fit into memory: {str(fault)[:200]}")
     return Malformed("codec-error", f"the decoder failed on this message: {type(fault).__name__}: {str(fault)[:200]}")
 
 

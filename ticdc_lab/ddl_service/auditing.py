@@ -150,7 +150,7 @@ def violations(history: Iterable[Written], versions: Versions = CURRENT, *, stor
     seen = _AuditedService()
     found = []
     if len(stores) > 1:
-        found.append(f"{ONE_FILE}: {len(stores)} stores were begun in this folder: what the others held is lost")
+        found.append(f"{ONE_FILE}: {len(stores)} stores were begun in this folder: what the others contained is lost")
     for written in history:
         error = _checked(seen, written, versions)
         if error:

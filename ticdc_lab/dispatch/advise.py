@@ -274,12 +274,12 @@ HOT = 0.1
 
 _WRITES = {
     "open-protocol": "split: a message with d and one with u; raw: one with u and p",
-    "canal-json": "split: DELETE and INSERT; raw: one UPDATE whose old holds the old key",
+    "canal-json": "split: DELETE and INSERT; raw: one UPDATE whose old contains the old key",
     "canal": "split: DELETE and INSERT; raw: one UPDATE with the columns before",
     "simple": "split: DELETE and INSERT; raw: one UPDATE with old",
     "debezium": "split: op d and op c; raw: one op u, whose key is the new one",
     "debezium-avro": "split: op d and op c; raw: one op u, whose key is the new one",
-    "maxwell": "split: delete and insert; raw: one update whose old holds the old key",
+    "maxwell": "split: delete and insert; raw: one update whose old contains the old key",
     "avro": "split: a delete without commit_ts under the old key and a c under the new; raw: one u under the new key "
     "and nothing under the old, so that a compacted topic keeps the old row for ever",
     "csv": "split: a D and an I line; raw: one U line, or D and I with is-update if the old value is output",

@@ -307,7 +307,7 @@ def candidates_for(
     singles.sort(key=lambda c: (c.changed > 0, -c.distinct, c.name))
     out += [_single(c) for c in singles[:singles_most]]
     cut = len(singles) - singles_most
-    note = f"{cut} of {len(singles)} single columns were not measured: those that change or hold few values."
+    note = f"{cut} of {len(singles)} single columns were not measured: those that change or have few values."
     return out, note if cut > 0 else ""
 
 

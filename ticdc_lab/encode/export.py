@@ -58,7 +58,7 @@ def require_apart(source: str, *outs: str | None) -> None:
     for out in outs:
         if out and (place := Path(bare_path(out)).resolve()) in (recording, *recording.parents):
             raise SourceError(
-                f"Writing to {out} would destroy the recording {source}: {place} is it, or holds it.",
+                f"Writing to {out} would destroy the recording {source}: {place} is it, or contains it.",
                 hint="Name another place with --out.",
             )
 

@@ -41,7 +41,7 @@ def queue_curves(queues: pa.Table, *, memory_rows: int | None = None, finding: s
     """
     rows = queues.to_pandas()
     if rows.empty or not rows["rows"].any():
-        return sentence("No row waits anywhere", "No stage held a row at any of the moments looked at.")
+        return sentence("No row waits anywhere", "No row waited in any stage at the moments that were sampled.")
     fig = subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.58, 0.42], vertical_spacing=0.08)
     for trace in _areas(rows):
         fig.add_trace(trace, 1, 1)

@@ -291,7 +291,7 @@ _LEAST_RANGE = 0.4
 _NOTE_OF_TOPOLOGY = (
     "Each level is a location label; the lowest level is the stores. A box is as wide as its number of peers, and "
     "coloured by peers per store. Look for a place with fewer stores than its neighbours: with isolation its stores "
-    "hold more."
+    "have more."
 )
 
 

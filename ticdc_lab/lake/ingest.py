@@ -573,7 +573,7 @@ def _origin_of(
         hadoop_write_text(tables.spark, path, json.dumps(begun))
     if begun["topics"] != names or protocol not in ("auto", begun["protocol"]):
         raise SourceError(
-            f"{tables.folder} holds topics {begun['topics']} as {begun['protocol']}, not {names} as {protocol}.",
+            f"{tables.folder} contains topics {begun['topics']} as {begun['protocol']}, not {names} as {protocol}.",
             hint="Name another folder with --out.",
         )
     return dict(begun)

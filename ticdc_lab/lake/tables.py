@@ -196,7 +196,7 @@ def create(tables: Tables, *, protocol: str) -> bool:
     lost = [name for name in own if not DeltaTable.isDeltaTable(tables.spark, tables.path(name))]
     if lost and hadoop_exists(tables.spark, tables.path("_checkpoint")):
         raise SourceError(
-            f"{tables.folder} holds the _checkpoint that says up to where a topic was read, but no longer all tables "
+            f"{tables.folder} contains the _checkpoint that shows how far a topic was read, but no longer all tables "
             f"that were written: {', '.join(lost)} {'is' if len(lost) == 1 else 'are'} not there.",
             hint="Remove the folder, or name another one with --out, and read the topic again: ticdc-lab ingest "
             "SOURCE --out FOLDER",

@@ -254,7 +254,7 @@ _LARGE_MARKS = {
     "handle-key-only": (b'"onlyHandleKey":true', b'"handleKeyOnly":true', b'"ohk":true'),
 }
 
-_LARGE_WORDS = {"claim-check": "name the file of their content", "handle-key-only": "hold their key alone"}
+_LARGE_WORDS = {"claim-check": "name the file of their content", "handle-key-only": "contain only their key"}
 
 
 def _zones(value: bytes) -> set[str]:

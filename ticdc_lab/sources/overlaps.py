@@ -34,7 +34,7 @@ Placed = tuple[int, int, int]
 
 _SAID = 5
 
-_TWICE = "{later} holds {n:,} messages that {earlier} hold{s} too ({where}): each counts once."
+_TWICE = "{later} contains {n:,} messages that {earlier} contain{s} too ({where}): each counts once."
 _DIFFER = (
     "{later} and {earlier} contain different messages at the same offsets ({where}), so they are not recordings of one "
     "topic: both are counted. Load them one by one."

@@ -315,7 +315,7 @@ def _elsewhere(name: str, source: str, spark: SparkSession) -> Input:
         F.count(F.lit(1)).alias("n"), F.sum("length").alias("bytes"), F.max("length").alias("most")
     ).first()
     if sizes is None or not sizes["n"]:
-        raise SourceError(f"{name} holds no file.")
+        raise SourceError(f"{name} contains no file.")
     is_whole = sizes["n"] <= FILES and sizes["bytes"] <= WHOLE and sizes["most"] <= WHOLE // 4
     found = files.transform(_hashed, content=is_whole).first()
     assert found is not None

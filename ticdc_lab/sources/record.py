@@ -33,6 +33,7 @@ from ticdc_lab.sources.kafka import Topics
 from ticdc_lab.sources.kafka_reading import ROWS_AT_ONCE, Place, Span, TopicReader
 from ticdc_lab.sources.opening import Reader, Source, open_source
 from ticdc_lab.sources.recording import Recording, RecordingState
+from ticdc_lab.words import count
 
 COMMIT_S = 5.0
 """What was read is durable after so many seconds at the latest."""
@@ -243,7 +244,9 @@ def _read_by_tasks(source: Source, folder: Path) -> pa.Table:
 def _refused(written: pa.Table) -> list[str]:
     n = pc.sum(written["refused"]).as_py() or 0
     why = next((w for w in written["why"].to_pylist() if w), "")
-    return [f"{n:,} line{'' if n == 1 else 's'} hold no message, so they are not in it. The first: {why}"] if n else []
+    them = "it is" if n == 1 else "they are"
+    lines = count(n, "line contains", "lines contain")
+    return [f"{lines} no message, so {them} not in the recording. The first: {why}"] if n else []
 
 
 def _as_they_are(batches: Batches) -> Iterator[tuple[pa.RecordBatch, None]]:

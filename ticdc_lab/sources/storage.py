@@ -143,7 +143,7 @@ def misplaced(found: Listing, source: str, *, local: Path | None) -> SourceError
         if 2 * inside <= len(paths):
             return None
         n, named = len(below), ", ".join(f"{root}/" for root in below[:_ROOTS_SAID])
-        where = f"it lies in {named}" if n == 1 else f"it holds those of {n} changefeeds, in {named}"
+        where = f"it lies in {named}" if n == 1 else f"it contains those of {n} changefeeds, in {named}"
         more = ", .." if n > _ROOTS_SAID else ""
         first = shlex.quote(source.rstrip("/") + "/" + below[0])
         return SourceError(

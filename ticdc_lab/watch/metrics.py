@@ -178,7 +178,7 @@ def families(view: WatchView) -> Iterator[Metric]:
                  {h: of.end for h, of in homes.items() if of.end is not None})  # fmt: skip
     yield _gauge("state_rows", "Rows whose last change is remembered.", (), {(): view.rows})
     yield _gauge("state_bytes", "Bytes of the state.", (), {(): view.nbytes})
-    yield _counter("state_evicted_rows", "Rows that were forgotten, as the memory holds no more.", (), {(): n.evicted})
+    yield _counter("state_evicted_rows", "Rows that were forgotten, because the memory was full.", (), {(): n.evicted})
     yield _gauge("last_batch_timestamp_seconds", "When the last batch was done.", (), {(): view.last_batch_s})
     duration = HistogramMetricFamily(f"{PREFIX}batch_duration_seconds", "How long a batch took.")
     bounds = [*map(str, DURATIONS_S), "+Inf"]

@@ -51,7 +51,7 @@ FAULTS: dict[int, tuple[str, str]] = {
     NOT_LATIN1: ("not-latin1", "a binary column has a character above U+00FF"),
     MISSING_KEY: ("missing-key", "expected a message key, found none"),
     TOO_LARGE: ("too-large", "this one message would become more than the bounds of decoding allow"),
-    NOT_OF_TYPE: ("bad-value", "a value is none that the type of its column can hold"),
+    NOT_OF_TYPE: ("bad-value", "a value does not fit the type of its column"),
     EMPTY_ROW: ("empty-row", "a row change is `{}`, without an image: what changed is not known"),
     NO_SUCH_TYPE: ("unknown-column-type", "the type of a column is none that MySQL has, so no value of it is known"),
     NO_FLAGS: (

@@ -58,7 +58,7 @@ KEY = "_ticdc_lab_key"
 """The column of DuckDB and Delta tables some of whose rows have a key that no value there can hold, such as a zero
 date: the texts of that key, as JSON; NULL in all other rows. Tables have it from the first such key on."""
 
-OTHER_KEY = "a DDL has changed the key; later changes miss the rows whose old key no value here can hold: {n}"
+OTHER_KEY = "a DDL has changed the key; later changes miss the rows whose old key no value here can represent: {n}"
 """What is noted where the texts in :data:`KEY` are no longer those of the table's key."""
 
 

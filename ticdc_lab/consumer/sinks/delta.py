@@ -187,7 +187,7 @@ class DeltaSink:
         found = merged.where(odd).groupBy("_table").agg(F.count(F.lit(1)), F.min(F.to_json("_key"))).collect()
         for number, n, example in sorted(found, key=lambda row: int(row[0])):
             name, table = list(keyed.items())[int(number)]
-            said = f"keys that no value here can hold, such as {example}: {n}; {KEY} keeps their texts"
+            said = f"keys that no value here can represent, such as {example}: {n}; {KEY} keeps their texts"
             state = _noted(state, ts, name, said)
             at = state.tables[name]
             if not at.keys:

@@ -307,8 +307,8 @@ class MySQLSink:
             raise SourceError(
                 f"{self.name} refuses rows of {'.'.join(name)} with commit_ts in ({batch.since}, {batch.until}]: "
                 f"{e.args[-1] if e.args else e}",
-                hint="A value that the table cannot hold would become another one, so nothing of the range is written. "
-                f"To stop before: --until {batch.since}; DuckDB and Delta targets hold every value of a log.",
+                hint="A value that does not fit would become another one, so nothing of the range is written. "
+                f"To stop before: --until {batch.since}; DuckDB and Delta targets store every value of a log.",
             ) from e
 
     def _count(self, number: int, table: TableDef, ts: int) -> None:

@@ -42,7 +42,7 @@ def check_buildable(cluster: Cluster, region: Region, *, joint_ok: bool = False)
     if not joint_ok and in_joint_state(region):
         raise CannotBuild("the region is in a joint state")
     if cluster.config.placement_rules and not rules_of(cluster, region):
-        raise CannotBuild("no placement rule holds for the whole region")
+        raise CannotBuild("no placement rule applies to the whole region")
 
 
 def operator_of(plan: StepPlan, desc: str, brief: str, kind: Kind, priority: Priority) -> Operator:

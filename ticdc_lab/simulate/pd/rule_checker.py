@@ -145,7 +145,7 @@ def check_rules(cluster: Cluster, region: Region, leaders_given: Mapping[int, in
         return notes.explained((), "the region has no leader")
     fit = fit_of(cluster, region)
     if not fit.rules:
-        return notes.explained((), "no rule holds for the whole region: it must be split first")
+        return notes.explained((), "no rule applies to the whole region: it must be split first")
     check = _Check(cluster, region, fit, notes, leaders_given)
     for attempt in (check.orphans, *(check.rule(r) for r in fit.rules)):
         operators = check.attempt(attempt)

@@ -53,17 +53,17 @@ EVENTS: dict[str, type] = {k: v for k, v in OF_SCHEDULER.items() if k not in _NO
             _restarted,
         ),
         "split": EventKind(
-            "The region that holds a row of a table is divided there.",
+            "The region that contains a row of a table is divided there.",
             {"table": TableId, "handle": (int, 50)},
             lambda w, e, s: _of_stores(e, s, kv.Split(key_of(w.table, w.handle))),
         ),
         "merge": EventKind(
-            "The region that holds a row of a table is united with the one behind it.",
+            "The region that contains a row of a table is united with the one behind it.",
             {"table": TableId, "handle": (int, 1)},
             lambda w, e, s: _of_stores(e, s, kv.Merge(key_of(w.table, w.handle))),
         ),
         "transfer_leader": EventKind(
-            "The region that holds a row of a table is led by another store from now on.",
+            "The region that contains a row of a table is led by another store from now on.",
             {"table": TableId, "to": Node, "handle": (int, 1)},
             lambda w, e, s: _of_stores(e, s, kv.TransferLeader(key_of(w.table, w.handle), w.to)),
         ),

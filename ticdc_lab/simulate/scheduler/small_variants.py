@@ -71,7 +71,7 @@ class Structures:
         elif isinstance(value, frozenset):
             found = hash(("set", frozenset([self._number(one, names, known) for one in value])))
         else:
-            raise TypeError(f"a state holds a {kind.__name__}, which has no number")
+            raise TypeError(f"a state contains a {kind.__name__}, which has no number")
         known[id(value)] = (value, found)
         return found
 

@@ -350,7 +350,7 @@ def store_limit(record: Fields) -> Verdict:
     cost = limits.step_cost(region_of(given).size)
     bucket, accepted = limits.bucket_per_minute(rate), 0
     if not cost or limits.is_unlimited(bucket):
-        return equal({"accepted": "unlimited"}, {k: v for k, v in expect.items() if k != "then"}, "no limit holds")
+        return equal({"accepted": "unlimited"}, {k: v for k, v in expect.items() if k != "then"}, "no limit applies")
     while limits.available(bucket, 0, cost):
         bucket, accepted = limits.taken(bucket, 0, cost), accepted + 1
     then = expect.get("then")

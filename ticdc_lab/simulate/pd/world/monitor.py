@@ -122,7 +122,9 @@ class PdMonitor:
                 for p, used in enumerate(windows.used[: r.op.priority + 1])
             )
             if not any(fits):
-                raise Violated(STORE_LIMIT, f"store {world.regions.store_ids[sender]} sends more than its window holds")
+                raise Violated(
+                    STORE_LIMIT, f"store {world.regions.store_ids[sender]} sends more than its window allows"
+                )
         for node in world.nodes.all:
             for name, bucket in zip(("add-peer", "remove-peer"), node.limits, strict=True):
                 if bucket.tokens < 0:
