@@ -139,6 +139,7 @@ class Given(NamedTuple):
     stores: tuple[Fields, ...]
     regions_told: tuple[Fields, ...]
     ranges: KeyRanges = ()
+    id: str = ""
 
 
 def given_of(record: Fields) -> Given:
@@ -167,7 +168,7 @@ def given_of(record: Fields) -> Given:
         regions_on=on, region_count=len(regions) + settings.integer("extra_regions_in_cluster", 0),
         average_region_size=settings.number("average_region_size_mib", average),
     )  # fmt: skip
-    return Given(cluster, regions, settings, stores, regions_told, ranges_of(settings))
+    return Given(cluster, regions, settings, stores, regions_told, ranges_of(settings), str(record.any("id", "")))
 
 
 FLOW_UNITS: Mapping[str, tuple[str, float]] = MappingProxyType({
@@ -210,11 +211,6 @@ def _at_least(found: _Many, least: int, where: str) -> _Many:
     if len(found) < least:
         raise Malformed(where, f"{least} or more", len(found))
     return found
-
-
-def given_of_text(record: Fields) -> Fields:
-    """Give the settings of a scenario whose stores are told in words."""
-    return record.object("given").object("config")
 
 
 def _setting(settings: Fields, key: str, default: object) -> object:

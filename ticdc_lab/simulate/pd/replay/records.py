@@ -172,6 +172,6 @@ class Verdict(NamedTuple):
     explained: Explained | None = None  # the reasons of a decision, where one was made for one region
 
 
-def equal(ours: Mapping[str, Any], expect: Mapping[str, Any], because: str = "") -> Verdict:
+def equal(ours: Mapping[str, Any], expect: Fields, because: str = "") -> Verdict:
     """Give the verdict of an answer that must be the file's in every field."""
-    return Verdict(dict(ours), dict(expect), ours == expect, because)
+    return Verdict(dict(ours), dict(expect.value), ours == expect.value, because)

@@ -5,50 +5,67 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
 
-from ticdc_lab.simulate.pd.replay import oracle, scenario_decisions, scenario_facts
-from ticdc_lab.simulate.pd.replay.given import given_of, not_understood
+from ticdc_lab.simulate.pd.replay import oracle
+from ticdc_lab.simulate.pd.replay import scenario_decisions as decisions
+from ticdc_lab.simulate.pd.replay import scenario_facts as facts
+from ticdc_lab.simulate.pd.replay.given import Given, given_of, not_understood, with_running
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, lines_of
 
-Judge = Callable[[Fields], Verdict]
+RECORDS: Mapping[str, Callable[[Fields], Verdict]] = MappingProxyType({
+    "store_score": oracle.store_score,
+    "distinct_score": oracle.isolation_score,
+    "rule_checker": oracle.rule_checker,
+    "replica_checker": oracle.replica_checker,
+    "balance_region": oracle.balance_region,
+    "balance_leader": oracle.balance_leader,
+})  # fmt: skip
+"""Who judges records of each kind, of PD's code."""
 
-JUDGES: tuple[tuple[str, str, Judge], ...] = (
-    ("store_score", "", oracle.store_score),
-    ("distinct_score", "", oracle.isolation_score),
-    ("rule_checker", "", oracle.rule_checker),
-    ("replica_checker", "", oracle.replica_checker),
-    ("balance_region", "", oracle.balance_region),
-    ("balance_leader", "", oracle.balance_leader),
-    ("", "should_balance", scenario_facts.should_balance),
-    ("", "higher_score", scenario_facts.higher_score),
-    ("", "score", scenario_facts.distinct_score_rule),
-    ("", "not_worse", scenario_facts.safe_location_rule),
-    ("", "match", scenario_facts.constraint_match),
-    ("", "low_space", scenario_facts.low_space),
-    ("", "peers_per_rule", scenario_facts.peers_per_rule),
-    ("", "allowed", scenario_facts.replacement_allowed),
-    ("", "progress", scenario_facts.progress),
-    ("", "status", scenario_facts.operator_status),
-    ("", "limit_s", scenario_facts.operator_status),
-    ("store state", "", scenario_facts.store_state),
-    ("store-limit", "", scenario_facts.store_limit),
-    ("operator", "", scenario_facts.operator_accepted),
-    ("merge", "", scenario_decisions.merge),
-    ("hot-region", "", scenario_decisions.hot_region),
-    ("balance-leader", "", scenario_decisions.balance_leader),
-    ("balance-region", "", scenario_decisions.balance_region),
-    ("joint-state", "", scenario_decisions.joint_state),
-    ("split", "", scenario_decisions.split),
-    ("learner", "", scenario_decisions.learners),
-)
-"""Kind of a record or area of a scenario, what it expects, and who judges it; the first that fits. "" fits any."""
 
-_KINDS = {name: judge for name, _, judge in JUDGES[:6]}
+class Judge(NamedTuple):
+    """A row of the table of scenarios: which it is about, how what is given is read, and the function that judges it.
+
+    The first row fits whose area and expectation the scenario has; "" fits any.
+    """
+
+    area: str
+    expects: str
+    read: Callable[[Fields], Any]
+    judge: Callable[[Any, Fields], Verdict]
+
+
+SCENARIOS = tuple(Judge(*row) for row in (
+    ("", "should_balance", lambda record: with_running(given_of(record)), facts.should_balance),
+    ("", "higher_score", given_of, facts.higher_score),
+    ("", "score", lambda record: record.object("given").object("config"), facts.distinct_score_rule),
+    ("", "not_worse", given_of, facts.safe_location_rule),
+    ("", "match", given_of, facts.constraint_match),
+    ("", "low_space", given_of, facts.low_space),
+    ("", "peers_per_rule", given_of, facts.peers_per_rule),
+    ("", "allowed", given_of, facts.replacement_allowed),
+    ("", "progress", given_of, facts.progress),
+    ("", "status", given_of, facts.operator_status),
+    ("", "limit_s", given_of, facts.operator_status),
+    ("store state", "", given_of, facts.store_state),
+    ("store-limit", "", given_of, facts.store_limit),
+    ("operator", "", given_of, facts.operator_accepted),
+    ("merge", "", given_of, decisions.merge),
+    ("hot-region", "", given_of, decisions.hot_region),
+    ("balance-leader", "", given_of, decisions.balance_leader),
+    ("balance-region", "", given_of, decisions.balance_region),
+    ("joint-state", "", given_of, decisions.joint_state),
+    ("split", "", given_of, decisions.split),
+    ("learner", "", given_of, decisions.learners),
+))  # fmt: skip
+_COMMAND, _CHECK = Judge("", "", given_of, facts.command), Judge("", "", given_of, decisions.check)
+
 _OF_CHECKERS = ("replica_checker", "rule_checker", "replica-checker", "rule-checker")
 _CHECKED = frozenset({"down-peer", "offline", "location labels", "storage", "placement", "witness", "replica", "rule"})
 """Areas whose decisions the checkers make."""
@@ -113,7 +130,8 @@ def _judged(lines: list[bytes], seeds: Sequence[int]) -> Iterator[dict[str, Any]
 
     cases = Cases(list(_whole_runs(lines)), seeds)
     perf = Verdict(None, None, None, "how fast the real PD was is not judged")
-    kinds: dict[str, Judge] = {**_KINDS, "case": cases.judge_case, "run": cases.judge_run, "perf": lambda record: perf}
+    kinds: dict[str, Callable[[Fields], Verdict]] = dict(RECORDS)
+    kinds |= {"case": cases.judge_case, "run": cases.judge_run, "perf": lambda record: perf}
     for n, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -143,15 +161,14 @@ def judge_scenario(record: Fields) -> Verdict:
     It is not judged where we disagree and something that it says was not read, or where only what we do not tell is
     left to compare. What asks for something that is not modelled is an :class:`UnknownRecord`.
     """
-    judge = _judge(record)
-    verdict = judge(record)
-    in_words = judge is scenario_facts.distinct_score_rule
-    unread = [] if in_words else not_understood(given_of(record))
+    row, expect = _judge(record), record.object("expect")
+    given = row.read(record)
+    verdict = row.judge(given, expect)
+    unread = not_understood(given_of(record)) if isinstance(given, Given) else []
     untold: list[str] = []  # facts that it expects of an operator and that we do not tell
     if _is_decision(record):
-        expect = record.object("expect")
         options = [f.value for f in expect.objects("one_of")] if "one_of" in expect else [expect.value]
-        untold = [f"expect.{k}" for k in sorted({k for option in options for k in option} - scenario_decisions.FACTS)]
+        untold = [f"expect.{k}" for k in sorted({k for option in options for k in option} - decisions.FACTS)]
     if not unread and not untold:
         return verdict
     because = f"{verdict.because}; not understood: {', '.join(unread + untold)}"
@@ -160,14 +177,14 @@ def judge_scenario(record: Fields) -> Verdict:
 
 def _judge(record: Fields) -> Judge:
     expect, area = record.object("expect"), record.text("area")
-    for name, key, judge in JUDGES:
-        if name in ("", area) and (not key or key in expect):
-            return judge
+    for row in SCENARIOS:
+        if row.area in ("", area) and (not row.expects or row.expects in expect):
+            return row
     if "command" in given_of(record).settings:
-        return scenario_facts.command
+        return _COMMAND
     source = record.text("source_path", "") if _is_decision(record) else ""
     if _is_decision(record) and (area in _CHECKED or any(name in area or name in source for name in _OF_CHECKERS)):
-        return scenario_decisions.check
+        return _CHECK
     raise UnknownRecord(f"area {area} with the expectation of {', '.join(expect.value) or 'nothing'}")
 
 

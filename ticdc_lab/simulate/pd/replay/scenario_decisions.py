@@ -35,12 +35,11 @@ from ticdc_lab.simulate.pd.replay.given import (
     Given,
     borders_of,
     flow_of,
-    given_of,
     hot_settings,
     region_of,
     with_running,
 )
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Verdict
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Verdict, equal
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.rule_checker import check_rules
 from ticdc_lab.simulate.pd.stores import REMOVING
@@ -146,14 +145,13 @@ Play = Callable[[Cluster, Sequence[Region], Notes], Chances]
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def _asks(checker: Callable[[Given], Callable[[Cluster, Region], Explained]]) -> Callable[[Fields], Verdict]:
+def _asks(checker: Callable[[Given], Callable[[Cluster, Region], Explained]]) -> Callable[[Given, Fields], Verdict]:
     """Ask a checker about the first region."""
 
-    def judge(record: Fields) -> Verdict:
-        given = given_of(record)
+    def judge(given: Given, expect: Fields) -> Verdict:
         explained = checker(given)(given.cluster, region_of(given))
         ours = [operator_json(op) for op in explained.operators] or [dict(NONE)]
-        return _compared([(o, 1 / len(ours)) for o in ours], record, explained.because)._replace(explained=explained)
+        return _compared([(o, 1 / len(ours)) for o in ours], expect, explained)
 
     return judge
 
@@ -163,19 +161,19 @@ joint_state, learners = _asks(lambda _: check_joint_state), _asks(lambda _: chec
 split = _asks(lambda given: lambda cluster, region: check_split(cluster, region, borders_of(given.settings)))
 
 
-def _balance(record: Fields, play: Play) -> Verdict:
-    given = with_running(_peopled(given_of(record)))
+def _balance(given: Given, expect: Fields, play: Play) -> Verdict:
+    given = with_running(_peopled(given))
     config = given.cluster.config
     limit = config.leader_schedule_limit if play is of_balance_leader else config.region_schedule_limit
     if limit == 0:
-        return _compared([(dict(NONE), 1.0)], record, "the schedule limit is 0")
-    if "sequence" in record.object("expect"):
-        return _sequence(record, given, play)
+        return _compared([(dict(NONE), 1.0)], expect, None, "the schedule limit is 0")
+    if "sequence" in expect:
+        return _sequence(given, expect, play)
     notes = Notes()
     chances = play(given.cluster, [r for r in given.regions if lies_in(r, given.ranges)], notes)
     ours = sorted(((operator_json(op) | {"count": n}, p) for (op, n), p in chances.items()), key=lambda o: -o[1])
     explained = notes.explained(tuple(op for op, _ in chances if op is not None), scores_text(chances))
-    return _compared(_together(ours), record, explained.because)._replace(explained=explained)
+    return _compared(_together(ours), expect, explained)
 
 
 def _peopled(given: Given) -> Given:
@@ -196,7 +194,7 @@ def _together(ours: list[tuple[dict[str, Any], float]]) -> list[tuple[dict[str, 
     return list(joined.values())
 
 
-def _sequence(record: Fields, given: Given, play: Play) -> Verdict:
+def _sequence(given: Given, expect: Fields, play: Play) -> Verdict:
     """Take the first operator of every round, its influence counted from then on, until nothing is decided."""
     found: list[Operator] = []
     cluster, regions = given.cluster, list(given.regions)
@@ -207,10 +205,9 @@ def _sequence(record: Fields, given: Given, play: Play) -> Verdict:
         found.append(op)
         cluster = with_transfer(cluster, op, op.steps[0])
         regions = [r for r in regions if r.id != op.region]
-    file = record.object("expect").value
-    first = in_form(operator_json(found[0] if found else None), file)
+    first = in_form(operator_json(found[0] if found else None), expect.value)
     ours = first | {"sequence": _told_in_words(found)} if found else first
-    return Verdict(ours, file, ours == file, "influence of the operators before it counts in every round")
+    return equal(ours, expect, "influence of the operators before it counts in every round")
 
 
 def _told_in_words(found: Sequence[Operator]) -> str:
@@ -221,16 +218,13 @@ def _told_in_words(found: Sequence[Operator]) -> str:
     return f"{_NUMBERS[len(ends)]} operators in all from store {sources}: {' and '.join(each)}, then nothing"
 
 
-def merge(record: Fields) -> Verdict:
+def merge(given: Given, expect: Fields) -> Verdict:
     """Ask the merge checker about the region that the scenario expects to go, else the first that would."""
-    given = given_of(record)
     offline, deleted = (given.settings.integer(f"{what}_store", 0) for what in ("offline", "deleted"))
     given = given._replace(cluster=_without(_offline(given.cluster, offline), deleted))
-    found = [_merged(given, region) for region in _asked(record, given)]
+    found = [_merged(given, region) for region in _asked(given, expect)]
     explained = next((e for e in found if e.operators), found[-1])
-    return _compared([(operator_json(explained.operator), 1.0)], record, explained.because)._replace(
-        explained=explained
-    )
+    return _compared([(operator_json(explained.operator), 1.0)], expect, explained)
 
 
 def _merged(given: Given, region: Region) -> Explained:
@@ -242,11 +236,11 @@ def _merged(given: Given, region: Region) -> Explained:
     return check_merge(given.cluster, region, beside, up_s=up_s)
 
 
-def _asked(record: Fields, given: Given) -> tuple[Region, ...]:
+def _asked(given: Given, expect: Fields) -> tuple[Region, ...]:
     """Give the region that the scenario names: as source, or by the first number of ``merge-3-239``; else all."""
-    words = record.text("id").split("-")
+    words = given.id.split("-")
     named = int(words[1]) if len(words) > 1 and words[1].isdecimal() else 0
-    asked = record.object("expect").integer("source", 0) or named
+    asked = expect.integer("source", 0) or named
     found = tuple(r for r in given.regions if asked in (0, r.id))
     if not found:
         raise Malformed("expect.source", " or ".join(str(r.id) for r in given.regions), asked)
@@ -263,11 +257,10 @@ def _without(cluster: Cluster, store: int) -> Cluster:
     return cluster._replace(stores={i: s for i, s in cluster.stores.items() if i != store})
 
 
-def hot_region(record: Fields) -> Verdict:
+def hot_region(given: Given, expect: Fields) -> Verdict:
     """Play a round of balance-hot-region on what is written, or read."""
-    given = given_of(record)
     if given.cluster.config.hot_region_schedule_limit == 0:
-        return _compared([(dict(NONE) | {"count": 0}, 1.0)], record, "hot-region-schedule-limit 0")
+        return _compared([(dict(NONE) | {"count": 0}, 1.0)], expect, None, "hot-region-schedule-limit 0")
     flow, settings = flow_of(given), hot_settings(given.settings)
     chances = of_hot_regions(given.cluster, given.regions, flow, settings)
     likely = sorted(chances.items(), key=lambda o: -o[1])
@@ -275,20 +268,23 @@ def hot_region(record: Fields) -> Verdict:
     moves = any(op is not None and op.desc.endswith("peer") for (op, _), _ in likely)
     by_id = {r.id: r for r in given.regions}
     explained = solve(given.cluster, by_id, flow, MOVE_PEER if moves else TRANSFER_LEADER, settings)
-    return _compared(ours, record, "the best move, or one as good")._replace(explained=explained)
+    return _compared(ours, expect, explained, "the best move, or one as good")
 
 
-def _compared(ours: list[tuple[dict[str, Any], float]], record: Fields, because: str) -> Verdict:
-    """Compare all we may decide with what the scenario expects."""
-    expect: Mapping[str, Any] = record.object("expect").value
-    options = expect.get("one_of", [expect])
+def _compared(
+    ours: list[tuple[dict[str, Any], float]], expect: Fields, explained: Explained | None, because: str = ""
+) -> Verdict:
+    """Compare all we may decide with what the scenario expects; the reason is the decision's, if there is no other."""
+    options = expect.value.get("one_of", [expect.value])
     chance = sum(p for o, p in ours if any(meets(o, e) for e in options))
     first = next((o for o, _ in ours if any(meets(o, e) for e in options)), ours[0][0])
     form = in_form(first, next((e for e in options if meets(first, e)), options[0]))
     agrees = chance >= LIKELY
     formed = _together([(in_form(o, options[0]), p) for o, p in ours])
     legal = tuple(o | {"chance": round(p, 6)} for o, p in formed) if len(formed) > 1 else ()
-    return Verdict(form, dict(expect), agrees, because if agrees else f"{because} (chance {chance:.3f})", legal)
+    because = because or (explained.because if explained else "")
+    because = because if agrees else f"{because} (chance {chance:.3f})"
+    return Verdict(form, dict(expect.value), agrees, because, legal, explained)
 
 
 balance_leader, balance_region = partial(_balance, play=of_balance_leader), partial(_balance, play=of_balance_region)

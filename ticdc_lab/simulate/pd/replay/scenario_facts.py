@@ -36,11 +36,8 @@ from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.replay.given import (
     Given,
     constraint_of,
-    given_of,
-    given_of_text,
     region_of,
     stores_of,
-    with_running,
 )
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, equal, few_peers
 from ticdc_lab.simulate.pd.rules import Constraint, RegionFit, Rule, fit_region, matches, meets
@@ -56,9 +53,8 @@ from ticdc_lab.simulate.pd.store_states import (
 from ticdc_lab.simulate.pd.stores import REMOVED, SERVING, Store, is_low_on_space, labelled
 
 
-def should_balance(record: Fields) -> Verdict:
+def should_balance(given: Given, expect: Fields) -> Verdict:
     """Compare two stores in every way the scenario names: leaders, and regions where it is about sizes."""
-    given = with_running(given_of(record))
     applies = given.settings.text("applies_to", "leader score")
     policy = given.settings.text("policy", "count")
     source, target = stores_of(given, 2)[:2]
@@ -68,26 +64,21 @@ def should_balance(record: Fields) -> Verdict:
             by = Scale(given.cluster, resource, policy, tolerance(given.cluster, resource, policy))
             compared[resource] = (source_score(by, source), target_score(by, target))
     found = {a > b for a, b in compared.values()}
-    file = record.object("expect").value
     ours = {"should_balance": found == {True}}
     said = "; ".join(f"{what} {a:.2f} against {b:.2f}" for what, (a, b) in compared.items())
-    return Verdict(ours, file, len(found) == 1 and ours == file, said)
+    return Verdict(ours, expect.value, len(found) == 1 and ours == expect.value, said)
 
 
-def higher_score(record: Fields) -> Verdict:
-    given = given_of(record)
+def higher_score(given: Given, expect: Fields) -> Verdict:
     delta = given.settings.number("delta_mib", 0)
     signs = {1: 1, 2: -1} if delta else {}
     stores = stores_of(given)
     scores = {s.id: region_score(s, given.cluster.config, signs.get(s.id, 0) * delta) for s in stores}
-    return equal(
-        {"higher_score": max(scores, key=scores.__getitem__)}, record.object("expect").value, f"region scores {scores}"
-    )
+    return equal({"higher_score": max(scores, key=scores.__getitem__)}, expect, f"region scores {scores}")
 
 
-def distinct_score_rule(record: Fields) -> Verdict:
+def distinct_score_rule(settings: Fields, expect: Fields) -> Verdict:
     """Check the closed form of the isolation score on 3 zones x 3 racks x 3 hosts, and with a label left out."""
-    settings = given_of_text(record)
     labels = settings.texts("location_labels")
     if len(labels) != 3:
         raise Malformed("given.config.location_labels", "three labels", labels)
@@ -96,10 +87,7 @@ def distinct_score_rule(record: Fields) -> Verdict:
     wrong = [n for n in range(2, len(stores)) if distinct_score(labels, stores[:n], stores[n]) != _by_rule(places, n)]
     blank = Store(99, labels=labelled({}))
     wrong += [99] if distinct_score(labels, stores, blank) else []
-    file = record.object("expect").value
-    return Verdict(
-        dict(file) if not wrong else {"score": f"differs for {wrong}"}, file, not wrong, "tried on all stores"
-    )
+    return equal({"score": f"differs for {wrong}"} if wrong else expect.value, expect, "tried on all stores")
 
 
 def _by_rule(places: list[tuple[str, str, str]], n: int) -> int:
@@ -123,20 +111,17 @@ _ROLES: Mapping[str, tuple[str, str]] = MappingProxyType({
 })  # fmt: skip
 
 
-def low_space(record: Fields) -> Verdict:
-    given = given_of(record)
-    store, file = stores_of(given)[0], record.object("expect").value
-    ours = {"low_space": is_low_on_space(store, given.cluster.config.low_space_ratio)}
-    return equal(ours, file, f"{store.available:.0f} of {store.capacity:.0f} bytes are available")
-
-
-def store_state(record: Fields) -> Verdict:
-    """Say which roles a store's state lets it play."""
-    given = given_of(record)
+def low_space(given: Given, expect: Fields) -> Verdict:
     store = stores_of(given)[0]
-    file = record.object("expect").value
+    ours = {"low_space": is_low_on_space(store, given.cluster.config.low_space_ratio)}
+    return equal(ours, expect, f"{store.available:.0f} of {store.capacity:.0f} bytes are available")
+
+
+def store_state(given: Given, expect: Fields) -> Verdict:
+    """Say which roles a store's state lets it play."""
+    store = stores_of(given)[0]
     ours, why = {}, []
-    for name in file:
+    for name in expect.value:
         if name not in _ROLES:
             raise Malformed(f"expect.{name}", " or ".join(_ROLES), name)
         role, temporary = _ROLES[name]
@@ -144,25 +129,22 @@ def store_state(record: Fields) -> Verdict:
         ours[name] = condition is None
         if condition is not None:
             why.append(f"{name}: {condition.why}")
-    return equal(ours, file, "; ".join(why))
+    return equal(ours, expect, "; ".join(why))
 
 
-def safe_location_rule(record: Fields) -> Verdict:
+def safe_location_rule(given: Given, expect: Fields) -> Verdict:
     """Say whether replacing one store by another keeps, or raises, the isolation."""
-    settings = given_of_text(record)
-    given = given_of(record)
-    old_id, new_id = _pair(settings)
+    old_id, new_id = _pair(given.settings)
     stores, peers = given.cluster.stores, region_of(given).stores
     if not {old_id, new_id} | peers <= set(stores):
         raise Malformed("given.stores", f"stores {sorted({old_id, new_id} | peers)}", sorted(stores))
     here, old, new = [stores[i] for i in sorted(peers)], stores[old_id], stores[new_id]
-    labels = settings.texts("location_labels")
+    labels = given.settings.texts("location_labels")
     ours = {
         "not_worse": not safe_location(labels, here, old).refuses(new),
         "better": not safe_location(labels, here, old, improve=True).refuses(new),
     }
-    file = record.object("expect").value
-    return equal(ours, file, safe_location(labels, here, old).refuses(new) or "not refused")
+    return equal(ours, expect, safe_location(labels, here, old).refuses(new) or "not refused")
 
 
 def _pair(settings: Fields) -> tuple[int, int]:
@@ -172,19 +154,10 @@ def _pair(settings: Fields) -> tuple[int, int]:
     return stores[0], stores[1]
 
 
-def _first(found: list[Fields]) -> Fields:
-    if not found:
-        raise Malformed("given.regions", "a region", "none")
-    return found[0]
-
-
-def constraint_match(record: Fields) -> Verdict:
-    given = given_of(record)
+def constraint_match(given: Given, expect: Fields) -> Verdict:
     condition = constraint_of(given.settings.any("constraint"), "given.config.constraint")
     store = stores_of(given)[0]
-    return equal(
-        {"match": meets(store.labels, condition)}, record.object("expect").value, f"labels {dict(store.labels)}"
-    )
+    return equal({"match": meets(store.labels, condition)}, expect, f"labels {dict(store.labels)}")
 
 
 def _grid_store(store: int) -> Store:
@@ -210,9 +183,10 @@ def _grid_constraint(text: str) -> Constraint:
     return Constraint(match[1], "notIn" if match[2] else "in", tuple(match[3].split("+")))
 
 
-def _grid_fit(record: Fields, *more: int) -> tuple[RegionFit, dict[int, Store], list[Rule]]:
-    settings = given_of_text(record)
-    text = _first(record.object("given").objects("regions")).text("peers_text")
+def _grid_fit(given: Given, *more: int) -> tuple[RegionFit, dict[int, Store], list[Rule]]:
+    if not given.regions_told:
+        raise Malformed("given.regions", "a region", "none")
+    text = given.regions_told[0].text("peers_text")
     peers, leader, down, pending = [], 0, set(), set()
     for part in text.split(","):
         words = part.strip().split("_")
@@ -226,51 +200,45 @@ def _grid_fit(record: Fields, *more: int) -> tuple[RegionFit, dict[int, Store], 
         pending |= {store} if "pending" in words else set()
     few_peers(tuple(p.store for p in peers), "given.regions.peers_text")
     region = Region(1, tuple(peers), leader, down=frozenset(down), pending=frozenset(pending))
-    rules = [_grid_rule(t) for t in settings.texts("rules_text")]
+    rules = [_grid_rule(t) for t in given.settings.texts("rules_text")]
     stores = {i: _grid_store(i) for i in (*region.stores, *more)}
     return fit_region(region, rules, stores), stores, rules
 
 
-def peers_per_rule(record: Fields) -> Verdict:
+def peers_per_rule(given: Given, expect: Fields) -> Verdict:
     """Say which peers serve which rule, and where the file asks, which serve none."""
-    fit, _, rules = _grid_fit(record)
-    file = record.object("expect").value
+    fit, _, rules = _grid_fit(given)
     ours = [_joined(r.peers) for r in fit.rules]
-    if len(record.object("expect").items("peers_per_rule")) > len(rules):
+    if len(expect.items("peers_per_rule")) > len(rules):
         ours.append(f"orphan {_joined(fit.orphans)}")
-    told: dict[str, Any] = {"peers_per_rule": ours}
-    return Verdict(told, file, told == file, f"isolation scores {[r.isolation for r in fit.rules]}")
+    return equal({"peers_per_rule": ours}, expect, f"isolation scores {[r.isolation for r in fit.rules]}")
 
 
 def _joined(peers: tuple[Peer, ...]) -> str:
     return ",".join(str(p.store) for p in sorted(peers))
 
 
-def replacement_allowed(record: Fields) -> Verdict:
+def replacement_allowed(given: Given, expect: Fields) -> Verdict:
     """Say whether a peer may move from one store to another under the rules."""
-    old, new = _pair(given_of_text(record))
-    if "rules_text" in given_of_text(record):
-        fit, stores, _ = _grid_fit(record, new)
+    old, new = _pair(given.settings)
+    if "rules_text" in given.settings:
+        fit, stores, _ = _grid_fit(given, new)
     else:
-        given = given_of(record)
         stores, fit = dict(given.cluster.stores), fit_of(given.cluster, region_of(given))
     if new not in stores:
         raise Malformed("given.config.replace", "a known store", new)
-    ours, file = {"allowed": fit.allows(old, stores[new])}, record.object("expect").value
     served = fit.of_store(old)
     meets_rule = served is not None and matches(stores[new], served.rule.constraints)
     why = "the store meets the rule's conditions" if meets_rule else "the store does not meet the rule's conditions"
-    return equal(ours, file, why)
+    return equal({"allowed": fit.allows(old, stores[new])}, expect, why)
 
 
 _SHOWN = {SERVING: "up", REMOVED: "tombstone"}
 
 
-def command(record: Fields) -> Verdict:
+def command(given: Given, expect: Fields) -> Verdict:
     """Carry out a command such as ``store delete 3 physically-destroyed; then state check``."""
-    given = given_of(record)
     text = given.settings.text("command")
-    expect = record.object("expect").value
     if "put a new store" in text:
         accepted = {str(i): ("accepted" if may_take_address(s) else "refused") for i, s in given.cluster.stores.items()}
         return equal({"result": accepted}, expect, "only a tombstone's or a destroyed store's address is free")
@@ -279,7 +247,7 @@ def command(record: Fields) -> Verdict:
         cluster = cluster._replace(stores=checked_states(cluster.stores))
         told = {i: CommandTold(cluster.stores[i]) for i in told}
     because = "; ".join(t.because or t.error for t in told.values() if t.error)
-    return equal(_in_form(told, expect), expect, because)
+    return equal(_in_form(told, expect.value), expect, because)
 
 
 def _carried_out(cluster: Cluster, text: str) -> tuple[Cluster, dict[int, CommandTold]]:
@@ -322,8 +290,7 @@ def _shown(store: Store | None) -> str | None:
     return None if store is None else _SHOWN.get(store.state, store.state)
 
 
-def progress(record: Fields) -> Verdict:
-    given = given_of(record)
+def progress(given: Given, expect: Fields) -> Verdict:
     size = given.settings.number("region_size_mib", 96)
     regions = stores_of(given)[0].region_count
     if "removed_after_10s" in given.settings:
@@ -332,13 +299,10 @@ def progress(record: Fields) -> Verdict:
     else:
         target = given.settings.number("target_region_size_mib")
         found = forecast.progress(regions * size, target, given.settings.number("elapsed_s", 10))
-    expect = record.object("expect").value
     return equal({k: v for k, v in found._asdict().items() if k in expect}, expect, "MiB of regions gone so far")
 
 
-def store_limit(record: Fields) -> Verdict:
-    given = given_of(record)
-    expect = record.object("expect").value
+def store_limit(given: Given, expect: Fields) -> Verdict:
     if "window_capacity_mib_by_priority" in expect:
         return _windows(expect)
     stores_of(given)
@@ -350,26 +314,28 @@ def store_limit(record: Fields) -> Verdict:
     cost = limits.step_cost(region_of(given).size)
     bucket, accepted = limits.bucket_per_minute(rate), 0
     if not cost or limits.is_unlimited(bucket):
-        return equal({"accepted": "unlimited"}, {k: v for k, v in expect.items() if k != "then"}, "no limit applies")
+        asked = Fields({k: v for k, v in expect.value.items() if k != "then"}, expect.where)
+        return equal({"accepted": "unlimited"}, asked, "no limit applies")
     while limits.available(bucket, 0, cost):
         bucket, accepted = limits.taken(bucket, 0, cost), accepted + 1
-    then = expect.get("then")
+    then = expect.any("then", None)
     ours = {"accepted": accepted} | ({"then": then if then == "not tested" else "refused"} if then else {})
     return equal(ours, expect, f"{limits.capacity(rate / 60):.0f} tokens, {cost} a peer")
 
 
-def _windows(expect: Mapping[str, Any]) -> Verdict:
+def _windows(expect: Fields) -> Verdict:
     windows = limits.Windows()
     capacities = {p.name.lower(): limits.window_capacity(windows, p) for p in Priority}
-    ours = dict(expect) | {"window_capacity_mib_by_priority": capacities, "minimum": limits.LEAST_WINDOW_MIB}
+    ours = dict(expect.value) | {"window_capacity_mib_by_priority": capacities, "minimum": limits.LEAST_WINDOW_MIB}
     full = limits.with_snapshot(windows, Priority.LOW, 91)
     overshoots = limits.with_snapshot(windows._replace(used=(90, 0, 0, 0)), Priority.LOW, 500) is not None
     shut = full is not None and not limits.window_open(full, Priority.LOW)
     higher = full is not None and limits.window_open(full, Priority.MEDIUM)
-    return Verdict(ours, dict(expect), ours == expect and overshoots and shut and higher, "tried window by window")
+    found = equal(ours, expect, "tried window by window")
+    return found._replace(agrees=found.agrees and overshoots and shut and higher)
 
 
-def _bucket(rate: float, expect: Mapping[str, Any]) -> Verdict:
+def _bucket(rate: float, expect: Fields) -> Verdict:
     full = limits.bucket(rate)
     emptied = limits.taken(full, 0, limits.capacity(rate))
     ours: dict[str, Any] = {
@@ -377,13 +343,11 @@ def _bucket(rate: float, expect: Mapping[str, Any]) -> Verdict:
         f"after_taking_{limits.capacity(rate):.0f}": "available" if limits.available(emptied, 0) else "unavailable",
         "rate_0": "unlimited" if limits.is_unlimited(limits.bucket(0)) else "limited",
     }
-    return equal({k: ours.get(k) for k in expect}, expect, "one second's worth, one large region at least")
+    return equal({k: ours.get(k) for k in expect.value}, expect, "one second's worth, one large region at least")
 
 
-def operator_status(record: Fields) -> Verdict:
+def operator_status(given: Given, expect: Fields) -> Verdict:
     """Give the state an operator is in after a while, and the limit that brought it there."""
-    given = given_of(record)
-    expect = record.object("expect").value
     op = _operator(given)
     ours: dict[str, Any]
     if "running_s" in given.settings:
@@ -402,9 +366,9 @@ def operator_status(record: Fields) -> Verdict:
 _OTHER_WORDS = {"started": ("running",), "stale": ("canceled", "cancelled")}
 
 
-def _in_words(ours: dict[str, Any], expect: Mapping[str, Any]) -> dict[str, Any]:
+def _in_words(ours: dict[str, Any], expect: Fields) -> dict[str, Any]:
     """Give a status by another word that the scenario uses for it: PD shows a started operator as running."""
-    wanted = expect.get("status")
+    wanted = expect.any("status", None)
     return ours | {"status": wanted} if wanted in _OTHER_WORDS.get(str(ours.get("status")), ()) else ours
 
 
@@ -430,9 +394,7 @@ def _step(text: str, region: Region) -> Step:
     return AddLearner(store or _ADDED) if match[1] == "add" else RemovePeer(store or _REMOVED)
 
 
-def operator_accepted(record: Fields) -> Verdict:
+def operator_accepted(given: Given, expect: Fields) -> Verdict:
     """Say whether operators in these states may be handed to the controller."""
-    given = given_of(record)
-    states = given.settings.texts("operator_status")
-    ours = {"accepted": any(may_be_added(s) for s in states)}
-    return equal(ours, record.object("expect").value, "only a created operator may be added")
+    ours = {"accepted": any(may_be_added(s) for s in given.settings.texts("operator_status"))}
+    return equal(ours, expect, "only a created operator may be added")
