@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from ticdc_lab.ddl_core.leading import assign
-from ticdc_lab.simulate.ddl_service.drawn import drawn_load
+from ticdc_lab.simulate.ddl_service.planned import drawn_load
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.explore import explore

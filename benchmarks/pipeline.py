@@ -10,12 +10,11 @@ import resource
 import sys
 import time
 
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings, PipelineSettings
-from ticdc_lab.simulate.pipeline.tables import Column, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Column, Raw, TableInfo, key_of
+from ticdc_lab.simulate.pipeline.tidb_state import ClientTxn, Load
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.trace import NOTHING
 

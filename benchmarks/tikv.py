@@ -11,10 +11,9 @@ from typing import Any
 from ticdc_lab.machines.machine import Fired, Now, Received, Send, Wake
 from ticdc_lab.simulate.kernel import no_cycles
 from ticdc_lab.simulate.pipeline.cdc_messages import Register
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, BatchCommands, Commit, Mutation, Prewrite
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
-from ticdc_lab.simulate.pipeline.tables import Raw
+from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, Raw, key_of
 from ticdc_lab.simulate.pipeline.tikv import TikvStore, initial_regions
 
 ROWS, KEYS = 60_000, 100_000

@@ -11,11 +11,10 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.machines.clock import ts_of
-from ticdc_lab.simulate.pipeline.keys import key_of, span_of
 from ticdc_lab.simulate.pipeline.marks import Sample
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, CfRow, HeldLock, RegionFacts, StreamFacts, TableFacts
 from ticdc_lab.simulate.pipeline.samples import SeenRun, seen
-from ticdc_lab.simulate.pipeline.tables import Raw
+from ticdc_lab.simulate.pipeline.tables import Raw, key_of, span_of
 
 MS = 1000
 EVERY, END = 100 * MS, 6_000 * MS

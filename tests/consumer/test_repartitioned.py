@@ -35,10 +35,9 @@ from ticdc_lab.simulate.pipeline import partitions
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, Consumer, ConsumerState, Polled, newest_first
 from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor
 from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Entry, Mark, Partitions, Rows
-from ticdc_lab.simulate.pipeline.keys import key_of, table_of
 from ticdc_lab.simulate.pipeline.partitions import Placing
 from ticdc_lab.simulate.pipeline.settings import BY_ROW, BY_TRANSACTION, DownstreamSettings
-from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob
+from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob, key_of, table_of
 
 Topic = list[list[Entry]]
 FOLLOW = (DESIGN_ROW, DESIGN_TRANSACTION, STRICT, REFERENCE_FIXED, REFERENCE, CLASSIC)

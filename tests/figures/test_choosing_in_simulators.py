@@ -11,7 +11,7 @@ from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.figures.sequence_layout import lay_out
-from ticdc_lab.simulate.scheduler.tryout import ASSUMPTIONS, FAULTS
+from ticdc_lab.simulate.scheduler.run import ASSUMPTIONS, FAULTS
 from ticdc_lab.widgets import linked, scheduler_panel
 
 

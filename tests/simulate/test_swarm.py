@@ -17,7 +17,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.ddl_core.server_state import Submit
 from ticdc_lab.ddl_core.sysvars import VARIABLES, WORKERS
 from ticdc_lab.errors import ContractError
-from ticdc_lab.simulate.ddl_service.drawn import drawn_load
+from ticdc_lab.simulate.ddl_service.planned import drawn_load
 from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.scheduler.v4 import operators
 from ticdc_lab.simulate.swarm import Fallen, fallen, swarm

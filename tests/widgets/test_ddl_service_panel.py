@@ -13,7 +13,7 @@ from ticdc_lab.ddl_service import Listening, running
 from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.ddl_service.watch import fleet_watch, settled
-from ticdc_lab.simulate.ddl_service.tryout import ADD, FAULTS, SPARE, Incident, faults_of, tried
+from ticdc_lab.simulate.ddl_service.run import ADD, FAULTS, SPARE, Incident, faults_of, tried
 from ticdc_lab.simulate.faults import Join
 from ticdc_lab.widgets import DdlServiceView, Panel, ServiceView, ddl_service_panel, service_panel
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from scheduler_traces import ten_steps, troubles
 
-from ticdc_lab.simulate.scheduler.tryout import ASSUMPTIONS, FAULTS, STOPS, tried
+from ticdc_lab.simulate.scheduler.run import ASSUMPTIONS, FAULTS, STOPS, tried
 from ticdc_lab.widgets import Panel, SchedulerView, scheduler_panel
 
 

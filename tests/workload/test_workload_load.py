@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 from workload_rows import definition_at, key_of, rows_of, values
 
-from ticdc_lab.simulate.pipeline.keys import handle_of, table_of
-from ticdc_lab.simulate.pipeline.load import Load
-from ticdc_lab.simulate.pipeline.tables import Raw
+from ticdc_lab.simulate.pipeline.tables import Raw, handle_of, table_of
+from ticdc_lab.simulate.pipeline.tidb_state import Load
 from ticdc_lab.workload import KINDS, Workload, load_of
 from ticdc_lab.workload.load import LATENCY_US
 

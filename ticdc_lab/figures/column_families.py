@@ -13,8 +13,8 @@ from ticdc_lab.figures.figure import Bar, Figure, Table
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
 from ticdc_lab.machines.clock import us_of
-from ticdc_lab.simulate.pipeline.keys import shown
 from ticdc_lab.simulate.pipeline.samples import CFS
+from ticdc_lab.simulate.pipeline.tables import shown
 from ticdc_lab.words import count
 
 _LOOK = {"lock": (WRONG, "x", "#ffffff"), "default": ("#56B4E9", "", "#16181c"), "write": ("#009E73", "/", "#ffffff")}

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
 from ticdc_lab.machines.clock import us_of
-from ticdc_lab.simulate.pipeline.keys import shown
+from ticdc_lab.simulate.pipeline.tables import shown
 from ticdc_lab.words import count
 
 _LOOK = {

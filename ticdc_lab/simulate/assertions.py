@@ -1,6 +1,6 @@
 """What a scenario claims about its run: how its file says it, and how it is judged row by row of the trace.
 
-Claims are sentences of the model's vocabulary (:mod:`ticdc_lab.simulate.scheduler.vocabulary`). Four modes:
+Claims are sentences of the model's vocabulary (:mod:`ticdc_lab.simulate.scheduler.model`). Four modes:
 
 ``eventually``: the claim holds at the end of the run; its moment is that from which on it held without a break.
 ``always``: it holds after every step of its window. ``within``: it holds after some step of its window.

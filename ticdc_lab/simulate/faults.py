@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ticdc_lab.machines.machine import KEPT_STATE, Address, Exit, Fired, OnDisk, Reason
@@ -337,21 +338,52 @@ Fault: TypeAlias = Join | Crash | Restart | Pause | Part | Heal | Refuse | Relin
 """``strike`` lets it happen."""
 
 
+class Draw(NamedTuple):
+    """A fault that is to be drawn: of a node, or of its link to another one."""
+
+    chance: random.Random
+    chaos: Chaos
+    at_us: int
+    node: str
+    other: str
+
+    def length(self, most_us: int) -> int:
+        return min(1 + int(self.chance.random() * most_us), max(1, self.chaos.until_us - self.at_us))
+
+
+DRAWS: Mapping[str, Callable[[Draw], list[Fault]]] = MappingProxyType({
+    "crash": lambda d: [Crash(d.at_us, d.node), Restart(d.at_us + d.length(d.chaos.down_us), d.node)],
+    "restart": lambda d: [
+        Crash(d.at_us, d.node), Restart(d.at_us + 1000, d.node, keep_state=d.chance.random() < 0.3)
+    ],
+    "pause": lambda d: [Pause(d.at_us, d.node, d.length(d.chaos.pause_us))],
+    "part": lambda d: [Part(d.at_us, d.node, d.other, d.chance.random() < 0.4, d.length(d.chaos.part_us))],
+    "lossy": lambda d: [
+        Relink(
+            d.at_us, d.node, d.other, Link((1000, 200_000), loss=d.chance.random() * 0.5, duplicate=0.2, reorder=0.2),
+            d.length(d.chaos.part_us),
+        )
+    ],
+    "refuse": lambda d: [Refuse(d.at_us, d.node, d.other, d.length(d.chaos.part_us))],
+    "skew": lambda d: [Skew(d.at_us, d.node, d.chance.randrange(-500_000, 500_000))],
+})  # fmt: skip
+"""Faults that can come at random, in every model; ``restart`` is a crash of a moment."""
+
+
 class Chaos(NamedTuple):
     """Faults drawn by a seed, one about every ``every_us``, all of them over at ``until_us``.
 
     Attributes
     ----------
     kinds
-        Of ``crash``, ``restart``, ``pause``, ``part``, ``lossy``, ``refuse``, ``skew``; ``restart`` is a crash of a
-        moment.
+        Of :data:`DRAWS`.
     down_us, pause_us, part_us
         The longest time for which a node is down or paused or a link cut.
     """
 
     until_us: int
     every_us: int = 1_000_000
-    kinds: tuple[str, ...] = ("crash", "restart", "pause", "part", "lossy", "refuse", "skew")
+    kinds: tuple[str, ...] = tuple(DRAWS)
     down_us: int = 3_000_000
     pause_us: int = 4_000_000
     part_us: int = 4_000_000
@@ -401,52 +433,8 @@ def drawn(chaos: Chaos, nodes: Sequence[str], centre: str, seed: int) -> list[Fa
         kind = chance.choice(chaos.kinds)
         if kind in ("crash", "restart", "pause") and busy_until[node] > at_us:
             continue
-        made = _DRAWS[kind](chance, chaos, at_us, node, other)
+        made = DRAWS[kind](Draw(chance, chaos, at_us, node, other))
         faults += made
         if kind in ("crash", "restart", "pause"):
             busy_until[node] = max(f.at_us + getattr(f, "for_us", 0) for f in made)
     return sorted(faults, key=lambda f: f.at_us)
-
-
-def _length(chance: random.Random, chaos: Chaos, at_us: int, most_us: int) -> int:
-    return min(1 + int(chance.random() * most_us), max(1, chaos.until_us - at_us))
-
-
-def _crash(chance: random.Random, chaos: Chaos, at_us: int, node: str, other: str) -> list[Fault]:
-    return [Crash(at_us, node), Restart(at_us + _length(chance, chaos, at_us, chaos.down_us), node)]
-
-
-def _restart(chance: random.Random, chaos: Chaos, at_us: int, node: str, other: str) -> list[Fault]:
-    return [Crash(at_us, node), Restart(at_us + 1000, node, keep_state=chance.random() < 0.3)]
-
-
-def _pause(chance: random.Random, chaos: Chaos, at_us: int, node: str, other: str) -> list[Fault]:
-    return [Pause(at_us, node, _length(chance, chaos, at_us, chaos.pause_us))]
-
-
-def _part(chance: random.Random, chaos: Chaos, at_us: int, node: str, other: str) -> list[Fault]:
-    return [Part(at_us, node, other, chance.random() < 0.4, _length(chance, chaos, at_us, chaos.part_us))]
-
-
-def _lossy(chance: random.Random, chaos: Chaos, at_us: int, node: str, other: str) -> list[Fault]:
-    link = Link((1000, 200_000), loss=chance.random() * 0.5, duplicate=0.2, reorder=0.2)
-    return [Relink(at_us, node, other, link, _length(chance, chaos, at_us, chaos.part_us))]
-
-
-def _refuse(chance: random.Random, chaos: Chaos, at_us: int, node: str, other: str) -> list[Fault]:
-    return [Refuse(at_us, node, other, _length(chance, chaos, at_us, chaos.part_us))]
-
-
-def _skew(chance: random.Random, chaos: Chaos, at_us: int, node: str, other: str) -> list[Fault]:
-    return [Skew(at_us, node, chance.randrange(-500_000, 500_000))]
-
-
-_DRAWS: dict[str, Callable[[random.Random, Chaos, int, str, str], list[Fault]]] = {
-    "crash": _crash,
-    "restart": _restart,
-    "pause": _pause,
-    "part": _part,
-    "lossy": _lossy,
-    "refuse": _refuse,
-    "skew": _skew,
-}

@@ -10,12 +10,13 @@ to its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ticdc_lab.errors import ContractError
+from ticdc_lab.simulate.faults import DRAWS
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.runs import SWARM, command
 from ticdc_lab.simulate.scenario import Scenario, scenario_from_text
@@ -26,7 +27,6 @@ _VARIABLES: dict[str, tuple[int, ...]] = {
     "tidb_ddl_reorg_worker_cnt": (2, 4, 16), "tidb_ddl_error_count_limit": (1, 2, 512),
 }  # fmt: skip
 DISKS = ("", ", disk: torn", ", disk: lost")
-_KINDS = ("crash", "restart", "pause", "part", "lossy", "refuse", "skew")
 
 
 def swarm(model: str, seed: int, changes: Mapping[str, str] = _NO_CHANGES) -> Scenario:
@@ -82,8 +82,8 @@ def _stopped(run: Any) -> str:
     return str(violation) if violation else f"it ended because of its {run.end.because}"
 
 
-def _some(chance: Random, kinds: tuple[str, ...]) -> str:
-    return ", ".join(sorted(chance.sample(kinds, chance.randint(1, len(kinds)))))
+def _some(chance: Random, kinds: Collection[str]) -> str:
+    return ", ".join(sorted(chance.sample([*kinds], chance.randint(1, len(kinds)))))
 
 
 class _DrawnNetwork(NamedTuple):
@@ -117,7 +117,7 @@ def _scheduler(chance: Random, variant: str | None = None) -> str:
     policy = chance.choice(("count", "count", "none")) if variant == "v2" else "count"
     balance = f"balance: {{policy: {policy}, check: {chance.choice((2, 10))}s}}, " if variant == "v2" else ""
     named = [f"capture-{n + 1}" for n in range(captures)]
-    events = [f"random: {{faults: [{_some(chance, _KINDS)}], every: {chance.choice((800, 2000, 4000))}ms, until: 25s}}"]
+    events = [f"random: {{faults: [{_some(chance, DRAWS)}], every: {chance.choice((800, 2000, 4000))}ms, until: 25s}}"]
     events += [
         f"{{at: {chance.randint(2, 24)}s, move_table: {chance.randint(1, tables)}, to: {chance.choice(named)}}}"
         for _ in range(chance.randint(0, 4))
@@ -250,7 +250,7 @@ def _ddl_service(chance: Random) -> str:
     workers = chance.choice((2, 2, 3, 3, 4))
     bootstrapped = chance.choice(("v6.5.0", "v6.5.0", "v6.1.0"))
     events = [
-        f"random: {{faults: [{_some(chance, _KINDS)}], every: {chance.choice((900, 2000))}ms, from: 1s, until: 9s}}",
+        f"random: {{faults: [{_some(chance, DRAWS)}], every: {chance.choice((900, 2000))}ms, from: 1s, until: 9s}}",
         f"random: {{faults: [{_some(chance, own)}], every: {chance.choice((1500, 3000))}ms, from: 1s, until: 9s}}",
         *(
             f"{{at: {chance.randint(2, 8)}s, transact: cluster{chance.randint(1, clusters)}/tidb-1,"

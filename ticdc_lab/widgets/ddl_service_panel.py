@@ -14,7 +14,7 @@ import traitlets
 from ticdc_lab import figures
 from ticdc_lab.ddl_core.fleet import Fleet, fleet_in
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.simulate.ddl_service.tryout import Incident
+from ticdc_lab.simulate.ddl_service.run import Incident
 from ticdc_lab.widgets import controls
 from ticdc_lab.widgets.composed import Player
 from ticdc_lab.widgets.controls import picture, seed, slider

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import tryout as ddl_service
+from ticdc_lab.simulate.ddl_service import run as ddl_service
 from ticdc_lab.simulate.pd.looking.tryout import real_runs, reference_cases, scenario_cases
 from ticdc_lab.simulate.pipeline import tryout as pipeline
 from ticdc_lab.simulate.pipeline.settings import RULES, SEMANTICS
-from ticdc_lab.simulate.scheduler import tryout as scheduler
+from ticdc_lab.simulate.scheduler import run as scheduler
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
 from ticdc_lab.widgets.ddl_service_panel import DdlServiceView, ddl_service_panel
 from ticdc_lab.widgets.panel import Panel

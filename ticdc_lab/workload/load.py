@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.events.mysql_types import INTEGER, type_of
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
-from ticdc_lab.simulate.pipeline.tables import Cell, Column, FinishedJob, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Cell, Column, FinishedJob, Raw, TableInfo, key_of
+from ticdc_lab.simulate.pipeline.tidb_state import ClientTxn, Load
 from ticdc_lab.workload import chains
 from ticdc_lab.workload.columns import Field, mixed
 from ticdc_lab.workload.definitions import Definition, Statement

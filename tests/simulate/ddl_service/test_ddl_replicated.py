@@ -11,10 +11,10 @@ from ticdc_lab.simulate.ddl_service.replicated import FIRST_JOB, done_jobs, load
 from ticdc_lab.simulate.ddl_service.run import simulate as serve
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask
-from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.run import simulate as replicate
 from ticdc_lab.simulate.pipeline.scenario import LoadSettings, made, table_info
 from ticdc_lab.simulate.pipeline.settings import PipelineSettings as Pipeline
+from ticdc_lab.simulate.pipeline.tidb_state import Load
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.trace import CHANGES
 

@@ -11,7 +11,7 @@ from ticdc_lab.ddl_core import jobs, keys, records
 from ticdc_lab.ddl_core.keys import PD, store_of
 from ticdc_lab.ddl_core.server_state import HABITS, Cancel, Habits, Submit
 from ticdc_lab.ddl_core.worker_state import Register, Unregister
-from ticdc_lab.simulate.ddl_service.drawn import drawn_load
+from ticdc_lab.simulate.ddl_service.planned import drawn_load
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Join, Lose, Part, Restart

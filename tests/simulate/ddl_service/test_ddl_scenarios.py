@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from ticdc_lab.cli import main
 from ticdc_lab.ddl_core.checks import ONE_OWNER
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.ddl_service.drawn import KINDS, mischief
+from ticdc_lab.simulate.ddl_service.planned import KINDS, mischief
 from ticdc_lab.simulate.ddl_service.scenario import play
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text

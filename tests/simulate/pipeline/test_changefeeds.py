@@ -33,9 +33,8 @@ from ticdc_lab.simulate.pipeline.changefeeds import (
     etcd,
     server,
 )
-from ticdc_lab.simulate.pipeline.changefeeds.changefeed import downstream_of
+from ticdc_lab.simulate.pipeline.changefeeds.etcd import downstream_of
 from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Pace, Rows
-from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.looking import why_at
 from ticdc_lab.simulate.pipeline.monitor import PARTITION
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
@@ -49,6 +48,7 @@ from ticdc_lab.simulate.pipeline.settings import (
     DownstreamSettings,
     PipelineSettings,
 )
+from ticdc_lab.simulate.pipeline.tables import table_of
 from ticdc_lab.simulate.pipeline.why import CHECKPOINT, RESOLVED, WATERMARKS
 from ticdc_lab.simulate.runs import QUIET
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text

@@ -23,10 +23,10 @@ from ticdc_lab.simulate.pipeline.capture import sink
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, Consumer, ConsumerState
 from ticdc_lab.simulate.pipeline.consumer_monitor import LOST, ORDER, WHOLE, ConsumerMonitor
 from ticdc_lab.simulate.pipeline.downstream import Align, Entry, Mark, Rows
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.monitor import WHOLE as TORN
 from ticdc_lab.simulate.pipeline.run import PipelineRun
 from ticdc_lab.simulate.pipeline.settings import BY_ROW, BY_TRANSACTION, CONFLICT, CONSUMERS, DownstreamSettings
+from ticdc_lab.simulate.pipeline.tables import key_of
 from ticdc_lab.simulate.scenario import scenario_from_text
 
 SCENARIO = """

@@ -32,7 +32,6 @@ from ticdc_lab.simulate.pipeline.consumer_monitor import (
     ConsumerMonitor,
 )
 from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Entry, Mark, Partitions, Rows
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.run import PipelineRun
 from ticdc_lab.simulate.pipeline.settings import (
     BASE,
@@ -43,7 +42,7 @@ from ticdc_lab.simulate.pipeline.settings import (
     MYSQL,
     DownstreamSettings,
 )
-from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob
+from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob, key_of
 from ticdc_lab.simulate.scenario import scenario_from_text
 
 READ = {mode: DownstreamSettings(consumer=mode) for mode in CONSUMERS}

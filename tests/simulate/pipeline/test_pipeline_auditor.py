@@ -23,9 +23,7 @@ from test_pipeline_run import CRASHES, SLOW, TABLES, ddl_load, run
 from ticdc_lab.simulate.pipeline import run as run_module
 from ticdc_lab.simulate.pipeline.capture import sink
 from ticdc_lab.simulate.pipeline.downstream import Rows
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
 from ticdc_lab.simulate.pipeline.monitor import (
     BARRIER,
     BELOW,
@@ -53,7 +51,8 @@ from ticdc_lab.simulate.pipeline.settings import (
     DownstreamSettings,
     TikvSettings,
 )
-from ticdc_lab.simulate.pipeline.tables import Raw
+from ticdc_lab.simulate.pipeline.tables import Raw, key_of
+from ticdc_lab.simulate.pipeline.tidb_state import ClientTxn, Load
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 
 LATE_LOCKS = TikvSettings(apply_us=150_000, resolved_us=50_000)

@@ -22,9 +22,7 @@ from planted_pipeline import (
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Lose, Part, Pause, Restart
 from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Pace, Rows
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Merge, Mutation, Split, TransferLeader
-from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.settings import (
     AT_LEAST_ONCE,
@@ -39,7 +37,8 @@ from ticdc_lab.simulate.pipeline.settings import (
     PipelineSettings,
     TikvSettings,
 )
-from ticdc_lab.simulate.pipeline.tables import Change, Column, FinishedJob, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Change, Column, FinishedJob, Raw, TableInfo, key_of
+from ticdc_lab.simulate.pipeline.tidb_state import ClientTxn, Load
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 

@@ -6,7 +6,6 @@ import pytest
 
 from ticdc_lab.machines.machine import Asked, Fired, Now, Received, Send
 from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Downstream, Mark, Pace, Partitions, Rows, entries
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.log import log_events, messages
 from ticdc_lab.simulate.pipeline.settings import (
     AT_LEAST_ONCE,
@@ -16,7 +15,7 @@ from ticdc_lab.simulate.pipeline.settings import (
     DownstreamSettings,
 )
 from ticdc_lab.simulate.pipeline.sink_messages import Begin, Execute, Executed, Publish, Resolved, Write, Written
-from ticdc_lab.simulate.pipeline.tables import Change, Column, FinishedJob, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Change, Column, FinishedJob, TableInfo, key_of
 
 INFO = TableInfo(7, "s", "t", (Column(1, "id", "int", True), Column(2, "v", "varchar")))
 JOB = FinishedJob(1, "truncate table", "TRUNCATE TABLE t", "s", "t", 7, INFO)

@@ -18,13 +18,12 @@ from ticdc_lab.audit import audit
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.simulate.faults import Ask
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import ClientTxn, Load, require_rows
 from ticdc_lab.simulate.pipeline.log import messages
 from ticdc_lab.simulate.pipeline.scenario import LoadSettings, Named, made, table_info
 from ticdc_lab.simulate.pipeline.settings import CONFLICT, DISPATCHERS, DownstreamSettings
-from ticdc_lab.simulate.pipeline.tables import Raw
+from ticdc_lab.simulate.pipeline.tables import Raw, key_of
+from ticdc_lab.simulate.pipeline.tidb_state import ClientTxn, Load, require_rows
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, WantPartitions
 from ticdc_lab.sources.load import load
 from ticdc_lab.transactions import transactions

@@ -7,11 +7,11 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.marks import chains
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.samples import SeenRun, families_in, seen_in
 from ticdc_lab.simulate.pipeline.settings import MQ, RULES, CaptureSettings, PipelineSettings
+from ticdc_lab.simulate.pipeline.tables import key_of
 from ticdc_lab.simulate.pipeline.tryout import (
     FAULTS,
     LONG_KEY,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_lab.simulate.pipeline.outcome import compared
+from ticdc_lab.simulate.pipeline.facts import compared
 from ticdc_lab.simulate.pipeline.scenario import table_info
 from ticdc_lab.simulate.pipeline.semantics import DELIVERY, GAINS, compare_rules, compare_semantics, small_load
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from ticdc_lab.machines.machine import Received, Send
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import (
     PUT,
     BatchCommands,
@@ -22,9 +21,9 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     Rollback,
     WriteConflict,
 )
-from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
-from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, META, Column, FinishedJob, Raw, TableInfo, key_of
 from ticdc_lab.simulate.pipeline.tidb import Tidb
+from ticdc_lab.simulate.pipeline.tidb_state import ClientTxn, Load
 
 INFO = TableInfo(7, "s", "t", (Column(1, "id", "int", True), Column(2, "v", "int")))
 HALF = key_of(7, 50)

@@ -8,10 +8,17 @@ import pytest
 
 from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.machines.machine import Reason
-from ticdc_lab.simulate.pipeline.keys import META, key_of, span_of
-from ticdc_lab.simulate.pipeline.moment import Moment, Reported
-from ticdc_lab.simulate.pipeline.observed import CaptureFacts, HeldLock, RegionFacts, StreamFacts, TableFacts
+from ticdc_lab.simulate.pipeline.observed import (
+    CaptureFacts,
+    HeldLock,
+    Moment,
+    RegionFacts,
+    Reported,
+    StreamFacts,
+    TableFacts,
+)
 from ticdc_lab.simulate.pipeline.settings import MQ
+from ticdc_lab.simulate.pipeline.tables import META, key_of, span_of
 from ticdc_lab.simulate.pipeline.why import CHECKPOINT, HOLDERS, RESOLVED, Why, why
 
 S = 1_000_000

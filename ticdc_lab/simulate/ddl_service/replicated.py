@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from ticdc_lab.ddl_core import keys, records
 from ticdc_lab.ddl_core.keys import store_of
 from ticdc_lab.simulate.ddl_service.run import ServiceRun
-from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, TableInfo
+from ticdc_lab.simulate.pipeline.tidb_state import Load
 
 FIRST_JOB = 1_000
 """Ids of jobs that other parts of a load bring are lower."""

@@ -16,10 +16,8 @@ from ticdc_lab.ddl_core.store import Answer, Request
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.ddl_service import vocabulary
-from ticdc_lab.simulate.ddl_service.drawn import KINDS, drawn_load, mischief
-from ticdc_lab.simulate.ddl_service.facts import ServiceFacts, last_state, narrative
-from ticdc_lab.simulate.ddl_service.monitor import INVARIANTS
-from ticdc_lab.simulate.ddl_service.planned import EVENTS
+from ticdc_lab.simulate.ddl_service.monitor import INVARIANTS, ServiceFacts, last_state, narrative
+from ticdc_lab.simulate.ddl_service.planned import EVENTS, KINDS, drawn_load, mischief
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, mishaps, simulate
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.planned import Duration, Planned, Versions
@@ -181,7 +179,6 @@ def play(scenario: Scenario, seed: int) -> runs.Staged[PlayedService]:
 
 FIGURES = ("fleet_map", "assignment_gantt", "schema_timeline", "sequence_diagram")
 """Functions of :mod:`ticdc_lab.figures` that draw a trace."""
-RANDOM = ("crash", "restart", "pause", "part", "lossy", "refuse", "skew", *KINDS)
 
 
 def messages(variant: str) -> frozenset[str]:
@@ -198,7 +195,7 @@ MODEL = Model(
     unsettled=("workers", "clusters", "servers", "slow", "joining", "unregistered", "cluster_versions"),
     choices={},
     events=EVENTS,
-    random=RANDOM,
+    random=(*kernel.DRAWS, *KINDS),
     messages=messages,
     claim=vocabulary.VOCABULARY.claim,
     measure=vocabulary.VOCABULARY.measure,

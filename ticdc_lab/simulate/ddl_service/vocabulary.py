@@ -28,7 +28,7 @@ from typing import Any
 
 from ticdc_lab.ddl_core import jobs, records
 from ticdc_lab.ddl_core.keys import PD
-from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
+from ticdc_lab.simulate.ddl_service.monitor import ServiceFacts
 from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.sentences import (
     OF_INVARIANTS,

@@ -50,10 +50,9 @@ from ticdc_lab.simulate.pipeline.downstream import (
     Rows,
     entries,
 )
-from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.partitions import Placing
 from ticdc_lab.simulate.pipeline.settings import BY_TRANSACTION, CONFLICT, DownstreamSettings
-from ticdc_lab.simulate.pipeline.tables import Change
+from ticdc_lab.simulate.pipeline.tables import Change, table_of
 
 CONSUMER = "consumer"
 

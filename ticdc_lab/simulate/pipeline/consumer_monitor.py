@@ -12,8 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from ticdc_lab.simulate.pipeline.consumer import ConsumerExecuted, ConsumerState, newest_first, resolved_ts
-from ticdc_lab.simulate.pipeline.keys import shown, table_of
 from ticdc_lab.simulate.pipeline.settings import BY_TRANSACTION
+from ticdc_lab.simulate.pipeline.tables import shown, table_of
 from ticdc_lab.simulate.scheduler.monitor import Found
 
 ORDER, LOST, BARRIER, WHOLE = CONSUMER_INVARIANTS = (

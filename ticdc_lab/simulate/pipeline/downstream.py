@@ -24,7 +24,6 @@ from ticdc_lab.machines.machine import (
     one_by_one,
     stepped,
 )
-from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.settings import BY_DEDUPLICATION, BY_SNAPSHOT, DownstreamSettings
 from ticdc_lab.simulate.pipeline.sink_messages import (
     SEVERAL,
@@ -38,7 +37,7 @@ from ticdc_lab.simulate.pipeline.sink_messages import (
     Write,
     Written,
 )
-from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob
+from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob, table_of
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pipeline.partitions import Placing

@@ -10,8 +10,8 @@ from ticdc_lab.machines.machine import BARRIER, Reason, node_of, replace
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
-from ticdc_lab.simulate.pipeline.changefeeds.changefeed import STOPPED, Changefeed
-from ticdc_lab.simulate.pipeline.moment import Moment, Reported
+from ticdc_lab.simulate.pipeline.changefeeds.etcd import STOPPED, Changefeed
+from ticdc_lab.simulate.pipeline.observed import Moment, Reported
 from ticdc_lab.simulate.pipeline.settings import PipelineSettings
 from ticdc_lab.simulate.pipeline.tikv.facts import region_facts
 from ticdc_lab.simulate.pipeline.tikv.store_state import TikvStoreState

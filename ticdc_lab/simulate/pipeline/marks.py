@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from ticdc_lab.machines.clock import ts_of, us_of
 from ticdc_lab.machines.machine import node_of
-from ticdc_lab.simulate.pipeline.keys import shown
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, HeldLock, RegionFacts, StreamFacts, TableFacts
+from ticdc_lab.simulate.pipeline.tables import shown
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
 ROOT = "changefeed"

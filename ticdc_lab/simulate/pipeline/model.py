@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate import runs, trace
-from ticdc_lab.simulate.pipeline import scenario, vocabulary
+from ticdc_lab.simulate.pipeline import scenario
+from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
+from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
-from ticdc_lab.simulate.pipeline.consumer import Append, Fetch, Polled
-from ticdc_lab.simulate.pipeline.consumer_monitor import CONSUMER_INVARIANTS
+from ticdc_lab.simulate.pipeline.consumer import CONSUMER, Append, Fetch, Polled
+from ticdc_lab.simulate.pipeline.consumer import resolved_ts as read_upto
+from ticdc_lab.simulate.pipeline.consumer_monitor import CONSUMER_INVARIANTS, ConsumerMonitor
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, BatchResponses, GetRegions, RegionHeartbeat, Regions
 from ticdc_lab.simulate.pipeline.looking import current_us_of, why_at
 from ticdc_lab.simulate.pipeline.monitor import INVARIANTS
-from ticdc_lab.simulate.pipeline.planned import EVENTS
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
-from ticdc_lab.simulate.pipeline.scenario import load, load_of_scenario, settings_of
+from ticdc_lab.simulate.pipeline.scenario import EVENTS, load, load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.settings import (
     CONSUMERS,
     DISPATCHERS,
@@ -37,14 +42,126 @@ from ticdc_lab.simulate.pipeline.sink_messages import (
     Write,
     Written,
 )
-from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
+from ticdc_lab.simulate.pipeline.why import KINDS, WATERMARKS, Why
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scheduler.balance import POLICIES
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
+from ticdc_lab.simulate.scheduler.model import VOCABULARY as OF_SCHEDULER
 from ticdc_lab.simulate.scheduler.monitor import WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
 from ticdc_lab.simulate.scheduler.scenario import faults_of
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
+from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
+
+# The sentences that assertions about the pipeline are made of, beside all of the table scheduler.
+#
+# True or false of a moment::
+#
+#     everything is downstream            resolved_ts is held by transaction
+#     the final state is right            checkpoint_ts is held by sink
+#     sums are right                      nothing holds checkpoint_ts
+#
+# ``everything is downstream``: clients are done, and all they committed is there, DDLs too. ``the final state is
+# right`` (rows replaced) and ``sums are right`` (differences added up) are known at the end of a run: say them with
+# `eventually`.
+# Kinds of holders are those of :data:`ticdc_lab.simulate.pipeline.why.KINDS`, a hyphen for the space.
+#
+# Numbers and durations::
+#
+#     rows committed     rows delivered   rows repeated      rows owed     rows lost     rows regressed
+#     rows in memory     rows on disk     resolved_ts lag    DDLs executed
+#     rows executed      rows not executed                   consumer lag
+
+
+_WORDS = tuple(kind.replace(" ", "-") for kind in KINDS)
+
+
+def _held(text: str, found: Words) -> Said:
+    watermark, kind = found["watermark"], found.get("holder")
+
+    def test(facts: PipelineFacts, at_us: int) -> bool:
+        holders = facts.holding(watermark, at_us).holders
+        return bool(holders) and holders[0].kind.replace(" ", "-") == kind if kind else not holders
+
+    return Said(text, test, lambda f, t: f.holding(watermark, t).text, ages=True, live=True)
+
+
+def _everything(facts: PipelineFacts, at_us: int) -> bool:
+    return bool(facts.load_is_done and not facts.n_owed and not facts.monitor.jobs)
+
+
+def _owed(facts: PipelineFacts, at_us: int) -> str:
+    done = "clients are done" if facts.load_is_done else "clients are not done"
+    return f"{done}; {facts.n_owed} rows and {len(facts.monitor.jobs)} DDLs are not downstream"
+
+
+def _ended(facts: PipelineFacts, at_us: int) -> str:
+    return "it is known at the end only" if facts.ended is None else str(facts.ended)
+
+
+def _rows(facts: Any, what: str) -> int:
+    kernel = facts.kernel
+    live = [s for a, s in kernel.states.items() if a not in kernel.down and isinstance(s, DataState)]
+    return sum(getattr(t, what) for s in live for t in capture_facts(s).tables)
+
+
+def _consumed(facts: PipelineFacts) -> ConsumerMonitor:
+    """Give what watches the consumer; one that watches none where the run has none."""
+    return facts.monitor.consumer or ConsumerMonitor(None)
+
+
+def _consumer_lag_us(facts: Any, at_us: int) -> int:
+    """How long ago the lowest watermark was that the consumer has read."""
+    state = facts.kernel.states.get(CONSUMER)
+    return max(0, at_us - us_of(read_upto(state))) if state is not None and read_upto(state) else at_us
+
+
+def _lag_us(facts: Any, at_us: int) -> int:
+    return max(0, at_us - us_of(facts.kernel.states[facts.kernel.address[ETCD]].resolved_ts))
+
+
+def _live(read: Callable[[Any, int], int], unit: str = "") -> Callable[[str, Words], Measure]:
+    return lambda text, _: Measure(text, read, unit, ages=True, live=True)
+
+
+_SENTENCES: Mapping[str, Callable[[str, Words], Said]] = {
+    "everything is downstream": lambda text, _: Said(text, _everything, _owed, ages=True, live=True),
+    "the final state is right": lambda text, _: Said(
+        text, lambda f, t: bool(f.ended and f.ended.final_right_idempotent), _ended, at_end=True
+    ),
+    "sums are right": lambda text, _: Said(
+        text, lambda f, t: bool(f.ended and f.ended.final_right_blind), _ended, at_end=True
+    ),
+    r"(?P<watermark>resolved_ts|checkpoint_ts) is held by (?P<holder>\S+)": _held,
+    "nothing holds (?P<watermark>resolved_ts|checkpoint_ts)": _held,
+}
+
+_MEASURES: Mapping[str, Callable[[str, Words], Measure]] = {
+    "rows committed": _live(lambda f, t: f.monitor.measures.committed),
+    "rows delivered": _live(lambda f, t: f.monitor.measures.delivered),
+    "rows repeated": _live(lambda f, t: f.monitor.measures.repeated),
+    "DDLs executed": _live(lambda f, t: f.monitor.measures.ddls),
+    "rows owed": _live(lambda f, t: f.n_owed),
+    "rows lost": lambda text, _: Measure(text, lambda f, t: f.ended.lost if f.ended else 0),
+    "rows regressed": lambda text, _: Measure(text, lambda f, t: f.ended.regressed if f.ended else 0),
+    "rows in memory": _live(lambda f, t: _rows(f, "sorting")),
+    "rows on disk": _live(lambda f, t: _rows(f, "spilled")),
+    "rows executed": _live(lambda f, t: _consumed(f).n_executed),
+    "rows not executed": _live(lambda f, t: sum(map(len, _consumed(f).owed.values()))),
+    "consumer lag": _live(_consumer_lag_us, "us"),
+    "resolved_ts lag": _live(_lag_us, "us"),
+}
+
+VOCABULARY = Vocabulary(
+    {**_SENTENCES, **OF_SCHEDULER.sentences},
+    {**_MEASURES, **OF_SCHEDULER.measures},
+    lambda names, invariants: {**OF_SCHEDULER.there(names, invariants), "holder": _WORDS},
+)
+
+
+# How a scenario is played.
+
 
 _OWN = (
     Register, Deregister, Entries, ResolvedTs, RegionFailed, BatchCommands, BatchResponses, GetRegions, Regions,
@@ -119,8 +236,8 @@ MODEL = Model(
     events=EVENTS,
     random=SCHEDULER.random,
     messages=messages,
-    claim=vocabulary.VOCABULARY.claim,
-    measure=vocabulary.VOCABULARY.measure,
+    claim=VOCABULARY.claim,
+    measure=VOCABULARY.measure,
     facts=scenario.facts,
     invariants=(*SCHEDULER.invariants, *INVARIANTS, *CONSUMER_INVARIANTS),
     figures=SCHEDULER.figures,

@@ -26,10 +26,9 @@ from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, COMMITTED, Entries,
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER
 from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor
 from ticdc_lab.simulate.pipeline.downstream import DdlEntry, DownstreamState, Mark, Partitions, Rows, entries
-from ticdc_lab.simulate.pipeline.keys import WIDTH, shown, table_of
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BASE, BY_SNAPSHOT, MQ
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Write
-from ticdc_lab.simulate.pipeline.tables import Change
+from ticdc_lab.simulate.pipeline.tables import WIDTH, Change, shown, table_of
 from ticdc_lab.simulate.pipeline.tidb import TIDB
 from ticdc_lab.simulate.pipeline.tidb_state import Decided, Item, TidbState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD

@@ -18,9 +18,8 @@ from immutables import Map
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.machines.machine import Address
 from ticdc_lab.simulate.pipeline.downstream import Align, DdlEntry, Entry, Partitions, Rows
-from ticdc_lab.simulate.pipeline.keys import handle_of, table_of
 from ticdc_lab.simulate.pipeline.settings import CONFLICT, DISPATCHERS, INDEX_VALUE, TABLE, TIDB_ROWID, TS
-from ticdc_lab.simulate.pipeline.tables import Change, text_of
+from ticdc_lab.simulate.pipeline.tables import Change, handle_of, table_of, text_of
 
 if TYPE_CHECKING:
     from ticdc_lab.dispatch.conflict_kernel import Placed, Placer

@@ -7,11 +7,12 @@ clients go on: etcd and captures hold a state for each (:mod:`.changefeeds`), an
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -24,14 +25,19 @@ from ticdc_lab.simulate.kernel import Auditor, Kernel, no_cycles
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.capture import DataCapture
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import ChangefeedsAuditor
-from ticdc_lab.simulate.pipeline.changefeeds.changefeed import Changefeed, CreateChangefeed, Of, downstream_of, named
-from ticdc_lab.simulate.pipeline.changefeeds.etcd import SharedEtcd, SharedState
+from ticdc_lab.simulate.pipeline.changefeeds.etcd import (
+    Changefeed,
+    CreateChangefeed,
+    Of,
+    SharedEtcd,
+    SharedState,
+    downstream_of,
+    named,
+)
 from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServer, CaptureServerState
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, consumer_nodes, partition_node, written_to_partitions
 from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor
 from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
-from ticdc_lab.simulate.pipeline.keys import HANDLES, table_of
-from ticdc_lab.simulate.pipeline.load import Load, require_rows
 from ticdc_lab.simulate.pipeline.log import log_events, truth_events
 from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor, RowMeasures
 from ticdc_lab.simulate.pipeline.settings import (
@@ -45,10 +51,10 @@ from ticdc_lab.simulate.pipeline.settings import (
     PipelineSettings,
 )
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
-from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob
+from ticdc_lab.simulate.pipeline.tables import HANDLES, Cell, Change, FinishedJob, Raw, TableInfo, Value, table_of
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
+from ticdc_lab.simulate.pipeline.tidb_state import FINISHING, Decided, Item, Load, TidbState, require_rows
 from ticdc_lab.simulate.pipeline.tikv import Pd, TikvStore, committed_in, initial_regions
-from ticdc_lab.simulate.pipeline.truth import Version, changes_of, jobs_of, replayed
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
 from ticdc_lab.simulate.scheduler.etcd import Etcd, EtcdState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, WantPartitions
@@ -57,6 +63,92 @@ from ticdc_lab.simulate.scheduler.monitor import SchedulerMonitor
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.scheduler.variants import capture_machine
 from ticdc_lab.simulate.trace import EVENTS, Recorder
+
+# The tables of a load over time, told from what TiKV holds and from nothing that a capture says.
+
+
+class History:
+    """Which definition each table had when.
+
+    ``tables``: those there were at the beginning. ``jobs``: (finished_ts, job), in any order.
+    """
+
+    def __init__(self, tables: Sequence[TableInfo], jobs: Iterable[tuple[int, FinishedJob]]) -> None:
+        found: dict[int, list[tuple[int, TableInfo]]] = {t.id: [(0, t)] for t in tables}
+        for ts, job in sorted(jobs, key=lambda j: j[0]):
+            if job.info is not None:
+                found.setdefault(job.info.id, []).append((ts, job.info))
+        self._known: Mapping[int, list[tuple[int, TableInfo]]] = found
+
+    def at(self, table: int, commit_ts: int) -> TableInfo:
+        """Give the definition that a row of ``commit_ts`` has: a DDL counts for what is committed after it.
+
+        Raises KeyError: there was no such table then.
+        """
+        versions = self._known[table]
+        at = bisect_right(versions, commit_ts - 1, key=lambda v: v[0]) - 1
+        if at < 0:
+            raise KeyError(table)
+        return versions[at][1]
+
+
+def cells_of(raw: Raw, info: TableInfo) -> tuple[Cell, ...]:
+    """Give the cells of a row under a definition: columns added since have their default."""
+    if raw.column_ids == info.column_ids:
+        return raw.cells
+    known = dict(zip(raw.column_ids, raw.cells, strict=True))
+    return tuple(known.get(c.id, c.default) for c in info.columns)
+
+
+# What was committed upstream in a run, told from the upstream alone.
+
+Version: TypeAlias = tuple[Any, ...]
+"""commit_ts, start_ts, key, operation, value, value before."""
+
+
+def replayed(clients: TidbState, decided: Sequence[Decided], items: Sequence[Item]) -> list[Version]:
+    """Give what clients committed, also the versions that GC took from TiKV since.
+
+    ``clients``: as they are in the end; a transaction is committed when its primary key is. ``decided``: commit_ts,
+    start_ts and item of every transaction that got a commit_ts, in that order. ``items``: what they write.
+    """
+    values: dict[int, Value | None] = {}
+    found: list[Version] = []
+    for commit_ts, start_ts, number in decided:
+        txn = clients.open.get(start_ts)
+        if txn is not None and txn[1] != FINISHING:
+            continue
+        for key, op, value in items[number].mutations:
+            found.append((commit_ts, start_ts, key, op, value, values.get(key)))
+            values[key] = value
+    return found
+
+
+def jobs_of(versions: Iterable[Version]) -> list[tuple[int, FinishedJob]]:
+    """Give the DDL jobs among versions, by finished_ts."""
+    return sorted(((v[0], v[4]) for v in versions if isinstance(v[4], FinishedJob)), key=lambda j: j[0])
+
+
+def changes_of(versions: Sequence[Version], tables: Sequence[TableInfo], start_ts: int) -> list[Change]:
+    """Give the row changes after ``start_ts`` among versions, with the definitions of their time, in commit order."""
+    history = History(tables, jobs_of(versions))
+    rows = [v for v in versions if v[0] > start_ts and not isinstance(v[4], FinishedJob)]
+    return sorted((_change(history, row) for row in rows), key=lambda c: (c.commit_ts, c.key))
+
+
+def _change(history: History, row: Version) -> Change:
+    commit_ts, start_ts, key, op, value, old_value = row
+    info = history.at(table_of(key), commit_ts)
+    before = cells_of(old_value, info) if isinstance(old_value, Raw) else None
+    after = cells_of(value, info) if isinstance(value, Raw) else None
+    if after is None:
+        op = "delete"
+    else:
+        op = "insert" if before is None else "update"
+    return Change(commit_ts, start_ts, key, op, info, after, before)
+
+
+# A run.
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

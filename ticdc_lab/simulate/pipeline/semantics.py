@@ -19,14 +19,14 @@ from ticdc_lab.machines.clock import us_of
 from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.faults import Ask, Crash, Fault
 from ticdc_lab.simulate.pipeline.downstream import Rows
-from ticdc_lab.simulate.pipeline.keys import key_of
+from ticdc_lab.simulate.pipeline.facts import outcome
 from ticdc_lab.simulate.pipeline.kv_messages import TransferLeader
-from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.looking import moments
-from ticdc_lab.simulate.pipeline.outcome import outcome
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.scenario import LoadSettings, Named, made
 from ticdc_lab.simulate.pipeline.settings import BY_TABLE, RULES, SEMANTICS, PipelineSettings
+from ticdc_lab.simulate.pipeline.tables import key_of
+from ticdc_lab.simulate.pipeline.tidb_state import Load
 from ticdc_lab.simulate.scheduler.roles import MoveTable, Restart
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.trace import CHANGES

@@ -23,7 +23,6 @@ from ticdc_lab.machines.machine import (
     Wake,
     made,
 )
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST
 from ticdc_lab.simulate.pipeline.kv_messages import (
     BatchCommands,
     BatchResponses,
@@ -43,7 +42,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     Rollback,
     WriteConflict,
 )
-from ticdc_lab.simulate.pipeline.load import Load
+from ticdc_lab.simulate.pipeline.tables import FIRST, LAST
 from ticdc_lab.simulate.pipeline.tidb_state import (
     COMMITTING,
     FINISHING,
@@ -52,6 +51,7 @@ from ticdc_lab.simulate.pipeline.tidb_state import (
     ROLLING_BACK,
     Decided,
     Item,
+    Load,
     Open,
     SentBatch,
     TidbState,

@@ -16,13 +16,12 @@ from ticdc_lab.simulate.faults import Ask, Crash, Fault, Part, Restart
 from ticdc_lab.simulate.network import Link, Network
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMITTED, INITIALIZED, PREWRITE
 from ticdc_lab.simulate.pipeline.downstream import Pace
-from ticdc_lab.simulate.pipeline.keys import key_of, shown
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation, Split, TransferLeader
-from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings, DownstreamSettings, PipelineSettings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
-from ticdc_lab.simulate.pipeline.tables import Change, Column, FinishedJob, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Change, Column, FinishedJob, Raw, TableInfo, key_of, shown
+from ticdc_lab.simulate.pipeline.tidb_state import ClientTxn, Load
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 from ticdc_lab.simulate.scheduler.roles import Restart as RestartProcessor
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler

@@ -14,11 +14,10 @@ import pyarrow as pa
 
 from ticdc_lab.machines.clock import ts_of, us_of
 from ticdc_lab.machines.machine import TABLE, node_of
-from ticdc_lab.simulate.pipeline.keys import shown as shown_key
-from ticdc_lab.simulate.pipeline.keys import span_of
-from ticdc_lab.simulate.pipeline.moment import Moment, Reported
-from ticdc_lab.simulate.pipeline.observed import CaptureFacts, RegionFacts, StreamFacts, TableFacts
+from ticdc_lab.simulate.pipeline.observed import CaptureFacts, Moment, RegionFacts, Reported, StreamFacts, TableFacts
 from ticdc_lab.simulate.pipeline.settings import BASE, MQ
+from ticdc_lab.simulate.pipeline.tables import shown as shown_key
+from ticdc_lab.simulate.pipeline.tables import span_of
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.executor import WRITING
 

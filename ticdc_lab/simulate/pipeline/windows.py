@@ -18,12 +18,11 @@ import pyarrow as pa
 from ticdc_lab.machines.clock import ts_of, us_of
 from ticdc_lab.simulate.faults import Fault, Part
 from ticdc_lab.simulate.pipeline.downstream import Mark, Rows
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.settings import BY_TABLE, MQ, CaptureSettings, PipelineSettings, TikvSettings
-from ticdc_lab.simulate.pipeline.tables import Change, Column, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Change, Column, Raw, TableInfo, key_of
+from ticdc_lab.simulate.pipeline.tidb_state import ClientTxn, Load
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.trace import CHANGES
 

@@ -28,7 +28,6 @@ from ticdc_lab.simulate.pipeline.cdc_messages import (
     Register,
     ResolvedTs,
 )
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of, table_of
 from ticdc_lab.simulate.pipeline.kv_messages import (
     EpochNotMatch,
     GetRegions,
@@ -39,7 +38,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 )
 from ticdc_lab.simulate.pipeline.settings import MEASURED, MQ, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import SEVERAL, Execute, Executed, Write, Written
-from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, META, Column, FinishedJob, Raw, TableInfo, key_of, table_of
 from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.executor import MAX_TS

@@ -7,10 +7,9 @@ from scripted import MS, Txn, World, ddl, history, info, regions, row, told, tru
 
 from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.faults import Crash
-from ticdc_lab.simulate.pipeline.keys import key_of, table_of
 from ticdc_lab.simulate.pipeline.settings import BASE, MQ, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import Execute, Resolved, Write
-from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, TableInfo, key_of, table_of
 
 T1, T2, T3 = info(1), info(2), info(3)
 WIDER = TableInfo(1, "test", "t1", (*T1.columns, Column(3, "c3", "bigint", False, 7)))

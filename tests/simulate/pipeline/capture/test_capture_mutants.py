@@ -11,8 +11,8 @@ from test_regions import BEFORE, LEADER_CHANGE, SPLIT
 
 from ticdc_lab.simulate.faults import Ask, Crash, Part, Relink, Restart
 from ticdc_lab.simulate.network import Link
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, MQ, CaptureSettings
+from ticdc_lab.simulate.pipeline.tables import key_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 
 TWO = [(0, regions((1, 2), ["tikv-1", "tikv-2"]))]

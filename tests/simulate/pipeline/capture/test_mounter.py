@@ -15,8 +15,7 @@ from ticdc_lab.simulate.pipeline.capture.mounter import (
     tables_at,
 )
 from ticdc_lab.simulate.pipeline.capture.state import DELETE, INSERT, UPDATE
-from ticdc_lab.simulate.pipeline.keys import key_of
-from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, Raw, TableInfo, key_of
 
 T1 = info(1)
 WIDER = TableInfo(1, "test", "t1", (Column(3, "c3", "bigint", False, 7), *T1.columns))

@@ -11,10 +11,10 @@ from ticdc_lab.simulate.pipeline.capture import paths, sink
 from ticdc_lab.simulate.pipeline.capture.mounter import added
 from ticdc_lab.simulate.pipeline.capture.state import INSERT, CaptureDesk, Sink, Sorter
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import Write
+from ticdc_lab.simulate.pipeline.tables import key_of
 from ticdc_lab.simulate.scheduler.executor import PREPARED, REPLICATING, STOPPING, Pipeline, gone
 
 AT_US = 1000 * MS

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from ticdc_lab.simulate.pipeline.capture.kv_client import begun, failed, frontier_ts, parts_of, span_of_key
 from ticdc_lab.simulate.pipeline.capture.state import STREAMING, Gap, PulledStream, Puller
-from ticdc_lab.simulate.pipeline.keys import LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import KvRegion
+from ticdc_lab.simulate.pipeline.tables import LAST, key_of
 from ticdc_lab.simulate.scheduler.roles import Span
 
 

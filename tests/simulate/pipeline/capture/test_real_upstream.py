@@ -10,12 +10,11 @@ from scripted import MS, info
 
 from ticdc_lab.machines.clock import ts_of, us_of
 from ticdc_lab.simulate.faults import Ask, Crash, Part, Restart
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Merge, Mutation, Split, TransferLeader
-from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
 from ticdc_lab.simulate.pipeline.run import simulate
 from ticdc_lab.simulate.pipeline.settings import RULES, SEMANTICS, CaptureSettings, PipelineSettings
-from ticdc_lab.simulate.pipeline.tables import FinishedJob, Raw
+from ticdc_lab.simulate.pipeline.tables import FinishedJob, Raw, key_of
+from ticdc_lab.simulate.pipeline.tidb_state import ClientTxn, Load
 from ticdc_lab.simulate.scheduler.etcd_messages import Expire
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler

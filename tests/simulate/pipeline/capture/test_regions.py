@@ -8,8 +8,8 @@ from scripted import MS, Txn, World, history, regions, row, told, truth
 from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.faults import Crash, Pause
 from ticdc_lab.simulate.pipeline.capture import capture_facts
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings
+from ticdc_lab.simulate.pipeline.tables import key_of
 
 BEFORE = regions((1,), ["tikv-1"], per_table=1)
 LEADER_CHANGE = tuple(r._replace(leader="tikv-2") for r in BEFORE)

@@ -12,7 +12,6 @@ from tikv_world import Matcher
 from ticdc_lab.machines.clock import before
 from ticdc_lab.machines.machine import Fired, Ignored, Now, Received, Send, Wake
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import (
     PUT,
     BatchCommands,
@@ -26,7 +25,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     Rollback,
 )
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
-from ticdc_lab.simulate.pipeline.tables import Raw
+from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, Raw, key_of
 from ticdc_lab.simulate.pipeline.tikv import TikvStore, committed, initial_regions, region_facts
 
 

@@ -21,10 +21,9 @@ from tikv_world import TABLE, Client, world
 
 from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import Commit, Merge, Rollback, Split
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
-from ticdc_lab.simulate.pipeline.tables import Raw
+from ticdc_lab.simulate.pipeline.tables import Raw, key_of
 from ticdc_lab.simulate.pipeline.tikv import cdc, region_data
 from ticdc_lab.simulate.pipeline.tikv.region_data import IN_DEFAULT, is_long, records
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST
 from ticdc_lab.simulate.pipeline.kv_messages import (
     DELETE,
     PUT,
@@ -22,7 +21,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     Rollback,
     WriteConflict,
 )
-from ticdc_lab.simulate.pipeline.tables import Raw
+from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, Raw
 from ticdc_lab.simulate.pipeline.tikv.percolator import RegionDraft, commit, prewrite, rollback
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data, inserted, kept, part_of, records, united
 

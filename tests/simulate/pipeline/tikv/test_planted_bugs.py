@@ -9,8 +9,8 @@ from tikv_world import TABLE, Client, world
 
 from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import Split, TransferLeader
+from ticdc_lab.simulate.pipeline.tables import key_of
 
 SECOND = 1_000_000
 KEYS = [key_of(TABLE, h) for h in range(0, 1000, 20)]

@@ -10,7 +10,6 @@ from ticdc_lab.machines.clock import before
 from ticdc_lab.machines.machine import Asked, Changed, Fired, Now, Received, Send
 from ticdc_lab.simulate.faults import KEPT, LOST, TORN
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, RegionFailed, Register, ResolvedTs
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import (
     BatchCommands,
     BatchResponses,
@@ -21,6 +20,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     TransferLeader,
 )
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
+from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, key_of
 from ticdc_lab.simulate.pipeline.tikv import TikvStore, initial_regions, region_facts, store
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
     Admit,

@@ -8,9 +8,9 @@ from tikv_world import TABLE, stores_of, world
 
 from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate import faults as fault
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import TransferLeader
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
+from ticdc_lab.simulate.pipeline.tables import key_of
 
 SECOND = 1_000_000
 KEY = key_of(TABLE, 0)

@@ -6,8 +6,8 @@ from one_store import KEY_1, KEY_2, NEW_1, NEW_2, OLD_1, OLD_2, TS, at_ts1, at_t
 from test_replication import KEY, Three, prewrite
 
 from ticdc_lab.machines.machine import Received
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Commit
+from ticdc_lab.simulate.pipeline.tables import FIRST, LAST
 from ticdc_lab.simulate.pipeline.tikv import cf_rows, committed, committed_in, region_facts
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import Append, Appended, Campaign, SplitId
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ticdc_lab.machines.machine import Changed, Decided, Fired, Now, Received, Send
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of, span_of
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, KvRegion, RegionHeartbeat, Regions
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
+from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, META, key_of, span_of
 from ticdc_lab.simulate.pipeline.tikv import Pd, initial_regions
 from ticdc_lab.simulate.pipeline.tikv.pd import regions_in
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import AskSplit, Campaign, SplitId, Stores

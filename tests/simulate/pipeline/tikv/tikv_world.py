@@ -20,7 +20,6 @@ from ticdc_lab.simulate.pipeline.cdc_messages import (
     Register,
     ResolvedTs,
 )
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import (
     DELETE,
     PUT,
@@ -37,7 +36,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     WriteConflict,
 )
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
-from ticdc_lab.simulate.pipeline.tables import Raw
+from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, Raw, key_of
 from ticdc_lab.simulate.pipeline.tikv import Pd, TikvStore, committed_in, initial_regions
 from ticdc_lab.simulate.trace import CHANGES, Recorder
 

@@ -33,8 +33,8 @@ from ticdc_lab.simulate.pipeline.cdc_messages import (
     RegionFailed,
     Register,
 )
-from ticdc_lab.simulate.pipeline.keys import LAST, META, WIDTH, shown, span_of
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, GetRegions, KvRegion, Regions
+from ticdc_lab.simulate.pipeline.tables import LAST, META, WIDTH, shown, span_of
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
 
 # The span of a table as regions: which parts stream, which do not, and how far all of them are.

@@ -15,11 +15,10 @@ from ticdc_lab.machines.machine import Address, Changed, Event, Exit, Fired, Now
 from ticdc_lab.simulate.pipeline.capture import kv_client, owner, paths, sink
 from ticdc_lab.simulate.pipeline.capture.state import MOUNTED, CaptureDesk, DataState
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, RegionFailed, ResolvedTs
-from ticdc_lab.simulate.pipeline.keys import META
 from ticdc_lab.simulate.pipeline.kv_messages import Regions
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import AdminWritten, Executed, Written
-from ticdc_lab.simulate.pipeline.tables import TableInfo
+from ticdc_lab.simulate.pipeline.tables import META, TableInfo
 from ticdc_lab.simulate.scheduler.capture import Capture, owner_rev
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import emptied

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from immutables import Map
 
 from ticdc_lab.simulate.pipeline.capture.state import Row, Schema, SortedRun, Sorter, Version
-from ticdc_lab.simulate.pipeline.keys import shown
-from ticdc_lab.simulate.pipeline.tables import Cell, Change, FinishedJob, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Cell, Change, FinishedJob, TableInfo, shown
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key
 

@@ -21,8 +21,7 @@ from ticdc_lab.simulate.pipeline.capture.state import (
     Sorter,
 )
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, ResolvedTs
-from ticdc_lab.simulate.pipeline.keys import META, handle_of, shown, span_of
-from ticdc_lab.simulate.pipeline.tables import FinishedJob, TableInfo
+from ticdc_lab.simulate.pipeline.tables import META, FinishedJob, TableInfo, handle_of, shown, span_of
 from ticdc_lab.simulate.scheduler.executor import PREPARING, REPLICATING, STOPPING, WRITING, Pipeline, marked, scanned
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
 

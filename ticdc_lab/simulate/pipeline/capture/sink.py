@@ -10,10 +10,9 @@ from typing import Any
 from ticdc_lab.machines.machine import Broken, Decided, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.mounter import UnknownTable, mounted, taken
 from ticdc_lab.simulate.pipeline.capture.state import CaptureDesk, Flight, Path, Row, Sink
-from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, BY_PROCESSOR, BY_SNAPSHOT, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, SEVERAL, Begin, Publish, Write, Written
-from ticdc_lab.simulate.pipeline.tables import Change
+from ticdc_lab.simulate.pipeline.tables import Change, table_of
 from ticdc_lab.simulate.scheduler.executor import REPLICATING, STOPPING, WRITING, Marks
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
 

@@ -8,10 +8,9 @@ from immutables import Map
 
 from ticdc_lab.machines.machine import Address, Changed, Now, Reason, Wake, stepped
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
-from ticdc_lab.simulate.pipeline.keys import META
 from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import Write
-from ticdc_lab.simulate.pipeline.tables import FinishedJob, TableInfo
+from ticdc_lab.simulate.pipeline.tables import META, FinishedJob, TableInfo
 from ticdc_lab.simulate.scheduler.capture import CaptureState
 from ticdc_lab.simulate.scheduler.etcd_messages import View
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, Executor

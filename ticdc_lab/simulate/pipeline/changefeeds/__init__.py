@@ -5,7 +5,7 @@ that is to run, and the one owner of the cluster a scheduler for each. What a ch
 machine of :mod:`ticdc_lab.simulate.pipeline.capture`; this room gives it a session, a name and a downstream of its own.
 """
 
-from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
+from ticdc_lab.simulate.pipeline.changefeeds.etcd import (
     CreateChangefeed,
     ForChangefeed,
     PauseChangefeed,

@@ -15,8 +15,7 @@ from immutables import Map
 
 from ticdc_lab.machines.machine import Address, Changed, Send
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.pipeline.changefeeds.changefeed import NORMAL, Changefeed, Of, downstream_of, named
-from ticdc_lab.simulate.pipeline.changefeeds.etcd import SharedState
+from ticdc_lab.simulate.pipeline.changefeeds.etcd import NORMAL, Changefeed, Of, SharedState, downstream_of, named
 from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServerState, ChangefeedStep
 from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor
 from ticdc_lab.simulate.pipeline.tidb import TIDB

@@ -25,7 +25,7 @@ from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.pipeline import model as one
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import CHANGEFEED_INVARIANTS, ChangefeedsAuditor
-from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
+from ticdc_lab.simulate.pipeline.changefeeds.etcd import (
     Changefeed,
     CreateChangefeed,
     PauseChangefeed,
@@ -36,10 +36,9 @@ from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
 from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServerState
 from ticdc_lab.simulate.pipeline.facts import look_now_and_then
 from ticdc_lab.simulate.pipeline.looking import moments, why_at
-from ticdc_lab.simulate.pipeline.planned import EVENTS as OF_ONE
-from ticdc_lab.simulate.pipeline.planned import paced
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
-from ticdc_lab.simulate.pipeline.scenario import cluster, load_of_scenario, settings_of
+from ticdc_lab.simulate.pipeline.scenario import EVENTS as OF_ONE
+from ticdc_lab.simulate.pipeline.scenario import cluster, load_of_scenario, paced, settings_of
 from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
 from ticdc_lab.simulate.planned import (
     ChangefeedName,

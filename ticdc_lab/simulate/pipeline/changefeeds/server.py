@@ -36,7 +36,7 @@ from ticdc_lab.simulate.pipeline import cdc_messages as cdc
 from ticdc_lab.simulate.pipeline.capture import DataCapture
 from ticdc_lab.simulate.pipeline.capture.kv_client import asks
 from ticdc_lab.simulate.pipeline.capture.state import DataState, KvClient
-from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
+from ticdc_lab.simulate.pipeline.changefeeds.etcd import (
     NORMAL,
     Changefeed,
     Changefeeds,

@@ -8,8 +8,8 @@ is applied, the left one takes its content in. Whoever comes to lead a region th
 from __future__ import annotations
 
 from ticdc_lab.machines.machine import Address, Changed, Decided, Send, replace
-from ticdc_lab.simulate.pipeline.keys import shown, span_of, table_of
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, Merge, RegionHeartbeat, Split, TransferLeader
+from ticdc_lab.simulate.pipeline.tables import shown, span_of, table_of
 from ticdc_lab.simulate.pipeline.tikv.cdc import end_streams
 from ticdc_lab.simulate.pipeline.tikv.raft import campaign, destroy, propose
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import AskSplit, Campaign, Destroy, SplitId

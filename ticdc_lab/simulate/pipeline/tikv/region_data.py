@@ -14,10 +14,9 @@ from typing import Protocol, TypeAlias
 from immutables import Map
 
 from ticdc_lab.machines.machine import Address, replace
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK, KvRegion
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
-from ticdc_lab.simulate.pipeline.tables import Raw, Value
+from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, META, Raw, Value, key_of
 
 SHORT_BYTES = 255
 """A value of at most so many bytes is short."""
