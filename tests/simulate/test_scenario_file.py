@@ -8,16 +8,19 @@ from dataclasses import fields
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.planned import Delay, EventKind, LinkSettings, Node, Planned, RandomFaults, table
 from ticdc_lab.simulate.reading import yaml_name
-from ticdc_lab.simulate.scenario import MODELS, Scenario, read_scenario, scenario_from_text
+from ticdc_lab.simulate.scenario import MODELS, Scenario, read_scenario, scenario_from_text, schema
 from ticdc_lab.simulate.scenario_yaml import duration_us, shown
-from ticdc_lab.simulate.scheduler.planned import EVENTS
-from ticdc_lab.simulate.scheduler.scenario import ClusterTable, SchedulerCluster
+from ticdc_lab.simulate.scheduler.scenario import EVENTS, ClusterTable, SchedulerCluster
+from ticdc_lab.simulate.swarm import swarm
 
 WHOLE = """\
 model: scheduler
@@ -288,3 +291,44 @@ def test_an_event_is_a_row_of_a_table() -> None:
     event = Planned(7, "hum a", "hum", hum("a"), 1)
     assert list(event.what.apply(event, None)) == [(7, "a", 2)]
     assert list(table({"rest": EventKind("Nothing.", {})})["rest"]().apply(event, None)) == []
+
+
+SCENARIOS = Path(__file__).resolve().parents[2] / "data/scenarios"
+
+
+def mistakes(model: str, text: str) -> list[str]:
+    """Give what the JSON schema of a model finds wrong in a file."""
+    found: Any = yaml.safe_load(re.sub(r"\boff:", '"off":', text))  # a text in the YAML 1.2 that editors read
+    return [error.message for error in jsonschema.Draft7Validator(schema(model)).iter_errors(found)]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_json_schema_takes_what_the_reader_takes(model: str) -> None:
+    """The files that come with the project, and what seeds draw."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted((SCENARIOS / model).glob("*.yaml"))]
+    texts += [swarm(model, seed).text for seed in range(5)]
+    assert len(texts) > 5 and [found for text in texts for found in mistakes(model, text)] == []
+    assert mistakes("scheduler", WHOLE) == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    ["{at: 1s, crush: north}", "{at: 1s, crash: north, keep_state: true}", "{at: 1s, move_table: 1}", "{crash: north}",
+     "{at: soon, crash: north}", "{at: 1s, heal: [north], for: 1s}", "{at: 1s, lose: Sync, count: many}"],
+)  # fmt: skip
+def test_the_json_schema_refuses_what_the_reader_refuses(event: str) -> None:
+    """Another event, a field of another one, a field that is missing, a value of another form."""
+    text = f"model: scheduler\ncluster: {{captures: [north, south], tables: 1}}\nevents: [{event}]\n"
+    assert mistakes("scheduler", text)
+    with pytest.raises(ScenarioError):
+        scenario_from_text(text)
+
+
+def test_every_event_of_a_model_is_in_its_json_schema() -> None:
+    """With the sentence and the fields of its row."""
+    events = {
+        e["description"]: e["properties"] for e in schema("scheduler")["properties"]["events"]["items"]["anyOf"][:-1]
+    }
+    for kind, what in EVENTS.items():
+        beside = {yaml_name(f.name) for f in fields(what)[1:]}
+        assert set(events[str(what.__doc__)]) == {"at", "name", kind, *beside}

@@ -172,11 +172,21 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
                                    "row per seed."),
         click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Lines printed of what "
                                                                                             "happened; 0 for all."),
+        click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=_print_schema,
+                     help="Print the JSON schema of a scenario file, for an editor, and exit."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return engine_options(command)
+
+
+def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from ticdc_lab.simulate.scenario import schema
+
+        print_json(schema(str(context.command.name)))
+        context.exit()
 
 
 @simulate.command()

@@ -127,6 +127,46 @@ def read_record(value: Value | None, kind: type[T], reader: Reader | None = None
     return kind() if value is None or value.is_empty else (reader or Reader()).record(value, kind)
 
 
+DURATION = {"type": ["string", "integer"], "pattern": r"^-?(0|(\d+(\.\d+)?(us|µs|ms|s|m|h))+|none)$"}
+_SCALAR = {"type": ["string", "number", "boolean"]}
+_JSON: Mapping[Any, dict[str, Any]] = MappingProxyType(
+    {bool: {"type": "boolean"}, int: {"type": "integer"}, float: _SCALAR, Fraction: _SCALAR, str: _SCALAR}
+)
+
+
+def json_type(name: str, hint: Any, reader: Reader) -> dict[str, Any]:
+    """Give the JSON schema of a field's value: its form, not which names the rest of the file has."""
+    hint, is_optional = _without_none(hint)
+    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    kind = get_args(hint)[0] if notes else hint
+    found: dict[str, Any] = {}  # a class or a function that reads a form of its own: any value
+    if name.endswith("_us"):
+        found = DURATION
+    elif get_origin(kind) is Literal or name in reader.choices:
+        found = {"enum": [*(get_args(kind) if get_origin(kind) is Literal else reader.choices[name])]}
+        found = {"type": "array", "items": found} if get_origin(kind) is frozenset else found
+    elif kind in _JSON:
+        meta = next((note for note in notes if isinstance(note, Meta)), Meta())
+        found = _JSON[kind] | {k: v for k, v in {"minimum": meta.ge, "maximum": meta.le}.items() if v is not None}
+    elif any(isinstance(note, ReadBy) for note in notes) or hasattr(kind, "read_from"):
+        return found
+    elif get_origin(kind) is tuple:
+        found = {"type": "array", "items": json_type("", get_args(kind)[0], reader)}
+    elif isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
+        found = json_record(kind, reader)
+    return {"anyOf": [found, {"enum": ["none", None]}]} if is_optional else found
+
+
+def json_record(kind: Any, reader: Reader) -> dict[str, Any]:
+    """Give the JSON schema of a section that becomes a class, as a reader reads it."""
+    hints, defaults = field_types(kind, frozenset(reader.without)), _defaults(kind)
+    return {
+        "type": ["object", "null"], "additionalProperties": False,
+        "properties": {yaml_name(name): json_type(name, hint, reader) for name, hint in hints.items()},
+        "required": [yaml_name(name) for name in hints if not defaults[name]],
+    }  # fmt: skip
+
+
 def yaml_name(name: str) -> str:
     """Give the name of a field in a file."""
     return name.removesuffix("_us").removesuffix("_")

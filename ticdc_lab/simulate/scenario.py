@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -37,7 +37,7 @@ from ticdc_lab.simulate.planned import (
     planned,
     require_there,
 )
-from ticdc_lab.simulate.reading import Names, Reader, read_record
+from ticdc_lab.simulate.reading import DURATION, Names, Reader, json_record, read_record, yaml_name
 from ticdc_lab.simulate.scenario_yaml import Value, parsed, replace_value
 
 
@@ -258,6 +258,48 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
         settling=_settling(given, times, clients),
         plot=tuple(v.choice(model.figures, "a figure") for v in given["plot"].items()) if _there(given, "plot") else (),
     )
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Give the JSON schema of a model's scenario files, with which editors complete and check them.
+
+    Events are the rows of the model's table. Names of nodes and tables, and what holds only together, are checked where
+    a file is read.
+
+    Examples
+    --------
+    >>> events = schema("pipeline")["properties"]["events"]["items"]["anyOf"]
+    >>> [event["required"] for event in events if "split" in event.get("properties", {})]
+    [['at', 'split']]
+    """
+    model: Model = import_module(MODELS[name]).MODEL
+    text, events = {"type": "string"}, [_event_schema(kind, what) for kind, what in model.events.items()]
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#", "title": f"A scenario of {name}", "type": "object",
+        "additionalProperties": False, "required": ["model", "cluster"],
+        "properties": {given: {} for given in _FIELDS} | {
+            "model": {"const": name}, "name": text, "variant": {"enum": [*model.variants]},
+            "seed": {"type": "integer"}, "until": DURATION, "settle": DURATION,
+            "step_limit": {"type": "integer", "minimum": 1},
+            "settings": json_record(model.settings, Reader(without=model.unsettled, choices=model.choices)),
+            "network": json_record(NetworkSettings, Reader()),
+            "events": {"type": ["array", "null"], "items": {"anyOf": [*events, {"required": ["random"]}]}},
+            "plot": {"type": "array", "items": {"enum": sorted(model.figures)}},
+        },
+    }  # fmt: skip
+
+
+def _event_schema(kind: str, what: type) -> dict[str, Any]:
+    """Give the schema of an event: the value beside its name is its first field, others stand beside it."""
+    found = json_record(what, Reader())
+    main = next((yaml_name(f.name) for f in fields(what)), None)
+    own = found["properties"]
+    value = own.pop(main) if main else {"type": "null"}
+    needed = [kind, *(name for name in found["required"] if name != main)]
+    properties = {"at": DURATION, "name": {"type": "string"}, kind: value, **own}
+    if main and main not in found["required"]:
+        properties[kind] = {"anyOf": [value, {"type": "null"}]}
+    return found | {"description": what.__doc__, "properties": properties, "required": ["at", *needed]}
 
 
 def _refuse_unused(top: Value, model: Model, variant: str) -> None:
