@@ -31,7 +31,9 @@ PATTERNS = {
     r"\bsign of life\b": "heartbeat",
     r"\bevery now and then\b": "periodically",
     r"\bstood\b": "stalled, stopped",
-    r"\bstands? (?:for|still|in|at|behind|there)\b": "is, replaces, stalls",
+    r"\bstands? (?:for|still|in|at|behind|there|below|before|beside|twice)\b": "is, replaces, stalls",
+    r"\b(?:scenario|settings?) files? says?\b": "defines, sets",
+    r"\bcame to light\b|\bfor who\b|\bbe there twice\b|\bexcuses? \w": "found; Writing X; occurs twice; explain",
     r"\bmust not know\b": "does not depend on",
     r"\b(?:this|that) is said\b": "reported",
     r"\b(?:logs?|files?|tables?|messages?|topics?) holds?\b(?! (?:back|the|its|up))": "contains, has",
@@ -63,8 +65,9 @@ def test_each_pattern_finds_its_words() -> None:
         "3 message(s) and 2 stretch(es); the protocol is told from the bytes; The log cannot tell; it Lacks offsets; "
         "was mended; what befell a node; nobody looks; whole but for 3 offsets; the checksum is that of NULL; three, "
         "of which two moved; the next run goes on; answers otherwise than Spark; never made up; no sign of life; "
-        "every now and then; a watermark stood; the checkpoint stands still; a kernel that must not know; "
-        "this is said; a region holds a row; the log holds 3 rows, though one partition holds it back"
+        "every now and then; a watermark stood; the checkpoint stands still; a scenario file says the cluster; "
+        "it came to light; a kernel that must not know; this is said; a region holds a row; the log holds 3 rows, "
+        "though one partition holds it back"
     )
     found = [pattern for pattern in PATTERNS if re.search(pattern, planted, re.IGNORECASE)]
     assert found == list(PATTERNS) and len(unwelcome(planted)) == len(PATTERNS) + 3

@@ -33,7 +33,7 @@ def watermark_overtakes_rows(log: FaultLog) -> Iterator[FaultPlan]:
         above = [w for w in log.watermarks[p] if w["commit_ts"] > r["commit_ts"]]
         if above and above[0]["offset"] > r["offset"]:
             w = above[0]
-            what = f"the watermark {w['commit_ts']} of partition {p} stands before offset {r['offset']}"
+            what = f"the watermark {w['commit_ts']} of partition {p} is before offset {r['offset']}"
             put = Put(w, p, r["offset"])
             yield FaultPlan(what, w, (ExpectedFinding(RESOLVED, (place_of(r),)),), gone=(w,), put=(put,))
 
@@ -124,7 +124,7 @@ def ddl_early(log: FaultLog) -> Iterator[FaultPlan]:
     for d in log.ddl:
         for r in _of_its_table(log, d):
             if r["offset"] < d["offset"] and r["commit_ts"] < d["commit_ts"]:
-                what = f"{_a(d)} stands before offset {r['offset']}"
+                what = f"{_a(d)} is before offset {r['offset']}"
                 put = Put(d, d["partition"], r["offset"])
                 yield FaultPlan(what, d, (ExpectedFinding(BELOW_DDL, (place_of(r),)),), gone=(d,), put=(put,))
 
