@@ -98,8 +98,8 @@ class Definitions:
         for topic, ddl in by_topic.items() if apart else [(None, every)]:
             catalog = Catalog.from_ddl(ddl)
             refused, since = catalog.refused, dict[TableName, int]()
-            if facts.defined and not apart:
-                catalog, since = _with_defined(catalog, ddl, facts.defined)
+            if "definitions" in facts.carried and not apart:
+                catalog, since = _with_defined(catalog, ddl, facts.definitions())
             # DDL of one moment in several topics have no order
             ordered = (c for c in refused if apart or len(topics_at[c.commit_ts or 0]) == 1)
             contradictions += [(topic, c) for c in ordered if c.taken or recovers]

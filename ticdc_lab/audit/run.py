@@ -369,7 +369,7 @@ def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOu
     """Why rows cannot be compared with their tables' definitions: all rows, or those of some tables."""
     named = {*tables_with_rows(facts)}
     unknown = sorted(table_text(*name) for name in named if definitions.of_any(*name) is None)
-    if not facts.ddl.num_rows and not facts.defined:
+    if not facts.carried & {"ddl", "definitions"}:
         return {}
     odd = definitions.not_understood
     some = f"{', '.join(unknown[:_NAMED])}{', ..' if len(unknown) > _NAMED else ''}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Self
@@ -144,7 +144,9 @@ class LogFacts:
     counted: Mapping[Home, CountedOffsets] = field(default_factory=dict)
     """Of partitions that are followed: what lies before their ``offsets``."""
     defined: tuple[tuple[int, TableDef], ...] = ()
-    """Tables that no DDL's text defines, each version with its TSO: simple's BOOTSTRAP, schema files without a DDL."""
+    """Tables that messages define besides the text of a DDL (simple's BOOTSTRAP), each version with its TSO."""
+    stated: tuple[tuple[int, str, str, str], ...] = ()
+    """The same as CREATE TABLE, of schema files without a DDL: ``commit_ts``, schema, table and the statement."""
 
     @classmethod
     def of(cls, events: pa.Table) -> Self:
@@ -175,7 +177,7 @@ class LogFacts:
                 [_of(facts, LEFT_OUT if LEFT_OUT in facts["fact"].unique().to_pylist() else "offsets")]
             ),
             firsts={} if firsts is None else firsts,
-            defined=tuple(_defined(_in_order(facts, "bootstrap", "schema_name", "table_name", "query"))),
+            stated=tuple(sorted({*zip(*(_of(facts, "bootstrap")[c].to_pylist() for c in _STATED), strict=True)})),
         )
 
     def without_offsets_of(self, sample: Sample | None) -> Self:
@@ -192,6 +194,12 @@ class LogFacts:
         parts.append(groups.append_column("fact", pa.array(["place"] * groups.num_rows, pa.string())))
         return cls.read(pa.Table.from_batches([b for p in parts for b in as_facts(p)], schema=ARROW))
 
+    def definitions(self) -> tuple[tuple[int, TableDef], ...]:
+        """Tables that are defined besides the text of a DDL, each version with its TSO."""
+        catalogs = ((ts, s, t, Catalog.from_ddl([(ts, s, t, query)])) for ts, s, t, query in self.stated)
+        read = ((ts, of.versions[s, t][0].definition) for ts, s, t, of in catalogs if (s, t) in of.versions)
+        return (*((ts, table) for ts, table in read if table is not None), *self.defined)
+
     def of_kind(self, *kinds: str) -> pa.Table:
         """The places of some kinds of events."""
         return self.places.filter(pc.is_in(self.places["kind"], pa.array(kinds, pa.string())))
@@ -205,7 +213,7 @@ class LogFacts:
         n, n_before = (pc.sum(updates[c]).as_py() or 0 for c in ("n", "n_before"))
         there = {
             "ddl": self.ddl.num_rows,
-            "definitions": self.defined,
+            "definitions": self.defined or self.stated,
             "watermark": len(self.watermarks.ts),
             "before": n and n == n_before,
         }
@@ -222,15 +230,6 @@ class LogFacts:
         return numbers_of(rows, PARTITION, self.homes)
 
 
-def _defined(stated: pa.Table) -> Iterator[tuple[int, TableDef]]:
-    """Tables of their definitions, which a bootstrap states as a CREATE TABLE of its own."""
-    columns = (stated[c].to_pylist() for c in ("commit_ts", "schema_name", "table_name", "query"))
-    for ts, schema, table, query in sorted({*zip(*columns, strict=True)}):
-        of = Catalog.from_ddl([(ts, schema, table, query)]).versions.get((schema, table))
-        if of and of[0].definition is not None:
-            yield ts, of[0].definition
-
-
 def ordered_offsets(parts: Sequence[pa.Table]) -> pa.Table:
     """Those of :class:`LogFacts`, of parts in any order."""
     form = pa.schema([ARROW.field(name) for name in OFFSETS])
@@ -240,6 +239,9 @@ def ordered_offsets(parts: Sequence[pa.Table]) -> pa.Table:
 
 def _of(facts: pa.Table, fact: str) -> pa.Table:
     return facts.filter(pc.equal(facts["fact"], fact))
+
+
+_STATED = ("commit_ts", "schema_name", "table_name", "query")
 
 
 def _in_order(facts: pa.Table, fact: str, *names: str) -> pa.Table:

@@ -286,7 +286,7 @@ class ChangeLog:
                 gathered = pa.concat_tables(parts) if parts else self.events.transform(log_facts).toArrow()
                 empty = self._empty()
             facts = LogFacts.read(gathered, firsts=self.firsts)
-            facts = replace(facts, defined=(*facts.defined, *defined_in(self.known.tables)))
+            facts = replace(facts, defined=defined_in(self.known.tables))
             if empty is not None:
                 facts = replace(facts, offsets=ordered_offsets([facts.offsets, empty]))
             self._facts.append(facts if parts else facts.without_offsets_of(self.sample))
