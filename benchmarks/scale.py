@@ -23,7 +23,7 @@ SIZES = {
     "tables, each made by a DDL": (2_500, 10_000, 40_000),
     "partitions": (500, 2_000, 10_000),
     "rules of dispatch": (100, 400, 1_600),
-    "rows of 1 MB": (30, 120),
+    "rows of 1 MB": (30, 120, 480),
 }
 TS = 446_266_400_000_000_000
 MS = 1 << 18

@@ -5,15 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_lab.codecs.known import BOUNDS
+from ticdc_lab.codecs.known import AT_ONCE, BOUNDS
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import Source
-from ticdc_lab.sources.opening import _capture_at_url
+from ticdc_lab.sources.opening import _capture_at_url, open_source
 from ticdc_lab.sources.pieces import read_piece
 from ticdc_lab.sources.places import data_files, left_out
 
@@ -98,3 +99,13 @@ def test_what_a_folder_holds_and_is_not_read_is_said(tmp_path: Path) -> None:
         assert words in said
     assert "_SUCCESS" not in said and len(left_out(str(tmp_path))) == 4
     assert left_out(str(tmp_path / "a.jsonl")) == () and left_out("s3://a/b") == ()
+
+
+def test_a_sample_of_large_messages_has_few_of_them(spark: SparkSession, tmp_path: Path) -> None:
+    """The driver holds about what is decoded at once, however large the messages are; at least one."""
+    value = b64encode(bytes(3 << 20)).decode()
+    rows = [json.dumps({"topic": "t", "partition": 0, "offset": i, "key": None, "value": value}) for i in range(12)]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    sample = open_source(spark, str(tmp_path / "a.jsonl")).sample(256)
+    assert sample["offset"].to_pylist() == list(range(sample.num_rows)) and 1 < sample.num_rows < 12
+    assert sample.nbytes < 2 * AT_ONCE

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ticdc_lab.codecs.decode import Detected, is_empty
+from ticdc_lab.codecs.decode import Detected, at_once, is_empty
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.known import BOUNDS
+from ticdc_lab.codecs.known import AT_ONCE, BOUNDS
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import is_sail, parquet_below, verbatim
 from ticdc_lab.engine.failures import task_errors
@@ -170,7 +170,7 @@ class Source:
     def sample(self, n: int) -> pa.Table:
         """Up to ``n`` of the first messages, read by the driver; those without a key and a value are passed over.
 
-        Where nothing else is found, these are given.
+        Of large ones, fewer: about as many bytes as are decoded at once. Where nothing else is found, these are given.
         """
         with self.said_plainly():
             batches = iter(self.raw.limit(n).toArrow().to_batches()) if self.pieces is None else self._one_by_one()
@@ -206,11 +206,11 @@ class Source:
 
     def _first(self, n: int, batches: Batches) -> pa.Table:
         found, nothing = list[pa.RecordBatch](), list[pa.RecordBatch]()
-        for messages, _ in self.read(batches):
+        for messages in (some for read, _ in self.read(batches) for some in at_once(read)):
             without = is_empty(messages)
             found.append(messages.filter(pc.invert(without)).slice(0, n))
             nothing.append(messages.filter(without).slice(0, n))
-            if sum(b.num_rows for b in found) >= n:
+            if sum(b.num_rows for b in found) >= n or sum(b.nbytes for b in found) >= AT_ONCE:
                 break
         some = found if any(b.num_rows for b in found) else nothing
         whole = arrow_schema(MESSAGES)  # Parquet gives what decoding needs alone

@@ -21,7 +21,7 @@ from ticdc_lab.codecs.decode import Detected, decoder, detect
 from ticdc_lab.codecs.handles import Handles, handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
-from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.known import AT_ONCE, Known
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine.object_stores import Store
@@ -75,7 +75,7 @@ class Messages(WatchedSource, Protocol):
     """A source of messages that are not decoded."""
 
     def first(self, n: int) -> pa.Table:
-        """Up to ``n`` of the first messages."""
+        """Up to ``n`` of the first messages; of large ones fewer, as of a log that is opened."""
 
     def messages_at(self, places: Iterable[tuple[str, int, int]]) -> pa.Table:
         """The messages at some topics, partitions and offsets that are still there."""
@@ -109,7 +109,7 @@ class LiveTopic:
             ends = {at: min(high, low + n) for at, (low, high) in spans.items()}
             for batch in reader.batches({at: low for at, (low, _) in spans.items()}, ends):
                 found.append(pa.Table.from_batches([batch]))
-                if sum(map(len, found)) >= n:
+                if sum(map(len, found)) >= n or sum(t.nbytes for t in found) >= AT_ONCE:
                     break
         return pa.concat_tables(found).slice(0, n).combine_chunks()
 
@@ -210,11 +210,10 @@ class RecordedTopic:
 
     def first(self, n: int) -> pa.Table:
         """As of :class:`WatchedSource`."""
-        found, total = [_MESSAGES.empty_table()], 0
+        found = [_MESSAGES.empty_table()]
         for messages, _ in self._read():
             found.append(pa.Table.from_batches([messages.cast(_MESSAGES)]))
-            total += messages.num_rows
-            if total >= n:
+            if sum(map(len, found)) >= n or sum(t.nbytes for t in found) >= AT_ONCE:
                 break
         return pa.concat_tables(found).slice(0, n).combine_chunks()
 
