@@ -296,6 +296,7 @@ class Watch:
         for begin in range(0, max(1, len(whole)), n):
             is_last = begin + n >= len(whole)
             self._take(whole.slice(begin, n), refused if is_last else [], last=last and is_last)
+            _trim()
         self._positions = dict(self._source.positions)
 
     def _take(self, messages: pa.Table, refused: list[pa.RecordBatch], *, last: bool) -> None:
@@ -495,13 +496,19 @@ class Watch:
         self._changed = set()
 
 
+def _trim() -> None:
+    """Give the system the free pieces of memory that lie below others."""
+    with suppress(AttributeError, OSError):  # another C library than glibc, another system than Linux
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _give_back() -> None:
     """Give the system the memory that nobody needs: free pieces below others, and the code of LLVM, which only compiles
     and is read from its file again if it has to.
     """
     with suppress(AttributeError, OSError):  # another C library than glibc, another system than Linux
+        _trim()
         libc = ctypes.CDLL(None)
-        libc.malloc_trim(0)
         for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
             access, offset = line.split()[1:3]
             if "libllvmlite" in line and (access == "r-xp" or (access == "r--p" and not int(offset, 16))):
