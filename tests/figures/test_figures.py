@@ -173,6 +173,8 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     assert title(beside) == (
         "2 transactions may be torn. The other transaction is whole; 0 % touch more than one stream"
     )
+    least = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), beside=2, at_least=True)
+    assert title(least).startswith("At least 2 transactions may be torn. ")
     colors = {t.name: t.marker.color for t in fig.data if t.name != "delivered again"}
     assert colors == {"whole": theme.GREY, "waits for partition 2": theme.OKABE_ITO[2]}
     assert {t.mode for t in fig.data} == {"markers"}, "no line crosses a partition that is not touched"

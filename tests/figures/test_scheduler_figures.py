@@ -11,7 +11,8 @@ from scheduler_traces import Making, broken, many, ten_steps, troubles
 
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.sequence_layout import lay_out
+from ticdc_lab.figures.sequence_layout import PROTOCOL, lay_out
+from ticdc_lab.simulate import scheduler
 
 NOTHING = ten_steps().slice(0, 0)
 EVIL = "<b>x</b>"
@@ -44,6 +45,18 @@ def test_the_ten_steps_of_the_seed_have_their_numbers() -> None:
     assert list(fig.layout.xaxis.ticktext) == [f"<b>{n}</b>" for n in ("owner on capture-1", "capture-1", "capture-2")]
     assert title(fig) == "10 messages from 0 to 20 ms; all arrive"
     assert list(trace(fig, "Announce").x) == [0, 0.5, 1, None, 0, 1, 2, None]
+
+
+def test_names_of_arrows_that_are_close_stand_on_both_sides() -> None:
+    """A name less than a line below another would lie on it above its arrow."""
+    quick = scheduler.SchedulerSettings(captures=2, tables=2, pace=scheduler.TablePace(prepare_us=20_000))
+    first = scheduler.simulate(quick, seed=0, until_us=205_000)
+    names = trace(figures.sequence_diagram(first.trace, messages=PROTOCOL, apart=True), "names")
+    placed = [*zip(names.x, names.y, names.textposition, names.text, strict=True)]
+    line = 0.05 * (max(y for _, y, *_ in placed) - min(y for _, y, *_ in placed))
+    on_top = [p for p in placed if p[2] == "top center"]
+    close = [(a[3], b[3]) for a in on_top for b in on_top if a is not b and 0 <= a[1] - b[1] < line and a[0] == b[0]]
+    assert not close and any(p[2] == "bottom center" for p in placed)
 
 
 def test_each_fate_has_its_mark_with_the_reason() -> None:

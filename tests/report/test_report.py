@@ -165,6 +165,16 @@ def test_findings_are_counted_by_kind_worst_first() -> None:
     assert page[page.index("Findings (the first") :].count(">warning<") == 10
 
 
+def test_a_verdict_leads_to_findings_that_are_listed_however_many_causes_there_are() -> None:
+    """The page lists 300 of them; a guarantee whose first is not among these leads to it all the same."""
+    one = summary().findings.head(1)
+    many = [one.assign(cause=f"cause {i % 40}", severity="error") for i in range(400)]
+    rare = one.assign(guarantee="nulls_are_allowed", severity="warning", cause="rare")
+    page = render(replace(summary(), findings=pd.concat([*many, rare], ignore_index=True)))
+    led = set(re.findall(r'href="#(finding-[0-9]+)"', page))
+    assert "finding-401" in led and led <= set(re.findall(r'id="(finding-[0-9]+)"', page))
+
+
 def test_findings_have_the_numbers_and_the_order_of_causes() -> None:
     """``audit --messages-of N`` shows finding N; the cause with most findings comes first."""
     one = summary().findings.head(1).assign(severity="warning")

@@ -75,7 +75,7 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
             return {}
         spans = figures.transaction_spans(
             s.transactions, totals=s.transaction_totals, qualified=qualified, lane=s.lane, beside=n_torn,
-            unmarked=unmarked,
+            at_least=n_torn > 0 and _is_cut(torn, s), unmarked=unmarked,
         )  # fmt: skip
         return {"spans": spans}
 

@@ -287,7 +287,7 @@ def _dots(finding: Mapping[str, Any], points: Sequence[Point], style: Mapping[st
         x=[x for x, _, _ in points], y=[y for _, y, _ in points], mode="markers+text",
         marker={"size": 18, "color": style["color"], "symbol": style["symbol"]},
         text=[f"{label(e.get('text') or 'offset ' + str(e['offset']))}<br> " for _, _, e in points],
-        textposition="top center", hoverinfo="text",
+        textposition="top center", hoverinfo="text", cliponaxis=False,
         hovertext=[f"{where}, offset {e['offset']}<br>{_stated(e['commit_ts'])}" for _, _, e in points],
         name=where, showlegend=False,
     )  # fmt: skip

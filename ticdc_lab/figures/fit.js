@@ -3,12 +3,11 @@
 // the plot, sliders and menus are the page's own controls, and the plot keeps its height and at least PLOT_PX of width and height.
 var ticdcFit = globalThis.ticdcFit ?? (() => {
   const EDGE = 18; // left of the title and of the note
-  const TOOLS = 130; // the toolbar at the right of the title
+  const TOOLS = 130; // the toolbar at the right of the title, which a narrow figure has not
   const TITLE_TOP = 16;
   const LINE = { title: 20, note: 17 };
   const PLOT_PX = 240;
   const NARROW = 560;
-  const PASSES = 7;
   const pen = document.createElement("canvas").getContext("2d");
 
   const plain = (text) => new DOMParser().parseFromString(text, "text/html").body.textContent;
@@ -126,6 +125,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     border-radius:4px;padding:2px 9px}.ticdc-steps option{color:#1d1d1f;background:#fff}@media print{.ticdc-steps{display:none}}`;
 
   const made = (tag, settings = {}) => Object.assign(document.createElement(tag), settings);
+  const styled = (id, textContent) => document.getElementById(id) ?? document.head.append(made("style", { id, textContent }));
   const frameOf = (step) => step.args?.[0]?.[0];
 
   function shown(gd, label, slider, at) {
@@ -151,7 +151,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   function controls(Plotly, gd) {
     const { sliders = [], updatemenus = [] } = gd.layout;
     if (!sliders.length && !updatemenus.length) return gd.ticdcSteps?.remove();
-    if (!document.getElementById("ticdc-steps")) document.head.append(made("style", { id: "ticdc-steps", textContent: STYLE }));
+    styled("ticdc-steps", STYLE);
     const bar = made("div", { className: "ticdc-steps" });
     for (const menu of updatemenus) {
       const pressed = (at) => {
@@ -177,11 +177,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       const input = made("input", { type: "range", min: 0, max: slider.steps.length - 1, step: 1 });
       input.setAttribute("aria-label", prefix.trim().replace(/:$/, "") || "step");
       label.append(made("span", { textContent: prefix }), made("output"), input);
-      const go = (at) => {
-        shown(gd, label, slider, at);
-        const { method, args } = slider.steps[at];
-        return Plotly[method](gd, ...args);
-      };
+      const go = (at) => (shown(gd, label, slider, at), Plotly[slider.steps[at].method](gd, ...slider.steps[at].args));
       input.addEventListener("input", () => {
         go(Number(input.value));
         if (!playing(gd)) alike(gd, prefix, slider.steps[input.value].label);
@@ -218,26 +214,25 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const { made, ...fitted } = gd.ticdcFitted;
     const full = gd._fullLayout;
     const font = (px) => `${px}px ${full.font.family}`;
-    const least = gd.layout.meta.least_px ?? 0;
-    let width = Math.max(gd.clientWidth, least);
+    const narrow = gd.clientWidth < NARROW;
+    let width = Math.max(gd.clientWidth, gd.layout.meta.least_px ?? 0);
     let { more, deeper, legend: low } = fitted;
     const { title, annotations, titleLines, noteLines } = rewrite(
       gd,
-      (text) => wrapped(text, gd.clientWidth - EDGE - (width > gd.clientWidth ? EDGE : TOOLS), font(full.title.font.size)),
+      (text) => wrapped(text, gd.clientWidth - EDGE - (narrow || width > gd.clientWidth ? EDGE : TOOLS), font(full.title.font.size)),
       (note) => wrapped(note.text, gd.clientWidth - 2 * EDGE, font(note.font?.size ?? full.font.size)),
       { xshift: EDGE - full._size.l, yshift: made.shift },
     );
     const across = Object.keys(gd.layout).filter((name) => name.startsWith("xaxis"));
-    const tight = gd.clientWidth < NARROW ? { "margin.l": 50, "margin.r": Math.min(made.right, 14) } : {};
-    if (gd.clientWidth < NARROW)
-      for (const name of Object.keys(gd.layout)) if (/^yaxis/.test(name) && gd.layout[name].title) tight[`${name}.title.standoff`] = 2;
+    const tight = narrow ? { "margin.l": 50, "margin.r": Math.min(made.right, 14) } : {};
+    for (const name of Object.keys(gd.layout)) if (narrow && /^yaxis/.test(name) && gd.layout[name].title) tight[`${name}.title.standoff`] = 2;
     for (const name of across) {
       const { type, title: words } = gd.layout[name];
-      if (type === "date") tight[`${name}.nticks`] = gd.clientWidth < NARROW ? 3 : 7;
+      if (type === "date") tight[`${name}.nticks`] = narrow ? 3 : 7;
       if (words?.text) tight[`${name}.title.text`] = wrapped(words.text, Math.max(PLOT_PX, full[name]._length), font(full.font.size));
     }
     const hidden = { ...unseen(gd.layout.sliders, "sliders"), ...unseen(gd.layout.updatemenus, "updatemenus") };
-    for (let pass = 0; pass < PASSES; pass++) {
+    for (let pass = 0; pass < 7; pass++) {
       const left = gd._fullLayout._size.l;
       const size = sizes(made, titleLines, noteLines, more, deeper);
       // The legend begins below where the plot is to end; plotly reserves its room above the plot from the middle on.
@@ -250,9 +245,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       };
       const note = annotations.map((a) => (a.name === "note" ? { ...a, xshift: EDGE - left, yshift: made.shift - deeper } : a));
       scrolls(gd, width);
-      await Plotly.relayout(gd, {
-        ...hidden, ...tight, ...under, width, "title.text": title, annotations: note, ...size,
-      });
+      await Plotly.relayout(gd, { ...hidden, ...tight, ...under, width, "title.text": title, annotations: note, ...size });
       const lacks = Math.ceil(PLOT_PX - gd._fullLayout._size.w);
       const [over, { axes, sunk }] = [intrusion(gd, titleLines), beneath(gd)];
       const settled = Math.abs(over) < 3 && Math.abs(sunk) < 3 && Math.abs(axes - (low ?? -9)) < 3 && lacks <= 0;
@@ -260,6 +253,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       [more, deeper, low] = [more + over, deeper + sunk, axes];
       if (lacks > 0) width += lacks + 6;
     }
+    for (const bar of gd.querySelectorAll(".modebar-container")) bar.style.display = narrow ? "none" : "";
     Object.assign(gd.ticdcFitted, { key: `${gd.clientWidth} ${title}`, more, deeper, legend: low });
     fade(gd);
   }
@@ -323,7 +317,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     if (gd.data) Plotly.purge(gd);
     gd.ticdcSteps?.remove();
     Object.assign(gd, { ticdcInWords: true, ticdcFitted: undefined, ticdcPlays: false });
-    if (!document.getElementById("ticdc-said")) document.head.append(made("style", { id: "ticdc-said", textContent: SAID }));
+    styled("ticdc-said", SAID);
     const { template, meta } = layout;
     const words = made("div", { className: "ticdc-words" });
     if (layout.title?.text) words.append(put(made("h4"), layout.title.text.replaceAll("<br>", " ")));
@@ -338,10 +332,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   fit.page = (Plotly) => {
     const all = () => Promise.all([...document.querySelectorAll(".js-plotly-plot")].map((gd) => fit(Plotly, gd)));
     let later = 0;
-    addEventListener("resize", () => {
-      clearTimeout(later);
-      later = setTimeout(all, 150);
-    });
+    addEventListener("resize", () => (clearTimeout(later), (later = setTimeout(all, 150))));
     return all();
   };
   return fit;

@@ -234,11 +234,17 @@ def names(s: SequenceLayout) -> Sequence[Scatter]:
     """The number and the name beside each arrow, where there are few."""
     mine = s.arrows.to_dict("records") if len(s.arrows) <= LABELLED else []
     places = [_middle(a, s) for a in mine]
+    line = 0.05 * (s.lowest - s.first)  # of text: a name that is closer below another stands below its arrow
+    close = [any(abs(x - u) < 0.5 and 0 <= y - v < line and (x, y) != (u, v) for u, v in places) for x, y in places]
     return [
         Scatter(
             x=[x for x, _ in places], y=[y for _, y in places], mode="text", name="names", showlegend=False,
             text=[f"{a['number']} {label(a['text'], most=40)}" for a in mine], hoverinfo="skip",
-            textposition=["middle right" if a["x0"] == a["x1"] else "top center" for a in mine], textfont={"size": 12},
+            textposition=[
+                "middle right" if a["x0"] == a["x1"] else "bottom center" if below else "top center"
+                for a, below in zip(mine, close, strict=True)
+            ],
+            textfont={"size": 12},
         )
     ]  # fmt: skip
 

@@ -30,7 +30,7 @@ OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "
 
 WRONG, GREY = "#D55E00", "#888888"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star", "hexagon")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star", "hourglass")
 PATTERNS = ("", "/", "x", "-", "|", "+", ".")
 _CIVIDIS = (
     "#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838",
@@ -99,7 +99,7 @@ def template(theme: Theme = "light") -> Nested:
                 "title": {"x": 0, "xref": "container", "xanchor": "left", "font": {"size": 17}},
                 "colorway": list(OKABE_ITO),
                 "colorscale": {"sequential": HEAT},
-                "xaxis": axis,
+                "xaxis": {**axis, "ticklabelstandoff": 5},  # none lies on the lowest name of the other axis
                 "yaxis": axis,
                 "hoverlabel": {"align": "left", "font": {"size": TEXT_PX}},
                 "legend": {"font": {"size": TEXT_PX}},

@@ -23,7 +23,7 @@ MOST = 40
 
 def transaction_spans(
     sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "", torn: Collection[int] = (), qualified: str = "",
-    lane: str = "partition", beside: int = 0, unmarked: str = "",
+    lane: str = "partition", beside: int = 0, at_least: bool = False, unmarked: str = "",
 ) -> Figure:  # fmt: skip
     """Draw transactions as bars over partitions.
 
@@ -39,8 +39,8 @@ def transaction_spans(
         commit_ts (TSO) of transactions that a consumer showed in part: drawn in red, and what the title counts.
     qualified, lane, unmarked
         As of :func:`transactions_finding`.
-    beside
-        How many transactions a gap in offsets may have torn: the title counts them apart.
+    beside, at_least
+        How many transactions a gap in offsets may have torn, or at least so many: the title counts them apart.
     """
     if sample.empty:
         return sentence("There is no transaction to show", "The log has no row change with a commit_ts.")
@@ -70,7 +70,7 @@ def transaction_spans(
     total = totals.iloc[0]
     told = transactions_finding(total, qualified=qualified, torn=beside, lane=lane, unmarked=unmarked)
     if beside:
-        told = f"{count(beside, 'transaction')} may be torn. {told}"
+        told = f"{'At least ' if at_least else ''}{count(beside, 'transaction')} may be torn. {told}"
     if torn:
         told = _torn(len(set(torn)), int(total["n"]))
     return finish(fig, title=told + scope, note=_note(sample, int(total["n"]), waits=bool(blockers)), height=560)

@@ -75,7 +75,7 @@ body{max-width:none;margin:0;padding:0;zoom:.66}
 th{position:static}
 tr,p,h2,h3{break-inside:avoid}h2,h3,p.answer,p.kernel{break-after:avoid}
 td,td.n,th,td.code:not(.word,.name){white-space:normal;min-width:5.5em}td.long{min-width:11em}td{overflow-wrap:anywhere}
-td.code .w{white-space:normal}
+td.code:not(.name) .w{white-space:normal}
 td.word,td.name{white-space:normal;overflow-wrap:normal}td.ticdc-ts{white-space:nowrap}
 .paper{display:block;font-style:italic}}
 """
@@ -224,6 +224,7 @@ def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -
 
 def head(name: str, *, more_style: str = "") -> str:
     """The beginning of a page: looks, plotly.js, the name and the switch of the theme."""
+    breaking = text(name).replace("/", "/<wbr>").replace("_", "_<wbr>")
     return "".join(
         [
             '<!DOCTYPE html>\n<html lang="en" data-theme="light">\n<head>\n<meta charset="utf-8">\n',
@@ -231,7 +232,7 @@ def head(name: str, *, more_style: str = "") -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
             f"<title>{text(name)}</title>\n<style>{_STYLE}{more_style}</style>\n",
             f"<script>{library()}</script>\n</head>\n<body>\n",
-            f'<header><h1>{text(name)}</h1><button id="theme" type="button">dark / light</button></header>\n<main>\n',
+            f'<header><h1>{breaking}</h1><button id="theme" type="button">dark / light</button></header>\n<main>\n',
         ]
     )
 

@@ -256,6 +256,9 @@ def _audit(answer: Answer, *, lane: str) -> Section:
     groups = [group.index for _, group in kinds]
     groups.sort(key=lambda i: (RANK[findings["severity"][i[0]]], -len(i), i[0]))
     listed = [i for group in groups for i in group[:_OF_A_KIND]][:_MANY]
+    led = causes(findings)  # to the first of these the verdict leads
+    led = pd.concat([led.head(_CAUSES), led.drop_duplicates("guarantee")])
+    listed += [i for i in dict.fromkeys(led["first"] - 1) if i not in listed]
     shown_first = examples(findings)
     places = enumerate(shown_first, start=len(body) - len(shown_first))
     drawn = {i: f"plot-audit-{n}" for n, i in places if i in listed}
