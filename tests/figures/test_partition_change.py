@@ -115,3 +115,12 @@ def test_the_procedures_stand_side_by_side() -> None:
     assert title(fig) == "seed keeps every change; no-feedback breaks 6 changes; just-add breaks 9 changes"
     note = fig.layout.meta["note"]
     assert "partition 0 offset 3, then partition 4 offset 7" in note and EVIL not in note
+
+
+def test_a_change_that_may_come_too_early_is_drawn_and_others_name_their_messages() -> None:
+    """Two deliveries in two partitions are two lanes; where no drawing fits, the sentence says where they lie."""
+    seen = [{"partition": p, "offset": o, "commit_ts": ts} for p, o, ts in ((0, 3, 5), (4, 7, 9))]
+    case = {"guarantee": "changes_are_applied_in_order", "table": "a", "message": "too early", "evidence": seen}
+    assert [*figures.counterexample(case).layout.yaxis.ticktext] == ["partition 0", "partition 4"]
+    other = figures.counterexample({**case, "guarantee": "changes_are_applied_once"})
+    assert other.layout.meta["note"] == "It names partition 0 offset 3, partition 4 offset 7."

@@ -13,6 +13,7 @@ from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
+from ticdc_lab.words import some_of
 
 Message = Mapping[str, Any]
 """A piece of evidence: ``partition``, ``offset``, ``commit_ts``, and ``text`` where it says what the message holds."""
@@ -38,7 +39,8 @@ def counterexample(finding: Mapping[str, Any], *, lane: str = "partition") -> Fi
     drawing, evidence = _drawing(finding), _evidence(finding)
     if drawing is not None:
         return drawing({"lane": lane, **finding}, evidence)
-    why = "The messages that it names are listed." if evidence else "It names no message: it is about what is missing."
+    named = some_of([f"{lane} {e['partition']} offset {e['offset']}" for e in evidence], most=4)
+    why = f"It names {named}." if evidence else "It names no message: it is about what is missing."
     return sentence(_title(finding), why)
 
 
@@ -83,7 +85,8 @@ def _drawing(finding: Mapping[str, Any]) -> Drawing | None:
     return _wrong_side if kind in _SIDES and dated else None
 
 
-_MOVES = {"rows_stay_in_one_partition", "row_order", "table_order", "row goes back", "lost update"}
+_EARLY = "changes_are_applied_in_order"  # of consumers, while the number of partitions changes
+_MOVES = {"rows_stay_in_one_partition", "row_order", "table_order", "row goes back", "lost update", _EARLY}
 _TORN = {"transactions", "torn transaction"}
 _SIDES = {"row before its DDL", "row after its DDL"}
 _FALLS = {

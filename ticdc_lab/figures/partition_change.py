@@ -85,18 +85,19 @@ def procedure_faults(faults: pd.DataFrame) -> Figure:
         pattern = {"shape": PATTERNS[k], "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.75)", "size": 8}
         fig.add_trace(
             Bar(
-                x=[FAULTS[g] for g in mine["guarantee"]],
+                x=[FAULTS[g].replace("applied ", "applied<br>") for g in mine["guarantee"]],
                 y=mine["changes"],
                 name=label(procedure),
                 marker={"color": style["color"], "pattern": pattern},
                 text=[f"{n:,}" for n in mine["changes"]],
                 textposition="outside",
                 constraintext="none",
+                cliponaxis=False,
                 hovertext=[_example(r) for r in mine.to_dict("records")],
                 hoverinfo="text",
             )
         )
-    fig.update_layout(barmode="group", showlegend=True)
+    fig.update_layout(barmode="group", showlegend=True).update_xaxes(tickangle=0)
     fig.update_yaxes(title_text="changes", rangemode="tozero", type="linear")
     worst = [f"{p}: {_example(r)}" for p, r in _first_examples(faults)]
     note = " ".join([*worst, "Hover a bar for the messages that show it."])

@@ -84,13 +84,14 @@ class Cost:
             f"Busiest partition over the mean: {self.load_before:.2f} before, {self.load_after:.2f} after.",
         ]
         if self.checkpoint_lag_ms is None and not self.pause_ms:
-            return [*said, f"{self.missed_rows} rows in new partitions come before a consumer sees these: lost with "
+            return [*said, f"{self.missed_rows:,} rows in new partitions come before a consumer sees these: lost with "
                     "auto.offset.reset=latest."]  # fmt: skip
         return [
             f"Pause {self.pause_ms} ms: {self.waiting_ms} waiting for processors, {self.admin_ms} for the Admin event, "
             f"{self.restart_ms} to start again, {self.checkpoint_lag_ms} ms behind.",
-            f"{self.resent_rows} rows ({self.resent_bytes} bytes) are sent twice, consumers drop {self.dropped_rows}, "
-            f"{self.strays} are written with the old number behind the Admin event.",
+            f"{self.resent_rows:,} rows ({self.resent_bytes:,} bytes) are sent twice, "
+            f"consumers drop {self.dropped_rows:,}, "
+            f"{self.strays:,} are written with the old number behind the Admin event.",
             *said,
         ]
 
