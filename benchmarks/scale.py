@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 SIZES = {
-    "tables, each made by a DDL": (2_500, 10_000, 40_000),
+    "tables, each made by a DDL": (10_000, 40_000, 100_000),
     "partitions": (500, 2_000, 10_000),
     "rules of dispatch": (100, 400, 1_600),
     "rows of 1 MB": (30, 120, 480),
