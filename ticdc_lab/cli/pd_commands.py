@@ -378,6 +378,9 @@ def _own(folder: str, told: dict[str, Any], asked_minutes: float | None, seed: i
     rows = side_by_side(found.runs).to_pylist()
     played = tuple(f"not simulated: {p.name}," for p in own_policies(loaded))
     notes = [note for note in loaded.notes if not note.startswith(played)]
+    labels = loaded.regions.labels
+    if n := len(labels.unmerged | labels.unscheduled | labels.split):
+        notes.append(f"not simulated: labels of {n:,} regions, which PD would not merge, not move, or split")
     holds = {name: [f"{h.what}: {h.because}" for h in why_nothing(run.world)] for name, run in found.runs.items()}
     if as_json:
         numbers = {name: f._asdict() for name, f in found.numbers.items()}

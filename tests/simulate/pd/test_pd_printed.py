@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -96,6 +97,7 @@ OLD_OPERATOR = (
         ({"replication": {"max-replicas": 3}}, "config"),
         ({"range-name": "t", "start-key": "7480", "end-key": "7481"}, "schedulers"),
         ([{"name": "balance-region-scheduler", "paused_at": "..", "resume_at": ".."}], "schedulers"),
+        ([{"id": "a", "index": 0, "labels": [], "rule_type": "key-range", "data": []}], "region labels"),
         ({"id": 6976297345, "max_peer_count": 3}, OTHER),
         ({"id": 6976297345}, OTHER),
         ({"raftstore": {}, "storage": {}}, OTHER),
@@ -363,6 +365,7 @@ def test_balance_leaves_the_keys_of_a_range_job_alone(tmp_path: Path) -> None:
     told = given(tmp_path, balance_range__json=jobs)
     assert told.schedulers.get("balance-region-scheduler").keys_of() == (("", KEYS[0]), (KEYS[1], ""))
     assert "not simulated: balance-range-scheduler, which evens out the regions of a key range" in told.notes
+    assert "Not simulated: balance-range-scheduler, which evens out" in told.first_line
     jobs[1]["ranges"] = jobs[0]["ranges"]  # all keys, of which none is left
     told = given(tmp_path, balance_range__json=jobs)
     assert not lie_in(told.regions, told.schedulers.get("balance-region-scheduler").keys_of()).any()
@@ -685,3 +688,58 @@ def test_a_file_of_diag_that_only_counts_stores_is_no_output_of_pd_ctl(tmp_path:
     """It is named, and the others are read."""
     told = given(tmp_path, cluster__json={"cluster_name": "a", "stores": 3, "regions": {"a": 1}})
     assert "not read, no output of pd-ctl that is known here: cluster.json" in told.notes
+
+
+def denying(label: str, start: str, end: str, index: int = 0, value: str = "deny") -> dict[str, Any]:
+    """A rule for a label of the regions between two keys, as PD's API prints it."""
+    labels = [{"key": label, "value": value}]
+    data = [{"start_key": start.lower(), "end_key": end.lower()}]
+    return {"id": f"{label}{index}", "index": index, "labels": labels, "rule_type": "key-range", "data": data}
+
+
+def test_labels_of_regions_forbid_merges_and_balance(tmp_path: Path) -> None:
+    """Of two values the one of the higher index counts; a region within which a rule ends is split first."""
+    rules = [
+        denying("schedule", KEYS[0], KEYS[2]),
+        denying("merge_option", KEYS[0], KEYS[1]),
+        denying("schedule", KEYS[1], KEYS[2], index=1, value="allow"),
+        denying("merge_option", KEYS[2], KEYS[2][:-2] + "FF"),
+    ]
+    small = [{**r, "approximate_size": 5, "approximate_keys": 10} for r in ring(5, 1, 2, 3)]
+    told = given(tmp_path, labels__json=rules, region__json={"regions": small})
+    labels = told.regions.labels
+    assert [set(ids) for ids in (labels.unscheduled, labels.unmerged, labels.split)] == [{2}, {2}, {4}]
+    found = survey(told.cluster, told.regions, seed=1)
+    does = {o.does: o.example for o in found.outcomes}
+    assert does["labeler-split-region"] == 4
+    why = {o.why: (o.here, o.example) for o in found.outcomes if o.why}
+    assert why["a label of the region forbids scheduling"] == (1, 2)
+    assert any(n.why == "a label of the region forbids scheduling" and n.times == 1 for n in found.not_chosen)
+    assert why["next region: a label of one of the two forbids merging; previous region: there is none"] == (1, 1)
+    assert any("next region: a rule for labels ends between the two" in w for w in why)
+
+
+@pytest.mark.parametrize(("version", "unscheduled"), [("5.4.0", set()), ("6.0.0", {2})])
+def test_the_label_schedule_is_known_since_v6(tmp_path: Path, version: str, unscheduled: set[int]) -> None:
+    """An older PD keeps the rule and does nothing with it."""
+    stores = {"stores": [store(i, meta={"version": version}) for i in range(1, 5)]}
+    told = given(tmp_path, store__json=stores, labels__json=[denying("schedule", KEYS[0], KEYS[1])])
+    assert told.regions.labels.unscheduled == unscheduled
+
+
+def test_colours_of_jq_are_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``jq -C`` in a file; a colour may begin in one read and end in the next."""
+    monkeypatch.setattr(pd_ctl_files, "CHUNK", 7)
+    monkeypatch.setattr(pd_ctl_files, "_HEAD", 64)
+    plain = json.dumps({"regions": ring(3, 1, 2, 3)}, indent=2)
+    told = given(tmp_path, region__json=re.sub(r'("[a-z_]+")(:)', "\x1b[34;1m\\1\x1b[0m\x1b[1;39m\\2\x1b[0m", plain))
+    assert told.regions.id.tolist() == [1, 2, 3] and "not read: the colours of region.json" in told.notes
+
+
+def test_a_long_session_is_read_to_its_end(tmp_path: Path) -> None:
+    """Nine megabytes of regions, and what was asked for after them."""
+    regions: Any = {"regions": ring(3, 1, 2, 3, note="x" * 3_000_000)}
+    said = {"stores": [store(i) for i in range(1, 5)]}, regions, [OPERATOR]
+    (tmp_path / "session.txt").write_text("\n".join(map(json.dumps, said)))
+    told = from_folder(tmp_path)
+    assert (len(told.cluster.stores), told.regions.id.tolist(), len(told.operators)) == (4, [1, 2, 3], 1)

@@ -117,7 +117,9 @@ def test_no_merge_crosses_the_border_of_a_rule_for_labels() -> None:
     assert told.operators == ()
     right = right._replace(end_key="z")
     told = check_merge(c, right, Neighbours(left, None, borders=frozenset("k")))
-    assert told.operators == () and told.because == "previous region: a rule for labels ends between the two"
+    assert told.operators == () and told.because == (
+        "next region: there is none; previous region: a rule for labels ends between the two"
+    )
 
 
 def test_rules_for_labels_split_before_placement_rules() -> None:

@@ -216,7 +216,7 @@ def test_a_merge_waits_for_its_neighbours() -> None:
     assert [neighbours(c, i)[:2] for i in range(3)] == [(None, regions[1]), (regions[0], None), (None, None)]
     told = survey(cluster_of(Config(), [Store(i) for i in (1, 2, 3)]), c)
     assert [(o.does, o.why, o.here) for o in told.outcomes] == [
-        ("merge-region", "", 2), ("", "previous region: there is none", 1),
+        ("merge-region", "", 2), ("", "next region: there is none; previous region: there is none", 1),
     ]  # fmt: skip
     assert isinstance(told.rounds[0], Opinion) and "merge-region for about 2 regions" in told.sentence
 

@@ -14,8 +14,10 @@ from ticdc_lab.simulate.pd import balance_leader, balance_region
 from ticdc_lab.simulate.pd.chances import is_here
 from ticdc_lab.simulate.pd.cluster import fit_of
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.create import move_peer
 from ticdc_lab.simulate.pd.filters import state_forbids
-from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.simulate.pd.operators import EnterJoint, Kind
+from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.scores import columns, region_scores
 from ticdc_lab.simulate.pd.stores import labelled
 from ticdc_lab.simulate.pd.world import Start, StoreStart, patrol, spread_regions
@@ -23,6 +25,7 @@ from ticdc_lab.simulate.pd.world.changes import Pdctl, StopStore, Timed
 from ticdc_lab.simulate.pd.world.columns import key_below, key_between
 from ticdc_lab.simulate.pd.world.pd_policies import ROLES, StoreTable, no_leader_pays, no_region_pays
 from ticdc_lab.simulate.pd.world.policy import BUSY
+from ticdc_lab.simulate.pd.world.start import WorldSettings
 from ticdc_lab.simulate.pd.world.stores import Hull
 from ticdc_lab.simulate.pd.world.world import World
 
@@ -184,5 +187,51 @@ def test_simulated_stores_cut_a_region_at_the_last_key_of_its_range() -> None:
     world = World(Start(stores=tuple(map(StoreStart, range(1, 5))), regions=spread_regions(4, [1, 2, 3])), 1)
     before = world.regions.range_of(2)
     world.regions.merge(1, 2)
-    world.regions.split(2, near_end=True)
+    world.regions.split(2, simulated=True)
     assert world.regions.range_of(2)[1] == before[1] and world.regions.range_of(2)[0] > before[0]
+
+
+def test_pd_counts_no_leader_whose_id_is_none_of_the_peers() -> None:
+    """What simulated stores cut off keeps the id of its leader before; a transfer gives it one that PD knows."""
+    world = World(Start(stores=tuple(map(StoreStart, range(1, 5))), regions=spread_regions(4, [1, 2, 3])), 1)
+    leader, led = int(world.regions.leader[2]), list(world.regions.members.leaders)
+    new = world.regions.split(2, simulated=True)
+    assert world.regions.members.leaders == led and int(world.regions.leader[new]) == leader
+    region = world.regions.region(new)
+    to = next(p.store for p in region.peers if p.store != region.leader)
+    world.regions.put(new, region._replace(leader=to))
+    assert sum(world.regions.members.leaders) == sum(led) + 1
+    world.regions.merge(new, 2)
+    assert sum(world.regions.members.leaders) == sum(led) and not world.regions.unnamed
+
+
+@pytest.mark.parametrize(("simulated", "left"), [(True, {0}), (False, set())])
+def test_only_simulated_stores_refuse_to_demote_a_leader(simulated: bool, left: set[int]) -> None:
+    """As TiKV does it in a joint change; one that PD does not know as the leader is demoted anyway."""
+    settings = replace(WorldSettings(), demotes_leaders=not simulated)
+    start = Start(stores=tuple(map(StoreStart, range(1, 7))), regions=spread_regions(2, [1, 2, 3]), settings=settings)
+    world = World(start, 1)
+    world.regions.unnamed.add(1)
+    for row in (0, 1):
+        region = world.regions.region(row)
+        new = tuple(Peer(0, i, LEARNER) for i in (4, 5, 6))
+        world.regions.put(row, region._replace(peers=(*region.peers, *new)))
+        world.tasks.tell(row, EnterJoint((4, 5, 6), (1, 2, 3)), 0)
+    told = {r.row for r in world.tasks.tick(1) if r.region is not None}
+    assert {0, 1} - told == left
+
+
+def test_pd_ends_the_first_operator_of_its_queue_at_once_if_its_region_is_gone() -> None:
+    """One behind an operator that has to wait is not looked at before that one's time has come."""
+    world = World(small(9, 4, on=(1, 2, 3)), 1)
+    control = world.controller
+    for row in (2, 4):
+        region = world.regions.region(row)
+        moved = move_peer(world.cluster(), region, region.leader, Peer(0, 4), "balance-region", kind=Kind.REGION)
+        control.add([control.made(moved, 0)], 0, 0)
+    world.regions.alive[4] = False
+    control.watch(world.cluster(), S, 10)
+    assert set(control.running) == {2, 4}  # the operator of row 2 waits for its five seconds
+    world.regions.alive[2] = False
+    control.watch(world.cluster(), S, 10)
+    assert not control.running

@@ -53,7 +53,7 @@ def check_merge(
         return notes.explained((), why)
     target = _target(cluster, region, beside, notes)
     if target is None:
-        return notes.explained(())
+        return notes.explained((), "; ".join(notes.said))
     why = _too_large(cluster, region, target, sizes)
     if why:
         return notes.explained((), why)

@@ -28,7 +28,10 @@ CHUNK = 8 << 20
 """Bytes read at a time."""
 
 _HEAD = 4096
-_WHOLE = 4 << 20
+_WHOLE = 32 << 20
+"""A file up to here may have several kinds of documents."""
+_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
+"""What ``jq -C`` writes around values."""
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _OPEN, _CLOSE = (ord("{"), ord("[")), (ord("}"), ord("]"))
 _GZIP = b"\x1f\x8b"
@@ -39,11 +42,12 @@ _BEGINS = re.compile(rb"^[ \t\r\xc2\xbb>\xef\xbf]*" + OBJECT_OR_LIST.encode(), r
 
 STORES, REGIONS, CONFIG, RULES, LIMITS = "stores", "regions", "config", "rules", "store limits"
 SCHEDULERS, OPERATORS, HOT = "schedulers", "operators", "hot regions"
-HOT_STORES, HISTOGRAM, OTHER = "hot stores", "histogram", "unknown"
+HOT_STORES, HISTOGRAM, LABELS, OTHER = "hot stores", "histogram", "region labels", "unknown"
 COMMANDS = {
     STORES: "store", REGIONS: "region", CONFIG: "config show all", LIMITS: "store limit",
     RULES: "config placement-rules rule-bundle load", SCHEDULERS: "scheduler show", OPERATORS: "operator show",
     HOT: "hot read", HOT_STORES: "hot store", HISTOGRAM: "region check hist-size",
+    LABELS: "curl http://PD/pd/api/v1/config/region-label/rules",
 }  # fmt: skip
 """Kinds of documents, and the command of pd-ctl that prints each."""
 
@@ -105,10 +109,17 @@ def opened(file: PrintedFile | Path) -> IO[bytes]:
         why = getattr(e, "strerror", None) or str(e)
         raise SourceError(f"{file}: cannot be read: {why}", hint="Save it again: pd-ctl store > store.json") from e
     try:
-        utf_16 = stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        head = stream.peek(_HEAD)[:_HEAD]
     except _BROKEN:
-        utf_16 = False  # reading it says what is wrong
-    return _AsUtf8(stream) if utf_16 else stream  # type: ignore[return-value]
+        head = b""  # reading it says what is wrong
+    utf_16 = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return _AsUtf8(stream) if utf_16 else _Plain(stream) if _COLOURS.search(head) else stream  # type: ignore[return-value]
+
+
+def is_coloured(file: PrintedFile) -> bool:
+    """Whether a file has colours of a terminal, which are left out."""
+    with opened(file) as stream:
+        return isinstance(stream, _Plain)
 
 
 def _unpacked(stream: Any) -> Any:
@@ -146,6 +157,22 @@ class _AsUtf8(io.RawIOBase):
             if not (data := self._stream.read(1)):
                 raise EOFError("UTF-16 text that ends in the middle of a character: the file is cut")
             found += self._decoder.decode(data).encode()
+        return found
+
+
+class _Plain(io.RawIOBase):
+    """A stream without the colours of a terminal."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._rest = stream, b""
+
+    def read(self, size: int = -1) -> bytes:
+        found = b""
+        while not found and (data := self._stream.read(size)):
+            text = _COLOURS.sub(b"", self._rest + data)
+            begun = text.rfind(b"\x1b")
+            cut = begun if begun >= 0 else len(text)  # a colour goes on in the next read
+            found, self._rest = text[:cut], text[cut:]
         return found
 
 
@@ -385,6 +412,7 @@ def _kind(told: Any, name: str) -> str:
         (REGIONS, isinstance(told.get("regions", ""), list | None) or {"id", "start_key", "peers"} <= keys),
         (RULES, {"group_id", "rules"} <= keys or {"group_id", "role", "count"} <= keys),
         (RULES, _is_group(told)),
+        (LABELS, {"rule_type", "labels"} <= keys),
         (HOT, bool(keys & {"as_peer", "as_leader"})),
         (HOT_STORES, any(re.fullmatch(r"(bytes|keys|query|cpu)-(write|read)-rate", k) for k in keys)),
         (SCHEDULERS, any(k.endswith("-scheduler") for k in keys) or bool(keys & set(_ARGUMENTS))),
@@ -418,6 +446,7 @@ def _kind_of_list(told: list[Any]) -> str:
     keys = set(first) if isinstance(first, Mapping) else set()
     marks = (
         (RULES, "rules" in keys or {"role", "count"} <= keys or (bool(keys) and _is_group(first))),
+        (LABELS, {"rule_type", "labels"} <= keys),
         (REGIONS, {"id", "peers"} <= keys),
         (STORES, {"store", "status"} <= keys),
         (HISTOGRAM, {"start", "end", "count"} <= keys),

@@ -23,6 +23,7 @@ from ticdc_lab.simulate.pd.pd_ctl_files import (
     HISTOGRAM,
     HOT,
     HOT_STORES,
+    LABELS,
     LIMITS,
     OPERATORS,
     REGIONS,
@@ -31,6 +32,7 @@ from ticdc_lab.simulate.pd.pd_ctl_files import (
     STORES,
     PrintedFile,
     PrintedFiles,
+    is_coloured,
     listed,
     printed_files,
     reading,
@@ -38,6 +40,7 @@ from ticdc_lab.simulate.pd.pd_ctl_files import (
 from ticdc_lab.simulate.pd.pd_ctl_running import (
     EVICT_LEADER,
     GRANT_LEADER,
+    MOVE_LITTLE,
     PdSchedulers,
     ShownOperator,
     default_schedulers,
@@ -54,6 +57,7 @@ from ticdc_lab.simulate.pd.pd_ctl_settings import (
     PlacementRules,
     Version,
     config_in,
+    labels_of,
     limits_of,
     rules_of,
     settings_of,
@@ -117,8 +121,11 @@ class Loaded(NamedTuple):
 
     @property
     def first_line(self) -> str:
-        """What is missing, in one line; "" where nothing is."""
-        return "Missing: " + "; ".join(m.sentence for m in self.missing) if self.missing else ""
+        """What is missing and which schedulers are left out, in one line; "" where nothing is."""
+        others = [f"{name}, which {does}" for name, does in self.schedulers.others() if name not in MOVE_LITTLE]
+        parts = ["Missing: " + "; ".join(m.sentence for m in self.missing)] if self.missing else []
+        parts += ["Not simulated: " + "; ".join(others)] if others else []
+        return ". ".join(parts)
 
 
 def from_pd_ctl(
@@ -216,7 +223,9 @@ def loaded(files: PrintedFiles) -> Loaded:
         influence=influence_of(operators, sizes, average),
     )  # fmt: skip
     regions = regions._replace(
-        hot=hot_of(files.get(HOT), config.hot_region_cache_hits_threshold), busy=frozenset(o.region for o in operators)
+        hot=hot_of(files.get(HOT), config.hot_region_cache_hits_threshold),
+        busy=frozenset(o.region for o in operators),
+        labels=labels_of(files.get(LABELS), regions, version),
     )
     doubted = _doubted(cluster, regions, files, placed)
     notes = (
@@ -369,6 +378,7 @@ def _unread(files: PrintedFiles, unused: Sequence[PrintedFile]) -> list[str]:
     idle = [(kind, f) for kind in (HOT_STORES, HISTOGRAM) for f in files.get(kind)]
     found = [f"not read: {f.name} ({kind}: it decides nothing)" for kind, f in idle]
     found += [f"not read: {f.name}, since another file has these settings too" for f in unused]
+    found += [f"not read: the colours of {f.name}" for some in files.of.values() for f in some if is_coloured(f)]
     if files.unknown:
         names = ", ".join(f.name for f in files.unknown[:_MOST_NAMED])
         more = f" and {len(files.unknown) - _MOST_NAMED} more" if len(files.unknown) > _MOST_NAMED else ""

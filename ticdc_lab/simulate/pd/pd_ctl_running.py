@@ -53,6 +53,12 @@ _OTHERS = {
 }
 """PdSchedulers that are not asked here, and what they do."""
 
+MOVE_LITTLE = frozenset({
+    "balance-hot-region-scheduler", "hot-region-scheduler", "evict-slow-store-scheduler", "evict-slow-trend-scheduler",
+    "evict-stopping-store-scheduler",
+})  # fmt: skip
+"""Those of them that a PD starts with; the others move regions or leaders without end, or against what is forecast."""
+
 _DEFAULT = (BALANCE_LEADER, BALANCE_REGION, "balance-hot-region-scheduler")
 
 

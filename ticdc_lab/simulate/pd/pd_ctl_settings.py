@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ticdc_lab.simulate.pd.config import NO_SETTINGS, Config, field_of
 from ticdc_lab.simulate.pd.limits import PerMinute
-from ticdc_lab.simulate.pd.pd_ctl_files import CONFIG, PrintedFile, document, documents, listed, reading, wrong
+from ticdc_lab.simulate.pd.pd_ctl_files import (
+    CONFIG,
+    LABELS,
+    PrintedFile,
+    document,
+    documents,
+    listed,
+    reading,
+    wrong,
+)
+from ticdc_lab.simulate.pd.regions import KeyRanges, RegionColumns, RegionLabels, lie_in
 from ticdc_lab.simulate.pd.rules import CONSTRAINT_OPS, RULE_ROLES, Constraint, Rule, in_order
 
 _GROUPS = ("schedule", "replication")
@@ -323,3 +336,37 @@ def key_of(text: str | None) -> str:
     """Give a key in upper-case hexadecimal, as regions have it: keys are compared as bytes."""
     bytes.fromhex(text or "")
     return (text or "").upper()
+
+
+_LABELS_SINCE: Mapping[str, Version] = {"merge_option": (5, 3), "schedule": (6, 0)}
+
+
+def labels_of(files: Sequence[PrintedFile], c: RegionColumns, version: Version) -> RegionLabels:
+    """Read rules for labels of regions, and apply those that deny merges or scheduling as PD does.
+
+    A rule labels the regions that lie wholly in one of its ranges, unless another one ends within them. Of two values
+    of a label the one of the rule with the higher index counts.
+    """
+    rules: list[tuple[int, Mapping[str, str], KeyRanges]] = []
+    for file in files:
+        with reading(file, LABELS):
+            for one in listed(file, "rules"):
+                ends = [(str(r.get("start_key") or ""), str(r.get("end_key") or "")) for r in one["data"] or ()]
+                held = tuple((bytes.fromhex(a).hex().upper(), bytes.fromhex(b).hex().upper()) for a, b in ends)
+                values = {str(v["key"]): str(v["value"]).lower() for v in one["labels"]}
+                rules.append((int(one.get("index") or 0), values, held))
+    borders = frozenset(key for _, _, ranges in rules for pair in ranges for key in pair if key)
+    split = set()
+    for key in borders:
+        at = bisect_left(range(len(c.id)), key, key=lambda i: c.start_key[i].as_py()) - 1
+        if at >= 0 and (not (end := c.end_key[at].as_py()) or key < end):
+            split.add(int(c.id[at]))
+    whole = ~np.isin(c.id, list(split))
+    denied: dict[str, frozenset[int]] = {}
+    for label, since in _LABELS_SINCE.items():
+        marks = np.zeros(len(c.id), dtype=np.bool_)
+        for _, told, held in sorted(rules, key=lambda r: r[0]):
+            if label in told and held and version >= since:
+                marks[lie_in(c, held)] = told[label] == "deny"
+        denied[label] = frozenset(c.id[marks & whole].tolist())
+    return RegionLabels(denied["merge_option"], denied["schedule"], borders, frozenset(split))

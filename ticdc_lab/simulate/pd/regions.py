@@ -118,6 +118,18 @@ def keys_lie_in(start_key: str, end_key: str, ranges: KeyRanges) -> bool:
     )
 
 
+class RegionLabels(NamedTuple):
+    """What rules for labels do: ids of regions that they deny merges or scheduling, and the keys where they end.
+
+    ``split`` are ids of regions within which one ends.
+    """
+
+    unmerged: frozenset[int] = frozenset()
+    unscheduled: frozenset[int] = frozenset()
+    borders: frozenset[str] = frozenset()
+    split: frozenset[int] = frozenset()
+
+
 class RegionColumns(NamedTuple):
     """Regions in key order, an array each; peers are a row of slots.
 
@@ -145,6 +157,7 @@ class RegionColumns(NamedTuple):
     busy: frozenset[int] = frozenset()
     read: NDArray[np.float64] | None = None
     write: NDArray[np.float64] | None = None
+    labels: RegionLabels = RegionLabels()
 
 
 def lie_in(c: RegionColumns, ranges: KeyRanges) -> Flags:
@@ -167,6 +180,9 @@ def region_at(c: RegionColumns, i: int) -> Region:
         frozenset(p.store for p, k in zip(peers, slots, strict=True) if c.down[i, k]),
         frozenset(p.store for p, k in zip(peers, slots, strict=True) if c.pending[i, k]),
         c.start_key[i].as_py(), c.end_key[i].as_py(), int(c.id[i]) in c.hot, float(c.down_s[i]),
+        frozenset(
+            what for what, ids in ((MERGE, c.labels.unmerged), (SCHEDULE, c.labels.unscheduled)) if int(c.id[i]) in ids
+        ),
     )  # fmt: skip
 
 

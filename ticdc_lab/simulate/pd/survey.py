@@ -188,6 +188,7 @@ def _findings(cluster: Cluster, c: RegionColumns) -> list[tuple[str, Flags]]:
         ("with a peer on a store that is down", _any(c.down & silent)),
         ("with a peer on a store that leaves", _any(there & leaving)),
         ("with peers that do not fit the rules", unfit),
+        ("within which a rule for labels ends", np.isin(c.id, list(c.labels.split))),
         ("with a peer reported down", _any(there & c.down)),
         ("that could be better placed", badly_placed),
         (SMALL, small),
@@ -459,6 +460,7 @@ def _unmoved(cluster: Cluster, c: RegionColumns, groups: Sequence[Group]) -> lis
     leads = [s.id for s in cluster.stores.values() if s.busy]
     marks: list[tuple[str, NDArray[np.int64]]] = [
         ("it is empty", np.flatnonzero(c.size <= EMPTY_MIB) if not few else np.zeros(0, np.int64)),
+        ("a label of the region forbids scheduling", np.flatnonzero(np.isin(c.id, list(c.labels.unscheduled)))),
         ("a peer is down", np.flatnonzero((c.down & (c.peers >= 0)).any(axis=1))),
         ("a peer is pending", np.flatnonzero((c.pending & (c.peers >= 0)).any(axis=1))),
         ("it is hot", np.flatnonzero(np.isin(c.id, list(c.hot))) if c.hot else np.zeros(0, np.int64)),
@@ -512,4 +514,5 @@ def neighbours(regions: RegionColumns, place: int) -> Neighbours:
     return Neighbours(
         before if before is not None and before.end_key == start and start else None,
         after if after is not None and after.start_key == end and end else None,
+        borders=regions.labels.borders,
     )

@@ -75,7 +75,7 @@ class Members:
         if self.where.shape[1] < r.store.shape[1]:
             more = np.zeros((len(self.where), r.store.shape[1] - self.where.shape[1]), np.int32)
             self.where = np.hstack([self.where, more])
-        leader, size = int(r.leader[row]), float(r.size[row])
+        leader, size = r.known_leader(row), float(r.size[row])
         pending = r.pending[row].tolist()
         for slot, (s, role) in enumerate(zip(r.store[row].tolist(), r.role[row].tolist(), strict=True)):
             if s < 0:
@@ -92,7 +92,7 @@ class Members:
                 self.pending_rows[row] = None
 
     def remove(self, r: AllRegions, row: int) -> None:
-        leader, size = int(r.leader[row]), float(r.size[row])
+        leader, size = r.known_leader(row), float(r.size[row])
         pending = r.pending[row].tolist() if row in self.pending_rows else None
         for slot, (s, role) in enumerate(zip(r.store[row].tolist(), r.role[row].tolist(), strict=True)):
             if s < 0:
@@ -134,7 +134,8 @@ _KEY_DIGITS = 12
 class AllRegions:
     """All regions; rows are never moved, those of merged regions are ``alive`` no more.
 
-    ``told`` are rows as regions, as long as nothing about them changes and no peer is down.
+    ``told`` are rows as regions, as long as nothing about them changes and no peer is down. ``unnamed`` are rows whose
+    leader reports an id that none of their peers has.
     """
 
     def __init__(self, start: RegionsStart, store_ids: Sequence[int]) -> None:
@@ -166,6 +167,7 @@ class AllRegions:
         self.after[-1:] = NONE
         self.before = np.arange(-1, n - 1, dtype=np.int64)
         self.start_key = list(start.start_key) or keys_of(n)
+        self.unnamed: set[int] = set()
         self.down: dict[int, float] = {}
         self.told: dict[int, Region] = {}
         self.down_rows: dict[int, set[int]] = {}
@@ -212,6 +214,10 @@ class AllRegions:
             bool(self.hot[row]), seconds,
         )  # fmt: skip
 
+    def known_leader(self, row: int) -> int:
+        """Give the store whose leader PD counts: a peer whose id is not the leader's is a follower to it."""
+        return NONE if row in self.unnamed else int(self.leader[row])
+
     def range_of(self, row: int) -> tuple[str, str]:
         """Give a region's first key and the key behind its last."""
         following = int(self.after[row])
@@ -244,7 +250,10 @@ class AllRegions:
             self.peer[row, slot] = p.id or self.new_peer()
             if p.store in region.pending:
                 self.pending[row, slot] = True
-        self.leader[row] = self.at[region.leader] if region.leader else NONE
+        leader = self.at[region.leader] if region.leader else NONE
+        if self.leader[row] not in (NONE, leader):
+            self.unnamed.discard(row)
+        self.leader[row] = leader
         self.size[row], self.keys[row] = region.size, region.keys
         self.conf[row] += conf
         self.members.insert(self, row)
@@ -255,7 +264,7 @@ class AllRegions:
 
     def grow(self, row: int, mib: float) -> None:
         self.told.pop(row, None)
-        leader = int(self.leader[row])
+        leader = self.known_leader(row)
         for s in self.store[row].tolist():
             if s >= 0:
                 self.members.mib[s] += mib
@@ -265,9 +274,10 @@ class AllRegions:
         self.size[row] += mib
         self.total_mib += mib
 
-    def split(self, row: int, at_key: str = "", *, near_end: bool = False) -> int:
-        """Cut a region at a key, in the middle or ``near_end``: the new one is left, as in PD's simulated stores.
+    def split(self, row: int, at_key: str = "", *, simulated: bool = False) -> int:
+        """Cut a region at a key or in the middle: the new one is left.
 
+        PD's ``simulated`` stores cut at the last key of the range, and the new one's leader keeps its old id.
         Both parts have half of the data; the row of the new one is given. A peer that waits for its snapshot waits for
         two.
         """
@@ -277,11 +287,13 @@ class AllRegions:
         self.version[row] += 1
         new = self._new_row(row)
         key = self.start_key[row]
-        self.start_key[row] = at_key or (key_below if near_end else key_between)(key, region.end_key)
+        self.start_key[row] = at_key or (key_below if simulated else key_between)(key, region.end_key)
         self.start_key[new] = key
         self._link(int(self.before[row]), new)
         self._link(new, row)
         self.told.clear()
+        if simulated:
+            self.unnamed.add(new)
         self.put(new, half._replace(peers=tuple(p._replace(id=0) for p in half.peers)))
         self.count += 1
         return new
@@ -322,6 +334,7 @@ class AllRegions:
             self._link(target, int(self.after[source]))
         self.members.remove(self, source)
         self.alive[source] = False
+        self.unnamed.discard(source)
         self.store[source] = self.leader[source] = NONE
         self.total_mib -= gone.size
         self.size[source] = 0
@@ -331,6 +344,7 @@ class AllRegions:
         self.count -= 1
         self.put(target, kept._replace(size=kept.size + gone.size, keys=kept.keys + gone.keys))
         self.version[target] = max(self.version[target], self.version[source]) + 1
+        self.conf[target] = max(self.conf[target], self.conf[source])
         self.told.clear()
 
     def mib_between(self, start_key: str, end_key: str) -> float:

@@ -6,6 +6,7 @@ so that an operator is promoted at once or cancelled.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -43,7 +44,7 @@ from ticdc_lab.simulate.pd.world.running import (
     together,
     told_again_after_us,
 )
-from ticdc_lab.simulate.pd.world.start import SECOND_US
+from ticdc_lab.simulate.pd.world.start import NEVER_US, SECOND_US
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE, SEND
 from ticdc_lab.simulate.pd.world.tasks import is_done
 
@@ -65,6 +66,7 @@ _SOON_US = 200_000
 class Controller:
     """All running operators, one a region.
 
+    ``pushes`` is PD's queue of steps to send again: when, the operator's number and its region's row.
     ``unheard`` are regions that changed and whose leaders could not tell it yet.
     ``on_change`` is told of every state that an operator takes; ``ended`` gets those that were started; ``config``
     gives PD's settings.
@@ -73,6 +75,7 @@ class Controller:
     def __init__(self, regions: AllRegions, nodes: Nodes, tasks: Tasks) -> None:
         self.regions, self.nodes, self.tasks = regions, nodes, tasks
         self.running: dict[int, OperatorLife] = {}
+        self.pushes: list[tuple[int, int, int]] = []
         self.counts: Counter[Kind] = Counter()
         self.unfinished = Sums()
         self.fast = Fast(nodes.settings.fast_operator_us)
@@ -202,9 +205,10 @@ class Controller:
         before = r.status
         r.become(STARTED, now_us)
         r.started_us = now_us
+        heapq.heappush(self.pushes, (now_us + told_again_after_us(r.op.steps[0]), r.number, r.row))
         self.created[r.op.desc] += 1
         self.on_change(r, before)
-        self._tell(r, now_us, tick)
+        self._tell(r, tick)
         return True
 
     def _take_limits(self, r: OperatorLife, now_us: int) -> None:
@@ -219,9 +223,8 @@ class Controller:
             if not urgent or available(self.nodes.all[i].limits[which], at_s, cost):
                 self.nodes.take_tokens(i, which, cost, now_us)
 
-    def _tell(self, r: OperatorLife, now_us: int, tick: int) -> None:
+    def _tell(self, r: OperatorLife, tick: int) -> None:
         if r.step is not None:
-            r.told_us = now_us
             self.tasks.tell(r.row, r.step, tick)
 
     def reported(self, row: int, cluster: Cluster, now_us: int, tick: int) -> bool:
@@ -245,13 +248,14 @@ class Controller:
         if why:
             self.end(r, CANCELED, now_us, why)
             return True
-        self._tell(r, now_us, tick)
+        self._tell(r, tick)
         return True
 
     def forget(self, now_us: int) -> None:
         """Let another PD lead: operators were in the memory of the one before."""
         for r in list(self.running.values()):
             self.end(r, CANCELED, now_us, FORGOTTEN)
+        self.pushes.clear()
         self.fast = Fast(self.fast.for_us)
         self.influences.clear()
 
@@ -283,24 +287,42 @@ class Controller:
                 self.end(found, CANCELED, now_us, "the other region of the merge went its own way")
 
     def watch(self, cluster: Cluster, now_us: int, tick: int) -> None:
-        """Push what was told long ago, and end what takes too long or became impossible."""
-        for r in list(self.running.values()):
-            if self.running.get(r.row) is not r or r.step is None:
+        """Push steps again, earliest first, and end operators that take too long or became impossible.
+
+        PD looks at the first of its queue even if its time has not come, and ends it if its region is gone or was
+        merged or cut. It stops at the first one that has to wait.
+        """
+        while self.pushes:
+            due_us, number, row = self.pushes[0]
+            r = self.running.get(row)
+            why = "" if r is None else self._changed(r)
+            if r is None or why:
+                heapq.heappop(self.pushes)
+                if r is not None:
+                    self.end(r, CANCELED, now_us, why)
                 continue
+            if now_us < due_us:
+                return
+            assert r.step is not None
+            heapq.heapreplace(self.pushes, (now_us + told_again_after_us(r.step), number, row))
+            why = impossible(cluster, self.regions.region(row), r.step)
             if (now_us - r.started_us) / SECOND_US >= timeout_s(r.op):
                 self.end(r, TIMEOUT, now_us, f"it ran for {timeout_s(r.op):.0f} s")
-            elif now_us - r.told_us >= told_again_after_us(r.step):
-                why = self._vain(r, cluster)
-                if why:
-                    self.end(r, CANCELED, now_us, why)
-                else:
-                    self._tell(r, now_us, tick)
+            elif why:
+                self.end(r, CANCELED, now_us, why)
+            else:
+                self._tell(r, tick)
 
-    def _vain(self, r: OperatorLife, cluster: Cluster) -> str:
-        """Say why there is no use in telling a step again, "" where there is."""
+    def next_push_us(self) -> int:
+        """Give when :meth:`watch` next has anything to do, 0 where it has now."""
+        if not self.pushes:
+            return NEVER_US
+        due_us, _, row = self.pushes[0]
+        r = self.running.get(row)
+        return 0 if r is None or self._changed(r) else due_us
+
+    def _changed(self, r: OperatorLife) -> str:
+        """Say how a region changed so that its operator is in vain, "" where it did not."""
         if not self.regions.alive[r.row]:
             return GONE
-        if merges(r.op) is not None and int(self.regions.version[r.row]) > r.version:
-            return EPOCH
-        assert r.step is not None
-        return impossible(cluster, self.regions.region(r.row), r.step)
+        return EPOCH if merges(r.op) is not None and int(self.regions.version[r.row]) > r.version else ""

@@ -111,7 +111,6 @@ class OperatorLife:
     conf_done: int = 0
     started_us: int = -1
     finished_us: int = -1
-    told_us: int = -1
     ended_because: str = ""
     keys: tuple[str, str] = ("", "")
     effects: tuple[Effects, ...] = ()

@@ -70,8 +70,11 @@ class WorldSettings:
         Peers a minute that a store may gain and lose.
     split_mib, split_keys
         A region of that size is cut in half.
-    splits_near_end
-        Whether the key at which it is cut is the last of its range, as in PD's simulated stores.
+    simulated_splits
+        Whether it is cut at the last key of its range, and what is cut off keeps the old id of its leader, as in PD's
+        simulated stores.
+    demotes_leaders
+        Whether a joint change may demote the leader, as in TiKV; PD's simulated stores refuse it.
     hot_history_samples, hot_history_us
         A store must have been hot in so many samples, one every so many µs, before hot regions are moved.
     states_us
@@ -116,7 +119,8 @@ class WorldSettings:
     store_limit: tuple[float, float] = (15.0, 15.0)
     split_mib: float = 144.0
     split_keys: int = 1_440_000
-    splits_near_end: bool = False
+    simulated_splits: bool = False
+    demotes_leaders: bool = True
     hot_history_samples: int = 10
     hot_history_us: int = 30 * SECOND_US
     states_us: int = 10 * SECOND_US
@@ -131,7 +135,7 @@ class WorldSettings:
 REFERENCE = WorldSettings(
     store_heartbeat_us=5 * SECOND_US, region_heartbeat_us=10 * SECOND_US, io_mib_a_tick=200.0, peer_down_after_s=0.0,
     row_bytes=0.0, prepares=False, keeps_stale_peers=False, disk_mib_a_tick=inf,
-    splits_near_end=True,
+    simulated_splits=True, demotes_leaders=False,
 )  # fmt: skip
 """The stores of the reference runs: a tick of 100 ms is a second of their disks."""
 

@@ -215,6 +215,8 @@ class Tasks:
             case SplitRegion(_, keys):
                 reports.append(Report(task.row, None, cut=True, keys=keys))
                 return self._count("split")
+        if isinstance(task.step, EnterJoint) and self._demotes_leader(task.row, task.step):
+            return True
         if isinstance(task.step, TransferLeader) and not self.nodes.all[self.regions.at[task.step.to_store]].runs:
             return True
         region = after(r.region(task.row), task.step)
@@ -222,6 +224,12 @@ class Tasks:
             reports.append(Report(task.row, region, conf=int(region.leader == r.region(task.row).leader)))
             self._count(type(task.step).__name__)
         return True
+
+    def _demotes_leader(self, row: int, step: EnterJoint) -> bool:
+        """Whether a step demotes a leader that may not be demoted: its store does nothing, and is told again."""
+        leader = self.regions.known_leader(row)
+        may = self.nodes.settings.demotes_leaders or leader < 0
+        return not may and self.regions.store_ids[leader] in step.demote
 
     def _count(self, name: str) -> bool:
         self.steps_done[name] = self.steps_done.get(name, 0) + 1

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 _KINDS = {LEADER_HERE: LEADS, FOLLOWER_HERE: FOLLOWS, LEARNER_HERE: LEARNS}
 _MOST_A_SLICE = 8192
+_PUSH_US = 500_000
 _GUESSES = 1 << 10
 _MOST_FITS = 1 << 17
 
@@ -274,7 +275,7 @@ class World:
         if patrol is not None:
             dues.append(patrol)
         if self.controller.running:
-            dues.append(self.watch_us)
+            dues.append(max(self.watch_us, self.controller.next_push_us()))
         return min(min(dues) // self.settings.tick_us, self.nodes.next_compaction())
 
     def take_reports(self) -> None:
@@ -349,7 +350,7 @@ class World:
 
     def split(self, row: int, key: str = "") -> int:
         """Cut a region at a key, or in half; its operator, if any, is not disturbed."""
-        new = self.regions.split(row, key, near_end=self.settings.splits_near_end)
+        new = self.regions.split(row, key, simulated=self.settings.simulated_splits)
         self.tasks.split(row, new, self.tick)
         self.heartbeats.split(row, new)
         for part in (row, new):
@@ -395,7 +396,7 @@ class World:
             self.controller.fast.expire(self.now_us)
             self._round(s)
         if self.controller.running and self.now_us >= self.watch_us:
-            self.watch_us = self.now_us + SECOND_US
+            self.watch_us = (self.now_us // _PUSH_US + 1) * _PUSH_US
             self.controller.watch(self.cluster(), self.now_us, self.tick)
 
     def _next_round(self) -> Scheduler | None:
