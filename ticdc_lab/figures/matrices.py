@@ -254,6 +254,7 @@ def semantics_matrix(cases: pa.Table | pd.DataFrame, *, finding: str = "") -> Fi
         note=_NOTE_OF_SEMANTICS,
         height=height,
         note_below_px=12,
+        least_px=160 + 112 * len(faults),
     )
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 12 + above_px)
 

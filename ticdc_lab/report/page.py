@@ -75,7 +75,7 @@ body{max-width:none;margin:0;padding:0;zoom:.66}
 th{position:static}
 tr,p,h2,h3{break-inside:avoid}h2,h3,p.answer,p.kernel{break-after:avoid}
 td,td.n,th,td.code:not(.word,.name){white-space:normal;min-width:5.5em}td.long{min-width:11em}td{overflow-wrap:anywhere}
-td.code:not(.name) .w{white-space:normal}
+td.code:not(.name) .w{white-space:normal}td.code:not(.word,.name){min-width:16em}
 td.word,td.name{white-space:normal;overflow-wrap:normal}td.ticdc-ts{white-space:nowrap}
 .paper{display:block;font-style:italic}}
 """
