@@ -743,3 +743,10 @@ def test_a_long_session_is_read_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "session.txt").write_text("\n".join(map(json.dumps, said)))
     told = from_folder(tmp_path)
     assert (len(told.cluster.stores), told.regions.id.tolist(), len(told.operators)) == (4, [1, 2, 3], 1)
+
+
+def test_a_scheduler_that_is_named_after_its_range_is_said_first(tmp_path: Path) -> None:
+    """PD calls scatter-range after its range, without the word scheduler."""
+    told = given(tmp_path, show__json=["scatter-range-t", "balance-region-scheduler"])
+    assert "Not simulated: scatter-range-t, which spreads the regions of a key range" in told.first_line
+    assert told.schedulers.get("balance-region-scheduler").runs and told.schedulers.told

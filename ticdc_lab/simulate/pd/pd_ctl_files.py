@@ -442,7 +442,8 @@ def _kind_of_list(told: list[Any]) -> str:
     if isinstance(first, str):
         if "(kind:" in first:
             return OPERATORS
-        return SCHEDULERS if all(isinstance(t, str) and "scheduler" in t for t in told) else OTHER
+        named = all(isinstance(t, str) and ("scheduler" in t or t.startswith("scatter-range-")) for t in told)
+        return SCHEDULERS if named else OTHER
     keys = set(first) if isinstance(first, Mapping) else set()
     marks = (
         (RULES, "rules" in keys or {"role", "count"} <= keys or (bool(keys) and _is_group(first))),

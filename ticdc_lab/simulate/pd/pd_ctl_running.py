@@ -101,7 +101,8 @@ class PdSchedulers(NamedTuple):
         """Give the running schedulers that are not asked here, and what they do."""
         for name, state in sorted(self.of.items()):
             if state.runs and name not in (BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER):
-                yield name, _OTHERS.get(name, "no such scheduler of PD is known here")
+                kind = "scatter-range-scheduler" if name.startswith("scatter-range-") else name
+                yield name, _OTHERS.get(kind, "no such scheduler of PD is known here")
 
 
 def default_schedulers() -> PdSchedulers:
