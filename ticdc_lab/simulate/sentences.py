@@ -5,9 +5,11 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
+
+from immutables import Map
 
 from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.scenario_yaml import Value, duration_us, shown
@@ -16,43 +18,49 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, "=": operator.eq, ">=": operator.ge, ">": operator.gt,
 }  # fmt: skip
 
+Words = Mapping[str, str]
+"""What the groups of a pattern matched."""
+NO_WORDS: Words = Map()
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A sentence of the vocabulary.
+    """A sentence of the vocabulary: of a moment's facts, the words that a file has in it, and the moment.
 
     ``live``: it reads the world as it is now, not what rows of the trace told; ``at_end``: it is of a whole run.
     """
 
-    text: str
-    test: Callable[[Any, int], bool]
-    tell: Callable[[Any, int], str]
+    test: Callable[[Any, Words, int], bool]
+    tell: Callable[[Any, Words, int], str]
     ages: bool = False
     live: bool = False
     at_end: bool = False
+    text: str = ""
+    words: Words = NO_WORDS
 
     def value(self, facts: Any, at_us: int) -> bool:
-        return self.test(facts, at_us)
+        return self.test(facts, self.words, at_us)
 
     def why(self, facts: Any, at_us: int) -> str:
-        return self.tell(facts, at_us)
+        return self.tell(facts, self.words, at_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A number or a duration of the vocabulary; ``unit`` is ``us`` for a duration, ``live`` as of :class:`Said`."""
 
-    text: str
-    read: Callable[[Any, int], int | Fraction]
+    read: Callable[[Any, Words, int], int | Fraction]
     unit: str = ""
     ages: bool = False
     live: bool = False
+    text: str = ""
+    words: Words = NO_WORDS
 
     def value(self, facts: Any, at_us: int) -> Any:
-        return self.read(facts, at_us)
+        return self.read(facts, self.words, at_us)
 
     def why(self, facts: Any, at_us: int) -> str:
-        return f"{self.text} is {self.shown(self.read(facts, at_us))}"
+        return f"{self.text} is {self.shown(self.value(facts, at_us))}"
 
     def shown(self, value: Any) -> str:
         """Give a value as people read it."""
@@ -86,8 +94,6 @@ class Comparison:
 
 
 COMPARED = re.compile(r"(.+?)\s*(<=|>=|<|=|>)\s*(\S+)")
-Words = Mapping[str, str]
-"""What the groups of a pattern matched."""
 
 _MOST_NAMED = 40
 
@@ -97,21 +103,20 @@ def broken(facts: Any) -> str:
     return f"{', '.join(sorted(facts.broken))} is violated" if facts.broken else "no invariant is violated"
 
 
-OF_INVARIANTS: Mapping[str, Callable[[str, Words], Said]] = {
-    "no violation": lambda text, _: Said(text, lambda f, t: not f.broken, lambda f, t: broken(f)),
-    r"(?P<invariant>.+) is violated": lambda text, found: Said(
-        text, lambda f, t: found["invariant"] in f.broken, lambda f, t: broken(f)
-    ),
+OF_INVARIANTS: Mapping[str, Said] = {
+    "no violation": Said(lambda f, w, t: not f.broken, lambda f, w, t: broken(f)),
+    r"(?P<invariant>.+) is violated": Said(lambda f, w, t: w["invariant"] in f.broken, lambda f, w, t: broken(f)),
 }
 """Sentences of every model in the kernel; they stand last, for the second one takes any words."""
 
-OF_MESSAGES: Mapping[str, Callable[[str, Words], Measure]] = {
-    "messages": lambda text, _: Measure(text, lambda f, t: f.n_sent, ages=True),
-    "(ignored|lost|resent|refused) messages": lambda text, _: Measure(
-        text, lambda f, t: f.other[text.split()[0]], ages=True
-    ),
-    r"(?P<message>\w+) messages": lambda text, found: Measure(text, lambda f, t: f.sent[found["message"]], ages=True),
-    "violations": lambda text, _: Measure(text, lambda f, t: sum(f.broken.values())),
+OF_MESSAGES: Mapping[str, Measure] = {
+    "messages": Measure(lambda f, w, t: f.n_sent, ages=True),
+    "ignored messages": Measure(lambda f, w, t: f.other["ignored"], ages=True),
+    "lost messages": Measure(lambda f, w, t: f.other["lost"], ages=True),
+    "resent messages": Measure(lambda f, w, t: f.other["resent"], ages=True),
+    "refused messages": Measure(lambda f, w, t: f.other["refused"], ages=True),
+    r"(?P<message>\w+) messages": Measure(lambda f, w, t: f.sent[w["message"]], ages=True),
+    "violations": Measure(lambda f, w, t: sum(f.broken.values())),
 }
 """Measures of every model that counts messages by name."""
 
@@ -121,8 +126,8 @@ class Vocabulary:
     """What assertions about a model can say."""
 
     # Pattern to what it means, tried in this order; a group's name says what must be there.
-    sentences: Mapping[str, Callable[[str, Words], Said]]
-    measures: Mapping[str, Callable[[str, Words], Measure]]
+    sentences: Mapping[str, Said]
+    measures: Mapping[str, Measure]
     # What there is, by the name of a group; groups it does not name are not checked.
     there: Callable[[Names, Collection[str]], Mapping[str, Collection[str]]]
 
@@ -133,9 +138,9 @@ class Vocabulary:
             measured, sign, limit = compared.groups()
             found = self.measure(value, names, measured)
             return Comparison(text, found, sign, read_limit(value, found, limit))
-        for pattern, make in self.sentences.items():
+        for pattern, said in self.sentences.items():
             if match := re.fullmatch(pattern, text):
-                return make(text, self._checked(value, match.groupdict(), names, invariants))
+                return replace(said, text=text, words=self._checked(value, match.groupdict(), names, invariants))
         hint = f"{text} is measured: compare it, as in `{text} <= 10`; a lag with `2s`."
         measured = any(re.fullmatch(pattern, text) for pattern in self.measures)
         raise value.wrong("a sentence of the vocabulary", hint=hint if measured else self._known())
@@ -143,9 +148,9 @@ class Vocabulary:
     def measure(self, value: Value, names: Names, text: str | None = None) -> Measure:
         """Read what is counted or measured."""
         text = words_of(value) if text is None else text
-        for pattern, make in self.measures.items():
+        for pattern, measure in self.measures.items():
             if match := re.fullmatch(pattern, text):
-                return make(text, self._checked(value, match.groupdict(), names, ()))
+                return replace(measure, text=text, words=self._checked(value, match.groupdict(), names, ()))
         raise value.wrong("something that can be measured", found=text, hint=self._known())
 
     def _checked(self, value: Value, found: Words, names: Names, invariants: Collection[str]) -> Words:

@@ -23,8 +23,8 @@ Comparisons of a number or a duration::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from ticdc_lab.ddl_core import jobs, records
 from ticdc_lab.ddl_core.keys import PD
@@ -55,26 +55,10 @@ def _there(names: Names, invariants: Collection[str]) -> Mapping[str, Collection
     }
 
 
-def _of(facts: Any) -> ServiceFacts:
-    assert isinstance(facts, ServiceFacts)
-    return facts
-
-
-def _said(test: Callable[[ServiceFacts, Words], bool], tell: Callable[[ServiceFacts, Words], str]) -> Any:
-    """Make a sentence of what it says and what is told instead."""
-    return lambda text, w: Said(text, lambda f, t: test(_of(f), w), lambda f, t: tell(_of(f), w))
-
-
-def _measured(
-    read: Callable[[ServiceFacts, Words, int], int], unit: str = "", *, ages: bool = False
-) -> Callable[[str, Words], Measure]:
-    return lambda text, w: Measure(text, lambda f, t: read(_of(f), w, t), unit, ages)
-
-
 # What is there, in words
 
 
-def _owner(f: ServiceFacts, w: Words) -> str:
+def _owner(f: ServiceFacts, w: Words, t: int = 0) -> str:
     owners, given = f.owners(w["cluster"]), f.assigned.get(w["cluster"], "nobody")
     return f"{w['cluster']} is owned by {' and '.join(owners) or 'nobody'} and assigned to {given}"
 
@@ -83,7 +67,7 @@ def _unowned(f: ServiceFacts) -> list[str]:
     return sorted(c for c in f.registered if len(f.owners(c)) != 1)
 
 
-def _missing(f: ServiceFacts, w: Words) -> str:
+def _missing(f: ServiceFacts, w: Words, t: int = 0) -> str:
     idle = _unowned(f)
     if not idle:
         return f"all {len(f.registered)} clusters are owned"
@@ -95,7 +79,7 @@ def _on(f: ServiceFacts, worker: str) -> list[str]:
     return sorted(c for c in f.monitor.owners if worker in f.owners(c))
 
 
-def _leader(f: ServiceFacts, w: Words) -> str:
+def _leader(f: ServiceFacts, w: Words, t: int = 0) -> str:
     return f"{f.leader} leads" if f.leader else "nobody leads"
 
 
@@ -103,7 +87,7 @@ def _job(f: ServiceFacts, w: Words) -> records.Job | None:
     return next((j for j in f.jobs(w["cluster"]) if j.id == int(w["job"])), None)
 
 
-def _told(f: ServiceFacts, w: Words) -> str:
+def _told(f: ServiceFacts, w: Words, t: int = 0) -> str:
     job = _job(f, w)
     if job is None:
         return f"{w['cluster']} has no job {w['job']}"
@@ -112,17 +96,17 @@ def _told(f: ServiceFacts, w: Words) -> str:
     return f"job {job.id} of {w['cluster']} is {job.state}{state}{rows}" + (f": {job.error}" if job.error else "")
 
 
-def _left(f: ServiceFacts, w: Words) -> str:
+def _left(f: ServiceFacts, w: Words, t: int = 0) -> str:
     first = f", the first {f.left[0].kind} {f.left[0].element}, {f.left[0].state}" if f.left else ""
     return f"{_ended(f, *records.ENDS)} jobs have ended, {len(f.left)} of registered clusters have not{first}"
 
 
-def _element(f: ServiceFacts, w: Words) -> str:
+def _element(f: ServiceFacts, w: Words, t: int = 0) -> str:
     found = f.states(w["cluster"], w["element"])
     return "; ".join(f"{s} has {w['element']} {state}" for s, state in found.items()) or "no server serves"
 
 
-def _is(f: ServiceFacts, w: Words) -> bool:
+def _is(f: ServiceFacts, w: Words, t: int) -> bool:
     found = f.states(w["cluster"], w["element"])
     return bool(found) and set(found.values()) == {w["state"]}
 
@@ -131,35 +115,36 @@ def _doubled(f: ServiceFacts) -> list[str]:
     return sorted(c for c in f.monitor.owners if len(f.owners(c)) > 1)
 
 
-def _settled(f: ServiceFacts, w: Words) -> str:
+def _settled(f: ServiceFacts, w: Words, t: int = 0) -> str:
     found = f.unsettled()
     return f"{found[0]}: {found[1]}" if found else "all is as it should be"
 
 
-_SENTENCES: Mapping[str, Callable[[str, Words], Said]] = {
-    "every cluster is owned": _said(lambda f, w: bool(f.registered) and not _unowned(f), _missing),
-    "the service is settled": _said(lambda f, w: f.unsettled() is None, _settled),
-    "no cluster has two owners": _said(
-        lambda f, w: not _doubled(f), lambda f, w: "; ".join(_owner(f, {"cluster": c}) for c in _doubled(f)) or "none"
+def _registered(f: ServiceFacts, w: Words, t: int) -> str:
+    return f"registered: {', '.join(sorted(f.registered))}"
+
+
+_SENTENCES: Mapping[str, Said] = {
+    "every cluster is owned": Said(lambda f, w, t: bool(f.registered) and not _unowned(f), _missing),
+    "the service is settled": Said(lambda f, w, t: f.unsettled() is None, _settled),
+    "no cluster has two owners": Said(
+        lambda f, w, t: not _doubled(f),
+        lambda f, w, t: "; ".join(_owner(f, {"cluster": c}, t) for c in _doubled(f)) or "none",
     ),
-    "every job has ended": _said(lambda f, w: not f.left, _left),
-    "there is a leader": _said(lambda f, w: f.leader is not None, _leader),
-    f"leader is {_WORKER}": _said(lambda f, w: f.leader == w["worker"], _leader),
-    f"no cluster on {_WORKER}": _said(
-        lambda f, w: not _on(f, w["worker"]),
-        lambda f, w: f"{w['worker']} owns {', '.join(_on(f, w['worker'])) or 'none'}",
+    "every job has ended": Said(lambda f, w, t: not f.left, _left),
+    "there is a leader": Said(lambda f, w, t: f.leader is not None, _leader),
+    f"leader is {_WORKER}": Said(lambda f, w, t: f.leader == w["worker"], _leader),
+    f"no cluster on {_WORKER}": Said(
+        lambda f, w, t: not _on(f, w["worker"]),
+        lambda f, w, t: f"{w['worker']} owns {', '.join(_on(f, w['worker'])) or 'none'}",
     ),
-    f"{_CLUSTER} is owned by {_WORKER}": _said(lambda f, w: f.owners(w["cluster"]) == [w["worker"]], _owner),
-    f"{_CLUSTER} is owned": _said(lambda f, w: len(f.owners(w["cluster"])) == 1, _owner),
-    f"{_CLUSTER} is assigned to {_WORKER}": _said(lambda f, w: f.assigned.get(w["cluster"]) == w["worker"], _owner),
-    f"{_CLUSTER} is registered": _said(
-        lambda f, w: w["cluster"] in f.registered, lambda f, w: f"registered: {', '.join(sorted(f.registered))}"
-    ),
-    f"{_CLUSTER} is not registered": _said(
-        lambda f, w: w["cluster"] not in f.registered, lambda f, w: f"registered: {', '.join(sorted(f.registered))}"
-    ),
-    f"{_JOB} is (?P<state>.+)": _said(lambda f, w: getattr(_job(f, w), "state", "") == w["state"], _told),
-    r"(?P<element>\S+/\S*) of (?P<cluster>\S+) is (?P<state>.+)": _said(_is, _element),
+    f"{_CLUSTER} is owned by {_WORKER}": Said(lambda f, w, t: f.owners(w["cluster"]) == [w["worker"]], _owner),
+    f"{_CLUSTER} is owned": Said(lambda f, w, t: len(f.owners(w["cluster"])) == 1, _owner),
+    f"{_CLUSTER} is assigned to {_WORKER}": Said(lambda f, w, t: f.assigned.get(w["cluster"]) == w["worker"], _owner),
+    f"{_CLUSTER} is registered": Said(lambda f, w, t: w["cluster"] in f.registered, _registered),
+    f"{_CLUSTER} is not registered": Said(lambda f, w, t: w["cluster"] not in f.registered, _registered),
+    f"{_JOB} is (?P<state>.+)": Said(lambda f, w, t: getattr(_job(f, w), "state", "") == w["state"], _told),
+    r"(?P<element>\S+/\S*) of (?P<cluster>\S+) is (?P<state>.+)": Said(_is, _element),
     **OF_INVARIANTS,
 }
 """Sentences as patterns; a group's name says what must be there."""
@@ -169,26 +154,26 @@ def _ended(f: ServiceFacts, *states: str) -> int:
     return sum(j.state in states for j in f.jobs())
 
 
-_MEASURES: Mapping[str, Callable[[str, Words], Measure]] = {
-    "imbalance": _measured(lambda f, w, t: max(f.loads.values(), default=0) - min(f.loads.values(), default=0)),
-    "moves": _measured(lambda f, w, t: f.moves),
-    "workers": _measured(lambda f, w, t: len(f.alive)),
-    "owner changes": _measured(lambda f, w, t: f.monitor.elected - len(f.monitor.elected_of)),
-    "leader changes": _measured(lambda f, w, t: max(f.n_leaders - 1, 0)),
-    "jobs": _measured(lambda f, w, t: len(f.jobs())),
-    "jobs ended": _measured(lambda f, w, t: _ended(f, *records.ENDS)),
-    "jobs left": _measured(lambda f, w, t: len(f.left)),
-    "jobs rejected": _measured(lambda f, w, t: sum(j.state == records.CANCELLED and bool(j.error) for j in f.jobs())),
-    "jobs rolled back": _measured(lambda f, w, t: _ended(f, records.ROLLED_BACK)),
-    f"rows backfilled of {_JOB}": _measured(lambda f, w, t: getattr(_job(f, w), "row_count", 0)),
-    f"clusters on {_WORKER}": _measured(lambda f, w, t: f.loads.get(w["worker"], 0)),
-    "time without owner": _measured(lambda f, w, t: f.unowned.until(t), "us", ages=True),
+_MEASURES: Mapping[str, Measure] = {
+    "imbalance": Measure(lambda f, w, t: max(f.loads.values(), default=0) - min(f.loads.values(), default=0)),
+    "moves": Measure(lambda f, w, t: f.moves),
+    "workers": Measure(lambda f, w, t: len(f.alive)),
+    "owner changes": Measure(lambda f, w, t: f.monitor.elected - len(f.monitor.elected_of)),
+    "leader changes": Measure(lambda f, w, t: max(f.n_leaders - 1, 0)),
+    "jobs": Measure(lambda f, w, t: len(f.jobs())),
+    "jobs ended": Measure(lambda f, w, t: _ended(f, *records.ENDS)),
+    "jobs left": Measure(lambda f, w, t: len(f.left)),
+    "jobs rejected": Measure(lambda f, w, t: sum(j.state == records.CANCELLED and bool(j.error) for j in f.jobs())),
+    "jobs rolled back": Measure(lambda f, w, t: _ended(f, records.ROLLED_BACK)),
+    f"rows backfilled of {_JOB}": Measure(lambda f, w, t: getattr(_job(f, w), "row_count", 0)),
+    f"clusters on {_WORKER}": Measure(lambda f, w, t: f.loads.get(w["worker"], 0)),
+    "time without owner": Measure(lambda f, w, t: f.unowned.until(t), "us", ages=True),
     **OF_MESSAGES,
 }
 """Measures as patterns."""
 
 
 VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
-STEADY = _SENTENCES["every cluster is owned"]("every cluster is owned", {})
-BALANCED = Comparison("imbalance <= 1", _MEASURES["imbalance"]("imbalance", {}), "<=", 1)
+STEADY = replace(_SENTENCES["every cluster is owned"], text="every cluster is owned")
+BALANCED = Comparison("imbalance <= 1", replace(_MEASURES["imbalance"], text="imbalance"), "<=", 1)
 """What runs are compared by, whatever their scenario asserts."""

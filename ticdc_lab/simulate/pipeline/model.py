@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -77,26 +77,25 @@ from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
 _WORDS = tuple(kind.replace(" ", "-") for kind in KINDS)
 
 
-def _held(text: str, found: Words) -> Said:
-    watermark, kind = found["watermark"], found.get("holder")
-
-    def test(facts: PipelineFacts, at_us: int) -> bool:
-        holders = facts.holding(watermark, at_us).holders
-        return bool(holders) and holders[0].kind.replace(" ", "-") == kind if kind else not holders
-
-    return Said(text, test, lambda f, t: f.holding(watermark, t).text, ages=True, live=True)
+def _is_held(facts: PipelineFacts, w: Words, at_us: int) -> bool:
+    holders, kind = facts.holding(w["watermark"], at_us).holders, w.get("holder")
+    return bool(holders) and holders[0].kind.replace(" ", "-") == kind if kind else not holders
 
 
-def _everything(facts: PipelineFacts, at_us: int) -> bool:
+def _held(facts: PipelineFacts, w: Words, at_us: int) -> str:
+    return facts.holding(w["watermark"], at_us).text
+
+
+def _everything(facts: PipelineFacts, w: Words, at_us: int) -> bool:
     return bool(facts.load_is_done and not facts.n_owed and not facts.monitor.jobs)
 
 
-def _owed(facts: PipelineFacts, at_us: int) -> str:
+def _owed(facts: PipelineFacts, w: Words, at_us: int) -> str:
     done = "clients are done" if facts.load_is_done else "clients are not done"
     return f"{done}; {facts.n_owed} rows and {len(facts.monitor.jobs)} DDLs are not downstream"
 
 
-def _ended(facts: PipelineFacts, at_us: int) -> str:
+def _ended(facts: PipelineFacts, w: Words, at_us: int) -> str:
     return "it is known at the end only" if facts.ended is None else str(facts.ended)
 
 
@@ -111,44 +110,39 @@ def _consumed(facts: PipelineFacts) -> ConsumerMonitor:
     return facts.monitor.consumer or ConsumerMonitor(None)
 
 
-def _consumer_lag_us(facts: Any, at_us: int) -> int:
+def _consumer_lag_us(facts: Any, w: Words, at_us: int) -> int:
     """How long ago the lowest watermark was that the consumer has read."""
     state = facts.kernel.states.get(CONSUMER)
     return max(0, at_us - us_of(read_upto(state))) if state is not None and read_upto(state) else at_us
 
 
-def _lag_us(facts: Any, at_us: int) -> int:
+def _lag_us(facts: Any, w: Words, at_us: int) -> int:
     return max(0, at_us - us_of(facts.kernel.states[facts.kernel.address[ETCD]].resolved_ts))
 
 
-def _live(read: Callable[[Any, int], int], unit: str = "") -> Callable[[str, Words], Measure]:
-    return lambda text, _: Measure(text, read, unit, ages=True, live=True)
-
-
-_SENTENCES: Mapping[str, Callable[[str, Words], Said]] = {
-    "everything is downstream": lambda text, _: Said(text, _everything, _owed, ages=True, live=True),
-    "the final state is right": lambda text, _: Said(
-        text, lambda f, t: bool(f.ended and f.ended.final_right_idempotent), _ended, at_end=True
+_live = partial(Measure, ages=True, live=True)
+_SENTENCES: Mapping[str, Said] = {
+    "everything is downstream": Said(_everything, _owed, ages=True, live=True),
+    "the final state is right": Said(
+        lambda f, w, t: bool(f.ended and f.ended.final_right_idempotent), _ended, at_end=True
     ),
-    "sums are right": lambda text, _: Said(
-        text, lambda f, t: bool(f.ended and f.ended.final_right_blind), _ended, at_end=True
-    ),
-    r"(?P<watermark>resolved_ts|checkpoint_ts) is held by (?P<holder>\S+)": _held,
-    "nothing holds (?P<watermark>resolved_ts|checkpoint_ts)": _held,
+    "sums are right": Said(lambda f, w, t: bool(f.ended and f.ended.final_right_blind), _ended, at_end=True),
+    r"(?P<watermark>resolved_ts|checkpoint_ts) is held by (?P<holder>\S+)": Said(_is_held, _held, ages=True, live=True),
+    "nothing holds (?P<watermark>resolved_ts|checkpoint_ts)": Said(_is_held, _held, ages=True, live=True),
 }
 
-_MEASURES: Mapping[str, Callable[[str, Words], Measure]] = {
-    "rows committed": _live(lambda f, t: f.monitor.measures.committed),
-    "rows delivered": _live(lambda f, t: f.monitor.measures.delivered),
-    "rows repeated": _live(lambda f, t: f.monitor.measures.repeated),
-    "DDLs executed": _live(lambda f, t: f.monitor.measures.ddls),
-    "rows owed": _live(lambda f, t: f.n_owed),
-    "rows lost": lambda text, _: Measure(text, lambda f, t: f.ended.lost if f.ended else 0),
-    "rows regressed": lambda text, _: Measure(text, lambda f, t: f.ended.regressed if f.ended else 0),
-    "rows in memory": _live(lambda f, t: _rows(f, "sorting")),
-    "rows on disk": _live(lambda f, t: _rows(f, "spilled")),
-    "rows executed": _live(lambda f, t: _consumed(f).n_executed),
-    "rows not executed": _live(lambda f, t: sum(map(len, _consumed(f).owed.values()))),
+_MEASURES: Mapping[str, Measure] = {
+    "rows committed": _live(lambda f, w, t: f.monitor.measures.committed),
+    "rows delivered": _live(lambda f, w, t: f.monitor.measures.delivered),
+    "rows repeated": _live(lambda f, w, t: f.monitor.measures.repeated),
+    "DDLs executed": _live(lambda f, w, t: f.monitor.measures.ddls),
+    "rows owed": _live(lambda f, w, t: f.n_owed),
+    "rows lost": Measure(lambda f, w, t: f.ended.lost if f.ended else 0),
+    "rows regressed": Measure(lambda f, w, t: f.ended.regressed if f.ended else 0),
+    "rows in memory": _live(lambda f, w, t: _rows(f, "sorting")),
+    "rows on disk": _live(lambda f, w, t: _rows(f, "spilled")),
+    "rows executed": _live(lambda f, w, t: _consumed(f).n_executed),
+    "rows not executed": _live(lambda f, w, t: sum(map(len, _consumed(f).owed.values()))),
     "consumer lag": _live(_consumer_lag_us, "us"),
     "resolved_ts lag": _live(_lag_us, "us"),
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from importlib import import_module
@@ -29,7 +30,6 @@ from ticdc_lab.simulate.sentences import (
     Measure,
     Said,
     Vocabulary,
-    Words,
 )
 
 # The sentences that assertions about the table scheduler are made of.
@@ -90,66 +90,64 @@ def _double(facts: SchedulerFacts) -> str:
     return f"table {key} is written by {' and '.join(sorted(facts.keys[key].writers))}"
 
 
-def _imbalance(facts: SchedulerFacts, at_us: int) -> int:
+def _imbalance(facts: SchedulerFacts) -> int:
     loads = [facts.load[c] for c in facts.captures]
     return max(loads, default=0) - min(loads, default=0)
 
 
-def _thrash(facts: SchedulerFacts, at_us: int) -> Fraction:
+def _thrash(facts: SchedulerFacts) -> Fraction:
     """Moves that brought a table back within a minute, of all moves."""
     return Fraction(facts.returns, facts.moves or 1)
 
 
-_SENTENCES: dict[str, Callable[[str, Words], Said]] = {
-    "every table replicates": lambda text, _: Said(text, lambda f, t: f.up == len(f.wanted), lambda f, t: _missing(f)),
-    r"table (?P<table>\d+) replicates": lambda text, found: Said(
-        text, lambda f, t: f.replicates(int(found["table"])), lambda f, t: _where(f, int(found["table"]))
+_SENTENCES: dict[str, Said] = {
+    "every table replicates": Said(lambda f, w, t: f.up == len(f.wanted), lambda f, w, t: _missing(f)),
+    r"table (?P<table>\d+) replicates": Said(
+        lambda f, w, t: f.replicates(int(w["table"])), lambda f, w, t: _where(f, int(w["table"]))
     ),
-    r"table (?P<table>\d+) on (?P<capture>\S+)": lambda text, found: Said(
-        text,
-        lambda f, t: any(
-            state == REPLICATING and node_of(address) == found["capture"]
-            for address, state in f.states(int(found["table"]))
+    r"table (?P<table>\d+) on (?P<capture>\S+)": Said(
+        lambda f, w, t: any(
+            state == REPLICATING and node_of(address) == w["capture"] for address, state in f.states(int(w["table"]))
         ),
-        lambda f, t: _where(f, int(found["table"])),
+        lambda f, w, t: _where(f, int(w["table"])),
     ),
-    r"no table on (?P<capture>\S+)": lambda text, found: Said(
-        text,
-        lambda f, t: f.held[found["capture"]] == 0,
-        lambda f, t: f"{found['capture']} has {f.held[found['capture']]} tables",
+    r"no table on (?P<capture>\S+)": Said(
+        lambda f, w, t: f.held[w["capture"]] == 0, lambda f, w, t: f"{w['capture']} has {f.held[w['capture']]} tables"
     ),
-    "there is an owner": lambda text, _: Said(text, lambda f, t: f.owner is not None, lambda f, t: _owner(f)),
-    r"owner is (?P<capture>\S+)": lambda text, found: Said(
-        text, lambda f, t: f.owner is not None and node_of(f.owner) == found["capture"], lambda f, t: _owner(f)
+    "there is an owner": Said(lambda f, w, t: f.owner is not None, lambda f, w, t: _owner(f)),
+    r"owner is (?P<capture>\S+)": Said(
+        lambda f, w, t: f.owner is not None and node_of(f.owner) == w["capture"], lambda f, w, t: _owner(f)
     ),
-    "checkpoint proceeds": lambda text, _: Said(
-        text, lambda f, t: f.checkpoint_us is not None and t - f.risen_us < PROCEEDS_US, _checkpoint, ages=True
+    "checkpoint proceeds": Said(
+        lambda f, w, t: f.checkpoint_us is not None and t - f.risen_us < PROCEEDS_US,
+        lambda f, w, t: _checkpoint(f, t),
+        ages=True,
     ),
-    "no double write": lambda text, _: Said(text, lambda f, t: not f.double_for.since_us, lambda f, t: _double(f)),
+    "no double write": Said(lambda f, w, t: not f.double_for.since_us, lambda f, w, t: _double(f)),
     **OF_INVARIANTS,
 }
 """Sentences as patterns; a group's name says what must be there."""
 
-_MEASURES: dict[str, Callable[[str, Words], Measure]] = {
-    "imbalance": lambda text, _: Measure(text, _imbalance),
-    "global checkpoint lag": lambda text, _: Measure(text, lambda f, t: t - (f.checkpoint_us or 0), "us", ages=True),
-    "time without progress": lambda text, _: Measure(text, lambda f, t: t - f.risen_us, "us", ages=True),
-    "thrash index": lambda text, _: Measure(text, _thrash, "share"),
-    "moves": lambda text, _: Measure(text, lambda f, t: f.moves),
-    "owner changes": lambda text, _: Measure(text, lambda f, t: max(f.n_owners - 1, 0)),
-    "captures": lambda text, _: Measure(text, lambda f, t: len(f.captures)),
-    "tables": lambda text, _: Measure(text, lambda f, t: f.up),
-    r"tables on (?P<capture>\S+)": lambda text, found: Measure(text, lambda f, t: f.load[found["capture"]]),
-    "overlap": lambda text, _: Measure(text, lambda f, t: f.double_for.until(t), "us", ages=True),
-    "gap": lambda text, _: Measure(text, lambda f, t: f.idle_for.until(t), "us", ages=True),
+_MEASURES: dict[str, Measure] = {
+    "imbalance": Measure(lambda f, w, t: _imbalance(f)),
+    "global checkpoint lag": Measure(lambda f, w, t: t - (f.checkpoint_us or 0), "us", ages=True),
+    "time without progress": Measure(lambda f, w, t: t - f.risen_us, "us", ages=True),
+    "thrash index": Measure(lambda f, w, t: _thrash(f), "share"),
+    "moves": Measure(lambda f, w, t: f.moves),
+    "owner changes": Measure(lambda f, w, t: max(f.n_owners - 1, 0)),
+    "captures": Measure(lambda f, w, t: len(f.captures)),
+    "tables": Measure(lambda f, w, t: f.up),
+    r"tables on (?P<capture>\S+)": Measure(lambda f, w, t: f.load[w["capture"]]),
+    "overlap": Measure(lambda f, w, t: f.double_for.until(t), "us", ages=True),
+    "gap": Measure(lambda f, w, t: f.idle_for.until(t), "us", ages=True),
     **OF_MESSAGES,
 }
 """Measures as patterns."""
 
 
 VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
-STEADY = _SENTENCES["every table replicates"]("every table replicates", {})
-BALANCED = Comparison("imbalance <= 1", _MEASURES["imbalance"]("imbalance", {}), "<=", 1)
+STEADY = replace(_SENTENCES["every table replicates"], text="every table replicates")
+BALANCED = Comparison("imbalance <= 1", replace(_MEASURES["imbalance"], text="imbalance"), "<=", 1)
 """What runs are compared by, whatever their scenario asserts."""
 
 

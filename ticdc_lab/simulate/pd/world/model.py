@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import count
 from typing import Any, NamedTuple
@@ -74,14 +75,12 @@ class ClusterMoment(NamedTuple):
     preparing: frozenset[int]
 
 
-def _said(
-    test: Callable[[ClusterMoment, Words], bool], tell: Callable[[ClusterMoment, Words], str]
-) -> Callable[[str, Words], Said]:
-    return lambda text, found: Said(text, lambda f, _: test(f.now, found), lambda f, _: tell(f.now, found))
+def _said(test: Callable[[ClusterMoment, Words], bool], tell: Callable[[ClusterMoment, Words], str]) -> Said:
+    return Said(lambda f, w, _: test(f.now, w), lambda f, w, _: tell(f.now, w))
 
 
-def _counts(read: Callable[[ClusterMoment, Words], int | Fraction], unit: str = "") -> Callable[[str, Words], Measure]:
-    return lambda text, found: Measure(text, lambda f, _: read(f.now, found), unit)
+def _counts(read: Callable[[ClusterMoment, Words], int | Fraction], unit: str = "") -> Measure:
+    return Measure(lambda f, w, _: read(f.now, w), unit)
 
 
 def _store(found: Words) -> int:
@@ -89,7 +88,7 @@ def _store(found: Words) -> int:
 
 
 _STORE = r"(?P<store>store-\d+)"
-_SENTENCES: dict[str, Callable[[str, Words], Said]] = {
+_SENTENCES: dict[str, Said] = {
     "peers are even": _said(lambda m, _: not m.uneven_peers, lambda m, _: f"peers by store: {dict(m.peers)}"),
     "leaders are even": _said(lambda m, _: not m.uneven_leaders, lambda m, _: f"leaders by store: {dict(m.leaders)}"),
     "nothing runs": _said(lambda m, _: not m.running, lambda m, _: f"{m.running} operators run"),
@@ -115,7 +114,7 @@ _SENTENCES: dict[str, Callable[[str, Words], Said]] = {
         lambda m, f: m.violated == f["invariant"], lambda m, _: m.violated or "no invariant is violated"
     ),
 }
-_MEASURES: dict[str, Callable[[str, Words], Measure]] = {
+_MEASURES: dict[str, Measure] = {
     "operators": _counts(lambda m, _: sum(m.created.values())),
     "running operators": _counts(lambda m, _: m.running),
     r"(?P<desc>[\w-]+) operators": _counts(lambda m, f: m.created.get(f["desc"], 0)),
@@ -139,8 +138,8 @@ def _there(names: Names, invariants: Collection[str]) -> Mapping[str, Collection
 
 
 VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
-STEADY = _SENTENCES["nothing runs"]("nothing runs", {})
-BALANCED = _SENTENCES["peers are even"]("peers are even", {})
+STEADY = replace(_SENTENCES["nothing runs"], text="nothing runs")
+BALANCED = replace(_SENTENCES["peers are even"], text="peers are even")
 """What runs are compared by, whatever their scenario asserts."""
 
 

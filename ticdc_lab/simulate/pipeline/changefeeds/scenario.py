@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate import runs
@@ -167,58 +166,45 @@ class ChangefeedsFacts:
         return max((max(c) - min(c) for c in counts), default=0)
 
 
-def _of(facts: Any) -> ChangefeedsFacts:
-    assert isinstance(facts, ChangefeedsFacts)
-    return facts
-
-
-def _is_state(text: str, found: Words) -> Said:
-    name, state = found["changefeed"], found["state"]
-    return Said(
-        text, lambda f, t: _of(f).state(name) == state, lambda f, t: f"{name} is {_of(f).state(name)}", live=True
-    )
-
-
-def _is_done(text: str, found: Words) -> Said:
-    name = found["changefeed"]
-    return Said(
-        text, lambda f, t: _of(f).is_done(name), lambda f, t: f"{_of(f).owed(name)} rows of {name} are owed", live=True
-    )
-
-
-def _counted(text: str, found: Words) -> Measure:
-    name, what = found["changefeed"], found["what"]
-    if what == "owed":
-        return Measure(text, lambda f, t: _of(f).owed(name), live=True)
-    return Measure(text, lambda f, t: int(getattr(_of(f).auditor.each[name].measures, what)), live=True)
+def _counted(f: ChangefeedsFacts, w: Words, t: int) -> int:
+    name, what = w["changefeed"], w["what"]
+    return f.owed(name) if what == "owed" else int(getattr(f.auditor.each[name].measures, what))
 
 
 _VOCABULARY = Vocabulary(
     {
-        r"(?P<changefeed>\S+) is (?P<state>normal|stopped|removed)": _is_state,
-        r"everything of (?P<changefeed>\S+) is downstream": _is_done,
+        r"(?P<changefeed>\S+) is (?P<state>normal|stopped|removed)": Said(
+            lambda f, w, t: f.state(w["changefeed"]) == w["state"],
+            lambda f, w, t: f"{w['changefeed']} is {f.state(w['changefeed'])}",
+            live=True,
+        ),
+        r"everything of (?P<changefeed>\S+) is downstream": Said(
+            lambda f, w, t: f.is_done(w["changefeed"]),
+            lambda f, w, t: f"{f.owed(w['changefeed'])} rows of {w['changefeed']} are owed",
+            live=True,
+        ),
         **OF_INVARIANTS,
     },
     {
-        r"rows (?P<what>committed|delivered|repeated|owed) of (?P<changefeed>\S+)": _counted,
-        r"checkpoint_ts lag of (?P<changefeed>\S+)": lambda text, found: Measure(
-            text, lambda f, t: _of(f).lag_us(found["changefeed"], t), "us", live=True
+        r"rows (?P<what>committed|delivered|repeated|owed) of (?P<changefeed>\S+)": Measure(_counted, live=True),
+        r"checkpoint_ts lag of (?P<changefeed>\S+)": Measure(
+            lambda f, w, t: f.lag_us(w["changefeed"], t), "us", live=True
         ),
     },
     lambda names, invariants: {"changefeed": names.changefeeds, "invariant": invariants},
 )
 _NEAR_US = 5_000_000
 _STEADY = Said(
-    "every changefeed that runs is near",
-    lambda f, t: all(_of(f).lag_us(n, t) < _NEAR_US for n in _of(f).auditor.each if _of(f).state(n) == "normal"),
-    lambda f, t: "a changefeed is behind",
+    lambda f, w, t: all(f.lag_us(n, t) < _NEAR_US for n in f.auditor.each if f.state(n) == "normal"),
+    lambda f, w, t: "a changefeed is behind",
     live=True,
+    text="every changefeed that runs is near",
 )
 _BALANCED = Said(
-    "no capture has more than one table of a changefeed above another",
-    lambda f, t: _of(f).imbalance() <= 1,
-    lambda f, t: f"the imbalance is {_of(f).imbalance()}",
+    lambda f, w, t: f.imbalance() <= 1,
+    lambda f, w, t: f"the imbalance is {f.imbalance()}",
     live=True,
+    text="no capture has more than one table of a changefeed above another",
 )
 
 
