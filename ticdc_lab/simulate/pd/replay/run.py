@@ -29,7 +29,7 @@ RECORDS: Mapping[str, Callable[[Fields], Verdict]] = MappingProxyType({
 """Who judges records of each kind, of PD's code."""
 
 
-class Judge(NamedTuple):
+class ScenarioJudge(NamedTuple):
     """A row of the table of scenarios: which it is about, how what is given is read, and the function that judges it.
 
     The first row fits whose area and expectation the scenario has; "" fits any.
@@ -41,7 +41,7 @@ class Judge(NamedTuple):
     judge: Callable[[Any, Fields], Verdict]
 
 
-SCENARIOS = tuple(Judge(*row) for row in (
+SCENARIOS = tuple(ScenarioJudge(*row) for row in (
     ("", "should_balance", lambda record: with_running(given_of(record)), facts.should_balance),
     ("", "higher_score", given_of, facts.higher_score),
     ("", "score", lambda record: record.object("given").object("config"), facts.distinct_score_rule),
@@ -64,7 +64,7 @@ SCENARIOS = tuple(Judge(*row) for row in (
     ("split", "", given_of, decisions.split),
     ("learner", "", given_of, decisions.learners),
 ))  # fmt: skip
-_COMMAND, _CHECK = Judge("", "", given_of, facts.command), Judge("", "", given_of, decisions.check)
+_COMMAND, _CHECK = ScenarioJudge("", "", given_of, facts.command), ScenarioJudge("", "", given_of, decisions.check)
 
 _OF_CHECKERS = ("replica_checker", "rule_checker", "replica-checker", "rule-checker")
 _CHECKED = frozenset({"down-peer", "offline", "location labels", "storage", "placement", "witness", "replica", "rule"})
@@ -175,7 +175,7 @@ def judge_scenario(record: Fields) -> Verdict:
     return verdict._replace(agrees=True if verdict.agrees and not untold else None, because=because)
 
 
-def _judge(record: Fields) -> Judge:
+def _judge(record: Fields) -> ScenarioJudge:
     expect, area = record.object("expect"), record.text("area")
     for row in SCENARIOS:
         if row.area in ("", area) and (not row.expects or row.expects in expect):
