@@ -696,14 +696,14 @@ def test_what_an_audit_does_not_check_a_watch_does_not_either(tmp_path, monkeypa
 
 def test_a_step_takes_few_bytes_at_once(undisturbed, tmp_path, monkeypatch):
     """However many rows a message has: their events take memory meanwhile. What is found stays the same."""
-    sizes, take = list[int](), Watch._take
+    sizes, take = list[int](), Watch._absorb
     monkeypatch.setattr(running, "BYTES_AT_ONCE", 20_000)
 
     def taken(self, messages, *of, **more):
         sizes.append(messages.nbytes)
         take(self, messages, *of, **more)
 
-    monkeypatch.setattr(Watch, "_take", taken)
+    monkeypatch.setattr(Watch, "_absorb", taken)
     whole = watched(golden(LOG), tmp_path)
     assert len(sizes) > 20 and max(sizes) < 60_000
     assert told(whole.findings.values()) == told(undisturbed.findings.values())

@@ -295,11 +295,11 @@ class Watch:
         n = max(1, -(-len(whole) * BYTES_AT_ONCE // max(whole.nbytes, BYTES_AT_ONCE)))
         for begin in range(0, max(1, len(whole)), n):
             is_last = begin + n >= len(whole)
-            self._take(whole.slice(begin, n), refused if is_last else [], last=last and is_last)
+            self._absorb(whole.slice(begin, n), refused if is_last else [], last=last and is_last)
             _trim()
         self._positions = dict(self._source.positions)
 
-    def _take(self, messages: pa.Table, refused: list[pa.RecordBatch], *, last: bool) -> None:
+    def _absorb(self, messages: pa.Table, refused: list[pa.RecordBatch], *, last: bool) -> None:
         assert self._decoding is not None
         begun, parts = time.monotonic(), [FORM.empty_table()]
         if not isinstance(self._source, StorageFolder):  # which gives events
