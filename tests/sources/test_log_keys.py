@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 from stored import VERSION, put_data, put_schema
 
@@ -75,6 +79,29 @@ def test_a_primary_key_or_a_nullable_index_is_none() -> None:
         assert handles_of(facts.ddl, protocol="canal-json") == {}
 
 
+def undated(*queries: str, protocol: str = "canal-json") -> pa.Table:
+    """The life of a table in a log whose messages have no commit_ts, with the keys that these DDL define put in."""
+    rows = log().to_pylist()
+    of_ddl = [event(10 + i, None, "ddl", query=query) for i, query in enumerate(queries)]
+    events = decoded([*({**r, "commit_ts": None} for r in rows if r["kind"] == "row"), *of_ddl])
+    return with_handles(events, handles_of(LogFacts.of(events).ddl, protocol=protocol))[0].slice(0, 4)
+
+
+@pytest.mark.parametrize("protocol", ["canal-json", "canal", "maxwell"])
+def test_a_log_without_commit_ts_has_the_key_of_a_table_that_has_one_all_the_time(protocol: str) -> None:
+    """Columns may come. After a DDL that changes the key, is not understood, or ends an earlier table it has none."""
+    expected = ["a,b,v,,b"] * 4
+    assert undated(DDL, "ALTER TABLE t ADD COLUMN w INT", protocol=protocol)["layout"].to_pylist() == expected
+    for others in (
+        ["ALTER TABLE t DROP INDEX y"], ["ALTER TABLE t RENAME COLUMN b TO c"], ["ALTER TABLE t OUT OF THIS WORLD"],
+        ["DROP TABLE t", "CREATE TABLE t (a INT NOT NULL UNIQUE, b INT)"], ["ALTER TABLE t ADD PRIMARY KEY (a)"],
+    ):  # fmt: skip
+        assert undated(DDL, *others, protocol=protocol)["key_hash"].to_pylist() == [None] * 4, others
+    assert undated("DROP TABLE t", DDL, protocol=protocol)["key_hash"].to_pylist() == [None] * 4
+    no_more = handles_of(LogFacts.of(decoded([event(0, None, "ddl", query=DDL)])).ddl, protocol=protocol, is_all=False)
+    assert no_more == {}
+
+
 def test_only_files_with_such_rows_are_written_anew(tmp_path: Path) -> None:
     """Row group by row group, under the same name."""
     events = log()
@@ -100,6 +127,29 @@ def test_an_opened_log_has_these_keys_and_names_their_tables(spark: SparkSession
 
 
 SOURCE = "tests/data/torture/messages_canal-json-tidb.jsonl.gz"
+
+
+def test_an_opened_log_without_the_tidb_extension_has_these_keys(spark: SparkSession, tmp_path: Path) -> None:
+    """The real encoder's messages without what the extension adds; loaded, too."""
+
+    def plain(raw: str) -> str | None:
+        message = json.loads(raw)
+        value = json.loads(b64decode(message["value"]))
+        del value["_tidb"]
+        told = message | {"value": b64encode(json.dumps(value).encode()).decode()}
+        return None if value["type"] == "TIDB_WATERMARK" else json.dumps(told)
+
+    with gzip.open(SOURCE, "rt") as file:
+        (tmp_path / "log.jsonl").write_text("\n".join(filter(None, map(plain, file))))
+    for log in (opened(str(tmp_path / "log.jsonl"), spark=spark) for opened in (ticdc_lab.open, loaded)):
+        rows = log.events.where("kind = 'row' AND table_name = 'k_uq'")
+        assert rows.count() == rows.where("key_hash IS NOT NULL AND commit_ts IS NULL").count() > 0
+        assert any("torture.k_uq" in limit and "name no key" in limit for limit in log.limits)
+
+
+def loaded(path: str, *, spark: SparkSession) -> ticdc_lab.ChangeLog:
+    """A log that is decoded again at each question."""
+    return ticdc_lab.load(spark, path)
 
 
 def test_a_log_that_is_not_materialised_has_them_as_well_and_says_so(spark: SparkSession, tmp_path: Path) -> None:

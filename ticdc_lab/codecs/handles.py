@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY, with_columns
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DISPATCH, KEYS
-from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.catalog import GONE, Catalog
 from ticdc_lab.facts.definitions import TableName
 
 Handles = Mapping[TableName, tuple[Sequence[int], Sequence[tuple[str, ...]]]]
@@ -28,27 +28,48 @@ READ = ["kind", "layout", "schema_name", "table_name"]
 """Columns that :func:`unnamed` reads."""
 
 
-def handles_of(ddl: pa.Table, *, protocol: str) -> Handles:
+def handles_of(ddl: pa.Table, *, protocol: str, is_all: bool = True) -> Handles:
     """Tables without a primary key whose DDL in the log define another handle key.
 
-    ``ddl``: ``commit_ts, schema_name, table_name, query`` of the log's DDL. ``protocol``: of the log; most name every
-    handle key themselves.
+    ``ddl``: ``commit_ts, schema_name, table_name, query, offset`` of the log's DDL. ``protocol``: of the log; most name
+    every handle key themselves. ``is_all``: no DDL is still to come; only then those of a log without commit_ts
+    define the key of a table, where it has one key all the time.
     """
     queries = ddl["query"].drop_null()
     unique = pc.match_substring(queries, "unique", ignore_case=True)
     if protocol not in NAME_A_PRIMARY_KEY or not pc.any(unique).as_py():
         return {}
-    told = ddl.select(["commit_ts", "schema_name", "table_name", "query"]).to_pylist()
+    told = ddl.select(["commit_ts", "schema_name", "table_name", "query", "offset"]).to_pylist()
     dated = [d for d in told if d["commit_ts"] is not None and d["query"]]
+    stated = dated or sorted((d for d in told if d["query"] and is_all), key=lambda d: d["offset"] or 0)
     catalog = Catalog.from_ddl(
-        dict.fromkeys((d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"]) for d in dated)
+        dict.fromkeys((d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"]) for d in stated)
     )
+    if not dated:
+        return _of_all_times(catalog)
     found = {}
     for name, versions in catalog.versions.items():
         defined = [None if v.definition is None or v.definition.primary else v.definition for v in versions]
         keys = [() if table is None else table.handle_columns for table in defined]
         if any(keys):
             found[name] = [v.commit_ts or 0 for v in versions], keys
+    return found
+
+
+def _of_all_times(catalog: Catalog) -> Handles:
+    """The handle keys that tables have in every version; none where a DDL was not understood or its table was another.
+
+    ``catalog``: of DDL without commit_ts.
+    """
+    found: dict[TableName, tuple[Sequence[int], Sequence[tuple[str, ...]]]] = {}
+    if any(not u.table_name for u in catalog.unparsed):
+        return found
+    for name, versions in catalog.versions.items():
+        lives = [v.definition for v in versions if v.event not in GONE]
+        keys = {() if table is None or table.primary else table.handle_columns for table in lives}
+        was_another = name in catalog.ends or (name[0].lower(), "") in catalog.ends
+        if len(keys) == 1 and any(keys) and not was_another:
+            found[name] = [0], [*keys]
     return found
 
 
@@ -82,7 +103,7 @@ def with_handles(rows: pa.Table, handles: Handles) -> tuple[pa.Table, set[TableN
     for place, row in zip(at.tolist(), asked, strict=True):
         name, ts = (row["schema_name"], row["table_name"]), row["commit_ts"]
         starts, keys = handles.get(name, ((), ()))
-        since = 0 if ts is None else bisect_right(starts, ts)
+        since = bisect_right(starts, ts or 0)  # of all times, 0 on, or from a commit_ts on, which a row may lack
         if since and keys[since - 1]:
             by_key.setdefault(keys[since - 1], []).append(place)
             named.add(name)

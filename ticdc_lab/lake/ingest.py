@@ -409,7 +409,7 @@ class Steps:
         find = finder(self.protocol, self.known)
         of_messages = messages.select(*PLACE, "key", "value").mapInArrow(find, log_types.DDL_ROWS)
         self.ddl, before = pa.concat_tables([self.ddl, of_messages.toArrow().cast(self.ddl.schema)]), self.known.handles
-        self.known = replace(self.known, handles=handles_of(self.ddl, protocol=self.protocol))
+        self.known = replace(self.known, handles=handles_of(self.ddl, protocol=self.protocol, is_all=False))
         self.notes += words_of(sorted(self.known.handles.keys() - before.keys()))
         return self.known.handles != before
 
@@ -449,7 +449,7 @@ def begun(
     if protocol in DDL_PROTOCOLS:
         ddl = tables.read("events").where("kind = 'ddl'").where(F.col("batch_id") <= state.batch_id)
         steps.ddl = ddl.select(*log_types.DDL_ROWS.names).toArrow().cast(steps.ddl.schema)
-        steps.known = replace(known, handles=handles_of(steps.ddl, protocol=protocol))
+        steps.known = replace(known, handles=handles_of(steps.ddl, protocol=protocol, is_all=False))
         steps.notes = words_of(sorted(steps.known.handles))
     return steps
 

@@ -33,7 +33,7 @@ from ticdc_lab.sources import parquet, pieces
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.dump_files import DumpFiles, dumps_at
 from ticdc_lab.sources.forms import OPTIONS
-from ticdc_lab.sources.log_keys import DDL_PROTOCOLS
+from ticdc_lab.sources.log_keys import WITH_DDL
 from ticdc_lab.sources.log_keys import finder as ddl_finder
 from ticdc_lab.sources.overlaps import SharedStretch, Skips, overlaps_of, whole_runs, without
 from ticdc_lab.sources.places import data_files, kind_of_name, require_kind
@@ -156,7 +156,7 @@ class _ReadRequest:
             known, guesses = log_types.with_binary(sample, known, self.binary)
             for sentence in guesses:
                 warnings.warn(f"{self.path}: {sentence}", stacklevel=2)
-        elif protocol in DDL_PROTOCOLS:
+        elif protocol in WITH_DDL:
             ddl = pa.Table.from_batches(ddl_finder(protocol, known)(every), arrow_schema(log_types.DDL_ROWS))
             known = replace(known, handles=handles_of(ddl, protocol=protocol))
         return protocol, known

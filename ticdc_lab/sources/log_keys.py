@@ -22,6 +22,8 @@ from ticdc_lab.sources.parquet import RANGES
 
 DDL_PROTOCOLS = frozenset({"canal-json", "canal", "avro"})
 """Of the protocols that name a primary key alone those whose DDL have a commit_ts: maxwell's have none."""
+WITH_DDL = DDL_PROTOCOLS | {"maxwell"}
+"""Of these protocols the ones whose messages may be DDL; csv's are schema files."""
 
 _NO_DDL = b'"isDdl":false'
 """In no DDL of canal-json, as texts in JSON have no bare quotes; most messages are put aside by it, a fifth of a
@@ -54,7 +56,7 @@ def handles_in(source: Source, protocol: str, known: Known) -> Handles:
     if source.decode is not None and protocol in NAME_A_PRIMARY_KEY:
         events = source.raw.where("kind = 'schema'").mapInArrow(source.decode(False), DECODED)
         return handles_of(events.where("kind = 'ddl'").select(*DDL_ROWS.names).toArrow(), protocol=protocol)
-    if source.decode is not None or protocol not in DDL_PROTOCOLS:
+    if source.decode is not None or protocol not in WITH_DDL:
         return {}
     return handles_of(source.gathered(finder(protocol, known), DDL_ROWS), protocol=protocol)
 
