@@ -208,7 +208,7 @@ def test_a_schema_file_without_a_ddl_defines_its_table(spark: SparkSession, tmp_
     found = answer.frames["findings"]
     assert {*found["severity"]} == {"error"}
     assert sorted(zip(found["guarantee"], found["key"], strict=True)) == [(NULLS, "id=2"), (FIT, "id=3"), (FIT, "id=4")]
-    assert {f"by the message that defines version {VERSION}" in m for m in found["message"]} == {True}
+    assert {f"by the schema file of version {VERSION}" in m for m in found["message"]} == {True}
     assert "nulls are allowed" not in "".join(answer.limits)
 
 

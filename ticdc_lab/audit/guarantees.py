@@ -32,6 +32,7 @@ from ticdc_lab.audit.findings import (
 )
 from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
 from ticdc_lab.audit.marks import BEGIN, END, Event, Home, Stated, offset_of
+from ticdc_lab.events import is_in_file
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import physical_ms
@@ -557,7 +558,10 @@ _SHOWN_OF_VALUE = 60
 
 def _defined(r: RowsDefined, at: Ints) -> Sentences:
     made = r.made[at]
-    by_message = sentence(" by the message that defines version ", made)
+    of_file = r.said.size and is_in_file(int(r.said[2].max()))
+    by_message = sentence(
+        " by the schema file of version " if of_file else " by the message that defines version ", made
+    )
     return chosen((np.isin(made, r.by_messages), by_message), otherwise=sentence(" by the DDL of commit_ts ", made))
 
 
