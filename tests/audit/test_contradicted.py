@@ -121,6 +121,20 @@ def test_rows_in_memory_show_the_same_of_dispatchers(logs: dict[str, ChangeLog],
         assert said == [n.partition(", because")[0] for n in whole.notes]
 
 
+@pytest.mark.parametrize("column", ["v", "absent"])
+def test_rows_in_memory_show_why_ticdc_refuses_columns(logs: dict[str, ChangeLog], column: str) -> None:
+    """The error of TiCDC's own that the definition of the table gives: a virtual column is there, but not in rows."""
+    log = logs[NO_KEY]
+    file = given(f"[sink]\ndispatchers = [{{matcher = ['*.gens'], partition = 'columns', columns = ['{column}']}}]")
+    rows = log.events.where("kind = 'row'").transform(with_hashes, KEYS, DISPATCH).toArrow()
+    whole = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    found = [c for c in against_places(rows, log.facts, log.settings | file) if isinstance(c, Contradiction)]
+    (refused,) = [c for c in found if "cannot dispatch" in c.seen]
+    assert refused in whole.against
+    why = "columns not found" if column == "absent" else "found virtual generated columns"
+    assert why in refused.seen
+
+
 def test_a_matcher_that_ticdc_refuses_ends_no_audit(logs: dict[str, ChangeLog]) -> None:
     """It is a finding, and no rule is tried."""
     log, file = logs[SMALL], given("[sink]\ndispatchers = [{matcher = ['a']}]")

@@ -23,6 +23,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.checks import changed_key_texts
+from ticdc_lab.dispatch.definitions import HashedColumns
 from ticdc_lab.dispatch.fitting import EXPLAINED, by_layout, columns_of, hash_of
 from ticdc_lab.dispatch.given import AND, COLUMN, GivenRules, given_rules, refused, rule_notes, rules_in
 from ticdc_lab.dispatch.hashing import FLAVOURS
@@ -451,14 +452,25 @@ def _ruled(rows: pa.Table, table: Table, given: GivenRules) -> Iterator[tuple[pa
     if (versions := given.by_index.get(table)) is None:
         rule, listed = given.of_columns(*table, names) or "", given.of_table.get(table, "").removeprefix(COLUMN)
         is_missing = not rule and listed and {*names} > {*keys}  # a delete may show its key alone
-        yield rows, rule, columns_missing(table[1], listed.split(AND), names) if is_missing else unknown
+        why = columns_missing(table[1], listed.split(AND), names) if is_missing else unknown
+        for own, answer in _by_version(rows, () if rule else given.by_columns.get(table, ())):
+            yield own, rule, (answer.error if answer is not None else None) or why
+        return
+    for own, answer in _by_version(rows, versions):
+        columns = answer.columns if answer is not None and {*answer.columns} <= {*names} else ()
+        why = (answer.error if answer is not None else None) or unknown
+        yield own, COLUMN + AND.join(columns) if columns else "", why
+
+
+def _by_version(
+    rows: pa.Table, versions: Sequence[tuple[int, HashedColumns | None]]
+) -> Iterator[tuple[pa.Table, HashedColumns | None]]:
+    if not versions:
+        yield rows, None
         return
     at = np.searchsorted([ts for ts, _ in versions], np.asarray(rows["commit_ts"].fill_null(-1)), side="right")
     for i in np.unique(at).tolist():
-        answer = versions[i - 1][1] if i else None
-        columns = answer.columns if answer is not None and {*answer.columns} <= {*names} else ()
-        why = (answer.error if answer is not None else None) or unknown
-        yield rows.filter(pa.array(at == i)), COLUMN + AND.join(columns) if columns else "", why
+        yield rows.filter(pa.array(at == i)), versions[i - 1][1] if i else None
 
 
 def _earlier(at: dict[str, Any] | None, rows: pa.Table, own: Bools) -> dict[str, Any] | None:

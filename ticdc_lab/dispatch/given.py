@@ -12,10 +12,11 @@ from ticdc_lab.dispatch.definitions import HashedColumns
 from ticdc_lab.dispatch.names import STRATEGY_NAMES
 from ticdc_lab.dispatch.routing import check_target, routes, sources_of
 from ticdc_lab.dispatch.rules import Rule, rule_of, rules_from_config
-from ticdc_lab.dispatch.strategies import index_answer
+from ticdc_lab.dispatch.strategies import columns_answer, index_answer
 from ticdc_lab.dispatch.topics import check_topic
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.settings import Contradiction, Settings
 from ticdc_lab.settings.matchers import TableFilter, parsed
 
@@ -38,6 +39,8 @@ class GivenRules:
     partitions: int | None = None  # how many, where that is given
     # Of tables whose rule names an index: from which commit_ts on TiCDC makes what of it; None where no DDL tells.
     by_index: Mapping[Table, Sequence[tuple[int, HashedColumns | None]]] = field(default_factory=dict)
+    # The same of tables whose rule lists columns, where TiCDC refuses them at some time.
+    by_columns: Mapping[Table, Sequence[tuple[int, HashedColumns | None]]] = field(default_factory=dict)
 
     def hashed_name(self, schema: Any, table: Any) -> str:
         """What TiCDC hashes of a table's name."""
@@ -115,6 +118,7 @@ def given_rules(settings: Settings, tables: Collection[Table], catalog: Catalog)
     of = {t: _tried(rule, t, catalog) for t, rule in of_table.items()}
     if not settings.value("enable-old-value", True):  # then TiCDC looks at the unique columns of a table
         of = {t: None if of_table[t].partition.lower() == "default" else rule for t, rule in of.items()}
+    listed = {t: _answers(rule, t, catalog) for t, rule in of_table.items() if _lists_columns(rule)}
     number = settings.given("sink.kafka-config.partition-num")
     return GivenRules(
         "the changefeed's file" if given.source == "file" else "the option",
@@ -122,6 +126,7 @@ def given_rules(settings: Settings, tables: Collection[Table], catalog: Catalog)
         {t: "".join(source) for t, source in names.items() if source != t},
         number.value if number is not None and isinstance(number.value, int) else None,
         {t: _answers(rule, t, catalog) for t, rule in of_table.items() if _names_an_index(rule)},
+        {t: answers for t, answers in listed.items() if any(a is not None and a.error for _, a in answers)},
     )
 
 
@@ -155,9 +160,15 @@ def _names_an_index(rule: Rule) -> bool:
     return bool(rule.index) and rule.partition.lower() in ("index-value", "rowid")
 
 
+def _lists_columns(rule: Rule) -> bool:
+    return bool(rule.columns) and rule.partition.lower() == "columns"
+
+
 def _answers(rule: Rule, table: Table, catalog: Catalog) -> list[tuple[int, HashedColumns | None]]:
-    """What TiCDC makes of a rule's index, from each definition of a table on."""
-    return [
-        (v.commit_ts or 0, None if v.definition is None else index_answer(v.definition, rule.index))
-        for v in catalog.versions.get(table, ())
-    ]
+    """What TiCDC makes of a rule's index or columns, from each definition of a table on."""
+
+    def answer(of: TableDef) -> HashedColumns:
+        return columns_answer(of, rule.columns) if _lists_columns(rule) else index_answer(of, rule.index)
+
+    versions = catalog.versions.get(table, ())
+    return [(v.commit_ts or 0, None if v.definition is None else answer(v.definition)) for v in versions]
