@@ -126,11 +126,13 @@ class Counts:
     """Of ``quarantined`` those that hold nothing."""
     parts: int = 0
     """Row changes that could not be decoded of messages whose others could."""
+    foreign: int = 0
+    """Of ``quarantined`` those that hold something and are of a topic which is no part of the log."""
 
     @property
     def unread(self) -> int:
-        """Messages that held something which nobody read."""
-        return self.quarantined - self.empty
+        """Messages of the log that held something which nobody read."""
+        return self.quarantined - self.empty - self.foreign
 
 
 def counts_of(decoded: DataFrame, sample: Sample | None = None) -> Counts:

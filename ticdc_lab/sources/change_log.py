@@ -553,13 +553,15 @@ class ChangeLog:
             return self
         expected = self._source.expected
         twice: tuple[str, ...] = ()
-        gone, foreign = Lacking(), dict[str, int]()
+        gone, foreign, strange = Lacking(), dict[str, int](), 0
         if expected is None:
             offsets = self._offsets(positions)
             foreign = self._foreign_topics(offsets)
             if foreign:
                 own = pc.is_in(offsets["topic"], pa.array([*foreign], pa.string()))
                 offsets = offsets.filter(pc.invert(own))
+                held = self.quarantine.where("error_class != 'empty-message' AND coalesce(seq, 0) = 0")
+                strange = held.where(held["topic"].isin([*foreign])).count()
             firsts = firsts_of(offsets)
             if self._source.kind != "storage":  # all its streams are there
                 gone = absent(firsts, protocol=self.protocol, marked=self.counts.watermarks > 0)
@@ -578,7 +580,7 @@ class ChangeLog:
             given = {(s["topic"], s["partition"]): s["first_offset"] for s in spans}
             firsts = firsts_of(self._offsets(positions)) if None in given.values() else given
         late = begun_late(firsts)
-        counts = replace(self.counts, lacking=found.n, late=late.n, absent=gone.n)
+        counts = replace(self.counts, lacking=found.n, late=late.n, absent=gone.n, foreign=strange)
         said = [_FOREIGN.format(topic=t, n=n, s="s" * (n != 1), protocol=self.protocol) for t, n in foreign.items()]
         edges = (*said, *gone.sentences, *late.sentences)
         return replace(self, gaps=(*found.sentences, *twice), edges=edges, counts=counts, firsts=firsts)
@@ -586,7 +588,7 @@ class ChangeLog:
     def _foreign_topics(self, offsets: pa.Table) -> dict[str, int]:
         """How many messages each topic holds of which none could be decoded, where those of another one could."""
         messages = offsets.group_by("topic").aggregate([("n", "sum")]).sort_by("topic").to_pylist()
-        if self.counts is None or not self.counts.unread or len(messages) < 2:
+        if self.counts is None or self.counts.quarantined == self.counts.empty or len(messages) < 2:
             return {}
         read = self.decoded.where("error_class IS NULL").select("topic").distinct().toArrow()["topic"].to_pylist()
         return {m["topic"]: m["n_sum"] for m in messages if m["topic"] not in read} if read else {}
