@@ -135,7 +135,8 @@ def test_a_topic_of_which_nothing_is_the_changefeeds_is_foreign(spark: SparkSess
     own = [("a", 0, 0, row_of_canal(1)), ("a", 0, 1, mark_of_canal())]
     other = ("__consumer_offsets", 3, 7, b"\0\3abc")
     log = load(spark, str(capture(tmp_path / "log.jsonl", [*own, other]))).materialise(str(tmp_path / "out"))
-    assert log.counts is not None and (log.counts.absent, log.counts.late, log.counts.unread) == (0, 0, 1)
+    n = log.counts
+    assert n is not None and (n.absent, n.late, n.unread, n.foreign) == (0, 0, 0, 1)
     assert [limit for limit in log.limits if "topic __consumer_offsets is foreign: none of its 1 message" in limit]
     more = [*own, ("a", 2, 0, row_of_canal(2)), other]
     log = load(spark, str(capture(tmp_path / "more.jsonl", more))).materialise(str(tmp_path / "out2"))
