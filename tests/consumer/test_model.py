@@ -141,6 +141,22 @@ def test_a_ddl_that_one_partition_never_gets_stops_the_designs_consumer_for_good
     ] == [2]
 
 
+@pytest.mark.parametrize("policy", ["reference", "reference-fixed", "strict"])
+def test_a_new_database_waits_for_an_earlier_ddl_alone_in_the_reference(policy: str) -> None:
+    """As TiCDC's kafka-consumer: it needs no watermark, and passes no DDL that does; a new table is such a one."""
+
+    def executed(*queries: str) -> list[int]:
+        """Which of these DDL, in order, where no watermark comes."""
+        table = narrow_table([[("ddl", 2 + i, "t0", 0) for i in range(len(queries))]])
+        told = table.set_column(table.schema.get_field_index("query"), "query", pa.array(queries))
+        steps = run(NarrowLog.of(told), POLICIES[policy]).steps.to_pylist()
+        return [s["commit_ts"] - 2 for s in steps if s["action"] == "ddl"]
+
+    is_reference = policy != "strict"
+    assert executed("CREATE DATABASE s", "create schema z") == [0, 1] * is_reference
+    assert executed("CREATE DATABASE s", "CREATE TABLE s.t0 (a INT)", "CREATE SCHEMA z") == [0] * is_reference
+
+
 def test_where_ddl_goes_to_partition_0_alone_a_watermark_stands_for_it() -> None:
     """As canal-json has it."""
     log = [[("row", 1, "t0", p), ("resolved", 3, "", 0)] for p in range(3)]

@@ -91,8 +91,6 @@ class Barriers:
         self._pending.append((d, place))
         if self.policy.ddl_waits_for == "watermark":
             self._note(d)
-            if self.policy.ddl_flushes == "blocked" and is_new_database(self.log.ddls[d]):
-                self._execute(d, time)
             self.watermark(time)
         else:
             if self.policy.waits_for == "partition":
@@ -131,11 +129,13 @@ class Barriers:
             self._newest[name] = max(self._newest.get(name, 0), self.log.ddls[d].commit_ts)
 
     def watermark(self, time: int) -> None:
-        """Some listener's watermark has risen."""
+        """Some listener's watermark has risen, or a DDL was read: no DDL passes an earlier one that waits."""
         if self.policy.ddl_waits_for == "watermark":
             for d, _ in sorted(self._pending, key=lambda p: (self.log.ddls[p[0]].commit_ts, p[1])):
-                if self.log.ddls[d].commit_ts <= self._consumer.least:
-                    self._execute(d, time)
+                at_once = self.policy.ddl_flushes == "blocked" and is_new_database(self.log.ddls[d])
+                if not at_once and self.log.ddls[d].commit_ts > self._consumer.least:
+                    break
+                self._execute(d, time)
         elif not self.log.everywhere or self._several:
             self._try_all(time)
 
