@@ -261,9 +261,9 @@ def decode_open(key: bytes | None, value: bytes | None) -> list[dict[str, Any]]:
     if not keys or len(keys) != len(values):
         raise Undecodable("as many keys as values")
     events, empty = [], 0
-    for seq, (kraw, vraw) in enumerate(zip(keys, values, strict=True)):
+    for kraw, vraw in zip(keys, values, strict=True):
         t, e = open_key(kraw)
-        e |= {"seq": seq, "protocol": "open-protocol"}
+        e |= {"seq": len(events), "protocol": "open-protocol"}
         if t == 3:
             if vraw:
                 raise Undecodable("resolved with a value")

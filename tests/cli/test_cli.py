@@ -502,7 +502,7 @@ def test_a_moment_is_a_tso_or_a_time() -> None:
     """Where a TSO is entered a time in UTC is taken too; what is neither is refused in a sentence."""
     kind = Moment()
     assert kind.convert("2026-06-01 12:30:00", None, None) == kind.convert("466699419648000000", None, None)
-    with pytest.raises(click.BadParameter, match=r"is not a time\. Write it as 2026-06-01"):
+    with pytest.raises(click.BadParameter, match=r"is not a time\. Write it as `2026-06-01"):
         kind.convert("soon", None, None)
 
 

@@ -50,7 +50,7 @@ def by_message(rows: Sequence[Event], messages: Sequence[Message], protocol: str
             assert (row["key"], row["value"], row["protocol"]) == (*messages[i], protocol)
             found[i] = row["error_class"]
         else:
-            assert row["seq"] >= len(events) and row["protocol"] == protocol
+            assert row["seq"] == len(events) and row["protocol"] == protocol
             events.append({f: row[f] for f in EVENTS.names if f not in PLACE})
     assert all(found), "a message is neither decoded nor in quarantine"
     return found
