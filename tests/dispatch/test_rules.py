@@ -142,3 +142,11 @@ def test_malformed_matchers_are_refused(matcher: str) -> None:
     """A matcher TiCDC would refuse is an error that shows it."""
     with pytest.raises(DispatchError, match="matcher"):
         TableFilter.parse([matcher])
+
+
+def test_an_escaped_bracket_looks_around_nothing() -> None:
+    """TiCDC takes the rule, so it is not called refused."""
+    assert TableFilter.parse([r"/^a\(?=b$/.t"]).matches("a(=b", "t")
+    for looking in (r"/a(?=b)/.t", r"/a\\(?!b)/.t"):
+        with pytest.raises(DispatchError, match="looks around"):
+            TableFilter.parse([looking])

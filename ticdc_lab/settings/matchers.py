@@ -15,7 +15,7 @@ from typing import Any
 from ticdc_lab.errors import DispatchError
 
 _CLASS = re.compile(r"\[!?(?:\\[^0-9a-zA-Z]|[^\\\]])+\]")
-_LOOK_AROUND = re.compile(r"\(\?(?:<?[=!])")
+_LOOK_AROUND = re.compile(r"(?<!\\)(?:\\\\)*\(\?(?:<?[=!])")  # a bracket that is escaped opens no group
 
 
 @dataclass(frozen=True, slots=True)
