@@ -10,9 +10,11 @@ from conftest import events_frame, golden
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ticdc_lab.dispatch.given import refused
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, matches_table, rules_from_config
-from ticdc_lab.errors import DispatchError
+from ticdc_lab.errors import DispatchError, UnreadMatcherError
 from ticdc_lab.settings.matchers import TableFilter
+from ticdc_lab.settings.setting import Setting, Settings
 
 ROW = {"kind": "row", "commit_ts": 7, "op": "insert", "schema_name": "Shop", "table_name": "t"}
 COMPLETE = [
@@ -144,9 +146,38 @@ def test_malformed_matchers_are_refused(matcher: str) -> None:
         TableFilter.parse([matcher])
 
 
-def test_an_escaped_bracket_looks_around_nothing() -> None:
-    """TiCDC takes the rule, so it is not called refused."""
-    assert TableFilter.parse([r"/^a\(?=b$/.t"]).matches("a(=b", "t")
-    for looking in (r"/a(?=b)/.t", r"/a\\(?!b)/.t"):
-        with pytest.raises(DispatchError, match="looks around"):
-            TableFilter.parse([looking])
+GOS = [
+    (r"^a\(?=b$", "a(=b", "a"), (r"^[(?=]+$", "(=", "a"), (r"^[[:alpha:]_]+$", "a_b", "a1"), (r"^a\z", "a", "ab"),
+    (r"^[^[:digit:]]$", "a", "1"), (r"^\w+$", "a1", "é"), (r"^(?<n>a){2}$", "aa", "a"), (r"^a{,2}$", "a{,2}", "aa"),
+    (r"^[]a]$", "]", "b"), (r"^[a&&b]$", "&", "c"), (r"(?i)^é$", "É", "E"), (r"^\x{61}$", "a", "b"),
+    (r"^*a$?$", "a", "b"),
+]  # fmt: skip
+"""Go's regular expressions, a name that each takes and one that it does not, as Go 1.26's ``regexp`` said."""
+
+
+@pytest.mark.parametrize(("regex", "taken", "left"), GOS)
+def test_regular_expressions_are_gos(regex: str, taken: str, left: str) -> None:
+    """TiCDC takes the rule, so it is not called refused, and takes the same tables."""
+    found = TableFilter.parse([f"/{regex}/.t"], case_sensitive=True)
+    assert found.matches(taken, "t") and not found.matches(left, "t")
+
+
+NOT_GOS = r"a(?=b) a\\(?!b) (a)\1 (?>a) a++ a\Z a{1001} [[:foo:]] a** [\z] (?#a) (?P=n) \h"
+
+
+@pytest.mark.parametrize("regex", NOT_GOS.split())
+def test_what_go_has_not_is_refused(regex: str) -> None:
+    """As TiCDC refuses it, which the error says."""
+    with pytest.raises(DispatchError) as said:
+        TableFilter.parse([f"/{regex}/.t"])
+    assert not isinstance(said.value, UnreadMatcherError)
+
+
+@pytest.mark.parametrize(
+    "matcher", [r"/\pL+/.*", r"/a(?i)b/.*", r"/(?U)a+/.*", r"/\Qa.b\E/.*", r"/[^\D]/.*", "@tables.txt"]
+)
+def test_what_only_go_reads_is_called_unread(matcher: str) -> None:
+    """It is no fault of the changefeed's."""
+    given = Setting("filter.rules", (matcher,), "file", evidence="file c.toml")
+    [said] = refused(Settings((given,)))
+    assert "it is not read here: " in said.words and "refuses" not in said.words

@@ -14,7 +14,7 @@ from ticdc_lab.dispatch.routing import check_target, routes, sources_of
 from ticdc_lab.dispatch.rules import Rule, rule_of, rules_from_config
 from ticdc_lab.dispatch.strategies import columns_answer, index_answer
 from ticdc_lab.dispatch.topics import check_topic
-from ticdc_lab.errors import DispatchError
+from ticdc_lab.errors import DispatchError, UnreadMatcherError
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.settings import Contradiction, Settings
@@ -89,7 +89,8 @@ def refused(settings: Settings, *, of_storage: bool = False) -> list[Contradicti
             try:
                 check(given.value)
             except DispatchError as error:
-                found.append(Contradiction(given, seen=f"TiCDC refuses it: {error.message.rstrip('.')}"))
+                whose = "it is not read here" if isinstance(error, UnreadMatcherError) else "TiCDC refuses it"
+                found.append(Contradiction(given, seen=f"{whose}: {error.message.rstrip('.')}"))
     return found
 
 

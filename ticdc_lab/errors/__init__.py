@@ -87,6 +87,10 @@ class DispatchError(TiCDCLabError):
     """A dispatch rule cannot be applied, as TiCDC's ``ErrDispatcherFailed``."""
 
 
+class UnreadMatcherError(DispatchError):
+    """A matcher may be right for TiCDC, but is written in a way that is not read here."""
+
+
 class ContractError(TiCDCLabError):
     """A DataFrame does not have the columns that a function needs.
 

@@ -12,15 +12,27 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ticdc_lab.errors import DispatchError
+from ticdc_lab.errors import DispatchError, UnreadMatcherError
 
 _CLASS = re.compile(r"\[!?(?:\\[^0-9a-zA-Z]|[^\\\]])+\]")
-_LOOK_AROUND = re.compile(r"(?<!\\)(?:\\\\)*\(\?(?:<?[=!])")  # a bracket that is escaped opens no group
+_ESCAPE = r"\\(?:[1-7][0-7]+|[pP](?:\{[^}]*\}|.)|x\{[^}]*\}|.)"
+_GROUP, _REPEAT = r"\(\?(?:P?<?[=!>]|[imsU-]+[:)]|P?<(?=\w)|.)", r"(?:[*+?]|\{\d+(?:,\d*)?\})\??"
+_TOKEN = re.compile(f"{_ESCAPE}|{_GROUP}|{_REPEAT}|.", re.S)
+_IN_CLASS = re.compile(rf"{_ESCAPE}|\[:\^?\w+:\]|.", re.S)
+_ASCII = {
+    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7f", "blank": r"\t ", "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9", "graph": "!-~", "lower": "a-z", "print": " -~", "punct": r"!-/:-@\[-`{-~", "space": r"\t-\r ",
+    "upper": "A-Z", "word": "0-9A-Za-z_", "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
+"""Go's named classes."""
+
+_SHORT = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
+_MOST_TIMES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A name as written, or a regular expression that Java and Python read alike."""
+    """A name as written, or a regular expression."""
 
     text: str
     is_regex: bool
@@ -116,7 +128,7 @@ def _rule(line: str) -> tuple[bool, Pattern, Pattern] | None:
     if not line or line.startswith("#"):
         return None
     if line.startswith("@"):
-        raise DispatchError(f"The matcher {line!r} names a file; files of patterns are not read.")
+        raise UnreadMatcherError(f"The matcher {line!r} names a file; files of patterns are not read.")
     body = line.removeprefix("!")
     schema, rest = _pattern(body, line)
     if not rest.startswith("."):
@@ -133,7 +145,7 @@ def _pattern(text: str, line: str) -> tuple[Pattern, str]:
         found = re.match(r"/((?:\\.|[^/])+)/", text)
         if found is None:
             raise DispatchError(f"The matcher {line!r} has an incomplete regular expression.")
-        return Pattern(_checked(found[1], line), True), text[found.end() :]
+        return Pattern(_checked(_of_go(found[1], line), line), True), text[found.end() :]
     if text[:1] in ('"', "`"):
         q = text[0]
         found = re.match(f"{q}((?:{q}{q}|[^{q}])+){q}", text)
@@ -183,9 +195,75 @@ def _checked(regex: str, line: str) -> str:
         re.compile(regex)
     except re.error as e:
         raise DispatchError(f"The matcher {line!r} has an invalid regular expression: {e}.") from e
-    if _LOOK_AROUND.search(regex):
-        raise DispatchError(f"The matcher {line!r} looks around, which Go's regular expressions cannot.")
     return regex
+
+
+def _of_go(regex: str, line: str) -> str:
+    """Go's regular expression as Python's; references: google/re2, ``doc/syntax.txt``; Go, ``regexp/syntax``."""
+    out, i, begun, repeats = [], 0, None, False
+    while i < len(regex):
+        found = (_TOKEN if begun is None else _IN_CLASS).match(regex, i)
+        assert found is not None
+        token, i = found[0], found.end()
+        was_repeat, repeats = repeats, False
+        if token[0] == "\\":
+            out.append(_escape(token, line, in_class=begun is not None))
+        elif begun is not None:
+            if token == "]" and i - 1 > begun:
+                begun = None
+            out.append(r"\-" if token == "-" and i - 1 == begun else _in_class(token, line))
+        elif token == "[":
+            begun = i + (regex[i : i + 1] == "^")  # where a bracket that closes, or a hyphen, stands for itself
+            out.append(token)
+        elif token.startswith("(?"):
+            out.append(_group(token, line, is_first=not out))
+        elif token[0] in "*+?" or (token[0] == "{" and len(token) > 1):
+            if was_repeat or any(int(n) > _MOST_TIMES for n in re.findall(r"\d+", token)):
+                raise DispatchError(f"The matcher {line!r} has {token}, which Go's regular expressions have not.")
+            repeats = True
+            out.append(token)
+        else:
+            out.append(rf"(?:{token})" if token in "^$" else r"\{" if token == "{" else token)
+    return "".join(out)
+
+
+def _escape(token: str, line: str, *, in_class: bool) -> str:
+    kind = token[1:2]
+    if token[1:] in "123456789Z" or (kind in "AzbB" and in_class):
+        raise DispatchError(f"The matcher {line!r} has {token}, which Go's regular expressions have not.")
+    if kind in "1234567pPQEC" or (kind in "DWS" and in_class):
+        raise UnreadMatcherError(f"The matcher {line!r} has {token}, which Go knows and Python does not.")
+    if kind.lower() in _SHORT:
+        own = _SHORT[kind.lower()]
+        return own if in_class else f"[{'' if kind.islower() else '^'}{own}]"
+    if token.startswith(r"\x{"):
+        return re.escape(chr(int(token[3:-1], 16)))
+    if kind in "bBAz" and not in_class:  # in a group, as Go repeats them
+        return rf"(?a:\{kind.replace('z', 'Z')})"
+    return token
+
+
+def _in_class(token: str, line: str) -> str:
+    if not token.startswith("[:"):
+        return f"\\{token}" if token in "[&|~" else token  # of which Python will make operations on classes
+    name = token[2:-2]
+    if name.removeprefix("^") not in _ASCII:
+        raise DispatchError(f"The matcher {line!r} has the class {token}, which Go's regular expressions have not.")
+    if name.startswith("^"):
+        raise UnreadMatcherError(f"The matcher {line!r} has {token}, which Go knows and Python does not.")
+    return _ASCII[name]
+
+
+def _group(token: str, line: str, *, is_first: bool) -> str:
+    if token in ("(?=", "(?!", "(?<=", "(?<!"):
+        raise DispatchError(f"The matcher {line!r} looks around, which Go's regular expressions cannot.")
+    if token == "(?<":
+        return "(?P<"
+    if token[-1] in ":)" and token != "(?:" and ("U" in token or (token[-1] == ")" and ("-" in token or not is_first))):
+        raise UnreadMatcherError(f"The matcher {line!r} has {token}, which Go knows and Python does not.")
+    if token[-1] not in ":)<":
+        raise DispatchError(f"The matcher {line!r} has {token}, which Go's regular expressions have not.")
+    return token
 
 
 def accepted(
