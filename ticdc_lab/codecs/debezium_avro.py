@@ -1,11 +1,12 @@
 """Debezium's messages in Avro under a schema registry, as ``protocol=debezium-avro`` writes them (docs/reading.md).
 
-Columns have the names that they have in TiDB (``connect.field``), as schema and table do. Watermarks and DDL come with
-`avro-enable-watermark` alone.
+As in avro, other characters of a column's name than letters and digits are ``_``; schema and table are those of the
+message. Watermarks and DDL come with `avro-enable-watermark` alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
@@ -91,11 +92,14 @@ def _made(schema: str, schema_id: str) -> Envelope:
         found = orjson.loads(schema)
         images = (record_in(f["type"]) for f in found["fields"] if f["name"] in ("before", "after"))
         columns = next((image["fields"] for image in images if image is not None), found["fields"])
-        names = {f["name"]: f.get("connect.field") or f["name"] for f in columns}
+        names = {f["name"]: _OTHER.sub("_", f.get("connect.field") or f["name"]) for f in columns}
         types = {names[f["name"]]: _column(f) for f in columns} if is_envelope(found) else {}
         return Envelope(fastavro.parse_schema(found), is_envelope(found), names, types)
     except Exception as fault:
         raise Malformed("bad-schema", f"schema {schema_id} of the registry is not debezium's: {fault}") from fault
+
+
+_OTHER = re.compile("[^A-Za-z0-9_]")
 
 
 def _renamed(image: Any, names: Mapping[str, str]) -> Any:
