@@ -174,7 +174,7 @@ def test_what_go_has_not_is_refused(regex: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "matcher", [r"/\pL+/.*", r"/a(?i)b/.*", r"/(?U)a+/.*", r"/\Qa.b\E/.*", r"/[^\D]/.*", "@tables.txt"]
+    "matcher", [r"/\12/.*", r"/\pL+/.*", r"/a(?i)b/.*", r"/(?U)a+/.*", r"/\Qa.b\E/.*", r"/[^\D]/.*", "@tables.txt"]
 )
 def test_what_only_go_reads_is_called_unread(matcher: str) -> None:
     """It is no fault of the changefeed's."""

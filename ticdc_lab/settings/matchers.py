@@ -229,7 +229,7 @@ def _of_go(regex: str, line: str) -> str:
 
 def _escape(token: str, line: str, *, in_class: bool) -> str:
     kind = token[1:2]
-    if token[1:] in "123456789Z" or (kind in "AzbB" and in_class):
+    if (kind in "123456789Z" and len(token) == 2) or (kind in "AzbB" and in_class):
         raise DispatchError(f"The matcher {line!r} has {token}, which Go's regular expressions have not.")
     if kind in "1234567pPQEC" or (kind in "DWS" and in_class):
         raise UnreadMatcherError(f"The matcher {line!r} has {token}, which Go knows and Python does not.")
