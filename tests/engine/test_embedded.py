@@ -20,7 +20,7 @@ import pytest
 from begun_beside import BEGUN_BESIDE, WHOLE
 from pyspark.sql import SparkSession
 
-from ticdc_lab.engine import embedded
+from ticdc_lab.engine import embedded, sail_process
 from ticdc_lab.engine.embedded import SailProcess
 from ticdc_lab.engine.sail_process import FEW_SEARCHES, SOCKET
 from ticdc_lab.errors import SetupError
@@ -351,6 +351,53 @@ def test_one_task_imports_at_a_time(tmp_path: Path, how: str, at_once: int) -> N
         [sys.executable, "-c", AT_ONCE, str(tmp_path), how], capture_output=True, text=True, timeout=600, check=True
     )
     assert done.stdout.strip() == str(at_once)
+
+
+LOCKED = """
+import sys, threading
+from ticdc_lab.engine import sail_process
+sys.path.insert(0, sys.argv[1])
+sail_process._STALLED_S = 0.05
+sail_process.one_import_at_a_time()
+sys.own, sys.taken, sys.begun = threading.Lock(), threading.Event(), threading.Event()
+def uses_the_library():
+    with sys.own:
+        sys.taken.set()
+        sys.begun.wait()
+        import another
+first = threading.Thread(target=uses_the_library)
+first.start()
+sys.taken.wait()
+import using_it
+first.join()
+print("both", sys.modules["another"].__name__)
+"""
+
+
+def test_a_lock_of_a_library_under_which_it_imports_stops_nobody_for_ever(tmp_path: Path) -> None:
+    """As pyarrow's, under which it imports pandas, beside a module that uses pyarrow while it is imported."""
+    (tmp_path / "another.py").touch()
+    (tmp_path / "using_it.py").write_text("import sys\nsys.begun.set()\nwith sys.own:\n    pass\n")
+    done = subprocess.run(
+        [sys.executable, "-c", LOCKED, str(tmp_path)], capture_output=True, text=True, timeout=600, check=True
+    )
+    assert done.stdout.strip() == "both another"
+
+
+READY = """
+import os, sys
+from ticdc_lab.engine import sail_process
+asked, ask = os.pipe()
+os.close(ask)
+os.write = lambda fd, said: print(fd, said, hasattr(sys.modules.get("pandas"), "DataFrame"))
+sail_process._prepare(asked, 77)
+"""
+
+
+def test_nobody_is_let_in_before_pyarrow_has_looked_for_pandas() -> None:
+    """It does so once, under a lock: see above."""
+    done = subprocess.run([sys.executable, "-c", READY], capture_output=True, text=True, timeout=600, check=True)
+    assert done.stdout.strip() == f"77 {sail_process._READY!r} True"
 
 
 def test_a_main_module_without_a_spec_is_given_one(monkeypatch: pytest.MonkeyPatch) -> None:

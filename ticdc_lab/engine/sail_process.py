@@ -14,6 +14,7 @@ import ctypes
 import errno
 import fcntl
 import gc
+import itertools
 import json
 import os
 import selectors
@@ -35,6 +36,8 @@ _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
 _DIE_WITH_PARENT = 1
 _CHUNK = 1 << 18
 _LOOK_S, _STOP_S = 1.0, 2.0
+_STALLED_S = 5.0
+"""For so long no import begins or ends, while one waits for the others: then they wait for it."""
 FEW_SEARCHES = 20_000
 """So many new objects before a search for cycles among them, here and in commands.
 
@@ -42,6 +45,9 @@ Of 700, as Python has it, a tenth of the time goes into what imports made, which
 """
 
 
+_PORT = struct.Struct("!H")
+_READY, _STOPPED = b"r", b"s"
+"""What Sail says after its port: who asks may be let in, and no function runs any more."""
 STOP = "stop"
 """A line of our standard input by which the starter stops all functions; any other is for Sail, see ``_prepare``."""
 
@@ -56,12 +62,12 @@ def main(folder: Path, *, closed: bool) -> int:
             _say(refused=f"a network namespace cannot be had here ({os.strerror(error.errno or errno.EPERM)})")
             return 0
     sail, told, ask = _start_sail()
-    if not (port := os.read(told, 16)):
+    if not (port := os.read(told, _PORT.size)):
         _say(refused="Sail did not start")
         return _status(sail)
     server = _listen(folder / SOCKET)
     _say(pid=sail, closed=closed)
-    wanted = _serve(server, int(port), sail, told, ask, starter)
+    wanted = _serve(server, _PORT.unpack(port)[0], sail, told, ask, starter)
     with suppress(ProcessLookupError):
         os.kill(sail, signal.SIGKILL)
     if wanted:
@@ -115,12 +121,12 @@ def _be_sail(tell: int, asked: int) -> None:
         from pysail.spark import SparkConnectServer  # type: ignore[import-untyped]
 
         one_import_at_a_time()
-        preparing = threading.Thread(target=_prepare, args=(asked,))
+        preparing = threading.Thread(target=_prepare, args=(asked, tell))
         signal.signal(signal.SIGUSR1, lambda *_: _stop_functions(tell, preparing))
         server = SparkConnectServer("127.0.0.1", 0)
         server.start(background=True)
         assert server.listening_address
-        os.write(tell, str(server.listening_address[1]).encode())
+        os.write(tell, _PORT.pack(server.listening_address[1]))
         os.close(0)
         os.close(1)
         preparing.start()
@@ -129,11 +135,19 @@ def _be_sail(tell: int, asked: int) -> None:
         os._exit(1)
 
 
-def _prepare(asked: int) -> None:
+def _prepare(asked: int, tell: int) -> None:
     """Import each module that is named on a line, or call a function, ``module:function``, until the pipe ends.
 
-    It is done beside the starter's own work, so that functions find it done.
+    It is done beside the starter's own work, so that functions find it done. Before it, and before any function runs,
+    pyarrow looks for pandas: it does so once, under a lock of its own, for which a function that has it and waits for
+    the imports here, and an import that uses pyarrow, waited for ever.
     """
+    with suppress(ImportError):
+        import pandas  # noqa: F401
+        import pyarrow as pa
+
+        pa.array(())
+    os.write(tell, _READY)
     with open(asked) as lines:
         for line in lines:
             with suppress(Exception, SystemExit):  # whoever needs it hears why it cannot be had
@@ -147,12 +161,23 @@ def one_import_at_a_time() -> None:
 
     Tasks are threads of one process here, and each imports what its function needs. One that imports a package and one
     that imports a module of it can wait for each other: Python then raises in one of them (``_DeadlockError``).
+    A library may have a lock of its own, under which it imports: whoever waits while nothing is imported goes on.
     """
-    find, lock = getattr(_frozen_importlib, "_find_and_load"), threading.RLock()  # noqa: B009
+    find, lock, steps = getattr(_frozen_importlib, "_find_and_load"), threading.RLock(), itertools.count()  # noqa: B009
+    step = 0
 
     def found(*name: Any) -> Any:
-        with lock:
+        nonlocal step
+        seen = -1
+        while not (ours := lock.acquire(timeout=_STALLED_S)) and seen != step:
+            seen = step
+        try:
+            step = next(steps)
             return find(*name)
+        finally:
+            step = next(steps)
+            if ours:
+                lock.release()
 
     # by this name the interpreter looks up what imports a module that is not there yet
     setattr(_frozen_importlib, "_find_and_load", found)  # noqa: B010
@@ -168,7 +193,7 @@ def _stop_functions(tell: int, preparing: threading.Thread) -> None:
         for thread in others:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
         time.sleep(_STOP_S / 100)
-    os.write(tell, b"s")
+    os.write(tell, _STOPPED)
 
 
 def _listen(path: Path) -> socket.socket:
@@ -185,16 +210,19 @@ def _listen(path: Path) -> socket.socket:
 def _serve(server: socket.socket, port: int, sail: int, told: int, ask: int, starter: int) -> bool:
     """Carry bytes, and what the starter says; True when Sail has ended, False when who started us has."""
     waiting, unfinished = selectors.DefaultSelector(), b""
-    for what in (server, told, 0):
+    for what in (told, 0):
         waiting.register(what, selectors.EVENT_READ)
     while os.getppid() == starter:
         for key, _ in waiting.select(_LOOK_S):
             if key.fileobj is server:
                 _carry(server.accept()[0], port)
             elif key.fileobj == told:
-                if not os.read(told, 1):
+                if not (said := os.read(told, 1)):
                     return True
-                _say(functions="stopped")
+                if said == _READY:
+                    waiting.register(server, selectors.EVENT_READ)
+                else:
+                    _say(functions="stopped")
             elif not (said := os.read(0, _CHUNK)):
                 return False
             else:
