@@ -575,3 +575,28 @@ def test_the_workbench_is_a_notebook_of_one_cell(monkeypatch: pytest.MonkeyPatch
     assert other.exit_code == 2 and "is another notebook" in other.output and len(ran) == 2
     gone = CliRunner().invoke(main, ["workbench", str(tmp_path / "none.jsonl")])
     assert gone.exit_code == 2 and "does not exist" in gone.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["audit"], ["why"], ["watermarks"], ["transactions"], ["advise"], ["expand"], ["settings"], ["survey"],
+        ["table", "--table", "shop.orders"], ["consumer"],
+        ["dispatch", "--strategy", "index-value", "--partitions", "6"],
+    ],
+    ids=lambda command: command[0],
+)  # fmt: skip
+def test_the_answer_is_the_first_line_of_a_terminal(lab: Any, command: list[str]) -> None:
+    """What was read, by which engine, and what the log cannot tell stands below it."""
+    name, *options = command
+    said = lab(name, CANAL, *options, code=None)
+    first = next(line for line in said.output.splitlines() if line)
+    assert first == said.stdout.splitlines()[0] and "messages in =" not in said.stdout
+    if name != "survey":  # it reads the first messages only
+        assert f"{CANAL} (canal-json): 2241 messages in = 2241 decoded" in said.stderr
+
+
+def test_what_was_read_stands_before_an_error(lab: Any) -> None:
+    """Notes that wait for an answer are not lost with it, and the error is the last that a terminal shows."""
+    said = lab("table", CANAL, "--table", "shop.nope", code=2).stderr
+    assert said.index("2241 messages in =") < said.index("has no table shop.nope")

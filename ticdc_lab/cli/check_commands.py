@@ -15,6 +15,7 @@ from ticdc_lab.cli.common import (
     CLEAN,
     FAILED,
     FINDINGS,
+    answer_first,
     asked,
     changefeed_option,
     engine_options,
@@ -196,6 +197,7 @@ def _compare_targets(here: str, there: str, *, as_json: bool) -> None:
     from ticdc_lab.answers.compared import are_equal, targets
     from ticdc_lab.consumer import compare_targets
 
+    answer_first()
     spark = session_of(needs_spark="it reads Delta tables") if "delta:" in (here[:6], there[:6]) else None
     with shown(spark, "comparing"):
         answer = targets(compare_targets(here, there, spark=spark))
@@ -233,6 +235,7 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
         raise click.BadParameter(f"{', '.join(sorted(others))}: no setting of a storage folder", param_hint="--option")
     if (place := local_path(folder)) is not None and not place.is_dir():
         raise SourceError(f"{folder} is no folder.", hint="Name the folder in which the file `metadata` lies.")
+    answer_first()
     spark = session_of(folder)
     from ticdc_lab.engine import kept
     from ticdc_lab.sources.fsck import fsck as check

@@ -229,6 +229,29 @@ def sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else on stdout.")
 
 
+_NOTES = "ticdc_lab.notes"
+
+
+def answer_first() -> None:
+    """From here on notes wait until the command has printed its answer, whose first line is the first that is shown."""
+    click.get_current_context().meta.setdefault(_NOTES, [])
+
+
+def note(words: str) -> None:
+    """Say on stderr what was read, and how: below the answer after :func:`answer_first`, otherwise at once."""
+    waiting = click.get_current_context().meta.get(_NOTES)
+    if waiting is None:
+        click.echo(words, err=True)
+    else:
+        waiting.append(words)
+
+
+def _say_notes() -> None:
+    waiting = click.get_current_context().meta.get(_NOTES, [])
+    while waiting:
+        click.echo(waiting.pop(0), err=True)
+
+
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
     """Every error ends in a message and exit code 2: 1 says that there are findings."""
 
@@ -248,6 +271,7 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(INTERRUPTED)
         except Exception as e:  # Spark gives what Java threw, a full disk or a damaged file, in many shapes
             _end_if_unheard(e)
+            _say_notes()
             missing = missing_spark(e)
             if missing is not None and (lab := checkout_script()) is not None:
                 set_up_and_start_again(lab, missing)
@@ -256,6 +280,8 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
             told = missing or in_our_words(e) or e
             click.echo(redacted(traceback.format_exc() if debug else _said(told), options), err=True)
             sys.exit(FAILED)
+        finally:
+            _say_notes()
 
     return run
 
@@ -335,7 +361,7 @@ def session_of(
     engine, memory = (context.meta.get(f"ticdc_lab.{name}") for name in ("engine", "driver_memory"))
     choices = [choose(source, engine=engine or "auto", needs_spark=needs_spark) for source in sources or (None,)]
     choice = next((c for c in choices if c.engine == "spark"), choices[0])
-    click.echo(f"engine: {choice.engine}, as {choice.why}", err=True)
+    note(f"engine: {choice.engine}, as {choice.why}")
     brief = choice.engine == "spark" and _are_small(sources)
     return session(choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g", brief=brief, extra=extra)
 
@@ -404,20 +430,19 @@ def decoded(
 
 
 def say_counts(log: Any) -> None:
-    """Say on stderr what was read and what was not."""
+    """Note what was read and what was not."""
     n = log.counts
-    click.echo(
+    note(
         f"{log.source} ({log.protocol}): {n.messages} messages in = {n.decoded} decoded ({n.events} events)"
-        f" + {n.quarantined} quarantined{' (they could not be decoded)' if n.quarantined else ''}",
-        err=True,
+        f" + {n.quarantined} quarantined{' (they could not be decoded)' if n.quarantined else ''}"
     )
     if log.sample is not None:
-        click.echo(f"  {n.kept} row changes are in the sample", err=True)
+        note(f"  {n.kept} row changes are in the sample")
     if n.quarantined or n.parts:
         for r in small(log.quarantine.groupBy("error_class").count().orderBy("error_class")):
-            click.echo(f"  quarantined {r['count']} x {r['error_class']}", err=True)
+            note(f"  quarantined {r['count']} x {r['error_class']}")
     for sentence in log.limits:
-        click.echo(f"  {sentence}", err=True)
+        note(f"  {sentence}")
 
 
 def small(aggregate: DataFrame) -> list[dict[str, Any]]:
@@ -528,6 +553,7 @@ def main() -> None:
 @contextmanager
 def asked(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iterator[tuple[SparkSession, Log]]:
     """The log, decoded once, to be asked."""
+    answer_first()
     with (
         decoded(source, where, images=images, beside="ticdc_lab.log") as (spark, log),
         tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
@@ -566,10 +592,10 @@ def print_answer(
             click.echo(f"and {len(frame) - SHOWN:,} more {name}; --json shows them")
 
 
-def say_limits(log: Log, answer: Answer, *, err: bool = False) -> None:
+def say_limits(log: Log, answer: Answer, *, say: Callable[[str], object] = click.echo) -> None:
     """What an answer cannot tell, but for what is said of its log already."""
     for sentence in _unsaid(log, answer):
-        click.echo(f"  {sentence}", err=err)
+        say(f"  {sentence}")
 
 
 def _unsaid(log: Log, answer: Answer) -> list[str]:

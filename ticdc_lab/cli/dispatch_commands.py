@@ -16,6 +16,7 @@ from ticdc_lab.cli.common import (
     asked,
     json_flag,
     main,
+    note,
     print_answer,
     source_of_any_changefeed,
     source_options,
@@ -83,7 +84,7 @@ def dispatch(
         with shown(spark, "dispatch"):
             answer = log.dispatch(out, strategy=strategy, partitions=n, changefeed=feed, **given)
         for sentence in answer.details:
-            click.echo(f"  {sentence}", err=True)
+            note(f"  {sentence}")
         shown_whole = {name: [*frame.columns] for name, frame in answer.frames.items() if name != "errors"}
         if topics:
             shown_whole["topics"] = ["target_topic", "tables", "rows", "share", "idle", "max_over_mean"]
@@ -243,7 +244,7 @@ def produce(
                 topic=topic, max_batch_size=max_batch_size, options=options,
             )  # fmt: skip
         for sentence in () if as_json else answer.details:
-            click.echo(f"  {sentence}", err=True)
+            note(f"  {sentence}")
         print_answer(log, replace(answer, details=()), as_json=as_json)
 
 

@@ -13,6 +13,7 @@ import click
 from ticdc_lab.cli import completion
 from ticdc_lab.cli.common import (
     FINDINGS,
+    answer_first,
     asked,
     decoded,
     facts_of,
@@ -20,6 +21,7 @@ from ticdc_lab.cli.common import (
     given_changefeed,
     json_flag,
     main,
+    note,
     print_answer,
     print_json,
     print_settings,
@@ -89,6 +91,7 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
     context = click.get_current_context()
     engine = context.meta.get("ticdc_lab.engine") or "auto"
     spark = None
+    answer_first()
     if context.obj is not None or not needs_no_engine(source, where["source_kind"], engine):
         spark = session_of(source)
     with shown(spark, "looking at the first messages"):
@@ -198,7 +201,7 @@ def table(source: str, name: str, as_of: int | None, out: str | None, as_json: b
         if as_json:
             print_answer(log, replace(answer, frames={}) if out else answer, as_json=True)
             return
-        say_limits(log, answer, err=True)  # stdout is the table, or where it is
+        say_limits(log, answer, say=note)  # stdout is the table, or where it is
         if out:
             click.echo(f"{answer.finding.rstrip('.')}: {out}")
         else:

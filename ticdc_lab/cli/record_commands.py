@@ -94,7 +94,7 @@ def record(
         raise click.BadParameter("only a topic has a beginning, an end and more to come", param_hint="--from, --to")
     recording = Recording(out, source=_plain(source), form=form, rotate_bytes=int(rotate_size))
     if recording.begun and is_topic:
-        click.echo(f"going on after {recording.state.messages:,} messages", err=True)
+        click.echo(f"resuming after {recording.state.messages:,} messages", err=True)
     with _progress() as said:
         if is_topic:
             topics = topics_of(source, where["options"])
