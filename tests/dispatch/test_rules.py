@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.dispatch.given import refused
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, matches_table, rules_from_config
+from ticdc_lab.engine.sessions import is_sail
 from ticdc_lab.errors import DispatchError, UnreadMatcherError
 from ticdc_lab.settings.matchers import TableFilter
 from ticdc_lab.settings.setting import Setting, Settings
@@ -99,6 +100,10 @@ def test_the_first_matching_rule_wins_and_default_covers_the_rest(spark: SparkSe
         (["a\\.b.c"], [("a.b", "c")], [("axb", "c")]),
         (["表?.*"], [("表1", "t")], [("表", "t")]),
         (["# note", " \t", "x.y "], [("x", "y")], [("y", "y")]),
+        (["É*.t"], [("é1", "t")], [("e", "t")]),
+        (["a$*.t$"], [], [("a$", "t$"), ("a$b", "t$")]),
+        ([".t", "a$.t$"], [("", "t"), ("a$", "t$")], [("a", "t")]),
+        (["x.[--a]", "x.[a~~b]"], [("x", "5"), ("x", "~")], [("x", "{")]),
         ([], [], [("x", "y")]),
     ],
 )
@@ -111,7 +116,7 @@ def test_matchers_follow_tidb(
     frame = spark.createDataFrame(
         [(*t, n) for n, t in enumerate(yes + no)], "schema_name string, table_name string, n int"
     )
-    rows = frame.select("n", matches_table(table_filter).alias("hit")).orderBy("n").collect()
+    rows = frame.select("n", matches_table(table_filter, sail=is_sail(spark)).alias("hit")).orderBy("n").collect()
     assert [r.hit for r in rows] == [True] * len(yes) + [False] * len(no)
 
 
@@ -150,7 +155,8 @@ GOS = [
     (r"^a\(?=b$", "a(=b", "a"), (r"^[(?=]+$", "(=", "a"), (r"^[[:alpha:]_]+$", "a_b", "a1"), (r"^a\z", "a", "ab"),
     (r"^[^[:digit:]]$", "a", "1"), (r"^\w+$", "a1", "é"), (r"^(?<n>a){2}$", "aa", "a"), (r"^a{,2}$", "a{,2}", "aa"),
     (r"^[]a]$", "]", "b"), (r"^[a&&b]$", "&", "c"), (r"(?i)^é$", "É", "E"), (r"^\x{61}$", "a", "b"),
-    (r"^*a$?$", "a", "b"),
+    (r"^*a$?$", "a", "b"), (r"^a\b", "a-", "ab"), (r"^(?P<n>a)(?<n>b)(?P<1>c)$", "abc", "ab"),
+    (r"\Aa\v?$", "a\v", "ba"), (r"^\<\_$", "<_", "_"),
 ]  # fmt: skip
 """Go's regular expressions, a name that each takes and one that it does not, as Go 1.26's ``regexp`` said."""
 
@@ -162,7 +168,19 @@ def test_regular_expressions_are_gos(regex: str, taken: str, left: str) -> None:
     assert found.matches(taken, "t") and not found.matches(left, "t")
 
 
-NOT_GOS = r"a(?=b) a\\(?!b) (a)\1 (?>a) a++ a\Z a{1001} [[:foo:]] a** [\z] (?#a) (?P=n) \h"
+def test_engines_read_regular_expressions_as_python_does(spark: SparkSession) -> None:
+    """Java's and Rust's are other ones."""
+    found = [TableFilter.parse([f"/{regex}/.t"], case_sensitive=True) for regex, _, _ in GOS]
+    names = sorted({name for _, *both in GOS for name in both})
+    frame = spark.createDataFrame([(name, "t") for name in names], "schema_name string, table_name string")
+    hits = [matches_table(f, sail=is_sail(spark)).alias(str(i)) for i, f in enumerate(found)]
+    for row in frame.select("schema_name", *hits).collect():
+        assert [*row[1:]] == [f.matches(row.schema_name, "t") for f in found], row.schema_name
+
+
+NOT_GOS = (
+    r"\u0061 \x{110000} \x{} \é (?P<é>a) a(?=b) a\\(?!b) (a)\1 (?>a) a++ a\Z a{1001} [[:foo:]] a** [\z] (?#a) (?P=n) \h"
+)
 
 
 @pytest.mark.parametrize("regex", NOT_GOS.split())
@@ -174,7 +192,17 @@ def test_what_go_has_not_is_refused(regex: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "matcher", [r"/\12/.*", r"/\pL+/.*", r"/a(?i)b/.*", r"/(?U)a+/.*", r"/\Qa.b\E/.*", r"/[^\D]/.*", "@tables.txt"]
+    "matcher",
+    [
+        r"/(?m)a\z/.*",
+        r"/\12/.*",
+        r"/\pL+/.*",
+        r"/a(?i)b/.*",
+        r"/(?U)a+/.*",
+        r"/\Qa.b\E/.*",
+        r"/[^\D]/.*",
+        "@tables.txt",
+    ],
 )
 def test_what_only_go_reads_is_called_unread(matcher: str) -> None:
     """It is no fault of the changefeed's."""

@@ -12,6 +12,7 @@ import urllib.request
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from urllib.error import HTTPError
 
@@ -248,7 +249,7 @@ def test_a_full_disk_is_named_and_what_was_committed_stays(undisturbed, tmp_path
 def test_the_next_step_names_the_messages_that_the_watch_keeps(tmp_path):
     """An audit numbers its findings otherwise, so its advice (--messages-of) would name another finding."""
     lines = gzip.decompress(golden("messages_canal-json-tidb_small.jsonl.gz").read_bytes()).splitlines(keepends=True)
-    log, state = tmp_path / "lost one.jsonl", tmp_path / "my state"
+    log, state = tmp_path / "lost one.jsonl", tmp_path / "my {state}"
     log.write_bytes(b"".join(lines[:400] + lines[401:700]))
     found = watched(log, state).findings
     number = next(n for n, f in found.items() if f.guarantee == "offsets_are_contiguous")
@@ -256,6 +257,9 @@ def test_the_next_step_names_the_messages_that_the_watch_keeps(tmp_path):
     kept = state / "findings" / str(number) / "messages.jsonl.gz"
     assert f"Messages around them: ticdc-lab events '{kept}' --out events.jsonl" in shown
     assert "commit_ts None" not in shown and "--messages-of" not in shown
+    rmtree(kept.parent)
+    said = CliRunner().invoke(main, ["watch", "show", str(number), "--state", str(state)]).stdout
+    assert f"Messages around them: ticdc-lab audit '{log}' --messages-of NUMBER" in said
     for other in found:
         CliRunner().invoke(main, ["watch", "resolve", str(other), "--state", str(state)])
     said = CliRunner().invoke(main, ["watch", "findings", "--state", str(state)])
@@ -350,6 +354,41 @@ def test_what_a_person_put_aside_stays_aside(tmp_path):
     one = beside.findings()[1]
     beside.put(KeptFinding.from_dict(one.as_dict() | {"status": IGNORED}))
     assert watched(golden(LOG), tmp_path).findings[1].status == IGNORED
+
+
+def test_what_a_person_put_aside_between_a_look_and_a_commit_stays_aside(tmp_path, monkeypatch):
+    """The commit does not write the status of before."""
+    look = Watch._judge
+
+    def ignored_after(self, *, final=False):
+        look(self, final=final)
+        for f in list(self.findings.values())[:1]:
+            beside = WatchFolder(tmp_path, writes=False)
+            beside.put(replace(f, status=IGNORED))
+            beside.close()
+
+    monkeypatch.setattr(Watch, "_judge", ignored_after)
+    watched(golden(LOG), tmp_path)
+    assert WatchFolder(tmp_path, writes=False).findings()[1].status == IGNORED
+
+
+def test_a_finding_that_was_put_aside_and_is_kept_no_more_ends_no_watch(tmp_path):
+    """It is in the folder until the next commit."""
+    watched(golden(LOG), tmp_path)
+    watch = Watch(str(golden(LOG)), str(tmp_path), once=True)
+    watch._folder.put(replace(watch.findings[1], status=IGNORED))
+    del watch.findings[1]
+    watch.run()
+    assert watch.view.caught_up
+
+
+def test_of_what_was_put_aside_the_last_stay_listed_and_those_that_are_still_found(monkeypatch):
+    """One that is found again and is listed no more would be a new one, and open."""
+    monkeypatch.setattr(kept, "ASIDE", 1)
+    some = [FOUND | {"offset": i} for i in range(4)]
+    found, _ = found_again({}, some, now_s=0.0, settle_s=0.0)
+    found = {n: replace(f, status=IGNORED) for n, f in found.items()}
+    assert sorted(found_again(found, some[:1], now_s=1.0, settle_s=0.0)[0]) == [1, 4]
 
 
 FOUND = {

@@ -335,7 +335,9 @@ _number = click.argument("number", type=click.IntRange(min=1))
 @guarded
 def show(number: int, state: str, as_json: bool) -> None:
     """One finding, and where its messages are kept."""
-    from ticdc_lab.answers.audit import NEXT, line
+    import pandas as pd
+
+    from ticdc_lab.answers.audit import causes, line
     from ticdc_lab.watch.folder import MESSAGES, STORAGE, WatchFolder
 
     folder = WatchFolder(state, writes=False)
@@ -345,12 +347,13 @@ def show(number: int, state: str, as_json: bool) -> None:
         return
     messages = [kept for kept in (place / MESSAGES, place / STORAGE) if kept.exists()]
     click.echo(f"{line(number, finding.as_dict())} [{finding.status}]")
-    if finding.guarantee in NEXT:
-        said = NEXT[finding.guarantee]
-        for kept in messages:  # an audit numbers its findings otherwise
-            said = said.replace(_OF_AUDIT, f"ticdc-lab events {shlex.quote(str(kept))} --out events.jsonl")
-        of = {"table": finding.table or "TABLE", "number": "NUMBER", "source": folder.view["source"]}
-        click.echo(f"        Next: {said.format(**of)}")
+    source = folder.view["source"]
+    if said := causes(pd.DataFrame([finding.as_dict()]), source=source)["do"][0]:
+        of_audit = f"ticdc-lab audit {shlex.quote(source)} --messages-of "  # which numbers its findings otherwise
+        own = (
+            f"ticdc-lab events {shlex.quote(str(messages[0]))} --out events.jsonl" if messages else f"{of_audit}NUMBER"
+        )
+        click.echo(f"        Next: {said.replace(f'{of_audit}{number}', own)}")
     for e in finding.evidence:
         dated = "" if e["commit_ts"] is None else f": commit_ts {e['commit_ts']}"
         topic = "" if finding.topic is None else f"{finding.topic} "
@@ -358,10 +361,6 @@ def show(number: int, state: str, as_json: bool) -> None:
     for kept in messages:
         changefeed = " --changefeed FILE" if finding.guarantee == MATCH else ""
         click.echo(f"Its messages: ticdc-lab audit {shlex.quote(str(kept))}{changefeed}")
-
-
-_OF_AUDIT = "ticdc-lab audit {source} --messages-of {number}"
-"""How the advice of an audit names the messages of a finding; a watch keeps them itself."""
 
 
 @watch_group.command()

@@ -23,9 +23,10 @@ from ticdc_lab.dispatch.strategies import (
 )
 from ticdc_lab.dispatch.topics import check_topic, topic_column
 from ticdc_lab.engine.columns import computed_once
+from ticdc_lab.engine.sessions import is_sail
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.catalog import Catalog
-from ticdc_lab.settings.matchers import Pattern, TableFilter
+from ticdc_lab.settings.matchers import OF_ASCII, Pattern, TableFilter
 
 if TYPE_CHECKING:
     from ticdc_lab.dispatch.routing import Upstream
@@ -168,7 +169,9 @@ def dispatch_by_rules(
     questions = {way.answer: way.verdict.question for way in ways if way.verdict.question is not None}
     out = out if catalog is None else with_answers(out, catalog=catalog, questions=questions)
     out = _as_upstream(out, sources) if sources else out
-    out = computed_once(out, {RULE: _of_first([(matches_table(f), F.lit(i)) for i, f in enumerate(filters)])})
+    sail = is_sail(events.sparkSession)
+    rule_of_row = _of_first([(matches_table(f, sail=sail), F.lit(i)) for i, f in enumerate(filters)])
+    out = computed_once(out, {RULE: rule_of_row})
     if scratch := {name: c for way in ways for name, c in way.scratch.items()}:
         out = computed_once(out, scratch)
     if any(v.choice is not None for v in verdicts):
@@ -255,14 +258,15 @@ def _serves(*rules: int) -> Column:
     return F.col(RULE) == rules[0] if len(rules) == 1 else F.col(RULE).isin(*rules)
 
 
-def matches_table(tables: TableFilter) -> Column:
-    """Whether the event's table matches, from ``schema_name`` and ``table_name``."""
+def matches_table(tables: TableFilter, *, sail: bool) -> Column:
+    """Whether the event's table matches, from ``schema_name`` and ``table_name``; ``sail``: to the embedded engine."""
 
     def hit(pattern: Pattern, name: str) -> Column:
         if pattern.text == "(?s)^.*$":
             return F.lit(True)
         if pattern.is_regex:
-            return F.col(name).rlike(pattern.text if tables.case_sensitive else pattern.folded)
+            text = pattern.text.replace(OF_ASCII, "(?-u:" if sail else "(?:")
+            return F.col(name).rlike(text if tables.case_sensitive else f"(?iu){text}")  # u: of any letter, for Java
         return F.col(name) == pattern.text if tables.case_sensitive else F.lower(name) == pattern.text.lower()
 
     out = F.lit(False)

@@ -7,6 +7,7 @@ References: TiDB, ``pkg/util/table-filter``; pingcap/ticdc, ``downstreamadapter/
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from ticdc_lab.errors import DispatchError, UnreadMatcherError
 
 _CLASS = re.compile(r"\[!?(?:\\[^0-9a-zA-Z]|[^\\\]])+\]")
 _ESCAPE = r"\\(?:[1-7][0-7]+|[pP](?:\{[^}]*\}|.)|x\{[^}]*\}|.)"
-_GROUP, _REPEAT = r"\(\?(?:P?<?[=!>]|[imsU-]+[:)]|P?<(?=\w)|.)", r"(?:[*+?]|\{\d+(?:,\d*)?\})\??"
-_TOKEN = re.compile(f"{_ESCAPE}|{_GROUP}|{_REPEAT}|.", re.S)
+_GROUP, _REPEAT = r"\(\?(?:P?<?[=!>]|[imsU-]+[:)]|P?<[0-9A-Za-z_]+>|.)", r"(?:[*+?]|\{\d+(?:,\d*)?\})\??"
+_TOKEN, _NAMED = re.compile(f"{_ESCAPE}|{_GROUP}|{_REPEAT}|.", re.S), re.compile(r"\(\?P?<\w+>", re.A)
 _IN_CLASS = re.compile(rf"{_ESCAPE}|\[:\^?\w+:\]|.", re.S)
 _ASCII = {
     "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7f", "blank": r"\t ", "cntrl": r"\x00-\x1f\x7f",
@@ -27,7 +28,10 @@ _ASCII = {
 """Go's named classes."""
 
 _SHORT = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
+_SPECIAL = "\\.^$*+?{}[]|()&~-"
 _MOST_TIMES = 1000
+OF_ASCII = "(?a:"
+"""How a boundary of words is written in Python; other engines say otherwise that letters are ASCII's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,7 @@ class TableFilter:
 
         Raises DispatchError: a pattern is malformed; patterns from files (``@file``) are not read.
         """
-        rules = (_rule(line.strip(" \t")) for line in matcher)
-        return cls(tuple(r for r in rules if r is not None), case_sensitive)
+        return cls(tuple(map(_rule, filter(_is_rule, (line.strip(" \t") for line in matcher)))), case_sensitive)
 
     def matches(self, schema_name: str, table_name: str) -> bool:
         """Whether a table matches."""
@@ -99,7 +102,7 @@ class ColumnFilter:
     def parse(cls, columns: Iterable[str]) -> ColumnFilter:
         """Parse patterns such as ``*``, ``!secret`` or ``c?``; a malformed one is a :class:`DispatchError`."""
         found = []
-        for line in filter(None, (c.strip(" \t") for c in columns)):
+        for line in filter(_is_rule, (c.strip(" \t") for c in columns)):
             pattern, rest = _pattern(line.removeprefix("!"), line)
             if rest:
                 raise DispatchError(f"The column pattern {line!r} has stray characters: {rest!r}.")
@@ -124,11 +127,14 @@ def matcher_of(schema: str, table: str) -> str:
     )
 
 
-def _rule(line: str) -> tuple[bool, Pattern, Pattern] | None:
-    if not line or line.startswith("#"):
-        return None
+def _is_rule(line: str) -> bool:
+    """Whether a line of a matcher is no comment."""
     if line.startswith("@"):
         raise UnreadMatcherError(f"The matcher {line!r} names a file; files of patterns are not read.")
+    return bool(line) and not line.startswith("#")
+
+
+def _rule(line: str) -> tuple[bool, Pattern, Pattern]:
     body = line.removeprefix("!")
     schema, rest = _pattern(body, line)
     if not rest.startswith("."):
@@ -166,16 +172,18 @@ def _wildcard(text: str, line: str) -> tuple[Pattern, str]:
             literal, regex, i = literal + escaped, regex + re.escape(escaped), i + 2
         elif c in "*?":
             is_regex, regex, i = True, regex + (".*" if c == "*" else "."), i + 1
+        elif c == "$":  # which TiDB does not escape beside a wildcard: there it is the end
+            literal, regex, i = literal + c, regex + c, i + 1
         elif c == "[":
             found = _CLASS.match(text, i)
             if found is None:
                 raise DispatchError(f"The matcher {line!r} has a malformed character class.")
             is_regex, regex, i = True, regex + _class(found[0], line), found.end()
-        elif c in "$_" or c.isalnum() or not c.isascii():
+        elif c == "_" or c.isalnum() or not c.isascii():
             literal, regex, i = literal + c, regex + re.escape(c), i + 1
         else:
             raise DispatchError(f"The matcher {line!r} has the unexpected character {c!r}.")
-    if i == 0:
+    if not text:
         raise DispatchError(f"The matcher {line!r} has no pattern.")
     return (Pattern(_checked(f"(?s)^{regex}$", line), True) if is_regex else Pattern(literal, False)), text[i:]
 
@@ -185,8 +193,8 @@ def _class(glob: str, line: str) -> str:
     body = glob[2 if negated else 1 : -1]
     if not body:
         raise DispatchError(f"The matcher {line!r} has an empty character class.")
-    # ^ is not special in a glob; [ and & are special in Java
-    body = re.sub(r"(?<!\\)([\[&^])", r"\\\1", body)
+    # ^ is not special in a glob; of the others Python and Java make operations on classes
+    body = re.sub(r"(?<!\\)([\[&|~^]|^-(?=-))", r"\\\1", body)
     return f"[{'^' if negated else ''}{body}]"
 
 
@@ -201,6 +209,8 @@ def _checked(regex: str, line: str) -> str:
 def _of_go(regex: str, line: str) -> str:
     """Go's regular expression as Python's; references: google/re2, ``doc/syntax.txt``; Go, ``regexp/syntax``."""
     out, i, begun, repeats = [], 0, None, False
+    if r"\z" in regex and re.search(r"\(\?[isU]*m", regex):
+        raise UnreadMatcherError(f"The matcher {line!r} has \\z and lines, which Go knows and Python does not.")
     while i < len(regex):
         found = (_TOKEN if begun is None else _IN_CLASS).match(regex, i)
         assert found is not None
@@ -211,7 +221,7 @@ def _of_go(regex: str, line: str) -> str:
         elif begun is not None:
             if token == "]" and i - 1 > begun:
                 begun = None
-            out.append(r"\-" if token == "-" and i - 1 == begun else _in_class(token, line))
+            out.append(rf"\{token}" if token in "-]" and i - 1 == begun else _in_class(token, line))
         elif token == "[":
             begun = i + (regex[i : i + 1] == "^")  # where a bracket that closes, or a hyphen, stands for itself
             out.append(token)
@@ -229,18 +239,24 @@ def _of_go(regex: str, line: str) -> str:
 
 def _escape(token: str, line: str, *, in_class: bool) -> str:
     kind = token[1:2]
-    if (kind in "123456789Z" and len(token) == 2) or (kind in "AzbB" and in_class):
+    code = re.fullmatch(r"\\x\{([0-9A-Fa-f]+)\}", token)
+    if (
+        (kind in "123456789ZuUN" and len(token) == 2) or (kind in "AzbB" and in_class) or not kind.isascii()
+        or (token.startswith(r"\x{") and (code is None or int(code[1], 16) > sys.maxunicode))
+    ):  # fmt: skip
         raise DispatchError(f"The matcher {line!r} has {token}, which Go's regular expressions have not.")
     if kind in "1234567pPQEC" or (kind in "DWS" and in_class):
         raise UnreadMatcherError(f"The matcher {line!r} has {token}, which Go knows and Python does not.")
     if kind.lower() in _SHORT:
         own = _SHORT[kind.lower()]
         return own if in_class else f"[{'' if kind.islower() else '^'}{own}]"
-    if token.startswith(r"\x{"):
-        return re.escape(chr(int(token[3:-1], 16)))
+    if code is not None:
+        return re.escape(chr(int(code[1], 16)))
     if kind in "bBAz" and not in_class:  # in a group, as Go repeats them
-        return rf"(?a:\{kind.replace('z', 'Z')})"
-    return token
+        return OF_ASCII + rf"\{kind})" if kind in "bB" else r"(?:\A)" if kind == "A" else "(?:$)"
+    if kind == "v":  # Java's is a class
+        return r"\x0b"
+    return token if kind.isalnum() or kind in _SPECIAL else kind
 
 
 def _in_class(token: str, line: str) -> str:
@@ -257,11 +273,11 @@ def _in_class(token: str, line: str) -> str:
 def _group(token: str, line: str, *, is_first: bool) -> str:
     if token in ("(?=", "(?!", "(?<=", "(?<!"):
         raise DispatchError(f"The matcher {line!r} looks around, which Go's regular expressions cannot.")
-    if token == "(?<":
-        return "(?P<"
+    if _NAMED.fullmatch(token):
+        return "("  # a name matches nothing, and in Go several groups may have the same
     if token[-1] in ":)" and token != "(?:" and ("U" in token or (token[-1] == ")" and ("-" in token or not is_first))):
         raise UnreadMatcherError(f"The matcher {line!r} has {token}, which Go knows and Python does not.")
-    if token[-1] not in ":)<":
+    if token[-1] not in ":)":
         raise DispatchError(f"The matcher {line!r} has {token}, which Go's regular expressions have not.")
     return token
 

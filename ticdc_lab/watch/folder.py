@@ -14,7 +14,7 @@ import shutil
 import sqlite3
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -315,7 +315,9 @@ class WatchFolder:
             self._say("progress", progress.as_dict())
             self._say("view", dict(view))
             self._say("version", VERSION)
-            self._put(findings[number] for number in sorted(changed & findings.keys()))
+            aside = self.put_aside()  # since the findings were looked at, too
+            some = (findings[number] for number in sorted(changed & findings.keys()))
+            self._put(replace(f, status=aside.get(f.number, f.status)) for f in some)
             self._db.executemany("delete from finding where number = ?", [(n,) for n in changed - findings.keys()])
             there = [(path, json.dumps(astuple(file))) for path, file in files.items() if file is not None]
             self._db.executemany("insert or replace into file values(?, ?)", there)

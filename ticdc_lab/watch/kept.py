@@ -105,6 +105,9 @@ def found_again(
         was_judged = one.row_id is None or judged is None or one.row_id in judged
         if number not in seen and one.status in (PENDING, OPEN) and was_judged and not _is_closed(one, closed_ts):
             after[number] = replace(one, status=WITHDRAWN, changed_s=now_s)
+    aside = [number for number, f in after.items() if f.status not in (PENDING, OPEN) and number not in seen]
+    for number in aside[: max(0, len(aside) - ASIDE)]:
+        del after[number]
     return after, beyond
 
 
@@ -124,6 +127,9 @@ def _is_closed(finding: KeptFinding, ts: int) -> bool:
 
 OF_WATERMARKS = ("resolved_events_on_all_partitions", "watermarks_are_monotone")
 """Guarantees about watermarks alone."""
+
+ASIDE = 1_000
+"""Findings that are withdrawn, ignored or resolved, not found any more, and stay listed: the last ones."""
 
 KEPT_OF_EACH = 1_000
 """Findings of a guarantee that are kept while they are pending or open; more are counted."""

@@ -47,9 +47,6 @@ STEP_S, JUDGE_S, COMMIT_S, LOOK_S = 0.5, 1.0, 5.0, 30.0
 EVIDENCE, EVIDENCE_AT_ONCE, EVIDENCE_S = 1_000, 200, 30 * 86_400.0
 """Findings whose messages are kept, of a guarantee at a time, and for how long if they are not open any more."""
 
-ASIDE = 1_000
-"""Findings that are withdrawn, ignored or resolved and stay listed: the last ones."""
-
 STRANGERS = 64
 """Messages of a step that cannot be decoded, among which another protocol is looked for."""
 
@@ -367,7 +364,8 @@ class Watch:
                 self._counts += WatchCounts(unchecked={NO_OLD_VALUE: n}, checked={CHAIN: -n})
         before = self.findings
         for number, status in self._folder.put_aside().items():
-            before[number] = replace(before[number], status=status)
+            if number in before:  # one that is kept no more goes with the next commit
+                before[number] = replace(before[number], status=status)
         judged = set(self._state.suspects.row_id.tolist()) if self._state.dropped else None
         after, beyond = found_again(
             before,
@@ -378,11 +376,7 @@ class Watch:
             judged=judged,
             closed_ts=self._state.closed_ts,
         )
-        self._changed |= {number for number, f in after.items() if f != before.get(number)}
-        aside = [number for number, f in after.items() if f.status not in (PENDING, OPEN)]
-        for number in aside[: max(0, len(aside) - ASIDE)]:
-            self._changed.add(number)
-            del after[number]
+        self._changed |= {number for number in {*before, *after} if after.get(number) != before.get(number)}
         unsaid = {n for n, f in before.items() if f.status not in (PENDING, WITHDRAWN)}
         fresh = [f for n, f in after.items() if f.status == OPEN and n not in unsaid]
         for f in fresh:
