@@ -1,4 +1,4 @@
-"""Make docs/designs.md of docs/designs.yaml.
+"""Make docs/designs.md from docs/designs.yaml.
 
 python docs/designs.py
 """
@@ -13,14 +13,14 @@ import yaml
 FOLDER = Path(__file__).parent
 HEAD = """# The designs, section by section
 
-What the simulators model of each section of the designs they follow, where, what is left out and why, and the tests
-that break without it. This page is made of `docs/designs.yaml`; `tests/test_designs_page.py` holds that every file and
-test in it is there.
+Each section of the designs: what the simulators model, where, what is left out and why, and the tests that fail
+without it. This page is made from `docs/designs.yaml`; `tests/test_designs_page.py` checks that every file and test
+exists.
 
 Other pages and docstrings call these documents by short names. *MQ design* is "TiCDC MQ (Kafka) Protocol".
 *Architecture model* is "Analyzing the Architecture Model". *Scheduling design* is "Distributed Scheduling in TiCDC".
-*PD's design* is "TiDB Scheduling". *The proposal* is "Proposal: DDL as a Service". "TiCDC's design" is the one that the
-page names under its sources. Sections are named as in the documents, which are not in this repository.
+*PD's design* is "TiDB Scheduling". *The proposal* is "Proposal: DDL as a Service". "TiCDC's design" is the one under
+the sources of the page. Sections are named as in the documents, which are not in this repository.
 """
 
 

@@ -11,10 +11,10 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
-def some_of(names: Sequence[str], *, most: int = 8) -> str:
+def some_of(names: Sequence[str], *, most: int = 8, between: str = ", ") -> str:
     """Some names, and how many more there are."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return between.join(names[:most]) + more
 
 
 def percent(part: float, whole: float = 1) -> str:

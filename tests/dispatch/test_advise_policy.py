@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,18 @@ def test_what_breaks_the_guarantee_is_out_with_its_pair() -> None:
         "breaks the order of a row's changes in 2 of 9 cases, first id=1 (commit_ts 10, offset 0) in partition 0 "
         "before id=1 (commit_ts 11, offset 1) in partition 1"
     )
-    assert choice.why_not["table"] == "is less even: the fullest would take 8.00 times the mean, not 1.30 times"
+    assert choice.why_not["table"] == (
+        "is less even: the fullest would take 8.00 times the mean of rows, not 1.30 times"
+    )
+
+
+def test_what_is_uneven_by_bytes_is_said_to_be() -> None:
+    """The larger of both is compared, and a reader sees which it is: 1.3 is not how full of rows the fullest is."""
+    by_bytes = replace(found(INDEX_VALUE, 1.1), bytes=Evenness(1.3, 0, 1.3, 1.3))
+    choice = choose([found(TABLE, 8), by_bytes], keep="unique", share=0.5)
+    assert choice.why_not["table"] == (
+        "is less even: the fullest would take 8.00 times the mean of rows, not 1.30 times of bytes"
+    )
 
 
 def test_only_what_was_asked_must_be_kept() -> None:
@@ -76,7 +88,10 @@ def test_a_column_that_only_never_changed_is_no_recommendation() -> None:
     all_three = [found(TABLE, 8), found(INDEX_VALUE, 2), found(OWNER, 1)]
     careful = choose(all_three, keep="unique", share=0.5)
     assert careful.measured.candidate is INDEX_VALUE
-    assert careful.why_not["columns:owner"] == "is a risk: owner is no key; the fullest would take 1.00 times the mean"
+    assert (
+        careful.why_not["columns:owner"]
+        == "is a risk: owner is no key; the fullest would take 1.00 times the mean of rows"
+    )
     bold = choose(all_three, keep="unique", share=0.5, allow_risk=True)
     assert bold.measured.candidate is OWNER
     assert any("owner is no key" in r for r in bold.reasons)

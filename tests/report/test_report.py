@@ -274,6 +274,12 @@ def test_report_of_a_real_log(spark: SparkSession, tmp_path: Path) -> None:
         "14 of 18 guarantees were checked" in text and text.count("values fit their columns: not checked, because") == 1
     )
     assert text.count("the log has no DDL that defines 4 of 4 tables") == 2, "once in the verdict, once in the audit"
+    verdict = page[page.index('id="verdict"') : page.index('id="contents"')]
+    for name in ("why", "transactions", "advise", "partitions", "settings"):
+        assert f'href="#{name}"' in verdict and page.count(f'id="{name}"') == 1, (
+            "what a newcomer asks is answered first"
+        )
+    assert "Partition 2 is stuck at the end of the log" in verdict and "From 4 to 8 partitions: " in verdict
     for target in set(re.findall(r'href="#(finding-[0-9]+)"', page)):
         assert page.count(f'id="{target}"') == 1, "a guarantee and a cause lead to their first finding"
     toml = page[page.index("As a changefeed file") : page.index("Why not another dispatcher")]

@@ -399,6 +399,10 @@ def test_why_and_advice_are_tabs_that_say_what_the_methods_say(spark: SparkSessi
     assert advice.figure.layout.meta["finding"].startswith("Change ")
     advice.controls["keep"].value = "table"
     assert "preserves the order of the table's changes" in advice.figure.layout.meta["finding"]
+    advice.value = replace(advice.value, keep="unique", table="shop.orders")
+    first = "Change shop.orders from columns:user_id to index-value: "
+    assert advice.figure.layout.meta["finding"].startswith(first) and len(advice.frames["plan"]) == 1
+    assert "tables=('shop.orders',)" in TABS["advise"].code(advice)
     more = bench.panels["partitions"]
     assert more.figure.layout.meta["finding"] == bench.pages.log.partitions().finding.rstrip(".")
     more.controls["to"].value = 12

@@ -21,7 +21,7 @@ from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
 from ticdc_lab.settings import MATCH
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
-from ticdc_lab.words import count, in_lanes
+from ticdc_lab.words import count, in_lanes, some_of
 
 OF_DDL = frozenset(
     ["nothing_below_ddl", "ddl_events_on_all_partitions", "ddl_events_are_in_time"]
@@ -189,12 +189,21 @@ def _finding(s: Summary, torn: pd.DataFrame | None) -> str:
 
 
 def broken(findings: pd.DataFrame) -> str:
-    """How many errors and warnings, as the end of a sentence about the log."""
-    n = findings["guarantee"].nunique()
+    """How many errors and warnings, of which guarantees and tables, worst first: the end of a sentence about a log."""
     found = {word: int((findings["severity"] == word).sum()) for word in ("error", "warning")}
     parts = [count(k, word) for word, k in found.items() if k]
     least = "at least " if is_capped(findings) and parts else ""
-    return f"has {least}{' and '.join(parts) or 'only remarks'} about {count(n, 'guarantee')}"
+    of: dict[str, list[str]] = {}
+    for c in causes(findings).to_dict("records"):
+        tables = of.setdefault(c["guarantee"].replace("_", " "), [])
+        tables += [c["table"]] if c["table"] is not None and c["table"] not in tables else []
+    named = [": ".join(filter(None, [name, some_of(tables, most=_NAMED)])) for name, tables in of.items()]
+    about = f"{count(len(of), 'guarantee')} ({some_of(named, most=_NAMED, between='; ')})"
+    return f"has {least}{' and '.join(parts) or 'only notes'} about {about}"
+
+
+_NAMED = 2
+"""Guarantees, and tables of each, that the first sentence names."""
 
 
 def examples(findings: pd.DataFrame) -> dict[int, dict[str, Any]]:
@@ -247,7 +256,7 @@ def cause_lines(c: Mapping[Any, Any]) -> list[str]:
     done = [f"        Next: {c['do']}"] if c["do"] else []
     if c["n"] == 1:
         return [line(c["first"], c), *done]
-    severity = count(c["n"], c["severity"]) if c["severity"] != "info" else f"{c['n']} remarks"
+    severity = count(c["n"], c["severity"]) if c["severity"] != "info" else count(c["n"], "note")
     about = f"{c['table']}: " if c["table"] else ""
     at = " ".join(f"{name} {c[name]}" for name in ("partition", "offset") if not pd.isna(c[name]))
     key = f"{c['key']}, " if isinstance(c["key"], str) else ""

@@ -487,10 +487,20 @@ def _pair(pair: list[dict[str, Any]] | None) -> str:
 
 def _not_chosen(m: MeasuredCandidate, best: MeasuredCandidate, *, allow_risk: bool, small: bool) -> str:
     if m.candidate.risk and not allow_risk:
-        return f"is a risk: {m.candidate.risk}; the fullest would take {m.uneven:.2f} times the mean"
+        return f"is a risk: {m.candidate.risk}; {_fullest(m)}"
     if small or m.uneven <= best.uneven * TOLERANCE:
-        return f"is less simple; the fullest would take {m.uneven:.2f} times the mean"
-    return f"is less even: the fullest would take {m.uneven:.2f} times the mean, not {best.uneven:.2f} times"
+        return f"is less simple; {_fullest(m)}"
+    other = "" if _uneven_of(m) == _uneven_of(best) else f" of {_uneven_of(best)}"
+    return f"is less even: {_fullest(m)}, not {best.uneven:.2f} times{other}"
+
+
+def _fullest(m: MeasuredCandidate) -> str:
+    return f"the fullest would take {m.uneven:.2f} times the mean of {_uneven_of(m)}"
+
+
+def _uneven_of(m: MeasuredCandidate) -> str:
+    """What is less even."""
+    return "bytes" if m.uneven > m.rows.max_over_mean else "rows"
 
 
 def _reasons(best: MeasuredCandidate, keep: str, share: float, small: bool, *, alone: bool) -> list[str]:

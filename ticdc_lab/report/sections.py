@@ -131,7 +131,7 @@ def sections(
 ) -> list[Section]:  # fmt: skip
     """All sections of a log; an answer that is None was not asked for."""
     return [
-        _verdict(s, [a for a in (why, transactions(s, torn=torn), settings) if a is not None]),
+        _verdict(s, [a for a in (why, transactions(s, torn=torn), advice, partitions, settings) if a is not None]),
         _tables(contents(s), lane=s.lane),
         *([] if settings is None else [_section(settings, [_table(settings.frame, code=["setting", "value"])])]),
         _pictures(watermarks(replace(s, early_ends=()))),  # the verdict has said it

@@ -132,19 +132,24 @@ def why_panel(log: Log) -> Panel[StallsView]:
 
 @dataclass(frozen=True, slots=True)
 class AdviceView:
-    """What must stay in order."""
+    """What must stay in order, and of which table; empty: of all."""
 
     keep: str
+    table: str = ""
 
 
 def advice_panel(log: Log) -> Panel[AdviceView]:
-    """Build a panel of the dispatcher that each table should have."""
+    """Build a panel of the dispatcher that each table should have, or one of them."""
     log.change_log.require_commit_ts("advice")
-    controls = {"keep": choice("keep in order", [(_KEPT[k], k) for k in _KEPT], tip="What a dispatcher must not break")}
+    of_all = [("all tables", ""), *((name, name) for name in log.browser.tables())]
+    controls = {
+        "keep": choice("keep in order", [(_KEPT[k], k) for k in _KEPT], tip="What a dispatcher must not break"),
+        "table": choice("table", of_all, tip="Which table to advise on"),
+    }
     controls["keep"].value = "unique"
 
     def draw(view: AdviceView) -> Drawn:
-        answer = log.advise(keep=view.keep)
+        answer = log.advise(keep=view.keep, tables=(view.table,) if view.table else ())
         note = " ".join([_ADVICE_NOTE, *(label(detail, most=400) for detail in answer.details)])
         drawn = figures.listing(answer.frame, title=label(answer.finding.rstrip("."), most=400), note=note)
         return Drawn(drawn, "every dispatcher was measured", answer.frames)
@@ -182,6 +187,10 @@ def partitions_panel(log: Log) -> Panel[PartitionsView]:
         PartitionsView, controls=controls, draw=draw, name="partitions", slow=True, doing="keys that move are counted",
         made_from=log.change_log.made_from,
     )  # fmt: skip
+
+
+def _of_one(table: str) -> str:
+    return f", tables=({table!r},)" if table else ""
 
 
 _KEPT = {
@@ -258,7 +267,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
         ),
         "advise": Tab(
             "advice", "measuring every dispatcher", advice_panel, None,
-            lambda p: f"log.advise(keep={p.value.keep!r})", compiling_s,
+            lambda p: f"log.advise(keep={p.value.keep!r}{_of_one(p.value.table)})", compiling_s,
         ),
         "partitions": Tab(
             "partitions", "counting keys that move", partitions_panel, None,
