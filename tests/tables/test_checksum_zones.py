@@ -17,7 +17,7 @@ from ticdc_lab.answers.summary import _checksums, of_findings
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.sources.load import load
-from ticdc_lab.tables.checksum_findings import Images, is_zone, row_checksums, zones_of_all
+from ticdc_lab.tables.checksum_findings import Images, is_zone, row_checksums, verify_checksums, zones_of_all
 
 REPORTS = Path(__file__).parents[1] / "data/reports/08"
 ZONE = b'"location":"Asia/Shanghai"'
@@ -83,6 +83,20 @@ def test_summer_and_winter_of_a_zone_are_one(spark: SparkSession, zone: str) -> 
     assert found([*stated[:3], stated[3] ^ 1]) == [("warning", True), ("error", False)]
     utc = row_checksums(Images.of(images), time_zone="UTC").to_pylist()
     assert {severity for severity, _ in found([*utc[:3], stated[3]])} == {"error"}, "a zone that rows contradict"
+
+
+def test_an_hour_that_comes_twice_is_either(spark: SparkSession) -> None:
+    """When summer time ends, a text does not show whether it is before or after; another moment stays an error."""
+    times = [f"2023-10-29 0{hour}:30:00" for hour in (0, 1, 3)]  # in UTC, of 2:30 in Berlin the first two
+    stated = row_checksums(Images.of([[("timestamp", time)] for time in times])).to_pylist()
+    rows = [
+        row(0, n, 10 + n) | {"columns": [column("t", "2023-10-29 02:30:00", False)], "checksum": checksum}
+        for n, checksum in enumerate(stated)
+    ]
+    for r in rows:
+        r["columns"][0]["mysql_type"] = "timestamp"
+    frame = spark.createDataFrame(rows, StructType([*EVENTS.fields, StructField("checksum", LongType())]))
+    assert [f.offset for f in verify_checksums(frame, time_zone="Europe/Berlin").collect()] == [rows[2]["offset"]]
 
 
 def test_a_row_that_no_zone_explains_stays_an_error(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -56,6 +57,7 @@ _SEASONAL = (
 )  # fmt: skip
 """Zones whose offset changes, one of those with the same rules: their rows fit several of the others."""
 
+Ambiguous = Literal["earliest", "latest"]
 Change = Callable[[pa.Array, pa.Array, pa.Array], tuple[pa.Array, pa.Array]]
 """From texts, types and the other image's texts to the texts and types that may have been meant; equal: no other."""
 
@@ -184,6 +186,8 @@ class _Side:
         computed = row_checksums(self.images, time_zone=time_zone)
         unknown = computed.is_null().to_numpy(zero_copy_only=False) | self.partial
         differs = pc.not_equal(computed, self.expected).fill_null(True).to_numpy(zero_copy_only=False) & ~unknown
+        asked = np.flatnonzero(differs)
+        differs[self._matching(asked, self._taken(asked), time_zone, ambiguous="latest")] = False
         at = np.flatnonzero(unknown | differs).tolist()
         why = self._reasons(np.flatnonzero(differs)[:DIAGNOSED], time_zone)
         said = [_UNKNOWN if unknown[r] else why.get(r, (None, _DIFFERS))[1] for r in at]
@@ -252,8 +256,11 @@ class _Side:
         at = pa.array(np.arange(offsets[-1]) + np.repeat(self.images.offsets[rows] - offsets[:-1], sizes))
         return Images(self.images.types.take(at), self.images.values.take(at), offsets)
 
-    def _matching(self, rows: Ints, images: Images, zone: str) -> list[int]:
-        equal = pc.equal(row_checksums(images, time_zone=zone), self.expected.take(pa.array(rows)))
+    def _matching(
+        self, rows: Ints, images: Images, zone: str, *, ambiguous: Ambiguous = "earliest"
+    ) -> list[int]:  # fmt: skip
+        computed = row_checksums(images, time_zone=zone, ambiguous=ambiguous)
+        equal = pc.equal(computed, self.expected.take(pa.array(rows)))
         hits: list[int] = rows[equal.fill_null(False).to_numpy(zero_copy_only=False)].tolist()
         return hits
 
@@ -350,7 +357,7 @@ class Images:
         return cls(pa.array([t for t, _ in flat], pa.string()), pa.array([v for _, v in flat], pa.string()), offsets)
 
 
-def row_checksums(images: Images, *, time_zone: str = "UTC") -> pa.Array:
+def row_checksums(images: Images, *, time_zone: str = "UTC", ambiguous: Ambiguous = "earliest") -> pa.Array:
     """Compute the checksum of each row.
 
     Parameters
@@ -359,6 +366,8 @@ def row_checksums(images: Images, *, time_zone: str = "UTC") -> pa.Array:
         Row images.
     time_zone
         Of the TiCDC server, in which the texts of timestamps are.
+    ambiguous
+        Which of two moments a text means in the hour that comes twice when summer time ends.
 
     Returns
     -------
@@ -366,7 +375,7 @@ def row_checksums(images: Images, *, time_zone: str = "UTC") -> pa.Array:
         int64, the CRC32 of each row; null where a value has no bytes: its type is unknown here (vector), or its text is
         none of the type (also an ENUM or SET that is carried as a label).
     """
-    pieces, known = _bytes_of(images, time_zone)
+    pieces, known = _bytes_of(images, time_zone, ambiguous)
     starts = np.frombuffer(pieces.buffers()[1], np.int32, len(pieces) + 1, pieces.offset * 4).astype(np.int64)
     data = np.frombuffer(pieces.buffers()[2] or b"", np.uint8)
     unknown = np.concatenate([[0], np.cumsum(~known)])[images.offsets]
@@ -375,7 +384,7 @@ def row_checksums(images: Images, *, time_zone: str = "UTC") -> pa.Array:
     return pa.array(found, mask=np.diff(unknown) > 0)
 
 
-def _bytes_of(images: Images, time_zone: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+def _bytes_of(images: Images, time_zone: str, ambiguous: Ambiguous) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """The bytes of each column (binary, empty for NULL), and whether they are known."""
     known = np.ones(len(images.values), dtype=np.bool_)
     there = images.values.is_valid().to_numpy(zero_copy_only=False)
@@ -387,7 +396,7 @@ def _bytes_of(images: Images, time_zone: str) -> tuple[pa.Array, npt.NDArray[np.
     for number, name in enumerate(coded.dictionary.to_pylist()):
         at = np.flatnonzero(there & (code == number))
         if len(at):
-            encode = _encoder(parsed(name), time_zone)
+            encode = _encoder(parsed(name), time_zone, ambiguous)
             part = encode(images.values.take(pa.array(at)))
             known[at] = part.is_valid().to_numpy(zero_copy_only=False)
             found.append(part.fill_null(b""))
@@ -396,7 +405,7 @@ def _bytes_of(images: Images, time_zone: str) -> tuple[pa.Array, npt.NDArray[np.
     return pa.concat_arrays(found).take(pa.array(order)), known
 
 
-def _encoder(mysql_type: ColumnType, time_zone: str) -> Callable[[pa.Array], pa.Array]:
+def _encoder(mysql_type: ColumnType, time_zone: str, ambiguous: Ambiguous) -> Callable[[pa.Array], pa.Array]:
     """From texts to binary, null where a text is none of the type."""
     if mysql_type.family in ("integer", "bit", "enum", "set"):
         return _integers
@@ -405,7 +414,7 @@ def _encoder(mysql_type: ColumnType, time_zone: str) -> Callable[[pa.Array], pa.
     if mysql_type.family == "binary":
         return lambda texts: _with_length(_unhexed(texts))
     if mysql_type.name == "timestamp":
-        return lambda texts: _with_length(_in_utc(texts, time_zone).cast(pa.binary()))
+        return lambda texts: _with_length(_in_utc(texts, time_zone, ambiguous).cast(pa.binary()))
     if mysql_type.family in ("text", "decimal", "date", "datetime", "time") or mysql_type.name == "json":
         return lambda texts: _with_length(texts.cast(pa.binary()))
     return lambda texts: pa.nulls(len(texts), pa.binary())
@@ -459,13 +468,15 @@ def _unhexed(texts: pa.Array) -> pa.Array:
     return pc.if_else(good, whole, pa.scalar(None, pa.binary()))
 
 
-def _in_utc(texts: pa.Array, time_zone: str) -> pa.Array:
-    """Texts of timestamps in UTC with the fraction they have; a zero timestamp stays as it is."""
+def _in_utc(texts: pa.Array, time_zone: str, ambiguous: Ambiguous) -> pa.Array:
+    """Texts of timestamps in UTC with the fraction they have; a zero timestamp, or what is none, stays as it is."""
     seconds, fraction = pc.utf8_slice_codeunits(texts, 0, 19), pc.utf8_slice_codeunits(texts, 19)
-    real = pc.match_substring_regex(texts, r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01]) [0-2][0-9]:")
-    local = pc.if_else(real, seconds, "1970-01-02 00:00:00").cast(pa.timestamp("s"))
-    zoned = pc.assume_timezone(local, time_zone, ambiguous="earliest", nonexistent="latest")
-    there = pc.strftime(zoned.cast(pa.timestamp("s", "UTC")), format="%Y-%m-%d %H:%M:%S")
+    read = pc.strptime(seconds, format="%Y-%m-%d %H:%M:%S", unit="s", error_is_null=True)
+    real = pc.equal(read.cast(pa.string()), seconds).fill_null(False)  # February 30 is read as March 1
+    zoned = pc.assume_timezone(
+        pc.if_else(real, read, pa.scalar(0, read.type)), time_zone, ambiguous=ambiguous, nonexistent="latest"
+    )
+    there = zoned.cast(pa.timestamp("s")).cast(pa.string())
     return pc.if_else(real, pc.binary_join_element_wise(there, fraction, ""), texts)
 
 
