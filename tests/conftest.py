@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 from xdist.scheduler import LoadFileScheduling
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.engine import shuffle, speeds
+from ticdc_lab.engine import sessions, shuffle, speeds
 from ticdc_lab.engine.classic import BRIEF_OPTIONS
 from ticdc_lab.engine.sail_process import FEW_SEARCHES
 from ticdc_lab.errors import SetupError
@@ -301,16 +301,9 @@ def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with engines.using("spark"):
-        settings = engines.session_of("spark").conf
-        before = {name: settings.get(name) for name in _INTERPRETED}
-        for name, value in _INTERPRETED.items():
-            settings.set(name, value)
-    yield
-    for name, was in before.items():
-        settings.set(name, was)
-
-
-_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+        own = engines.session_of("spark")
+    with sessions.interpreted(own, 0):
+        yield
 
 
 @pytest.fixture

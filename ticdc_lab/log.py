@@ -60,6 +60,7 @@ from ticdc_lab.encode.fidelity import ASPECTS, fidelity
 from ticdc_lab.engine import choose, session
 from ticdc_lab.engine import counted as counted_rows
 from ticdc_lab.engine.running import jobs_given_up
+from ticdc_lab.engine.sessions import interpreted
 from ticdc_lab.errors import ContractError, DispatchError, SourceError, TiCDCLabError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.ddl import literal, quoted
@@ -626,7 +627,8 @@ class Log:
         self.change_log.require_commit_ts("a replay")
         known = self._once("knowledge", lambda: knowledge(self.events))
         end = None if until is None else ts_of(until)
-        with closing(open_sink(sink, self.change_log)) as target:
+        few = interpreted(self.events.sparkSession, None if self.counts is None else self.counts.events)
+        with few, closing(open_sink(sink, self.change_log)) as target:
             done = replay(
                 self.change_log, target, mode=mode, until=end, rows_a_batch=rows_a_batch, known=known, said=said
             )

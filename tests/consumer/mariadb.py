@@ -17,6 +17,8 @@ import pymysql
 import pytest
 from ports import free_ports
 
+from ticdc_lab.consumer.sinks.mysql import named
+
 PASSWORD = "seCret&%/42"
 
 
@@ -63,7 +65,7 @@ class Server:
         """Drop all databases that a replay has made."""
         for (name,) in self.ask("SHOW DATABASES"):
             if name not in ("information_schema", "mysql", "performance_schema", "sys"):
-                self.ask(f"DROP DATABASE `{name}`")
+                self.ask(f"DROP DATABASE {named(name)}")
 
 
 def missing() -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import job_types
 import odd_keys
 import pytest
 from pyspark.sql import SparkSession
@@ -43,6 +44,14 @@ def test_every_table_is_what_the_log_says(spark: SparkSession, small: Path) -> N
     )
     assert found["shop.orders"].rows == 108
     assert any("0000-00-00" in said for _, table, said in sink.notes() if table == "Fin_Ops.nopk")
+    sink.close()
+
+
+def test_every_type_of_ddl_job_is_followed_or_noted(spark: SparkSession, tmp_path: Path) -> None:
+    """The torture log's 36 types, each with rows before and after it."""
+    log = job_types.log(spark, tmp_path)
+    sink = duckdb_of(log, tmp_path / "types.db")
+    job_types.check(log, sink)
     sink.close()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import job_types
 import mariadb
 import odd_keys
 import pytest
@@ -68,6 +69,18 @@ def test_every_table_is_what_the_log_says_with_its_keys(spark: SparkSession, ser
     assert {name for (_, _, name, *_) in server.ask("SHOW INDEX FROM Fin_Ops.Ledger")} == {"PRIMARY", "u_ref", "i_acct"}
 
 
+def test_every_type_of_ddl_job_is_run_or_noted(spark: SparkSession, server: mariadb.Server, tmp_path: Path) -> None:
+    """The torture log's 36 types, each with rows before and after it; what the server lacks has its nearest."""
+    log = job_types.log(spark, tmp_path)
+    sink = open_sink(server.url, log)
+    said = job_types.check(log, sink)
+    sink.close()
+    assert server.ask("SELECT id FROM torture.p_ex ORDER BY id") and not server.ask("SELECT * FROM torture.p_key")
+    assert any("z the server has no INVISIBLE index, so IGNORED replaces it" in words for words in said)
+    assert any("chk the server knows no word ENFORCED" in words for words in said)
+    assert any("not run, as the server does not understand it from 'RECOVER TABLE" in words for words in said)
+
+
 @pytest.mark.parametrize("step", [None, 6])
 def test_keys_that_the_target_takes_for_each_other_stay_apart(
     spark: SparkSession, server: mariadb.Server, tmp_path: Path, step: int | None
@@ -93,7 +106,7 @@ def test_a_table_that_comes_back_is_created_anew_and_said_so(
     sink = open_sink(server.url, log)
     said = [words for *_, words in replay(log, sink).notes]
     sink.close()
-    assert any(words.startswith("not run, as the server says") for words in said)
+    assert any(words.startswith("not run, as the server does not understand it from 'FLASHBACK") for words in said)
     assert any(words.endswith("not in the log again; the table was created anew, without rows") for words in said)
     assert server.ask(f"SELECT id FROM s.{table}") == [(2,)]
 
@@ -136,6 +149,52 @@ def test_a_collation_of_mysql_8_is_mariadbs_nearest(
     sink.close()
     assert any("has no collation utf8mb4_0900_" in words for words in said)
     assert server.ask("SELECT id, v, utf8mb4_0900_as_cs FROM s.k WHERE v = 'E'") == [(1, "é", 2)]
+
+
+def test_what_the_server_lacks_has_its_nearest_or_is_refused(
+    spark: SparkSession, server: mariadb.Server, tmp_path: Path
+) -> None:
+    """A VECTOR is a LONGTEXT, a key that is generated a plain column; a change that nothing replaces stops the replay.
+
+    It goes on once somebody has made the change by hand. A table that somebody else has made is never taken for ours.
+    """
+    of = {"isDdl": True, "type": "CREATE"}
+    key = {"pkNames": ["b"], "sqlType": {"a": 4, "b": 4}, "mysqlType": {"a": "int", "b": "int"}}
+    log = odd_keys.decoded(spark, tmp_path, [
+        odd_keys.message(0, 1, **of, table="v", sql="CREATE TABLE v (id INT PRIMARY KEY, v VECTOR(3), `VECTOR` VECTOR, "
+                         "KEY i (v(3)) INVISIBLE)"),
+        odd_keys.message(1, 2, **of, table="g", sql="CREATE TABLE g (a INT, b INT AS (a * 10) STORED, PRIMARY KEY (b), "
+                         "UNIQUE e ((a + 1)))"),
+        *[odd_keys.message(1 + i, 2 + i, table="g", type="INSERT", data=[{"a": f"{i}", "b": f"{i}0"}], **key)
+          for i in (1, 2)],
+        odd_keys.message(4, 5, table="g", type="DELETE", data=[{"a": "1", "b": "10"}], **key),
+        odd_keys.message(5, 6, table="v", isDdl=True, type="ALTER", sql="ALTER TABLE v ADD COLUMN w INT, "
+                         "ADD UNIQUE u ((id + 1))"),
+        odd_keys.message(6, 7, **of, table="t", sql="CREATE TABLE t (a INT)"),
+        odd_keys.message(7, 9, type="TIDB_WATERMARK"),
+    ])  # fmt: skip
+    sink = open_sink(server.url, log)
+    with pytest.raises(SourceError, match=r"cannot be what upstream is after .* from '\(\(?id \+ 1\)\)' on") as refused:
+        replay(log, sink)
+    assert "rules = ['*.*', '!s.v']" in str(refused.value.hint)
+    assert server.ask("SELECT a, b FROM s.g") == [(2, 20)]
+    sink.close()
+    server.ask("ALTER TABLE s.v ADD COLUMN w INT")
+    server.ask("CREATE TABLE s.t (b INT)")
+    sink = open_sink(server.url, log)
+    with pytest.raises(SourceError, match=r"CREATE TABLE t .*Table 't' already exists"):
+        replay(log, sink)
+    sink.close()
+    server.ask("DROP TABLE s.t")
+    sink = open_sink(server.url, log)
+    said = {(table, words.partition(":")[0].partition(", as ")[0]) for _, table, words in replay(log, sink).notes}
+    sink.close()
+    assert said == {
+        ("s.v", "the server has no type VECTOR as TiDB has it, so LONGTEXT replaces it"),
+        ("s.v", "the server has no INVISIBLE index, so IGNORED replaces it"),
+        ("s.g", "the table has only its columns and unique keys, no defaults, other indexes, checks or partitions"),
+        ("s.v", "not run"),
+    }
 
 
 def test_a_second_unique_index_takes_no_row_away(spark: SparkSession, server: mariadb.Server, tmp_path: Path) -> None:

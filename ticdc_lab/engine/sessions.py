@@ -6,7 +6,8 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,6 +21,10 @@ from ticdc_lab.errors import SetupError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+INTERPRETED_EVENTS = 200_000
+"""Events of a log for whose queries Spark compiles nothing."""
+
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _CONNECT = "pyspark.sql.connect"
 _LOCK = threading.RLock()
 _ANSWERS_S = 10
@@ -180,6 +185,25 @@ def is_several_machines(spark: SparkSession) -> bool:
     if _is_connect(spark):
         return sail_process_of(spark) is None
     return not str(spark.sparkContext.master).startswith("local")  # `local-cluster` has several processes here
+
+
+@contextmanager
+def interpreted(spark: SparkSession, events: int | None) -> Iterator[None]:
+    """Let Spark compile nothing for many queries over a log of so few events, each of which is another query.
+
+    What it compiles for the batches and tables of a small log takes three quarters of the time. The settings are the
+    caller's own again afterwards; Sail, a cluster and a log of an unknown size are left as they are.
+    """
+    few = events is not None and events <= INTERPRETED_EVENTS and not _is_connect(spark)
+    settings = _INTERPRETED if few and not is_several_machines(spark) else {}
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, was in before.items():
+            spark.conf.set(name, was)
 
 
 def _session_of(of: SparkSession | DataFrame) -> SparkSession:

@@ -15,7 +15,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +164,12 @@ _COLUMNS_OF = (
     "information_schema.tables USING (table_schema, table_name) WHERE table_schema NOT IN %s AND table_schema <> %s "
     "AND table_type = 'BASE TABLE' ORDER BY table_schema, table_name, ordinal_position"
 )
+_NAMES_OF = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+_PLAIN = "the table has only its columns and unique keys, no defaults, other indexes, checks or partitions"
+_OR_ELSE = (
+    "Or replay into `--sink duckdb:///FILE` or `delta:FOLDER`, which run no statements of MySQL, or record a "
+    "changefeed whose filter leaves the table out: rules = ['*.*', '!{}.{}']."
+)
 _HIDDEN_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 
 
@@ -223,8 +229,7 @@ class MySQLSink:
         for name, body in columns.items():
             self._do(f"CREATE TABLE IF NOT EXISTS {self._at(name)} ({body}) ENGINE = InnoDB CHARACTER SET utf8mb4")
         for definition in given:
-            self._do(f"CREATE DATABASE IF NOT EXISTS {named(definition.schema_name)}")
-            self._do(_created(definition))
+            self._create(0, definition)
         self._say(progress)
         self._do(f"REPLACE INTO {self._at('format')} VALUES (%s)", FORMAT)
         self._do(f"INSERT INTO {self._at('state')} VALUES (1, %s, %s, 0, 0, -1)", progress.mode, progress.origin)
@@ -253,7 +258,7 @@ class MySQLSink:
         """Write the rows of a batch and commit; or take all back: the table that takes two of its keys for one."""
         self._do("BEGIN")
         for number, name in enumerate(merged.tables):
-            table = tables[name]
+            table = self._as_there(tables[name])
             with self._said(name, batch):
                 if not table.handle_columns:
                     self._count(number, table, batch.until)
@@ -265,6 +270,17 @@ class MySQLSink:
         self._say(batch.after)
         self._commit()
         return None
+
+    def _as_there(self, table: TableDef) -> TableDef:
+        """The table, with plain columns for generated ones that the server does not compute: their values come too."""
+        if not any(c.generated for c in carried(table)):
+            return table
+        computed = {
+            name
+            for (name,) in self._ask(f"{_NAMES_OF} AND extra LIKE '%%GENERATED%%'", table.schema_name, table.table_name)
+        }
+        plain = (c if c.name in computed else replace(c, generated="") for c in table.columns)
+        return replace(table, columns=tuple(plain))
 
     def _upsert(self, number: int, table: TableDef, *, in_order: bool) -> bool:
         """Write the keys of a table; whether one gave way to another, though no two partitions can be at odds."""
@@ -306,7 +322,7 @@ class MySQLSink:
             self.db.rollback()
             raise SourceError(
                 f"{self.name} refuses rows of {'.'.join(name)} with commit_ts in ({batch.since}, {batch.until}]: "
-                f"{e.args[-1] if e.args else e}",
+                f"{refusal(e)}",
                 hint="A value that does not fit would become another one, so nothing of the range is written. "
                 f"To stop before: --until {batch.since}; DuckDB and Delta targets store every value of a log.",
             ) from e
@@ -338,10 +354,11 @@ class MySQLSink:
             self._commit()
             back = brings_back(query)
             must = bool(structural) and not back
-            why = why_not_run(query) or self._ran((ts, schema, table, query), again=number == begun, must=must)
+            own = structural if len(ddl) == 1 else [c for c in structural if c.name == (schema, table)]
+            why = why_not_run(query) or self._ran((ts, schema, table, query), own, must=must, again=number == begun)
             for change in changes if why and back else ():
                 if change.kind == "create" and change.after is not None:
-                    self._do(_created(change.after))
+                    self._create(ts, change.after)
                     anew.add(change.name)
             if why:
                 self._note(ts, (schema, table), f"{why}: {query[:200]}")
@@ -359,34 +376,71 @@ class MySQLSink:
         self._commit()
         self.interrupted = (0, -1)
 
-    def _ran(self, ddl: tuple[int, str, str, str], *, again: bool, must: bool) -> str:
-        """Run one statement; why it was not run, empty if it was."""
+    def _ran(self, ddl: DDL, steps: Sequence[DdlStep], *, must: bool, again: bool) -> str:
+        """Run one statement, which does ``steps``; why it was not run, empty if it was.
+
+        Raises SourceError: the server refuses it, it must be run, and no plain statement makes its table.
+        """
         ts, schema, table, query = ddl
         try:
             if schema and schema in {s for (s,) in self._ask("SELECT schema_name FROM information_schema.schemata")}:
                 self._do(f"USE {named(schema)}")
-            self._do("SET SESSION sql_mode = %s", LENIENT)
-            try:
-                self._do(statement(query))
-            except pymysql.MySQLError as e:
-                if (e.args or (0,))[0] != _UNKNOWN_COLLATION or (other := in_mariadb(query)) == query:
-                    raise
-                self._do(statement(other))
-                self._note(ts, (schema, table), f"the server has no collation {_0900}.., so {_UCA}.. replaces it")
+            # autocommit: else MariaDB's EXCHANGE PARTITION waits for a lock of its own session's
+            self._do("SET SESSION sql_mode = %s, autocommit = 1", LENIENT)
+            self._do_or_nearest(ts or 0, (schema, table), statement(query))
         except pymysql.MySQLError as e:
-            code = e.args[0] if e.args else 0
-            if again and code in DONE_BEFORE:
+            why, done_before = refusal(e), bool(e.args) and e.args[0] in DONE_BEFORE
+            if again and done_before:
                 return ""
             if not must:
-                return f"not run, as the server says {e.args[-1] if e.args else e}"
+                return f"not run, as {why}"
+            if again and steps and all(map(self._is_there, steps)):
+                return f"not run, as {why}; the table is there as the log defines it"
+            made = [c.after for c in steps if c.kind == "create" and c.after is not None and not done_before]
+            if made and len(made) == len(steps):
+                for definition in made:
+                    self._create(ts or 0, definition)
+                return f"{_PLAIN}, as {why}"
             raise SourceError(
-                f"{self.name} cannot run the DDL {query[:500]!r}: {e.args[-1] if e.args else e}",
-                hint="The target is what the upstream was just before it. Run a statement to the same end by hand, or "
-                "replay into `--sink duckdb:///FILE` or `delta:FOLDER`, which need no MySQL statements.",
+                f"{self.name} cannot be what upstream is after the DDL {query[:500]!r} (commit_ts {ts}): {why}.",
+                hint="The target is what upstream was just before that DDL. Give the table the columns that the log "
+                "gives it, under the same names, and run the same `ticdc-lab consume` again: it resumes if they are "
+                f"there. {_OR_ELSE.format(schema, table)}",
             ) from e
         finally:
-            self._do("SET SESSION sql_mode = %s", STRICT)
+            self._do("SET SESSION sql_mode = %s, autocommit = 0", STRICT)
         return ""
+
+    def _do_or_nearest(self, ts: int, name: TableName, sql: str) -> None:
+        """Run a DDL; if the server lacks what it names, run it with the server's nearest, which is noted."""
+        try:
+            self._do(sql)
+        except pymysql.MySQLError as e:
+            other, lacked = nearest(sql)
+            if (e.args or (0,))[0] not in _LACKED or not lacked:
+                raise
+            self._do(other)
+            for said in lacked:
+                self._note(ts, name, said)
+
+    def _create(self, ts: int, table: TableDef) -> None:
+        """Make a table by what is known of it. Raises SourceError: the server cannot have it."""
+        name = (table.schema_name, table.table_name)
+        try:
+            self._do(f"CREATE DATABASE IF NOT EXISTS {named(name[0])}")
+            self._do_or_nearest(ts, name, _created(table))
+        except pymysql.MySQLError as e:
+            raise SourceError(
+                f"{self.name} cannot have the table {'.'.join(name)}: {refusal(e)}.",
+                hint=f"The target is what upstream was just before it. {_OR_ELSE.format(*name)}",
+            ) from e
+
+    def _is_there(self, step: DdlStep) -> bool:
+        """Whether somebody has done by hand what a step should do, as far as names tell."""
+        after = step.after
+        virtual = {c.name.lower() for c in after.columns if c.generated == "virtual"} if after else set()
+        there = [name.lower() for (name,) in self._ask(f"{_NAMES_OF} ORDER BY ordinal_position", *step.name)]
+        return [n for n in there if n not in virtual] == [c.name.lower() for c in (carried(after) if after else ())]
 
     def _note(self, ts: int, name: TableName, said: str) -> None:
         self._do(f"INSERT INTO {self._at('notes')} VALUES (%s, %s, %s)", ts, ".".join(filter(None, name)), said)
@@ -484,10 +538,16 @@ def printed_tables(url: str, folder: Path) -> tuple[dict[TableName, PrintedTable
 
 
 def _created(table: TableDef) -> str:
-    """CREATE TABLE for a table that was there before the log: its columns and keys, no defaults."""
+    """CREATE TABLE for a table by what is known of it: the columns of rows and their keys, no defaults.
+
+    An index over an expression or over the beginning of a text, as one over a TEXT is, is none of the rows' columns.
+    """
     columns = [f"{named(c.name)} {c.mysql_type}{'' if c.nullable else ' NOT NULL'}" for c in carried(table)]
+    whole = {c.name for c in carried(table) if not re.match("(tiny|medium|long)?(text|blob)", c.mysql_type)}
     keys = [
-        f"{'PRIMARY' if i.primary else 'UNIQUE'} KEY ({', '.join(map(named, i.columns))})" for i in table.unique_indexes
+        f"{'PRIMARY' if i.primary else 'UNIQUE'} KEY ({', '.join(map(named, i.columns))})"
+        for i in table.unique_indexes
+        if i.primary or whole.issuperset(i.columns)
     ]
     return f"CREATE TABLE IF NOT EXISTS {of(table)} ({', '.join([*columns, *keys])})"
 
@@ -520,21 +580,56 @@ def statement(query: str) -> str:
     return _TIDB_ONLY.sub(lambda m: m["kept"] or " ", query).strip().rstrip(";")
 
 
-_UNKNOWN_COLLATION = 1273
+_SYNTAX = re.compile("near '(.*)' at line", re.DOTALL)
+
+
+def refusal(error: pymysql.MySQLError) -> str:
+    """Why a server refuses a statement; of one that it cannot read, where it ends to."""
+    said = str(error.args[-1] if error.args else error)
+    at = _SYNTAX.search(said)
+    return f"the server does not understand it from {at[1][:60]!r} on" if at else f"the server says {said}"
+
+
+_LACKED = frozenset({1064, 1273, 4161})
+"""Errors of a server that does not know a word of a statement: its syntax, a collation, a type."""
 _0900, _UCA = "utf8mb4_0900_", "utf8mb4_uca1400_nopad_"
-_COLLATED = re.compile(
-    rf"(?P<kept>'(?:[^'\\]|\\.|'')*'|`[^`]*`|\"(?:[^\"\\]|\\.)*\")|\b{_0900}(?P<rest>\w+)", re.IGNORECASE
+_MYSQL_ONLY = re.compile(
+    rf"""
+    (?P<kept> '(?:[^'\\]|\\.|'')*' | `[^`]*` | "(?:[^"\\]|\\.)*" )
+  | \b{_0900}(?P<collation>\w+)
+  | \b(?P<vector>VECTOR)\b(?:\s*\(\s*\d+\s*\))?(?!\s*(?:INDEX|KEY)\b)
+  | \b(?P<invisible>INVISIBLE)\b
+  | (?<!\bNOT\ )\b(?P<enforced>ENFORCED)\b
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 
 
-def in_mariadb(query: str) -> str:
-    """A DDL with MariaDB's collations for those of MySQL 8 that it has not; what stands in quotes is left alone."""
+def nearest(sql: str) -> tuple[str, list[str]]:
+    """A DDL with what MariaDB and MySQL have for what only others have, and what that is; quotes are left alone.
+
+    As TiCDC does, a VECTOR becomes a LONGTEXT.
+    """
+    said = dict[str, None]()
 
     def its_own(found: re.Match[str]) -> str:
-        rest = (found["rest"] or "").lower()
-        return found["kept"] or ("utf8mb4_nopad_bin" if rest == "bin" else _UCA + rest)
+        match found.lastgroup:
+            case "collation":
+                rest = found["collation"].lower()
+                said[f"the server has no collation {_0900}.., so {_UCA}.. replaces it"] = None
+                return "utf8mb4_nopad_bin" if rest == "bin" else _UCA + rest
+            case "vector":
+                said["the server has no type VECTOR as TiDB has it, so LONGTEXT replaces it"] = None
+                return "LONGTEXT"
+            case "invisible":
+                said["the server has no INVISIBLE index, so IGNORED replaces it"] = None
+                return "IGNORED"
+            case "enforced":
+                said["the server knows no word ENFORCED; it enforces each check"] = None
+                return ""
+        return found["kept"]
 
-    return _COLLATED.sub(its_own, query)
+    return _MYSQL_ONLY.sub(its_own, sql), list(said)
 
 
 def brings_back(query: str) -> bool:
