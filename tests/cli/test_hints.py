@@ -94,6 +94,36 @@ def test_one_that_does_not_is_found(text: str, named: list[str]) -> None:
     assert list(wrong(text)) == named
 
 
+PASTED = re.compile(r"(?:^|[\s`(:;])(?:ticdc-lab|ls|df) (?:(?![;`\n]|\. ).)*$")
+"""The beginning of a command into which something is put."""
+
+AS_IT_IS = {
+    "to", "n", "best", "after", "speed", "2 * n", "to or MOST", "check_partitions(to)", "f.number", "found.flags",
+    "read.model.name", "told.protocol", "how", "kind", "table", "changefeed", "shown", "first", "second", "text",
+    "file.removeprefix('<(zcat ').removesuffix(')')",
+}  # fmt: skip
+"""What is put into commands as it is: numbers, words of ours, options, and what was quoted before."""
+
+
+def unquoted(source: str) -> Iterator[tuple[int, str]]:
+    """Lines of code that put into a command, as it is, what a shell may read otherwise."""
+    for node in ast.walk(ast.parse(source)):
+        said = ""
+        for part in node.values if isinstance(node, ast.JoinedStr) else ():
+            put_in = ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else ""
+            if put_in and PASTED.search(said) and "quote(" not in put_in and put_in not in AS_IT_IS:
+                yield part.lineno, put_in
+            said += ANY if put_in else str(getattr(part, "value", ""))
+
+
+def test_what_is_put_into_a_command_is_quoted() -> None:
+    """A path with a blank, or a name with a bracket, is one word of a shell's."""
+    found = [(path.name, *one) for path in MODULES for one in unquoted(path.read_text(encoding="utf-8"))]
+    assert found == []
+    planted = 'hint = f"Run: ticdc-lab audit {source} --after {to}; it is {long}"; other = f"ls -l {quote(source)}"'
+    assert list(unquoted(planted)) == [(1, "source")]
+
+
 def test_a_hint_is_no_question() -> None:
     """It is a command, or names what to give, set or check."""
     hints = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -83,6 +84,7 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
     """
     from ticdc_lab.answers import surveyed
     from ticdc_lab.codecs.table_file import settings_among
+    from ticdc_lab.errors.redaction import shown_source
     from ticdc_lab.sources.survey import needs_no_engine
     from ticdc_lab.sources.survey import survey as look
 
@@ -102,11 +104,11 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
     if as_json:
         print_json({"answer": answer.finding} | answer.facts())
         return
-    for sentence in (f"{source}: {answer.finding}", *answer.limits, *answer.details):
+    for sentence in (f"{shown_source(source)}: {answer.finding}", *answer.limits, *answer.details):
         click.echo(sentence)
     print_settings(answer.frames["settings"].to_dict("records"))
     if found.is_large:
-        click.echo(f"  ticdc-lab report {source} {found.flags}")
+        click.echo(f"  ticdc-lab report {shlex.quote(shown_source(source))} {found.flags}")
 
 
 @main.command()

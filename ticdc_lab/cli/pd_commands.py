@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 import time
 from collections import Counter
@@ -349,7 +350,7 @@ def _own(folder: str, told: dict[str, Any], asked_minutes: float | None, seed: i
         if hours > _MOST_CPU_HOURS and asked_minutes is None:
             hint = (
                 f"--minutes 5 plays 5 minutes, about {hours / minutes * 300:,.0f} CPU minutes, --minutes {minutes:g} "
-                f"all of it; `ticdc-lab pd explain --from {loaded.source}` forecasts without playing."
+                f"all of it; `ticdc-lab pd explain --from {shlex.quote(loaded.source)}` forecasts without playing."
             )
             raise ScenarioError(
                 f"{n:,} regions: {minutes:g} minutes of the cluster{', twice,' if runs == 2 else ''} take about "
@@ -357,8 +358,8 @@ def _own(folder: str, told: dict[str, Any], asked_minutes: float | None, seed: i
             )  # fmt: skip
         click.echo(
             f"{n:,} regions, up to {minutes:g} minutes of the cluster{', twice' if runs == 2 else ''}: this may take "
-            f"{hours:,.1f} CPU hours. --minutes N plays less, `ticdc-lab pd explain --from {loaded.source}` forecasts "
-            "without playing.", err=True,
+            f"{hours:,.1f} CPU hours. --minutes N plays less, `ticdc-lab pd explain --from "
+            f"{shlex.quote(loaded.source)}` forecasts without playing.", err=True,
         )  # fmt: skip
     shown_s, began_s, playing = time.process_time(), 0.0, ""
 

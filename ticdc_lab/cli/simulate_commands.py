@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
@@ -363,7 +364,8 @@ def scenario_of(model: str, scenario: str | None, seed: int | None, settings: tu
     read = read_scenario(scenario, changes)
     if read.model.name != model:
         raise click.UsageError(
-            f"{scenario} is of the model {read.model.name}: ticdc-lab simulate {read.model.name} {scenario}"
+            f"{scenario} is of the model {read.model.name}: ticdc-lab simulate {read.model.name} "
+            f"{shlex.quote(str(scenario))}"
         )
     return read
 

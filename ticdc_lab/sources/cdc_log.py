@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shlex
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -229,7 +230,8 @@ def _lines(file: str) -> Iterator[str]:
                 yield line.decode("utf-8", "replace").rstrip("\r\n")
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(
-            f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.", hint=f"ls -l {file}"
+            f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.",
+            hint=f"ls -l {shlex.quote(str(file))}",
         ) from None
 
 

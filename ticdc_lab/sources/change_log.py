@@ -368,7 +368,9 @@ class ChangeLog:
         said = " ".join(filter(None, [*why, *self.strangers, *self.guesses]))
         named = "auto" if self.origin is None else self.origin.protocol
         how = "" if named == "auto" else f" --protocol {named}"
-        command = f"ticdc-lab events {self.source}{how} --out events.jsonl --quarantine bad.jsonl"
+        command = (
+            f"ticdc-lab events {shlex.quote(shown_source(self.source))}{how} --out events.jsonl --quarantine bad.jsonl"
+        )
         raise ProtocolError(
             f"{self.source}: none of {which} could be decoded as {self.protocol}, so there is nothing to answer from."
             + f" {said}".rstrip(),

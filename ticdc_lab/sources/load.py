@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, as_given
 from ticdc_lab.codecs.unpack import parts, unpacker
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import ProtocolError
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.schema import DECODED
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_messages
@@ -121,7 +123,8 @@ def load(
     if opened.told and protocol_named(protocol) not in ("auto", told.protocol):
         raise ProtocolError(
             f"{source}: expected {protocol}, found {told.protocol}.",
-            hint=f"Read it as what it is: ticdc-lab events {source} --protocol {told.protocol} --out events.jsonl",
+            hint=f"Read it as what it is: ticdc-lab events {shlex.quote(shown_source(source))} "
+            f"--protocol {told.protocol} --out events.jsonl",
         )
     guesses = opened.guesses
     if sample is not None:

@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 from ticdc_lab.settings.keys import FROM_URI, KEYS, nearest
 from ticdc_lab.sources.dump_files import CAPTURES, dumps_at, head_of
@@ -272,7 +273,8 @@ def kind_of(source: str, files: list[Path] | None) -> str:
     one = f"Name one of its files, such as {logs[0]}, or a folder that contains one kind. " if logs else ""
     begins = _beginning(files)
     printed = FORMAT_HINT if begins.startswith(": it") and "{" in begins else ""
-    kind = f"If you know its kind ({', '.join(KINDS)}), name it: ticdc-lab survey {source} --source-kind values"
+    kind = f"If you know its kind ({', '.join(KINDS)}), name it: ticdc-lab survey {shlex.quote(shown_source(source))} "
+    kind += "--source-kind values"
     raise SourceError(
         f"Cannot detect what {source} is: it contains {found}; expected {_WHAT}."
         if files is not None and len(names) > 1

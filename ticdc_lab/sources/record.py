@@ -207,8 +207,8 @@ def record_log(
     if opened.kind == "storage":
         raise SourceError(
             f"{source} is a folder of the storage sink, whose files contain no messages of a topic.",
-            hint=f"Write it as a topic: ticdc-lab produce {shown_source(source)} --to canal-json --strategy table "
-            "--partitions 3 --out topic.jsonl.gz",
+            hint=f"Write it as a topic: ticdc-lab produce {shlex.quote(shown_source(source))} --to canal-json "
+            "--strategy table --partitions 3 --out topic.jsonl.gz",
         )
     folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-record-"))
     try:

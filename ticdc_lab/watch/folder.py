@@ -10,6 +10,7 @@ import fcntl
 import gzip
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 from collections.abc import Container, Iterator, Mapping
@@ -136,8 +137,8 @@ class WatchFolder:
                 if error.sqlite_errorcode & 0xFF in _NO_ROOM:
                     raise SourceError(
                         f"{self.folder / FILE} cannot be written: {error}.",
-                        hint=f"Look whether the disk is full or read-only: df -h {self.folder}; or name another "
-                        "folder: --state OTHER",
+                        hint=f"Look whether the disk is full or read-only: df -h {shlex.quote(str(self.folder))}; "
+                        "or name another folder: --state OTHER",
                     ) from None
                 raise SourceError(
                     f"{self.folder / FILE} is no state of a watch, or is damaged: {error}.",
@@ -159,7 +160,8 @@ class WatchFolder:
             os.close(lock)
             raise SourceError(
                 f"A watch writes its state into {self.folder} already (process {holder}).",
-                hint=f"Look at it: ticdc-lab watch status --state {self.folder}; or name another folder.",
+                hint=f"Look at it: ticdc-lab watch status --state {shlex.quote(str(self.folder))}; "
+                "or name another folder.",
             ) from None
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

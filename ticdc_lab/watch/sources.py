@@ -194,7 +194,7 @@ class RecordedTopic:
         if not files or not all(f.name.endswith(named) for f in files) or dumps_at(source, files, "auto", {}):
             raise SourceError(
                 f"{source} is no recording of a topic; expected .jsonl, .jsonl.gz or .parquet that `record` wrote.",
-                hint=f"Make one of it: ticdc-lab record {source} --out topic.jsonl.gz",
+                hint=f"Make one of it: ticdc-lab record {shlex.quote(source)} --out topic.jsonl.gz",
             )
         self.name, self._files, self._speed, self._now, self._sleep = source, files, speed, now, sleep
         self.positions: dict[Place, int] = {}
@@ -250,7 +250,7 @@ class RecordedTopic:
                 raise SourceError(
                     f"{self.name}: offset {offset} of partition {at[1]} of {at[0]} follows offset "
                     f"{self.positions[at] - 1}; a watch reads each partition in the order of its offsets.",
-                    hint=f"An audit takes any order: ticdc-lab audit {self.name}",
+                    hint=f"An audit takes any order: ticdc-lab audit {shlex.quote(self.name)}",
                 )
             if is_new:
                 self.positions[at] = offset + 1

@@ -8,6 +8,7 @@ the version of each bucket's file, so a batch that Spark repeats after any end i
 from __future__ import annotations
 
 import pickle
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -84,7 +85,8 @@ class SparkWatch(Watch):
         if speed is not None:
             raise SourceError(
                 "A watch on Spark reads a recording as fast as it can, with no speed.",
-                hint=f"Replay it in one process: ticdc-lab watch {source} --state {state} --speed {speed:g}",
+                hint=f"Replay it in one process: ticdc-lab watch {shlex.quote(source)} --state {shlex.quote(state)} "
+                f"--speed {speed:g}",
             )
         super().__init__(source, state, **options)
         self._spark, self._every_s, self._named = spark, every_s, source
@@ -105,7 +107,8 @@ class SparkWatch(Watch):
         if not has_jvm(self._spark):
             raise SetupError(
                 "A watch on Spark needs a session of Apache Spark in this process; this one is at Spark Connect.",
-                hint=f"Run it where the driver is: ticdc-lab watch {self.source} --state {self._place} --engine spark "
+                hint=f"Run it where the driver is: ticdc-lab watch {shlex.quote(self.source)} "
+                f"--state {shlex.quote(str(self._place))} --engine spark "
                 "--master spark://HOST:7077",
             )
         require_workers_once(self._spark)
@@ -127,7 +130,8 @@ class SparkWatch(Watch):
             raise SourceError(
                 f"{self.source}: messages of {self._decoding.told.protocol} need what earlier messages define, which "
                 "a watch on Spark does not keep.",
-                hint=f"Watch it in one process: ticdc-lab watch {self.source} --engine embedded --state OTHER",
+                hint=f"Watch it in one process: ticdc-lab watch {shlex.quote(self.source)} --engine embedded "
+                "--state OTHER",
             )
         return True
 

@@ -8,6 +8,7 @@ what was read. The file ``metadata`` is read before the folder is listed: all up
 from __future__ import annotations
 
 import json
+import shlex
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -222,12 +223,13 @@ class StorageFolder:
             files = list(self._listed())
         except OSError as error:
             raise NoAnswerError(
-                f"{self.name} does not answer: {error.strerror or error}.", hint=f"List it: ls {self.name}"
+                f"{self.name} does not answer: {error.strerror or error}.", hint=f"List it: ls {shlex.quote(self.name)}"
             ) from None
         found = listed(files, self._root, self.settings, by_path=True)
         if self._had_checkpoint and METADATA not in found.sizes:  # of a file system that is not mounted, too
             raise NoAnswerError(
-                f"{self.name} does not answer: its file {METADATA} is not there any more.", hint=f"ls {self.name}"
+                f"{self.name} does not answer: its file {METADATA} is not there any more.",
+                hint=f"ls {shlex.quote(self.name)}",
             )
         self._had_checkpoint |= METADATA in found.sizes
         return found

@@ -100,7 +100,7 @@ class Webhook:
         if self._thread.is_alive():
             print(
                 f"ticdc-lab: {self._shown} does not accept messages, and findings are not sent."
-                f" Next: ticdc-lab watch findings --state {self._state}",
+                f" Next: ticdc-lab watch findings --state {shlex.quote(self._state)}",
                 file=sys.stderr,
             )
 
@@ -135,7 +135,7 @@ class Webhook:
         n = len(found)
         print(
             f"ticdc-lab: {n} finding{'' if n == 1 else 's'} of {guarantee} not sent to {self._shown}: {why}."
-            f" Next: ticdc-lab watch findings --state {self._state}",
+            f" Next: ticdc-lab watch findings --state {shlex.quote(self._state)}",
             file=sys.stderr,
         )
 
@@ -160,7 +160,7 @@ def payload(guarantee: str, found: list[KeptFinding], state: str) -> dict[str, A
             "status": "firing",
             "labels": {**labels, "severity": "critical" if f.severity == "error" else "warning"},
             "annotations": {
-                "summary": f.message, "command": f"ticdc-lab watch show {f.number} --state {state}",
+                "summary": f.message, "command": f"ticdc-lab watch show {f.number} --state {shlex.quote(state)}",
                 **{name: str(v) for name in ("topic", "partition", "offset", "table", "commit_ts")
                    if (v := getattr(f, name)) is not None},
             },
@@ -175,7 +175,7 @@ def payload(guarantee: str, found: list[KeptFinding], state: str) -> dict[str, A
         "commonLabels": labels | ({} if is_error else {"severity": "warning"}),
         "commonAnnotations": {
             "summary": f"{n} new finding{'' if n == 1 else 's'} of {guarantee}",
-            "command": f"ticdc-lab watch findings --state {state}",
+            "command": f"ticdc-lab watch findings --state {shlex.quote(state)}",
         },
         "externalURL": "", "alerts": alerts,
     }  # fmt: skip

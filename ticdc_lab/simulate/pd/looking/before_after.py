@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -86,7 +87,8 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
     seconds = after.heard_s - before.heard_s if before.heard_s and after.heard_s else 0.0
     if seconds < 0:
         words = f"--after was printed {duration(-seconds)} before --before, by the stores' heartbeats"
-        hint = f"Exchange them: `ticdc-lab pd explain --before {after.source} --after {before.source}`."
+        first, second = shlex.quote(after.source), shlex.quote(before.source)
+        hint = f"Exchange them: `ticdc-lab pd explain --before {first} --after {second}`."
         raise SourceError(words, hint=hint)
     a, b = before.regions, after.regions
     _, at, at_after = np.intersect1d(a.id, b.id, return_indices=True)
@@ -105,7 +107,7 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
     changed = int((leads[0] != leads[1]).sum())
     moved = sum(came.values())
     if not (seconds or moved or changed):
-        hint = f"`ticdc-lab pd explain --from {after.source}` explains one moment."
+        hint = f"`ticdc-lab pd explain --from {shlex.quote(after.source)}` explains one moment."
         raise SourceError("--before and --after are of the same moment, by the stores' heartbeats", hint=hint)
     ids = sorted(set(before.cluster.stores) | set(after.cluster.stores))
     stores = tuple(

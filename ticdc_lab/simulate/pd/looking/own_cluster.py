@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -57,12 +58,12 @@ def own_case(
     """
     if not loaded.whole and (loaded.expected > len(loaded.regions.id) or gaps_between(loaded.regions)):
         found = f"{len(loaded.regions.id):,} regions with gaps between their keys"
-        hint = f"Save all of them: `pd-ctl region > {loaded.source}/region.json`."
+        hint = f"Save all of them: `pd-ctl region > {shlex.quote(f'{loaded.source}/region.json')}`."
         raise SourceError(f"expected all regions of the cluster, found {found}", hint=hint)
     stores = [s for s in loaded.cluster.stores.values() if s.state != REMOVED]
     r = loaded.regions
     if (n := int(r.witness.any(axis=1).sum())) or any(rule.witness for rule in loaded.cluster.rules):
-        hint = f"`ticdc-lab pd explain --from {loaded.source}` explains and forecasts them."
+        hint = f"`ticdc-lab pd explain --from {shlex.quote(loaded.source)}` explains and forecasts them."
         raise SourceError(f"witnesses are not played: {n:,} regions have one, or a rule asks for them", hint=hint)
     there = r.peers >= 0
     sizes = np.bincount(r.peers[there], np.broadcast_to(r.size[:, None], r.peers.shape)[there], len(r.stores))
