@@ -168,6 +168,25 @@ def test_avro_names_tables_and_columns_as_it_must() -> None:
     assert [*left] == [TABLE]
 
 
+def test_debezium_avro_names_columns_as_avro_and_tables_as_tidb() -> None:
+    """A column that no DDL defines is found beside one whose name Avro does not allow."""
+    created = ddl(0, 0, 1, "CREATE TABLE `1-é` (`id` INT PRIMARY KEY, `a.b` INT NOT NULL, `0n` INT)", table="1-é")
+    row = {"id": "1", "a_b": "1", "0n": "2"}
+    log = [created, change(1, 5, table="1-é", **row), change(2, 6, table="1-é", id="1", a_b=None, c="1")]
+    assert broken(*log, protocol="debezium-avro") == [(COLUMNS, "error", 2), (NULLS, "error", 2)]
+
+
+def test_two_tables_may_have_one_name_in_avro_one_behind_the_other() -> None:
+    """The second is there once the first is dropped; while both are there, nothing is judged."""
+    first = ddl(0, 0, 1, "CREATE TABLE `a-b` (`id` INT PRIMARY KEY)", table="a-b")
+    second = ddl(0, 4, 20, "CREATE TABLE `a+b` (`id` INT PRIMARY KEY, v INT)", table="a+b")
+    rows = [change(i, 2 + 23 * (i == 5), table="a_b", id=str(i), v="1") for i in (1, 5)]
+    assert broken(first, ddl(0, 2, 10, "DROP TABLE `a-b`", table="a-b"), second, *rows, protocol="avro") == [
+        (COLUMNS, "error", 1)
+    ]
+    assert broken(first, second, *rows, protocol="avro") == []
+
+
 _OF_TIDB = "ALGORITHM = UNDEFINED DEFINER = 'root'@'%' SQL SECURITY DEFINER"
 
 

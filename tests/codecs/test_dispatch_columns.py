@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections import defaultdict
 from decimal import Decimal
 from functools import reduce
 from operator import xor
@@ -13,7 +14,9 @@ from typing import Any
 
 import csv_made
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+import torture
 from formats import Row, decoded_by, known, messages, table_of
 from stored import rows_of, unpack
 
@@ -21,7 +24,12 @@ from ticdc_lab.codecs import decoder
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.event import Column, Event
 from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.known import NOTHING, Known
+from ticdc_lab.codecs.plain.hashes import UNKNOWN as UNKNOWN_CRC
+from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.schema import DISPATCH
+from ticdc_lab.settings import UNKNOWN
+from ticdc_lab.settings.file import given_settings
 
 LOGS = {
     "messages_open-protocol_small.jsonl.gz": "open-protocol",
@@ -257,3 +265,27 @@ def test_a_label_is_hashed_by_its_number(
     batch = table_of([{"topic": "t", "partition": 0, "offset": 0, "key": b"k", "value": b"v"}]).to_batches()[0]
     (row,) = decode_with(lambda key, value: [event], batch, protocol, compiled=compiled).to_pylist()
     assert row["column_crcs"] == [-1 if number is None else zlib.crc32(f"k{number}".encode())]
+
+
+def test_of_a_timestamp_in_debezium_the_text_is_known_once_the_zone_is() -> None:
+    """Each crc is that of canal-json's text, which is in the zone of the server; a zero date stays unknown."""
+
+    def crcs(protocol: str, name: str, known: Known) -> dict[Any, set[int | None]]:
+        found: dict[Any, set[int | None]] = defaultdict(set)
+        for e in pa.Table.from_batches(decoder(protocol, known=known)(iter([torture.messages(name)]))).to_pylist():
+            for c, crc in zip(e["columns"] or e["before"] or (), e["column_crcs"] or (), strict=True):
+                if c["mysql_type"].startswith("timestamp") and c["value"] is not None and "1970" not in c["value"]:
+                    found[e["commit_ts"], e["table_name"], e["op"], c["name"]].add(crc)
+        return found
+
+    zone = UNKNOWN.with_option("time-zone", "Asia/Shanghai")
+    as_text = crcs("canal-json", "canal-json-tidb", NOTHING)
+    assert set().union(*crcs("debezium", "debezium", NOTHING).values()) == {UNKNOWN_CRC}
+    there = crcs("debezium", "debezium", Known(settings=zone))
+    assert len(there) == 125 and all(own <= as_text[row] for row, own in there.items())
+    rows = pa.Table.from_batches(
+        decoder("debezium", images=False, known=Known(settings=zone))(iter([torture.messages("debezium")]))
+    ).filter(pc.field("table_name") == "k_ts")
+    assert rows["columns"].null_count == len(rows) and rows.filter(pc.field("kind") == "row")["key_crc"].null_count == 0
+    with pytest.raises(DispatchError, match="expected the name of a time zone"):
+        given_settings({"time-zone": "Asia/Shangai"})

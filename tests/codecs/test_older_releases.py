@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torture
 
-from ticdc_lab.audit.defined import avro_name
+from ticdc_lab.facts.definitions import avro_name
 
 FOLDER = Path(__file__).parents[1] / "data" / "v8.1.0"
 OLDER = FOLDER.parent / "v6.5.0"

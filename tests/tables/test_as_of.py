@@ -204,3 +204,16 @@ def test_equal_rows_of_two_transactions_with_one_commit_ts_are_two(spark: SparkS
             e["start_ts"] = start_ts
         found = table_as_of(events_frame(spark, events), schema_name="s", table_name="t")
         assert found.rows.count() == n
+
+
+def test_names_of_avro_are_those_of_its_rows(spark: SparkSession) -> None:
+    """DDL have TiDB's names, rows those that Avro allows; of two tables with one name there, none can be told."""
+    log = TinyLog(protocol="avro").ddl(10, "CREATE TABLE s.`t.x` (`i-d` INT PRIMARY KEY, `1n` INT)", table="t.x")
+    log.ddl(11, "ALTER TABLE s.`t.x` RENAME COLUMN `1n` TO `2n`", table="t.x")
+    log.row(12, {"i_d": 1, "_2n": 5}, key="i_d", table="t_x").mark(20)
+    table = table_as_of(log.frame(spark), schema_name="s", table_name="t_x")
+    assert (own(table), table.key) == ([(1, 5)], ("i_d",))
+    assert table.rows.columns[:2] == ["i_d", "_2n"]
+    log.ddl(21, "CREATE TABLE s.`t+x` (id INT PRIMARY KEY)", table="t+x").mark(30)
+    with pytest.raises(IncompleteHistoryError, match=r"avro has one name for s.t\+x, s.t.x"):
+        table_as_of(log.frame(spark), schema_name="s", table_name="t_x")

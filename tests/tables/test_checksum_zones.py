@@ -16,8 +16,9 @@ from tiny_logs import column, row
 from ticdc_lab.answers.summary import _checksums, of_findings
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
+from ticdc_lab.settings.file import is_zone
 from ticdc_lab.sources.load import load
-from ticdc_lab.tables.checksum_findings import Images, is_zone, row_checksums, verify_checksums, zones_of_all
+from ticdc_lab.tables.checksum_findings import Images, row_checksums, verify_checksums, zones_of_all
 
 REPORTS = Path(__file__).parents[1] / "data/reports/08"
 ZONE = b'"location":"Asia/Shanghai"'

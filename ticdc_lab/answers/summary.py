@@ -46,8 +46,9 @@ from ticdc_lab.facts.places import NAMED_BY, with_places
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.facts.watermarks import partitions_of
 from ticdc_lab.settings import MATCH
+from ticdc_lab.settings.file import is_zone
 from ticdc_lab.sources.change_log import ChangeLog
-from ticdc_lab.tables.checksum_findings import is_zone, verify_checksums, zones_of_all
+from ticdc_lab.tables.checksum_findings import verify_checksums, zones_of_all
 from ticdc_lab.transactions import known_places, of_restored
 from ticdc_lab.transactions.digest import DIGEST, Digest, digested, transaction_sample, transaction_totals
 from ticdc_lab.words import in_lanes, lane_of

@@ -96,7 +96,7 @@ class Definitions:
         contradictions: list[tuple[str | None, RefusedDdl]] = []
         unknown, drops, freed, by_messages = dict[str, None](), False, False, dict[int, None]()
         for topic, ddl in by_topic.items() if apart else [(None, every)]:
-            catalog = Catalog.from_ddl(ddl)
+            catalog = Catalog.from_ddl(ddl).in_rows(protocol)
             refused, since = catalog.refused, dict[TableName, int]()
             if "definitions" in facts.carried and not apart:
                 catalog, since = _with_defined(catalog, ddl, facts.definitions())
@@ -123,26 +123,9 @@ class Definitions:
         places = np.array([(ts, *place) for ts, place in sorted(said.items())], dtype=np.int64).reshape(-1, 3).T
         given = np.array([*by_messages], dtype=np.int64)
         left = {} if recovers else _left_by_debezium(versions, drops=drops)
-        found = cls(tables, tuple(versions), tuple(contradictions), places, not recovers, tuple(unknown), given, left)
-        return found if renames else found._in_avro(freed=freed)
-
-    def _in_avro(self, *, freed: bool) -> Definitions:
-        """The same by the names that Avro allows; of two tables that have the same name there, nothing is known.
-
-        ``freed``: a RENAME left a name.
-        """
-        tables: dict[TableKey, Defined] = {}
-        several = set[TableKey]()
-        for (topic, schema, table), life in self.tables.items():
-            name = (topic, avro_name(schema), avro_name(table))
-            several |= {name} & tables.keys()
-            tables[name] = life
-        versions = (
-            replace(of, columns=tuple(replace(c, name=avro_name(c.name)) for c in of.columns)) for of in self.versions
-        )
-        left = {"rows_have_a_table": _OLD_NAME} if freed else {}
-        known = {name: life for name, life in tables.items() if name not in several}
-        return replace(self, tables=known, versions=tuple(versions), left_unjudged=left)
+        if freed and not renames:
+            left = {"rows_have_a_table": _OLD_NAME}
+        return cls(tables, tuple(versions), tuple(contradictions), places, not recovers, tuple(unknown), given, left)
 
     def without(self, names: Collection[TableName]) -> Definitions:
         """The same without these tables, of which the log does not have all DDL."""
@@ -188,11 +171,6 @@ class Definitions:
 
 
 _OLD_NAME = "avro may keep a table's name from before a RENAME, so rows under such a name are not judged behind it"
-
-
-def avro_name(name: str) -> str:
-    """A name as TiCDC writes it in Avro: with ``_`` for each character that Avro does not allow there."""
-    return re.sub("^(?=[0-9])", "_", re.sub("[^A-Za-z0-9_]", "_", name))
 
 
 def _left_by_debezium(versions: Iterable[TableDef], *, drops: bool) -> dict[str, str]:

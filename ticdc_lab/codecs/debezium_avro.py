@@ -6,7 +6,6 @@ message. Watermarks and DDL come with `avro-enable-watermark` alone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
@@ -34,6 +33,7 @@ from ticdc_lab.codecs.debezium_types import (
 )
 from ticdc_lab.codecs.event import Event, Malformed
 from ticdc_lab.codecs.known import Known
+from ticdc_lab.facts.definitions import debezium_avro_name
 
 if TYPE_CHECKING:
     from ticdc_lab.codecs.decoded import PartKernel
@@ -92,14 +92,11 @@ def _made(schema: str, schema_id: str) -> Envelope:
         found = orjson.loads(schema)
         images = (record_in(f["type"]) for f in found["fields"] if f["name"] in ("before", "after"))
         columns = next((image["fields"] for image in images if image is not None), found["fields"])
-        names = {f["name"]: _OTHER.sub("_", f.get("connect.field") or f["name"]) for f in columns}
+        names = {f["name"]: debezium_avro_name(f.get("connect.field") or f["name"]) for f in columns}
         types = {names[f["name"]]: _column(f) for f in columns} if is_envelope(found) else {}
         return Envelope(fastavro.parse_schema(found), is_envelope(found), names, types)
     except Exception as fault:
         raise Malformed("bad-schema", f"schema {schema_id} of the registry is not debezium's: {fault}") from fault
-
-
-_OTHER = re.compile("[^A-Za-z0-9_]")
 
 
 def _renamed(image: Any, names: Mapping[str, str]) -> Any:

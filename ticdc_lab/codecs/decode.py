@@ -28,6 +28,7 @@ from ticdc_lab.codecs.registry import (
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, require_columns
+from ticdc_lab.settings.file import is_zone
 from ticdc_lab.settings.keys import protocol_named
 
 ROWS_A_PASS = 2_500
@@ -82,6 +83,15 @@ def decoder(protocol: str, *, images: bool = True, known: Known = NOTHING) -> Ca
 
         whole = decoder(protocol, known=replace(known, handles={}))  # keys are hashed by the values of rows
         return lambda batches: keyed(whole(batches), known.handles, images=images)
+    zone = known.settings.value("time-zone")
+    if is_zone(str(zone)) and protocol in ("debezium", "debezium-avro"):
+        from ticdc_lab.codecs.keys import in_zone
+
+        others = tuple(s for s in known.settings.known if s.name != "time-zone")
+        in_utc = decoder(
+            protocol, known=replace(known, settings=replace(known.settings, known=others))
+        )  # values in UTC make the texts in the zone
+        return lambda batches: in_zone(in_utc(batches), str(zone), images=images)
 
     def run(batches: Batches) -> Batches:
         step = _step(protocol, images, known)

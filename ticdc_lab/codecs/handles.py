@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY, with_columns
+from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY, with_columns, without_images
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DISPATCH, KEYS
 from ticdc_lab.facts.catalog import GONE, Catalog
@@ -44,7 +44,7 @@ def handles_of(ddl: pa.Table, *, protocol: str, is_all: bool = True) -> Handles:
     stated = dated or sorted((d for d in told if d["query"] and is_all), key=lambda d: d["offset"] or 0)
     catalog = Catalog.from_ddl(
         dict.fromkeys((d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"]) for d in stated)
-    )
+    ).in_rows(protocol)
     if not dated:
         return _of_all_times(catalog)
     found = {}
@@ -78,9 +78,7 @@ def keyed(batches: Batches, handles: Handles, *, images: bool) -> Batches:
     for batch in batches:
         rows = pa.Table.from_batches([batch])
         rows = with_handles(rows, handles)[0] if len(unnamed(rows, handles)) else rows
-        for image in ("columns", "before") if not images else ():
-            nothing = pa.nulls(rows.num_rows, rows[image].type)
-            rows = rows.set_column(rows.schema.get_field_index(image), rows.schema.field(image), nothing)
+        rows = rows if images else without_images(rows)
         yield from rows.cast(batch.schema).combine_chunks().to_batches()
 
 

@@ -16,8 +16,12 @@ them; for other events a kernel computes the same, which a test compares with Sp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import partial
+from typing import Any
+from zlib import crc32
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +32,8 @@ from pyspark.sql.types import StructType
 from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.kernel.numbering import DELETE
 from ticdc_lab.codecs.laid_out import Image, LaidOut, laid_out_of
+from ticdc_lab.codecs.plain import hashes
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DISPATCH, KEYS, require_columns
 
 NAME_A_PRIMARY_KEY = ("canal-json", "canal", "avro", "csv", "maxwell")
@@ -54,8 +60,6 @@ def hashed(laid: LaidOut, sizes: np.ndarray, *, protocol: str, compiled: bool) -
         from ticdc_lab.codecs.kernel import hashing
 
         return hashing.hash_columns(laid, sizes, protocol)
-    from ticdc_lab.codecs.plain import hashes
-
     return hashes.hash_columns(laid) | hashes.dispatch_columns(laid, sizes, protocol)
 
 
@@ -139,3 +143,45 @@ def with_keys(events: DataFrame) -> DataFrame:
         As for :func:`with_hashes`.
     """
     return with_hashes(events, KEYS)
+
+
+def in_zone(batches: Batches, zone: str, *, images: bool) -> Batches:
+    """Decoded events of debezium with the crcs of the TIMESTAMP that TiCDC hashes: their text in its server's zone.
+
+    ``zone``: as the IANA database names it. Without ``images`` the values are left out of the result.
+    """
+    of = ZoneInfo(zone)
+    for batch in batches:
+        rows, unknown = pa.Table.from_batches([batch]), pc.list_flatten(batch["column_crcs"])
+        parents = pc.list_parent_indices(batch["column_crcs"]).filter(pc.equal(unknown, hashes.UNKNOWN))
+        places = parents.unique().to_pylist()
+        some = rows.select(["columns", "before", "column_crcs", "key_crc"]).take(pa.array(places, pa.int64()))
+        crcs, keys = rows["column_crcs"].to_pylist() if places else [], rows["key_crc"].to_pylist() if places else []
+        for at, row in zip(places, some.to_pylist(), strict=True):
+            image = row["columns"] if row["columns"] is not None else row["before"]
+            crcs[at] = [_in_zone(c, crc, of) for c, crc in zip(image, row["column_crcs"], strict=True)]
+            keys[at] = hashes.key_crc([crc for c, crc in zip(image, crcs[at], strict=True) if c["is_key"]])
+        if places:
+            for name, values in (("column_crcs", crcs), ("key_crc", keys)):
+                at = rows.schema.get_field_index(name)
+                rows = rows.set_column(at, rows.schema.field(at), pa.array(values, rows.schema.field(at).type))
+        yield from (rows if images else without_images(rows)).cast(batch.schema).combine_chunks().to_batches()
+
+
+def _in_zone(column: Mapping[str, Any], crc: int | None, zone: ZoneInfo) -> int | None:
+    value = column["value"]
+    if crc != hashes.UNKNOWN or value is None or not column["mysql_type"].startswith("timestamp"):
+        return crc
+    if hashes.may_be_zero(value):
+        return crc
+    second, point, fraction = value.partition(".")
+    there = datetime.fromisoformat(second).replace(tzinfo=UTC).astimezone(zone)
+    return crc32(f"{there:%Y-%m-%d %H:%M:%S}{point}{fraction}".encode(), crc32(column["name"].encode()))
+
+
+def without_images(rows: pa.Table) -> pa.Table:
+    """Decoded events without the values of their rows."""
+    for image in ("columns", "before"):
+        nothing = pa.nulls(rows.num_rows, rows[image].type)
+        rows = rows.set_column(rows.schema.get_field_index(image), rows.schema.field(image), nothing)
+    return rows

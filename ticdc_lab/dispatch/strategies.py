@@ -295,8 +295,8 @@ def _hashed(request: Request, *, choice: ColumnChoice, error: Column, question: 
     unknown = F.when(
         F.col(HASH).isNull(),
         "the log does not show the text that TiCDC hashes: no image, a label of an ENUM or SET without the list of "
-        "all labels, or in debezium a TIMESTAMP, a zero date, a DECIMAL of more than 15 digits, or a fraction whose "
-        "digits no DDL of the log gives",
+        "all labels, or in debezium a TIMESTAMP (--option time-zone=ZONE gives its text), a zero date, a DECIMAL of "
+        "more than 15 digits, or a fraction whose digits no DDL of the log gives",
     )
     return Verdict(
         partition=h % request.partitions,

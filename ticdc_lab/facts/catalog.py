@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,7 +18,16 @@ from pyspark.sql import functions as F
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, words_of
 from ticdc_lab.events.schema import require_batch, require_columns
-from ticdc_lab.facts.definitions import TableDef, TableName, altered, index_of_parts, keyed, table_of_definitions
+from ticdc_lab.facts.definitions import (
+    TableDef,
+    TableName,
+    altered,
+    index_of_parts,
+    keyed,
+    row_names,
+    table_of_definitions,
+)
+from ticdc_lab.words import some_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +138,34 @@ class Catalog:
         """
         return apply_all(ddl, before=before)
 
+    def in_rows(self, protocol: str | None) -> Catalog:
+        """The same by the names that rows of a protocol have.
+
+        A table is unknown under a name that another table has at the same time, or that it was renamed from.
+        """
+        table, column = row_names(protocol or "")
+        if column is str:
+            return self
+        lives: dict[TableName, list[tuple[TableName, TableVersion]]] = {}
+        for name, own in self.versions.items():
+            lives.setdefault((table(name[0]), table(name[1])), []).extend((name, version) for version in own)
+        versions = {}
+        for name, life in lives.items():
+            life.sort(key=lambda of: of[1].serial)
+            names = [".".join(origin) for origin, _ in life]
+            one_by_one = all(a == b or was.event in GONE for (a, was), (b, _) in pairwise(life))
+            versions[name] = tuple(
+                replace(
+                    v, definition=v.definition and v.definition.in_rows(protocol or ""),
+                    origin=v.origin and (table(v.origin[0]), table(v.origin[1])),
+                ) for _, v in life
+            )  # fmt: skip
+            if not one_by_one or any(name == v.origin for v in versions[name]):
+                said = f"{protocol} has one name for {some_of(sorted({*names}))}"
+                versions[name] = (TableVersion(None, None, said, "unknown"),)
+        ends = {(table(schema), table(name)): at for (schema, name), at in self.ends.items()}
+        return replace(self, versions=versions, ends=ends)
+
     def table(self, schema_name: str, table_name: str, *, commit_ts: int | None = None) -> TableDef | None:
         """The definition at ``commit_ts`` (TSO; None = the newest), or None where there is none or it is unknown."""
         versions = self.versions.get((schema_name, table_name), ())
@@ -160,11 +198,12 @@ def catalog_of(events: DataFrame, *, max_ddl: int = MAX_DDL_ROWS) -> Catalog:
     ContractError, StreamingError
         As :func:`ddl_of` does.
     """
-    return Catalog.from_ddl(ddl_of(events, max_ddl=max_ddl))
+    ddl, protocol = ddl_of(events, max_ddl=max_ddl)
+    return Catalog.from_ddl(ddl).in_rows(protocol)
 
 
-def ddl_of(events: DataFrame, *, max_ddl: int = MAX_DDL_ROWS) -> list[DDL]:
-    """Bring the distinct DDL of a log to the driver, in commit order.
+def ddl_of(events: DataFrame, *, max_ddl: int = MAX_DDL_ROWS) -> tuple[list[DDL], str | None]:
+    """Bring the distinct DDL of a log to the driver, in commit order, and their protocol.
 
     This is the one place that does so. They are metadata: their number follows the schema's history, not the data's
     size, and a definition is only known after all DDL before it was applied in order.
@@ -185,10 +224,11 @@ def ddl_of(events: DataFrame, *, max_ddl: int = MAX_DDL_ROWS) -> list[DDL]:
     """
     require_columns(events, "kind", "commit_ts", "schema_name", "table_name", "query", "offset")
     require_batch(events, function="catalog_of", why="a definition depends on every DDL before it")
+    protocol = F.min("protocol") if "protocol" in events.columns else F.lit(None)
     rows = (
         events.where((F.col("kind") == "ddl") & F.col("query").isNotNull())
         .groupBy("commit_ts", "schema_name", "table_name", "query")
-        .agg(F.min("offset").alias("first"))
+        .agg(F.min("offset").alias("first"), protocol.alias("protocol"))
         .limit(max_ddl + 1)
         .collect()
     )
@@ -199,7 +239,8 @@ def ddl_of(events: DataFrame, *, max_ddl: int = MAX_DDL_ROWS) -> list[DDL]:
         )
     # offsets order DDL without commit_ts, which canal-json sends to one partition
     rows.sort(key=lambda r: (r["commit_ts"] or 0, r["first"] or 0))
-    return [(r["commit_ts"], r["schema_name"] or "", r["table_name"] or "", r["query"]) for r in rows]
+    ddl = [(r["commit_ts"], r["schema_name"] or "", r["table_name"] or "", r["query"]) for r in rows]
+    return ddl, next((r["protocol"] for r in rows), None)
 
 
 # DDL applied to them, as TiDB does it.

@@ -6,6 +6,8 @@ The rules are TiDB's: see :class:`TableDef`.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, Word, unescaped
@@ -19,6 +21,25 @@ NAMELESS = "no table name"
 def table_text(schema_name: str | None, table_name: str | None) -> str:
     """What rows of a table are called, for people: ``schema.table``, or words where they name none."""
     return f"{schema_name or ''}.{table_name}" if table_name else NAMELESS
+
+
+def avro_name(name: str) -> str:
+    """A name as TiCDC writes it in Avro: with ``_`` for each character that Avro does not allow there."""
+    return re.sub("^(?=[0-9])", "_", debezium_avro_name(name))
+
+
+def debezium_avro_name(name: str) -> str:
+    """A column's name as rows of debezium-avro have it here: it may begin with a digit."""
+    return re.sub("[^A-Za-z0-9_]", "_", name)
+
+
+Naming = Callable[[str], str]
+
+
+def row_names(protocol: str) -> tuple[Naming, Naming]:
+    """What rows of a protocol call tables and columns, of the names that TiDB and DDL have."""
+    column = {"avro": avro_name, "debezium-avro": debezium_avro_name}.get(protocol, str)
+    return (column if protocol == "avro" else str), column
 
 
 INTEGER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bool", "boolean"})
@@ -74,6 +95,23 @@ class TableDef:
     indexes: tuple[IndexDef, ...] = ()
     pk_is_handle: bool = False
     columns_made: int = field(default=0, compare=False)
+
+    def in_rows(self, protocol: str) -> TableDef:
+        """The same by the names that rows of a protocol have.
+
+        TiCDC writes no row of a table where two columns would have one name: these keep theirs.
+        """
+        table, named = row_names(protocol)
+        alike = Counter(named(c.name) for c in self.columns)
+
+        def column(name: str) -> str:
+            return named(name) if alike[named(name)] == 1 else name
+
+        return replace(
+            self, schema_name=table(self.schema_name), table_name=table(self.table_name),
+            columns=tuple(replace(c, name=column(c.name)) for c in self.columns),
+            indexes=tuple(replace(i, columns=tuple(map(column, i.columns))) for i in self.indexes),
+        )  # fmt: skip
 
     def column(self, name: str) -> ColumnDef | None:
         """The column of that name, in any case."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from zoneinfo import ZoneInfo, available_timezones
 
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.errors.bounded import parse_json, parse_toml, read_bounded
@@ -296,7 +297,21 @@ _MOST: Mapping[str, int] = {"sink.kafka-config.partition-num": (1 << 31) - 1}
 """Numbers that TiCDC reads into 32 bits."""
 
 
+def is_zone(name: str) -> bool:
+    """Whether a name is that of a time zone, as the IANA database has it."""
+    try:
+        return bool(ZoneInfo(name))
+    except (ValueError, OSError, KeyError):
+        return False
+
+
 def _check_choice(path: str, values: Sequence[Any], said: str) -> None:
+    if path == "time-zone" and (wrong := [value for value in values if not is_zone(value)]):
+        near = nearest(wrong[0], sorted(available_timezones()))
+        raise DispatchError(
+            f"{said} is {wrong[0]!r}; expected the name of a time zone in the IANA database.",
+            hint=f"Write {near!r}." if near else "For example time-zone=Asia/Shanghai.",
+        )
     for value in values if path in CHOICES else ():
         written = value.lower() if path == "sink.protocol" and isinstance(value, str) else value
         if isinstance(written, str) and written and written not in CHOICES[path]:

@@ -151,7 +151,7 @@ _READ: Mapping[str, tuple[Kind, str, str]] = {
     "sink.kafka-config.large-message-handle.large-message-handle-compression": ("text", "packed messages", "lz4"),
     "sink.kafka-config.large-message-handle.claim-check-storage-uri": ("text", f"{_LARGE}; give --claim-check", ""),
     "sink.kafka-config.large-message-handle.claim-check-raw-value": ("bool", _LARGE, "true"),
-    "time-zone": ("text", "TIMESTAMP values, and checksums of rows with one", "Asia/Shanghai"),
+    "time-zone": ("text", "checksums of rows with a TIMESTAMP, and in debezium partitions by one", "Asia/Shanghai"),
 }  # fmt: skip
 """Keys on which an answer depends: kind, what does, and an example of a value to give."""
 

@@ -129,14 +129,6 @@ def _offsets(zone: str) -> frozenset[timedelta]:
     return frozenset(offset for day in days if (offset := day.utcoffset()) is not None)
 
 
-def is_zone(name: str) -> bool:
-    """Whether a name is that of a time zone, as the IANA database has it."""
-    try:
-        return bool(ZoneInfo(name))
-    except (ValueError, OSError, KeyError):
-        return False
-
-
 def _key() -> Column:
     keys = F.filter(F.coalesce("columns", "before"), lambda c: c["is_key"])
     text = F.transform(keys, lambda c: F.concat(c["name"], F.lit("="), F.coalesce(c["value"], F.lit("NULL"))))

@@ -74,8 +74,9 @@ def knowledge(events: DataFrame, *, catalog: Catalog | None = None) -> Knowledge
     catalog
         Definitions to take instead of those of the log.
     """
-    facts, ddl = facts_of(events), tuple(ddl_of(events))
-    return Knowledge(facts, log_catalog(events, facts, ddl) if catalog is None else catalog, ddl)
+    facts, (ddl, protocol) = facts_of(events), ddl_of(events)
+    known = log_catalog(events, facts, ddl, protocol=protocol) if catalog is None else catalog
+    return Knowledge(facts, known, tuple(ddl))
 
 
 def facts_of(events: DataFrame) -> RowsKnown:
@@ -124,13 +125,13 @@ def _both(a: TableFacts, b: TableFacts) -> TableFacts:
     return TableFacts(a.rows + b.rows, a.undated + b.undated, a.incomplete + b.incomplete, first)
 
 
-def log_catalog(events: DataFrame, facts: RowsKnown, ddl: Sequence[DDL]) -> Catalog:
+def log_catalog(events: DataFrame, facts: RowsKnown, ddl: Sequence[DDL], *, protocol: str | None = None) -> Catalog:
     """The log's own definitions; what its DDL does not define is read off the first row of each table.
 
     A log may begin in the middle of a table's life. Names, types and keys are then those that the events carry;
     a decimal without digits gets 38 digits and the greatest scale that is seen.
     """
-    plain = Catalog.from_ddl(ddl)
+    plain = Catalog.from_ddl(ddl).in_rows(protocol)
     firsts = {name: f.first_ts for name, f in facts.tables.items() if f.first_ts is not None}
     # avro has deletes that name no table
     wanted = [name for name, ts in firsts.items() if name[1] is not None and _undefined(plain, name, ts)]
@@ -138,10 +139,10 @@ def log_catalog(events: DataFrame, facts: RowsKnown, ddl: Sequence[DDL]) -> Cata
         return plain
     seen = {(d.schema_name, d.table_name): d for d in _seen(events, wanted)}
     older = [d for name, d in seen.items() if _precedes(plain, name, firsts[name])]
-    catalog = Catalog.from_ddl(ddl, before=older)
+    catalog = Catalog.from_ddl(ddl, before=older).in_rows(protocol)
     # what a rename of an older table has defined by now needs no definition of its own
     rest = [d for name, d in seen.items() if d not in older and _undefined(catalog, name, firsts[name])]
-    return Catalog.from_ddl(ddl, before=[*older, *rest]) if rest else catalog
+    return Catalog.from_ddl(ddl, before=[*older, *rest]).in_rows(protocol) if rest else catalog
 
 
 def _undefined(catalog: Catalog, name: TableName, first_ts: int) -> bool:

@@ -267,7 +267,7 @@ def dispatch_columns(laid: LaidOut, sizes: np.ndarray, protocol: str = "") -> di
             for name, kind, value in columns
         ]  # fmt: skip
         lists.append(crcs)
-        keys.append(_key_crc([crc for crc, key in zip(crcs, is_key, strict=True) if key]))
+        keys.append(key_crc([crc for crc, key in zip(crcs, is_key, strict=True) if key]))
         layouts.append(_layout(tuple(names), tuple(is_key)))
     return {
         "column_crcs": pa.array(lists, pa.list_(pa.int64())),
@@ -291,7 +291,12 @@ def is_rewritten(mysql_type: str, value: str | None, *, exact: bool) -> bool:
         return mysql_type.startswith("timestamp") or "(" not in mysql_type
     if not mysql_type.startswith("date"):
         return False
-    return value.rstrip(" 0:.") == _EPOCH or (mysql_type.startswith("datetime") and "(" not in mysql_type)
+    return may_be_zero(value) or (mysql_type.startswith("datetime") and "(" not in mysql_type)
+
+
+def may_be_zero(value: str) -> bool:
+    """Whether debezium writes a zero date as this text."""
+    return value.rstrip(" 0:.") == _EPOCH
 
 
 _DOUBLE_DIGITS, _EPOCH = 15, "1970-01-01"
@@ -327,7 +332,7 @@ def _cells_of(image: Image) -> Iterator[list[Any]]:
         yield [column[low:high] for column in told]
 
 
-def _key_crc(crcs: Sequence[int | None]) -> int | None:
+def key_crc(crcs: Sequence[int | None]) -> int | None:
     """How many columns the handle key has, and in the low half the XOR of their crcs."""
     key = 0
     for crc in crcs:
