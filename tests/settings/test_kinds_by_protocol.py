@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from conftest import ROOT, json_lines
 from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +45,7 @@ from ticdc_lab.answers.summary import _checksums
 from ticdc_lab.audit import audit_table, audited, checks_possible
 from ticdc_lab.audit.defined import Definitions
 from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.handles import handles_of, with_handles, with_key_columns
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import NOTHING
 from ticdc_lab.codecs.registry import PROTOCOLS
@@ -60,6 +62,7 @@ from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.settings.detected import OLD_VALUE
 from ticdc_lab.settings.file import parse_file
+from ticdc_lab.settings.keys import KEYS
 from ticdc_lab.sources.load import load
 from ticdc_lab.tables.checksum_findings import Images, row_checksums
 from ticdc_lab.transactions.differences import KINDS, differences
@@ -362,6 +365,9 @@ def highest_bit(protocol: str) -> None:
 
 def handle_key(protocol: str, spark: SparkSession) -> None:
     """Of a table with several not-null unique keys and no primary key: what the messages name, or the log's DDL."""
+    if protocol in ("canal", "maxwell"):
+        keys_without_commit_ts(protocol)
+        return
     if protocol in NAMED:
         source = torture.FOLDER / f"messages_{NAMED[protocol]}.jsonl.gz"
         schemas = torture.FOLDER / f"schemas_{NAMED[protocol]}.jsonl.gz"
@@ -372,6 +378,20 @@ def handle_key(protocol: str, spark: SparkSession) -> None:
     else:
         rows = [e for e in log(protocol) if e["table_name"] == "k_uq" and e["kind"] == "row"]
     assert rows and {c["name"] for e in rows for c in e["columns"] or e["before"] if c["is_key"]} == {"c"}
+
+
+def keys_without_commit_ts(protocol: str) -> None:
+    """Of a table whose PRIMARY KEY is a not-null unique index instead: canal's messages name it no more."""
+    events = pa.Table.from_pylist(log(protocol), FORM)
+    places = pc.and_(pc.equal(events["kind"], "row"), pc.equal(events["table_name"], "parted")).combine_chunks()
+    named = events.filter(places)
+    nameless = with_key_columns(named, ())
+    names = "f,id,v" if protocol == "maxwell" else "id,v,f"
+    assert set(nameless["layout"].to_pylist()) == {f"{names},,"} and named.num_rows > 9
+    ddl = [e | {"query": e["query"].replace("PRIMARY KEY", "UNIQUE")} for e in log(protocol) if e["kind"] == "ddl"]
+    keyed, tables = with_handles(nameless, handles_of(pa.Table.from_pylist(ddl, FORM), protocol=protocol))
+    assert tables == {("shop", "parted")} and set(keyed["layout"].to_pylist()) == {f"{names},,id"}
+    assert keyed["key_hash"].null_count == 0 and (protocol == "maxwell" or keyed.equals(named))
 
 
 def routing(protocol: str, spark: SparkSession) -> None:
@@ -612,7 +632,7 @@ def test_a_cell_of_the_table_is_true(kind: str, protocol: str, spark: SparkSessi
         check = CHECKS[kind]
         check(*((protocol, spark) if check in WITH_SPARK else (protocol,)))
     else:
-        REASONS[cell](protocol)
+        (NOTHING_OF[kind] if cell == "–" else REASONS[cell])(protocol)
 
 
 def refused(protocol: str) -> None:
@@ -655,13 +675,76 @@ def not_written(protocol: str) -> None:
     assert "leaves RECOVER and FLASHBACK TABLE out" in left["rows_have_a_table"]
 
 
-def nothing(protocol: str) -> None:
-    """Nothing of the kind is in its messages: the table says why above it."""
-    assert protocol in {*PROTOCOLS, "csv"}
+def typed(protocol: str) -> None:
+    """Every message types each of its columns, or the protocol has no types at all."""
+    types = {c["mysql_type"] for e in changes(protocol) for c in e["columns"] or e["before"]}
+    assert types and (types == {None} if protocol == "maxwell" else None not in types)
+
+
+def in_one_form(protocol: str) -> None:
+    """Bytes come as bytes: no setting decides how to read them."""
+    values = [c["value"] for e in changes(protocol) for c in e["columns"] or e["before"]
+              if re.match("(var|)binary|(tiny|medium|long|)blob", c["mysql_type"] or "") and c["value"]]  # fmt: skip
+    assert all(v.startswith("0x") for v in values) and (values or protocol == "maxwell")
+    assert f"sink.{protocol}.binary-encoding-method" not in KEYS
+
+
+def never_negative(protocol: str) -> None:
+    """A label is a text, a number has a sign that no reader adds."""
+    labelled = [c["value"] for e in changes(protocol) for c in e["columns"] or e["before"] if c["name"] in LABELLED]
+    assert labelled and not any((v or "").startswith("-") for v in labelled)
+
+
+def in_one_place(protocol: str) -> None:
+    """A folder's files lie by table: no rule, and no message of another topic, puts rows among them."""
+    tables = {(e["partition"], e["schema_name"], e["table_name"]) for e in changes(protocol)}
+    assert len(tables) == len({partition for partition, *_ in tables}) > 1
+
+
+def without_checksums(protocol: str) -> None:
+    """No row change has one."""
+    assert {e["checksum"] for e in changes(protocol)} == {None}
+
+
+def named_before(protocol: str) -> None:
+    """Each old value has its name, a NULL too."""
+    updates = [e for e in changes(protocol) if e["op"] == "update" and e["before"]]
+    names = [({c["name"] for c in e["before"]}, {c["name"] for c in e["columns"]}) for e in updates]
+    assert all(old <= new for old, new in names) and {e["incomplete"] for e in updates} <= {None}
+    assert names or protocol == "mq-v1"  # whose updates have no image before them
+    if protocol != "maxwell":  # which always leaves equal columns out
+        assert all(old == new for old, new in names)
+
+
+def never_empty(protocol: str) -> None:
+    """No row change is without a column."""
+    assert all(e["columns"] or e["before"] for e in changes(protocol))
+    if protocol not in ("canal", "maxwell", "csv"):
+        assert {e["seq"] for e in changes(protocol)} == {0}
+
+
+def changes(protocol: str) -> list[Row]:
+    """The row changes of its log that carry a row."""
+    return [e for e in log(protocol) if e["kind"] == "row"]
+
+
+LABELLED = ("level", "flags")
+NOTHING_OF = {
+    "types without the TiDB extension": typed,
+    BINARY: in_one_form,
+    "highest bit of ENUM and SET": never_negative,
+    "table routing": in_one_place,
+    "row checksums of another zone, and a wrong one": without_checksums,
+    "`columns` rule of two columns, and a row elsewhere": in_one_place,
+    "`only-output-updated-columns` with NULL, and a lost update": named_before,
+    "empty messages, a foreign topic, and a lost message": in_one_place,
+    "`{}` in a batch, and a lost update": never_empty,
+}
+"""By kind, what shows that it cannot occur where the table has no entry."""
 
 
 REASONS: dict[str, Check] = {
-    "–": nothing, "refused": refused, "no commit_ts": without_commit_ts, "no DDL": without_ddl, "no key": without_key,
+    "refused": refused, "no commit_ts": without_commit_ts, "no DDL": without_ddl, "no key": without_key,
     "always on": with_old_values, "no inserts": without_inserts, "not written": not_written,
 }  # fmt: skip
 
@@ -669,4 +752,5 @@ REASONS: dict[str, Check] = {
 def test_the_table_has_every_kind_in_every_protocol() -> None:
     """A row for each check, a column for each protocol."""
     assert {kind for kind, _ in CELLS} == CHECKS.keys() and {*HEAD[1:]} == {*PROTOCOLS, "csv"}
-    assert {*CELLS.values()} <= {"✔", *REASONS}
+    assert {*CELLS.values()} <= {"✔", "–", *REASONS}
+    assert {kind for (kind, _), cell in CELLS.items() if cell == "–"} == NOTHING_OF.keys()

@@ -98,8 +98,6 @@ def test_a_log_without_commit_ts_has_the_key_of_a_table_that_has_one_all_the_tim
     ):  # fmt: skip
         assert undated(DDL, *others, protocol=protocol)["key_hash"].to_pylist() == [None] * 4, others
     assert undated("DROP TABLE t", DDL, protocol=protocol)["key_hash"].to_pylist() == [None] * 4
-    no_more = handles_of(LogFacts.of(decoded([event(0, None, "ddl", query=DDL)])).ddl, protocol=protocol, is_all=False)
-    assert no_more == {}
 
 
 def test_only_files_with_such_rows_are_written_anew(tmp_path: Path) -> None:

@@ -17,13 +17,18 @@ from typing import Any
 from urllib.error import HTTPError
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from conftest import golden
 from prometheus_client.parser import text_string_to_metric_families
 from topics import mock_cluster, recorded, send
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "codecs"))
+import maxwell_writer
+
 from ticdc_lab.cli import main
+from ticdc_lab.codecs import Detected
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.schema_registry import Registry, read_schemas
 from ticdc_lab.errors import NoAnswerError, ProtocolError, SetupError, SourceError
@@ -619,6 +624,22 @@ def test_handle_keys_that_only_the_ddl_define_are_known_from_the_ddl_on(protocol
         return sorted((e["commit_ts"], e["op"], e["key_hash"]) for e in found if e["table_name"] == "k_uq" and e["op"])
 
     assert keys(protocol, known) == keys("open-protocol", Known()) != []
+
+
+def test_a_log_without_commit_ts_has_these_keys_as_well():
+    """Maxwell's messages name no key, and its rows no commit_ts; a table that has one key all the time has it here."""
+    torture = Path(__file__).parents[1] / "data" / "torture"
+    plain = RecordedTopic(str(torture / "messages_canal-json-tidb.jsonl.gz")).first(10_000)["value"].to_pylist()
+    pairs = [*maxwell_writer.messages(json.loads(v) for v in plain if b'"table":"k_uq"' in v)]
+    columns = {"topic": ["t"] * len(pairs), "partition": [0] * len(pairs), "offset": [*range(len(pairs))]}
+    messages = pa.table(columns | {n: [pair[i] for pair in pairs] for i, n in enumerate(("key", "value"))})
+    decoding, found = Decoding(Detected("maxwell", has_commit_ts=False), Known()), []
+    for at in range(0, len(messages), 2):
+        found += decoding.decoded(messages.slice(at, 2)).to_pylist()
+    source = RecordedTopic(str(torture / "messages_open-protocol.jsonl.gz"))
+    named = Decoding.detected(source, Known()).decoded(source.first(10_000)).to_pylist()
+    of_table = [[e["key_hash"] for e in es if e["table_name"] == "k_uq" and e["op"]] for es in (found, named)]
+    assert sorted(of_table[0]) == sorted(of_table[1]) != []
 
 
 def test_other_hosts_need_a_token(tmp_path):

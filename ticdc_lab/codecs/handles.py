@@ -24,28 +24,31 @@ Handles = Mapping[TableName, tuple[Sequence[int], Sequence[tuple[str, ...]]]]
 """By table from which commit_ts (TSO) on the handle key has which columns; none where the message names it."""
 
 _KEYED = [*KEYS.names, *(name for name in DISPATCH.names if name != "row_bytes")]
+_STATED = ["commit_ts", "schema_name", "table_name", "query"]
+_UNDATED = ("canal", "maxwell")
+"""Protocols whose rows have no commit_ts, though maxwell's DDL have one."""
+
 READ = ["kind", "layout", "schema_name", "table_name"]
 """Columns that :func:`unnamed` reads."""
 
 
-def handles_of(ddl: pa.Table, *, protocol: str, is_all: bool = True) -> Handles:
+def handles_of(ddl: pa.Table, *, protocol: str) -> Handles:
     """Tables without a primary key whose DDL in the log define another handle key.
 
     ``ddl``: ``commit_ts, schema_name, table_name, query, offset`` of the log's DDL. ``protocol``: of the log; most name
-    every handle key themselves. ``is_all``: no DDL is still to come; only then those of a log without commit_ts
-    define the key of a table, where it has one key all the time.
+    every handle key themselves. In a log without commit_ts a table has one where its DDL so far leave it one key.
     """
     queries = ddl["query"].drop_null()
     unique = pc.match_substring(queries, "unique", ignore_case=True)
     if protocol not in NAME_A_PRIMARY_KEY or not pc.any(unique).as_py():
         return {}
-    told = ddl.select(["commit_ts", "schema_name", "table_name", "query", "offset"]).to_pylist()
-    dated = [d for d in told if d["commit_ts"] is not None and d["query"]]
-    stated = dated or sorted((d for d in told if d["query"] and is_all), key=lambda d: d["offset"] or 0)
+    told = [d for d in ddl.select([*_STATED, "offset"]).to_pylist() if d["query"]]
+    dated = [d for d in told if d["commit_ts"] is not None]
+    stated = dated or sorted(told, key=lambda d: d["offset"] or 0)
     catalog = Catalog.from_ddl(
         dict.fromkeys((d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"]) for d in stated)
     ).in_rows(protocol)
-    if not dated:
+    if not dated or protocol in _UNDATED:
         return _of_all_times(catalog)
     found = {}
     for name, versions in catalog.versions.items():
@@ -107,14 +110,15 @@ def with_handles(rows: pa.Table, handles: Handles) -> tuple[pa.Table, set[TableN
             named.add(name)
     if not by_key:
         return rows, named
-    keyed = [_keyed(rows.take(pa.array(places)), key) for key, places in by_key.items()]
+    keyed = [with_key_columns(rows.take(pa.array(places)), key) for key, places in by_key.items()]
     moved = np.concatenate([np.array(places) for places in by_key.values()])
     stays = np.setdiff1d(np.arange(rows.num_rows), moved)
     whole = pa.concat_tables([rows.take(pa.array(stays)), *keyed])
     return whole.take(pa.array(np.argsort(np.concatenate([stays, moved])))), named
 
 
-def _keyed(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
+def with_key_columns(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """Decoded events whose images have these columns in the handle key, with the hashes of it."""
     for image in ("columns", "before"):
         lists = rows[image].combine_chunks()
         columns, kind = lists.flatten(), lists.type.value_type

@@ -88,7 +88,7 @@ from ticdc_lab.lake.tables import (
 from ticdc_lab.sources import kafka, open_source
 from ticdc_lab.sources.decoding import known_of, with_log_types
 from ticdc_lab.sources.load import SAMPLE
-from ticdc_lab.sources.log_keys import DDL_PROTOCOLS, finder, words_of
+from ticdc_lab.sources.log_keys import WITH_DDL, finder, words_of
 from ticdc_lab.sources.parquet import require_seen
 from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.transactions import log_places, restored_transactions
@@ -404,12 +404,12 @@ class Steps:
 
     def _learn_keys(self, messages: DataFrame) -> bool:
         """Whether the DDL among messages define other handle keys than were known."""
-        if self.protocol not in DDL_PROTOCOLS:
+        if self.protocol not in WITH_DDL:
             return False
         find = finder(self.protocol, self.known)
         of_messages = messages.select(*PLACE, "key", "value").mapInArrow(find, log_types.DDL_ROWS)
         self.ddl, before = pa.concat_tables([self.ddl, of_messages.toArrow().cast(self.ddl.schema)]), self.known.handles
-        self.known = replace(self.known, handles=handles_of(self.ddl, protocol=self.protocol, is_all=False))
+        self.known = replace(self.known, handles=handles_of(self.ddl, protocol=self.protocol))
         self.notes += words_of(sorted(self.known.handles.keys() - before.keys()))
         return self.known.handles != before
 
@@ -446,10 +446,10 @@ def begun(
     if protocol == "simple":
         known = replace(known, tables=versions(tables.read("table_versions")))
     steps = Steps(tables, protocol, known, said, state, _ends(tables, state))
-    if protocol in DDL_PROTOCOLS:
+    if protocol in WITH_DDL:
         ddl = tables.read("events").where("kind = 'ddl'").where(F.col("batch_id") <= state.batch_id)
         steps.ddl = ddl.select(*log_types.DDL_ROWS.names).toArrow().cast(steps.ddl.schema)
-        steps.known = replace(known, handles=handles_of(steps.ddl, protocol=protocol, is_all=False))
+        steps.known = replace(known, handles=handles_of(steps.ddl, protocol=protocol))
         steps.notes = words_of(sorted(steps.known.handles))
     return steps
 

@@ -20,10 +20,8 @@ from ticdc_lab.facts.definitions import TableName
 from ticdc_lab.sources.opening import Source
 from ticdc_lab.sources.parquet import RANGES
 
-DDL_PROTOCOLS = frozenset({"canal-json", "canal", "avro"})
-"""Of the protocols that name a primary key alone those whose DDL have a commit_ts: maxwell's have none."""
-WITH_DDL = DDL_PROTOCOLS | {"maxwell"}
-"""Of these protocols the ones whose messages may be DDL; csv's are schema files."""
+WITH_DDL = frozenset({"canal-json", "canal", "avro", "maxwell"})
+"""Of the protocols that name a primary key alone those whose messages may be DDL; csv's are schema files."""
 
 _NO_DDL = b'"isDdl":false'
 """In no DDL of canal-json, as texts in JSON have no bare quotes; most messages are put aside by it, a fifth of a

@@ -374,7 +374,7 @@ class Decoding:
         if self.ddl and self.by_ddl:
             self.known = replace(self.known, types=log_types.types_of(pa.Table.from_pylist(self.ddl)))
         elif self.ddl:
-            self.known = replace(self.known, handles=handles_of(self._own_ddl(), protocol=told.protocol, is_all=False))
+            self.known = replace(self.known, handles=handles_of(self._own_ddl(), protocol=told.protocol))
         return self
 
     def learn_keys(self, ddl: pa.Table) -> bool:
@@ -383,7 +383,7 @@ class Decoding:
             return False
         self.ddl += ddl.select(log_types.DDL_ROWS.names).to_pylist()
         before = self.known.handles
-        self.known = replace(self.known, handles=handles_of(self._own_ddl(), protocol=self.told.protocol, is_all=False))
+        self.known = replace(self.known, handles=handles_of(self._own_ddl(), protocol=self.told.protocol))
         return self.known.handles != before
 
     def handles_with(self, ddl: pa.Table) -> Handles:
