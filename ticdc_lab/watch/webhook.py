@@ -49,7 +49,7 @@ class Webhook:
         self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"  # a path is often the secret
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise SetupError(f"{self._shown} cannot be sent to.", hint="--webhook http://HOST:PORT/PATH")
-        self._url, self._state, self._now, self._waits_s = url, shlex.quote(state), now, waits_s
+        self._url, self._state, self._now, self._waits_s = url, state, now, waits_s
         self._note, self._lock = Path(state) / UNSENT, threading.Lock()
         self._unsent = set[int](json.loads(self._note.read_text()) if self._note.exists() else ())
         self._failed: list[KeptFinding] = []
