@@ -23,7 +23,6 @@ NOT_COMPARED = {
     "torture.multi.line": "the rows of a recovered table are not in the log again",
     "torture.npk": "changes its handle key",
     "torture.p_ex": "EXCHANGE PARTITION swapped rows",
-    "torture.p_key": "TRUNCATE PARTITION removed rows",
     "torture.p_list": "DROP PARTITION removed rows",
     "torture.p_range": "TRUNCATE PARTITION removed rows",
 }

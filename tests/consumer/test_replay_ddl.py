@@ -23,7 +23,9 @@ def test_tables_come_and_go_by_the_names_they_have() -> None:
     """Created, truncated, renamed across databases, dropped, dropped with their database."""
     rename: DDL = (2, "r", "u", "RENAME TABLE s.t TO r.u")
     assert kinds((2, "s", "n", "CREATE TABLE n LIKE t")) == [("create", ("s", "n"))]
-    assert kinds((2, "s", "t", "TRUNCATE TABLE s.t")) == [("truncate", ("s", "t"))]
+    for truncated in ("TRUNCATE TABLE s.t", "ALTER TABLE s.t TRUNCATE PARTITION ALL"):
+        assert kinds((2, "s", "t", truncated)) == [("truncate", ("s", "t"))]
+    assert kinds((2, "s", "t", "ALTER TABLE s.t TRUNCATE PARTITION `all`")) == [("doubt", ("s", "t"))]
     assert kinds(rename) == [("rename", ("r", "u"))] and changes(rename)[0].origin == ("s", "t")
     assert kinds(rename, (3, "r", "u", "DROP TABLE r.u")) == [("drop", ("r", "u"))]
     assert kinds((2, "s", "", "DROP DATABASE s")) == [("drop", ("s", "t")), ("drop database", ("s", ""))]
@@ -48,12 +50,17 @@ def test_what_the_log_does_not_tell_is_said() -> None:
     assert how["d"][0] == "added" and "computed" in how["d"][1]
     (dropped,) = changes((2, "s", "t", "ALTER TABLE s.t DROP PARTITION p0"))
     assert dropped.kind == "doubt" and "DROP PARTITION removed rows" in dropped.reason
+    (first,) = changes((2, "s", "t", "ALTER TABLE s.t FIRST PARTITION LESS THAN (5)"))
+    assert first.kind == "doubt" and "FIRST PARTITION removed rows" in first.reason
 
 
 def test_no_ddl_vanishes_without_a_word() -> None:
     """An index changes no row, an unknown statement stops what is known of its table; both are said."""
     (index,) = changes((2, "s", "t", "ALTER TABLE s.t ADD INDEX i (a)"))
     assert index.kind == "nothing" and "ADD INDEX" in index.reason
+    for harmless in ("CREATE HYBRID INDEX h ON t (a, b) PARAMETER 'x'", "ALTER TABLE t ENGINE_ATTRIBUTE = '{}'"):
+        (hybrid,) = changes((2, "s", "t", harmless))
+        assert hybrid.kind == "nothing"
     strange: DDL = (2, "s", "t", "FROBNICATE TABLE s.t")
     (doubt,) = changes(strange)
     assert doubt.kind == "doubt" and "not understood" in doubt.reason

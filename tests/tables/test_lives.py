@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.catalog import DDL, Catalog
 from ticdc_lab.tables.lives import Life, life_at, lives
 
 SWAP = Catalog.from_ddl(
@@ -46,6 +46,9 @@ def test_a_ddl_holds_from_its_own_commit_ts_on() -> None:
     }  # fmt: skip
     assert [found[ts][1] for ts in (9, 50)] == ["it was created only at 10", "it was dropped at 50"]
     assert life_at(SWAP, ("s", "nowhere"), 10) == (None, "the log does not name it")
+    drop: list[DDL] = [(1, "s", "t", "CREATE TABLE t (a INT)"), (2, "s", "t", "DROP TABLE t")]
+    recovered = Catalog.from_ddl([*drop, (3, "s", "u", "FLASHBACK TABLE t TO u")])
+    assert life_at(recovered, ("s", "u"), 2) == (None, "it was recovered only at 3")
 
 
 def test_columns_keep_their_number_and_default() -> None:

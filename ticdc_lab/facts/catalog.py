@@ -420,7 +420,7 @@ def _create(builder: _Builder, cursor: Cursor, schema: str, table: str) -> None:
     cursor.take("OR", "REPLACE")
     cursor.take("GLOBAL")
     cursor.take("TEMPORARY")
-    kind = cursor.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
+    kind = cursor.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
     if cursor.take("TABLE"):
         cursor.take("IF", "NOT", "EXISTS")
         written = cursor.table(schema)
@@ -465,7 +465,7 @@ def _created(builder: _Builder, cursor: Cursor, name: TableName, schema: str) ->
 
 
 def _alter(builder: _Builder, cursor: Cursor, name: TableName) -> None:
-    definition, current, lost = builder.definition(name), name, ""
+    definition, current, reason, event = builder.definition(name), name, "", "kept"
     for part in cursor.parts():
         if part.peek() == "RENAME" and part.peek(1) not in ("INDEX", "KEY", "COLUMN"):
             part.take("RENAME")
@@ -474,10 +474,13 @@ def _alter(builder: _Builder, cursor: Cursor, name: TableName) -> None:
             continue
         changed = altered(definition, part)
         if changed is None:  # partition clauses run to the end
-            lost = _rows_lost(builder, part, name)
+            if Cursor(part.words).take("TRUNCATE", "PARTITION", "ALL"):
+                reason, event = "truncated", "truncated"
+            elif reason := _rows_lost(builder, part, name):
+                event = "lost"
             break
         definition = changed
-    builder.put(name, definition, lost, event="lost" if lost else "kept")
+    builder.put(name, definition, reason, event=event)
     if current != name:
         builder.rename(name, current)
 
@@ -488,7 +491,7 @@ def _rows_lost(builder: _Builder, part: Cursor, name: TableName) -> str:
     The clause may have been read in part.
     """
     words = Cursor(part.words)
-    if words.take("DROP", "PARTITION") or words.take("TRUNCATE", "PARTITION"):
+    if any(words.take(verb, "PARTITION") for verb in ("DROP", "TRUNCATE", "FIRST")):
         return f"{part.words[0].text.upper()} PARTITION removed rows that the log does not name"
     if not words.take("EXCHANGE", "PARTITION"):
         return ""

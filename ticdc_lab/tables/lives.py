@@ -91,7 +91,9 @@ def life_at(catalog: Catalog, name: TableName, ts: int) -> tuple[Life | None, st
     if not of_name:
         return None, "the log does not name it"
     if not versions:
-        return None, f"it was {of_name[0].reason or 'first named'} only at {of_name[0].commit_ts}"
+        first = of_name[0]
+        how = "recovered" if first.event == "recovered" else first.reason or "first named"
+        return None, f"it was {how} only at {first.commit_ts}"
     if versions[-1].event in GONE:
         return None, f"it was {versions[-1].reason} at {versions[-1].commit_ts}"
     for life in lives(catalog, name):
