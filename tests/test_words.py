@@ -38,6 +38,15 @@ PATTERNS = {
     r"\b(?:this|that) is said\b": "reported",
     r"\b(?:logs?|files?|tables?|messages?|topics?) holds?\b(?! (?:back|the|its|up))": "contains, has",
     r"\bholds? (?:no (?:file|message|row|value)s?|more|those|topics|whole|few|values|a row)\b": "contains, has, fits",
+    r"\bthose of\b": "repeat the noun",
+    r"\bsa(?:y|ys|id) (?:so|nothing|it|how|what|which|when|where|why|no)\b": "show, report, define",
+    r"\b(?:answers?|limits?|pages?|pictures?|titles?|notes?|hints?|errors?|brokers?|keys?|rules?) sa(?:y|ys|id)\b": (
+        "show, report, name"
+    ),
+    r"\b(?:anew|for ever|gone on with|to be seen)\b": "again; without end; continued; visible",
+    r"\b(?:some|any)body\b": "name who does it",
+    r"\b(?:holds that|is held as|it is so|must be so)\b": "checks that; is true; must be true",
+    r"\bwhatever (?:its|it|their|the (?:name|order|dispatcher|size))\b": "in any, by any, with any",
 }
 """What must not return, and what to write."""
 
@@ -67,7 +76,8 @@ def test_each_pattern_finds_its_words() -> None:
         "of which two moved; the next run goes on; answers otherwise than Spark; never made up; no sign of life; "
         "every now and then; a watermark stood; the checkpoint stands still; a scenario file says the cluster; "
         "it came to light; a kernel that must not know; this is said; a region holds a row; the log holds 3 rows, "
-        "though one partition holds it back"
+        "though one partition holds it back; offsets are those of the broker; the owner says why; the answer says 3; "
+        "made anew; unless somebody stops it; a test holds that it passes; refused, whatever its name"
     )
     found = [pattern for pattern in PATTERNS if re.search(pattern, planted, re.IGNORECASE)]
     assert found == list(PATTERNS) and len(unwelcome(planted)) == len(PATTERNS) + 3

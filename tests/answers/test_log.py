@@ -72,7 +72,7 @@ def test_a_closed_log_says_so(spark: SparkSession) -> None:
     for page in (
         lambda: browser.page(MessagePage()), timeline.moments, lambda: timeline.count(ts), lambda: timeline.rows(ts),
     ):  # fmt: skip
-        with pytest.raises(SourceError, match="What was decoded of this log is gone"):
+        with pytest.raises(SourceError, match="The decoded log is gone"):
             page()
     for question in (closed.contents, closed.audit, lambda: closed.events):
         with pytest.raises(ContractError, match=r"small\.jsonl\.gz was closed, and what was decoded of it is gone"):

@@ -59,7 +59,7 @@ def test_a_schema_file_of_v6_4_is_a_definition_alone() -> None:
     file = read_table_file(json.dumps(old).encode())
     assert (file.version, file.query, file.ddl_type) == (7, "", 0)
     require_name(file, version=7, written=None)
-    with pytest.raises(TableFileError, match="path says table version 8, the file 7"):
+    with pytest.raises(TableFileError, match="path has table version 8, the file 7"):
         require_name(file, version=8, written=None)
 
 

@@ -63,7 +63,7 @@ def test_what_an_interrupted_batch_has_written_is_undone(
     sink = open_sink(target, log)
     with monkeypatch.context() as patched:
         patched.setattr(KnownFiles, "take_back", lambda *_, **__: None)
-        with pytest.raises(SourceError, match="Somebody else has changed"):
+        with pytest.raises(SourceError, match="Another process changed"):
             sink.progress()
     monkeypatch.setattr(delta, "REWRITTEN_BYTES", 0)  # so small a table was written anew before, now it is merged
     done = replay(log, sink, known=known, until=TRUNCATE)
@@ -109,7 +109,7 @@ def test_what_others_write_meanwhile_is_said_and_undone(
         return done(said)
 
     monkeypatch.setattr(delta, "files_by_table", added)
-    with pytest.raises(SourceError, match=r"Somebody else has changed .*orders.* while a log") as said:
+    with pytest.raises(SourceError, match=r"Another process changed .*orders.* while a log") as said:
         replay(log, open_sink(target, log), known=known, until=ADD_COLUMN, rows_a_batch=150)
     assert "Run the same `ticdc-lab consume` again" in said.value.hint and theirs
 
@@ -121,7 +121,7 @@ def test_what_others_write_meanwhile_is_said_and_undone(
 
     with monkeypatch.context() as patched:
         patched.setattr(delta, "write_state", between)
-        with pytest.raises(SourceError, match=r"Somebody else has changed .*orders.* while a log"):
+        with pytest.raises(SourceError, match=r"Another process changed .*orders.* while a log"):
             replay(log, open_sink(target, log), known=known, until=ADD_COLUMN, rows_a_batch=30)
     sink = open_sink(target, log)
     progress = replay(log, sink, known=known, until=ADD_COLUMN).progress

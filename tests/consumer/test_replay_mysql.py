@@ -107,7 +107,7 @@ def test_a_table_that_comes_back_is_created_anew_and_said_so(
     said = [words for *_, words in replay(log, sink).notes]
     sink.close()
     assert any(words.startswith("not run, as the server does not understand it from 'FLASHBACK") for words in said)
-    assert any(words.endswith("not in the log again; the table was created anew, without rows") for words in said)
+    assert any(words.endswith("not in the log again; the table was recreated, without rows") for words in said)
     assert server.ask(f"SELECT id FROM s.{table}") == [(2,)]
 
 
@@ -129,7 +129,7 @@ def test_of_two_ddl_of_one_moment_each_is_said_by_itself(
     said = [" ".join(map(str, note)) for note in replay(log, sink).notes]
     sink.close()
     assert any("DROP PARTITION" in words and words.endswith("the server has done so by itself") for words in said)
-    assert any(words.endswith("the table was created anew, without rows") for words in said)
+    assert any(words.endswith("the table was recreated, without rows") for words in said)
 
 
 def test_a_collation_of_mysql_8_is_mariadbs_nearest(

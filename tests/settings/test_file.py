@@ -207,7 +207,7 @@ def test_a_contradiction_is_a_finding_of_the_audit(spark: SparkSession, tmp_path
         ((), "auto"),
         (("--changefeed", "FILE"), "simple"),
         (("--changefeed", "FILE", "--protocol", "simple"), "simple"),
-        (("--changefeed", "FILE", "--protocol", "avro"), "the changefeed's file says simple"),
+        (("--changefeed", "FILE", "--protocol", "avro"), "the changefeed's file has simple"),
         (("--option", "csv.null=x"), "ingest uses no setting of a changefeed"),
         (("--option", "time-zone=UTC"), "ingest uses no setting of a changefeed"),
         (("--option", "maxOffsetsPerTrigger=5"), "auto"),

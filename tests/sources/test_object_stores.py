@@ -89,7 +89,7 @@ def test_secrets_of_a_url_are_in_no_answer(spark: SparkSession, s3: S3, tmp_path
     assert not any(word in page + str(log) for word in ("s3cr3t", "endpoint_override"))
     with pytest.raises(SourceError) as refused:
         load(spark, s3.url("nothing", user="someone:s3cr3t"))
-    assert "s3cr3t" not in str(refused.value) and "Nothing lies at s3://logs/nothing" in str(refused.value)
+    assert "s3cr3t" not in str(refused.value) and "There is nothing at s3://logs/nothing" in str(refused.value)
 
 
 def test_what_cannot_be_read_is_said(spark: SparkSession, s3: S3) -> None:

@@ -290,7 +290,7 @@ def test_a_topic_that_was_made_anew_is_not_gone_on_with(
             with pytest.raises(KeyboardInterrupt):
                 record(servers, tmp_path / "t.jsonl", stopped=lambda: True)
         else:
-            with pytest.raises(SourceError, match="deleted and created anew"):
+            with pytest.raises(SourceError, match="deleted and recreated"):
                 record(servers, tmp_path / "t.jsonl")
 
 

@@ -165,7 +165,7 @@ def test_commands_take_a_sample_and_say_what_it_cannot_prove(lab: Any) -> None:
     assert "'noon' is not a time" in wrong.stderr
     audited = json.loads(lab("audit", OPEN, "--tables", "shop.users", "--json").stdout)
     assert audited["not_checked"] == {
-        "offsets_are_contiguous": "a sample leaves messages out, so holes in offsets say nothing"
+        "offsets_are_contiguous": "a sample leaves messages out, so gaps in offsets prove nothing"
     }
 
 

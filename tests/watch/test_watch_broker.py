@@ -57,7 +57,7 @@ def test_a_topic_that_changes_under_a_watch(broker: Broker, tmp_path: Path) -> N
 
         delete(servers, "watched")
         create(servers, "watched", n)
-        with pytest.raises(SourceError, match="created anew"):
+        with pytest.raises(SourceError, match="recreated"):
             watched(source, state)
     finally:
         delete(servers, "watched")

@@ -411,7 +411,7 @@ def test_a_folder_in_an_object_store_is_the_one_of_this_machine(trees, tmp_path,
     assert there.view.counts == here.view.counts == again.view.counts and there.view.counts.rows > 1000
     assert unsettled(there.findings.values()) == unsettled(here.findings.values())
     assert b"s3cr3t" not in b"".join(p.read_bytes() for p in (tmp_path / "there").iterdir())
-    with pytest.raises(SourceError, match="contains those of 4 changefeeds"):
+    with pytest.raises(SourceError, match="contains the files of 4 changefeeds"):
         Watch(str(trees / "storage"), str(tmp_path / "above"))
 
 

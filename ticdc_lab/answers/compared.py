@@ -164,7 +164,7 @@ def replayed(
         verdict = f"{differ} of {told} {'differs' if 1 in (differ, len(found) - untold) else 'differ'} from the log."
         verdict += f" {count(untold, 'table')} cannot be compared." if untold else ""
     if found and untold == len(found):
-        why = found[0].why_not if len({c.why_not for c in found}) == 1 else "each says why"
+        why = found[0].why_not if len({c.why_not for c in found}) == 1 else "each has its reason"
         words, verdict = f"None of {count(untold, 'table')} can be compared with the log: {why.rstrip('.')}.", words
     columns = ["table", "rows", "different", "why_not", "untold", "recovered", "first"]
     said = [
@@ -182,7 +182,7 @@ def replayed(
         "changes": done.changes, "checked": tables is not None,
     }  # fmt: skip
     details = (AS_THEY_LIE,) if done.changes else ()
-    return Answer("consume", "Is the target what the log says?", f"{words} {verdict}", frames, limits, details, values)
+    return Answer("consume", "Does the target match the log?", f"{words} {verdict}", frames, limits, details, values)
 
 
 def _difference(d: Difference) -> dict[str, object]:

@@ -80,7 +80,7 @@ def moved(
         if alignments_out:
             write(barriers.repartition(1).sortWithinPartitions("table", "alignment"), alignments_out)
         frames["alignments"] = small(barriers.groupBy("table", "reason").count().orderBy("table", "reason"))
-        details.append("For alignments all partitions wait; those by ddl cost nothing of their own.")
+        details.append("All partitions wait for an alignment; alignments by ddl cost nothing extra.")
     if changefeed is not None and topics:
         frames["topics"] = small(placed.transform(topic_balance, partitions=partitions).orderBy("target_topic"))
         values["shared"] = _shared(rows, changefeed)

@@ -31,7 +31,7 @@ def settings(known: Settings) -> Answer:
             f"{count(len(wrong), 'setting')} contradict{'s' if len(wrong) == 1 else ''} the log. {wrong[0]} {finding}"
         )
     return Answer(
-        "settings", "What was its changefeed set to?", finding, {"settings": rows}, known.not_evaluated,
+        "settings", "How was its changefeed configured?", finding, {"settings": rows}, known.not_evaluated,
         [*wrong[1:], *_not_compared(known)], {"contradictions": wrong},
     )  # fmt: skip
 

@@ -352,7 +352,7 @@ def _checksums(log: ChangeLog, most: int) -> pd.DataFrame:
 
 
 _OTHER_ZONE = (
-    "the checksums of {n} are those of timestamps in the zone {meant}, not {zone}, and of no other values: "
+    "the checksums of {n} match timestamps in the zone {meant}, not {zone}, and no other values differ: "
     "the TiCDC server ran there. Read with `--option time-zone={meant}`"
 )
 

@@ -103,7 +103,7 @@ def _routed(
             seen = (
                 f"messages carry the name {'.'.join(wrong[0])}, which its rules route to {'.'.join(target[wrong[0]])}"
             )
-            more = f" (so do those of {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            more = f" (so do {len(wrong) - 1} more)" if len(wrong) > 1 else ""
             yield Contradiction(routed, seen=seen + more, places=(_first(facts, wrong[0]),), cause="names upstream")
 
 

@@ -798,7 +798,7 @@ def checks_possible(
 
     def reason(g: Guarantee) -> str:
         if "partition" in g.needs and "partition" in lost:
-            return "the dump does not say in which partition a message lies"
+            return "the dump does not contain the partition of a message"
         if "offset" in g.needs and "offset" in lost:
             return "the dump has no offsets"
         if {"all messages", "history"} & set(g.needs) and "messages" in lost:
@@ -812,7 +812,7 @@ def checks_possible(
         if "definitions" in g.needs and protocol in WITHOUT_DDL and "ddl" not in carried:
             return f"{protocol} has no DDL, so nothing defines its tables"
         if "all messages" in g.needs and some:
-            return "a sample leaves messages out, so holes in offsets say nothing"
+            return "a sample leaves messages out, so gaps in offsets prove nothing"
         if "all partitions" in g.needs and of_partitions:
             return "what happened to the row before may lie in a partition that the sample leaves out"
         return f"{protocol} has no watermark messages" if "watermarks" in g.needs and not marked else ""

@@ -234,7 +234,7 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
     if others:
         raise click.BadParameter(f"{', '.join(sorted(others))}: no setting of a storage folder", param_hint="--option")
     if (place := local_path(folder)) is not None and not place.is_dir():
-        raise SourceError(f"{folder} is no folder.", hint="Name the folder in which the file `metadata` lies.")
+        raise SourceError(f"{folder} is no folder.", hint="Name the folder that contains the file `metadata`.")
     answer_first()
     spark = session_of(folder)
     from ticdc_lab.engine import kept

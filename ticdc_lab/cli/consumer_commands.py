@@ -60,7 +60,7 @@ class _PolicyName(click.ParamType[str]):
 @click.option(
     "--strategy",
     shell_complete=completion.strategies,
-    help="Lay the log out by this dispatcher first; default: as recorded.",
+    help="First dispatch the log by this dispatcher; default: as recorded.",
 )
 @click.option("--partitions", type=int, help="With --strategy: the number of partitions.")
 @click.option(
@@ -90,7 +90,7 @@ class _PolicyName(click.ParamType[str]):
     help="Number of processes N of the consumer; process p modulo N reads partition p. Default 1.",
 )
 @click.option(
-    "--crash", multiple=True, metavar="PROCESS=AT_MS:BACK_MS", help="A process of the consumer dies and comes back."
+    "--crash", multiple=True, metavar="PROCESS=AT_MS:BACK_MS", help="A process of the consumer crashes and restarts."
 )
 @click.option("--write-ms", type=click.IntRange(0), help="How long the target takes for one transaction; default 0.02.")
 @click.option(
@@ -108,7 +108,7 @@ class _PolicyName(click.ParamType[str]):
 def consumer(source: str, as_json: bool, **where: Any) -> None:
     """What does a consumer show that upstream never had?
 
-    Times are the consumer's own: it begins at 0, and the whole log is there.
+    Times are virtual: the consumer starts at 0, and the whole log is available.
 
     Exit 0: no anomaly. 1: anomalies. 2: could not run.
     """

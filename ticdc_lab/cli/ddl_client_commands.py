@@ -83,7 +83,7 @@ def register(client: Client, cluster: str, store_addr: str, version: str | None)
 @click.option("--force", is_flag=True, help="Remove it although jobs are in its queue; they stay there.")
 @client_options
 def remove(client: Client, cluster: str, force: bool) -> None:
-    """Unregister a cluster: its DDL is its own again.
+    """Unregister a cluster: its own tidb-servers run its DDL again.
 
     A cluster with jobs in its queue is refused: wait until they have ended. With --force the jobs stay in the queue.
     They continue when a worker owns the cluster's DDL again.

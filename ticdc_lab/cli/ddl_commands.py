@@ -165,7 +165,7 @@ def serve(
 ) -> None:  # fmt: skip
     """Run one worker; several with the same store are one service.
 
-    Only this host can reach it unless --listen says otherwise, and then callers need the secret or a certificate.
+    By default only this host can connect. Another --listen requires --secret-file or certificates of callers.
     """
     from ticdc_lab.ddl_core.settings import Duties
     from ticdc_lab.ddl_service import logs
@@ -196,9 +196,9 @@ def serve(
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @guarded
 def audit(where: Where, version: str, oldest: str) -> None:
-    """Check all that was ever written to a store.
+    """Check the whole history of a store.
 
-    Such as: a cluster never has two owners, and a job goes step by step.
+    For example: a cluster never has two owners, and a job advances one step at a time.
 
     Exit 0 clean, 1 findings, 2 could not run.
     """
@@ -233,7 +233,7 @@ def go_on(where: Where, source: str) -> None:
     """Resume workers after etcd lost data.
 
     They stop serving when etcd comes back empty or older, or is another one; this decides for all of them. Jobs and
-    schemas of clusters are not given back.
+    schemas of clusters are not restored.
 
     Example: ``go-on --etcd 127.0.0.1:2379 --from mirror``.
     """

@@ -62,7 +62,7 @@ def dispatch(
 ) -> None:  # fmt: skip
     """Which partition would another dispatcher have chosen?
 
-    The dispatcher is named by --strategy or read from a changefeed file. With --out the events are written, each with
+    Give the dispatcher with --strategy or a changefeed file. --out writes the events, each with
     that partition.
     """
     from ticdc_lab.dispatch.names import CONFLICT
@@ -152,7 +152,7 @@ def _parts(strategy: str, index: str | None, columns: str | None) -> tuple[str, 
     default="", metavar="SCHEMA.TABLE,..", callback=lambda _, __, n: tuple(filter(None, n.split(","))),
     help="Advise on these tables only: text, figures and TOML.",
 )  # fmt: skip
-@click.option("--reasons", is_flag=True, help="Also print what speaks against each other dispatcher of each table.")
+@click.option("--reasons", is_flag=True, help="Also print why each other dispatcher of each table was not chosen.")
 @click.option("--out", help="Write the dispatchers as a changefeed file (TOML).")
 @json_flag
 def advise(
@@ -163,7 +163,7 @@ def advise(
 
     All candidates are measured on this log.
 
-    --protocol says how the source is read, and which protocol the changefeed has.
+    --protocol sets how the source is read, and the protocol of the changefeed.
     """
     from ticdc_lab.dispatch.names import check_partitions
 

@@ -241,7 +241,7 @@ def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> N
         raise click.BadParameter(f"{', '.join(unused)}: ingest uses no setting of a changefeed", param_hint="--option")
     named = given_changefeed(where["options"]).value("sink.protocol")
     if named is not None and settings["protocol"] not in ("auto", named):
-        raise click.BadParameter(f"the changefeed's file says {named}", param_hint="--protocol")
+        raise click.BadParameter(f"the changefeed's file has {named}", param_hint="--protocol")
     settings["protocol"] = named or settings["protocol"]
     with suppress(KeyboardInterrupt):
         run(session_of(source, needs_spark="a stream into Delta needs it"), source, out, said=_say_state, **settings)

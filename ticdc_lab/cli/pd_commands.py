@@ -128,8 +128,8 @@ def explain(
 ) -> None:  # fmt: skip
     """Explain what PD would do with a cluster now, and why.
 
-    Give a folder, tar or zip with --from, or files. Each file of --from, --rules and --also is recognised by what it
-    contains, whatever its name. The first line names what is missing.
+    Give a folder, tar or zip with --from, or files. Each file of --from, --rules and --also is recognised by its
+    contents, not by its name. The first line names what is missing.
 
     Without --region: what the checkers do with each kind of region, and one round of each scheduler.
     With --region: each checker's answer for this region, and what the schedulers would do if they drew it.
@@ -311,7 +311,7 @@ def simulate_pd(
 ) -> None:  # fmt: skip
     """Run a scenario of PD and judge it, or your own cluster.
 
-    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
+    Exit 0: all assertions passed. 1: one failed, or an invariant was violated. 2: it did not run, or not to its end.
     With --seeds a Spark job runs all seeds, and --out keeps a row of numbers for each.
     """
     if folder is not None:

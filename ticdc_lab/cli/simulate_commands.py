@@ -149,7 +149,7 @@ _SAMPLE_US = 100_000
 def simulate() -> None:
     """Run a scenario file on a simulated cluster.
 
-    A run says what happens when, and why. It judges the assertions of the file.
+    A run shows what happens when, and why, and checks the assertions of the file.
     """
 
 
@@ -162,7 +162,7 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--swarm", is_flag=True,
             help="Without a file: the seed draws a cluster, a network, and faults that end. With --seeds A..B the "
-                 "seeds run one after the other, without Spark. Each run that does not hold is printed, with the "
+                 "seeds run one after the other, without Spark. Each failing run is printed, with the "
                  "command that repeats it.",
         ),
         click.option(
@@ -214,7 +214,7 @@ def scheduler(
 ) -> None:  # fmt: skip
     """Run a scenario of the table scheduler and judge it.
 
-    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
+    Exit 0: all assertions passed. 1: one failed, or an invariant was violated. 2: it did not run, or not to its end.
     The same file, seed and settings print the same.
     """
     if explore is not None:
@@ -250,10 +250,10 @@ def pipeline(
 
     The pipeline goes from TiKV to the downstream.
 
-    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
+    Exit 0: all assertions passed. 1: one failed, or an invariant was violated. 2: it did not run, or not to its end.
     """
     if protocol is not None and log is None:
-        raise click.UsageError("--protocol says how --log is written: give that too.")
+        raise click.UsageError("--protocol is the protocol of --log: give --log, too.")
     if seeds is not None and (log or truth):
         raise click.UsageError("--log and --truth are of one run: give --seed, not --seeds.")
     files = _Files(log, protocol or "open-protocol", truth) if log or truth else None
@@ -281,7 +281,7 @@ def changefeeds(
 
     The changefeeds of one cluster are created, paused, resumed and removed.
 
-    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
+    Exit 0: all assertions passed. 1: one failed, or an invariant was violated. 2: it did not run, or not to its end.
     """
     sys.exit(ran("changefeeds", scenario, seed, seeds, swarm, settings, out, lines, why_at, as_json=as_json))
 
@@ -299,7 +299,7 @@ def ddl_service(
 
     Workers own the DDL of several clusters.
 
-    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
+    Exit 0: all assertions passed. 1: one failed, or an invariant was violated. 2: it did not run, or not to its end.
     """
     sys.exit(ran("ddl-service", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
 

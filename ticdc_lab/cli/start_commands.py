@@ -165,7 +165,7 @@ def notebook(name: str, sources: tuple[str, ...], settings: tuple[str, ...], out
     NAME is a file, or a notebook of the package: 05_consumer_consistency, or 05. SOURCE is the log that it reads;
     default: its own sample. Several sources give a page each. One that fails does not stop the others.
 
-    Exit 1: a check of the notebook does not hold. 2: a run failed.
+    Exit 1: a check of the notebook failed. 2: a run failed.
     """
     from ticdc_lab.report.notebook_run import find
     from ticdc_lab.report.paper import browser

@@ -131,7 +131,7 @@ def run(
 
         check_source(source, where, engine=engine)  # a broker is asked before Spark begins
         extra = {} if master is None else {"spark.master": master}
-        where |= {"every_s": every_s, "spark": session_of(source, needs_spark="--engine says so", extra=extra)}
+        where |= {"every_s": every_s, "spark": session_of(source, needs_spark="--engine selects it", extra=extra)}
     watch = prepared(source, state, **where)
     if sent:
         sent.resume(watch.findings.values())

@@ -253,7 +253,7 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
         raise ProtocolError(
             f"{source}: none of {sample.num_rows} messages looked at is {' or '.join(PROTOCOLS)}; "
             f"the first begins with {_beginning(sample)}.",
-            hint="Name the protocol with --protocol if you know it; a Kafka topic may also contain what others wrote.",
+            hint="Name the protocol with --protocol if you know it; other producers may also write to a Kafka topic.",
         )
     if best in FRAMED:
         _require_values(sample, source, _keys_of_avro(sample, known)[0])

@@ -264,11 +264,11 @@ def read_table_file(raw: bytes) -> TableFile:
 def require_name(file: TableFile, *, version: int, written: int | None) -> None:
     """Raise :class:`TableFileError` unless a schema file has the version, and the checksum if any, of its path."""
     if file.version != version:
-        raise TableFileError("schema-version", f"the path says table version {version}, the file {file.version}")
+        raise TableFileError("schema-version", f"the path has table version {version}, the file {file.version}")
     if written is not None and file.checksum != written:
         raise TableFileError(
             "schema-checksum",
-            f"the name says checksum {written:010d}, the definition in the file has {file.checksum:010d}",
+            f"the name has checksum {written:010d}, the definition in the file has {file.checksum:010d}",
         )
 
 

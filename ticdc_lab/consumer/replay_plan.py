@@ -441,7 +441,7 @@ def partly_known(name: TableName, n: int, batch: Batch) -> IncompleteHistoryErro
     """Rows of a table that the log does not hold whole would be written."""
     return IncompleteHistoryError(
         f"{'.'.join(name)}: {n} row changes with commit_ts in ({batch.since}, {batch.until}] are known only in part, "
-        "so the target would have rows that never were.",
+        "so the target would have rows that never existed.",
         hint="Give the claim-check folder, let the changefeed send large messages whole, or stop before: --until "
         f"{batch.since}.",
     )

@@ -145,7 +145,7 @@ def refuse_another(path: Path) -> None:
     if begun(path.parent) and not path.exists():
         raise SetupError(
             f"{path} is gone, and a store was begun in this folder: workers may still have it open",
-            hint=f"Put it back; or stop all workers and delete {BEGUN} to begin anew, with nothing registered.",
+            hint=f"Put it back; or stop all workers and delete {BEGUN} to start over, with nothing registered.",
         )
 
 

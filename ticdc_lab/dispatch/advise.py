@@ -281,7 +281,7 @@ _WRITES = {
     "debezium-avro": "split: op d and op c; raw: one op u, whose key is the new one",
     "maxwell": "split: delete and insert; raw: one update whose old contains the old key",
     "avro": "split: a delete without commit_ts under the old key and a c under the new; raw: one u under the new key "
-    "and nothing under the old, so that a compacted topic keeps the old row for ever",
+    "and nothing under the old, so that a compacted topic never drops the old row",
     "csv": "split: a D and an I line; raw: one U line, or D and I with is-update if the old value is output",
 }
 """What each protocol writes for an update that changes a key (TiCDC's source)."""

@@ -106,7 +106,7 @@ def changed_key_texts(
                         f"The DDL of commit_ts {new.commit_ts} changes the column {column.name} {key} of "
                         f"{schema}.{table} from {column.mysql_type} to {later.mysql_type}: its text differs "
                         "from there on. A row may move to another partition, and changes of it before and after are "
-                        "not recognised as those of one row if its key has another text."
+                        "not recognised as changes of one row if its key has another text."
                     )
     return said
 

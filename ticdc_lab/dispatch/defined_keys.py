@@ -17,7 +17,7 @@ from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import TableDef
 
 UNNAMED = (
-    "the message names no primary key, and the log has no definition of the table that says which unique index "
+    "the message names no primary key, and the log has no definition of the table, which names the unique index "
     "TiCDC hashes instead: record from its CREATE TABLE on"
 )
 _ANSWER = "_dispatch_defined_key"

@@ -63,7 +63,7 @@ def make() -> Path:
         command = [sys.executable, "-m", _MODULE, str(made)]
         said = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stderr
         if not made.exists():
-            why = (said.strip().splitlines() or ["Java said nothing"])[-1]
+            why = (said.strip().splitlines() or ["Java printed nothing"])[-1]
             raise SetupError(
                 f"Java keeps no archive of Spark's classes: {why}.",
                 hint="Ignore it, or make it again with `./lab setup --spark`: without it each start of Spark "

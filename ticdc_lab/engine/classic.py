@@ -216,7 +216,7 @@ def _context(conf: SparkConf) -> SparkContext:
     except PySparkException as error:
         complaint = ": ".join([line for line in said if not line.startswith("at ")][:2])
         raise SetupError(
-            f"Java did not start Spark: {complaint or 'it said nothing'}.",
+            f"Java did not start Spark: {complaint or 'it printed nothing'}.",
             hint="Run: ./lab setup   (it checks Java and the jars)",
         ) from error
     return SparkContext(conf=conf, gateway=gateway)

@@ -273,7 +273,7 @@ def _how(status: int) -> str:
 
 def _last_words(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"
 
 
 # Whether other people work on this machine, who could reach a port that is open on it.

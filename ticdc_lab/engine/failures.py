@@ -74,7 +74,7 @@ def _of_the_machine(said: str) -> EngineError | None:
         )
     if any(words in said for words in _WORKER_ENDED):
         return EngineError(
-            "A Python worker of the engine has ended in the middle of its work: somebody killed it, or it crashed.",
+            "A Python worker of the engine has ended in the middle of its work: it was killed, or it crashed.",
             hint="Run the same command again. If it fails each time, the machine may be out of memory: check the "
             "kernel's log (dmesg), or use fewer cores.",
         )

@@ -92,7 +92,7 @@ class Store:
         with self._said():
             found = self._system.get_file_info(self.root).type
         if found.name == "NotFound":
-            raise SourceError(f"Nothing lies at {self.shown}.", hint="Check `bucket` and path in the URL.")
+            raise SourceError(f"There is nothing at {self.shown}.", hint="Check `bucket` and path in the URL.")
         return bool(found.name == "Directory")
 
     def size(self) -> int:

@@ -88,7 +88,7 @@ def room_for(place: str | Path, *, keep: bool = False) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in _FORBIDDEN and _is_of(path, error.filename):
             raise SourceError(
                 f"Cannot write {place}: {error.strerror}.",
-                hint=f"Look what is there, and who may write: ls -ld {shlex.quote(str(path.parent))}",
+                hint=f"Check what is there, and who may write: ls -ld {shlex.quote(str(path.parent))}",
             ) from error
         if not _is_full(error):
             raise

@@ -162,13 +162,13 @@ DISPATCH = StructType(
         described(
             "key_crc",
             _LONG,
-            "XOR of those of the handle key's columns in the low 32 bits, above them how many these are; a NULL adds "
+            "XOR over the handle key's columns in the low 32 bits, above them their number; a NULL adds "
             "nothing; null where the log has none",
         ),
         described(
             "layout",
             _STR,
-            "names of the same columns with a comma between them, two commas, and those of the handle key; a comma "
+            "names of the same columns with a comma between them, two commas, and the handle key's columns; a comma "
             "inside a name is the character U+001F",
         ),
         described("row_bytes", _LONG, "bytes of the row change as the log carries it: its share of key and value"),

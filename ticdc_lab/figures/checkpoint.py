@@ -44,7 +44,7 @@ def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = (), finding
     """
     of = watermarks(trace)
     if of.empty:
-        return sentence("No watermark is to be seen", "In this run no capture reported one, and none was published.")
+        return sentence("No watermark is visible", "In this run no capture reported one, and none was published.")
     until_us = end_us(trace)
     fig = subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.09)
     every = sorted(set(of["who"]) - {GLOBAL}, key=natural)
@@ -102,7 +102,7 @@ def _finding_of_curves(of: pd.DataFrame, until_us: int) -> str:
 
 _NOTE_OF_STUCK = (
     "Above, how far the checkpoint is behind the clock: it climbs while the checkpoint stands. Below, what holds it, "
-    "by the owner's own word: a table, a capture, a barrier. Hover says since when."
+    "by the owner's own word: a table, a capture, a barrier. Hover shows since when."
 )
 _MOST_OF_STUCK = 7
 
@@ -126,7 +126,7 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
             return sentence(f"{label(of)} never holds the checkpoint", "The owner never gave it as the cause.")
     if found.empty:
         n = count(len(watermarks(trace).query("who == @GLOBAL")), "time")
-        return sentence("The checkpoint is never stuck", f"The owner never said that it cannot proceed; it moved {n}.")
+        return sentence("The checkpoint is never stuck", f"The owner never reported a reason to wait; it moved {n}.")
     longest = found.iloc[int((found["until_us"] - found["since_us"]).argmax())]
     moment = int(longest["until_us"]) - 1 if at_us is None else at_us
     fig = subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.08)

@@ -36,7 +36,7 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST, lane: str = "part
         What lies beside each other: ``partition``, or ``stream`` of a storage sink.
     """
     if timeline.empty:
-        return sentence("No DDL is to be seen", "The consumer read no DDL event.")
+        return sentence("No DDL is visible", "The consumer read no DDL event.")
     times = ("seen_at", "waited_us", "executed_at")
     t = timeline.assign(**{c: timeline[c].astype("Float64").astype(float) for c in times})
     t = t.assign(_wrong=t["early_rows"].fillna(0) + t["late_rows"].fillna(0))

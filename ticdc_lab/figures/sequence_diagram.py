@@ -61,7 +61,7 @@ def sequence_diagram(
         told = (
             f"In this stretch of the run nothing was sent and nothing happened{f' that is about {of}' if of else ''}."
         )
-        return sentence("No message is to be seen", told)
+        return sentence("No message is visible", told)
     return drawn(s, finding=finding)
 
 

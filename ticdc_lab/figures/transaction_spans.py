@@ -16,7 +16,7 @@ from ticdc_lab.words import count, percent
 
 _NOTE = "Each row of marks is one transaction, with a mark in each partition that it touches."
 _WAITS = " A coloured row waits for a watermark of the partition that the legend names: rows may still come."
-_AGAIN = " A cross says that a change was delivered more than once."
+_AGAIN = " A cross marks a change that was delivered more than once."
 MOST = 40
 """Transactions drawn; more would be a pattern of stripes that is not in the log."""
 

@@ -12,7 +12,7 @@ MOST = 8
 """Partitions that have a line of their own: those with the greatest lag now."""
 
 _NOTE = (
-    "A lag that rises by a second each second is a resolved_ts that stands. Rates are of the messages that the watch "
+    "A lag that rises by a second each second is a resolved_ts that is stuck. Rates are of the messages that the watch "
     "read: above zero while the lag rises, the changefeed or one partition is late, not the watch."
 )
 

@@ -37,9 +37,7 @@ _NOTE_OF_TREE = (
     "From left to right: changefeed, processors, tables, regions, and below a region the locks of open transactions, "
     "each with how far it is behind the clock. Follow the lit boxes to the right: the last one holds the {ts}."
 )
-_TWICE = (
-    " Two branches are lit: the table in the first waits for the global resolved_ts, and the second branch holds that."
-)
+_TWICE = " Two branches are lit: the table in the first waits for the global resolved_ts; the second holds it back."
 
 
 def watermark_tree(watermarks: pa.Table, *, at_us: int | None = None, of: Of = "checkpoint") -> Figure:

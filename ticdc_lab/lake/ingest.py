@@ -585,7 +585,7 @@ def _require_checkpoint(tables: Tables, state: IngestState) -> None:
     begun_before = state.batch_id >= 0 or not tables.read("messages").isEmpty()
     if begun_before and not hadoop_exists(tables.spark, tables.path("_checkpoint")):
         raise SourceError(
-            f"{tables.folder} has tables but no longer the _checkpoint that says up to where they were read.",
+            f"{tables.folder} has tables but no longer the _checkpoint that stores how far they were read.",
             hint=again,
         )
     if state.batch_id < 0:

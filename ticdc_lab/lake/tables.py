@@ -158,8 +158,8 @@ def require_own_commits(tables: Tables) -> None:
                 f"{foreign['version'] - 1}; or remove the folder and read the topic again."
             )
             raise SourceError(
-                f"Somebody else has changed the table {name} of {tables.folder} ({foreign['operation']}, version "
-                f"{foreign['version']}): what it says of the topic is not known any more.",
+                f"Another process changed the table {name} of {tables.folder} ({foreign['operation']}, version "
+                f"{foreign['version']}): what it contains of the topic is unknown.",
                 hint="Remove the folder, or name another one with --out, and read the topic again: ticdc-lab "
                 "ingest SOURCE --out FOLDER"
                 if later

@@ -107,7 +107,7 @@ def expand(
         ``events`` is a stream.
     """
     require_columns(events, *EVENTS.names)
-    require_batch(events, function="expand", why="the whole log is laid anew")
+    require_batch(events, function="expand", why="the whole log is dispatched again")
     if any(rule.partition.lower() == CONFLICT for rule in rules or ()):
         raise DispatchError(
             "Conflict detection cannot go over to another number of partitions: no protocol carries its alignments.",
@@ -145,7 +145,7 @@ def facts_of(events: DataFrame) -> Facts:
     dated = [r for r in found if r["rows"]]
     if not dated:
         raise ContractError(
-            "The log has no row change with a commit_ts, so nothing can be laid anew in commit order.",
+            "The log has no row change with a commit_ts, so nothing can be dispatched again in commit order.",
             hint="Record with a protocol that carries commit_ts (`enable-tidb-extension=true` for canal-json).",
         )
     return Facts(

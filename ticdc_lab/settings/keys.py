@@ -247,7 +247,7 @@ GONE: Mapping[str, tuple[Kind, Literal["none", "refused"], str]] = {
     "scheduler.region-per-span": ("int", "none", f"TiCDC of v6.6 to v9.0 (beta): {_WORKS}"),
     "scheduler.split-number-per-node": ("int", "none", f"TiCDC of v9.0 (beta): {_WORKS}"),
     "consistent.memory-usage.event-cache-percentage": ("int", "none", f"TiCDC of v6.5 to v7.6: {_REDO}"),
-    "sink.large-message-only-handle-key-columns": ("bool", "none", "TiCDC of v7.2: a message of keys alone says so"),
+    "sink.large-message-only-handle-key-columns": ("bool", "none", "TiCDC of v7.2: a message of keys alone shows it"),
     "sink.pulsar-config.tls-certificate-path": ("text", "none", f"TiCDC of v7.4 to v7.6: {_SENDS}"),
     "sink.pulsar-config.tls-private-key-path": ("text", "none", f"TiCDC of v7.4 to v7.6: {_SENDS}"),
 }

@@ -123,7 +123,7 @@ class Origin:
         """
         given = dict(options or {})
         if not isinstance(told.get("source"), str) or not isinstance(told.get("left_out", []), list):
-            raise SourceError("made_from does not say how a log was loaded: `source` is a text, `left_out` a list.")
+            raise SourceError("made_from describes no loaded log: `source` is a text, `left_out` a list.")
         lacked = told.get("left_out", ())
         lacking = [name for name in lacked if name not in given]
         if lacking:
@@ -140,7 +140,7 @@ class Origin:
             more = {**found.options, **given}
             return replace(found, sample=sample, settings=settings, changefeed=changefeed, options=more)
         except (TypeError, ValueError, AttributeError) as error:
-            raise SourceError(f"made_from does not say how a log was loaded: {error}.") from error
+            raise SourceError(f"made_from does not describe how a log was loaded: {error}.") from error
 
     def of(self, source: str) -> Origin:
         """The same of another source: the file has another place here, or another log is looked at the same way."""
@@ -633,7 +633,7 @@ class ChangeLog:
 
 
 _FOREIGN = (
-    "The topic {topic} is foreign: none of its {n} message{s} is {protocol}, but those of others are. It counts in "
+    "The topic {topic} is foreign: none of its {n} message{s} is {protocol}, but messages of others are. It counts in "
     "no answer, and none of its partitions is missing."
 )
 HEAD_OF_FILE = 4

@@ -82,14 +82,14 @@ def fsck(spark: SparkSession, folder: str, *, settings: StorageSettings = DEFAUL
     """
     local = local_path(folder)
     if local is not None and not local.is_dir():
-        raise SourceError(f"{folder} is no folder.", hint="Name the folder in which the file `metadata` lies.")
+        raise SourceError(f"{folder} is no folder.", hint="Name the folder that contains the file `metadata`.")
     found = storage.listing(spark, folder, local=local, settings=settings)
     if error := storage.misplaced(found, folder, local=local):
         raise error
     if not found.is_storage:
         raise SourceError(
             f"{folder} contains no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
-            hint="Name the folder in which the file `metadata` lies.",
+            hint="Name the folder that contains the file `metadata`.",
         )
     files, reading, _ = storage.opened(spark, found, settings=settings, with_index=True)
     guesses = [Finding("guess", "info", ".", "a setting of the changefeed's [sink]", g) for g in reading.guesses]

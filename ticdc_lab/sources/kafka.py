@@ -237,7 +237,7 @@ def size_of(expected: DataFrame) -> Size:
 
     found = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset")), F.count("first_offset"), F.count("*"))
     messages, known, all_of = found.first() or (None, 0, 1)
-    return Size(None, messages, "as the offsets of the broker say", True) if known == all_of else Size()
+    return Size(None, messages, "by the broker's offsets", True) if known == all_of else Size()
 
 
 def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | None = None) -> DataFrame:

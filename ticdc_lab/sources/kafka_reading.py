@@ -455,7 +455,7 @@ def too_large(source: str, options: Mapping[str, str]) -> str | None:
 def _truncated(at: Place, position: int, high: int) -> SourceError:
     return SourceError(
         f"Partition {at[1]} of {at[0]} ends at offset {high}, before offset {position}, where reading had come to: the "
-        "topic was truncated, or deleted and created anew.",
+        "topic was truncated, or deleted and recreated.",
         hint="What was read so far stays. Read the topic as a new one, into another folder (--state or --out).",
     )
 

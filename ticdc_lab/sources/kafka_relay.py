@@ -193,4 +193,4 @@ class RelayedTopic:
 
     def measure(self) -> Size:
         """How many messages it has."""
-        return Size(None, self.n_messages, "as the offsets of the broker say", True)
+        return Size(None, self.n_messages, "by the broker's offsets", True)

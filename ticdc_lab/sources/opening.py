@@ -310,7 +310,7 @@ def _delta_source(spark: SparkSession, source: str) -> Source:
 
 def _known_table(spark: SparkSession, name: str) -> Source:
     if not spark.catalog.tableExists(name):
-        raise SourceError(f"The session knows no table {name}.", hint="See what it knows: spark.catalog.listTables().")
+        raise SourceError(f"The session has no table {name}.", hint="List its tables: spark.catalog.listTables().")
     table = spark.table(name)
     return _table(name, table, kind="table", measure=partial(_size_of_frame, table))
 
@@ -500,7 +500,7 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
             return None
         raise SourceError(
             f"{source} contains no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
-            hint="Name the folder of the changefeed's `sink-uri`, in which the file `metadata` lies.",
+            hint="Name the folder of the changefeed's `sink-uri`, which contains the file `metadata`.",
         )
     raw, reading, has_commit_ts = storage.opened(spark, found, settings=settings)
     told = Detected(reading.protocol, has_commit_ts)

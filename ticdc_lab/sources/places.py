@@ -59,7 +59,7 @@ def size_of_parquet(files: Iterable[str | Path], *, n_bytes: int | None = None) 
     looked = paths[:_FILES_LOOKED_INTO]
     rows = sum(pq.read_metadata(p).num_rows for p in looked)
     if len(looked) == len(paths):
-        return Size(sum(sizes), rows, "as the footers of the files say", True)
+        return Size(sum(sizes), rows, "by the files' footers", True)
     part = max(1, sum(sizes[: len(looked)]))
     return Size(sum(sizes), round(rows * sum(sizes) / part), f"estimated from the footers of {len(looked)} files")
 
@@ -138,7 +138,7 @@ def unknown_options(source: str, names: Iterable[str]) -> SourceError:
     said = ", ".join(f"{name} (the nearest is {near})" if near else name for name, near in like.items())
     return SourceError(
         f"{source} takes none of the options {said}.",
-        hint="Kafka takes those of Spark's connector, every source settings of its changefeed (docs/settings.md), and "
+        hint="Kafka takes Spark's connector's, every source settings of its changefeed (docs/settings.md), and "
         f"a dump of another tool {', '.join(n for n in OPTIONS if not n.startswith('print.'))} and print.*.",
     )
 

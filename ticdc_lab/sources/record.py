@@ -158,8 +158,8 @@ def _copy(
         recording.commit()
         raise SourceError(
             f"Partition {partition} of {topic} ends at offset {high}, before {(ends or {})[topic, partition]}, up to "
-            "which it was to be recorded: the topic was truncated, or deleted and created anew.",
-            hint=f"What was recorded until then stays in {recording.out}. Record the topic anew into another place.",
+            "which it was to be recorded: the topic was truncated, or deleted and recreated.",
+            hint=f"What was recorded until then stays in {recording.out}. Record the topic again into another place.",
         )
     _require_same(recording.state.ids, reader.ids())
     return True
@@ -177,8 +177,8 @@ def _require_same(before: Mapping[str, str], ids: Mapping[str, str]) -> None:
     for topic, known in before.items():
         if ids.get(topic, known) != known:
             raise SourceError(
-                f"The topic {topic} was deleted and created anew since its recording began.",
-                hint="What was recorded until then stays. Record the topic anew into another place with --out.",
+                f"The topic {topic} was deleted and recreated since its recording began.",
+                hint="What was recorded until then stays. Record the topic again into another place with --out.",
             )
 
 

@@ -77,7 +77,7 @@ class RecordingState:
             return cls(**told | {"notes": tuple(told["notes"])})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise SourceError(
-                f"{file} says how far a recording is, but cannot be read ({type(error).__name__}: {error}).",
+                f"{file} stores how far a recording is, but cannot be read ({type(error).__name__}: {error}).",
                 hint="Record into another place with --out.",
             ) from None
 

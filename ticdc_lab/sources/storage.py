@@ -143,7 +143,7 @@ def misplaced(found: Listing, source: str, *, local: Path | None) -> SourceError
         if 2 * inside <= len(paths):
             return None
         n, named = len(below), ", ".join(f"{root}/" for root in below[:_ROOTS_SAID])
-        where = f"it lies in {named}" if n == 1 else f"it contains those of {n} changefeeds, in {named}"
+        where = f"it lies in {named}" if n == 1 else f"it contains the files of {n} changefeeds, in {named}"
         more = ", .." if n > _ROOTS_SAID else ""
         first = shlex.quote(source.rstrip("/") + "/" + below[0])
         return SourceError(
@@ -156,7 +156,7 @@ def misplaced(found: Listing, source: str, *, local: Path | None) -> SourceError
         if (above / METADATA).is_file():
             return SourceError(
                 f"{source} is a part of the folder {above}, which TiCDC's storage sink wrote to: there the file "
-                f"{METADATA} lies, and the names of schemas and tables are those of the folders.",
+                f"{METADATA} lies, and schemas and tables have the names of the folders.",
                 hint=f"Name that folder: ticdc-lab survey {shlex.quote(str(above))}",
             )
     return None

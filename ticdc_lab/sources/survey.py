@@ -290,7 +290,7 @@ def _of_topic(
         *limits_of(told.protocol, None, has_commit_ts=told.has_commit_ts),
     )  # fmt: skip
     n = sum(max(0, end - first) for first, end in overview.spans.values())
-    size = Size(None, n, "as the offsets of the broker say", True)
+    size = Size(None, n, "by the broker's offsets", True)
     if overview.is_whole:  # offsets of a transaction's end have no message
         size = Size(None, heads.num_rows, "all read", True)
     events = decoder(told.protocol, images=False, known=known)(iter(batches))

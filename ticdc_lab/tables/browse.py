@@ -382,7 +382,7 @@ def _files_needed() -> Iterator[None]:
         yield
     except duckdb.IOException:
         raise SourceError(
-            "What was decoded of this log is gone: the log was closed, or somebody removed its folder.",
+            "The decoded log is gone: it was closed, or its folder was removed.",
             hint="Open it again: ticdc_lab.open(..).",
         ) from None
 

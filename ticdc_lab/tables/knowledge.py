@@ -279,7 +279,7 @@ def require_defined(table: str, life: Life) -> None:
         )
     if not life.epochs:
         raise IncompleteHistoryError(
-            f"{table}: the log says nothing of its columns: it has no definition and no row of it.",
+            f"{table}: the log does not define its columns: it has neither its DDL nor a row of it.",
             hint="Pass catalog=Catalog.from_definitions(...) with your own definitions.",
         )
 

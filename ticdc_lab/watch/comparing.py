@@ -252,7 +252,7 @@ def _side(
         )
     if any(ids.get(topic, known_id) != known_id for topic, known_id in told["ids"].items()):
         raise SourceError(
-            f"A topic of {name} was deleted and created anew since the comparison began: its offsets are others.",
+            f"A topic of {name} was deleted and recreated since the comparison began: its offsets are others.",
             hint="Compare into another folder: --state OTHER",
         )
     detected = Detected(told["protocol"], told["has_commit_ts"])

@@ -137,7 +137,7 @@ def families(view: WatchView) -> Iterator[Metric]:
     homes = {(t, str(p)): of for (t, p), of in sorted(view.partitions.items())}
     guarantee = ("guarantee",)
     yield _counter(
-        "checked", "Events that a guarantee was asked of.", guarantee, {(g,): n.checked.get(g, 0) for g in watched}
+        "checked", "Events that a guarantee checked.", guarantee, {(g,): n.checked.get(g, 0) for g in watched}
     )
     yield _counter(
         "violations", "Findings.", ("guarantee", "severity"), {of: view.violations.get(of, 0) for of in severities}
@@ -147,7 +147,7 @@ def families(view: WatchView) -> Iterator[Metric]:
         {of: view.open.get(of, 0) for of in severities},
     )  # fmt: skip
     yield _counter(
-        "unchecked_row_changes", "Row changes that not all guarantees were asked of.", ("reason",),
+        "unchecked_row_changes", "Row changes that not all guarantees checked.", ("reason",),
         {(reason,): n.unchecked.get(reason, 0) for reason in REASONS},
     )  # fmt: skip
     yield _counter("redelivered_row_changes", "Row changes that were delivered again.", ("topic",),

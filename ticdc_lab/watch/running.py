@@ -603,7 +603,7 @@ def _require_same(saved: WatchProgress, source: str, ids: Mapping[str, str], fol
 
 def _created_anew(topic: str) -> SourceError:
     return SourceError(
-        f"The topic {topic} was deleted and created anew since its watch began: its offsets are others.",
+        f"The topic {topic} was deleted and recreated since its watch began: its offsets are others.",
         hint="Watch it into another folder: --state OTHER. What was found stays in this one.",
     )
 

@@ -119,7 +119,7 @@ class LiveTopic:
         self.positions = {at: low for at, (low, _) in self.spans().items()} | dict(positions)
         if gone := sorted(self.positions.keys() - spans.keys()):
             raise SourceError(
-                f"{self.name} has no partition {gone[0][1]} of {gone[0][0]} any more: the topic was created anew.",
+                f"{self.name} has no partition {gone[0][1]} of {gone[0][0]} any more: the topic was recreated.",
                 hint="Watch it into another folder: --state OTHER",
             )
         ends = {at: max(high, self.positions[at]) for at, (_, high) in spans.items()} if once else None

@@ -138,7 +138,7 @@ class StorageFolder:
         if not found.is_storage:
             raise SourceError(
                 f"{self.name} contains no file of TiCDC's storage sink: no metadata, schema*.json, CDC*.csv or .json.",
-                hint="Name the folder of the changefeed's `sink-uri`, in which the file `metadata` lies.",
+                hint="Name the folder of the changefeed's `sink-uri`, which contains the file `metadata`.",
             )
 
     @property

@@ -20,7 +20,7 @@ from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.problem import blamed_on
 from ticdc_lab.words import count
 
-_ASKED = "the files were asked"
+_ASKED = "the files were read"
 
 _KINDS = ("", "row", "ddl", "watermark", "bootstrap", "admin", "quarantine")
 _NOTE = (

@@ -178,9 +178,9 @@ def service_panel(look: Callable[[], Fleet], *, interval_ms: int = 1000) -> Pane
     }
 
     def draw(view: ServiceView) -> Drawn:
-        return Drawn(_LIVE[view.picture](look()), "the service was asked")
+        return Drawn(_LIVE[view.picture](look()), "the service was queried")
 
-    return Panel(ServiceView, controls=controls, draw=draw, name="service", doing="the service is asked")
+    return Panel(ServiceView, controls=controls, draw=draw, name="service", doing="the service is queried")
 
 
 _LIVE: Mapping[str, Callable[[Fleet], Figure]] = {

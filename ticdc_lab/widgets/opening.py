@@ -146,7 +146,7 @@ def _found(origin: Origin, source: str | None, beside: Path | None) -> Origin:
         if near is None or not near.exists():
             raise StateError(
                 f"{origin.source}, which the state was made from, is not here, nor beside the state.",
-                hint="Say where it is: `ticdc-lab open STATE.json --source PATH`; in Python source=...",
+                hint="Give its place: `ticdc-lab open STATE.json --source PATH`; in Python source=...",
             )
         return origin.of(str(near))
     return origin

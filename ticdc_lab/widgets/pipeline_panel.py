@@ -90,7 +90,7 @@ def pipeline_panel(
     usual = "at-least-once" if "at-least-once" in semantics else semantics[0]
     controls = {
         "semantics": choice("semantics", semantics, value=usual, tip="What the sink promises after a failure"),
-        "rule": choice("rule", rules, tip="How the global resolved ts follows from those of the tables"),
+        "rule": choice("rule", rules, tip="How the global resolved ts follows from the tables' resolved ts"),
         "latency_ms": slider("latency, ms", 2, 1, 200, tip="Of every link, from half of it to one and a half"),
         "rows_per_s": slider("sink, rows/s", 0, 0, 400, tip="What the downstream takes; 0: all at once"),
         "long_s": seconds("long txn, s", 3.0, until_s, tip="How long a transaction holds its lock; 0: there is none"),

@@ -96,7 +96,7 @@ def table_at_panel(log: Log) -> Panel[TableAtView]:
         title = f"{label(view.table)} has {count(timeline.count(ts), 'row')} {view.at_s:.2f} s after the first event"
         rows = timeline.rows(ts, n=MOST_AT_ONCE)
         drawn = figures.listing(rows, title=title, note=_TABLE_NOTE, commit_ts=timeline.commit_ts)
-        return Drawn(drawn, "the files were asked", {"rows": rows})
+        return Drawn(drawn, "the files were read", {"rows": rows})
 
     return Panel(
         TableAtView, controls=controls, draw=draw, name="table-at", slow=True, doing="the table's history is computed",

@@ -103,13 +103,13 @@ class KeepBar(widgets.HBox):  # type: ignore[misc]
         self.save = widgets.Button(
             description="save all",
             layout={"width": "auto"},
-            tooltip="download what is chosen and what every tab says, as a small JSON file",
+            tooltip="download the selection and the settings of every tab, as a small JSON file",
         )
         self.upload = widgets.FileUpload(
             accept=".json",
             description="open",
             layout={"width": "auto"},
-            tooltip="show again what was saved with `save all`",
+            tooltip="open a file that `save all` wrote",
         )
         self.under_way = UnderWay()
         self.save.on_click(lambda _: self._said(save))

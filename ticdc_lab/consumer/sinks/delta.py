@@ -330,7 +330,7 @@ class _Target:
 
 def _changed_by_others(path: str) -> SourceError:
     return SourceError(
-        f"Somebody else has changed {path} while a log was replayed into it.",
+        f"Another process changed {path} while a log was replayed into it.",
         hint="Run the same `ticdc-lab consume` again: it resumes from the batch before, and undoes what came after it.",
     )
 

@@ -93,8 +93,7 @@ def _stored(folder: Path, names: tuple[str, ...]) -> Iterator[pa.Table]:
         except FileNotFoundError:
             raise SourceError(
                 f"The Delta table {folder} names a file that is gone: {name}.",
-                hint="Somebody has removed it, or a worker does not see the folder. Replay into a new target "
-                "with --sink.",
+                hint="It was removed, or a worker does not see the folder. Replay into a new target with --sink.",
             ) from None
 
 

@@ -369,7 +369,7 @@ class MySQLSink:
                 mine = len(ddl) == 1 or any((s == schema and t in ("", table)) or table in query
                                             for _, s, t, query in left)  # fmt: skip
                 done = f"the server has {'not done so' if left and mine else 'done so by itself'}"
-                end = "the table was created anew, without rows" if change.name in anew else done
+                end = "the table was recreated, without rows" if change.name in anew else done
                 self._note(batch.until, change.name, f"{change.reason}; {end}")
         self._do(f"UPDATE {self._at('state')} SET ddl_ts = %s, running_ts = 0, running = -1", batch.until)
         self._say(batch.after)

@@ -203,7 +203,7 @@ EVENTS: dict[str, type] = FAULTS | table(
             ],
         ),
         "resign": EventKind(
-            "A worker gives the DDL of a cluster up, and campaigns anew.",
+            "A worker gives up the DDL of a cluster, and campaigns again.",
             {"worker": Node, "cluster": Text},
             lambda w, e, s: [kernel.Ask(e.at_us, w.worker, worker_state.Resign(w.cluster))],
         ),

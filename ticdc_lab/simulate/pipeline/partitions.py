@@ -42,7 +42,7 @@ def partition_of(change: Change, dispatcher: str, partitions: int) -> tuple[int,
     if dispatcher != INDEX_VALUE:
         raise DispatchError(
             f"A run's downstream cannot dispatch by {dispatcher!r}; expected one of {', '.join(DISPATCHERS)}.",
-            hint="Produce the log anew with ticdc_lab.produce, which knows them all.",
+            hint="Produce the log again with ticdc_lab.produce, which knows them all.",
         )
     image = change.before if change.op == "delete" else change.after
     for column, cell in zip(info.columns, image or (), strict=False):

@@ -344,7 +344,7 @@ def _with_column(info: TableInfo, name: str) -> TableInfo:
 def _restarted(what: Any, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
     if what.disk is not None and (what.keep_state or not what.node.startswith("tikv-")):
         raise ScenarioError(
-            f"{scenario.file}:{event.line}: expected a `disk` of a store that begins anew; found one of {what.node}.",
+            f"{scenario.file}:{event.line}: expected a `disk` of a store that restarts; found one of {what.node}.",
             hint="Leave `disk` out: a capture has none, and who keeps its state does not read it.",
         )
     yield kernel.Restart(event.at_us, what.node, what.keep_state, what.disk or kernel.KEPT)

@@ -99,7 +99,7 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
         else f"{len(at) - same:,} of {len(at):,} regions that are in both have other keys" if same * 2 < len(at) else ""
     )  # fmt: skip
     if why:
-        hint = f"Print {after.source} anew from the cluster of {before.source}: `pd-ctl store` and `pd-ctl region`."
+        hint = f"Print {after.source} again from the cluster of {before.source}: `pd-ctl store` and `pd-ctl region`."
         raise SourceError(f"--before and --after are of two clusters: {why}", hint=hint)
     whole = before.whole and after.whole
     came, went, mib = _peers_moved(a, at, b, at_after)

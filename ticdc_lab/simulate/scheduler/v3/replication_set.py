@@ -249,7 +249,7 @@ def _primary_stopped_in_commit(rep: ReplicationSet, sender: Address) -> Replicat
     if secondary is None:
         return ReplicationTurn(rep._replace(state=ABSENT_SET), because, again=True)
     if has_role(rep, UNDETERMINED):
-        return ReplicationTurn(rep, f"{because}; somebody else may still be writing")
+        return ReplicationTurn(rep, f"{because}; another capture may still be writing")
     rep = promoted(rep, secondary)
     return ReplicationTurn(rep, because, request=(secondary, AddTable(rep.span, False, rep.checkpoint)))
 

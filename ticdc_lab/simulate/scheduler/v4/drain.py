@@ -171,7 +171,7 @@ def _observed(
     elif known.last_seen_us is not None and ORDER.index(liveness) < ORDER.index(known.liveness):
         return state, [Ignored(message, f"{node} was {known.liveness} already in this life")]
     if known.liveness != liveness:
-        outputs.append(Changed(f"liveness:{node}", known.liveness, liveness, "it says so"))
+        outputs.append(Changed(f"liveness:{node}", known.liveness, liveness, "the node reports it"))
     known = known._replace(
         drain_requested=known.drain_requested or liveness != ALIVE,
         draining_observed=known.draining_observed or liveness != ALIVE,
