@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, codes, encoded, runs, timestamps
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, codes, distinct, encoded, runs, timestamps
 from ticdc_lab.events.ddl import unescaped
 from ticdc_lab.events.mysql_types import BINARIES
 from ticdc_lab.facts import LogFacts
@@ -364,7 +364,7 @@ def _rules(
 ) -> Ints:  # fmt: skip
     """The rule of each cell's column by its version and name; those that are new are added."""
     n = len(texts)
-    pairs, of = np.unique(version * n + name, return_inverse=True)
+    pairs, of = distinct(version * n + name)
     found = np.empty(len(pairs), dtype=np.int64)
     for i, pair in enumerate(pairs.tolist()):
         column = definitions.versions[pair // n].column(texts[pair % n] or "")
@@ -380,7 +380,7 @@ def _rules(
                 place[column] = len(rules)
                 rules.append(ColumnRule("", nullable=True))
         found[i] = -1 if column is None else place[column]
-    of_cell: Ints = found[of.ravel()]
+    of_cell: Ints = found[of]
     return of_cell
 
 

@@ -105,6 +105,22 @@ def _numbered(whole: pa.DictionaryArray) -> Ints:
     return found
 
 
+def distinct(values: Ints) -> tuple[Ints, Ints]:
+    """Different values, from 0 on, in order, and of each value its place among them; counted where they are small.
+
+    Examples
+    --------
+    >>> [found.tolist() for found in distinct(np.array([7, 3, 7]))]
+    [[3, 7], [1, 0, 1]]
+    """
+    if values.max(initial=0) > 4 * len(values) + 1024:
+        each, at = np.unique(values, return_inverse=True)
+        return each, at.ravel()
+    is_there = np.zeros(int(values.max(initial=0)) + 1, dtype=bool)
+    is_there[values] = True
+    return np.flatnonzero(is_there), (np.cumsum(is_there) - 1)[values]
+
+
 def numbers(table: pa.Table | pa.RecordBatch, *names: str, null: int = 0) -> tuple[Ints, ...]:
     """Columns as int64, with ``null`` where nothing is known."""
     return tuple(np.asarray(table[n].fill_null(null)).astype(np.int64, copy=False) for n in names)

@@ -26,8 +26,9 @@ from ticdc_lab.sources.json_objects import BadJson, fields_of
 
 LINES_A_BATCH = 10_000
 _CHUNK = 1 << 20
-_BATCH_BYTES = 32 << 20
 _PIECE = 4 << 20
+_LOOK = 256 << 10
+"""Of a packed file first so much, in which a look at it finds what it needs before kernels are loaded."""
 _GZIP = b"\x1f\x8b"
 
 
@@ -78,8 +79,9 @@ def _read_stream(
     for lines, fault, too_long in _lines(pieces, line):  # noqa: B007  the last one counts
         if too_long:
             yield _no_message(), _too_long(name, too_long, line)
-        if lines:
-            yield parse(pa.array(lines, pa.binary()), pa.array([name] * len(lines), pa.string()))
+        for begin in range(0, len(lines), LINES_A_BATCH):
+            some = lines.slice(begin, LINES_A_BATCH)
+            yield parse(some, pa.repeat(name, len(some)))
     if fault:
         yield _no_message(), _rejected_file(name, "damaged-gzip", f"{fault}; all lines before were read")
 
@@ -88,62 +90,63 @@ def read_range(
     file: BinaryIO, name: str, first: int, last: int, line: int = BOUNDS.line
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Lines of an open file that begin from byte ``first`` to before ``last``, to messages and rejected lines."""
+    yield from _read_stream(_of_range(file, first, last), name, line)
+
+
+def _of_range(file: BinaryIO, first: int, last: int) -> Iterator[tuple[bytes, str]]:
+    """What the lines hold that begin there, in pieces."""
     if first:
         file.seek(first - 1)
-        _rest_of_line(file)  # which the range before reads
-    while file.tell() < last:
-        lines: list[bytes] = []
-        size = too_long = 0
-        while len(lines) < LINES_A_BATCH and size < _BATCH_BYTES and not too_long and file.tell() < last:
-            text = file.readline(line + 1)
-            if len(text) > line and not text.endswith(b"\n"):
-                too_long = len(text) + _rest_of_line(file)
-            else:
-                lines.append(text.rstrip(b"\n"))
-                size += len(text)
-        yield parse(pa.array(lines, pa.binary()), pa.array([name] * len(lines), pa.string()))
-        if too_long:
-            yield _no_message(), _too_long(name, too_long, line)
+        while (text := file.readline(_CHUNK)) and not text.endswith(b"\n"):
+            pass  # the range before reads this line
+    text = b"\n"
+    while (left := last - file.tell()) > 0 and (text := file.read(min(left, _PIECE))):
+        if len(text) == left and not text.endswith(b"\n"):  # its last line in one batch with those before
+            text += file.readline(_CHUNK) or b"\n"
+        yield text, ""
+    while text and not text.endswith(b"\n"):
+        text = file.readline(_CHUNK)
+        yield text, ""
 
 
-def _rest_of_line(file: BinaryIO) -> int:
-    """Go to where the next line begins; how many bytes that are, without the line feed."""
-    n = 0
-    while text := file.readline(_CHUNK):
-        if text.endswith(b"\n"):
-            return n + len(text) - 1
-        n += len(text)
-    return n
-
-
-def _lines(pieces: Iterator[tuple[bytes, str]], most: int) -> Iterator[tuple[list[bytes], str, int]]:
+def _lines(pieces: Iterator[tuple[bytes, str]], most: int) -> Iterator[tuple[pa.Array, str, int]]:
     """Lines of a stream in groups, each with what is wrong with the stream so far (empty for nothing).
 
     The third is the length of a line beyond ``most`` that stood before them, or 0.
     """
     held, size, fault = list[bytes](), 0, ""
     for text, fault in pieces:
-        lines = text.split(b"\n")
-        rest = lines.pop()
-        if lines and size + len(lines[0]) > most:
-            yield [], fault, size + len(lines.pop(0))
+        stop = text.rfind(b"\n") + 1
+        if stop:
+            if size + text.index(b"\n") > most:
+                begin = text.index(b"\n")
+                yield _NO_LINES, fault, size + begin
+                lines = _split(text[begin + 1 :])
+            else:
+                lines = _split(b"".join((*held, text)))
+            sizes = pc.binary_length(lines).to_numpy()
+            for i in np.flatnonzero(sizes > most).tolist():
+                yield _NO_LINES, fault, int(sizes[i])
+            yield lines if sizes.max(initial=0) <= most else lines.filter(pa.array(sizes <= most)), fault, 0
             held, size = [], 0
-        elif lines:
-            lines[0] = b"".join((*held, lines[0]))
-            held, size = [], 0
-        for line in lines:
-            if len(line) > most:
-                yield [], fault, len(line)
-        held.append(rest)
-        size += len(rest)
+        held.append(text[stop:])
+        size += len(text) - stop
         if size > most:
             held = []
-        lines = [line for line in lines if len(line) <= most]
-        for i in range(0, len(lines), LINES_A_BATCH):
-            yield lines[i : i + LINES_A_BATCH], fault, 0
     whole = b"".join(held) if not fault else b""
     lost = fault and f"{fault}; {size} bytes of an unfinished line are lost"
-    yield ([whole] if whole else []), lost, 0 if fault or size <= most else size
+    yield pa.array([whole] if whole else [], pa.binary()), lost, 0 if fault or size <= most else size
+
+
+_NO_LINES = pa.array([], pa.binary())
+
+
+def _split(text: bytes) -> pa.Array:
+    """The lines of a text that are whole, without a Python object for each."""
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+    at = pa.array(np.append(0, ends - np.arange(len(ends)))).cast(pa.int32())
+    buffers = [None, at.buffers()[1], pa.py_buffer(text.replace(b"\n", b""))]
+    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
 
 
 def contents(f: Any) -> Iterator[tuple[bytes, str]]:
@@ -160,15 +163,15 @@ def contents(f: Any) -> Iterator[tuple[bytes, str]]:
 def _inflated(f: Any, begun: bytes = b"") -> Iterator[tuple[bytes, str]]:
     """What a gzip file of one or more members holds, in pieces, each with what is wrong with the stream so far."""
     engine = zlib.decompressobj(wbits=31)
-    raw = begun or f.read(_CHUNK)
+    raw, piece = begun or f.read(_CHUNK), _LOOK
     while raw:
         before = engine.copy()
         try:
-            yield engine.decompress(raw, _PIECE), ""
+            yield engine.decompress(raw, piece), ""
         except zlib.error as e:
             yield _up_to_the_damage(before, raw), f"gzip stream is damaged ({e})"
             return
-        raw = engine.unconsumed_tail
+        raw, piece = engine.unconsumed_tail, _PIECE
         if engine.eof:
             raw = engine.unused_data.lstrip(b"\0")
             while not raw and (raw := f.read(_CHUNK)):

@@ -11,14 +11,14 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder, log_types
-from ticdc_lab.codecs.decode import FRAMED, could_be_keys
+from ticdc_lab.codecs.decode import FRAMED, ROWS_A_PASS, could_be_keys
 from ticdc_lab.codecs.handles import keyed
 from ticdc_lab.codecs.known import BOUNDS, Bounds
 from ticdc_lab.codecs.schema_registry import read_registered, require_url
 from ticdc_lab.codecs.simple_tables import COUNTED_TABLES, TABLES, contradictions, finder, tables_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
-from ticdc_lab.sources import Source, capture, local_path, parquet
+from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.overlaps import Held, Skips
 from ticdc_lab.sources.pieces import NO_SKIPS
 
@@ -70,13 +70,16 @@ def learned(
 
 
 def packed(found: Messages) -> Messages:
-    """The same in larger batches: laying out events takes milliseconds for each, however small it is."""
+    """The same in larger batches: laying out events takes milliseconds for each, however small it is.
+
+    One that fills a pass of the decoder is not copied.
+    """
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for messages, rejected in found:
         waiting.append(messages)
         rows, size = rows + messages.num_rows, size + messages.nbytes
-        if rows >= capture.LINES_A_BATCH or size >= _BYTES_A_BATCH or (rejected is not None and rejected.num_rows):
+        if rows >= ROWS_A_PASS or size >= _BYTES_A_BATCH or (rejected is not None and rejected.num_rows):
             yield _joined(waiting), rejected
             waiting, rows, size = [], 0, 0
     if waiting:

@@ -7,6 +7,7 @@ it decodes into a file of its own.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import time
@@ -234,9 +235,9 @@ def _facts_of(group: pa.Table, part: pa.Table) -> pa.Table:
 
 
 def _events_of(decoded: pa.Table) -> Batches:
-    """What gathering facts reads of the events among what was decoded; no image is copied for it."""
+    """What gathering facts reads of the events among what was decoded, in one batch; no image is copied for it."""
     narrow = pa.Table.from_batches(narrow_batches(decoded))
-    return iter(narrow.filter(pc.is_null(decoded["error_class"])).to_batches())
+    return iter(narrow.filter(pc.is_null(decoded["error_class"])).combine_chunks().to_batches())
 
 
 def facts_file(written: Path) -> Path:
@@ -285,15 +286,21 @@ def _said(file: Path) -> str:
 
 
 def _tallied(batches: Batches, place: Path) -> Batches:
-    """The same, and every now and then the number of messages so far in a small file: Spark knows whole tasks only."""
+    """The same, and every now and then the number of messages so far in a small file: Spark knows whole tasks only.
+
+    It is written over itself, as it never gets shorter: a file that takes another's place is flushed to the disk, which
+    takes a tenth of the time of a task.
+    """
     messages, due = 0, 0.0
     for batch in batches:
         messages += pc.sum(pc.equal(pc.fill_null(batch["seq"], 0), 0)).as_py() or 0
         if time.monotonic() >= due:
             due = time.monotonic() + _SAID_EVERY_S
-            new = place.with_name(f"_{place.name}")
-            new.write_text(str(messages))
-            new.replace(place)
+            said = os.open(place, os.O_WRONLY | os.O_CREAT, 0o666)
+            try:
+                os.write(said, str(messages).encode())
+            finally:
+                os.close(said)
         yield batch
 
 

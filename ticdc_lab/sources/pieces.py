@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -182,7 +183,11 @@ def read_piece(
 
 
 def _ahead(found: Iterator[_Found]) -> Iterator[_Found]:
-    """The same, each read while the one before is decoded: one task has a packed file, and another core has time."""
+    """The same, each read while the one before is decoded: one task has a packed file, and another core has time.
+
+    The first is read alone, as nobody who looks at a log needs more.
+    """
+    yield from islice(found, 1)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(next, found, None)
         while (read := waiting.result()) is not None:
