@@ -99,6 +99,13 @@ def test_a_value_that_ticdc_does_not_take_is_refused_with_those_that_it_takes(ke
         parse_file(f"{head}\n{name} = {value.replace(wrong, choice)}", name="c.toml")
 
 
+def test_an_empty_event_is_none_that_ticdc_knows() -> None:
+    """It is refused, as TiCDC does; an empty text where one stands alone is as if it were absent."""
+    with pytest.raises(DispatchError, match="ignore-event is ''; expected one of all dml"):
+        parse_file("[[filter.event-filters]]\nignore-event = ['']", name="c.toml")
+    assert parse_file("[sink]\nprotocol = ''", name="c.toml").settings.value("sink.protocol") in (None, "")
+
+
 @pytest.mark.parametrize(("written", "meant"), [
     ("Canal-JSON", "canal-json"), ("DEFAULT", "open-protocol"), ("Flat-Avro", "avro"), ("open", "open-protocol"),
 ])  # fmt: skip

@@ -314,7 +314,8 @@ def _check_choice(path: str, values: Sequence[Any], said: str) -> None:
         )
     for value in values if path in CHOICES else ():
         written = value.lower() if path == "sink.protocol" and isinstance(value, str) else value
-        if isinstance(written, str) and written and written not in CHOICES[path]:
+        is_none = written == "" and KEYS[path].kind == "text"  # as if it were not there
+        if isinstance(written, str) and not is_none and written not in CHOICES[path]:
             near = nearest(value.lower(), CHOICES[path])
             hint = f"Write {near!r}." if near else f"Known are: {', '.join(CHOICES[path])}."
             raise DispatchError(
