@@ -99,6 +99,15 @@ def test_a_value_that_ticdc_does_not_take_is_refused_with_those_that_it_takes(ke
         parse_file(f"{head}\n{name} = {value.replace(wrong, choice)}", name="c.toml")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("text", ["[filter]\nrules = ['s.é']", '{"config": {"filter": {"rules": ["s.é"]}}}'])
+def test_a_file_that_windows_tools_wrote_is_read(tmp_path: Path, text: str, encoding: str) -> None:
+    """Notepad puts a mark before UTF-8, which TiCDC's TOML passes over; PowerShell's ``>`` writes UTF-16."""
+    file = tmp_path / "changefeed"
+    file.write_text(text, encoding=encoding)
+    assert read_file(file).settings.value("filter.rules") == ("s.é",)
+
+
 def test_an_empty_event_is_none_that_ticdc_knows() -> None:
     """It is refused, as TiCDC does; an empty text where one stands alone is as if it were absent."""
     with pytest.raises(DispatchError, match="ignore-event is ''; expected one of all dml"):

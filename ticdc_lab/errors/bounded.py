@@ -6,6 +6,7 @@ parts. No file of this package's kinds reaches the limits; ``TICDC_LAB_TEXT_LIMI
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -46,7 +47,7 @@ class TextLimits:
 
 
 def read_bounded(path: str | Path) -> str:
-    """Read a text file that is not larger than the limit.
+    """Read a text file that is not larger than the limit: UTF-8, or what its first bytes name, as of Windows' tools.
 
     Raises OSError, UnicodeDecodeError: it cannot be read. ValueError: it is larger; in words.
     """
@@ -54,7 +55,7 @@ def read_bounded(path: str | Path) -> str:
     with open(path, "rb") as file:
         data = file.read(most + 1)  # never the whole of a file that is refused, nor a device without end
     _refuse_large(len(data), most)
-    return data.decode("utf-8")
+    return data.decode("utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
