@@ -84,10 +84,9 @@ def test_a_closed_log_says_so(spark: SparkSession) -> None:
 def test_the_report_says_what_the_method_says(log: Log, report: str, question: str) -> None:
     """Each question is a section, whose sentence is the answer's."""
     answer: Answer = getattr(log, question)()
-    said = re.sub(r'<span class="w">(.*?)</span>', r"\1", report)
-    assert f'<p class="answer">{answer.finding}</p>' in said
-    assert answer.question in said
-    assert all(limit in said for limit in answer.limits)
+    assert f'<p class="answer">{answer.finding}</p>' in report
+    assert answer.question in report
+    assert all(limit in report for limit in answer.limits)
 
 
 @pytest.mark.parametrize(

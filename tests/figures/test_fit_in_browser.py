@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ const box = (node) => { const b = node.getBoundingClientRect(); return [b.left, 
       note: box(gd.querySelector(`.annotation[data-index="${note}"]`)),
       legend: gd.querySelector('.legend') && box(gd.querySelector('.legend')),
       slider: gd.querySelector('.slider-container') && box(gd.querySelector('.slider-container')),
+      across: [...gd.querySelectorAll('.xtick text')].map(box),
       others: [...gd.querySelectorAll('.annotation')].filter((n) => n.dataset.index != note).map(box),
       titles: (gd._transitionData?._frames ?? []).map((f) => f.layout?.title?.text ?? ''),
     };
@@ -54,7 +56,10 @@ def drawn() -> dict[str, Figure]:
     for n in range(16):
         many.add_trace(Scatter(x=[0, 1], y=[n, n], name=f"what the legend says in one line, number {n}"))
     finish(many, title="Many lines", note="A legend of sixteen lines.", height=440)
+    crowded = Figure(Scatter(x=[f"what stands here, {n}" for n in range(5)], y=[1] * 5))
+    finish(crowded.update_xaxes(tickangle=0), title="Names", note="Five names that need 700 pixels.", height=440)
     return {
+        "crowded": crowded,
         "untitled": untitled(figures.partition_load(load)),
         "legend": figures.queue_curves(story().queues, memory_rows=MEMORY),
         "player": figures.watermark_tree_stepped(story().watermarks, moments=5),
@@ -87,6 +92,10 @@ def wrong(parts: dict[str, Any]) -> set[str]:
     legend, title = parts["legend"], parts["title"]
     if legend and title and legend[1] < title[3] and legend[3] > title[1]:
         out.add("legend over title")
+    if any(a[2] > b[0] for a, b in pairwise(sorted(parts["across"]))):
+        out.add("names over names")
+    if parts["plot"] < 240:
+        out.add("the plot is flat")
     if any(other[3] > parts["note"][1] for other in parts["others"]):
         out.add("names over note")
     if parts["slider"] and parts["slider"][1] < parts["note"][3]:
@@ -113,4 +122,4 @@ def test_without_it_texts_would_be_cut(tmp_path: Path) -> None:
     """So that the test above can fail."""
     found = seen(tmp_path, fit=False)
     assert "title is cut" in wrong(found["player"]) and "note is cut" in wrong(found["legend"])
-    assert "note is cut" in wrong(found["untitled"])
+    assert "note is cut" in wrong(found["untitled"]) and "names over names" in wrong(found["crowded"])

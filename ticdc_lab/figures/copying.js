@@ -38,7 +38,7 @@ function ticdcCopying() {
   }
 
   const tableOf = (bar) => (bar.nextElementSibling.matches("table") ? bar.nextElementSibling : bar.nextElementSibling.querySelector("table"));
-  const said = (cell) => (cell.querySelector("span:not(.ticdc-bars, .sign)") ?? cell).textContent.trim().replace(/\s+/g, " ");
+  const said = (cell) => ((cell.matches(".ticdc-ts") && cell.querySelector("span")) || cell).textContent.trim().replace(/\s+/g, " ");
   const number = (text) => {
     const digits = text.replaceAll(",", "");
     if (/^-?\d+$/.test(digits)) return BigInt(digits); // a TSO needs more than 53 bits

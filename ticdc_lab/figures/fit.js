@@ -8,6 +8,10 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   const LINE = { title: 20, note: 17 };
   const PLOT_PX = 240;
   const NARROW = 560;
+  const WHOLE_CHARS = 44;
+  const BREAKS = /[^\s/.][-={}()[\]"'?!%|]|[-={}()[\]"'?!%|][^\s/.]/;
+  const MOST_TEXTS = 300;
+  const WIDEST_PX = 1100; // what is crowded even then stays as narrow as its page
   const pen = document.createElement("canvas").getContext("2d");
 
   const plain = (text) => new DOMParser().parseFromString(text, "text/html").body.textContent;
@@ -91,6 +95,24 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const axes = Math.max(0, ...ends(".xaxislayer-above, .g-xtitle, .g-x2title, .g-x3title"), ...names);
     const low = Math.max(axes, ...ends(".legend"));
     return { axes, sunk: note ? Math.ceil(low + 10 - (note[1].top - frame.top - t - h)) : 0 };
+  }
+
+  // By how many pixels texts lie over each other, or are cut at a side.
+  function crowded(gd) {
+    const frame = gd.querySelector(".main-svg").getBoundingClientRect();
+    const seen = ([node, box]) => box.width && !node.closest(".hoverlayer") && Number(getComputedStyle(node).opacity) > 0.05;
+    const texts = boxes(gd, ".main-svg text").filter(seen).slice(0, MOST_TEXTS);
+    const { l, w } = gd._fullLayout._size;
+    let px = 0;
+    texts.forEach(([node, a], i) => {
+      const [left, right] = node.closest(".scatterlayer") ? [l, l + w].map((x) => frame.left + x) : [frame.left, frame.right];
+      px += Math.max(0, left - a.left - 2) + Math.max(0, a.right - right - 2);
+      for (const [, b] of texts.slice(i + 1)) {
+        const [over, deep] = [Math.min(a.right, b.right) - Math.max(a.left, b.left), Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)];
+        if (over > 3 && deep > 4) px += over;
+      }
+    });
+    return px;
   }
 
   function sizes(made, titleLines, noteLines, more, deeper) {
@@ -232,26 +254,43 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       if (words?.text) tight[`${name}.title.text`] = wrapped(words.text, Math.max(PLOT_PX, full[name]._length), font(full.font.size));
     }
     const hidden = { ...unseen(gd.layout.sliders, "sliders"), ...unseen(gd.layout.updatemenus, "updatemenus") };
-    for (let pass = 0; pass < 7; pass++) {
-      const left = gd._fullLayout._size.l;
-      const size = sizes(made, titleLines, noteLines, more, deeper);
-      // The legend begins below where the plot is to end; plotly reserves its room above the plot from the middle on.
-      const begins = (size["margin.b"] - (low ?? 40) - 8) / size.height;
-      const ends = begins - (gd._fullLayout.legend?._effHeight ?? 0) / size.height;
-      const anchor = begins < 0.5 ? { "legend.yanchor": "top", "legend.y": begins } : { "legend.yanchor": "bottom", "legend.y": Math.max(0, Math.min(ends, 0.49)) };
-      const under = {
-        "legend.orientation": "h", "legend.xref": "container", "legend.yref": "container", "legend.xanchor": "left",
-        "legend.x": EDGE / width, "legend.maxheight": 4000, ...anchor,
-      };
-      const note = annotations.map((a) => (a.name === "note" ? { ...a, xshift: EDGE - left, yshift: made.shift - deeper } : a));
-      scrolls(gd, width);
-      await Plotly.relayout(gd, { ...hidden, ...tight, ...under, width, "title.text": title, annotations: note, ...size });
-      const lacks = Math.ceil(PLOT_PX - gd._fullLayout._size.w);
-      const [over, { axes, sunk }] = [intrusion(gd, titleLines), beneath(gd)];
-      const settled = Math.abs(over) < 3 && Math.abs(sunk) < 3 && Math.abs(axes - (low ?? -9)) < 3 && lacks <= 0;
-      if (settled) break;
-      [more, deeper, low] = [more + over, deeper + sunk, axes];
-      if (lacks > 0) width += lacks + 6;
+    const laidOut = async () => {
+      for (let pass = 0; pass < 7; pass++) {
+        const left = gd._fullLayout._size.l;
+        const size = sizes(made, titleLines, noteLines, more, deeper);
+        // The legend begins below where the plot is to end; plotly reserves its room above the plot from the middle on.
+        const begins = (size["margin.b"] - (low ?? 40) - 8) / size.height;
+        const ends = begins - (gd._fullLayout.legend?._effHeight ?? 0) / size.height;
+        const anchor = begins < 0.5 ? { "legend.yanchor": "top", "legend.y": begins } : { "legend.yanchor": "bottom", "legend.y": Math.max(0, Math.min(ends, 0.49)) };
+        const under = {
+          "legend.orientation": "h", "legend.xref": "container", "legend.yref": "container", "legend.xanchor": "left",
+          "legend.x": EDGE / width, "legend.maxheight": 4000, ...anchor,
+        };
+        const note = annotations.map((a) => (a.name === "note" ? { ...a, xshift: EDGE - left, yshift: made.shift - deeper } : a));
+        scrolls(gd, width);
+        await Plotly.relayout(gd, { ...hidden, ...tight, ...under, width, "title.text": title, annotations: note, ...size });
+        const lacks = Math.ceil(PLOT_PX - gd._fullLayout._size.w);
+        const short = Math.ceil(PLOT_PX - gd._fullLayout._size.h);
+        const [over, { axes, sunk }] = [intrusion(gd, titleLines), beneath(gd)];
+        const settled = Math.abs(over) < 3 && Math.abs(sunk) < 3 && Math.abs(axes - (low ?? -9)) < 3 && lacks <= 0 && short <= 0;
+        if (settled) break;
+        [more, deeper, low] = [more + over, deeper + sunk, axes];
+        if (lacks > 0) width += lacks + 6;
+        if (short > 0) made.height += short;
+      }
+    };
+    await laidOut();
+    // Where texts lie over each other the figure becomes wider, and scrolls, until they do not.
+    const first = { width, px: crowded(gd) };
+    let px = first.px;
+    while (px && width < WIDEST_PX) {
+      width = Math.min(WIDEST_PX, Math.round(width * 1.2));
+      await laidOut();
+      px = crowded(gd);
+    }
+    if (px && px > first.px / 2) {
+      width = first.width;
+      await laidOut();
     }
     for (const bar of gd.querySelectorAll(".modebar-container")) bar.style.display = narrow ? "none" : "";
     Object.assign(gd.ticdcFitted, { key: `${gd.clientWidth} ${title}`, more, deeper, legend: low });
@@ -267,6 +306,24 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells tr[tabindex]{cursor:pointer}
     .ticdc-cells small{display:block;opacity:.7;white-space:nowrap}.ticdc-cells td:last-child{min-width:15em}
     @media print{.ticdc-cells{max-height:none;overflow:visible}}`;
+
+  // No line ends within a word or a date, as browsers end them behind a hyphen; behind a slash one may.
+  function whole(root) {
+    styled("ticdc-whole", ".ticdc-w{white-space:nowrap}");
+    const texts = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+    const nodes = [];
+    while (texts.nextNode()) if (BREAKS.test(texts.currentNode.data)) nodes.push(texts.currentNode);
+    for (const node of nodes) {
+      if (node.parentElement.closest("pre, script, style, svg, button, select, textarea, .ticdc-w")) continue;
+      const pieces = node.data.split(/(?<=[\s/.])|(?=\s)/).flatMap((piece) => {
+        const kept = BREAKS.test(piece) && piece.length <= WHOLE_CHARS ? made("span", { className: "ticdc-w", textContent: piece }) : piece;
+        return piece.endsWith("/") ? [kept, made("wbr")] : [kept];
+      });
+      node.replaceWith(...pieces);
+    }
+    root.normalize();
+  }
+  fit.whole = whole;
 
   const put = (node, text) => {
     const bold = /^<b>/.test(text);
@@ -324,6 +381,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const head = template?.data?.table?.[0]?.header?.fill?.color ?? "";
     words.append(...data.map((trace, curve) => cellsOf(gd, trace, curve, head)));
     words.append(put(made("p"), meta.note ?? ""));
+    whole(words);
     gd.style.minHeight = gd.style.height = "";
     gd.replaceChildren(words);
   };

@@ -85,7 +85,7 @@ def partition_load(
     fig.update_yaxes(tickvals=y, ticktext=[lanes[k] for k in names], autorange="reversed", row=1, col=1)
     fig.update_yaxes(title_text=what, row=1, col=1)
     fig.update_yaxes(autorange="reversed", row=1, col=2)
-    fig.update_xaxes(**axis, row=1, col=1)
+    fig.update_xaxes(**axis, ticklabeloverflow="hide past domain", row=1, col=1)  # else it meets the bars' 0
     fig.update_xaxes(title_text="rows in all", rangemode="tozero", showgrid=False, nticks=3, tickangle=0, row=1, col=2)
     more = f" {count(left_out, f'{what} with fewer rows is', f'{what}s with fewer rows are')} not drawn."
     note = _NOTE_OF_LOAD.format(by=what) + (more if left_out > 0 else "")

@@ -20,7 +20,7 @@ from traitlets.config import Config
 
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.figures.in_notebook import PAGE_MARK, figure_of
-from ticdc_lab.report.page import figure, foot, head, made_of, section, text, unbroken
+from ticdc_lab.report.page import figure, foot, head, made_of, section, text
 from ticdc_lab.sources.provenance import MARK, provenance
 
 PLOTLY, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
@@ -118,12 +118,7 @@ def _shown(output: Any, id: str) -> Iterator[Any]:
         output["data"] = {"text/html": f'<p class="kernel">{_NONE}</p>'}
     elif PAGE_MARK in _html(output) or (len(_html(output)) > _BUNDLE_CHARS and "plotly.js" in _html(output)):
         return
-    elif "<td>" in _html(output):
-        data["text/html"] = _CELL.sub(lambda cell: unbroken(cell[0]), _html(output))
     yield output
-
-
-_CELL = re.compile(r"(?<=<td>)[^<>]+(?=</td>)")
 
 
 def _html(output: Any) -> str:

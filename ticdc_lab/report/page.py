@@ -53,7 +53,7 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
 white-space:nowrap}td.ticdc-ts{font-variant-numeric:tabular-nums}
 td.ticdc-ts small{display:block;color:var(--soft);white-space:nowrap}details summary{cursor:pointer}
 td.code,pre{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
-overflow-wrap:anywhere}.w{white-space:nowrap}td.word{white-space:nowrap}td.name{white-space:normal;overflow-wrap:normal}
+overflow-wrap:anywhere}td.word{white-space:nowrap}td.name{white-space:normal;overflow-wrap:normal}
 td.long{min-width:15em}td.code:not(.word,.name){min-width:24ch}
 pre{padding:8px 12px;background:var(--tint);border-radius:6px}@media screen{pre{white-space:pre;overflow-x:auto}}
 tbody tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
@@ -75,7 +75,7 @@ body{max-width:none;margin:0;padding:0;zoom:.66}
 th{position:static}
 tr,p,h2,h3{break-inside:avoid}h2,h3,p.answer,p.kernel{break-after:avoid}
 td,td.n,th,td.code:not(.word,.name){white-space:normal;min-width:5.5em}td.long{min-width:11em}td{overflow-wrap:anywhere}
-td.code:not(.name) .w{white-space:normal}td.code:not(.word,.name){min-width:16em}
+td.code:not(.name) .ticdc-w{white-space:normal}td.code:not(.word,.name){min-width:16em}
 td.word,td.name{white-space:normal;overflow-wrap:normal}td.ticdc-ts{white-space:nowrap}
 .paper{display:block;font-style:italic}}
 """
@@ -89,27 +89,32 @@ _SCRIPT = """
 async function told(s){if(!s.dataset.gzip){return s.textContent}
 const bytes=Uint8Array.from(atob(s.textContent),c=>c.charCodeAt(0));
 return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).text()}
-async function draw(g){const f=g.ticdcFigure??=JSON.parse(await told(g.nextElementSibling));
+ticdcFit.whole(document.body);const all=[...document.querySelectorAll('.plotly-graph-div')],begun=new Map(),
+texts=new Map(all.map(g=>[g,told(g.nextElementSibling)]));
+async function draw(g){const f=g.ticdcFigure??=JSON.parse(await texts.get(g));texts.delete(g);
 await ticdcFit.draw(Plotly,g,{data:f.data,layout:{...f.layout,template:T[root.dataset.theme]},frames:f.frames,
 config:{...CONFIG,...f.config}})}
 document.querySelectorAll('pre').forEach(function(p){p.tabIndex=0});
-function set(t){root.dataset.theme=t;document.querySelectorAll('.plotly-graph-div').forEach(function(g){
-if(g.ticdcInWords){draw(g)}else{Plotly.relayout(g,{template:T[t]})}})}
+function first(g){if(!begun.has(g)){begun.set(g,draw(g).then(()=>ticdcFit(Plotly,g)).catch(function(e){
+console.error(e);g.textContent='This figure cannot be drawn: '+e.message}))}return begun.get(g)}
+function set(t){root.dataset.theme=t;for(const g of begun.keys()){
+if(g.ticdcInWords){draw(g)}else if(g.layout){Plotly.relayout(g,{template:T[t]})}}}
 document.getElementById('theme').onclick=function(){set(root.dataset.theme==='dark'?'light':'dark')};
 function sized(){document.querySelectorAll('.figure').forEach(function(f){
 f.style.setProperty('--on-paper',Math.min(1,1440/f.offsetHeight));const b=f.querySelector('.paper b'),
 l=f.querySelector('.js-plotly-plot')?.layout,s=(l?.sliders??[])[0];if(b&&s){const at=s.steps[s.active??0]?.label??'',
 m=(l.updatemenus??[]).find(u=>u.type!=='buttons'),of=m?m.buttons[m.active??0].label+', ':'';
 b.textContent=(of+(s.currentvalue?.prefix??'')+at).trim()}})}
-let shown='';addEventListener('beforeprint',function(){sized();shown=root.dataset.theme;
-if(shown==='dark'){set('light')}});addEventListener('afterprint',function(){if(shown==='dark'){set('dark')}});
+let shown='';addEventListener('beforeprint',function(){shown=root.dataset.theme;
+if(shown==='dark'){set('light')}all.forEach(first)});addEventListener('beforeprint',sized);addEventListener('afterprint',function(){if(shown==='dark'){set('dark')}});
 if(location.hash==='#dark'||location.hash!=='#paper'&&window.matchMedia('(prefers-color-scheme: dark)').matches){
 root.dataset.theme='dark'}
-(async function(){for(const g of document.querySelectorAll('.plotly-graph-div')){try{await draw(g)}catch(e){
-console.error(e);g.textContent='This figure cannot be drawn: '+e.message}await pause()}
-await ticdcFit.page(Plotly);sized()})()})();
+(async function(){for(const g of all){await first(g);await pause()}await ticdcFit.page(Plotly);sized()})()})();
 """
-"""Draws the figures one after the other, so that the page answers meanwhile."""
+"""Draws the figures one after the other, so that the page answers meanwhile; who prints earlier gets them all.
+
+What draws a figure waits only for promises of its own, which a browser awaits between two listeners of an event.
+"""
 
 ON_PAPER = "On paper the slider is at <b>{start}</b>; the HTML page of the same name has its other {n} positions."
 
@@ -188,25 +193,6 @@ def text(value: object) -> str:
     return html.escape(said)
 
 
-_HYPHENS = re.compile(r"(/?)([^\s<>./]*[^\s<>./]-[^\s<>./]+)")
-_WHOLE_CHARS = 40
-
-
-def prose(value: object) -> str:
-    """The same where it may fill several lines: none ends within a name or a date, as browsers do behind a hyphen."""
-    return unbroken(text(value))
-
-
-def unbroken(html_text: str) -> str:
-    """HTML text without tags, in which no line ends within a name."""
-
-    def whole(m: re.Match[str]) -> str:
-        # behind a slash a line may end, which browsers forget in front of an element
-        return f'{m[1] and "/<wbr>"}<span class="w">{m[2]}</span>' if len(m[2]) <= _WHOLE_CHARS else m[0]
-
-    return _HYPHENS.sub(whole, html_text)
-
-
 def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -> str:
     """Build the whole file as one text; ``back`` is the page that lists it beside others."""
     parts = list(sections)
@@ -215,7 +201,7 @@ def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -
     return "".join(
         [
             head(name),
-            f'<p class="answer">{prose(lead)}</p>\n<nav>{links}</nav>\n',
+            f'<p class="answer">{text(lead)}</p>\n<nav>{links}</nav>\n',
             *[section(s) for s in parts],
             foot(),
         ]
@@ -269,10 +255,10 @@ def _in_page(value: object) -> str:
 
 def section(s: Section) -> str:
     """A section as HTML."""
-    limits = "".join(f"<p>{prose(limit)}</p>\n" for limit in s.limits)
+    limits = "".join(f"<p>{text(limit)}</p>\n" for limit in s.limits)
     limits = f'<div class="limits">{limits}</div>\n' if limits else ""
     body = "".join(_block(b, id=f"{s.id}-{i}") for i, b in enumerate(s.body))
-    head = f'<section id="{s.id}">\n<h2>{text(s.title)}</h2>\n<p class="answer">{prose(s.answer)}</p>\n'
+    head = f'<section id="{s.id}">\n<h2>{text(s.title)}</h2>\n<p class="answer">{text(s.answer)}</p>\n'
     return f"{head}{limits}{body}</section>\n"
 
 
@@ -286,7 +272,7 @@ def _block(block: Block, *, id: str) -> str:
     if isinstance(block, Prose):
         deep = [len(said) - len(said.lstrip()) for said in block.sentences]
         items = zip(block.sentences, deep, strict=True)
-        listed = "".join(f'<li style="margin-left:{n / 2:g}em">{prose(said.strip())}</li>' for said, n in items)
+        listed = "".join(f'<li style="margin-left:{n / 2:g}em">{text(said.strip())}</li>' for said, n in items)
         few = len(block.sentences) <= _UNFOLDED
         head = f"<summary>{len(block.sentences)} more sentences</summary>"
         return f"<ul>{listed}</ul>\n" if few else f"<details>{head}<ul>{listed}</ul></details>\n"
@@ -398,7 +384,7 @@ def _cell(value: object) -> str:
         return f'<a href="{text(value.to)}">{text(value.name)}</a>'
     if isinstance(value, float):
         return f"{value:,.3f}" if value == value else ""
-    return f"{value:,}" if isinstance(value, int) else prose(value)
+    return f"{value:,}" if isinstance(value, int) else text(value)
 
 
 # The last section of every page: what it was made from.

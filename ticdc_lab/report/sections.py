@@ -133,7 +133,7 @@ def sections(
     return [
         _verdict(s, [a for a in (why, transactions(s, torn=torn), advice, partitions, settings) if a is not None]),
         _tables(contents(s), lane=s.lane),
-        *([] if settings is None else [_section(settings, [_table(settings.frame, code=["setting", "value"])])]),
+        *([] if settings is None else [_settings(settings)]),
         _pictures(watermarks(replace(s, early_ends=()))),  # the verdict has said it
         *([_said(replace(why, limits=[x for x in why.limits if x not in s.early_ends]))] if why is not None else []),
         _transactions(transactions(s, torn=torn), lane=s.lane),
@@ -234,6 +234,13 @@ def _tables(answer: Answer, *, lane: str) -> Section:
             _table(quarantine[["error_class", "n", "reason"]].assign(**{"first in": first})),
         ]
     return _section(answer, body)
+
+
+def _settings(answer: Answer) -> Section:
+    """Where a value is known from, how surely and why are one column, so that the table fits a page."""
+    known = answer.frame["known from"] + ", " + answer.frame["how surely"] + ": " + answer.frame["evidence"]
+    shown = answer.frame.assign(**{"known from": known}).drop(columns=["how surely", "evidence"])
+    return _section(answer, [_table(shown, code=["setting", "value"])])
 
 
 def _transactions(answer: Answer, *, lane: str) -> Section:

@@ -1,0 +1,86 @@
+"""An exported page in a browser: words stay whole on a phone, and who prints as soon as it opens gets every figure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from lab_page import chromium
+from summaries import summary
+
+from ticdc_lab.answers.answer import as_html
+from ticdc_lab.figures.listing import listing
+from ticdc_lab.report.page import Section, page
+from ticdc_lab.report.write import render
+
+NAMES = ("only-output-updated-columns=true", "partition-silent", "2026-11-20", "--stall", "data/canal-json-tidb.jsonl")
+_BROKEN = """
+const range = document.createRange(), out = [];
+const texts = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) for (const {index, 0: word} of texts.currentNode.data.matchAll(/[^\\s/]+/g)) {
+  if (texts.currentNode.parentElement.closest('script')) continue;
+  range.setStart(texts.currentNode, index);
+  range.setEnd(texts.currentNode, index + word.length);
+  const tops = [...range.getClientRects()].map((box) => box.top);
+  if (Math.max(...tops) - Math.min(...tops) > 8) out.push(word);
+}
+return out;
+"""
+_SEEN = """
+const later = setTimeout; // the page pauses between two figures: here the first pause lasts
+globalThis.setTimeout = (run, ms, ...rest) => (ms ? later(run, ms, ...rest) : 0);
+window.seen = [];
+for (const kind of ['beforeprint', 'afterprint']) addEventListener(kind, () => {
+  const all = [...document.querySelectorAll('.plotly-graph-div')];
+  const whole = all.filter((g) => g.ticdcInWords || g.ticdcFitted?.key);
+  seen.push([whole.length, all.length]);
+});
+"""
+_BEGUN = "return document.readyState !== 'loading' && document.querySelectorAll('.plotly-graph-div').length > 0"
+_SAVED = """
+const [done] = arguments;
+URL.createObjectURL = (blob) => (blob.text().then(done), 'blob:x');
+document.querySelector('.ticdc-save').click();
+"""
+
+
+def until(true: Callable[[], Any], within_s: float = 120) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_no_line_ends_within_a_word(tmp_path: Path) -> None:
+    """In prose, in tables that a script makes, and in those of a notebook; what is saved of them stays whole."""
+    lines = [" ".join(["x" * n, *NAMES]) for n in range(1, 24)]
+    drawn = listing(pd.DataFrame({"what": lines}), title="A table", note=lines[0])
+    told = page("a", lead=lines[0], sections=[Section("s", "t", line, body=[drawn]) for line in lines])
+    file = tmp_path / "words.html"
+    file.write_text(told.replace("</main>", as_html(pd.DataFrame({"what": lines})) + "</main>"), encoding="utf-8")
+    with chromium() as browser:
+        size: dict[str, Any] = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(file.as_uri())
+        until(lambda: browser.execute_script("return document.querySelectorAll('.ticdc-words td').length") >= 23)
+        assert browser.execute_script(_BROKEN) == []
+        assert browser.execute_async_script(_SAVED).splitlines() == ["what", *lines]
+        browser.execute_script("for (const word of document.querySelectorAll('.ticdc-w')) word.className = ''")
+        assert len(browser.execute_script(_BROKEN)) > 20, "this page would break them"
+
+
+def test_who_prints_at_once_gets_every_figure(tmp_path: Path) -> None:
+    """Those that were not drawn when the dialog opened are drawn before it has its picture."""
+    file = tmp_path / "report.html"
+    file.write_text(render(summary()), encoding="utf-8")
+    with chromium() as browser:
+        browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _SEEN})
+        browser.execute_cdp_cmd("Page.navigate", {"url": file.as_uri()})
+        until(lambda: browser.execute_script(_BEGUN))
+        browser.execute_cdp_cmd("Page.printToPDF", {})
+        (before, _), (after, of) = browser.execute_script("return seen")
+    assert before < 3 < after == of
