@@ -169,6 +169,10 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
         title(qualified)
         == "All 3 transactions are whole but for what 1 message held; 0 % touch more than one partition"
     )
+    gaps = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), qualified=" except for data", gaps=True)
+    assert title(gaps) == (
+        "No transaction is pending, but those beside missing offsets may be torn; 0 % touch more than one partition"
+    )
     beside = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), beside=2, lane="stream")
     assert title(beside) == (
         "2 transactions may be torn. The other transaction is whole; 0 % touch more than one stream"

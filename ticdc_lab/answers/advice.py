@@ -118,8 +118,7 @@ def _changes(plan: pd.DataFrame, why_not: pd.DataFrame, found: Advice, now: int 
         one, against = plan.iloc[0], dict(zip(why_not["dispatcher"], why_not["why_not"], strict=True))
         other_way = one["now"] if one["now"] in against else "index-value"
         reason = one["because"][:1].lower() + one["because"][1:].rstrip(".")
-        why = f"{other_way} {against[other_way]}" if other_way in against else reason.removeprefix("it ")
-        why = f"it {why}" if why.startswith(("keeps ", "has ")) else why
+        why = f"{other_way} {against[other_way]}" if other_way in against else reason
         because = f": {why}" if why else ""
         what = f"{verb} {said[0]}" if said else f"Keep {one['take']} for {one['table']}"
         first = f"{what}{because}."

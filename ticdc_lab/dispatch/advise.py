@@ -506,7 +506,7 @@ def _uneven_of(m: MeasuredCandidate) -> str:
 def _reasons(best: MeasuredCandidate, keep: str, share: float, small: bool, *, alone: bool) -> list[str]:
     n = best.partitions
     kept = [f"{SAID[g]} ({best.broken[g][1]:,} cases)" for g in KEPT[keep] if g in best.broken]
-    out = [f"Keeps {' and '.join(kept)}."] if kept else []
+    out = [f"It keeps {' and '.join(kept)}."] if kept else []
     if best.candidate.risk:
         out.append(f"A risk that was allowed: {best.candidate.risk}.")
     if best.candidate.name != "table":

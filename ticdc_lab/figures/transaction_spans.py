@@ -23,7 +23,7 @@ MOST = 40
 
 def transaction_spans(
     sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "", torn: Collection[int] = (), qualified: str = "",
-    lane: str = "partition", beside: int = 0, at_least: bool = False, unmarked: str = "",
+    lane: str = "partition", beside: int = 0, at_least: bool = False, unmarked: str = "", gaps: bool = False,
 ) -> Figure:  # fmt: skip
     """Draw transactions as bars over partitions.
 
@@ -41,6 +41,8 @@ def transaction_spans(
         As of :func:`transactions_finding`.
     beside, at_least
         How many transactions a gap in offsets may have torn, or at least so many: the title counts them apart.
+    gaps
+        Whether offsets are missing and ``beside`` is not known: then none is called whole.
     """
     if sample.empty:
         return sentence("There is no transaction to show", "The log has no row change with a commit_ts.")
@@ -68,7 +70,7 @@ def transaction_spans(
     words = [f"{pd.Timestamp(ms, unit='ms'):%H:%M:%S.%f}"[:-3] for ms in at]
     fig.update_yaxes(title_text=f"transactions by commit time ({zone()})", tickvals=ticks, ticktext=words)
     total = totals.iloc[0]
-    told = transactions_finding(total, qualified=qualified, torn=beside, lane=lane, unmarked=unmarked)
+    told = transactions_finding(total, qualified=qualified, torn=beside, lane=lane, unmarked=unmarked, gaps=gaps)
     if beside:
         told = f"{'At least ' if at_least else ''}{count(beside, 'transaction')} may be torn. {told}"
     if torn:
@@ -98,13 +100,15 @@ def _torn(n: int, of: int) -> str:
 
 
 def transactions_finding(
-    total: pd.Series, *, qualified: str = "", torn: int = 0, lane: str = "partition", unmarked: str = ""
-) -> str:
+    total: pd.Series, *, qualified: str = "", torn: int = 0, lane: str = "partition", unmarked: str = "",
+    gaps: bool = False,
+) -> str:  # fmt: skip
     """How many transactions are whole, spread and repeated, from a row of totals.
 
     ``total``: that row. ``qualified``: what the sentence must add (:func:`ticdc_lab.facts.limits.but_for`). ``torn``:
     how many may be torn, of which another sentence speaks: those are not called whole. ``lane``: what its messages lie
     in: partitions, or streams of files. ``unmarked``: why none can be judged whole, as the begin of a sentence.
+    ``gaps``: offsets are missing, and ``torn`` is not known.
     """
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
     spread = f"{percent(int(total['spread']), n)} touch more than one {lane}"
@@ -112,6 +116,8 @@ def transactions_finding(
     if torn:
         others = "the other transaction is whole" if n - torn == 1 else f"the other {n - torn:,} transactions are whole"
         whole = others if torn < n else "no other transaction is recorded"
+    elif gaps and not pending:
+        whole, qualified = "no transaction is pending, but those beside missing offsets may be torn", ""
     state = f"{pending:,} of {count(n, 'transaction')} {'is' if pending == 1 else 'are'} pending" if pending else whole
     if unmarked:
         all_of = "the one transaction" if n == 1 else f"any of {n:,} transactions"

@@ -69,6 +69,7 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
                     totals=summary.transaction_totals,
                     qualified=but_for(summary.counts),
                     lane=summary.lane,
+                    gaps=_has_gaps(summary),
                 )
             )
         drawn = PICTURES[view.picture](cut, view.partition, summary)
@@ -130,7 +131,13 @@ def _spans(s: Summary, of: Summary) -> Figure:
         ]
     )
     scope = f", in a sample of {len(of.transactions):,} of {n:,}" if len(of.transactions) < n else f", of {n:,}"
-    return figures.transaction_spans(drawn, totals=totals, scope=scope, qualified=but_for(s.counts), lane=s.lane)
+    return figures.transaction_spans(
+        drawn, totals=totals, scope=scope, qualified=but_for(s.counts), lane=s.lane, gaps=_has_gaps(s)
+    )
+
+
+def _has_gaps(s: Summary) -> bool:
+    return s.counts is not None and s.counts.lacking > 0
 
 
 _ONE_CHECKPOINT = "A storage sink has one checkpoint for its folder: none of its streams holds another back."
