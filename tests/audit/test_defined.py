@@ -266,6 +266,12 @@ def test_an_unsafe_length_is_only_asked_of_long_values() -> None:
     assert rule_of("json", nullable=True).safe == rule_of("datetime(3)", nullable=True).safe > 1 << 60
 
 
+def test_thousands_of_digits_are_a_value_that_does_not_fit():
+    """Python converts no text of so many; zeros before a number change nothing."""
+    texts = ["9" * 5000, "-" + "9" * 5000, "0" * 5000 + "7", "-" + "0" * 5000]
+    assert rule_of("int", nullable=True).misfit(pa.array(texts)).to_pylist() == [True, True, False, False]
+
+
 def test_images_are_not_read_where_no_ddl_defines_a_table() -> None:
     """Neither are rows whose table a DDL only alters."""
     known = Definitions.read(LogFacts.of(table_of([ddl(0, 0, 1), row(0, 1, 2)])), protocol="canal-json")

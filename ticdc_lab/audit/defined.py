@@ -449,9 +449,13 @@ def rule_of(mysql_type: str, *, nullable: bool) -> ColumnRule:
 
 def _out_of(low: int, high: int) -> Misfit:
     """Numbers beyond a range."""
-    return lambda texts: _of_each(
-        texts, lambda t: re.fullmatch(r"-?[0-9]+", t) is not None and not low <= int(t) <= high
-    )
+    most = len(str(high))  # Python reads no thousands of digits
+
+    def is_out(text: str) -> bool:
+        digits = re.fullmatch(r"(-?)0*([0-9]+)", text)
+        return digits is not None and (len(digits[2]) > most or not low <= int(digits[1] + digits[2]) <= high)
+
+    return lambda texts: _of_each(texts, is_out)
 
 
 def _no_decimal(digits: int, scale: int, *, unsigned: bool) -> Misfit:
