@@ -186,6 +186,19 @@ def test_rules_that_are_not_what_they_seem_are_notes(logs: dict[str, ChangeLog])
                for c in known.against)  # fmt: skip
 
 
+def test_an_index_that_no_table_has_is_one_finding(logs: dict[str, ChangeLog]) -> None:
+    """It counts rows and tables."""
+    log, file = (
+        logs[SMALL],
+        given("[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value', index = 'x'}]"),
+    )
+    found = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol).against
+    (seen,) = [c.seen for c in found if c.cause != "rows in other partitions"]
+    n = log.events.where("kind = 'row'").count()
+    assert f"{n:,} rows of Fin_Ops.Customers, " in seen and "more tables by it: [CDC:ErrDispatcherFailed]index" in seen
+    assert seen.endswith("event, index: x")
+
+
 def test_rows_whose_partition_cannot_be_computed_are_counted(logs: dict[str, ChangeLog]) -> None:
     """They are not compared with the rule, and a note names the table, how many, and why."""
     log = logs[SMALL]

@@ -14,6 +14,7 @@ from comparing import batch_of
 from conftest import ROOT
 from pyspark.sql import SparkSession
 
+import ticdc_lab
 from ticdc_lab.cli import main
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.decode import decoder, detect
@@ -161,6 +162,18 @@ def test_a_log_of_open_protocol_with_an_empty_row_change_counts_its_part(spark: 
         assert (seen.seen, seen.undecoded) == (1, 0)
         assert "1 row change could not be decoded, of 1 message looked at" in "".join(seen.unknown)
         assert not [limit for limit in log.limits if "twice" in limit]
+
+
+def test_a_chain_that_an_empty_row_change_breaks_names_it(spark: SparkSession, tmp_path: Path) -> None:
+    """The delete's image before it is not the insert's: the update between them is `{}`."""
+    columns = [{"id": ROW["u"]["id"], "v": {"t": 3, "f": 65, "v": v}} for v in (1, 2)]
+    key, value = batched({"u": columns[0]}, {}, {"d": columns[1]})
+    line = {"topic": "a", "partition": 0, "offset": 0, "timestamp": 1, "headers": []}
+    line |= {"key": base64.b64encode(key).decode(), "value": base64.b64encode(value).decode()}
+    (tmp_path / "log.jsonl").write_text(json.dumps(line) + "\n")
+    answer = ticdc_lab.open(str(tmp_path / "log.jsonl"), spark=spark, protocol="open-protocol").audit()
+    (said,) = answer.frames["findings"].query("guarantee == 'row_images_chain'")["message"]
+    assert said.endswith("; a row change of this table, which may be the lost one, is `{}`: partition 0 offset 0")
 
 
 def test_avro_of_v5_3_has_times_as_numbers_of_logical_types() -> None:

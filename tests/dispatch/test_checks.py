@@ -25,8 +25,10 @@ KEYS = {ORDERS: TableKeys(("id", "user_id", "code", "a"), (("id",), ("user_id", 
 
 def test_an_unknown_dispatcher_is_table_and_said() -> None:
     """TiCDC writes a warning; names count in any case, and ``rowid`` is an old name."""
-    rules = [Rule(("a.*",), p) for p in ("indexvalue", "INDEX-VALUE", "rowid", "ts", "Columns")]
-    (said,) = unknown_dispatchers(rules)
+    rules = [Rule(("a.*",), p) for p in ("indexvalue", "INDEX-VALUE", "rowid", "ts")]
+    rules += [Rule(("a.*",), "columns", columns=("b",)), Rule(("c.*",), "Columns")]
+    said, nameless = unknown_dispatchers(rules)
+    assert nameless.startswith("The dispatcher `columns` for c.* names no column: TiCDC hashes schema and table alone")
     assert said.startswith("TiCDC knows no dispatcher 'indexvalue' (the nearest is index-value)")
     assert said.endswith("it writes a warning and dispatches a.* by table.")
     feed = changefeed_from_toml("[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'indexvalue'}]")

@@ -399,3 +399,15 @@ def test_dispatchers_of_many_rows_are_compared_with_a_sample():
     right, wrong = told
     assert not right.contradicted and f"(of one row in {state.share}) lie where" in right.verified[0].evidence
     assert f" of s.a (of one row in {state.share}) are not in the partition" in wrong.contradicted[0].words
+
+
+def test_what_schema_files_define_stays_known():
+    """A schema file without a DDL comes once; its table is defined in every later step."""
+    define = {"kind": "bootstrap", "query": "CREATE TABLE s.t (a INT)", "schema_name": "s", "table_name": "t"}
+    first, later = of_tiny([mark(0, 0, 4) | define]), of_tiny([mark(0, 1, 9), mark(0, 2, 12)])
+    watched = Watched("csv", has_commit_ts=True, is_folder=True)
+    state, *_ = step(WatchState(), first, watched)
+    for _ in range(2):
+        state, *_ = step(state, later, watched)
+        ((since, table),) = state.known.definitions()
+        assert (since, table.table_name, [c.name for c in table.columns]) == (4, "t", ["a"])

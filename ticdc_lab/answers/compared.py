@@ -11,16 +11,14 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.dispatching import AS_THEY_LIE
-from ticdc_lab.codecs.kernel.numbering import REWRITTEN
 from ticdc_lab.consumer.target_compare import ComparedTargets
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.facts.catalog import Catalog, not_in_rows
-from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.facts.limits import Counts, begun_late, but_for, first_offsets, gaps_between
-from ticdc_lab.transactions.differences import ALIKE, KINDS, labelled_keys
-from ticdc_lab.words import count, some_of
+from ticdc_lab.transactions.differences import ALIKE, KINDS
+from ticdc_lab.words import count
 
 if TYPE_CHECKING:
     from ticdc_lab.consumer.replay import Replayed
@@ -91,13 +89,6 @@ def watched(comparison: WatchedComparison) -> Answer:
     limits, (here, there) = [*found.comparable.words], comparison.protocols
     if here != there:
         limits.append(f"Values of {here} and {there} are spelled in different ways.")
-    if (here in REWRITTEN) != (there in REWRITTEN):
-        labelled = sorted({table_text(*t) for side in state.sides for t in labelled_keys(side.known)})
-        if labelled:
-            limits.append(
-                f"Keys of {some_of(labelled)} have ENUM or SET: labels in one log, numbers in the other. Their rows "
-                "are not paired here; ticdc-lab compare without --watch pairs them."
-            )
     for which, late in zip(_SIDES, found.late, strict=True):
         if late:
             limits.append(

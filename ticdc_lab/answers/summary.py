@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.audit import GUARANTEES, audited, events_at, places_of
 from ticdc_lab.audit.contradicted import rules_given, with_contradictions
+from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.dispatch.infer import move_causes_at_once, moved_tables
 from ticdc_lab.engine.columns import least
 from ticdc_lab.events.sample import Sample
@@ -51,7 +52,7 @@ from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables.checksum_findings import verify_checksums, zones_of_all
 from ticdc_lab.transactions import known_places, of_restored
 from ticdc_lab.transactions.digest import DIGEST, Digest, digested, transaction_sample, transaction_totals
-from ticdc_lab.words import in_lanes, lane_of
+from ticdc_lab.words import in_lanes, lane_of, some_of
 
 POINTS = 2_000
 """Most points of a picture, about."""
@@ -290,6 +291,8 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
             settings=log.settings,
         )  # fmt: skip
     found, unjudged = exact(told.findings), dict(told.unjudged)
+    if log.counts is not None and log.counts.parts and (found["guarantee"] == CHAIN).any():
+        found = _with_empty_rows(found, log)
     if not log.has_images:
         why = "the log was opened without the values of its rows"
         unjudged |= dict.fromkeys((n for n, g in GUARANTEES.items() if g.image and n != HAVE_A_TABLE), why)
@@ -301,6 +304,26 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         said = {c: [m and in_lanes(m, lane_of(True)) for m in found[c]] for c in ("message", "cause")}
         found = found.assign(**said)
     return {"findings": found, "unjudged": unjudged}
+
+
+def _with_empty_rows(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:
+    """The findings; those of a broken chain name the row changes `{}` of their table, one of which may be the lost one.
+
+    A reason of the quarantine names the table.
+    """
+    assert log.unread is not None
+    empty = small(log.unread.where("error_class = 'empty-row'").select("partition", "offset", "reason").distinct())
+    places: dict[str, list[str]] = {}
+    for partition, offset, reason in sorted(empty.itertuples(index=False, name=None)):
+        table = reason.partition("table `")[2].rpartition("`")[0]
+        places.setdefault(table, []).append(f"partition {partition} offset {offset}")
+    said = [
+        f"{f['message']}; a row change of this table, which may be the lost one, is `{{}}`: "
+        f"{some_of(places[f['table']])}"
+        if f["guarantee"] == CHAIN and f["table"] in places else f["message"]
+        for f in found[["guarantee", "table", "message"]].to_dict("records")
+    ]  # fmt: skip
+    return found.assign(message=pd.Series(said, index=found.index, dtype=found["message"].dtype))
 
 
 def _contradicted(log: ChangeLog, found: pd.DataFrame) -> pd.DataFrame:

@@ -368,15 +368,20 @@ def _dispatched(
     # where a topic is told by the row, it changes no partition
     placed = count_placed(tuple(replace(r, topic="") for r in rules), tried)
     sampled = f" (of one row in {share})" if share > 1 else ""
+    failed: dict[str, list[dict[str, Any]]] = {}
     for table in (t for t in placed if t["n_failed"]):
         if table["error"].startswith(_OF_TICDC):
-            seen = f"TiCDC cannot dispatch {_count(table['n_failed'])} of {_name(table)} by it: {table['error']}"
-            yield Contradiction(given, seen=seen, places=(_place(table["failed_at"]),), cause=table["error"])
+            failed.setdefault(table["error"].replace(f"table: {table['table_name']}, ", ""), []).append(table)
         else:
             yield (
                 f"{given.name} of the {given.source} is not compared with {_count(table['n_failed'])} of "
                 f"{_name(table)}{sampled}, because their partition cannot be computed: {table['error']}."
             )
+    for cause, alike in failed.items():
+        n, tables = sum(t["n_failed"] for t in alike), [_table_of(t) for t in alike]
+        error = cause if len(alike) > 1 else alike[0]["error"]
+        seen = f"TiCDC cannot dispatch {_count(n)} of {_some(tables)} by it: {error}"
+        yield Contradiction(given, seen=seen, places=(_place(alike[0]["failed_at"]),), cause=cause)
     ways = [(n, flavour) for n in tried for flavour in FLAVOURS]
     partitions, flavour = min(ways, key=lambda way: sum(t[f"wrong_{way[1]}_{way[0]}"] or 0 for t in placed))
     column = f"{flavour}_{partitions}"

@@ -35,7 +35,8 @@ class TableKeys:
 
 
 def unknown_dispatchers(rules: Iterable[Rule], *, of_storage: bool = False) -> list[str]:
-    """Say which names of dispatchers TiCDC does not know, one sentence each: it warns, and takes ``table``.
+    """Say which dispatchers do what ``table`` does, one sentence each: TiCDC does not know the name, and writes a
+    warning, or ``columns`` names no column.
 
     ``of_storage``: a storage sink asks no dispatcher.
     """
@@ -47,6 +48,11 @@ def unknown_dispatchers(rules: Iterable[Rule], *, of_storage: bool = False) -> l
             said.append(
                 f"TiCDC knows no dispatcher {rule.partition!r}{f' (the nearest is {near})' if near else ''}: "
                 f"{'a storage sink has no partitions, so it has no effect' if of_storage else does}."
+            )
+        elif rule.partition.lower() == "columns" and not rule.columns and not of_storage:
+            said.append(
+                f"The dispatcher `columns` for {_matcher(rule)} names no column: TiCDC hashes schema and table alone, "
+                "so each table has one partition, as by table."
             )
     return said
 

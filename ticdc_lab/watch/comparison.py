@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.codecs.kernel.numbering import REWRITTEN
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, encoded, timestamps
 from ticdc_lab.facts.watermarks import progress_of, topics_of
 from ticdc_lab.settings import Settings
@@ -286,6 +287,12 @@ class ComparedSides:
     settings: tuple[Settings, Settings] = (Settings(), Settings())
     memory: int = 1 << 30  # bytes that the state may take: what is paired and older is forgotten
 
+    @property
+    def labelled(self) -> bool:
+        """Whether one log has labels of ENUM and SET, and the other numbers."""
+        here, there = (protocol in REWRITTEN for protocol in self.protocols)
+        return here != there
+
     def of(self, state: CompareState) -> Comparable:
         """What of the changes can be compared, by all that was read."""
         shown = [
@@ -374,7 +381,7 @@ def absorbed(
         state = replace(state, late=_with(state.late, side, state.late[side] + int(late.sum())))
         rows = rows.filter(pa.array(~late))
     if rows.num_rows:
-        state = _with_rows(state, rows, side)
+        state = _with_rows(state, _by_numbers(rows) if sides.labelled else rows, side)
     if sum(map(len, state.fresh)) > max(_AT_ONCE, len(state.delivered) // 4):
         state = windowed(state, sides)
     return _bounded(state, sides) if state.nbytes > sides.memory else state
@@ -406,6 +413,20 @@ def windowed(state: CompareState, sides: ComparedSides) -> CompareState:
         windows.append(_window(above[passed], span[1], state, sides, span))
         above = above[~passed]
     return replace(state, windows=tuple(windows), delivered=above, fresh=())
+
+
+def _by_numbers(rows: pa.Table) -> pa.Table:
+    """Rows with an ENUM or SET in their key, named by what TiCDC hashes of it: numbers, whatever the message has."""
+    labelled = np.zeros(rows.num_rows, dtype=bool)
+    for image in ("columns", "before"):
+        lists = rows[image].combine_chunks()
+        cells = pc.list_flatten(lists)
+        of_label = pc.match_substring_regex(pc.struct_field(cells, "mysql_type"), "^(?i)(enum|set)")
+        found = pc.fill_null(pc.and_(pc.struct_field(cells, "is_key"), of_label), False)
+        labelled[np.asarray(pc.list_parent_indices(lists).filter(found), dtype=np.int64)] = True
+    number = pc.coalesce(rows["key_crc"], rows["key_hash"])
+    keys = pc.if_else(pa.array(labelled), number, rows["key_hash"])
+    return rows.set_column(rows.schema.get_field_index("key_hash"), "key_hash", keys)
 
 
 def _with_rows(state: CompareState, rows: pa.Table, side: int) -> CompareState:

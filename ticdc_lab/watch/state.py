@@ -283,9 +283,8 @@ def with_part(state: WatchState, part: BatchPart) -> WatchState:
     if state.counted:
         new = new.filter(pa.array(_not_counted(new, state.counted), pa.bool_()))
     facts = LogFacts.read(pa.concat_tables([state.facts, new]))
-    marks = pc.is_in(new["fact"], pa.array(["watermark", "ddl", "admin"]))
-    old = pc.is_in(state.facts["fact"], pa.array(["watermark", "ddl", "admin"]))
-    parts = [state.facts.filter(old), new.filter(marks)]
+    as_they_are = pa.array(["watermark", "ddl", "admin", "bootstrap"])
+    parts = [table.filter(pc.is_in(table["fact"], as_they_are)) for table in (state.facts, new)]
     for name, table in (("place", facts.places), ("offsets", facts.offsets)):
         named = table.append_column("fact", pa.array([name] * table.num_rows, pa.string()))
         parts += [pa.Table.from_batches(as_facts(named), schema=ARROW)]
