@@ -186,6 +186,16 @@ def test_partitions_and_dates_are_numbered_apart(spark: SparkSession, tmp_path: 
     assert found(spark, tmp_path) == {("hole", "error", f"{FOLDER}/127/2024-01-02", 1)}
 
 
+def test_the_first_line_says_whether_it_is_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """Then come what is missing or wrong; a file above the checkpoint is a note."""
+    root = stored.whole_folder(tmp_path / "feed")
+    whole = CliRunner().invoke(main, ["fsck", str(root)], obj=spark)
+    assert whole.output == f"{root} is whole.\n"
+    plant(root, "hole")
+    first, *found = CliRunner().invoke(main, ["fsck", str(root)], obj=spark).output.splitlines()
+    assert first.startswith(f"{root} is not whole: 1 x hole") and any(line.startswith("error hole ") for line in found)
+
+
 @pytest.fixture
 def command(spark: SparkSession) -> Callable[..., Any]:
     """``command(FOLDER, code)`` runs ``ticdc-lab fsck --json``."""

@@ -257,8 +257,10 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
     if as_json:
         print_json({"source": folder, "findings": found, "counts": counts})
     else:
+        said = ", ".join(f"{n} x {kind}" for kind, n in counts.items())
+        has_errors = any(f["severity"] == "error" for f in (*found, *by_kind))
+        whole = "is not whole" if has_errors else "may not be whole" if faults else "is whole"
+        click.echo(f"{folder} {whole}{': ' if counts else ''}{said}.")
         for f in found:
             click.echo(f"{f['severity']} {f['kind']} {f['path']}: expected {f['expected']}; found {f['found']}")
-        said = ", ".join(f"{n} x {kind}" for kind, n in counts.items())
-        click.echo(f"{folder}: {said}" if counts else f"{folder}: clean")
     sys.exit(FINDINGS if faults else CLEAN)
