@@ -139,18 +139,25 @@ STARTER = """
 import os, signal
 from ticdc_lab.engine import embedded
 process = embedded.start(cores=1)
-print(process.folder, process.process.pid, process.pid, flush=True)
+print(process.folder, process.near, process.socket.exists(), process.process.pid, process.pid, flush=True)
 {end}
 """
 
 
-@pytest.mark.parametrize("end", ["pass", "os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)"])
-def test_it_ends_with_its_starter(end: str) -> None:
-    """However that ends: no process and no socket stay behind."""
-    done = subprocess.run([sys.executable, "-c", STARTER.format(end=end)], capture_output=True, text=True, check=False)
-    folder, *pids = done.stdout.split()
-    assert len(pids) == 2
-    _soon(lambda: not Path(folder).exists() and not any(Path("/proc", pid).exists() for pid in pids))
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.parametrize(("end", "deep"), [("pass", 0), (KILLED, 0), ("os._exit(0)", 0), ("pass", 5), (KILLED, 5)])
+def test_it_ends_with_its_starter(end: str, deep: int, tmp_path: Path) -> None:
+    """However that ends, and however long the path of temporary files is: no process and no socket stay behind."""
+    place = tmp_path.joinpath(*["of-one-job-of-many"] * deep)
+    place.mkdir(parents=True, exist_ok=True)
+    script, environ = STARTER.format(end=end), os.environ | {"TMPDIR": str(place)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environ)
+    folder, near, has_socket, *pids = done.stdout.split()
+    assert len(pids) == 2 and has_socket == "True" and Path(folder).parent == place
+    _soon(lambda: not any(Path(p).exists() for p in (folder, near, *(f"/proc/{pid}" for pid in pids))))
+    assert not Path(near).is_symlink() and (near == folder or not Path(near).parent.exists())
 
 
 def test_a_killed_carrier_takes_sail_with_it(sail: SailProcess) -> None:

@@ -6,7 +6,6 @@ import atexit
 import json
 import os
 import pwd
-import shutil
 import struct
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ticdc_lab.engine.sail_process import SOCKET, STOP
+from ticdc_lab.engine.sail_process import SOCKET, STOP, forget
 from ticdc_lab.engine.worker_daemon import OF_EACH_LOG
 from ticdc_lab.errors import EngineError, SetupError
 
@@ -55,6 +54,7 @@ class SailProcess:
 
     process: subprocess.Popen[str]  # what carries the bytes; it ends when Sail ends
     folder: Path  # where its socket and its log are
+    near: Path  # the same, or a link to it whose path is short enough for a socket
     pid: int  # of Sail, in which the Python functions run
     closed: bool  # whether nobody but this user can reach it
     cores: int  # how many threads compute
@@ -69,7 +69,7 @@ class SailProcess:
     @property
     def socket(self) -> Path:
         """Where it listens."""
-        return self.folder / SOCKET
+        return self.near / SOCKET
 
     @property
     def ended(self) -> bool:
@@ -87,7 +87,7 @@ class SailProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()  # Sail dies with it
             self.process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        forget(self.near)
 
     def stop_functions(self) -> None:
         """Raise ``KeyboardInterrupt`` in each Python function that is running in it, and wait until none does.
@@ -185,7 +185,8 @@ def start(*, cores: int) -> SailProcess:
 
 def _begin(*, cores: int, closed: bool) -> tuple[SailProcess, dict[str, Any]]:
     folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-"))
-    command = [sys.executable, "-P", str(_PROCESS), str(folder), "closed" if closed else "open"]
+    near = _near(folder)
+    command = [sys.executable, "-P", str(_PROCESS), str(near), "closed" if closed else "open"]
     with (folder / _LOG).open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
@@ -194,13 +195,26 @@ def _begin(*, cores: int, closed: bool) -> tuple[SailProcess, dict[str, Any]]:
     assert process.stdout
     line = process.stdout.readline()
     said = json.loads(line) if line else {"refused": _last_words(folder / _LOG)}
-    begun = SailProcess(process, folder, int(said.get("pid", 0)), closed, cores)
+    begun = SailProcess(process, folder, near, int(said.get("pid", 0)), closed, cores)
     if "pid" in said:
         atexit.register(begun.stop)
         begun.prepare(*OF_EACH_LOG)  # a second of imports, beside this process's own
     else:
         begun.stop()
     return begun, said
+
+
+def _near(folder: Path) -> Path:
+    """A path of a folder in which a socket can be: long ones, as of a job's ``TMPDIR``, the system does not take."""
+    if len(os.fsencode(folder / SOCKET)) <= _LONGEST:
+        return folder
+    link = Path(tempfile.mkdtemp(prefix="ticdc_lab-", dir="/tmp")) / "near"
+    link.symlink_to(folder)
+    return link
+
+
+_LONGEST = 103
+"""Bytes of a socket's path on every system: 103 on macOS, 107 on Linux."""
 
 
 def _environment(folder: Path, cores: int) -> dict[str, str]:

@@ -73,8 +73,15 @@ def main(folder: Path, *, closed: bool) -> int:
     if wanted:
         (folder / SOCKET).unlink(missing_ok=True)  # the log stays, for who asks what happened
     else:
-        shutil.rmtree(folder, ignore_errors=True)
+        forget(folder)
     return _status(sail)
+
+
+def forget(folder: Path) -> None:
+    """Remove a folder, or one that a link names, and the folder that has the link alone."""
+    shutil.rmtree(folder.resolve(), ignore_errors=True)
+    if folder.is_symlink():
+        shutil.rmtree(folder.parent, ignore_errors=True)
 
 
 def leave_the_network() -> None:
