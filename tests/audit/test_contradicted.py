@@ -387,3 +387,17 @@ def test_checksums_that_a_file_denies_are_a_contradiction(protocol: str) -> None
     shown = of_counts(pa.table(row, COUNTED), protocol=protocol)
     (words,) = [c.words for c in (given("[integrity]\nintegrity-check-level = 'none'") | shown).contradictions]
     assert 'integrity.integrity-check-level = "none", but the log shows "correctness": 9 of 9' in words
+
+
+def test_tables_that_avro_names_otherwise_contradict_no_rule(spark: SparkSession) -> None:
+    """Rules have TiDB's names, by which TiCDC hashes and filters, and rows those of Avro: a note names the tables."""
+    source, schemas = (f"tests/data/torture/{name}_avro-before.jsonl.gz" for name in ("messages", "schemas"))
+    log = ticdc_lab.load(spark, source, schema_registry=schemas)
+    file = given(
+        "[sink]\ndispatchers = [{matcher = ['torture.ints', 'torture.`we.ird`'], partition = 'table'}]\n"
+        "[filter]\nrules = ['*.*', '!torture.we_ird']"
+    )
+    known = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    assert known.against == () and [s.sure for s in known.known if s.name == "sink.dispatchers"] == ["verified"]
+    (note,) = known.notes
+    assert note.startswith("Rules, filters and selectors are not compared with DB Upper.T.x, ")

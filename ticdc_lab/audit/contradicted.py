@@ -36,8 +36,8 @@ from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import Batches, Bools
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.catalog import Catalog
-from ticdc_lab.facts.definitions import table_text
-from ticdc_lab.settings import Contradiction, Setting, Settings
+from ticdc_lab.facts.definitions import row_names, table_text
+from ticdc_lab.settings import UNKNOWN, Contradiction, Setting, Settings
 from ticdc_lab.settings.detected import COUNTS, OP_BY_IMAGES, READ, counted, of_counts, of_watermarks
 from ticdc_lab.settings.matchers import TableFilter, accepted
 from ticdc_lab.sources.change_log import ChangeLog
@@ -61,7 +61,7 @@ def against_facts(facts: LogFacts, settings: Settings, *, has_partitions: bool =
         offset = next((p["offset"] for p in facts.places.to_pylist() if p["partition"] == last), None)
         seen = f"the log has a partition {last}, so there are at least {last + 1}"
         yield Contradiction(number, seen=seen, places=((last, offset, None),), cause="partitions beyond it")
-    tables = _tables(facts)
+    tables = _tables(facts, settings=settings)
     exact = bool(settings.value("case-sensitive", False))
     kept, filters = settings.given("filter.rules"), settings.given("filter.event-filters")
     routed = settings.given("sink.dispatchers")
@@ -217,8 +217,10 @@ def against_rows(evidence: pa.Table, facts: LogFacts, settings: Settings, *, pro
     """
     asked, exact = compared_with_rows(settings, protocol), bool(settings.value("case-sensitive", False))
     known: dict[str, list[dict[str, Any]]] = {}
+    renamed = _renamed(facts, settings)
     for r in settled(evidence).to_pylist():
-        known.setdefault(r["shows"], []).append(r)
+        if _table_of(r) not in renamed:
+            known.setdefault(r["shows"], []).append(r)
     if selectors := asked.get(_SELECTORS):
         chosen = [of[1:] for of in accepted(_members(selectors), case_sensitive=exact) if of[0].get("columns")]
         for r in known.get("column", ()):
@@ -313,7 +315,14 @@ def changed_texts(facts: LogFacts, settings: Settings) -> list[str]:
 
 def rules_noted(facts: LogFacts, settings: Settings, *, of_storage: bool) -> list[str]:
     """What given dispatchers do otherwise than it seems, a sentence each."""
-    return rule_notes(settings, _tables(facts), of_storage=of_storage)
+    renamed = _renamed(facts, settings)
+    tables = [*_tables(facts, settings=settings), *renamed.values()]
+    said = [
+        f"Rules, filters and selectors are not compared with {_some(sorted(renamed.values()))}: "
+        f"{settings.value('sink.protocol')} writes the name, or those of columns, in another way."
+    ]
+    asked = any(settings.given(name) is not None for name in ("sink.dispatchers", _SELECTORS, _FILTERS, "filter.rules"))
+    return rule_notes(settings, tables, of_storage=of_storage) + (said if renamed and asked else [])
 
 
 def with_rules_noted(log: ChangeLog) -> ChangeLog:
@@ -366,7 +375,8 @@ def _dispatched(
         return
     tried = [int(str(number.value))] if number is not None else [*range(recorded, recorded + MORE_PARTITIONS + 1)]
     # where a topic is told by the row, it changes no partition
-    placed = count_placed(tuple(replace(r, topic="") for r in rules), tried)
+    every, renamed = count_placed(tuple(replace(r, topic="") for r in rules), tried), _renamed(facts, settings)
+    placed = [table for table in every if _table_of(table) not in renamed]
     sampled = f" (of one row in {share})" if share > 1 else ""
     failed: dict[str, list[dict[str, Any]]] = {}
     for table in (t for t in placed if t["n_failed"]):
@@ -585,11 +595,25 @@ def _catalog(facts: LogFacts) -> Catalog:
     return Catalog.from_ddl(dict.fromkeys(d for d in dated if d[0] is not None))
 
 
-def _tables(facts: LogFacts, rows: Any = None) -> list[Table]:
-    """Each table with row changes."""
+def _tables(facts: LogFacts, rows: Any = None, *, settings: Settings = UNKNOWN) -> list[Table]:
+    """Each table with row changes, but for those that are :func:`_renamed`."""
     own = facts.of_kind("row") if rows is None else rows
     names = zip(own["schema_name"].to_pylist(), own["table_name"].to_pylist(), strict=True)
-    return sorted({(s or "", t or "") for s, t in names})
+    return sorted({(s or "", t or "") for s, t in names} - {*_renamed(facts, settings)})
+
+
+def _renamed(facts: LogFacts, settings: Settings) -> dict[Table, Table]:
+    """Tables that rows of avro name otherwise than TiCDC's rules do, or columns of them: by that name TiDB's."""
+    table, column = row_names(settings.value("sink.protocol") or "")
+    if column is str:
+        return {}
+    found = {}
+    for name, versions in _catalog(facts).versions.items():
+        columns = {c.name for v in versions if v.definition is not None for c in v.definition.columns}
+        written = table(name[0]), table(name[1])
+        if written != name or any(column(c) != c for c in columns):
+            found[written] = name
+    return found
 
 
 def _first(facts: LogFacts, table: Table, *ops: str) -> Place:
