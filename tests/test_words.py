@@ -108,6 +108,13 @@ def test_help_has_no_such_words() -> None:
     assert found == {}
 
 
+def test_pages_of_questions_have_no_such_words() -> None:
+    """They are made from the docstrings of a log's methods."""
+    tree = ast.parse((ROOT / "ticdc_lab/log.py").read_text("utf-8"))
+    of = {n.name: ast.get_docstring(n) or "" for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    assert len(of) > 50 and {name: words for name, text in of.items() if (words := unwelcome(text))} == {}
+
+
 @pytest.mark.parametrize("room", sorted(p.name for p in (ROOT / "ticdc_lab").iterdir() if p.suffix in ("", ".py")))
 def test_messages_have_no_such_words(room: str) -> None:
     """Strings of code that are sentences, docstrings apart: errors, hints, findings, titles."""

@@ -116,7 +116,7 @@ LAGGARDS = 1_000
 """Spans in which a partition held its topic back, at most."""
 
 GAPS, SUSPECTS = 20, 1_000
-"""Gaps in offsets of which the transactions between their neighbours are listed, and how many of these."""
+"""Most gaps in offsets whose neighbouring transactions are listed, and most transactions."""
 
 STALLS = 1_000
 """Stalls that are explained, at most."""
@@ -125,7 +125,7 @@ ROWS = 100
 """Rows of a table, and differences between two logs, that are shown."""
 
 HINTS = 8
-"""Tables that no rule explains of which it is looked whether another name does."""
+"""Most tables without a rule that are tried under another name."""
 
 REPEATS = 200
 """Changes that were delivered again that are shown."""
@@ -209,7 +209,7 @@ class Log:
 
     @property
     def has_commit_ts(self) -> bool:
-        """Whether its protocol says when a change was committed; without it little can be answered."""
+        """Whether its messages have a commit_ts; without it most questions cannot be answered."""
         return self.change_log.has_commit_ts
 
     @property
@@ -229,7 +229,7 @@ class Log:
 
     @property
     def tables(self) -> list[str]:
-        """Tables (``schema.table``) of which there are rows to show.
+        """Tables (``schema.table``) with row changes.
 
         Raises
         ------
@@ -243,11 +243,11 @@ class Log:
     # Questions
 
     def contents(self) -> Answer:
-        """What does it hold: rows of each table, events of each partition, DDL, and what could not be read."""
+        """What does it contain: rows of each table, events of each partition, DDL, and what could not be read."""
         return answers.contents(self.summary_of("facts"))
 
     def settings(self) -> Answer:
-        """What was its changefeed set to: from options, its file and the bytes, with the evidence."""
+        """How was its changefeed configured: from options, its file and the bytes, with the evidence."""
         return answers.settings(self.known_settings)
 
     def load(self) -> Answer:
@@ -270,16 +270,16 @@ class Log:
         )
 
     def why(self, *, stall_s: float | None = None, cdc_log: Sequence[str] = ()) -> Answer:
-        """Why did its watermarks stand, and what can the log not tell of it.
+        """Why did its watermarks stall, and what the log cannot show.
 
         Parameters
         ----------
         stall_s
-            Seconds above which a watermark stood; None measures against the log's own rhythm
+            Seconds between two watermarks that make a stall; by default from the log's own rhythm
             (:class:`ticdc_lab.facts.watermarks.Rhythm`).
         cdc_log
-            Files of TiCDC's own log, also rotated ones and ``.gz``: what they say of each stall and of the first
-            findings of an audit.
+            Files of TiCDC's own log, also rotated ones and ``.gz``: their lines are joined with stalls and with the
+            first findings of an audit.
         """
         self.change_log.require_commit_ts("resolved_ts")
         said = read_cdc_log(cdc_log) if cdc_log else None
@@ -301,7 +301,7 @@ class Log:
         Parameters
         ----------
         out
-            Where all of them go, as of :func:`ticdc_lab.encode.export.write`; by default nowhere.
+            Where to write all of them, see :func:`ticdc_lab.encode.export.write`; by default nowhere.
         """
         from ticdc_lab.encode.export import write
 
@@ -372,12 +372,12 @@ class Log:
         sink_uri
             Of a changefeed file: for its number of partitions, protocol and default topic.
         topics
-            Also say how evenly each of its topics is filled.
+            Also report how evenly each topic is filled.
 
         Raises
         ------
         DispatchError
-            The request is none, or names what is not there.
+            The request is invalid, or names something that does not exist.
         """
         if isinstance(changefeed, str):
             from ticdc_lab.dispatch import read_changefeed
@@ -401,7 +401,7 @@ class Log:
         return replace(answer, limits=[f"{answers.OF_STORAGE.capitalize()}: the count is for a topic of these tables."])
 
     def rules(self) -> Answer:
-        """By which rule was each table dispatched, as far as its rows tell; the best rule, however bad."""
+        """By which rule was each table dispatched, as detected from its rows; the best rule, even a poor one."""
         found = self._once("rules", self._rules)
         return answers.rules(found, hints=self._once("hints", lambda: self._hints(found)))
 
@@ -489,10 +489,10 @@ class Log:
         after, before, at, procedure
             As of :func:`ticdc_lab.repartition.expand.expand`; ``at`` may be a time (UTC), too.
         seed, captures, stop_delay_ms, restart_ms
-            What no log tells, as of :class:`ticdc_lab.repartition.plan.Timing`.
+            Times that no log contains, see :class:`ticdc_lab.repartition.plan.Timing`.
         strategy
             ``table``, ``index-value``, ``index-value:INDEX``, ``columns:a,b`` or ``ts`` for all tables; by default
-            each as its rows tell.
+            the detected one of each table.
         out
             Where the new log's events go, as of :func:`ticdc_lab.encode.export.write`; by default nowhere.
         """
@@ -599,9 +599,9 @@ class Log:
         self, sink: str, *, mode: str = TRANSACTION, until: int | str | None = None, rows_a_batch: int | None = None,
         check: bool = True, said: Callable[[Batch, int], None] | None = None,
     ) -> Answer:  # fmt: skip
-        """Replay it into a database; is the target then what the log says.
+        """Replay it into a database, and compare the target with the log.
 
-        The target records how far it is, so the same call goes on after an interruption.
+        The target stores its position, so the same call resumes after an interruption.
 
         Parameters
         ----------
@@ -617,7 +617,7 @@ class Log:
         Raises
         ------
         SourceError
-            The target cannot be opened, or holds something else.
+            The target cannot be opened, or contains something else.
         IncompleteHistoryError
             The log is not complete up to ``until``.
         """
@@ -653,7 +653,7 @@ class Log:
         Raises
         ------
         DispatchError, ProtocolError
-            The request is none, or the protocol cannot be written.
+            The request is invalid, or the protocol cannot be written.
         """
         from ticdc_lab.codecs.registry import require_written
         from ticdc_lab.encode import encoder
@@ -672,7 +672,7 @@ class Log:
         return answers.produced(written(), out, protocol=to, partitions=partitions, lost=dict(encoder(to).lost))
 
     def compare(self, other: Log | str, **how: Any) -> Answer:
-        """Does another log hold the same changes: before and after an upgrade, or of another changefeed.
+        """Does another log contain the same changes: before and after an upgrade, or of another changefeed.
 
         Parameters
         ----------
@@ -982,7 +982,7 @@ class Log:
         return Summary(**found)
 
     def recorded_partitions(self) -> tuple[int, list[str]]:
-        """How many partitions the log has, and what must be said where dispatchers are compared with fewer."""
+        """How many partitions the log has, and a limit if dispatchers are compared with fewer."""
         recorded = 1 + max((partition for _, partition in self.change_log.facts.homes), default=0)
         if recorded <= MOST:
             return recorded, []
@@ -1101,7 +1101,7 @@ class Log:
         return excerpt(self.events.where(begun | (F.col("kind") == "admin")))
 
     def __str__(self) -> str:
-        """What it is, how far it is complete, what it cannot tell."""
+        """What it is, how far it is complete, what it cannot show."""
         if self._is_closed:
             return f"{self.source}: closed"
         return "\n".join([f"{self.source}: {self.lead}", *[f"  {limit}" for limit in self.limits]])
@@ -1156,13 +1156,13 @@ def survey(source: str, *, spark: SparkSession | None = None, engine: str = "aut
     Returns
     -------
     Answer
-        ``by_table`` has the tables of the messages that were looked at. How long reading takes is told from what this
-        machine read before; where it read nothing like it, that is said.
+        ``by_table`` has the tables of the messages that were read. The time to read all is estimated from earlier
+        reads on this machine; without one it is unknown.
 
     Raises
     ------
     SourceError, ProtocolError
-        There is nothing to read, or its protocol cannot be told.
+        There is nothing to read, or its protocol cannot be detected.
 
     Examples
     --------
@@ -1189,14 +1189,14 @@ def open(
     spark
         Your own session; by default one of the engine that fits the source.
     engine
-        ``auto``, ``embedded`` or ``spark``; with ``auto`` a session that is there will do.
+        ``auto``, ``embedded`` or ``spark``; ``auto`` uses an existing session.
     sample
-        What of it to read; by default all.
+        Which part to read; by default all.
     folder
-        Where it is decoded to, a folder that does not exist yet and that stays; by default one that
-        ``close`` removes, or the end of the process.
+        Where to decode it: a folder that does not exist yet, and that stays. By default a temporary folder, removed by
+        ``close`` or at the end of the process.
     images
-        False leaves the values of rows out: watermarks and transactions do not need them, and it takes a third.
+        False omits the values of rows: watermarks and transactions do not need them, and reading takes a third.
     how
         ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings``, ``options``, ``bounds``,
         ``changefeed`` of :func:`ticdc_lab.sources.load.load`.
@@ -1204,12 +1204,12 @@ def open(
     Returns
     -------
     Log
-        It shows what it is; each of its methods answers a question.
+        Each of its methods answers a question.
 
     Raises
     ------
     SourceError, ProtocolError
-        There is nothing to read, or its protocol cannot be told.
+        There is nothing to read, or its protocol cannot be detected.
 
     Examples
     --------
