@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections import defaultdict
@@ -289,3 +290,15 @@ def test_of_a_timestamp_in_debezium_the_text_is_known_once_the_zone_is() -> None
     assert rows["columns"].null_count == len(rows) and rows.filter(pc.field("kind") == "row")["key_crc"].null_count == 0
     with pytest.raises(DispatchError, match="expected the name of a time zone"):
         given_settings({"time-zone": "Asia/Shangai"})
+
+
+@pytest.mark.parametrize("text", ["2020-02-30T00:00:00Z", "9999-12-31T23:59:59Z", "0000-00-00 00:00:00"])
+def test_a_timestamp_that_is_no_moment_stays_unknown_in_any_zone(text: str) -> None:
+    """It ends no load."""
+    typed = {"field": "a", "tidb_type": "timestamp", "name": "io.debezium.time.ZonedTimestamp"}
+    payload = {"source": {"commit_ts": 5, "db": "s", "table": "t"}, "op": "c", "after": {"a": text}}
+    value = json.dumps({"payload": payload, "schema": {"fields": [{"field": "after", "fields": [typed]}]}})
+    message = table_of([{"topic": "t", "partition": 0, "offset": 0, "key": None, "value": value.encode()}])
+    known = Known(settings=UNKNOWN.with_option("time-zone", "Asia/Shanghai"))
+    (event,) = pa.Table.from_batches(decoder("debezium", known=known)(iter(message.to_batches()))).to_pylist()
+    assert event["error_class"] is None and event["column_crcs"] == [UNKNOWN_CRC]

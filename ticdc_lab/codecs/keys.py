@@ -175,7 +175,10 @@ def _in_zone(column: Mapping[str, Any], crc: int | None, zone: ZoneInfo) -> int 
     if hashes.may_be_zero(value):
         return crc
     second, point, fraction = value.partition(".")
-    there = datetime.fromisoformat(second).replace(tzinfo=UTC).astimezone(zone)
+    try:
+        there = datetime.fromisoformat(second).replace(tzinfo=UTC).astimezone(zone)
+    except (ValueError, OverflowError):  # no moment: February 30, or one that the zone puts behind the last year
+        return crc
     return crc32(f"{there:%Y-%m-%d %H:%M:%S}{point}{fraction}".encode(), crc32(column["name"].encode()))
 
 
