@@ -19,17 +19,23 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+from tiny_logs import mark
 
 import ticdc_lab
 from ticdc_lab.answers.compared import are_equal, compared
 from ticdc_lab.cli import common, main
+from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.event import Event
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import StreamingError
-from ticdc_lab.events.schema import EVENTS, IMAGE_HASHES, KEYS
+from ticdc_lab.events.schema import DECODED, EVENTS, IMAGE_HASHES, KEYS
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.log import Log
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.settings.detected import SWITCHED
 from ticdc_lab.transactions.differences import ALIKE, KINDS, WHOLE, Comparable, counted, covered, differences
+from ticdc_lab.watch.comparison import ComparedSides, CompareState, absorbed, judged
 
 SMALL = golden("messages_open-protocol_small.jsonl.gz")
 Records = list[dict[str, Any]]
@@ -304,6 +310,7 @@ def test_one_engine_reads_both(log: Log, monkeypatch: pytest.MonkeyPatch) -> Non
     assert asked == [(str(SMALL), str(SMALL))] * 2
 
 
+FORM = arrow_schema(DECODED)
 TORTURE = Path(__file__).parents[1] / "data" / "torture"
 
 
@@ -321,3 +328,29 @@ def test_keys_of_labels_and_of_numbers_are_paired(spark: SparkSession, tmp_path:
         log.close()
     assert not found[["only here", "only there"]].to_numpy().any()
     assert found.loc["torture.k_enum", "other values"] == found.loc["torture.k_set", "other values"] == 8
+
+
+def test_rows_of_one_transaction_whose_keys_have_one_crc_are_two(spark: SparkSession) -> None:
+    """TiCDC hashes the keys (1, 12) and (2, 11) to one partition; the row that one log lacks is missing."""
+    batch = pa.RecordBatch.from_pylist([{"topic": "t", "partition": 0, "offset": 0, "key": b"k", "value": b"v"}])
+
+    def rows(protocol: str, *keys: tuple[str, str]) -> pa.Table:
+        images = [[("e", "enum('a','b')", e, True, -1), ("id", "int", i, True, -1)] for e, i in keys]
+        events = [Event(S.ROW, 7, "s", "t", op=S.INSERT, columns=image) for image in images]
+        decoded = decode_with(lambda key, value: events, batch, protocol, compiled=False)
+        return pa.Table.from_batches([decoded]).cast(FORM)
+
+    here, there = rows("debezium", ("a", "12"), ("b", "11")), rows("canal-json", ("2", "11"))
+    assert len({*here["key_crc"].to_pylist()}) == 1
+    frames = [spark.createDataFrame(side) for side in (here, there)]
+    asked = Comparable(labelled=frozenset({("s", "t")}))
+    found = differences(frames[0], other=frames[1], from_ts=1, to_ts=9, compared=asked)
+    assert sorted(r.kind for r in found.collect()) == sorted(KINDS[i] for i in (0, 2))
+    sides = ComparedSides(("debezium", "canal-json"))
+    state = CompareState()
+    for side, own in enumerate((here, there)):
+        marks = pa.Table.from_pylist(
+            [dict.fromkeys(FORM.names) | mark(0, 1 + n, ts) for n, ts in enumerate((6, 9))], FORM
+        )
+        state = absorbed(state, pa.concat_tables([own, marks]), side, sides)
+    assert judged(state, sides).tables[[*KINDS]].to_numpy().tolist() == [[1, 0, 1, 0, 0]]

@@ -14,6 +14,7 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.engine.columns import parts_of
 from ticdc_lab.events import POSITION, is_first
 from ticdc_lab.events.mysql_types import base_of
 from ticdc_lab.events.schema import require_batch, require_columns
@@ -82,7 +83,7 @@ class Comparable:
         key = F.col("key_hash")
         if self.labelled:  # TiCDC dispatches such a row by its numbers, whatever its message has
             named = [(F.col("schema_name") == s) & (F.col("table_name") == t) for s, t in sorted(self.labelled)]
-            key = F.coalesce(F.when(reduce(Column.__or__, named), F.col("key_crc").cast("bigint")), key)
+            key = F.coalesce(F.when(reduce(Column.__or__, named), _key_of_numbers()), key)
         return F.xxhash64(op, F.coalesce(key, self.content()))
 
     def content(self) -> Column:
@@ -93,6 +94,16 @@ class Comparable:
         image = F.when(F.col("op") == "delete", deleted).otherwise(F.col("after_hash"))
         updated = F.col("op") == "update"
         return F.xxhash64(image, F.when(updated, F.col("before_hash"))) if self.before else F.xxhash64(image)
+
+
+def _key_of_numbers() -> Column:
+    """What TiCDC hashes of each column of the handle key: numbers of ENUM and SET, whatever the message has.
+
+    Put together as for a partition, (1, 12) and (2, 11) are one: the crcs of texts of one length differ alike.
+    """
+    names, keys = (parts_of(F.substring_index("layout", ",,", n), ",") for n in (1, -1))
+    crcs = F.transform(keys, lambda key: F.element_at("column_crcs", F.array_position(names, key).cast("int")))
+    return F.when(F.col("key_crc").isNotNull(), F.xxhash64(F.array_join(F.array_sort(crcs.cast("array<string>")), ",")))
 
 
 WHOLE = Comparable()
@@ -111,7 +122,8 @@ def differences(
     ``events``, ``other``: events with key hashes (:data:`ticdc_lab.events.schema.EVENTS`,
     :data:`ticdc_lab.events.schema.KEYS`). ``from_ts``, ``to_ts``: first and last commit_ts (TSO) that is compared: what
     both logs hold whole. ``compared``: what of the changes is compared; all but whole also needs
-    :data:`ticdc_lab.events.schema.IMAGE_HASHES`, and ``labelled`` tables need ``key_crc``. Returns: one row a change:
+    :data:`ticdc_lab.events.schema.IMAGE_HASHES`, and ``labelled`` tables need
+    :data:`ticdc_lab.events.schema.DISPATCH`. Returns: one row a change:
     ``schema_name, table_name, commit_ts, op``, ``kind`` (one of :data:`KINDS`), ``topic, partition, offset`` in
     ``events``, ``other_topic, other_partition, other_offset`` in ``other``; null where a log does not have it; and
     ``several``: which log delivers it with several contents (``here``, ``there`` or ``both``; null for none). Raises

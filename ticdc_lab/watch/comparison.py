@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.codecs.kernel.numbering import REWRITTEN
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, encoded, timestamps
+from ticdc_lab.dispatch.fitting import columns_of
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, codes, encoded, timestamps
 from ticdc_lab.facts.watermarks import progress_of, topics_of
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import COUNTED, OP_BY_IMAGES, READ, counted, of_counts
@@ -424,9 +425,17 @@ def _by_numbers(rows: pa.Table) -> pa.Table:
         of_label = pc.match_substring_regex(pc.struct_field(cells, "mysql_type"), "^(?i)(enum|set)")
         found = pc.fill_null(pc.and_(pc.struct_field(cells, "is_key"), of_label), False)
         labelled[np.asarray(pc.list_parent_indices(lists).filter(found), dtype=np.int64)] = True
-    number = pc.coalesce(rows["key_crc"], rows["key_hash"])
-    keys = pc.if_else(pa.array(labelled), number, rows["key_hash"])
-    return rows.set_column(rows.schema.get_field_index("key_hash"), "key_hash", keys)
+    keys = np.array(timestamps(rows["key_hash"]))
+    known = labelled & np.asarray(pc.is_valid(rows["key_crc"]))
+    layout = codes(rows["layout"])
+    for which in np.unique(layout[known]).tolist():  # each crc for itself: put together, (1, 12) and (2, 11) are one
+        at = np.flatnonzero(known & (layout == which))
+        names, own, crcs = columns_of(rows.take(pa.array(at)))
+        cells = np.asarray(pc.fill_null(pc.list_flatten(crcs), 0)).reshape(len(at), len(names))
+        ordered = np.sort(cells[:, [names.index(name) for name in own]], axis=1)
+        keys[at] = [hash(tuple(crc)) for crc in ordered.tolist()]
+    given = pa.array(keys, mask=np.asarray(pc.is_null(rows["key_hash"])) & ~known)
+    return rows.set_column(rows.schema.get_field_index("key_hash"), "key_hash", given)
 
 
 def _with_rows(state: CompareState, rows: pa.Table, side: int) -> CompareState:
