@@ -38,7 +38,7 @@ def test_a_notebook_runs_and_shows_all_its_figures(lab: LabPage, name: str) -> N
         lab.closed()
 
 
-REOPENED = 13
+REOPENED = (2, pytest.param(13, marks=pytest.mark.soak))
 _SAVE = "const [done] = arguments; window.opened.context.save().then(() => done(null), (error) => done(String(error)))"
 _BOXES = """
 return [...document.querySelectorAll('.ticdc-drawn, .ticdc-plot')].map((n) => [
@@ -46,8 +46,8 @@ return [...document.querySelectorAll('.ticdc-drawn, .ticdc-plot')].map((n) => [
 """
 
 
-@pytest.mark.soak
-def test_figures_keep_their_height_however_often_a_notebook_is_opened_again(lab: LabPage) -> None:
+@pytest.mark.parametrize("times", REOPENED)
+def test_figures_keep_their_height_however_often_a_notebook_is_opened_again(lab: LabPage, times: int) -> None:
     """With a live kernel, the notebook saved each time: figures of answers and of panels are drawn, none is a strip."""
     source = str(golden("messages_open-protocol_small.jsonl.gz"))
     path = lab.made(
@@ -66,7 +66,7 @@ def test_figures_keep_their_height_however_often_a_notebook_is_opened_again(lab:
     try:
         first = lab.until(heights, "all figures are drawn", within_s=120)
         assert min(first) > 60
-        for n in range(REOPENED):
+        for n in range(times):
             assert lab.browser.execute_async_script(_SAVE) is None
             lab.open(path)
             again = lab.until(heights, f"all figures are drawn when it is opened for the {n + 2}th time", within_s=60)

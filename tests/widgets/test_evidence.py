@@ -40,8 +40,41 @@ def asked(evidence: Evidence, sent: list[Any], **more: Any) -> dict[str, Any]:
     """The answer to a question for rows."""
     sent.clear()
     evidence._hear(None, {"kind": "rows", "name": "rows of a", **more}, [])
-    ((told, _),) = sent
+    (told, _), *rest = sent
+    assert [more["kind"] for more, _ in rest] == ["bars"] * (told["kind"] == "rows"), "rows come before what counts all"
     return dict(told)
+
+
+def bars(evidence: Evidence, sent: list[Any], **more: Any) -> dict[str, Any]:
+    """How the values of each column are spread, which comes behind the rows."""
+    asked(evidence, sent, **more)
+    return {c["name"]: c["bars"] for c in sent[1][0]["columns"]}
+
+
+def test_a_text_is_searched_once(evidence: Evidence, sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, count, pages, order and spread of all columns come from what was found; more than is kept is found too."""
+    ran: list[str] = []
+    connected = evidence._connected
+
+    def noted(do: Any) -> Any:
+        def asks(query: str) -> Any:
+            ran.append(query)
+            return do(query)
+
+        return asks
+
+    own = SimpleNamespace(execute=noted(connected.execute), sql=noted(connected.sql))
+    evidence._connected = own  # type: ignore[assignment]
+    search = {"filters": {"table": "IMG"}}
+    whole = asked(evidence, sent, **search)
+    assert whole["n"] == N and bars(evidence, sent, **search)["n"][0][1] == 9
+    assert "<td>0</td>" in asked(evidence, sent, sort="n", page=0, **search)["html"]
+    assert "<td>100</td>" in asked(evidence, sent, sort="n", page=2, **search)["html"]
+    assert sum("contains(" in text for text in ran) == 1, ran
+    monkeypatch.setattr("ticdc_lab.widgets.evidence.MOST_KEPT", 5)
+    evidence._kept = ("", 0)
+    assert asked(evidence, sent, **search) == whole
+    assert asked(evidence, sent, filters={"table": "no such text"})["n"] == 0
 
 
 def test_empty_frames_are_left_out(evidence: Evidence) -> None:
@@ -88,10 +121,10 @@ def test_a_filter_that_cannot_be_is_refused_in_words(evidence: Evidence, sent: l
 
 def test_a_column_says_how_its_values_are_spread(evidence: Evidence, sent: list[Any]) -> None:
     """Numbers by equal steps, texts by the most frequent; of what is left, and of nothing that is a list."""
-    of = {c["name"]: c["bars"] for c in asked(evidence, sent)["columns"]}
+    of = bars(evidence, sent)
     assert sum(n for _, n in of["n"]) == N and len(of["n"]) == 12 and of["partitions"] == []
     assert of["table"] == [(EVIL, N)]
-    of = {c["name"]: c["bars"] for c in asked(evidence, sent, filters={"n": "<= 3"})["columns"]}
+    of = bars(evidence, sent, filters={"n": "<= 3"})
     assert sum(n for _, n in of["n"]) == 4
 
 

@@ -81,7 +81,7 @@ def test_nothing_in_a_sample_is_not_nothing_in_the_log() -> None:
     """The summary draws some transactions of many; of the others a choice says nothing."""
     panel = log_panel(summary())
     panel.value = LogView((0.0, 1.0), (), None, "transactions")
-    assert finding(panel) == "None of a sample of 1 transactions lies in what was chosen"
+    assert finding(panel) == "None of a sample of 1 transaction lies in what was chosen"
     assert "The log has 20" in str(panel.figure.layout.meta["note"])
 
 

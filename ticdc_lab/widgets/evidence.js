@@ -97,6 +97,7 @@ function folded(model, [name, n], states) {
 
   box.ticdcHeard = (message) => {
     if (message.kind === "problem") return void (said.textContent = message.message);
+    if (message.kind === "bars") return [...place.querySelectorAll(".ticdc-spread")].forEach((box, i) => message.columns[i] && box.replaceWith(spread(message.columns[i])));
     Object.assign(state, { sql: message.sql, python: message.python });
     for (const [what, copies] of Object.entries(codes)) copies.disabled = !state[what];
     const first = state.page * message.shown;

@@ -24,6 +24,10 @@ SHOWN = 50
 MOST_IN_FILE = 500_000
 """Rows that a browser is sent as a file."""
 
+MOST_KEPT = 1_000_000
+"""Rows that a search for a text keeps, so that pages, counts and the spread of values do not search again."""
+
+_KEPT = "rows that are left"
 _BARS, _TOP = 12, 4
 _IN_ORDER = ("topic", "partition", "offset", "seq")
 _COMPARED = re.compile(r"(>=|<=|!=|=|>|<)\s*(.*)", re.DOTALL)
@@ -61,6 +65,11 @@ def _condition(name: str, kind: str, text: str) -> str:
     return f"{quoted(name)} {sign} CAST({literal(value)} AS {kind})"
 
 
+def _searches(of: Asked) -> bool:
+    """Whether rows are looked for by a part of their text, for which every value has to be written out."""
+    return any(text.strip() and not _COMPARED.fullmatch(text.strip()) for text in of.filters.values())
+
+
 class Evidence(anywidget.AnyWidget):
     """Tables by name, each folded until it is opened; DuckDB answers from all their rows."""
 
@@ -74,6 +83,7 @@ class Evidence(anywidget.AnyWidget):
         self._call, self._gives_rows = "", False
         self._spreads: dict[str, dict[str, list[tuple[str, int]]]] = {}
         self._views: list[str] = []
+        self._kept = ("", 0)  # the search whose rows the table _KEPT has, and their number
         self._heard: Callable[[Selection], None] = lambda selection: None
         self.on_msg(self._hear)
 
@@ -95,6 +105,7 @@ class Evidence(anywidget.AnyWidget):
         found = {name: frame for name, frame in frames.items() if len(frame)}
         self._connected = self._log.cursor()
         self._spreads.clear()
+        self._kept = ("", 0)
         self._call, self._gives_rows = code, gives_rows
         sizes = {name: len(frame) for name, frame in found.items()}
         for name, frame in found.items():
@@ -124,8 +135,10 @@ class Evidence(anywidget.AnyWidget):
     def _answer(self, name: str, of: Asked, form: str) -> None:
         described = self._connected.execute(f"DESCRIBE SELECT * FROM {quoted(name)}").fetchall()
         columns = {str(c): str(kind) for c, kind, *_ in described}
-        query = rows_sql(quoted(name), columns, of)
-        n = self._count(query)
+        code = self._code(name, columns, of)
+        left = rows_sql(quoted(name), columns, of._replace(sort=""))
+        table, of, n = self._found(quoted(name), columns, of, left)
+        query = rows_sql(table, columns, of)
         if form in ("csv", "parquet"):
             if n > MOST_IN_FILE:
                 said = f"{n:,} rows are too many for a page; filter them, or copy the query"
@@ -134,17 +147,35 @@ class Evidence(anywidget.AnyWidget):
             frame = self._connected.sql(query).to_arrow_table().to_pandas()
             self.send({"kind": "file", "name": file_name(name, form)}, buffers=[as_bytes(frame, form)])  # type: ignore[arg-type]
             return
-        left = rows_sql(quoted(name), columns, of._replace(sort=""))
-        if (spread := self._spreads.get(left)) is None:
-            spread = self._spreads[left] = {c: self._spread(left, c, kind) for c, kind in columns.items()}
         page = self._connected.sql(f"{query}\nLIMIT {SHOWN} OFFSET {SHOWN * int(of.page)}").to_arrow_table()
         self.send(
             {
                 "kind": "rows", "name": name, "html": cells_html(page.to_pylist()), "n": n, "shown": SHOWN,
-                "columns": [{"name": c, "bars": bars} for c, bars in spread.items()],
-                **self._code(name, columns, of),
+                "columns": [{"name": c, "bars": []} for c in columns], **code,
             }
         )  # fmt: skip
+        if (spread := self._spreads.get(left)) is None:
+            all_left = rows_sql(table, columns, of._replace(sort=""))
+            spread = {c: self._spread(all_left, c, kind) for c, kind in columns.items()} if not _searches(of) else {}
+            self._spreads[left] = spread
+        bars = [{"name": c, "bars": bars} for c, bars in spread.items()]
+        self.send({"kind": "bars", "name": name, "columns": bars})
+
+    def _found(self, table: str, columns: Mapping[str, str], of: Asked, left: str) -> tuple[str, Asked, int]:
+        """Where the rows that are left lie, what is still to be asked there, and how many they are.
+
+        A text is searched once, in a million rows a second or more; each page and each column would search again.
+        """
+        if not _searches(of):
+            return table, of, self._count(left)
+        if self._kept[0] != left:
+            kept = f"CREATE OR REPLACE TEMP TABLE {quoted(_KEPT)} AS {left}\nLIMIT {MOST_KEPT + 1}"
+            self._connected.execute(kept)
+            self._kept = (left, self._count(f"FROM {quoted(_KEPT)}"))
+        n = self._kept[1]
+        if n > MOST_KEPT:
+            return table, of, self._count(left)
+        return quoted(_KEPT), of._replace(filters={}), n
 
     def _code(self, name: str, columns: Mapping[str, str], of: Asked) -> dict[str, str]:
         """The query and the call that give the same rows, as ``sql`` and ``python``."""

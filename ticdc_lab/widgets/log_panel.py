@@ -18,6 +18,7 @@ from ticdc_lab.figures.theme import sentence
 from ticdc_lab.widgets.controls import choice, picture, tables, time_range
 from ticdc_lab.widgets.drawing import MEASURED, Drawn
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.words import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def _nothing(s: Summary, drawn_of: str) -> Figure:
     widen = f"Widen the time, or choose all tables and {s.lane}s."
     n, of = len(s.transactions), _transactions(s)
     if drawn_of == "transactions" and n < of:
-        said = f"None of a sample of {n:,} transactions lies in what was chosen"
+        said = f"None of a sample of {count(n, 'transaction')} lies in what was chosen"
         return sentence(said, f"The log has {of:,}; the tab messages shows all of them. {widen}")
     return sentence("Nothing of this lies in what was chosen", widen)
 
