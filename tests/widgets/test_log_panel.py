@@ -64,6 +64,17 @@ def test_time_range_cuts_the_frames() -> None:
     assert finding(panel) == "Partition 1 holds the minimum for 50 % of the steps, at most 4 s behind"
 
 
+def test_only_watermarks_of_the_chosen_time_are_counted() -> None:
+    """And of a long log, of which the summary has some, the panel says that they are a sample."""
+    panel = log_panel(summary())
+    panel.value = LogView((0.0, 3.0), (), None, "watermark ladder")
+    assert "all 1 watermark:" in finding(panel) and "steps are drawn" not in str(panel.figure.layout.meta["note"])
+    assert "sample" not in panel.view.status
+    panel = log_panel(replace(summary(), steps=summary().steps.assign(steps_total=9_000)))
+    panel.value = LogView((0.0, 3.0), (), None, "watermark ladder")
+    assert "a sample: 3 of the log's 9,000 watermarks" in panel.view.status
+
+
 def test_tables_cut_transactions() -> None:
     """Choosing a table leaves the transactions that touch it, and the title says that they are a choice."""
     both = summary()

@@ -74,7 +74,7 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
                 )
             )
         drawn = PICTURES[view.picture](cut, view.partition, summary)
-        more = _stretches(cut, drawn_of, lo, view.time_range) if timed else ""
+        more = _stretches(cut, drawn_of, lo, view.time_range) + _of_a_sample(summary, drawn_of) if timed else ""
         return Drawn(drawn, f"{MEASURED}{more}")
 
     return Panel(LogView, controls=controls, draw=draw, name="log", made_from=summary.made_from, origin_ms=lo)
@@ -112,6 +112,14 @@ def _stretches(cut: Summary, drawn_of: str, lo: int, chosen: tuple[float, float]
     first, last = (int(frame["from_ms"].min()) - lo) / 1000, (int(frame["to_ms"].max()) - lo) / 1000
     wider = first < chosen[0] - _EXACT_S or last > chosen[1] + _EXACT_S
     return f"; rows are counted by stretches, so {first:,.3f} to {last:,.3f} s is shown" if wider else ""
+
+
+def _of_a_sample(s: Summary, drawn_of: str) -> str:
+    """How many watermarks a long log has of which the summary has some; how many of them were chosen it cannot know."""
+    if drawn_of != "steps" or s.steps.empty:
+        return ""
+    n, of = (int(v) for v in s.steps.groupby("topic").agg({"step": "nunique", "steps_total": "max"}).sum())
+    return f"; a sample: {n:,} of the log's {count(of, 'watermark')}" if n < of else ""
 
 
 _EXACT_S = 0.0015
@@ -238,9 +246,12 @@ def _of_time(s: Summary, between_ms: tuple[int, int] | None) -> Summary:
         known = load[load["from_ms"].notna()] if len(load) else load
         return known[(known["from_ms"] < max(last, first + 1)) & (known["to_ms"] > first)] if len(known) else known
 
+    steps = within("step_ts", s.steps)
+    if len(steps):  # the total of the log would count those that were not chosen
+        steps = steps.assign(steps_total=steps.groupby("topic")["step"].transform("nunique"))
     return replace(
         s,
-        steps=within("step_ts", s.steps),
+        steps=steps,
         incidents=within("resolved_ts", s.incidents),
         transactions=within("commit_ts", s.transactions),
         load=overlapping(s.load),
