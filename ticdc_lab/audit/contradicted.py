@@ -319,7 +319,7 @@ def rules_noted(facts: LogFacts, settings: Settings, *, of_storage: bool) -> lis
     tables = [*_tables(facts, settings=settings), *renamed.values()]
     said = [
         f"Rules, filters and selectors are not compared with {_some(sorted(renamed.values()))}: "
-        f"{settings.value('sink.protocol')} writes the name, or those of columns, in another way."
+        f"{settings.value('sink.protocol')} writes the name, or names of columns, in another way."
     ]
     asked = any(settings.given(name) is not None for name in ("sink.dispatchers", _SELECTORS, _FILTERS, "filter.rules"))
     return rule_notes(settings, tables, of_storage=of_storage) + (said if renamed and asked else [])
