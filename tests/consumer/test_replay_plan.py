@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ticdc_lab.consumer.replay import ReplayPlan, run
 from ticdc_lab.consumer.replay_plan import Batch, Goal, TargetProgress, batches
-from ticdc_lab.errors import ContractError
+from ticdc_lab.errors import ContractError, ProtocolError
+from ticdc_lab.facts.catalog import Catalog
 
 A, B = ("t", 0), ("t", 1)
 NEW = TargetProgress("transaction", "x", {A: 0, B: 0})
@@ -75,3 +79,12 @@ def test_an_unknown_mode_is_refused() -> None:
     """There are two."""
     with pytest.raises(ContractError, match="expected one of transaction, row"):
         list(batches(replace(NEW, mode="fast"), Goal({A: 1})))
+
+
+def test_a_target_that_runs_the_text_of_ddl_takes_no_log_whose_rows_have_other_names() -> None:
+    """It would make tables that no row names; nothing is begun."""
+    ddl = ((1, "s", "a.b", "CREATE TABLE s.`a.b` (`i d` INT PRIMARY KEY)"),)
+    plan = ReplayPlan(Catalog.from_ddl(ddl).in_rows("avro"), ddl, Goal({A: 90}, ddl=[1]), NEW, "avro")
+    target: Any = SimpleNamespace(name="mysql://host", runs_ddl=True)
+    with pytest.raises(ProtocolError, match=r"rows of avro have another name .* in s.a.b"):
+        run(plan, target)

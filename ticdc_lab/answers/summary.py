@@ -7,6 +7,7 @@ frames whose bigints stay exact (``Int64``).
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.audit import GUARANTEES, audited, events_at, places_of
 from ticdc_lab.audit.contradicted import rules_given, with_contradictions
 from ticdc_lab.audit.run import CHAIN
+from ticdc_lab.codecs.plain.named import VERSION_BYTES, frames
 from ticdc_lab.dispatch.infer import move_causes_at_once, moved_tables
 from ticdc_lab.engine.columns import least
 from ticdc_lab.events.sample import Sample
@@ -309,17 +311,20 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
 def _with_empty_rows(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:
     """The findings; those of a broken chain name the row changes `{}` of their table, one of which may be the lost one.
 
-    A reason of the quarantine names the table.
+    Their keys in the message name the table; those of a packed message are not looked into.
     """
     assert log.unread is not None
-    empty = small(log.unread.where("error_class = 'empty-row'").select("partition", "offset", "reason").distinct())
-    places: dict[str, list[str]] = {}
-    for partition, offset, reason in sorted(empty.itertuples(index=False, name=None)):
-        table = reason.partition("table `")[2].rpartition("`")[0]
-        places.setdefault(table, []).append(f"partition {partition} offset {offset}")
+    named = ("partition", "offset", "key", "value")
+    empty = small(log.unread.where("error_class = 'empty-row'").select(*named).distinct())
+    places: dict[str, dict[str, None]] = {}
+    for partition, offset, key, value in sorted(empty.itertuples(index=False, name=None)):
+        for of, row in zip(frames(key, VERSION_BYTES), frames(value, 0), strict=False):
+            if value[slice(*row)].strip() == b"{}":
+                table = ".".join(str(json.loads(key[slice(*of)]).get(name)) for name in ("scm", "tbl"))
+                places.setdefault(table, {})[f"partition {partition} offset {offset}"] = None
     said = [
         f"{f['message']}; a row change of this table, which may be the lost one, is `{{}}`: "
-        f"{some_of(places[f['table']])}"
+        f"{some_of([*places[f['table']]])}"
         if f["guarantee"] == CHAIN and f["table"] in places else f["message"]
         for f in found[["guarantee", "table", "message"]].to_dict("records")
     ]  # fmt: skip

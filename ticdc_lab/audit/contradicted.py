@@ -604,16 +604,8 @@ def _tables(facts: LogFacts, rows: Any = None, *, settings: Settings = UNKNOWN) 
 
 def _renamed(facts: LogFacts, settings: Settings) -> dict[Table, Table]:
     """Tables that rows of avro name otherwise than TiCDC's rules do, or columns of them: by that name TiDB's."""
-    table, column = row_names(settings.value("sink.protocol") or "")
-    if column is str:
-        return {}
-    found = {}
-    for name, versions in _catalog(facts).versions.items():
-        columns = {c.name for v in versions if v.definition is not None for c in v.definition.columns}
-        written = table(name[0]), table(name[1])
-        if written != name or any(column(c) != c for c in columns):
-            found[written] = name
-    return found
+    protocol = settings.value("sink.protocol")
+    return {} if row_names(protocol or "")[1] is str else _catalog(facts).renamed_in(protocol)
 
 
 def _first(facts: LogFacts, table: Table, *ops: str) -> Place:

@@ -29,13 +29,14 @@ from ticdc_lab.consumer.replay_plan import (
 )
 from ticdc_lab.consumer.sinks import Note, Sink
 from ticdc_lab.engine.shuffle import quantiles
-from ticdc_lab.errors import IncompleteHistoryError, SourceError, TiCDCLabError
+from ticdc_lab.errors import IncompleteHistoryError, ProtocolError, SourceError, TiCDCLabError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.events.tso import tso_words
 from ticdc_lab.facts.catalog import DDL, Catalog
 from ticdc_lab.sources import local_path
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables.knowledge import Knowledge, RowsKnown, knowledge, require_dated, require_resolved
+from ticdc_lab.words import some_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ class ReplayPlan:
     ddl: tuple[DDL, ...]
     goal: Goal
     fresh: TargetProgress
+    protocol: str = ""  # of the log
 
 
 def plan_of(log: ChangeLog, known: Knowledge, *, mode: str, until: int | None, rows_a_batch: int) -> ReplayPlan:
@@ -146,13 +148,18 @@ def plan_of(log: ChangeLog, known: Knowledge, *, mode: str, until: int | None, r
     ddl = tuple(d for d in known.ddl if d[0] is not None)
     moments = sorted({ts for ts, *_ in ddl if ts is not None})
     goal = Goal(resolved, moments, cuts_of(log, rows_a_batch), until)
-    return ReplayPlan(
-        known.catalog, ddl, goal, TargetProgress(mode, origin_of(log.protocol, facts), dict.fromkeys(resolved, 0))
-    )
+    fresh = TargetProgress(mode, origin_of(log.protocol, facts), dict.fromkeys(resolved, 0))
+    return ReplayPlan(known.catalog, ddl, goal, fresh, log.protocol)
 
 
 def run(plan: ReplayPlan, sink: Sink, *, said: Callable[[Batch, int], None] | None = None) -> Replayed:
     """Carry out a plan on a target, from where the target is; arguments and errors are those of :func:`replay`."""
+    if sink.runs_ddl and (renamed := Catalog.from_ddl(plan.ddl).renamed_in(plan.protocol)):
+        raise ProtocolError(
+            f"{sink.name} runs the log's DDL as they are, but rows of {plan.protocol} have another name of the table, "
+            f"or of a column, in {some_of(sorted(map('.'.join, renamed.values())))}.",
+            hint="Replay into a target whose tables have the names of the rows: --sink duckdb:///replica.duckdb",
+        )
     before = sink.progress()
     if before is None:
         sink.begin(plan.fresh, given_tables(plan.catalog))

@@ -166,6 +166,17 @@ class Catalog:
         ends = {(table(schema), table(name)): at for (schema, name), at in self.ends.items()}
         return replace(self, versions=versions, ends=ends)
 
+    def renamed_in(self, protocol: str | None) -> dict[TableName, TableName]:
+        """Tables that rows of a protocol name otherwise than DDL do, or columns of them: by that name the DDL's."""
+        table, column = row_names(protocol or "")
+        found = {}
+        for name, versions in self.versions.items():
+            columns = {c.name for v in versions if v.definition is not None for c in v.definition.columns}
+            written = table(name[0]), table(name[1])
+            if written != name or any(column(c) != c for c in columns):
+                found[written] = name
+        return found
+
     def table(self, schema_name: str, table_name: str, *, commit_ts: int | None = None) -> TableDef | None:
         """The definition at ``commit_ts`` (TSO; None = the newest), or None where there is none or it is unknown."""
         versions = self.versions.get((schema_name, table_name), ())

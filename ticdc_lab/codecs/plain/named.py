@@ -12,7 +12,7 @@ from ticdc_lab.codecs.event import Malformed
 
 MISSING = "missing-field"
 _FRAME = 8
-_VERSION_BYTES = 8
+VERSION_BYTES = 8
 _NAMED, _CUT = 12, 64
 _BEFORE = re.compile(rb'"([^"\\]{1,64})"[ \t\r\n]*:[ \t\r\n]*$')
 
@@ -57,8 +57,8 @@ def _canal_json_missing(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _open_protocol(key: bytes, value: bytes, part: str, at: int, fault: Malformed) -> Iterator[str]:
-    keys = list(_frames(key, _VERSION_BYTES))
-    spans = keys if part == "key" else list(_frames(value, 0))
+    keys = list(frames(key, VERSION_BYTES))
+    spans = keys if part == "key" else list(frames(value, 0))
     number = next((i for i, (begin, end) in enumerate(spans) if begin - _FRAME <= at <= end), len(spans))
     if number < len(keys):
         about = _object(key[slice(*keys[number])])
@@ -87,8 +87,8 @@ _OF_JSON = ("canal-json", "simple", "debezium", "maxwell")
 _NAMERS = {"canal-json": _canal_json, "open-protocol": _open_protocol}
 
 
-def _frames(b: bytes, p: int) -> Iterator[tuple[int, int]]:
-    """Where the content of each whole frame begins and ends."""
+def frames(b: bytes, p: int) -> Iterator[tuple[int, int]]:
+    """Where the content of each whole frame of open-protocol begins and ends, from ``p`` on."""
     while p + _FRAME <= len(b) and (end := p + _FRAME + int.from_bytes(b[p : p + _FRAME], "big")) <= len(b):
         yield p + _FRAME, end
         p = end

@@ -26,6 +26,7 @@ class Sink(Protocol):
 
     name: str
     rows_a_batch: int
+    runs_ddl: bool  # whether it runs the text of DDL, instead of what they do to its tables
 
     def progress(self) -> TargetProgress | None:
         """How far the target is; None where nothing was begun. Undoes what an interrupted run has left half done."""

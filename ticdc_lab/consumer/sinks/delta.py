@@ -75,6 +75,7 @@ class DeltaSink:
     """
 
     rows_a_batch = 1_000_000
+    runs_ddl = False
 
     def __init__(self, folder: str, events: DataFrame) -> None:
         self.name, self.known = f"delta:{folder}", KnownFiles()

@@ -137,6 +137,7 @@ class DuckDBSink:
     """
 
     rows_a_batch = 1_000_000
+    runs_ddl = False
 
     def __init__(self, path: str, files: Sequence[str], protocol: str) -> None:
         self.name = f"duckdb:///{path}"

@@ -181,6 +181,7 @@ class MySQLSink:
     """
 
     rows_a_batch = 200_000
+    runs_ddl = True
 
     def __init__(self, url: str, files: Sequence[str], protocol: str) -> None:
         address = address_of(url)
