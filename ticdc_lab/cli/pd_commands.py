@@ -76,9 +76,11 @@ def _print_cases(cases: list[dict[str, Any]]) -> None:
                 "case": r["id"], "agrees": "yes" if r["agrees"] else "no", "peers": _extremes([ours]),
                 "peers of PD": _extremes(real),
             } if not n else {"case": "", "agrees": "", "peers": "", "peers of PD": ""}  # fmt: skip
-            rows.append(first | {"operators": desc, "ours": mine, "PD": f"{min(counts)}..{max(counts)}"})
+            within = {"PD within ours": "no" if desc in ours.get("outside", ()) else "yes"} if "spread" in ours else {}
+            rows.append(first | {"operators": desc, "ours": mine, "PD": f"{min(counts)}..{max(counts)}", **within})
     click.echo()
-    print_table(rows, "case", "agrees", "operators", "ours", "PD", "peers", "peers of PD")
+    more = ("PD within ours",) if "PD within ours" in rows[0] else ()
+    print_table(rows, "case", "agrees", "operators", "ours", "PD", *more, "peers", "peers of PD")
 
 
 def _extremes(runs: list[dict[str, Any]]) -> str:
@@ -142,7 +144,7 @@ def explain(
         sys.exit(_compared(before, after, as_json=as_json))
     loaded = _given(folders, stores, regions, config, (*rules, *also))
     told = _survey(loaded) if region is None else _region(loaded, region)
-    told = {"missing": loaded.first_line, **told, "notes": list(loaded.notes)}
+    told = {"missing": loaded.first_line, **told, "notes": [*told.get("notes", ()), *loaded.notes]}
     if as_json:
         print_json(told)
     else:
@@ -204,8 +206,11 @@ def _survey(loaded: Loaded) -> dict[str, Any]:
         loaded.cluster, loaded.regions, loaded.limits, groups=found.groups, expected=on_stores,
         schedulers=loaded.schedulers,
     )  # fmt: skip
+    merges = round(sum(o.here / o.asked * o.regions for o in found.outcomes if o.does == "merge-region"))
+    limit = loaded.cluster.config.merge_schedule_limit
+    notes = [f"not forecast: merges of about {merges:,} regions, merge-schedule-limit {limit}"] if merges else []
     return {
-        "sentence": found.sentence, "regions": found.regions, "outcomes": outcomes,
+        "sentence": found.sentence, "regions": found.regions, "outcomes": outcomes, "notes": notes,
         "forecast": [_finite(f._asdict()) | {"sentence": s} for f, s in zip(how_long, in_words(how_long), strict=True)],
         "answers": _told(found.rounds), "not_chosen": [n._asdict() for n in found.not_chosen],
     }  # fmt: skip
@@ -379,9 +384,6 @@ def _own(folder: str, told: dict[str, Any], asked_minutes: float | None, seed: i
     rows = side_by_side(found.runs).to_pylist()
     played = tuple(f"not simulated: {p.name}," for p in own_policies(loaded))
     notes = [note for note in loaded.notes if not note.startswith(played)]
-    labels = loaded.regions.labels
-    if n := len(labels.unmerged | labels.unscheduled | labels.split):
-        notes.append(f"not simulated: labels of {n:,} regions, which PD would not merge, not move, or split")
     holds = {name: [f"{h.what}: {h.because}" for h in why_nothing(run.world)] for name, run in found.runs.items()}
     if as_json:
         numbers = {name: f._asdict() for name, f in found.numbers.items()}

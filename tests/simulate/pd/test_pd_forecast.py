@@ -54,7 +54,7 @@ def around(first: int, n: int = 300, size: float = 96, **more: object) -> Region
 @pytest.mark.parametrize(("size", "seconds"), [(96, 75), (10, 15), (1, 0)])
 def test_a_leaving_store_is_bound_by_the_limits_of_the_others(size: float, seconds: float) -> None:
     """300 peers into four stores at 60 a minute each: 75 s (the real PD took 84); small regions a fifth of it."""
-    limits = dict.fromkeys(range(1, 6), PerMinute(60, 60))
+    limits = dict.fromkeys(range(2, 6), PerMinute(60, 60))
     found = forecast(cluster(state=REMOVING), around(1, size=size), limits)[0]
     assert found[:4] == ("store 1 leaves", 300, 0, seconds)
     assert found.held_by.startswith("add-peer limits of" if seconds else "no store limit counts them")
@@ -62,7 +62,7 @@ def test_a_leaving_store_is_bound_by_the_limits_of_the_others(size: float, secon
 
 def test_peers_that_fit_on_few_stores_wait_for_these() -> None:
     """All regions on three of five stores: two are left, and the other limits help nobody."""
-    (found,) = forecast(cluster(state=REMOVING), regions_on(1, 2, 3), dict.fromkeys(range(1, 6), PerMinute(60, 60)))
+    (found,) = forecast(cluster(state=REMOVING), regions_on(1, 2, 3), dict.fromkeys(range(2, 6), PerMinute(60, 60)))
     assert (found.at_best_s, found.held_by) == (150, "add-peer limits of stores 4, 5")
     bundles = [Bundle(30_000, frozenset({4})), Bundle(10_000, frozenset({4, 5})), Bundle(1_000, frozenset({6}))]
     assert slowest(bundles, {4: PerMinute(60), 5: PerMinute(600)}) == (30, "add-peer limit of store 4")
@@ -250,3 +250,54 @@ def test_balance_waits_for_the_store_that_gets_most() -> None:
 def test_a_weight_of_two_keeps_twice_as_much() -> None:
     """A store of weight 2 with twice the data is balanced."""
     assert forecast(cluster(region_weight=2.0, region_size=57_600.0), regions_on(1, 2, 3)) == ()
+
+
+@pytest.mark.parametrize(
+    ("of_first", "config", "seconds"),
+    [
+        ({"state": REMOVING}, Config(), 60),
+        ({"heartbeat_age_s": 1801.0}, Config(), 12),
+        ({"heartbeat_age_s": 1801.0}, Config(removals_of_down_are_small=False), 60),
+    ],
+    ids=["it leaves", "it is down", "it is down, before v4.0.16, v5.0.6, v5.1.2 and v5.3"],
+)
+def test_the_store_that_peers_go_from_has_a_limit_too(
+    of_first: dict[str, float | str], config: Config, seconds: float
+) -> None:
+    """300 peers at 300 a minute; one that is removed from a store that is down costs as a small one (tikv/pd#4097)."""
+    told = cluster(**of_first)._replace(config=config)  # type: ignore[arg-type]
+    limits = dict.fromkeys(range(2, 6), PerMinute(6000, 6000)) | {1: PerMinute(300, 300)}
+    found = forecast(told, around(1), limits)[0]
+    assert (found.at_best_s, found.held_by) == (seconds, "remove-peer limit of store 1")
+
+
+def test_peers_too_many_go_as_fast_as_their_stores_let_them() -> None:
+    """One of four peers of each region is an orphan; which one PD removes is known, and that store's limit counts."""
+    found = {f.what: f for f in forecast(cluster(), regions_on(1, 2, 3, 4), dict.fromkeys(range(1, 6), PerMinute()))}
+    assert found["peers too many"].peers == 300 and found["peers too many"].held_by.startswith("remove-peer limit")
+
+
+def test_windows_of_snapshots_are_no_limits_of_zero() -> None:
+    """With store-limit-version v2 nobody knows how fast the disks are."""
+    told = cluster(state=REMOVING)._replace(config=Config(store_limit_version="v2"))
+    found = forecast(told, around(1))[0]
+    assert "windows of snapshots" in found.held_by and "limit 0" not in in_words([found])[0]
+
+
+def test_regions_that_are_never_drawn_are_not_balanced() -> None:
+    """PD draws regions that a store leads only where it follows none that may move: here no other store takes those."""
+    sizes = {1: 4_000, 2: 9_600, 3: 19_200, 4: 9_600}
+    stores = [
+        Store(i, available=100 * GIB, region_size=n, labels=labelled({"zone": f"z{i % 2}"}))
+        for i, n in sizes.items()
+    ]  # fmt: skip
+    stores[0] = stores[0]._replace(state=REMOVING)
+    told = cluster_of(Config(location_labels=("zone",), isolation_level="zone"), stores)
+
+    def balance(regions: list[Region]) -> Forecast:
+        return next(f for f in forecast(told, of_regions(regions)) if f.what == "balance of regions")
+
+    led = [Region(i, tuple(Peer(10 * i + s, s) for s in (3, 1, 2)), 3) for i in range(1, 101)]
+    followed = [Region(i, tuple(Peer(10 * i + s, s) for s in (2, 3, 4)), 2) for i in range(101, 201)]
+    assert not balance(led).never
+    assert balance([*led, *followed]).never[0][0] == "no other store may take it by its rules or places"

@@ -197,7 +197,8 @@ def test_what_holds_an_empty_store_back_is_its_limit() -> None:
     left = time_left(run, REFERENCE, at_us=10_000_000)
     n = left.peers
     assert left.held_by is not None and left.held_by.name == "add-peer limits of stores 1, 2, 3, 4"
-    assert left.at_best_s == pytest.approx(n / 4) and 200 < n < 300
+    assert left.at_best_s == pytest.approx(n / 4, rel=0.02), "of some the new peer is there and the old one is not gone"
+    assert 200 < n < 300
     assert 10 + left.at_best_s == pytest.approx(84, rel=0.1), "that is when the real PD was done"
     assert left.at_pace_s == pytest.approx(left.at_best_s, rel=0.25)
     assert "at best until done: store 5 leaves" in time_left_sentence(left)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from test_pd_ctl import HEARD_NS, store
-from test_pd_printed import OPERATOR, ring
+from test_pd_printed import KEYS, OPERATOR, ring
 from worlds import S, small
 
 from ticdc_lab.cli import main, pd_commands
@@ -21,6 +21,7 @@ from ticdc_lab.simulate.pd.looking.before_after import before_after, words
 from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_futures, own_policies
 from ticdc_lab.simulate.pd.looking.recording import costs
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
+from ticdc_lab.simulate.pd.world import pdctl
 from ticdc_lab.simulate.pd.world.changes import Pdctl, Timed
 from ticdc_lab.simulate.pd.world.start import StoreStart
 from ticdc_lab.simulate.pd.world.world import World
@@ -165,14 +166,14 @@ def test_leaders_outside_of_the_key_ranges_of_evict_leader_stay(tmp_path: Path) 
 
 
 def test_a_region_of_key_ranges_is_drawn_without_a_look_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three thousand where half of them lie in the ranges; where few do, all are looked at, and these are drawn."""
+    """Of three thousand where half of them lie in the ranges; where few do, all are looked at, but once."""
     (one,), keys = ring(1, 2, 1, 3), ["", *(f"{i:08X}" for i in range(1, 3_000)), ""]
     every = [one | {"id": i + 1, "start_key": keys[i], "end_key": keys[i + 1]} for i in range(3_000)]
     loaded = from_folder(moment(tmp_path / "a", [(2, 1, 3)] * 8, regions={"regions": every}))
     world, asked = World(own_case(loaded).start, 1, own_policies(loaded)), list[int]()
     range_of = world.regions.range_of
     monkeypatch.setattr(world.regions, "range_of", lambda row: (asked.append(row), range_of(row))[1])
-    for begin, most in ((1_500, 1_024), (2_998, 4_024)):
+    for begin, most in ((1_500, 1_040), (2_998, 4_040), (2_998, 1_040)):
         asked.clear()
         drawn = [r.start_key for r in world.draw(2, LEADER_HERE, ((keys[begin], ""),))]
         assert len(drawn) == 10 and {*drawn} <= {*keys[begin:-1]} and len(asked) <= most
@@ -329,3 +330,68 @@ def test_changes_that_cannot_be_made_are_refused_before_anything_runs(
     one = str(moment(tmp_path / "a", HELD))
     done = CliRunner().invoke(main, ["simulate", "pd", "--from", one, option, value])
     assert done.exit_code == 2 and said in done.output and done.stdout == ""
+
+
+def test_labels_of_regions_are_played(tmp_path: Path) -> None:
+    """Regions that are denied stay where they are, the others are balanced; one within which a rule ends is split."""
+    on = [(1, 2, 3)] * 8
+    data = [{"start_key": "", "end_key": KEYS[2]}]
+    deny = {"id": "a", "index": 0, "labels": [{"key": "schedule", "value": "deny"}], "rule_type": "key-range"}
+    cut = {
+        **deny,
+        "id": "b",
+        "labels": [{"key": "x", "value": "y"}],
+        "data": [{"start_key": KEYS[3][:-2], "end_key": ""}],
+    }
+    loaded = from_folder(moment(tmp_path / "a", on, labels=[{**deny, "data": data}, cut]))
+    run = own_futures(loaded, minutes=20).runs["as it is"]
+    regions = run.world.regions
+    alive = [regions.region(row) for row in range(regions.n) if regions.alive[row]]
+    stayed = [r.stores == {1, 2, 3} for r in alive if r.end_key and r.end_key <= KEYS[2]]
+    assert stayed == [True] * 3 and any(r.stores != {1, 2, 3} for r in alive)
+    assert run.world.controller.created["labeler-split-region"] == 1 and len(alive) == 9
+    assert KEYS[3][:-2] in {r.start_key for r in alive}
+
+
+def test_a_cluster_whose_placement_rules_are_missing_is_not_played(tmp_path: Path) -> None:
+    """Its learners would be removed."""
+    peers = [{"id": 1, "store_id": 1, "role_name": "Voter"}, {"id": 2, "store_id": 5, "role_name": "Learner"}]
+    folder = moment(tmp_path / "a", HELD)
+    regions = json.loads((folder / "regions.json").read_text())
+    regions["regions"][0]["peers"] = peers
+    (folder / "regions.json").write_text(json.dumps(regions))
+    with pytest.raises(SourceError, match="the placement rules of 1 regions were not given"):
+        own_case(from_folder(folder))
+
+
+def test_the_limit_of_a_leaving_store_is_the_one_that_pd_shows(tmp_path: Path) -> None:
+    """`store delete` takes it off and `cancel-delete` gives it back; what is set between counts."""
+    loaded = from_folder(moment(tmp_path / "a", HELD, offline=3, limit={"3": {"add-peer": 15, "remove-peer": 5}}))
+    world = World(own_case(loaded).start, 1, changes=own_case(loaded).changes)
+    world.run(1_000_000)
+    assert pdctl(world, "store limit")[3] == {"add-peer": 15, "remove-peer": 5}
+    pdctl(world, "store limit 2 7")
+    pdctl(world, "store delete 2")
+    assert pdctl(world, "store limit")[2] == {"add-peer": 7, "remove-peer": 1e8}
+    pdctl(world, "store cancel-delete 2")
+    assert pdctl(world, "store limit")[2] == {"add-peer": 7, "remove-peer": 7}
+
+
+def test_small_regions_are_merged_at_once(tmp_path: Path) -> None:
+    """PD has led for longer than split-merge-interval, as `pd explain` takes it too."""
+    folder = moment(tmp_path / "a", HELD)
+    regions = json.loads((folder / "regions.json").read_text())
+    for r in regions["regions"]:
+        r |= {"approximate_size": 4, "approximate_keys": 10}
+    (folder / "regions.json").write_text(json.dumps(regions))
+    run = own_futures(from_folder(folder), minutes=20).runs["as it is"]
+    assert run.world.controller.created["merge-region"] > 0 and run.world.regions.count < 8
+
+
+def test_a_cluster_that_moved_and_has_no_operator_is_not_said_to_move(tmp_path: Path) -> None:
+    """What moved since the first moment may have been done long before the second."""
+    one = moment(tmp_path / "a", HELD, offline=3)
+    told = before_after(from_folder(one), from_folder(moment(tmp_path / "b", LATER, at_s=30, offline=3, operator=[])))
+    assert told.moves and "and no operator runs now" in told.sentence
+    told = before_after(from_folder(one), from_folder(moment(tmp_path / "c", LATER, at_s=30, offline=3)))
+    assert "and it still moves" in told.sentence, "nobody printed the operators"

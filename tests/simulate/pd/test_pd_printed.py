@@ -18,7 +18,7 @@ import orjson
 import pytest
 import zstandard
 from click.testing import CliRunner
-from test_pd_ctl import region, store
+from test_pd_ctl import HEARD_NS, region, store
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
@@ -434,9 +434,34 @@ def test_groups_of_settings_may_be_in_files_of_their_own(tmp_path: Path) -> None
     c = loaded.cluster.config
     assert (c.max_snapshot_count, c.max_replicas, c.location_labels) == (9, 5, ("zone",))
     assert loaded.limits[1] == PerMinute(3, 4) and not loaded.schedulers.get("balance-region-scheduler").runs
-    loaded = given(tmp_path, **files, z__json={"schedule": {"max-snapshot-count": 1}})
-    assert loaded.cluster.config.max_snapshot_count == 9
+    loaded = given(tmp_path, **files, z__json={"schedule": {"max-snapshot-count": 9}})
     assert "not read: z.json, since another file has these settings too" in loaded.notes
+    shown = {"schedule": {"max-snapshot-count": 1, "halt-scheduling": "true"}}
+    loaded = given(tmp_path, **files, z__json=shown)
+    assert (loaded.cluster.config.max_snapshot_count, loaded.cluster.config.halt_scheduling) == (9, True)
+    words = f"not read: max-snapshot-count of {tmp_path / 'z.json'}, since an earlier file has another value"
+    assert words in loaded.notes
+
+
+def test_a_tar_is_read_once_whatever_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Diag's has logs of gigabytes: to find each member from the beginning would take time by its square."""
+    given(tmp_path)
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as tar:
+        for n in range(9):
+            (tmp_path / f"{n}.log").write_text("[2024/01/01 10:00:00.000 +08:00] [INFO] [a.go:1] [b]\n" * 99)
+            tar.add(tmp_path / f"{n}.log")
+        for name in ("store.json", "region.json"):
+            tar.add(tmp_path / name)
+    begun = []
+    real = tarfile.open
+
+    def counted(*given: Any, **more: Any) -> tarfile.TarFile:
+        begun.append(given)
+        return real(*given, **more)
+
+    monkeypatch.setattr(tarfile, "open", counted)
+    told = from_folder(tmp_path / "a.tgz")
+    assert (len(told.cluster.stores), len(told.regions.id), len(begun)) == (4, 3, 1)
 
 
 def test_a_region_that_is_not_there_is_no_error(tmp_path: Path) -> None:
@@ -663,6 +688,117 @@ def test_a_file_in_utf_16_that_is_cut_is_refused(tmp_path: Path, coding: str) ->
     (tmp_path / "store.json").write_bytes(b"\xff\xfe" * (coding != "utf-16") + text + b"\n")
     with pytest.raises(SourceError, match=r"ends in the middle of a character: the file is cut"):
         from_folder(tmp_path)
+
+
+def diag_folder(folder: Path) -> Path:
+    """What diag collects (collector/config.go): the PDs' answers below HOST/DEPLOY_DIR/conf, others' beside them."""
+    schedule: Any = {"max-snapshot-count": 9, "schedulers-v2": []}
+    config = {"cluster-version": "7.5.1", "schedule": schedule, "name": "pd-1"}
+    rules = [{"group_id": "pd", "group_index": 0, "group_override": False, "rules": [rule("pd", "default")]}]
+    for n in (1, 2):
+        conf = folder / f"10.0.1.{n}/tidb-deploy/pd-2379/conf"
+        conf.mkdir(parents=True)
+        given(conf, config__json=config | {"name": f"pd-{n}"}, placement_rule__json=rules)
+        (conf / "region.json").unlink()
+        (conf / "pd.toml").write_text('[schedule]\nmax-snapshot-count = 3\n[replication]\nlocation-labels = ["zone"]\n')
+    conf = folder / "10.0.0.1/tidb-deploy/tikv-20160/conf"
+    conf.mkdir(parents=True)
+    (conf / "config.json").write_text(json.dumps({"raftstore": {}, "storage": {}, "log-level": "info"}))
+    tiup = "user: tidb\ntopology:\n  server_configs:\n    pd:\n      schedule.max-snapshot-count: 5\n"
+    (folder / "meta.yaml").write_text(tiup)
+    return folder
+
+
+def test_the_folder_that_diag_collects_is_one_input(tmp_path: Path) -> None:
+    """The settings of its PDs count, not those of TiKV or of the first start; diag collects no regions."""
+    folder = diag_folder(tmp_path)
+    with pytest.raises(SourceError, match="no file has regions") as failed:
+        from_folder(folder)
+    assert "diag does not collect it" in failed.value.hint
+    (folder / "region.json").write_text(json.dumps({"regions": ring(3, 1, 2, 3)}))
+    told = from_folder(folder)
+    assert told.cluster.config.max_snapshot_count == 9 and "settings" not in told.first_line
+    first = "settings of PD's first start: PD keeps later ones, which `config show all` prints"
+    for note in (
+        "config.json, since another file has these settings too", f"2 files pd.toml ({first})", f"meta.yaml ({first})"
+    ):  # fmt: skip
+        assert f"not read: {note}" in told.notes
+    assert "not read, no output of pd-ctl that is known here: config.json" in told.notes
+    for packed in folder.rglob("pd-2379/conf/config.json"):
+        packed.unlink()
+    told = from_folder(folder)
+    c = told.cluster.config
+    assert (c.max_snapshot_count, c.location_labels) == (3, ("zone",))
+    assert "pd.toml is assumed, which PD reads at its first start only" in told.first_line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "server_configs:\n  pd:\n    schedule.max-snapshot-count: 5\n    replication.location-labels: [zone]\n",
+        "server_configs:\n  pd:\n    schedule: {max-snapshot-count: 5}\n    replication: {location-labels: [zone]}\n",
+        "spec:\n  pd:\n    config: |\n      [schedule]\n      max-snapshot-count = 5\n"
+        '      [replication]\n      location-labels = ["zone"]\n',
+        'log-level = "info"\n[schedule]\nmax-snapshot-count = 5\n[replication]\nlocation-labels = ["zone"]\n',
+    ],
+    ids=["tiup", "tiup in groups", "operator", "pd.toml"],
+)
+def test_settings_of_the_first_start_are_those_of_no_other_file(text: str, tmp_path: Path) -> None:
+    """In TOML and YAML; the first line says what they are."""
+    told = given(tmp_path, settings__txt=text)
+    assert (told.cluster.config.max_snapshot_count, told.cluster.config.location_labels) == (5, ("zone",))
+    assert "settings.txt is assumed" in told.first_line
+
+
+def test_a_package_that_only_clinic_opens_is_refused_in_words(tmp_path: Path) -> None:
+    """`diag package` encrypts what it packs."""
+    (tmp_path / "a.diag").write_bytes(b"D1ag\x1a\0\0\2{}\x91\x02")
+    with pytest.raises(SourceError, match="diag packed it for Clinic, whose key alone opens it"):
+        given(tmp_path)
+
+
+def test_of_two_moments_in_one_folder_the_later_one_counts(tmp_path: Path) -> None:
+    """Of a store the later heartbeat, of a region the newer epoch, whatever the files' names; it is said."""
+    late = {"stores": [store(i, meta={"last_heartbeat": HEARD_NS + 3600 * 10**9}, region_count=9) for i in (1, 2)]}
+    moved = ring(3, 4, 2, 3)[:1]
+    moved[0]["epoch"] = {"conf_ver": 7, "version": 2}
+    told = given(tmp_path, a_later__json=late, a_region__json={"regions": moved})
+    assert [told.cluster.stores[i].region_count for i in (1, 2, 3)] == [9, 9, 7]
+    assert region_at(told.regions, 0).stores == {4, 2, 3} and region_at(told.regions, 1).stores == {1, 2, 3}
+    assert f"not read: 2 stores of {tmp_path / 'store.json'}, since another file heard of them later" in told.notes
+    assert "not read: older forms of 1 region: a file has a newer epoch" in told.notes
+
+
+@pytest.mark.parametrize(
+    ("config", "witness", "named"),
+    [
+        ({"schedule": {}}, False, False),
+        ({"schedule": {}}, True, True),
+        ({"schedule": {}, "label-property": {"reject-leader": [{"key": "dc", "value": "c"}]}}, False, True),
+    ],
+)
+def test_schedulers_that_a_pd_starts_with_are_named_first_where_they_move_anything(
+    config: dict[str, Any], witness: bool, named: bool, tmp_path: Path
+) -> None:
+    """v6.6 to v7.6 start with those of witnesses, up to v5.1 with the one of label-property."""
+    types = ("balance-region", "balance-leader", "balance-witness", "transfer-witness-leader", "label", "split-bucket")
+    config["schedule"]["schedulers-v2"] = [{"type": t} for t in types]
+    told = given(tmp_path, config__json=config, region__json={"regions": _witnessed(ring(3, 1, 2, 3), witness)})
+    assert ("Not simulated" in told.first_line) is named
+    assert "not simulated: split-bucket-scheduler, which splits hot buckets" in told.notes
+
+
+def _witnessed(regions: list[dict[str, Any]], witness: bool) -> list[dict[str, Any]]:
+    for r in regions:
+        r["peers"][-1]["is_witness"] = witness
+    return regions
+
+
+@pytest.mark.parametrize(("version", "runs"), [("7.5.1", False), ("7.6.0", True), ("8.5.0", True)])
+def test_a_pd_starts_with_the_schedulers_of_its_version(version: str, runs: bool, tmp_path: Path) -> None:
+    """Where nobody printed them."""
+    told = given(tmp_path, store__json={"stores": [store(i, meta={"version": version}) for i in range(1, 5)]})
+    assert told.schedulers.get("evict-slow-store-scheduler").runs is runs
 
 
 def test_a_zip_with_a_password_is_refused_in_words(tmp_path: Path) -> None:

@@ -71,6 +71,10 @@ def test_of_several_seeds_the_middle_one_counts() -> None:
     found.ours[name] = list(made.values())
     verdict = found.judge_case(found.cases[name])
     assert verdict.agrees and verdict.ours["spread"]["balance-leader-scheduler"] == [9, 66, 999]
+    assert verdict.ours["outside"] == [], "the recorded runs lie within ours"
+    few = [run._replace(created=run.created | {"balance-leader-scheduler": 1}) for _ in made]
+    found.ours[name] = few
+    assert found.judge_case(found.cases[name]).ours["outside"] == ["balance-leader-scheduler"]
     found.ours[name] = [made[0], made[0], made[0], made[2], made[3]]
     verdict = found.judge_case(found.cases[name])
     assert not verdict.agrees and "balance-leader-scheduler: ours 9" in verdict.because

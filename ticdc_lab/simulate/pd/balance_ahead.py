@@ -13,7 +13,7 @@ from ticdc_lab.simulate.pd.balance import REGIONS, Scale, influence, scale, scor
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Notes
 from ticdc_lab.simulate.pd.limits import LARGE_COST, step_costs
-from ticdc_lab.simulate.pd.regions import OUTSIDE, KeyRanges, Region, RegionColumns, lies_in, region_at
+from ticdc_lab.simulate.pd.regions import LEARNER, OUTSIDE, ROLES, KeyRanges, Region, RegionColumns, lies_in, region_at
 from ticdc_lab.simulate.pd.stores import MIB, Store, label, takes_part
 
 _DRAWN_REGIONS = 2000
@@ -112,22 +112,30 @@ def _drawn(
     each = max(8, min(64, _DRAWN_REGIONS // max(1, len(sources))))
     found = {}
     for source in sources:
-        here = np.flatnonzero((c.peers == at.get(source, -2)).any(axis=1))
-        some = here[np.linspace(0, len(here) - 1, min(each, len(here))).astype(np.int64)] if len(here) else here
+        here, leads = c.peers == at.get(source, -2), c.leader == at.get(source, -2)
+        learns = (here & (c.role == ROLES.index(LEARNER))).any(axis=1)
+        held = here.any(axis=1)
         targets: set[int] = set()
         stays: Counter[str] = Counter()
-        movable = 0
-        for place in some.tolist():
-            region = repaired(region_at(c, place))
-            why = _why_it_stays(cluster, region, source, c.busy) if lies_in(region, ranges) else OUTSIDE
-            takers = () if why else balance_region.takers(field, source, region, Notes())
-            if not takers:
-                stays[why or "no other store may take it by its rules or places"] += 1
-                continue
-            targets |= {t.id for t in takers}
-            movable += 1
-        cost = float(step_costs(c.size[some]).mean()) / LARGE_COST if len(some) else 1.0
-        found[source] = _Drawn(frozenset(targets), movable / max(1, len(some)), cost, stays)
+        movable, sizes = 0, np.zeros(0)
+        for kind in (held & ~leads & ~learns, leads, learns):  # in the order in which PD draws
+            rows = np.flatnonzero(kind)
+            some = rows[np.linspace(0, len(rows) - 1, min(each, len(rows))).astype(np.int64)] if len(rows) else rows
+            sizes, drawn = np.append(sizes, c.size[some]), False
+            for place in some.tolist():
+                region = repaired(region_at(c, place))
+                why = _why_it_stays(cluster, region, source, c.busy) if lies_in(region, ranges) else OUTSIDE
+                takers = () if why else balance_region.takers(field, source, region, Notes())
+                drawn |= not why
+                if takers:
+                    targets |= {t.id for t in takers}
+                    movable += 1
+                else:
+                    stays[why or "no other store may take it by its rules or places"] += 1
+            if drawn:
+                break  # PD draws the others only where it finds none of these
+        cost = float(step_costs(sizes).mean()) / LARGE_COST if len(sizes) else 1.0
+        found[source] = _Drawn(frozenset(targets), movable / max(1, len(sizes)), cost, stays)
     return found
 
 

@@ -11,8 +11,9 @@ class Config:
 
     Sizes are MiB, times seconds, ratios 0 to 1. ``tolerant_size_ratio`` 0 lets PD choose, see
     :func:`ticdc_lab.simulate.pd.balance.tolerance`. ``reject_leader`` holds (key, value) of labels whose stores take no
-    leader. ``operators_count_once`` is no setting: up to v4.0.13, v5.0.3 and v5.1.0 an operator takes up the limits of
-    all its kinds. Source: `pd_notes.md` sections 2 to 9.
+    leader. Two are no settings: up to v4.0.13, v5.0.3 and v5.1.0 an operator takes up the limits of all its kinds
+    (``operators_count_once``), and up to v4.0.15, v5.0.5, v5.1.1 and v5.2 a peer that goes from a store that is down
+    counts as large as it is (``removals_of_down_are_small``). Source: `pd_notes.md` sections 2 to 9.
     """
 
     max_replicas: int = 3
@@ -49,9 +50,10 @@ class Config:
     hot_region_cache_hits_threshold: int = 3
     halt_scheduling: bool = False
     operators_count_once: bool = True
+    removals_of_down_are_small: bool = True
 
 
-NO_SETTINGS = frozenset({"reject_leader", "operators_count_once"})
+NO_SETTINGS = frozenset({"reject_leader", "operators_count_once", "removals_of_down_are_small"})
 """Fields that pd-ctl neither shows nor sets: label properties, and what follows from PD's version."""
 
 OTHER_NAMES = {

@@ -29,13 +29,15 @@ from ticdc_lab.simulate.pd.strategy import NO_STORE
 class Move(NamedTuple):
     """A peer that PD would make: what for, the store it replaces (0 for none), and the stores it may go to.
 
-    ``costs`` is whether a store limit counts it: a witness without data is free.
+    ``costs`` is whether a store limit counts the new one, ``frees`` whether one counts the old one: a witness without
+    data is free. Without targets the old one goes, or becomes a witness.
     """
 
     what: str
     old: int
     targets: frozenset[int]
     costs: bool = True
+    frees: bool = True
 
 
 class Course(NamedTuple):
@@ -72,21 +74,25 @@ def course_of(cluster: Cluster, region: Region) -> Course:
 
 
 def _moves(cluster: Cluster, region: Region, told: Explained, op: Operator, before: list[Move]) -> list[Move]:
-    """Give the peers that an operator makes, and those whose data it brings or drops as witnesses change."""
-    removed = [s.store for s in op.steps if isinstance(s, RemovePeer)] or [0]
+    """Give the peers that an operator makes or removes, and those whose data it brings or drops as witnesses change."""
+    removed = next((s.store for s in op.steps if isinstance(s, RemovePeer)), 0)
+    empty = {p.store for p in region.peers if p.witness}
     found: list[Move] = []
     for step in op.steps:
         match step:
-            case AddLearner(store, witness) if not found and store not in removed:
+            case AddLearner(store, witness) if not found and store != removed:
                 what = _what_for(cluster, region, op, store)
-                found.append(Move(what, removed[0], _able(told, region, store), not witness))
+                found.append(Move(what, removed, _able(told, region, store), not witness, removed not in empty))
             case BecomeNonWitness(store):
                 made = next((m for m in reversed(before) if store in m.targets and not m.costs), None)
                 found.append(Move(TO_FULL, 0, made.targets if made else frozenset({store})))
             case BecomeWitness(store):
-                found.append(Move(TO_WITNESS, 0, frozenset({store})))
+                found.append(Move(TO_WITNESS, store, frozenset()))
             case _:
                 pass
+    again = any(isinstance(s, AddLearner) and s.store == removed for s in op.steps)
+    if removed and not again and not any(m.old == removed for m in found):
+        found.append(Move(why_it_leaves(cluster, removed) or EXTRA, removed, frozenset(), frees=removed not in empty))
     return found
 
 
@@ -108,7 +114,7 @@ def _what_for(cluster: Cluster, region: Region, op: Operator, target: int) -> st
     return f"{MISSING} of rule {rule.group}/{rule.id}" if rule is not None else MISSING
 
 
-MISSING, BETTER = "missing peers", "better places"
+MISSING, BETTER, EXTRA = "missing peers", "better places", "peers too many"
 TO_FULL, TO_WITNESS = "witnesses that become full peers", "peers that become witnesses"
 
 

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.balance_ahead import BalanceAhead, balance_ahead, grown
 from ticdc_lab.simulate.pd.cluster import Cluster, is_replicated
-from ticdc_lab.simulate.pd.course import BETTER, MISSING, TO_FULL, TO_WITNESS, course_of, why_it_leaves
-from ticdc_lab.simulate.pd.limits import LARGE_COST, Limits, PerMinute, limits_nothing, step_costs
+from ticdc_lab.simulate.pd.course import BETTER, EXTRA, MISSING, TO_FULL, TO_WITNESS, course_of, why_it_leaves
+from ticdc_lab.simulate.pd.limits import LARGE_COST, SMALL_COST, Limits, PerMinute, limits_nothing, step_costs
 from ticdc_lab.simulate.pd.pd_ctl_running import BALANCE_REGION, PdSchedulers, default_schedulers
 from ticdc_lab.simulate.pd.regions import VOTER, Region, RegionColumns, has_quorum, region_at
 from ticdc_lab.simulate.pd.scores import region_score
-from ticdc_lab.simulate.pd.stores import NEVER_S, Store, is_disconnected
+from ticdc_lab.simulate.pd.stores import NEVER_S, REMOVED, REMOVING, Store, is_disconnected
 from ticdc_lab.simulate.pd.strategy import NO_STORE
 from ticdc_lab.simulate.pd.survey import FITS, SMALL, Group, classes, kinds, triage
 
@@ -143,7 +143,7 @@ def forecast(
     c
         Its regions.
     limits
-        Store limits, 15 peers a minute for each store that is not named.
+        Store limits, 15 peers a minute for each store that is not named; none for what leaves an offline store.
     groups
         What :func:`~ticdc_lab.simulate.pd.survey.triage` found of these regions, where it was asked already.
     expected
@@ -159,8 +159,10 @@ def forecast(
     """
     if cluster.config.halt_scheduling:
         return ()
-    if cluster.config.store_limit_version == "v2":
-        limits = dict.fromkeys(cluster.stores, PerMinute(0.0, 0.0))
+    leave = {i: DEFAULT._replace(remove=0.0) for i, s in cluster.stores.items() if s.state == REMOVING}
+    limits = {**leave, **limits}  # `store delete` takes their limit of removals off
+    windows = cluster.config.store_limit_version == "v2"
+    limits = dict.fromkeys(cluster.stores, PerMinute(0.0, 0.0)) if windows else limits
     moved: dict[tuple[int, frozenset[int]], float] = defaultdict(float)
     found = list(_repairs(cluster, c, limits, groups or triage(cluster, c), expected, moved))
     later = ahead(cluster, c).cluster
@@ -170,7 +172,11 @@ def forecast(
     balance = balance_ahead(full, c, _repaired_in(later), runs.get(BALANCE_REGION).keys_of())
     if balance is not None and no_balance:
         balance = balance._replace(out={}, stays=((no_balance, balance.peers),))
-    return (*found, *([_balanced(balance, limits)] if balance is not None else []))
+    told = (*found, *([_balanced(balance, limits)] if balance is not None else []))
+    return tuple(f._replace(held_by=_WINDOWS) if windows and not math.isinf(f.at_best_s) else f for f in told)
+
+
+_WINDOWS = "store-limit-version v2 has windows of snapshots, which follow the disks, and no limits"
 
 
 def _repaired_in(later: Cluster) -> Callable[[Region], Region]:
@@ -239,9 +245,11 @@ def _repairs(
     if not len(places) and not unjudged:
         return
     made: dict[str, list[Bundle]] = defaultdict(list)
+    unmade: dict[str, list[Bundle]] = defaultdict(list)
     peers: Counter[str] = Counter()
     never: dict[str, Counter[str]] = defaultdict(Counter)
     some = _rows(later.regions, places)
+    silent = {i for i, s in cluster.stores.items() if is_disconnected(s)}
     costs = step_costs(some.size)
     for alike in _alike_regions(later.cluster, some, [here[places] for here in lost.values()]):
         n, cost, mib = int(alike.which.sum()), float(costs[alike.which].sum()), float(some.size[alike.which].sum())
@@ -252,7 +260,12 @@ def _repairs(
             peers[what] += n
             beside = (alike.beside.get(t, frozenset({t})) for t in move.targets)
             targets = frozenset().union(*beside) - {move.old}
-            made[what].append(Bundle(cost if move.costs else 0.0, targets))
+            if targets:
+                made[what].append(Bundle(cost if move.costs else 0.0, targets))
+            if move.old in cluster.stores and cluster.stores[move.old].state != REMOVED:
+                small = cluster.config.removals_of_down_are_small and move.old in silent
+                freed = float(np.minimum(costs[alike.which], SMALL_COST).sum()) if small else cost
+                unmade[what].append(Bundle(freed if move.frees else 0.0, frozenset({move.old})))
             if what not in (TO_FULL, TO_WITNESS):
                 moved[move.old, targets] += mib
         if told.stuck:
@@ -275,10 +288,11 @@ def _repairs(
     for what in sorted(peers, key=lambda w: (w.startswith(_LAST), w.startswith(BETTER), w)):
         store = next((s for s in on if why_it_leaves(cluster, s) == what), 0)
         factor = max(1.0, expected.get(store, 0) / on[store]) if store and on[store] else 1.0
-        bundles = [b._replace(cost=b.cost * factor) for b in made[what]]
-        verb = "remove" if what == TO_WITNESS else "add"
-        seconds, held_by = slowest(bundles, limits, verb) if bundles else (math.inf, "")
-        held_by = held_by if not bundles or any(b.cost for b in bundles) else "no store limit counts them"
+        both = [(verb, some) for verb, some in (("add", made[what]), ("remove", unmade[what])) if some]
+        times = [slowest((b._replace(cost=b.cost * factor) for b in some), limits, verb) for verb, some in both]
+        seconds, held_by = max(times, key=lambda found: found[0], default=(math.inf, ""))
+        if both and not any(b.cost for _, some in both for b in some):
+            held_by = "no store limit counts them"
         age = cluster.stores[store].heartbeat_age_s if store in cluster.stores else 0.0
         waits = cluster.config.max_store_down_time_s - age if what.endswith("is silent") else 0.0
         reasons = tuple((why, round(n * factor)) for why, n in never[what].most_common())
@@ -321,7 +335,7 @@ def _alike_regions(cluster: Cluster, c: RegionColumns, lost: Sequence[NDArray[np
 
 
 UNFIT, LEADERLESS = "regions that do not fit their rules", "regions without a leader"
-_LAST = (MISSING, BETTER, TO_FULL, TO_WITNESS, UNFIT, LEADERLESS)
+_LAST = (MISSING, BETTER, EXTRA, TO_FULL, TO_WITNESS, UNFIT, LEADERLESS)
 _UNJUDGED = ("whose placement rules were not given", "with an operator that runs")
 
 

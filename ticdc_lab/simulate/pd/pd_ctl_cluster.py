@@ -6,6 +6,7 @@ Lists too long to hold as objects are read batch by batch.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -38,27 +39,39 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*([KMGTPE]?i?B?)")
 _SECOND_NS = 1e9
 
 
-def stores_of(files: Sequence[PrintedFile], max_store_down_time_s: float) -> list[Store]:
-    """Read stores.
+class ReadStores(NamedTuple):
+    """Stores, and how many each file has that another file heard a minute later or more: those do not count."""
+
+    found: list[Store]
+    older: Mapping[PrintedFile, int]
+
+
+_LATER_NS = 60 * 10**9
+
+
+def stores_of(files: Sequence[PrintedFile], max_store_down_time_s: float) -> ReadStores:
+    """Read stores; of two documents about one the later heartbeat counts.
 
     The age of a heartbeat is counted from the latest heartbeat of any store, since the document does not say when it
     was printed; a store shown as Disconnected or Down is silent for as long as that means at least. PD shows Up or
     Disconnected only for a store that it heard, so a heartbeat that is missing there was left out of the document.
     """
-    found: list[Store] = []
+    found: dict[int, tuple[tuple[int, int], PrintedFile, Store]] = {}
+    older: Counter[PrintedFile] = Counter()
     for file in files:
         told = listed(file, "stores")
         heard = [_read_store(file, s, _heard) for s in told]
         latest = max(heard, default=0)
-        ages = [
-            (latest - h) / _SECOND_NS if h else 0.0 if s["store"].get("state_name") in _HEARD else NEVER_S
-            for s, h in zip(told, heard, strict=True)
-        ]
-        found += [
-            _read_store(file, s, lambda s, age=age: _store(s, age, max_store_down_time_s))
-            for s, age in zip(told, ages, strict=True)
-        ]
-    return list({s.id: s for s in found}.values())
+        for s, h in zip(told, heard, strict=True):
+            named = s["store"].get("state_name") in _HEARD
+            age_s = (latest - h) / _SECOND_NS if h else 0.0 if named else NEVER_S
+            store = _read_store(file, s, lambda s, age=age_s: _store(s, age, max_store_down_time_s))
+            before, other, _ = found.get(store.id, ((h, latest), file, store))
+            if abs(h - before[0]) >= _LATER_NS:
+                older[file if h < before[0] else other] += 1
+            if (h, latest) >= before:
+                found[store.id] = ((h, latest), file, store)
+    return ReadStores([s for _, _, s in found.values()], older)
 
 
 def heard_s(files: Sequence[PrintedFile]) -> float:
@@ -156,8 +169,11 @@ def _bytes(value: object) -> float:
 _ROLE_BY_NAME = {"Voter": 0, "Learner": 1, "IncomingVoter": 2, "DemotingVoter": 3}
 
 
-def regions_of(files: Sequence[PrintedFile]) -> RegionColumns:
-    """Read regions, in the order of their start keys; one that is printed twice counts once."""
+def regions_of(files: Sequence[PrintedFile]) -> tuple[RegionColumns, int]:
+    """Read regions, in the order of their start keys; of one that is printed twice the newest epoch counts.
+
+    Returns: the regions, and how many were printed with several epochs.
+    """
     parts = [_part(file, batch) for file in files for batch in batches(file, "regions") if batch]
     if not parts:
         raise wrong(files[0], "regions", "one region or more", "none")
@@ -203,6 +219,7 @@ def _read(batch: Sequence[Mapping[str, Any]]) -> _Part:
     return _Part(
         {
             "id": np.array([r["id"] for r in batch], dtype=np.int64),
+            "epoch": np.array([sum((r.get("epoch") or {}).values()) for r in batch], dtype=np.int64),
             "leader": np.array([(r.get("leader") or {}).get("store_id") or 0 for r in batch], dtype=np.int64),
             "size": np.array([r.get("approximate_size") or 0 for r in batch], dtype=np.float64),
             "keys": np.array([r.get("approximate_keys") or 0 for r in batch], dtype=np.int64),
@@ -238,12 +255,15 @@ def _role(peer: Mapping[str, Any]) -> int:
     return _ROLE_BY_NAME[role or peer.get("role_name") or ("Learner" if peer.get("is_learner") else "Voter")]
 
 
-def _joined(parts: Sequence[_Part]) -> RegionColumns:
+def _joined(parts: Sequence[_Part]) -> tuple[RegionColumns, int]:
     start = pc.ascii_upper(pa.chunked_array([p.start_key for p in parts]))
     order = np.asarray(pc.sort_indices(start))
-    ids = np.concatenate([p.regions["id"] for p in parts])
+    ids, epochs = (np.concatenate([p.regions[name] for p in parts]) for name in ("id", "epoch"))
+    newest = np.lexsort((-epochs, ids))
+    first = np.append(True, ids[newest][1:] != ids[newest][:-1])
+    changed = ~first & (epochs[newest] != epochs[np.roll(newest, 1)])
     once = np.zeros(len(ids), dtype=np.bool_)
-    once[np.unique(ids, return_index=True)[1]] = True
+    once[newest[first]] = True
     order = order[once[order]]
     regions = {name: np.concatenate([p.regions[name] for p in parts])[order] for name in parts[0].regions}
     counts = np.concatenate([p.counts for p in parts])
@@ -257,7 +277,7 @@ def _joined(parts: Sequence[_Part]) -> RegionColumns:
         return filled[order]
 
     leader = np.where(regions["leader"] > 0, np.searchsorted(stores, regions["leader"]), -1).astype(np.int32)
-    return RegionColumns(
+    columns = RegionColumns(
         stores=tuple(int(s) for s in stores), id=regions["id"], leader=leader,
         peers=slots(np.searchsorted(stores, flat["store"]).astype(np.int32), -1), peer_id=slots(flat["peer_id"]),
         role=slots(flat["role"]), witness=slots(flat["witness"]), down=slots(flat["down"]),
@@ -266,6 +286,7 @@ def _joined(parts: Sequence[_Part]) -> RegionColumns:
         end_key=_taken(pc.ascii_upper(pa.chunked_array([p.end_key for p in parts])), order),
         read=regions["read"], write=regions["write"],
     )  # fmt: skip
+    return columns, len(np.unique(ids[newest[changed]]))
 
 
 def _taken(column: pa.ChunkedArray, order: NDArray[np.int64]) -> pa.ChunkedArray:

@@ -7,7 +7,9 @@ import gzip
 import io
 import json
 import re
+import shutil
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections import defaultdict
@@ -19,10 +21,20 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import orjson
+import yaml
 import zstandard
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.errors.bounded import LIMITS_VARIABLE, OBJECT_OR_LIST, PRINTED, TextLimits, parse_documents, read_printed
+from ticdc_lab.errors.bounded import (
+    LIMITS_VARIABLE,
+    OBJECT_OR_LIST,
+    PRINTED,
+    BoundedLoader,
+    TextLimits,
+    parse_documents,
+    parse_toml,
+    read_printed,
+)
 
 CHUNK = 8 << 20
 """Bytes read at a time."""
@@ -43,6 +55,13 @@ _BEGINS = re.compile(rb"^[ \t\r\xc2\xbb>\xef\xbf]*" + OBJECT_OR_LIST.encode(), r
 STORES, REGIONS, CONFIG, RULES, LIMITS = "stores", "regions", "config", "rules", "store limits"
 SCHEDULERS, OPERATORS, HOT = "schedulers", "operators", "hot regions"
 HOT_STORES, HISTOGRAM, LABELS, OTHER = "hot stores", "histogram", "region labels", "unknown"
+FIRST_SETTINGS = "settings of the first start"
+"""TOML or YAML that PD reads when it starts for the first time: pd.toml, ``tiup cluster edit-config``."""
+_FIRST = re.compile(
+    rb"(?m)^[ \t]*(?:\[(?:schedule|replication)\]|server_configs:|(?:schedule|replication)\.[a-z-]+ *[:=])"
+)
+_ENCRYPTED = b"D1ag"
+"""How a package begins that diag made of its folder."""
 COMMANDS = {
     STORES: "store", REGIONS: "region", CONFIG: "config show all", LIMITS: "store limit",
     RULES: "config placement-rules rule-bundle load", SCHEDULERS: "scheduler show", OPERATORS: "operator show",
@@ -58,6 +77,7 @@ class PrintedFile(NamedTuple):
     path: Path
     member: str = ""
     kind: str = ""
+    copy: Path | None = None  # of a member of a tar, which can be read from its beginning only
 
     def __str__(self) -> str:
         return f"{self.path}: {self.member}" if self.member else str(self.path)
@@ -102,9 +122,8 @@ def reading(file: PrintedFile | Path, kind: str) -> Iterator[None]:
 
 def opened(file: PrintedFile | Path) -> IO[bytes]:
     """Open a file or a member of a tar or zip, packed or not; UTF-16, as PowerShell writes it, is read as UTF-8."""
-    path, member = (file, "") if isinstance(file, Path) else (file.path, file.member)
     try:
-        stream = _unpacked(_member(path, member) if member else path.open("rb"))
+        stream = _unpacked(file.open("rb") if isinstance(file, Path) else _packed(file))
     except (*_BROKEN, KeyError) as e:
         why = getattr(e, "strerror", None) or str(e)
         raise SourceError(f"{file}: cannot be read: {why}", hint="Save it again: pd-ctl store > store.json") from e
@@ -131,16 +150,18 @@ def _unpacked(stream: Any) -> Any:
     return stream
 
 
-def _member(path: Path, member: str) -> Any:
-    if zipfile.is_zipfile(path):
-        return zipfile.ZipFile(path).open(member)
-    tar = _tar(path)
-    return tar.extractfile(next(m for m in tar if m.name == member))
+def _packed(file: PrintedFile) -> Any:
+    if file.member and file.copy is None:
+        return zipfile.ZipFile(file.path).open(file.member)
+    return (file.copy or file.path).open("rb")
 
 
-def _tar(path: Path) -> tarfile.TarFile:
-    """Open a tar, which may be packed, as a stream."""
-    return tarfile.open(fileobj=_unpacked(path.open("rb")), mode="r|*")
+def _tar(path: Path) -> tarfile.TarFile | None:
+    """Open a tar, which may be packed, as a stream; None for what is none."""
+    try:
+        return tarfile.open(fileobj=_unpacked(path.open("rb")), mode="r|*")
+    except _BROKEN:
+        return None
 
 
 class _AsUtf8(io.RawIOBase):
@@ -205,6 +226,30 @@ def documents_in(data: bytes, file: PrintedFile | Path) -> list[Any]:
             raise wrong(file, "its JSON", "values that pd-ctl prints", str(e)) from e
     if not found:
         raise wrong(file, "character 0", "JSON", text[:40])
+    return found
+
+
+def first_settings(file: PrintedFile) -> dict[str, Any]:
+    """Read PD's groups of settings in TOML, or in the YAML of tiup or of a TidbCluster; {} where it has none."""
+    try:
+        with opened(file) as stream:
+            text = read_printed(stream).decode("utf-8", "replace")
+        try:
+            told: Any = parse_toml(text)
+        except ValueError:
+            told = yaml.load(text, BoundedLoader)
+            while isinstance(told, Mapping) and (inner := told.get("topology") or told.get("spec")):
+                told = inner
+            told = (told.get("server_configs") or told).get("pd") or {}
+            config = told.get("config") if isinstance(told, Mapping) else None
+            told = parse_toml(config) if isinstance(config, str) else told if config is None else config
+        found: dict[str, Any] = {}
+        for name, value in told.items():
+            group, _, setting = name.partition(".")
+            if group in ("schedule", "replication"):
+                found.setdefault(group, {}).update({setting: value} if setting else value)
+    except (*_BROKEN, AttributeError, TypeError, ValueError, yaml.YAMLError):
+        return {}
     return found
 
 
@@ -335,41 +380,63 @@ def _decoded(file: PrintedFile | Path, text: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def printed_files(given: Sequence[str | Path]) -> PrintedFiles:
+def printed_files(given: Sequence[str | Path], copies: str | Path) -> PrintedFiles:
     """Find what pd-ctl printed.
 
     ``given``: files, folders, tars, zips; each file is recognised by what it contains, whatever its name, and may have
     several kinds of documents, as a session of pd-ctl. The folder that PingCAP Clinic's diag makes is one of these:
-    ``store.json``, ``config.json``, ``placement-rule.json``.
+    ``HOST/DEPLOY_DIR/conf/`` of each PD has ``store.json``, ``config.json``, ``placement-rule.json``. ``copies``: a
+    folder for what is in tars.
     """
     of: dict[str, list[PrintedFile]] = defaultdict(list)
     unknown = []
-    for file in (f for one in given for f in _found(Path(one))):
-        kinds = [k for k in kinds_of(file) if k != OTHER]
+    for file, found in (f for one in given for f in _found(Path(one), Path(copies))):
+        kinds = [k for k in found if k != OTHER]
         for kind in kinds:
             of[kind].append(file._replace(kind=kind) if len(kinds) > 1 else file)
         unknown += [] if kinds else [file]
     return PrintedFiles(of, unknown)
 
 
-def _found(path: Path) -> list[PrintedFile]:
+def _found(path: Path, copies: Path) -> Iterator[tuple[PrintedFile, list[str]]]:
+    """Give files and what each contains."""
     if path.is_dir():
-        inside = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
-        return [f for p in inside for f in _found(p)]
-    if not path.is_file():
-        return [PrintedFile(path)]
+        for p in sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")):
+            yield from _found(p, copies)
+        return
+    files = [PrintedFile(path)]
+    if path.is_file():
+        try:
+            if zipfile.is_zipfile(path):
+                names = [i.filename for i in zipfile.ZipFile(path).infolist() if not i.is_dir()]
+                files = [PrintedFile(path, name) for name in names if not Path(name).name.startswith(".")]
+        except _BROKEN as e:
+            raise wrong(path, "the zip", "a whole zip", str(e)) from e
+        if (tar := _tar(path)) is not None:
+            yield from _in_tar(path, tar, copies)
+            return
+    for file in files:
+        yield file, kinds_of(file)
+
+
+def _in_tar(path: Path, tar: tarfile.TarFile, copies: Path) -> Iterator[tuple[PrintedFile, list[str]]]:
+    """Read a tar once and copy what pd-ctl printed; of other members the beginning, for a moment."""
     try:
-        if zipfile.is_zipfile(path):
-            names = [i.filename for i in zipfile.ZipFile(path).infolist() if not i.is_dir()]
-        else:
-            try:
-                tar = _tar(path)
-            except (tarfile.ReadError, *_BROKEN):
-                return [PrintedFile(path)]
-            names = [m.name for m in tar if m.isfile()]
+        for member in tar:
+            inside = tar.extractfile(member) if member.isfile() else None
+            if inside is None or Path(member.name).name.startswith("."):
+                continue
+            with tempfile.NamedTemporaryFile(dir=copies, delete=False) as copy:
+                copy.write(inside.read(_WHOLE + 1))
+                copy.flush()
+                file = PrintedFile(path, member.name, copy=Path(copy.name))
+                if (kinds := kinds_of(file)) != [OTHER]:
+                    shutil.copyfileobj(inside, copy)
+            if kinds == [OTHER]:
+                Path(copy.name).unlink()
+            yield file, kinds
     except _BROKEN as e:
         raise wrong(path, "the tar", "a whole tar", str(e)) from e
-    return [PrintedFile(path, name) for name in names if not Path(name).name.startswith(".")]
 
 
 def kinds_of(file: PrintedFile) -> list[str]:
@@ -381,6 +448,11 @@ def kinds_of(file: PrintedFile) -> list[str]:
             return list(dict.fromkeys(_kind(one, file.name.lower()) for one in documents(file)))
         except SourceError:
             pass  # cut off, or no JSON: what can be seen decides, and reading it says what is wrong
+    if head.startswith(_ENCRYPTED):
+        hint = "Give the folder that diag collected, from before `diag package`."
+        raise SourceError(f"{file}: diag packed it for Clinic, whose key alone opens it", hint=hint)
+    if _FIRST.search(head[:CHUNK]) and first_settings(file):
+        return [FIRST_SETTINGS]
     begin = _BEGINS.search(head)
     seen = head[begin.start(1) : begin.start(1) + _HEAD] if begin else b""
     for kind, mark in (

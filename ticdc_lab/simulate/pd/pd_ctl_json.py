@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from ticdc_lab.simulate.pd.pd_ctl_cluster import heard_s, regions_of, stores_of
 from ticdc_lab.simulate.pd.pd_ctl_files import (
     COMMANDS,
     CONFIG,
+    FIRST_SETTINGS,
     HISTOGRAM,
     HOT,
     HOT_STORES,
@@ -32,6 +34,7 @@ from ticdc_lab.simulate.pd.pd_ctl_files import (
     STORES,
     PrintedFile,
     PrintedFiles,
+    first_settings,
     is_coloured,
     listed,
     printed_files,
@@ -41,6 +44,8 @@ from ticdc_lab.simulate.pd.pd_ctl_running import (
     EVICT_LEADER,
     GRANT_LEADER,
     MOVE_LITTLE,
+    OF_LABELS,
+    OF_WITNESSES,
     PdSchedulers,
     ShownOperator,
     default_schedulers,
@@ -55,6 +60,7 @@ from ticdc_lab.simulate.pd.pd_ctl_settings import (
     NEWEST,
     TIFLASH_LIMIT,
     PlacementRules,
+    Unused,
     Version,
     config_in,
     labels_of,
@@ -64,7 +70,8 @@ from ticdc_lab.simulate.pd.pd_ctl_settings import (
     version_of,
 )
 from ticdc_lab.simulate.pd.regions import LEARNER, ROLES, Flags, RegionColumns
-from ticdc_lab.simulate.pd.stores import REMOVED, Store, is_tikv
+from ticdc_lab.simulate.pd.stores import REMOVED, REMOVING, Store, is_tikv
+from ticdc_lab.words import count
 
 
 class Missing(NamedTuple):
@@ -122,7 +129,10 @@ class Loaded(NamedTuple):
     @property
     def first_line(self) -> str:
         """What is missing and which schedulers are left out, in one line; "" where nothing is."""
-        others = [f"{name}, which {does}" for name, does in self.schedulers.others() if name not in MOVE_LITTLE]
+        config = self.cluster.config
+        idle = MOVE_LITTLE if config.reject_leader else MOVE_LITTLE | OF_LABELS
+        idle = idle if config.witness or self.regions.witness.any() else idle | OF_WITNESSES
+        others = [f"{name}, which {does}" for name, does in self.schedulers.others() if name not in idle]
         parts = ["Missing: " + "; ".join(m.sentence for m in self.missing)] if self.missing else []
         parts += ["Not simulated: " + "; ".join(others)] if others else []
         return ". ".join(parts)
@@ -157,12 +167,13 @@ def from_pd_ctl(
     SourceError
         A file cannot be read, or is of another form; the message says where, what was expected and what was found.
     """
-    found = printed_files(more)
-    of = {kind: list(files) for kind, files in found.of.items()}
-    for kind, path in ((STORES, stores_json), (REGIONS, regions_json), (CONFIG, config_json), (RULES, rules_json)):
-        if path is not None:
-            of.setdefault(kind, []).insert(0, PrintedFile(Path(path)))
-    return loaded(PrintedFiles(of, found.unknown))
+    with tempfile.TemporaryDirectory(prefix="ticdc-lab-") as copies:
+        found = printed_files(more, copies)
+        of = {kind: list(files) for kind, files in found.of.items()}
+        for kind, path in ((STORES, stores_json), (REGIONS, regions_json), (CONFIG, config_json), (RULES, rules_json)):
+            if path is not None:
+                of.setdefault(kind, []).insert(0, PrintedFile(Path(path)))
+        return loaded(PrintedFiles(of, found.unknown))
 
 
 def from_folder(*given: str | Path) -> Loaded:
@@ -173,7 +184,8 @@ def from_folder(*given: str | Path) -> Loaded:
     SourceError
         No file has stores or none has regions, or one is of another form.
     """
-    return loaded(printed_files(given))._replace(source=shlex.join(str(g) for g in given))
+    with tempfile.TemporaryDirectory(prefix="ticdc-lab-") as copies:
+        return loaded(printed_files(given, copies))._replace(source=shlex.join(str(g) for g in given))
 
 
 def loaded(files: PrintedFiles) -> Loaded:
@@ -181,17 +193,19 @@ def loaded(files: PrintedFiles) -> Loaded:
     for kind in (STORES, REGIONS):
         if not files.get(kind):
             known = ", ".join(f"{len(f)} {k}" for k, f in sorted(files.of.items())) or "none"
-            hint = f"Save what `pd-ctl {COMMANDS[kind]}` prints and give it too."
+            hint = f"Save what `pd-ctl {COMMANDS[kind]}` prints and give it too{_NOT_IN_DIAG.get(kind, '')}."
             raise SourceError(f"no file has {kind}; found: {known}, {len(files.unknown)} unknown", hint=hint)
-    config_file = files.get(CONFIG)[0] if files.get(CONFIG) else None
+    first = files.get(FIRST_SETTINGS)
+    config_file = next(iter((*files.get(CONFIG), *first)), None)
     told, unused = config_in(files.get(CONFIG))
+    told = told or (first_settings(first[0]) if first else {})
     version = _version(files.get(STORES), told)
     settings = settings_of(config_file, version, told)
     config = settings.config
-    stores = stores_of(files.get(STORES), config.max_store_down_time_s)
-    regions = regions_of(files.get(REGIONS))
+    stores, older = stores_of(files.get(STORES), config.max_store_down_time_s)
+    regions, changed = regions_of(files.get(REGIONS))
     with reading(config_file or files.get(STORES)[0], CONFIG):
-        schedulers = schedulers_of(told, files.get(SCHEDULERS))
+        schedulers = schedulers_of(told, files.get(SCHEDULERS), version)
     operators, unread = operators_of(files.get(OPERATORS))
     placed = rules_of(files.get(RULES))
     pending = _counted(regions, regions.pending)
@@ -209,6 +223,7 @@ def loaded(files: PrintedFiles) -> Loaded:
         limits |= limits_of(file)
     unlimited = [s for s in stores if s.id not in limits and s.state != REMOVED]
     limits |= {s.id: settings.limit or (PerMinute() if is_tikv(s) else TIFLASH_LIMIT) for s in unlimited}
+    limits |= {s.id: limits[s.id]._replace(remove=0.0) for s in unlimited if s.state == REMOVING}  # PD's store delete
     whole = _covers(regions)
     led = int((regions.leader < 0).sum()) + sum(s.leader_count for s in stores)
     expected = len(regions.id) if whole else max(led, len(regions.id))
@@ -231,13 +246,17 @@ def loaded(files: PrintedFiles) -> Loaded:
     notes = (
         *settings.mapped, *(f"not read: setting {u}" for u in settings.unread), *_assumed(placed),
         *(f"not read: operator {u}" for u in unread), *(f"not read: {u}" for u in schedulers.unread),
-        *_unread(files, unused),
+        *_unread(files, unused, [] if files.get(CONFIG) else first[:1]),
+        *(f"not read: {count(n, 'store')} of {f}, since another file heard of them later" for f, n in older.items()),
+        *([f"not read: older forms of {count(changed, 'region')}: a file has a newer epoch"] if changed else []),
         *(f"not simulated: {name}, which {does}" for name, does in schedulers.others()),
     )  # fmt: skip
     missing = (
         *_missing_regions(regions, expected, whole=whole),
         *_missing_rules(cluster, regions, files, placed),
-        *_missing_settings(told, version, [] if settings.limit else unlimited),
+        *_missing_settings(
+            told, version, [] if settings.limit else unlimited, "" if files.get(CONFIG) or not first else first[0].name
+        ),
         *_missing_runtime(files, schedulers, regions),
     )
     return Loaded(
@@ -333,18 +352,27 @@ def _missing_rules(cluster: Cluster, c: RegionColumns, files: PrintedFiles, plac
     return [Missing(f"placement rules, although {' and '.join(why)}: add --rules", COMMANDS[RULES], assumed)]
 
 
-def _missing_settings(told: Mapping[str, Any], version: Version, unlimited: Sequence[Store]) -> list[Missing]:
-    """Name settings that nobody printed: all, those that ``config show`` leaves out, and limits of stores."""
+def _missing_settings(
+    told: Mapping[str, Any], version: Version, unlimited: Sequence[Store], first: str
+) -> list[Missing]:
+    """Name settings that nobody printed: all, those that ``config show`` leaves out, and limits of stores.
+
+    ``first``: the file of settings for PD's first start that stands in for them.
+    """
     found, schedule = [], told.get("schedule")
     since = "the newest PD" if version == NEWEST else f"PD {'.'.join(map(str, version))}"
     if not told:
         found.append(Missing("settings", COMMANDS[CONFIG], f"the defaults of {since} are assumed"))
+    elif first:
+        assumed = f"{first} is assumed, which PD reads at its first start only, without later changes"
+        found.append(Missing("settings", COMMANDS[CONFIG], assumed))
     elif isinstance(schedule, Mapping) and "schedulers-v2" not in schedule and "schedulers" not in schedule:
         what = "the settings that `config show` leaves out"
         found.append(Missing(what, COMMANDS[CONFIG], f"their defaults in {since} are assumed"))
     if unlimited:
         which = ", ".join(str(s.id) for s in unlimited[:5]) + (" .." if len(unlimited) > 5 else "")
         assumed = "15 peers a minute are assumed" + ("" if all(map(is_tikv, unlimited)) else ", 30 of TiFlash")
+        assumed += ", none for peers that leave an offline store" if any(s.state == REMOVING for s in unlimited) else ""
         found.append(Missing(f"limits of store{'s' if len(unlimited) > 1 else ''} {which}", COMMANDS[LIMITS], assumed))
     return found
 
@@ -371,19 +399,30 @@ def _assumed(placed: PlacementRules) -> list[str]:
     ]  # fmt: skip
 
 
+_NOT_IN_DIAG = {REGIONS: "; diag does not collect it"}
 _MOST_NAMED = 40
 
 
-def _unread(files: PrintedFiles, unused: Sequence[PrintedFile]) -> list[str]:
+def _unread(files: PrintedFiles, unused: Sequence[Unused], taken: Sequence[PrintedFile]) -> list[str]:
     idle = [(kind, f) for kind in (HOT_STORES, HISTOGRAM) for f in files.get(kind)]
     found = [f"not read: {f.name} ({kind}: it decides nothing)" for kind, f in idle]
-    found += [f"not read: {f.name}, since another file has these settings too" for f in unused]
+    same = [u.file for u in unused if not u.other]
+    found += [f"not read: {name}, since another file has these settings too" for name in _named(same)]
+    found += [f"not read: {', '.join(u.other[:5])} of {u.file}, since an earlier file has another value"
+              for u in unused if u.other]  # fmt: skip
+    first = [f for f in files.get(FIRST_SETTINGS) if f not in taken]
+    why = "settings of PD's first start: PD keeps later ones, which `config show all` prints"
+    found += [f"not read: {name} ({why})" for name in _named(first)]
     found += [f"not read: the colours of {f.name}" for some in files.of.values() for f in some if is_coloured(f)]
-    if files.unknown:
-        names = ", ".join(f.name for f in files.unknown[:_MOST_NAMED])
-        more = f" and {len(files.unknown) - _MOST_NAMED} more" if len(files.unknown) > _MOST_NAMED else ""
-        found.append(f"not read, no output of pd-ctl that is known here: {names}{more}")
+    if names := _named(files.unknown):
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        found.append(f"not read, no output of pd-ctl that is known here: {', '.join(names[:_MOST_NAMED])}{more}")
     return found
+
+
+def _named(files: Sequence[PrintedFile]) -> list[str]:
+    """Name files, those of one name once."""
+    return [name if n == 1 else f"{n} files {name}" for name, n in Counter(f.name for f in files).items()]
 
 
 def _counted(c: RegionColumns, which: np.typing.NDArray[np.bool_]) -> Counter[int]:

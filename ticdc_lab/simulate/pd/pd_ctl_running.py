@@ -30,12 +30,12 @@ from ticdc_lab.simulate.pd.regions import KeyRanges
 
 BALANCE_LEADER, BALANCE_REGION = "balance-leader-scheduler", "balance-region-scheduler"
 EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
-BALANCE_RANGE = "balance-range-scheduler"
+BALANCE_RANGE, EVICT_SLOW_STORE = "balance-range-scheduler", "evict-slow-store-scheduler"
 
 _OTHERS = {
     "balance-hot-region-scheduler": "moves hot regions once stores were uneven for five minutes",
     "hot-region-scheduler": "moves hot regions once stores were uneven for five minutes",
-    "evict-slow-store-scheduler": "evicts the leaders of one slow store",
+    EVICT_SLOW_STORE: "evicts the leaders of one slow store",
     "evict-slow-trend-scheduler": "evicts the leaders of a store whose latency rises",
     "evict-stopping-store-scheduler": "evicts the leaders of stores that are about to stop",
     "label-scheduler": "moves leaders off stores whose label-property rejects them",
@@ -48,18 +48,23 @@ _OTHERS = {
     "balance-witness-scheduler": "evens out witnesses",
     "transfer-witness-leader-scheduler": "moves leaders off witnesses",
     "balance-range-scheduler": "evens out the regions of a key range",
-    "adjacent-region-scheduler": "spreads neighbours (until v3)",
+    "adjacent-region-scheduler": "spreads neighbours (up to v4.0)",
+    "balance-adjacent-region-scheduler": "spreads neighbours (up to v4.0)",
     "split-bucket-scheduler": "splits hot buckets",
 }
 """PdSchedulers that are not asked here, and what they do."""
 
 MOVE_LITTLE = frozenset({
-    "balance-hot-region-scheduler", "hot-region-scheduler", "evict-slow-store-scheduler", "evict-slow-trend-scheduler",
-    "evict-stopping-store-scheduler",
+    "balance-hot-region-scheduler", "hot-region-scheduler", EVICT_SLOW_STORE, "evict-slow-trend-scheduler",
+    "evict-stopping-store-scheduler", "split-bucket-scheduler",
 })  # fmt: skip
 """Those of them that a PD starts with; the others move regions or leaders without end, or against what is forecast."""
+OF_LABELS = frozenset({"label-scheduler"})
+OF_WITNESSES = frozenset({"balance-witness-scheduler", "transfer-witness-leader-scheduler"})
+"""Those that a PD of some versions starts with, and that move nothing without label-property, or without witnesses."""
 
 _DEFAULT = (BALANCE_LEADER, BALANCE_REGION, "balance-hot-region-scheduler")
+_EVICTS_SLOW_SINCE: Version = (7, 6)
 
 
 class SchedulerState(NamedTuple):
@@ -105,12 +110,13 @@ class PdSchedulers(NamedTuple):
                 yield name, _OTHERS.get(kind, "no such scheduler of PD is known here")
 
 
-def default_schedulers() -> PdSchedulers:
-    """Give the schedulers that every PD starts with."""
-    return PdSchedulers({name: SchedulerState(name) for name in _DEFAULT}, False)
+def default_schedulers(version: Version = (0,)) -> PdSchedulers:
+    """Give the schedulers that every PD starts with, and of those of its version the one that is played here."""
+    names = (*_DEFAULT, *([EVICT_SLOW_STORE] if version >= _EVICTS_SLOW_SINCE else []))
+    return PdSchedulers({name: SchedulerState(name) for name in names}, False)
 
 
-def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> PdSchedulers:
+def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile], version: Version = (0,)) -> PdSchedulers:
     """Read schedulers from the settings (``schedulers-v2``), ``scheduler show`` and ``scheduler config NAME``.
 
     What ``scheduler show`` lists runs, what it does not list does not; the settings say what is disabled and about
@@ -155,7 +161,7 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> Pd
                         if _plain(name)[0] not in _RANGED and not any(k.startswith("evict") for k in arguments):
                             unread[f"the settings of {name}"] = None
     if shown is None:
-        listed = found if entries else dict(default_schedulers().of) | found
+        listed = found if entries else dict(default_schedulers(version).of) | found
     else:
         listed = {}
         for raw, status in shown.items():

@@ -23,7 +23,7 @@ from ticdc_lab.simulate.pd.pd_ctl_files import (
     reading,
     wrong,
 )
-from ticdc_lab.simulate.pd.regions import KeyRanges, RegionColumns, RegionLabels, lie_in
+from ticdc_lab.simulate.pd.regions import MERGE, SCHEDULE, KeyRanges, RegionColumns, RegionLabels, lie_in
 from ticdc_lab.simulate.pd.rules import CONSTRAINT_OPS, RULE_ROLES, Constraint, Rule, in_order
 
 _GROUPS = ("schedule", "replication")
@@ -50,6 +50,11 @@ _COUNTED_ALL: tuple[tuple[Version, Version], ...] = (
 )  # fmt: skip
 """Versions, from and before, whose operators take up the limits of all their kinds (tikv/pd#3820)."""
 
+_DOWN_IN_FULL: tuple[tuple[Version, Version], ...] = (
+    ((0,), (4, 0, 16)), ((5, 0), (5, 0, 6)), ((5, 1), (5, 1, 2)), ((5, 2), (5, 3)),
+)  # fmt: skip
+"""Versions, from and before, that take a removal from a store that is down for as much as any other (tikv/pd#4097)."""
+
 DISABLED = {
     "disable-remove-down-replica": "enable_remove_down_replica",
     "disable-replace-offline-replica": "enable_replace_offline_replica",
@@ -73,7 +78,7 @@ _WITHOUT_EFFECT = frozenset({
 
 _IDLE: Mapping[str, tuple[object, str]] = {
     "affinity-schedule-limit": (0, "affinity of regions is not modelled"),
-    "split-scatter-schedule-limit": (4, "scattering of new regions is not modelled"),
+    "split-scatter-schedule-limit": (0, "scattering of new regions is not modelled"),
     "store-limit-mode": ("manual", "PD changes store limits with the load; those given are taken"),
     "disable-raft-learner": (False, "it has no counterpart since v4: peers are always added as learners here"),
     "disable-namespace-relocation": (False, "namespaces have no counterpart since v4"),
@@ -100,22 +105,33 @@ def version_of(text: str) -> Version:
     return tuple(int(n) for n in found.groups(default="0")) if found else NEWEST
 
 
-def config_in(files: Sequence[PrintedFile]) -> tuple[Mapping[str, Any], list[PrintedFile]]:
-    """Put the settings of all files into one document, and give the files that have none but what was there before.
+class Unused(NamedTuple):
+    """A file whose settings another file has too, and those that have another value here."""
 
-    ``config show schedule`` and ``config show replication`` print one group, without its name.
+    file: PrintedFile
+    other: tuple[str, ...] = ()
+
+
+def config_in(files: Sequence[PrintedFile]) -> tuple[Mapping[str, Any], list[Unused]]:
+    """Put the settings of all files into one document, and give the files that add nothing or say something else.
+
+    ``config show schedule`` and ``config show replication`` print one group, without its name. The first file counts.
     """
     found: dict[str, Any] = {}
-    left: list[PrintedFile] = []
+    left: list[Unused] = []
     for file in files:
         told = document(file)
         if not isinstance(told, Mapping):
             raise wrong(file, "config", "an object", told)
         if not any(isinstance(told.get(g), Mapping) for g in _GROUPS):
             told = {"schedule" if "max-snapshot-count" in told or "max-replicas" not in told else "replication": told}
-        if set(told) <= set(found):
-            left.append(file)
-        found = {**told, **found}
+        groups = [g for g in _GROUPS if isinstance(told.get(g), Mapping) and isinstance(found.get(g), Mapping)]
+        pairs = [(k, v, found[g].get(k, v)) for g in groups for k, v in told[g].items()]
+        new = set(told) - set(found) or any(set(told[g]) - set(found[g]) for g in groups)
+        other = tuple(name for name, value, before in pairs if value != before)
+        if other or not new:
+            left.append(Unused(file, other))
+        found = {**told, **found, **{g: {**told[g], **found[g]} for g in groups}}
     return found, left
 
 
@@ -130,6 +146,7 @@ def settings_of(
     for before, values in DEFAULTS_BEFORE:
         defaults |= values if version < before else {}
     defaults["operators_count_once"] = not any(since <= version < until for since, until in _COUNTED_ALL)
+    defaults["removals_of_down_are_small"] = not any(since <= version < until for since, until in _DOWN_IN_FULL)
     if file is None:
         return Settings(Config(**defaults))
     if told is None:
@@ -338,7 +355,7 @@ def key_of(text: str | None) -> str:
     return (text or "").upper()
 
 
-_LABELS_SINCE: Mapping[str, Version] = {"merge_option": (5, 3), "schedule": (6, 0)}
+_LABELS_SINCE: Mapping[str, tuple[str, Version]] = {"merge_option": (MERGE, (5, 3)), "schedule": (SCHEDULE, (6, 0))}
 
 
 def labels_of(files: Sequence[PrintedFile], c: RegionColumns, version: Version) -> RegionLabels:
@@ -362,11 +379,16 @@ def labels_of(files: Sequence[PrintedFile], c: RegionColumns, version: Version) 
         if at >= 0 and (not (end := c.end_key[at].as_py()) or key < end):
             split.add(int(c.id[at]))
     whole = ~np.isin(c.id, list(split))
+    kept = tuple(
+        (what, told[label] == "deny", held)
+        for _, told, held in sorted(rules, key=lambda r: r[0])
+        for label, (what, since) in _LABELS_SINCE.items()
+        if label in told and held and version >= since
+    )
     denied: dict[str, frozenset[int]] = {}
-    for label, since in _LABELS_SINCE.items():
+    for what in (MERGE, SCHEDULE):
         marks = np.zeros(len(c.id), dtype=np.bool_)
-        for _, told, held in sorted(rules, key=lambda r: r[0]):
-            if label in told and held and version >= since:
-                marks[lie_in(c, held)] = told[label] == "deny"
-        denied[label] = frozenset(c.id[marks & whole].tolist())
-    return RegionLabels(denied["merge_option"], denied["schedule"], borders, frozenset(split))
+        for _, denies, held in (k for k in kept if k[0] == what):
+            marks[lie_in(c, held)] = denies
+        denied[what] = frozenset(c.id[marks & whole].tolist())
+    return RegionLabels(denied[MERGE], denied[SCHEDULE], borders, frozenset(split), kept)

@@ -121,13 +121,25 @@ def keys_lie_in(start_key: str, end_key: str, ranges: KeyRanges) -> bool:
 class RegionLabels(NamedTuple):
     """What rules for labels do: ids of regions that they deny merges or scheduling, and the keys where they end.
 
-    ``split`` are ids of regions within which one ends.
+    ``split`` are ids of regions within which one ends. ``rules`` are what each forbids or allows in which ranges, the
+    one that counts last.
     """
 
     unmerged: frozenset[int] = frozenset()
     unscheduled: frozenset[int] = frozenset()
     borders: frozenset[str] = frozenset()
     split: frozenset[int] = frozenset()
+    rules: tuple[tuple[str, bool, KeyRanges], ...] = ()
+
+    def denied(self, start_key: str, end_key: str) -> frozenset[str]:
+        """Give what they forbid a region with these keys: nothing where one ends within them."""
+        if any(start_key < key and (not end_key or key < end_key) for key in self.borders):
+            return frozenset()
+        found = {what: denies for what, denies, ranges in self.rules if keys_lie_in(start_key, end_key, ranges)}
+        return frozenset(what for what, denies in found.items() if denies)
+
+
+NO_LABELS = RegionLabels()
 
 
 class RegionColumns(NamedTuple):
@@ -157,7 +169,7 @@ class RegionColumns(NamedTuple):
     busy: frozenset[int] = frozenset()
     read: NDArray[np.float64] | None = None
     write: NDArray[np.float64] | None = None
-    labels: RegionLabels = RegionLabels()
+    labels: RegionLabels = NO_LABELS
 
 
 def lie_in(c: RegionColumns, ranges: KeyRanges) -> Flags:

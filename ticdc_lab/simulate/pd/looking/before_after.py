@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd.forecast import Forecast, at_pace, duration, forecast, in_words
+from ticdc_lab.simulate.pd.pd_ctl_files import COMMANDS, OPERATORS
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
 from ticdc_lab.simulate.pd.regions import RegionColumns
 from ticdc_lab.simulate.pd.survey import survey
@@ -45,6 +46,7 @@ class BeforeAfter(NamedTuple):
     running: int  # operators that run after
     held_by: tuple[str, ...]  # what holds the rest, the most likely first
     whole: bool = True  # whether both have all regions
+    running_given: bool = True  # whether somebody printed which operators run
 
     @property
     def moves(self) -> bool:
@@ -66,7 +68,8 @@ class BeforeAfter(NamedTuple):
         if not self.left:
             return f"{told}; nothing is left to do"
         rest = sum(f.forecast.peers for f in self.left)
-        now = "it still moves" if self.moves else "it does not move"
+        rests = self.running_given and not self.running
+        now = "it does not move" if not self.moves else "no operator runs now" if rests else "it still moves"
         told += f"; {rest:,} peers are left and {now}"
         if todo:
             slowest = max(todo, key=lambda f: f.at_best_s)
@@ -134,7 +137,7 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
     held = _held(after, left, moved, seconds if whole else 0.0)
     return BeforeAfter(
         seconds, moved, mib, changed, stores, len(at), len(b.id) - len(at), len(a.id) - len(at), left,
-        len(after.operators), tuple(held), whole,
+        len(after.operators), tuple(held), whole, not any(m.command == COMMANDS[OPERATORS] for m in after.missing),
     )  # fmt: skip
 
 

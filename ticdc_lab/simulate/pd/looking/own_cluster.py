@@ -15,6 +15,7 @@ from ticdc_lab.errors import ScenarioError, SourceError
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.forecast import duration
 from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
+from ticdc_lab.simulate.pd.pd_ctl_files import COMMANDS, RULES
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, gaps_between
 from ticdc_lab.simulate.pd.pd_ctl_running import BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER
 from ticdc_lab.simulate.pd.stores import MIB, REMOVED, REMOVING, Store, is_disconnected
@@ -54,7 +55,8 @@ def own_case(
     counts as foreign files. Regions are read and written as in their last heartbeat, and store limits are those given.
     Running operators are not taken up.
 
-    Raises SourceError: some regions only were given, or there are witnesses: these cannot be played.
+    Raises SourceError: some regions or the rules of some were not given, or there are witnesses: these cannot be
+    played.
     """
     if not loaded.whole and (loaded.expected > len(loaded.regions.id) or gaps_between(loaded.regions)):
         found = f"{len(loaded.regions.id):,} regions with gaps between their keys"
@@ -62,6 +64,9 @@ def own_case(
         raise SourceError(f"expected all regions of the cluster, found {found}", hint=hint)
     stores = [s for s in loaded.cluster.stores.values() if s.state != REMOVED]
     r = loaded.regions
+    if loaded.doubted is not None:
+        hint = f"Save them: `pd-ctl {COMMANDS[RULES]} > {loaded.source}/rules.json`."
+        raise SourceError(f"the placement rules of {int(loaded.doubted.sum()):,} regions were not given", hint=hint)
     if (n := int(r.witness.any(axis=1).sum())) or any(rule.witness for rule in loaded.cluster.rules):
         hint = f"`ticdc-lab pd explain --from {shlex.quote(loaded.source)}` explains and forecasts them."
         raise SourceError(f"witnesses are not played: {n:,} regions have one, or a rule asks for them", hint=hint)
@@ -71,9 +76,9 @@ def own_case(
     start = Start(
         stores=tuple(_store(s, held.get(s.id, 0.0)) for s in stores), regions=_regions(loaded),
         config=loaded.cluster.config, rules=loaded.cluster.rules if loaded.cluster.config.placement_rules else (),
-        settings=settings or WorldSettings(),
+        settings=settings or WorldSettings(), labels=loaded.regions.labels,
     )  # fmt: skip
-    told: list[ClusterChange] = [Leaves(s.id) for s in stores if s.state == REMOVING]
+    told: list[ClusterChange] = [HasRun(), *(Leaves(s.id) for s in stores if s.state == REMOVING)]
     told += [IsSilent(s.id, s.heartbeat_age_s) for s in stores if is_disconnected(s)]
     told += [
         Paused(s.id, s.leader_in_paused, s.leader_out_paused)
@@ -90,6 +95,20 @@ def own_case(
     return Case(name, start, tuple(Timed(0, t) for t in told), 0, until_us, until_us)
 
 
+class HasRun(NamedTuple):
+    """PD has led for longer than split-merge-interval, in which it merges nothing."""
+
+    @property
+    def text(self) -> str:
+        return "PD has led for long"
+
+    def apply(self, world: World) -> None:
+        world.patrol.since_us = -_LONG_US
+
+
+_LONG_US = 10**15
+
+
 class Leaves(NamedTuple):
     """A store that was taken offline before the start, whether PD would still let it go or not."""
 
@@ -102,7 +121,6 @@ class Leaves(NamedTuple):
     def apply(self, world: World) -> None:
         i = world.regions.at[self.store]
         world.nodes.change(i, state=REMOVING)
-        world.nodes.set_limit(i, world.nodes.all[i].rates, world.now_us)
 
 
 class IsSilent(NamedTuple):

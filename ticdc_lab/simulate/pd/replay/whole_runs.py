@@ -117,7 +117,13 @@ def _verdict(ours: Sequence[CaseRun], real: Sequence[CaseRun]) -> Verdict:
     told = run_json(ours[0])
     if len(ours) > 1:
         counts = {d: [r.created.get(d, 0) for r in ours] for d in created}
-        told |= {"seeds": len(ours), "spread": {d: [min(n), created[d], max(n)] for d, n in counts.items()}}
+        spread = {d: [min(n), created[d], max(n)] for d, n in counts.items()}
+        recorded = {d: [r.created.get(d, 0) for r in real] for d in {d for r in real for d in r.created} | set(spread)}
+        outside = sorted(
+            d for d, n in recorded.items()
+            if min(n) < spread.get(d, [0, 0, 0])[0] or max(n) > spread.get(d, [0, 0, 0])[2]
+        )  # fmt: skip
+        told |= {"seeds": len(ours), "spread": spread, "outside": outside}
     return Verdict(told, [run_json(r) for r in real], not wrong, because)
 
 

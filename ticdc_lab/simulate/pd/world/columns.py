@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
+from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, NO_LABELS, VOTER, Peer, Region, RegionLabels
 from ticdc_lab.simulate.pd.world.start import RegionsStart
 
 LEADS, FOLLOWS, LEARNS = 0, 1, 2
@@ -138,7 +138,7 @@ class AllRegions:
     leader reports an id that none of their peers has.
     """
 
-    def __init__(self, start: RegionsStart, store_ids: Sequence[int]) -> None:
+    def __init__(self, start: RegionsStart, store_ids: Sequence[int], labels: RegionLabels = NO_LABELS) -> None:
         n = len(start.id)
         self.at = {store: i for i, store in enumerate(store_ids)}
         self.store_ids = list(store_ids)
@@ -167,6 +167,8 @@ class AllRegions:
         self.after[-1:] = NONE
         self.before = np.arange(-1, n - 1, dtype=np.int64)
         self.start_key = list(start.start_key) or keys_of(n)
+        self.labels = labels
+        self.denied = {i: labels.denied(*self.range_of(self.row_of[i])) for i in labels.unmerged | labels.unscheduled}
         self.unnamed: set[int] = set()
         self.down: dict[int, float] = {}
         self.told: dict[int, Region] = {}
@@ -207,11 +209,10 @@ class AllRegions:
             pending = frozenset(ids[s] for s, p in zip(stores, flags, strict=True) if s >= 0 and p)
         down, seconds = self._down(row, stores)
         leader = int(self.leader[row])
-        following = int(self.after[row])
         return Region(
             int(self.id[row]), found, ids[leader] if leader >= 0 else 0, float(self.size[row]), int(self.keys[row]),
-            down, pending, self.start_key[row], self.start_key[following] if following >= 0 else "",
-            bool(self.hot[row]), seconds,
+            down, pending, *self.range_of(row), bool(self.hot[row]), seconds,
+            self.denied.get(int(self.id[row]), frozenset()),
         )  # fmt: skip
 
     def known_leader(self, row: int) -> int:
@@ -291,6 +292,8 @@ class AllRegions:
         self.start_key[new] = key
         self._link(int(self.before[row]), new)
         self._link(new, row)
+        if self.labels.rules:
+            self.denied |= {int(self.id[one]): self.labels.denied(*self.range_of(one)) for one in (row, new)}
         self.told.clear()
         if simulated:
             self.unnamed.add(new)

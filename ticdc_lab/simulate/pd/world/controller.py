@@ -143,7 +143,7 @@ class Controller:
                 found.append((self.regions.at[step.store], ADD, step_cost(op.size)))
             elif isinstance(step, RemovePeer):
                 i = self.regions.at[step.store]
-                lost = not self.nodes.all[i].runs
+                lost = not self.nodes.all[i].runs and self.config().removals_of_down_are_small
                 found.append((i, REMOVE, step_cost(min(op.size, _SMALL_MIB) if lost else op.size)))
         return found
 

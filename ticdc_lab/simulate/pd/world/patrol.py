@@ -57,6 +57,7 @@ class Patrol:
 
     def __init__(self, regions: AllRegions) -> None:
         self.regions = regions
+        self.alone = ALONE._replace(borders=regions.labels.borders)
         self.todo: dict[int, int] = {}
         self.crowded = False
         self.waiting: dict[int, Waits] = {}
@@ -190,16 +191,16 @@ class Patrol:
         """Give the regions beside a region, where it may be merged at all; where it may later, it is looked at then."""
         r, config = self.regions, cluster.config
         if not self.is_small(row, cluster.config):
-            return ALONE
+            return self.alone
         from_us = self.split_us.get(row, self.since_us) + int(config.split_merge_interval_s * SECOND_US)
         if now_us < from_us:
             heapq.heappush(self.deferred, (from_us, row))
-            return ALONE
+            return self.alone
         beside = [int(r.before[row]), int(r.after[row])]
         before, after = (r.region(i) if i >= 0 else None for i in beside)
         fresh = now_us - int(config.split_merge_interval_s * SECOND_US)
         split = frozenset(int(r.id[i]) for i in beside if i >= 0 and self.split_us.get(i, fresh) > fresh)
-        return Neighbours(before, after, split)
+        return self.alone._replace(before=before, after=after, recently_split=split)
 
     def look(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind]) -> Explained:
         """Check a region; one that waits for something that passes is looked at again later.
@@ -207,7 +208,7 @@ class Patrol:
         Where nothing is to be repaired a small one may merge: PD comes to that in the order of keys, :meth:`scan`.
         """
         region = self.regions.region(row)
-        told = check_region(cluster, region, ALONE, running=dict(running), leaders_given=self.leaders_given)
+        told = check_region(cluster, region, self.alone, running=dict(running), leaders_given=self.leaders_given)
         if told.operators:
             del self.todo[row]
             return told

@@ -17,6 +17,7 @@ from ticdc_lab.simulate.pd.store_states import CommandTold, bring_up, delete_sto
 from ticdc_lab.simulate.pd.stores import GIB, REMOVED, REMOVING, Store, labelled, shown_state
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.pdctl_config import DONE, NotUnderstood, Refused, decimal, number, position_of, row_of
+from ticdc_lab.simulate.pd.world.stores import UNLIMITED
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -103,6 +104,11 @@ def _in_state(world: World, which: str, command: Callable[[Cluster, int], Comman
     told = command(world.cluster(), node.told.id)
     if told.store is None or told.error:
         raise Refused(f"{told.error}: {told.because}" if told.because else told.error)
+    leaves = told.store.state == REMOVING
+    if leaves and node.told.state != REMOVING:
+        node.rates_before, node.rates = node.rates, (node.rates[0], UNLIMITED)
+    elif not leaves and node.rates_before is not None:
+        node.rates, node.rates_before = node.rates_before, None
     world.nodes.change(i, state=told.store.state)
     world.nodes.set_limit(i, node.rates, world.now_us)
     return DONE

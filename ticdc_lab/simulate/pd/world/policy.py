@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from ticdc_lab.simulate.pd.balance import Draw
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.evict_leader import NAME
 from ticdc_lab.simulate.pd.explained import HALTED, Explained
 from ticdc_lab.simulate.pd.hot_loads import Flow
 from ticdc_lab.simulate.pd.operators import Kind, Operator
-from ticdc_lab.simulate.pd.regions import KeyRanges, Region
+from ticdc_lab.simulate.pd.regions import SCHEDULE, KeyRanges, Region
 from ticdc_lab.simulate.pd.world.start import NEVER_US, WorldSettings
 
 if TYPE_CHECKING:
@@ -222,6 +223,9 @@ def play_round(
         answer = s.policy.schedule(seen)
         if listener is not None:
             listener.answered(seen, s.policy, answer)
+        if not s.policy.name.startswith(NAME) and any(_denied(seen, op) for op in answer.operators):
+            told = Explained((), "a label of the region forbids scheduling")
+            continue
         if answer.operators:
             s.interval_us = least
             s.fruitful += 1
@@ -232,6 +236,11 @@ def play_round(
     slower = int((least if s.policy.hot else s.interval_us) * _SLOWER)
     s.interval_us = slower if s.policy.hot else min(slower, settings.scheduler_most_us)
     return _without(s, told, ended_us)._replace(evicted=evicted)
+
+
+def _denied(seen: SeenCluster, op: Operator) -> bool:
+    region = seen.region(op.region)
+    return region is not None and SCHEDULE in region.denied
 
 
 def _without(s: Scheduler, told: Explained, ended_us: int) -> Answer:

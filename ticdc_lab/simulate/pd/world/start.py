@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.regions import NO_LABELS, RegionLabels
 from ticdc_lab.simulate.pd.rules import Rule
 
 SECOND_US = 1_000_000
@@ -185,6 +186,7 @@ class Start:
     config: Config = field(default_factory=Config)
     rules: tuple[Rule, ...] = ()
     settings: WorldSettings = field(default_factory=WorldSettings)
+    labels: RegionLabels = NO_LABELS
 
 
 def regions_of(

@@ -22,7 +22,7 @@ from ticdc_lab.simulate.pd.limits import (
 )
 from ticdc_lab.simulate.pd.operators import Priority
 from ticdc_lab.simulate.pd.regions import Region
-from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING, Store, labelled
+from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, SERVING, Store, labelled
 from ticdc_lab.simulate.pd.world.columns import AllRegions
 from ticdc_lab.simulate.pd.world.start import NEVER_US, SECOND_US, StoreStart, WorldSettings
 
@@ -163,7 +163,8 @@ class Disk:
 
 
 ADD, REMOVE, SEND = 0, 1, 2
-UNLIMITED = 0.0
+UNLIMITED = 1e8
+"""Peers a minute: what PD sets for peers that leave a store which is taken offline."""
 _OPEN = ("add_open", "remove_open")
 
 
@@ -194,6 +195,7 @@ class Node:
     silent_us: int | None = None
     limits: list[Bucket] = field(default_factory=list)
     rates: tuple[float, float] = (0.0, 0.0)
+    rates_before: tuple[float, float] | None = None  # while it leaves
     io_mib: float = 0.0
     joined_us: int = 0
     disk: Disk = field(default_factory=lambda: Disk(1.0))
@@ -262,8 +264,7 @@ class Nodes:
         node = self.all[i]
         node.rates = per_minute
         at_s = now_us / SECOND_US
-        rates = (per_minute[0], UNLIMITED if node.told.state == REMOVING else per_minute[1])
-        node.limits = [bucket_per_minute(r, at_s) for r in rates]
+        node.limits = [bucket_per_minute(r, at_s) for r in per_minute]
         for which in (ADD, REMOVE):
             self._see_limit(i, which, at_s)
 

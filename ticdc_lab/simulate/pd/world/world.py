@@ -12,7 +12,7 @@ work, PD's rounds and its patrol until the next tick. So a step takes two ticks,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,7 @@ class World:
         self.start, self.settings, self.config = start, start.settings, start.config
         self.rules: tuple[Rule, ...] | None = start.rules or None
         self.chance = Random(seed)
-        self.regions = AllRegions(start.regions, [s.id for s in start.stores])
+        self.regions = AllRegions(start.regions, [s.id for s in start.stores], start.labels)
         self.nodes = Nodes(start.stores, self.regions, self.settings, seed)
         self.tasks = Tasks(self.regions, self.nodes)
         self.controller = Controller(self.regions, self.nodes, self.tasks)
@@ -96,6 +96,7 @@ class World:
         self.listener: DecisionListener | None = None
         self.reports: list[Report] = []
         self.last_change_us = 0
+        self.inside: dict[KeyRanges, tuple[tuple[int, ...], Collection[int]]] = {}  # rows that lie in key ranges
         self.leads_since_us: int | None = None  # while a new leader of PD learns where regions are
         self.decides_from_us = self.settings.start_us
         # how regions fit rules, and what that depends on: ids, labels and silence of stores, rules, settings
@@ -164,7 +165,12 @@ class World:
             found += [row] if keys_lie_in(*self.regions.range_of(row), ranges) else []
             if len(found) == 8 * DRAWN:
                 return found
-        return [row for row in rows if keys_lie_in(*self.regions.range_of(row), ranges)]
+        r = self.regions
+        borders = r.n, r.count  # every split adds a row, every merge takes a region away
+        if self.inside.get(ranges, ((), ()))[0] != borders:
+            self.inside[ranges] = borders, frozenset(i for i in range(r.n) if keys_lie_in(*r.range_of(i), ranges))
+        inside = self.inside[ranges][1]
+        return [row for row in rows if row in inside]
 
     def draw_sent(self, store: int, kind: str, ranges: KeyRanges = ()) -> Iterator[Region]:
         """Draw those of them whose leader's store may send a snapshot now (store limit v2)."""
