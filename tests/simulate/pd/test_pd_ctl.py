@@ -12,7 +12,7 @@ import pytest
 from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd import pd_ctl_files
 from ticdc_lab.simulate.pd.cluster import rules_of
-from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_pd_ctl
+from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder, from_pd_ctl
 from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region, of_regions, place_of, region_at
 from ticdc_lab.simulate.pd.rules import Constraint
 from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, shown_state
@@ -194,3 +194,24 @@ def test_another_form_is_told_with_where_expected_and_found(
     assert says in str(e.value)
     with pytest.raises(SourceError, match="cannot be read"):
         from_pd_ctl(tmp_path / "nowhere.json", tmp_path / "r.json")
+
+
+INFINITE = float("inf")
+
+
+@pytest.mark.parametrize(("kind", "document"), [
+    ("store", {"count": 2, "stores": [store(1), 5]}),
+    ("store", {"count": 2, "stores": [store(1), {"store": "x"}]}),
+    ("store", {"count": 1, "stores": [store(1, meta={"labels": [{"key": "zone", "value": True}]})]}),
+    ("store", {"count": 1, "stores": [store(1, meta={"last_heartbeat": INFINITE})]}),
+    ("region", {"count": 1, "regions": [region(1, 1, approximate_size=INFINITE)]}),
+    ("config", {"schedule": {"max-replicas": INFINITE}, "replication": {}}),
+    ("rules", [{"group_id": "pd", "id": "a", "role": "voter", "count": INFINITE}]),
+])  # fmt: skip
+def test_a_value_that_nobody_can_read_is_an_error_of_its_file(tmp_path: Path, kind: str, document: Any) -> None:
+    """No traceback: numbers beyond all others, texts in place of objects, labels that are no text."""
+    whole = {"store": {"count": 1, "stores": [store(1)]}, "region": {"count": 1, "regions": [region(1, 1)]}}
+    for name, told in (whole | {kind: document}).items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(told))
+    with pytest.raises(SourceError, match=rf"{kind}\.json: .*expected "):
+        from_folder(tmp_path)

@@ -83,7 +83,7 @@ def _read_store(file: PrintedFile, told: Mapping[str, Any], read: Any) -> Any:
     """Read a store; one that is of another form is named itself."""
     try:
         return read(told)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
         meta = told.get("store")
         name = f"store {meta.get('id')}" if isinstance(meta, Mapping) else "a store without an id"
         why = f"no {e}" if isinstance(e, KeyError) else str(e)
@@ -142,6 +142,8 @@ def _state(meta: Mapping[str, Any], shown: str) -> str:
 
 
 def _labels(told: Sequence[Mapping[str, str]]) -> StoreLabels:
+    if odd := [pair["value"] for pair in told if not isinstance(pair["value"], str)]:
+        raise ValueError(f"the label {odd[0]!r} is no text")
     return labelled({pair["key"]: pair["value"] for pair in told})
 
 
@@ -216,12 +218,15 @@ def _read(batch: Sequence[Mapping[str, Any]]) -> _Part:
     pending = {(r["id"], p["id"]) for r in batch for p in r.get("pending_peers") or ()}
     ids = [(r["id"], p["id"]) for r, some in zip(batch, held, strict=True) for p in some] if down or pending else []
     no = np.zeros(len(peers), dtype=np.bool_)
+    size = np.array([r.get("approximate_size") or 0 for r in batch], dtype=np.float64)
+    if not np.isfinite(size).all():
+        raise ValueError("an approximate_size is no number")
     return _Part(
         {
             "id": np.array([r["id"] for r in batch], dtype=np.int64),
             "epoch": np.array([sum((r.get("epoch") or {}).values()) for r in batch], dtype=np.int64),
             "leader": np.array([(r.get("leader") or {}).get("store_id") or 0 for r in batch], dtype=np.int64),
-            "size": np.array([r.get("approximate_size") or 0 for r in batch], dtype=np.float64),
+            "size": size,
             "keys": np.array([r.get("approximate_keys") or 0 for r in batch], dtype=np.int64),
             "down_s": _longest(batch, down),
             "read": np.array([r.get("read_bytes") or 0 for r in batch], dtype=np.float64),

@@ -497,7 +497,9 @@ def _kind(told: Any, name: str) -> str:
 
 def _has_stores(told: Any) -> bool:
     """Whether this is a list as `store` prints it, not the counts that PD's API gives elsewhere."""
-    return told is None or (isinstance(told, list) and (not told or any("store" in s for s in told)))
+    return told is None or (
+        isinstance(told, list) and (not told or any(isinstance(s, Mapping) and "store" in s for s in told))
+    )
 
 
 def _is_group(told: Mapping[str, Any]) -> bool:

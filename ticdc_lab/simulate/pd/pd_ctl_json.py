@@ -276,7 +276,10 @@ def _version(stores: Sequence[PrintedFile], told: Mapping[str, Any]) -> Version:
     """Give PD's version: what the settings say, else the oldest that a store states."""
     if told.get("cluster-version"):
         return version_of(str(told["cluster-version"]))
-    found = [version_of(str((s.get("store") or {}).get("version") or "")) for f in stores for s in listed(f, "stores")]
+    found = []
+    for file in stores:
+        with reading(file, STORES):
+            found += [version_of(str((s.get("store") or {}).get("version") or "")) for s in listed(file, "stores")]
     return min(found, default=NEWEST)
 
 

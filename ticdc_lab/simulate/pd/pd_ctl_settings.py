@@ -174,7 +174,7 @@ def settings_of(
                     unread.append(f"{key} {value}: {why}")
             elif key not in _WITHOUT_EFFECT:
                 unread.append(f"{key}: no such setting of PD is known here")
-        except (AttributeError, TypeError, ValueError) as e:
+        except (ArithmeticError, AttributeError, TypeError, ValueError) as e:
             raise wrong(file, key, f"a value such as {known.get(name)!r}", value) from e
     if "max_merge_region_size" in found and not found.get("max_merge_region_keys"):
         found["max_merge_region_keys"] = found["max_merge_region_size"] * _KEYS_PER_MIB
@@ -232,7 +232,7 @@ def limits_of(file: PrintedFile | Path | None, told: Any = None) -> Mapping[int,
     limits = inside if inside and all(k.isdigit() for k in inside) else inside.get("store-limit") or {}
     try:
         return {int(i): _limit(v) for i, v in limits.items()}
-    except (AttributeError, KeyError, TypeError, ValueError) as e:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as e:
         raise wrong(Path(str(file)), "store-limit", "add-peer and remove-peer of each store", limits) from e
 
 
@@ -294,7 +294,7 @@ def rules_in(given: Iterable[tuple[PrintedFile | Path, list[Any]]], known: Itera
                 else:
                     groups[text_of(told["id"])] = RuleGroup(int(told.get("index") or 0), bool(told.get("override")))
                     found = []
-            except (AttributeError, KeyError, TypeError, ValueError) as e:
+            except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as e:
                 expected = "placement rules with group_id, id, role and count, keys in hexadecimal"
                 raise wrong(file, "rules", f"{expected} ({e})", dict(told)) from e
             rules |= {(r.group, r.id): r for r in found}
