@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 
 import pytest
 from lab_page import LabPage
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
+from summaries import T0
 
 pytestmark = pytest.mark.soak
 
@@ -95,6 +98,54 @@ def test_a_click_on_a_row_of_a_table_chooses_its_message(page: LabPage) -> None:
     page.until(lambda: "partition 0, shop.orders" in chosen(page) and "offset 3, id=7" in chosen(page), "a message")
     shows(page, LOAD, "Partition 0 takes 75 %")
     clear(page)
+
+
+def test_a_click_on_a_table_s_name_chooses_the_table(page: LabPage) -> None:
+    """And not the message of its row."""
+    cells = page.all(".jp-Notebook .ticdc-plot")[MESSAGES].find_elements("css selector", "td")
+    page.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", cells[0])
+    next(c for c in cells if c.text.strip() == "shop.orders").click()
+    page.until(lambda: chosen(page).startswith("Chosen: shop.orders ("), f"the table is chosen: {chosen(page)}")
+    assert "schema_name, '.', table_name) = 'shop.orders'" in page.all(".ticdc-chosen code")[0].text
+    clear(page)
+
+
+def test_a_time_that_is_dragged_is_the_time_that_is_shown(page: LabPage) -> None:
+    """No mark lies behind the slider's end; what is counted by stretches says so, and a sample is called one."""
+    dragged(page, LADDER, -60)
+    shows(page, LADDER, "at most 4 s behind")
+    first, last = readout(page, LADDER)
+    assert first == 0 and 5 < last < 9, "it was dragged"
+    traces, _ = json.JSONDecoder().raw_decode(page.plots()[LADDER].data)
+    moments = [x for kind, _, xs, *_ in traces if kind == "scatter" for x in xs]
+    assert moments and max(moments) <= T0 + 1000 * last + 1
+    picture = next(e for e in page.all(".ticdc-panel .widget-dropdown select") if "transactions" in e.text.split())
+    picture.send_keys("tr")
+    dragged(page, LADDER, -100)
+    shows(page, LADDER, "None of a sample of 1 transaction lies in what was chosen")
+    page.picture("linked-sample")
+    dragged(page, LADDER, 250)
+    picture.send_keys("wa")
+    shows(page, LADDER, "at most 9 s behind")
+    dragged(page, LOAD, -155)
+    said = page.until(lambda: [e.text for e in page.all(".ticdc-said") if "stretches" in e.text], "it says so")
+    assert "so 0.000 to 1.000 s is shown" in said[0], said
+    dragged(page, LOAD, 250)
+    assert page.complaints() == []
+
+
+def dragged(page: LabPage, nth: int, px: int) -> None:
+    """Drag the end of a panel's time."""
+    handle = page.all(".ticdc-panel .noUi-handle-upper")[nth]
+    page.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", handle)
+    ActionChains(page.browser).drag_and_drop_by_offset(handle, px, 0).perform()
+
+
+def readout(page: LabPage, nth: int) -> tuple[float, float]:
+    """What stands beside a panel's time."""
+    slider = page.all(".ticdc-panel .widget-slider:has(.noUi-handle-upper)")[nth]
+    first, last = re.findall(r"[0-9.]+", slider.find_element("css selector", ".widget-readout").text)
+    return float(first), float(last)
 
 
 def test_a_finding_is_chosen_by_keyboard_and_opens_its_messages(page: LabPage) -> None:
