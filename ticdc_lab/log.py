@@ -20,7 +20,6 @@ from threading import Lock, RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -100,6 +99,7 @@ from ticdc_lab.transactions.differences import (
 from ticdc_lab.words import lane_of
 
 if TYPE_CHECKING:
+    import duckdb
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from ticdc_lab.consumer.listener import Listeners
@@ -860,6 +860,8 @@ class Log:
         >>> log.sql("SELECT op, count(*) AS n FROM events WHERE kind = 'row' GROUP BY op ORDER BY op")["op"].to_list()
         ['delete', 'insert', 'update']
         """
+        import duckdb  # here: most questions need none
+
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             self.browser.attach(connection)

@@ -5,16 +5,12 @@ from __future__ import annotations
 import _thread
 import gc
 import io
-import json
 import os
 import select
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -29,7 +25,6 @@ import ticdc_lab
 from ticdc_lab.cli import completion
 from ticdc_lab.cli.layout import EngineOption, Program, SourceOption
 from ticdc_lab.engine.running import shown
-from ticdc_lab.engine.sail_process import FEW_SEARCHES
 from ticdc_lab.errors import SparkMissingError, TiCDCLabError
 from ticdc_lab.errors.redaction import redacted
 from ticdc_lab.events.tso import with_texts
@@ -275,6 +270,8 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
             missing = missing_spark(e)
             if missing is not None and (lab := checkout_script()) is not None:
                 set_up_and_start_again(lab, missing)
+            import traceback
+
             from ticdc_lab.engine.failures import in_our_words
 
             told = missing or in_our_words(e) or e
@@ -411,6 +408,8 @@ def decoded(
     source: str, where: Mapping[str, Any], *, images: bool = True, needed: bool = True, beside: str | None = None
 ) -> Iterator[tuple[SparkSession, Any]]:
     """The log, decoded once into a temporary folder; an error where no event is in it, unless none is needed."""
+    import tempfile
+
     from ticdc_lab.audit.contradicted import with_rules_noted
 
     with (
@@ -466,6 +465,8 @@ def facts_of(log: Any) -> dict[str, Any]:
 
 def print_json(value: dict[str, Any]) -> None:
     """One JSON object on stdout; beside each integer that a reader of JSON may round stands its text."""
+    import json
+
     click.echo(json.dumps(with_texts(value), ensure_ascii=False, default=str))
 
 
@@ -526,7 +527,6 @@ class _Program(Program):
     """What the operating system refuses where no command runs, as writing a help to a full device, is said too."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        gc.set_threshold(FEW_SEARCHES)
         try:
             with _interrupts_kept():
                 found = super().main(*args, **kwargs)
@@ -537,6 +537,13 @@ class _Program(Program):
             with suppress(OSError):
                 click.echo(_said(error), err=True)
             _end_silently(FAILED)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """A command computes; what prints a help alone imports nothing of an engine."""
+        from ticdc_lab.engine.sail_process import FEW_SEARCHES
+
+        gc.set_threshold(FEW_SEARCHES)
+        return super().invoke(ctx)
 
 
 @click.group(cls=_Program)
@@ -553,6 +560,8 @@ def main() -> None:
 @contextmanager
 def asked(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iterator[tuple[SparkSession, Log]]:
     """The log, decoded once, to be asked."""
+    import tempfile
+
     answer_first()
     with (
         decoded(source, where, images=images, beside="ticdc_lab.log") as (spark, log),
@@ -640,6 +649,8 @@ def set_up_and_start_again(lab: Path, error: SparkMissingError) -> NoReturn:
     All that is said goes to stderr: stdout belongs to the command's answer.
     """
     click.echo(f"ticdc-lab: {error.message}\nInstalling it now, once, in one to three minutes (450 MB).", err=True)
+    import subprocess
+
     code = subprocess.call([sys.executable, str(lab), "setup", "--spark"], stdout=sys.stderr.fileno())
     if code != 0:
         sys.exit(code)

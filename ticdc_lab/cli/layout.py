@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -100,6 +99,8 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            from difflib import get_close_matches  # here: a help needs none
+
             name = error.option_name.lstrip("-").lower()
             own = [p for p in self.get_params(ctx) if isinstance(p, click.Option) and not p.hidden]
             names = {opt: p for p in own for opt in p.opts if opt.startswith("--")}

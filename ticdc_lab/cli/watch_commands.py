@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shlex
 import signal
@@ -10,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -34,7 +32,6 @@ from ticdc_lab.cli.layout import Group, SourceOption
 from ticdc_lab.cli.record_commands import SIZE, TIME, Amount
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import write_whole
-from ticdc_lab.settings import MATCH
 
 if TYPE_CHECKING:
     from ticdc_lab.watch.kept import KeptFinding
@@ -170,6 +167,8 @@ def _use_little_memory() -> None:
     hidden = _Hidden()
     sys.meta_path.insert(0, hidden)
     try:
+        import ctypes
+
         import pyarrow as pa
 
         pa.array([""])  # looks for pandas once
@@ -184,7 +183,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Of glibc: once set they stay; by themselves they grow with what is freed, and large arrays leave holes."""
 
 
-class _Hidden(MetaPathFinder):
+class _Hidden:
     """Lets a process do without pandas."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
@@ -338,6 +337,7 @@ def show(number: int, state: str, as_json: bool) -> None:
     import pandas as pd
 
     from ticdc_lab.answers.audit import causes, line
+    from ticdc_lab.settings import MATCH
     from ticdc_lab.watch.folder import MESSAGES, STORAGE, WatchFolder
 
     folder = WatchFolder(state, writes=False)

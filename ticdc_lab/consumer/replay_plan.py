@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.errors import ContractError, IncompleteHistoryError
 from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, literal, words_of
@@ -18,6 +16,9 @@ from ticdc_lab.facts.catalog import DDL, Catalog, TableVersion
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import moved, parsed
 from ticdc_lab.tables.versions import added_text, carried
+
+if TYPE_CHECKING:
+    import duckdb
 
 Home = tuple[str, int]
 """Topic and partition."""

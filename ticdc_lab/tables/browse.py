@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-import duckdb
 import pandas as pd
 
 from ticdc_lab.errors import SourceError
@@ -26,6 +25,8 @@ from ticdc_lab.tables.naming import found_names, free_names
 from ticdc_lab.words import lane_of
 
 if TYPE_CHECKING:
+    import duckdb
+
     from ticdc_lab.facts.catalog import Catalog
     from ticdc_lab.sources.change_log import ChangeLog
 
@@ -163,6 +164,8 @@ class Browser:
         self, files: list[str], *, made_from: Mapping[str, Any] | None = None, labels: Labels | None = None,
         lane: str = "partition",
     ) -> None:  # fmt: skip
+        import duckdb  # here: most questions about a log need none
+
         self.made_from, self.lane = made_from, lane
         self._files = ", ".join(map(literal, files))
         self._connection = duckdb.connect()
@@ -378,6 +381,8 @@ class Browser:
 @contextmanager
 def _files_needed() -> Iterator[None]:
     """What DuckDB says of files that are gone, in words."""
+    import duckdb
+
     try:
         yield
     except duckdb.IOException:
@@ -442,6 +447,8 @@ class TableTimeline:
     """
 
     def __init__(self, folder: str) -> None:
+        import duckdb
+
         self._connection = duckdb.connect()
         files = literal(f"{folder.rstrip('/')}/*.parquet")
         self._connection.execute(f"CREATE VIEW history AS SELECT * FROM read_parquet({files})")
