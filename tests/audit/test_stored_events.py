@@ -204,6 +204,27 @@ def test_planted_faults_are_found_in_files(
     assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=expected).to_pylist()
 
 
+def test_this_process_judges_files_beside_the_embedded_engine(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each planted fault, as by the kernel alone; the engine shuffles no row, and a file that is gone is named."""
+    if not is_sail(spark):
+        pytest.skip("Spark's workers judge what they read")
+    events, table = events_frame(spark, every_fault()), table_of(every_fault())
+    tried, facts = with_hashes(events, DISPATCH).toArrow(), LogFacts.of(table)
+    for name in DISPATCH.names:
+        table = table.append_column(name, tried[name])
+    whole, causes = _in_files(table, tmp_path, 3), move_causes_table(tried)
+    monkeypatch.setattr(run, "_rows_judged", None)
+    files = StoredEvents(spark, whole, len(table))
+    found = audited(events, facts, lambda: causes, protocol="open-protocol", files=files).findings
+    assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=causes).to_pylist()
+    assert {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
+    lost = StoredEvents(spark, (str(tmp_path / "lost.parquet"), *whole), len(table))
+    with pytest.raises(SourceError, match=r"lost\.parquet is gone"):
+        audited(events, facts, lambda: causes, protocol="open-protocol", files=lost)
+
+
 def test_transactions_of_files_are_those_of_events(
     classic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.audit.marks import BEGIN, Marks, Promises
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.ordering import order_of
-from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, by_key_beside
+from ticdc_lab.engine.shuffle import Batches, Kernel, KernelOf, MadeByWorkers, by_key_beside, by_key_here
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers, whole_keys
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
 from ticdc_lab.facts.places import NAMED_BY, index_of, place_col, placed
@@ -230,6 +230,28 @@ def judged(
     memory. ``stored``: the same events in files with the hash columns, if they lie in some; read where ``beside`` is a
     table. ``kept``: what is kept of that in each task; by default all.
     """
+    kernel = _judging(judge, has_commit_ts=has_commit_ts, chunk=chunk, kept=kept)
+    rows: DataFrame | MadeByWorkers
+    if stored is not None and isinstance(beside, pa.Table):  # a row is held whole, packed or not
+        rows = stored.rows(_READ, narrowed, _FORM)
+    else:
+        rows = _narrow(events)
+    return by_key_beside(rows, "row_id", kernel, schema, beside=beside)
+
+
+def judged_here(
+    files: StoredEvents, judge: Callable[[pa.Table, Promises], Judge], form: pa.Schema, *, beside: pa.Table,
+    has_commit_ts: bool, kept: Kernel,
+) -> pa.Table:  # fmt: skip
+    """:func:`judged` beside the embedded engine, at once and in this process."""
+    kernel = _judging(judge, has_commit_ts=has_commit_ts, chunk=ROWS_AT_ONCE, kept=kept)
+    return by_key_here(files.rows(_READ, narrowed, _FORM), "row_id", kernel(beside), form)
+
+
+def _judging(
+    judge: Callable[[pa.Table, Promises], Judge], *, has_commit_ts: bool, chunk: int, kept: Kernel | None
+) -> KernelOf:
+    """The kernel that lets a function judge rows, which are sorted by ``row_id``."""
 
     def kernel(table: pa.Table) -> Kernel:
         (pickled,) = table["promises"].drop_null().to_pylist()
@@ -243,12 +265,7 @@ def judged(
 
         return run
 
-    rows: DataFrame | MadeByWorkers
-    if stored is not None and isinstance(beside, pa.Table):  # a row is held whole, packed or not
-        rows = stored.rows(_READ, narrowed, _FORM)
-    else:
-        rows = _narrow(events)
-    return by_key_beside(rows, "row_id", kernel, schema, beside=beside)
+    return kernel
 
 
 def _narrow(events: DataFrame) -> DataFrame:

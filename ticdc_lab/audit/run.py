@@ -32,7 +32,17 @@ from ticdc_lab.audit.findings import (
     unrecorded,
 )
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible, inserts_of_rows_there
-from ticdc_lab.audit.history import ROWS_AT_ONCE, UPDATE, Changes, Judge, Suspects, changes_of, judged, suspects
+from ticdc_lab.audit.history import (
+    ROWS_AT_ONCE,
+    UPDATE,
+    Changes,
+    Judge,
+    Suspects,
+    changes_of,
+    judged,
+    judged_here,
+    suspects,
+)
 from ticdc_lab.audit.marks import NAMES, Event, Promises, Stated, log_marks, promises_of
 from ticdc_lab.audit.old_values import (
     EACH,
@@ -46,7 +56,7 @@ from ticdc_lab.audit.old_values import (
     updates_in_blocks,
 )
 from ticdc_lab.codecs.decode import EMPTY_MESSAGE
-from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside, in_one, is_sent
+from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside, in_one, is_sent, spark_order
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.sample import Sample
@@ -252,7 +262,8 @@ def audited(
     stored
         The same events in files, if they lie in some.
     files
-        These, of any engine: images are read from them as columns.
+        These, of any engine: images are read from them as columns, and beside the embedded engine this process judges
+        rows.
     quarantine
         Messages that could not be decoded (:data:`ticdc_lab.events.schema.QUARANTINE`), which may lie at the offsets of
         others; None for none.
@@ -282,10 +293,15 @@ def audited(
     promises = promised()
 
     def judged_rows(names: list[str], causes: DataFrame | pa.Table | None) -> pa.Table:
-        rows = _rows_judged(
-            events, names, promises, causes, max_per_guarantee, has_commit_ts=has_commit_ts, stored=stored
-        )
-        return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
+        if files is None or stored is not None or not isinstance(promises, pa.Table) or isinstance(causes, DataFrame):
+            rows = _rows_judged(
+                events, names, promises, causes, max_per_guarantee, has_commit_ts=has_commit_ts, stored=stored
+            )
+            return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
+        judge = _judge(names, explained=causes is not None, most=max_per_guarantee)
+        beside = promises if causes is None else pa.concat_tables([promises, causes], promote_options="default")
+        each = judged_here(files, judge, FOUND, beside=beside, has_commit_ts=has_commit_ts, kept=few(max_per_guarantee))
+        return pa.Table.from_batches(kept(iter(each.take(spark_order(each, ORDER)).to_batches())), FOUND)
 
     twice = _held_twice(events, facts, quarantine) if "offsets_are_contiguous" in of_log else []
     of_the_log = found_in_facts(
@@ -554,12 +570,10 @@ def _images_of(
     events: DataFrame, files: StoredEvents | None, names: list[str], definitions: Definitions, most: int
 ) -> pa.Table:
     """What breaks guarantees in row changes beside their tables' definitions."""
+    judge = few_of(_judge_images(names, definitions), most)
     if files is None:
-        found = _narrow_images(events).mapInArrow(few_of(_judge_images(names, definitions), most), FOUND_DDL)
-    else:
-        rows = files.rows(READ, lambda rows: rows, _STORED_FORM, leaves=_LEAVES)
-        found = rows.mapped(few_of(_judge_images(names, definitions), most), FOUND_DDL)
-    return found.toArrow().cast(FOUND)
+        return _narrow_images(events).mapInArrow(judge, FOUND_DDL).toArrow().cast(FOUND)
+    return files.rows(READ, lambda rows: rows, _STORED_FORM, leaves=_LEAVES).found(judge, FOUND)
 
 
 def _images_judged(

@@ -9,9 +9,13 @@ make (:class:`MadeByWorkers`): they travel in packs of a bucket, as a row costs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby
 from math import ceil
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -20,8 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
+from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.sessions import has_jvm, is_sail, parallelism
 
@@ -59,7 +65,7 @@ _BESIDE = "_beside"
 class MadeByWorkers:
     """Rows that Spark's workers make, each of its pieces, such as files that all of them see."""
 
-    spark: SparkSession  # the session; not of the embedded engine
+    spark: SparkSession  # the session
     pieces: tuple[Any, ...]  # name those, such as a file and a part of it, and ``read`` gives the rows of one
     read: Callable[[Any], Batches]
     schema: pa.Schema  # of what it gives; of bigint columns where they are shuffled, and the key has no nulls
@@ -73,6 +79,39 @@ class MadeByWorkers:
             yield from kernel(chain.from_iterable(read(pieces[i]) for b in numbered for i in b["id"].to_pylist()))
 
         return self.spark.range(0, len(pieces), 1, max(1, len(pieces))).mapInArrow(run, schema)
+
+    def found(self, kernel: Kernel, form: pa.Schema) -> pa.Table:
+        """What a kernel makes of each piece's rows, at once: little.
+
+        Beside the embedded engine threads of this process make it, which has imported what the kernel needs.
+        """
+        if not is_sail(self.spark):
+            return self.mapped(kernel, from_arrow_schema(form)).toArrow().cast(form)
+        return _made_here(self.spark, [partial(self.read, piece) for piece in self.pieces], kernel, form)
+
+
+def _made_here(
+    spark: SparkSession, parts: Sequence[Callable[[], Batches]], kernel: Kernel, form: pa.Schema
+) -> pa.Table:  # fmt: skip
+    """What a kernel makes of parts of rows, each in a thread of this process."""
+    over = Event()
+
+    def of_part(rows: Callable[[], Batches]) -> list[pa.RecordBatch]:
+        return list(kernel(wanted(rows())))
+
+    def wanted(rows: Batches) -> Batches:
+        for batch in rows:
+            still_wanted()
+            if over.is_set():
+                return
+            yield batch
+
+    with ThreadPoolExecutor(parallelism(spark)) as pool:
+        made = [pool.submit(copy_context().run, of_part, rows) for rows in parts]
+        try:
+            return pa.Table.from_batches(chain.from_iterable(m.result() for m in made), form)
+        finally:
+            over.set()  # one that fails, or an interrupt, ends the others
 
 
 def by_key(
@@ -98,6 +137,18 @@ def by_key(
     bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).alias(_BUCKET)
     named = _in_buckets(rows.select("*", bucket), rows)
     return named.applyInArrow(_of_bucket(kernel, [*keys, *order], _arrow(schema)), schema)
+
+
+def by_key_here(rows: MadeByWorkers, key: str, kernel: Kernel, form: pa.Schema) -> pa.Table:
+    """:func:`by_key` beside the embedded engine, at once and in this process: ``rows`` of a few numbers each."""
+    whole = rows.found(lambda batches: batches, rows.schema).combine_chunks()
+    bucket = bucket_of(whole[key], cores := parallelism(rows.spark))
+    order, ends = np.argsort(bucket, kind="stable"), np.cumsum(np.bincount(bucket, minlength=cores))
+
+    def own(of: npt.NDArray[np.int64]) -> Batches:
+        yield from _sorted(whole.take(pa.array(of)), [key])
+
+    return _made_here(rows.spark, [partial(own, of) for of in np.split(order, ends[:-1])], kernel, form)
 
 
 def by_key_beside(
