@@ -24,6 +24,7 @@ from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.plain.named import VERSION_BYTES, frames
 from ticdc_lab.dispatch.infer import move_causes_at_once, moved_tables
 from ticdc_lab.engine.columns import least
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS
 from ticdc_lab.facts.laggards import early_ends, values_of
@@ -314,14 +315,11 @@ def _with_empty_rows(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:
     Their keys in the message name the table; those of a packed message are not looked into.
     """
     assert log.unread is not None
-    named = ("partition", "offset", "key", "value")
-    empty = small(log.unread.where("error_class = 'empty-row'").select(*named).distinct())
+    rows = log.unread.where("error_class = 'empty-row'").select("partition", "offset", "key", "value")
+    empty = small(rows.mapInArrow(_empty_rows, _EMPTY_ROWS).distinct())  # never the values, which may be many
     places: dict[str, dict[str, None]] = {}
-    for partition, offset, key, value in sorted(empty.itertuples(index=False, name=None)):
-        for of, row in zip(frames(key, VERSION_BYTES), frames(value, 0), strict=False):
-            if value[slice(*row)].strip() == b"{}":
-                table = ".".join(str(json.loads(key[slice(*of)]).get(name)) for name in ("scm", "tbl"))
-                places.setdefault(table, {})[f"partition {partition} offset {offset}"] = None
+    for partition, offset, table in sorted(empty.itertuples(index=False, name=None)):
+        places.setdefault(table, {})[f"partition {partition} offset {offset}"] = None
     said = [
         f"{f['message']}; a row change of this table, which may be the lost one, is `{{}}`: "
         f"{some_of([*places[f['table']]])}"
@@ -329,6 +327,21 @@ def _with_empty_rows(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:
         for f in found[["guarantee", "table", "message"]].to_dict("records")
     ]  # fmt: skip
     return found.assign(message=pd.Series(said, index=found.index, dtype=found["message"].dtype))
+
+
+_EMPTY_ROWS = "partition int, offset bigint, table string"
+
+
+def _empty_rows(batches: Batches) -> Batches:
+    for batch in batches:
+        found = []
+        for m in batch.to_pylist():
+            for of, row in zip(frames(m["key"], VERSION_BYTES), frames(m["value"], 0), strict=False):
+                if m["value"][slice(*row)].strip() == b"{}":
+                    named = json.loads(m["key"][slice(*of)])
+                    found.append((m["partition"], m["offset"], ".".join(str(named.get(n)) for n in ("scm", "tbl"))))
+        form = arrow_of(_EMPTY_ROWS)
+        yield from pa.Table.from_pylist([dict(zip(form.names, one, strict=True)) for one in found], form).to_batches()
 
 
 def _contradicted(log: ChangeLog, found: pd.DataFrame) -> pd.DataFrame:

@@ -65,7 +65,7 @@ def own_case(
     stores = [s for s in loaded.cluster.stores.values() if s.state != REMOVED]
     r = loaded.regions
     if loaded.doubted is not None:
-        hint = f"Save them: `pd-ctl {COMMANDS[RULES]} > {loaded.source}/rules.json`."
+        hint = f"Save them: `pd-ctl {COMMANDS[RULES]} > {shlex.quote(f'{loaded.source}/rules.json')}`."
         raise SourceError(f"the placement rules of {int(loaded.doubted.sum()):,} regions were not given", hint=hint)
     if (n := int(r.witness.any(axis=1).sum())) or any(rule.witness for rule in loaded.cluster.rules):
         hint = f"`ticdc-lab pd explain --from {shlex.quote(loaded.source)}` explains and forecasts them."
