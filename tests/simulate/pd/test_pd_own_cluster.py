@@ -386,6 +386,8 @@ def test_small_regions_are_merged_at_once(tmp_path: Path) -> None:
     (folder / "regions.json").write_text(json.dumps(regions))
     run = own_futures(from_folder(folder), minutes=20).runs["as it is"]
     assert run.world.controller.created["merge-region"] > 0 and run.world.regions.count < 8
+    done = CliRunner().invoke(main, ["pd", "explain", "--from", str(folder)])
+    assert "not forecast: merges of about 8 regions, merge-schedule-limit 8" in done.output
 
 
 def test_a_cluster_that_moved_and_has_no_operator_is_not_said_to_move(tmp_path: Path) -> None:
