@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import struct
 from dataclasses import replace
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 import torture
 from test_types_hold import shown, shown_in_csv
 
 from ticdc_lab.codecs import detect, log_types, simple
+from ticdc_lab.codecs.builder import decode_mostly, decode_with
 from ticdc_lab.codecs.defined_types import LogTypes, plainly
-from ticdc_lab.codecs.known import NOTHING, Known
+from ticdc_lab.codecs.known import BOUNDS, NOTHING, Known
+from ticdc_lab.codecs.registry import codec_of, part_kernel
 from ticdc_lab.codecs.unpack import unpacker
+from ticdc_lab.events.mysql_types import base_of
 from ticdc_lab.events.schema import BEFORE_UNNAMED
 
 LOGS = [
@@ -108,6 +114,56 @@ def test_the_logs_own_ddl_gives_digits_to_typed_debezium() -> None:
     assert unknown == ["k_comp", "k_date", "k_dec", "k_dt", "k_ts"]  # 1970, more than 15 digits, and UTC
     digits = {e["columns"][0]["mysql_type"] for key, e in found.items() if key[0] in tables and e["columns"]}
     assert {"time(1)", "datetime(6)", "date"} <= digits
+
+
+def _ddl_in_avro(number: int) -> tuple[list[dict[str, Any]], str]:
+    """The DDL of the log in debezium's JSON as TiCDC writes them to Avro with `avro-enable-watermark`."""
+    source = {"type": "record", "name": "Source", "fields": [
+        {"name": "db", "type": "string"}, {"name": "table", "type": "string"}, {"name": "commit_ts", "type": "long"},
+    ]}  # fmt: skip
+    fields = {"source": source, "databaseName": ["null", "string"], "ddl": "string"}
+    schema = {"type": "record", "name": "Envelope", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+    parsed, out = fastavro.parse_schema(schema), []
+    for m in torture.messages("debezium").to_pylist():
+        if b'"ddl"' in m["value"]:
+            body = io.BytesIO()
+            fastavro.schemaless_writer(body, parsed, {**json.loads(m["value"])["payload"]})
+            out.append(m | {"key": None, "value": struct.pack(">bI", 0, number) + body.getvalue()})
+    return out, json.dumps(schema)
+
+
+def test_the_logs_own_ddl_gives_digits_to_debezium_avro() -> None:
+    """As to its JSON: fractions of TIME and DATETIME are TiDB's texts then, in both decoders, and only then."""
+    rows = torture.messages("debezium-avro")
+    ddl, schema = _ddl_in_avro(9_999)
+    batch = pa.RecordBatch.from_pylist([*ddl, *rows.to_pylist()], rows.schema)
+    known = torture.known("debezium-avro")
+    known = replace(known, schemas={**known.schemas, "9999": schema})
+    found = pa.Table.from_batches(list(log_types.finder(known, "debezium-avro")(iter([batch]))))
+    assert len(found) == len(ddl) > 100
+    typed = replace(known, types=log_types.types_of(found))
+    _, truth = torture._truth("torture")
+
+    def wrong(known: Known) -> int:
+        events = torture.decoded("debezium-avro", rows, known)
+        times = ("time", "datetime")
+        cells = [
+            (e, c)
+            for e in events
+            if e["op"] == "insert" and e["table_name"] in ("times", "k_time", "k_dt")
+            for c in e["columns"]
+            if base_of(c["mysql_type"]) in times and not (c["value"] or "").startswith("0")
+        ]
+        assert len(cells) > 50
+        return sum(c["value"] not in [r["cols"][c["name"]] for r in truth[e["commit_ts"], "torture", e["table_name"]]]
+                   for e, c in cells)  # fmt: skip
+
+    assert (wrong(known), wrong(typed)) == (90, 22)  # the encoder itself changes 22: zero dates, and by a time zone
+    codec = codec_of("debezium-avro", typed)
+    kernel = part_kernel("debezium-avro", codec)
+    assert kernel is not None
+    mixed = decode_mostly(kernel, codec, batch, "debezium-avro", images=True, original=batch, bounds=BOUNDS)
+    assert mixed.equals(decode_with(codec_of("debezium-avro", typed), batch, "debezium-avro", bounds=BOUNDS))
 
 
 @pytest.mark.parametrize("compression", ["lz4", "gzip", "zstd", "snappy"])

@@ -88,6 +88,18 @@ def test_keys_that_the_target_cannot_hold_stay_apart(
     assert sink.notes() and all(delta.KEY in said for *_, said in sink.notes())
 
 
+@pytest.mark.parametrize("query", ["RECOVER TABLE k", "FLASHBACK TABLE k TO m", "FLASHBACK DATABASE s"])
+def test_a_table_that_comes_back_has_the_rows_that_come_after(spark: SparkSession, tmp_path: Path, query: str) -> None:
+    """The note says that those before are not in the log again; no table is compared."""
+    log, table = odd_keys.that_comes_back(spark, tmp_path, query)
+    sink = open_sink(f"delta:{tmp_path}/lake", log)
+    done = replay(log, sink)
+    assert rows(consistent(spark, f"{tmp_path}/lake")) == {("s", table): ["Row(id=2)"]}
+    assert any("not in the log again" in said for *_, said in done.notes)
+    [found] = compare(log, sink, done.progress)
+    assert (found.table, found.recovered) == (f"s.{table}", True) and "recovered table" in found.why_not
+
+
 def test_what_others_write_meanwhile_is_said_and_undone(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

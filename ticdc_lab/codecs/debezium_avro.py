@@ -30,6 +30,7 @@ from ticdc_lab.codecs.debezium_types import (
     column,
     form_of,
     full_type,
+    is_open,
 )
 from ticdc_lab.codecs.event import Event, Malformed
 from ticdc_lab.codecs.known import Known
@@ -115,8 +116,9 @@ _PAYLOAD = {
 def _flat_of(of: Envelope, *, with_log: bool) -> Flat:
     """The operations of a schema of debezium-avro; a key's names are read, and its values passed.
 
-    Where the log's own DDL says types (``with_log``), a schema without them is Python's.
+    Where the log's own DDL says types (``with_log``), a schema without them, or without their digits, is Python's.
     """
+    by_log = with_log and (not are_typed(of.types) or any(is_open(t, form) for t, _, form in of.types.values()))
 
     def field_at(path: tuple[str, ...]) -> AvroField:
         if not of.is_envelope or path[0] not in ("before", "after"):
@@ -128,9 +130,7 @@ def _flat_of(of: Envelope, *, with_log: bool) -> Flat:
         mysql_type, _, form = of.types.get(name, UNTYPED)
         return AvroField(F.COLUMN, (), ImageColumn(name, mysql_type, form.kind, is_old))
 
-    if of.is_envelope and (
-        any(f["name"] == "ddl" for f in of.schema["fields"]) or (with_log and not are_typed(of.types))
-    ):
+    if of.is_envelope and (by_log or any(f["name"] == "ddl" for f in of.schema["fields"])):
         raise F.UnplannedError
     found = flat(of.schema, field_at)
     columns = [op.field.column for op in found if op.field.column]

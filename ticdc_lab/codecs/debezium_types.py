@@ -163,10 +163,19 @@ def with_digits(types: Types, defined: Types) -> Types:
     found = dict(types)
     for name, (mysql_type, _, form) in types.items():
         other = defined.get(name)
-        is_open = form.kind in _OF_DIGITS and form.digits is None and "(" not in (mysql_type or "(")
-        if is_open and other and other.form.kind == form.kind and base_of(other.mysql_type) == base_of(mysql_type):
+        if (
+            is_open(mysql_type, form)
+            and other
+            and other.form.kind == form.kind
+            and base_of(other.mysql_type) == base_of(mysql_type)
+        ):
             found[name] = other
     return found
+
+
+def is_open(mysql_type: str | None, form: ValueForm) -> bool:
+    """Whether a type that a message names leaves the digits of a fraction open."""
+    return form.kind in _OF_DIGITS and form.digits is None and "(" not in (mysql_type or "(")
 
 
 _OF_DIGITS = (DECIMAL, TIME, MILLIS, MICROS)

@@ -1,4 +1,4 @@
-"""The DDL of a log in debezium, and how it writes bytes, found before rows are decoded that do not say their types."""
+"""The DDL of a log in debezium, in JSON or Avro, and how it writes bytes: what rows do not say of their types."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ticdc_lab.codecs import debezium, debezium_types
+from ticdc_lab.codecs import debezium, debezium_avro, debezium_types
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.decode import at_once
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.event import Codec, Malformed
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.unpack import parts, unpacker
 from ticdc_lab.events.arrays import Batches
@@ -35,20 +36,23 @@ DDL_ROWS = StructType(
 _NAMES = tuple(DDL_ROWS.names)
 
 
-def finder(known: Known) -> Callable[[Batches], Batches]:
-    """The function over batches of messages that gives :data:`DDL_ROWS`."""
+def finder(known: Known, protocol: str = "debezium") -> Callable[[Batches], Batches]:
+    """The function over batches of messages of ``debezium`` or ``debezium-avro`` that gives :data:`DDL_ROWS`."""
 
     def run(batches: Batches) -> Batches:
-        for part in _unpacked(batches, known):
-            if (found := part.take(_named(part.column("value")))).num_rows:
-                events = decode_with(debezium.codec(known), found, "debezium", compiled=False, bounds=known.bounds)
+        codec = debezium.codec(known) if protocol == "debezium" else debezium_avro.codec(known)
+        are_ddl: dict[bytes, bool] = {}
+        for part in _unpacked(batches, known, protocol):
+            at = _named(part.column("value")) if protocol == "debezium" else _framed(part, codec, are_ddl)
+            if (found := part.take(at)).num_rows:
+                events = decode_with(codec, found, protocol, compiled=False, bounds=known.bounds)
                 yield events.filter(pc.fill_null(pc.equal(events["kind"], "ddl"), False)).select(_NAMES)
 
     return run
 
 
-def _unpacked(batches: Batches, known: Known) -> Iterator[pa.RecordBatch]:
-    unpacked = unpacker("debezium", known)
+def _unpacked(batches: Batches, known: Known, protocol: str) -> Iterator[pa.RecordBatch]:
+    unpacked = unpacker(protocol, known)
     for batch in batches:
         for some in at_once(batch):
             yield from (part for part, _ in parts(unpacked, some) if not isinstance(part, Malformed))
@@ -64,6 +68,27 @@ def _named(values: pa.Array) -> pa.Array:
     found = [at.start() for at in re.finditer(b'"ddl"', memoryview(data)[: ends[-1]])]
     rows = np.searchsorted(ends, found, side="right") - 1
     return pa.array(np.unique(rows[rows >= 0]))
+
+
+_CONFLUENT_BYTES, _GLUE_BYTES = 5, 18
+
+
+def _framed(part: pa.RecordBatch, codec: Codec, are_ddl: dict[bytes, bool]) -> pa.Array:
+    """Places of the messages whose schema is a DDL's, as the first one of that schema shows; ``are_ddl`` keeps that."""
+    values = part.column("value").cast(pa.binary())
+    confluent = pc.equal(pc.binary_slice(values, 0, 1), b"\x00")
+    short, long = (pc.binary_slice(values, 0, n) for n in (_CONFLUENT_BYTES, _GLUE_BYTES))
+    frames = pc.if_else(confluent, short, long).dictionary_encode()
+    for frame, place in zip(*np.unique(frames.indices.drop_null(), return_index=True), strict=True):
+        head = frames.dictionary[int(frame)].as_py()
+        if head not in are_ddl:
+            at = int(np.flatnonzero(pc.is_valid(values))[place])
+            try:
+                are_ddl[head] = any(e.kind == S.DDL for e in codec(part.column("key")[at].as_py(), values[at].as_py()))
+            except Malformed:
+                are_ddl[head] = False
+    ddl = pa.array([head for head, is_ddl in are_ddl.items() if is_ddl], pa.binary())
+    return pa.array(np.flatnonzero(pc.is_in(frames.cast(pa.binary()), ddl)))
 
 
 def types_of(ddl: pa.Table) -> LogTypes:
@@ -111,7 +136,7 @@ _GUESSED = (
 
 
 def _decoded(sample: pa.Table, codec: Codec, known: Known) -> Iterator[pa.RecordBatch]:
-    for part in _unpacked(iter(sample.combine_chunks().to_batches()), known):
+    for part in _unpacked(iter(sample.combine_chunks().to_batches()), known, "debezium"):
         yield decode_with(codec, part, "debezium", compiled=False, bounds=known.bounds)
 
 

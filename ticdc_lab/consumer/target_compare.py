@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pandas as pd
 
-from ticdc_lab.consumer.sinks import not_a_database
+from ticdc_lab.consumer.sinks import KEY, not_a_database
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.events.ddl import literal, quoted
@@ -171,7 +171,7 @@ def _compared(
     kinds = [dict(db.execute(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {side})").fetchall())
              for side in (left, right)]  # fmt: skip
     shared = [name for name in kinds[0] if name in kinds[1]]
-    alone = [name for of, other in (kinds, kinds[::-1]) for name in of if name not in other]
+    alone = [name for of, other in (kinds, kinds[::-1]) for name in of if name not in other and name != KEY]
     values = ", ".join(
         quoted(c) if kinds[0][c] == kinds[1][c] else f"{quoted(c)}::VARCHAR AS {quoted(c)}" for c in shared
     )

@@ -150,12 +150,13 @@ class _ReadRequest:
         if protocol == "simple":
             found = finder(known)(every)
             return protocol, replace(known, tables=tables_of(r for batch in found for r in batch.to_pylist()))
-        if protocol == "debezium":
-            ddl = pa.Table.from_batches(log_types.finder(known)(every), arrow_schema(log_types.DDL_ROWS))
+        if protocol in ("debezium", "debezium-avro"):
+            ddl = pa.Table.from_batches(log_types.finder(known, protocol)(every), arrow_schema(log_types.DDL_ROWS))
             known = replace(known, types=log_types.types_of(ddl))
-            known, guesses = log_types.with_binary(sample, known, self.binary)
-            for sentence in guesses:
-                warnings.warn(f"{self.path}: {sentence}", stacklevel=2)
+            if protocol == "debezium":
+                known, guesses = log_types.with_binary(sample, known, self.binary)
+                for sentence in guesses:
+                    warnings.warn(f"{self.path}: {sentence}", stacklevel=2)
         elif protocol in WITH_DDL:
             ddl = pa.Table.from_batches(ddl_finder(protocol, known)(every), arrow_schema(log_types.DDL_ROWS))
             known = replace(known, handles=handles_of(ddl, protocol=protocol))

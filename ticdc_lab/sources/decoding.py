@@ -65,6 +65,9 @@ def learned(
     if protocol == "simple":
         return with_table_versions(gathered, known)
     if protocol in FRAMED:
+        if protocol == "debezium-avro":
+            found = gathered(log_types.finder(known, protocol), log_types.DDL_ROWS)
+            known = replace(known, types=log_types.types_of(found))
         return known, could_be_keys(sample, known)
     return with_log_types(gathered, sample, known, binary_mode) if protocol == "debezium" else (known, ())
 

@@ -322,7 +322,8 @@ class Decoding:
         if told.protocol == "debezium":
             known, _ = log_types.with_binary(sample, known, "auto")
         seen = known.settings | shown_by(sample, told, known)
-        return cls(told, replace(known, settings=seen), told.protocol == "debezium", untyped)
+        by_ddl = told.protocol in ("debezium", "debezium-avro")
+        return cls(told, replace(known, settings=seen), by_ddl, untyped)
 
     @classmethod
     def of_folder(cls, folder: StorageFolder, known: Known, *, protocol: str = "auto") -> Decoding | None:
@@ -416,7 +417,7 @@ class Decoding:
         return [dict(zip(names, key, strict=True)) | {"n": n} for key, n in self.tables.items()]
 
     def _learn_types(self, messages: pa.Table) -> None:
-        batches = log_types.finder(self.known)(iter(messages.combine_chunks().to_batches()))
+        batches = log_types.finder(self.known, self.told.protocol)(iter(messages.combine_chunks().to_batches()))
         if new := [r for batch in batches for r in batch.to_pylist()]:
             self.ddl += new
             self.known = replace(self.known, types=log_types.types_of(pa.Table.from_pylist(self.ddl)))

@@ -162,7 +162,8 @@ _TABLES_OF = "SELECT table_name FROM information_schema.tables WHERE table_schem
 _COLUMNS_OF = (
     "SELECT table_schema, table_name, column_name, column_type FROM information_schema.columns JOIN "
     "information_schema.tables USING (table_schema, table_name) WHERE table_schema NOT IN %s AND table_schema <> %s "
-    "AND table_type = 'BASE TABLE' ORDER BY table_schema, table_name, ordinal_position"
+    "AND table_type = 'BASE TABLE' AND extra NOT LIKE '%%VIRTUAL GENERATED%%' "  # no log carries these
+    "ORDER BY table_schema, table_name, ordinal_position"
 )
 _NAMES_OF = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
 _PLAIN = "the table has only its columns and unique keys, no defaults, other indexes, checks or partitions"
