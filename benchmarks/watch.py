@@ -1,28 +1,34 @@
 """A watch on the desk: the memory of a large state, its speed, and how soon a message is in the metrics.
 
-    python benchmarks/watch.py --part memory [--rows 5120000] [--memory 300MiB] [--protocol canal-json]
-    python benchmarks/watch.py --part latency [--rate 60000] [--seconds 60] [--protocol canal-json]
+    python benchmarks/watch.py --part memory [--rows 5000000] [--memory 240MiB] [--protocol canal-json]
+    python benchmarks/watch.py --part latency [--rate 60000] [--seconds 20] [--filled 0] [--protocol canal-json]
 
 *memory* watches a recording (``--once``) in which each row changes once, so the state is as large as it can be for so
 many row changes. It prints the highest memory of the process, how much of that are mapped files (code), and row changes
 for each CPU second.
 
-*latency* starts the tests' Kafka broker, sends row changes at a steady rate, and asks ``/metrics`` ten times a second.
-A message is in the metrics when ``ticdc_lab_read_offset`` of its partition is behind it: its latency runs from the
-broker's answer to the producer. It also prints the CPU seconds of broker, producer and watch, as all share the cores.
+*latency* starts the tests' Kafka broker, sends row changes that were made before at a steady rate, and asks
+``/metrics`` ten times a second. The watch has a core of its own; broker and producer have the others. A message is in
+the metrics when ``ticdc_lab_read_offset`` of its partition is behind it: its latency runs from the broker's answer to
+the producer. ``--filled`` is how many rows the state has before. It also prints the CPU seconds of broker, producer and
+watch, and for how much of the time the watch waited for its core (``waited``): with other work on the machine, that is
+what delays it.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import re
+import socket
 import sys
 import tempfile
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -123,13 +129,29 @@ def memory(protocol: str, rows: int, most: str, folder: Path) -> None:
           f"| {rows / cpu:,.0f} | {wall_s:.0f} | {process.returncode} |", flush=True)  # fmt: skip
 
 
-def latency(protocol: str, rate: int, seconds: int) -> None:
+def waited_s(pid: int) -> float:
+    """How long all threads of a process could run and did not."""
+    return sum(int(f.read_text().split()[1]) for f in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
+def latency(protocol: str, rate: int, seconds: int, filled: int) -> None:
     """How long messages take from the broker to the metrics."""
     import broker as kafka
     import topics
     from confluent_kafka import Producer
 
-    with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as name, kafka.running(Path(name)) as broker:
+    *others, last = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, others or {last})
+    rising = (START_TS + (n << 18) // rate for n in itertools.count())
+    made = messages(protocol, itertools.count(), rising)
+    sent, n = list[Message](), 0
+    while n < filled + rate * (seconds + 1):
+        sent.append(next(made))
+        n += sent[-1][3]
+    with (
+        tempfile.TemporaryDirectory(prefix="ticdc_lab_") as name, kafka.running(Path(name)) as broker,
+        ExitStack() as stack,
+    ):  # fmt: skip
         servers = f"127.0.0.1:{broker.plain}"
         topics.create(servers, "bench", PARTITIONS)
         there: list[list[tuple[int, float]]] = [[] for _ in range(PARTITIONS)]  # offsets that the broker has, and when
@@ -140,23 +162,28 @@ def latency(protocol: str, rate: int, seconds: int) -> None:
 
         producer = Producer({"bootstrap.servers": servers, "acks": "1", "linger.ms": "20", "log_level": 0,
                              "queue.buffering.max.messages": "2000000"})  # fmt: skip
-        now = (int(time.time() * 1000) << 18 for _ in itertools.count())
-        rising = itertools.accumulate(now, lambda before, ts: max(before + 1, ts))
-        made = messages(protocol, itertools.count(), rising)
-        for _ in range(100):
-            p, key, value, _ = next(made)
+        queue, before = iter(sent), [0] * PARTITIONS
+        n = 0
+        while n < max(filled, 1_000):
+            p, key, value, rows = next(queue)
             producer.produce("bench", value, key, partition=p)
-        producer.flush(60)
-        watch = psutil.Popen(
-            command(broker.url("bench"), "--state", f"{name}/state", "--listen", "127.0.0.1:10982"), stdout=sys.stderr
-        )
+            before[p], n = before[p] + 1, n + rows
+            producer.poll(0)
+        producer.flush(300)
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            at = f"127.0.0.1:{taken.getsockname()[1]}"
+        words = command(broker.url("bench"), "--state", f"{name}/state", "--listen", at)
+        watch = stack.enter_context(psutil.Popen(words, stdout=sys.stderr))
+        stack.callback(watch.terminate)
+        watch.cpu_affinity([last])
         read: list[tuple[float, dict[int, int]]] = []
         ended = threading.Event()
 
         def scrape() -> None:
             while not ended.wait(0.1):
                 try:
-                    with urllib.request.urlopen("http://127.0.0.1:10982/metrics", timeout=30) as answer:
+                    with urllib.request.urlopen(f"http://{at}/metrics", timeout=30) as answer:
                         text = answer.read().decode()
                 except OSError:
                     continue
@@ -165,43 +192,41 @@ def latency(protocol: str, rate: int, seconds: int) -> None:
 
         scraper = threading.Thread(target=scrape)
         scraper.start()
-        while not read:
+        while not read or any(read[-1][1].get(p, 0) < end for p, end in enumerate(before)):
             time.sleep(0.1)
         kafka_java = max((p for p in psutil.Process().children(recursive=True) if "java" in p.name()),
                          key=lambda p: sum(p.cpu_times()[:2]))  # fmt: skip
         used = [sum(p.cpu_times()[:2]) for p in (psutil.Process(), kafka_java, watch)]
-        begun, n = time.perf_counter(), 0
+        idle, begun, n = waited_s(watch.pid), time.perf_counter(), 0
         load = psutil.getloadavg()[0]
-        while (now := time.perf_counter() - begun) < seconds:
-            while n < now * rate:
-                p, key, value, rows = next(made)
-                producer.produce("bench", value, key, partition=p, on_delivery=answered)
-                n += rows
-            producer.poll(0.005)
+        for i, (p, key, value, rows) in enumerate(queue):
+            if n >= rate * seconds:
+                break
+            while (ahead_s := n / rate - (time.perf_counter() - begun)) > 0:
+                producer.poll(min(ahead_s, 0.005))
+            producer.produce("bench", value, key, partition=p, on_delivery=answered if i % 7 == 0 else None)
+            n += rows
         producer.flush(120)
-        sent_s = time.perf_counter() - begun
-        whole = [of[-1][0] + 1 for of in there]
-        until = time.monotonic() + 300
-        while time.monotonic() < until and any(read[-1][1].get(p, 0) < end for p, end in enumerate(whole)):
-            time.sleep(0.2)
+        sent_s, peak = time.perf_counter() - begun, watch.memory_info().rss >> 20
+        idle = waited_s(watch.pid) - idle
         took = [sum(p.cpu_times()[:2]) - u for p, u in zip((psutil.Process(), kafka_java, watch), used, strict=True)]
-        peak = watch.memory_info().rss >> 20
+        until = time.monotonic() + 60
+        while time.monotonic() < until and any(read[-1][1].get(p, 0) <= of[-1][0] for p, of in enumerate(there)):
+            time.sleep(0.2)
         ended.set()
         scraper.join()
-        watch.terminate()
-        watch.wait(60)
-    at = np.array([t for t, _ in read])
+    times = np.array([t for t, _ in read])
     each = []
     for p, of in enumerate(there):
         offset, when = np.array(of, dtype=float).T
         seen = np.maximum.accumulate([by.get(p, 0) for _, by in read])
-        each.append(at[np.minimum(np.searchsorted(seen, offset, side="right"), len(at) - 1)] - when)
+        each.append(times[np.minimum(np.searchsorted(seen, offset, side="right"), len(times) - 1)] - when)
     lags = np.concatenate(each)
-    print("| protocol | row changes a second | latency s: median | 95 % | 99 % | at most | CPU cores: watch | producer "
-          "| broker | watch MiB | load |\n" + "|---" * 11 + "|")  # fmt: skip
-    of = (np.quantile(lags, (0.5, 0.95, 0.99, 1)), np.array([took[i] for i in (2, 0, 1)]) / sent_s)
+    print("| protocol | rows before | row changes a second | latency s: median | 95 % | 99 % | at most | cores: watch "
+          "| producer | broker | waited | watch MiB | load |\n" + "|---" * 13 + "|")  # fmt: skip
+    of = (np.quantile(lags, (0.5, 0.95, 0.99, 1)), np.array([*(took[i] for i in (2, 0, 1)), idle]) / sent_s)
     told = " | ".join(f"{x:.2f}" for x in np.concatenate(of))
-    print(f"| {protocol} | {n / sent_s:,.0f} | {told} | {peak} | {load:.0f} |", flush=True)
+    print(f"| {protocol} | {filled:,} | {n / sent_s:,.0f} | {told} | {peak} | {load:.0f} |", flush=True)
 
 
 def main() -> None:
@@ -209,16 +234,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=("memory", "latency"), required=True)
     parser.add_argument("--protocol", choices=("canal-json", "open-protocol"), default="canal-json")
-    parser.add_argument("--rows", type=int, default=5_120_000)
-    parser.add_argument("--memory", default="300MiB")
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--memory", default="240MiB")
     parser.add_argument("--rate", type=int, default=60_000)
-    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--filled", type=int, default=0, help="rows of the state before latency is measured")
     parser.add_argument("--folder", type=Path, default=HERE / "out")
     args = parser.parse_args()
     if args.part == "memory":
         memory(args.protocol, args.rows, args.memory, args.folder)
     else:
-        latency(args.protocol, args.rate, args.seconds)
+        latency(args.protocol, args.rate, args.seconds, args.filled)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -64,6 +65,10 @@ def test_the_fixture_is_read_whole():
         ('["schedulerv3: span hole detected, skip advance checkpoint"] [gap="[]"]', "checkpoint stands", "owner"),
         ('["ResolvedTs stuck detected in puller"] [tableID=7]', "resolved_ts stands", "puller"),
         ('["event feed finds a slow region"] [regionID=5]', "slow region", "puller"),
+        ('["event feed create grpc stream failed"] [storeID=4] [error="x"]', "TiKV not reached", "puller"),
+        ('["session is disconnected"] [error="x"]', "restart", "owner"),
+        ('["Single message is too large for canal-json"] [maxMessageBytes=9]', "sink error", "sink"),
+        ('["handle ddl job failed"] [query="ALTER"] [error="x"]', "resolved_ts stands", "puller"),
         ('["DDL is still running downstream, it blocks other DDL or DML events"] [ddl="ALTER"]', "DDL waits",
          "downstream"),
     ],
@@ -123,6 +128,25 @@ def test_packed_and_rotated_files_are_one_log(tmp_path):
     new.write_text("hello\n")
     with pytest.raises(SourceError, match=r"No line of .* begins as TiCDC's log"):
         read_cdc_log([str(new)])
+
+
+@pytest.mark.parametrize("printed", [
+    "2023-11-14T22:13:41.008123Z stderr F {}", "[pod/tc-ticdc-0/ticdc] {}", "ticdc-1  | {}",
+    "Nov 15 06:13:41 host cdc[812]: {}",
+])  # fmt: skip
+def test_what_a_container_prints_is_the_same_log(tmp_path, printed):
+    """Kubernetes, journald and Docker put words before a line, or JSON around it; the line is the same."""
+    lines = FIXTURE.read_text().splitlines()
+    whole, file = read_cdc_log([str(FIXTURE)]), tmp_path / "printed.log"
+    docker = [json.dumps({"log": f"{line}\n", "stream": "stderr", "time": "2023-11-14T22:13:41Z"}) for line in lines]
+    for printed_lines in ([printed.format(line) for line in lines], docker):
+        file.write_text("\n".join(printed_lines))
+        found = read_cdc_log([str(file)])
+        assert [replace(line, where="") for line in found.lines] == [replace(line, where="") for line in whole.lines]
+        assert (found.span_ms, found.unrecognised, found.cut) == (whole.span_ms, whole.unrecognised, whole.cut)
+    file.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(9))
+    with pytest.raises(SourceError, match="zstd -d"):
+        read_cdc_log([str(file)])
 
 
 def test_what_names_the_timestamp_comes_before_what_was_written_then():

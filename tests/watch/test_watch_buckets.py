@@ -99,7 +99,7 @@ def test_every_planted_fault_is_found_in_buckets(tmp_path):
 
 def test_what_a_bucket_forgets_is_counted(tmp_path):
     """Each has its share of the memory; the next change of a forgotten row is not checked, and never clean."""
-    watched = of_state.replace(OPEN, memory=4 * 60 * 10)
+    watched = of_state.replace(OPEN, memory=4 * 45 * 10)
     parts = [of_tiny([row(0, j, 10 + j, key=str(j)) for j in range(i, i + 8)]) for i in range(0, 80, 8)]
     parts += [of_tiny([row(0, 80 + i, 100 + i, "update", key=str(i)) for i in range(80)])]
     found, counts, versions = bucketed(parts, watched, tmp_path, random.Random(1), buckets=4)

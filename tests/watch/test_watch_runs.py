@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import signal
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ from urllib.error import HTTPError
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from conftest import golden
@@ -155,14 +157,45 @@ def test_a_kill_in_a_commit_loses_nothing(undisturbed, tmp_path):
     assert whole.view.counts == undisturbed.view.counts
 
 
-@pytest.mark.soak
-def test_kills_at_any_commit_lose_nothing(undisturbed, tmp_path):
-    """Two hundred of them, each into the folder that the one before left."""
-    for after in range(200):
-        _killed(tmp_path / str(after // 8), after % 8 + after // 8)
-    for state in sorted(tmp_path.iterdir()):
+_AT_ANY_MOMENT = """
+import importlib, os, pathlib, random, signal, sys, time
+running = importlib.import_module("ticdc_lab.watch.running")
+importlib.import_module("ticdc_lab.sources.capture").LINES_A_BATCH = 120
+importlib.import_module("ticdc_lab.watch.folder").SNAPSHOT_AFTER = 700
+running.ROWS_AT_ONCE, running.JUDGE_S, running.COMMIT_S = 200, 0.0, 0.0
+source, states, n = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+running.Watch(source, str(states / "warm"), once=True).run()
+begun = time.process_time()
+running.Watch(source, str(states / "whole"), once=True).run()
+whole_s, draw, at, killed = time.process_time() - begun, random.Random(n), 0, 0
+while killed < n:
+    if not (pid := os.fork()):
+        signal.setitimer(signal.ITIMER_PROF, draw.uniform(0.001, whole_s))
+        running.Watch(source, str(states / str(at)), once=True).run()
+        os._exit(0)
+    draw.random()
+    ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert ended in (0, -signal.SIGPROF), ended
+    killed, at = killed + (ended < 0), at + (ended == 0)
+"""
+"""Kills watches at random moments of their CPU time: nobody handles SIGPROF, so it ends a process as SIGKILL does."""
+
+
+def _killed_at_any_moment(source: object, states: Path, n: int) -> list[Path]:
+    """The state folders of watches that were killed so often, each into the folder that the one before left."""
+    subprocess.run([sys.executable, "-c", _AT_ANY_MOMENT, str(source), str(states), str(n)], check=True)
+    return [state for state in states.iterdir() if state.is_dir()]
+
+
+@pytest.mark.parametrize("n", [3, pytest.param(200, marks=pytest.mark.soak)])
+def test_kills_at_any_moment_lose_nothing(undisturbed, tmp_path, n):
+    """Each into the folder that the one before left: findings and counts are those of an undisturbed run."""
+    states = _killed_at_any_moment(golden(LOG), tmp_path, n)
+    assert len(states) > 2
+    for state in states:
         whole = watched(golden(LOG), state)
         assert told(unsettled(whole.findings.values())) == told(unsettled(undisturbed.findings.values()))
+        assert whole.view.counts == undisturbed.view.counts
 
 
 def test_a_withdrawn_finding_that_is_found_again_counts(tmp_path):
@@ -241,6 +274,30 @@ def test_a_folder_is_of_one_watch(tmp_path):
         WatchFolder(tmp_path / "none", writes=False)
 
 
+def test_damage_anywhere_in_a_state_is_named_or_changes_nothing(tmp_path):
+    """SQLite has no checksums, and Arrow would read other numbers, or die of them."""
+
+    def everything(state):
+        with closing(WatchFolder(state)) as saved:
+            whole = saved.state(dated=True)
+            told = saved.view, saved.progress, saved.findings(), saved.put_aside(), saved.files(), whole.suspects
+            return str((told, whole.facts.to_pylist(), sorted(whole.rows.as_arrays().items()), saved.waiting()))
+
+    watched(golden(LOG), tmp_path / "whole")
+    expected, raw = everything(tmp_path / "whole"), (tmp_path / "whole" / folder.FILE).read_bytes()
+    state, draw, said = tmp_path / "state", random.Random(50), list[str]()
+    state.mkdir()
+    for i in range(80):
+        damaged, at, n = bytearray(raw), draw.randrange(len(raw)), draw.choice([1, 16, 4096])
+        damaged[at : at + n] = draw.randbytes(len(damaged[at : at + n]))
+        (state / folder.FILE).write_bytes(damaged[: at if i % 8 == 0 else None])
+        try:
+            assert everything(state) == expected
+        except SourceError as error:
+            said.append(str(error))
+    assert len(said) > 40 and all("is no state of a watch, or is damaged" in words for words in said)
+
+
 def test_a_full_disk_is_named_and_what_was_committed_stays(undisturbed, tmp_path, monkeypatch):
     """SQLite says that it is full; the watch goes on when there is room."""
     full = Watch(str(golden(LOG)), str(tmp_path), once=True)
@@ -283,6 +340,31 @@ def test_findings_of_one_cause_are_one_line_by_status_and_keep_the_number_that_s
     cause = f"shop.parted: {found[parted[0]].cause}"
     assert f"    {len(parted) - 1} warnings: {cause} [open]\n        First: #{parted[1]} " in said
     assert f"    #{parted[0]} warning: " in said and said.count("[ignored]") == 1 and "more cause" not in said
+
+
+def test_a_log_of_which_nothing_can_be_decoded_is_not_clean(tmp_path):
+    """A protocol that was named wrong: exit 2, as an audit; a state folder that is a file is refused in words."""
+    log = str(golden("messages_open-protocol_small.jsonl.gz"))
+    words = ["watch", log, "--once", "--protocol", "canal-json", "--state", str(tmp_path / "state")]
+    said = CliRunner().invoke(main, words)
+    assert said.exit_code == 2 and "none of 1,470 messages could be decoded as canal-json" in said.stderr
+    assert "--protocol open-protocol --state OTHER" in said.stdout
+    (tmp_path / "file").write_text("")
+    said = CliRunner().invoke(main, ["watch", log, "--once", "--state", str(tmp_path / "file")])
+    assert said.exit_code == 2 and "Cannot write" in said.stderr and "--debug" not in said.stderr
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path):
+    """Cut short, or with a page that cannot be read: by its name, and with what to do."""
+    log, file = tmp_path / "log.parquet", tmp_path / "damaged.parquet"
+    rows = [m | {"topic": "t", "timestamp": None} for m in recorded(golden(LOG))]
+    names = ("topic", "partition", "offset", "timestamp", "key", "value")
+    pq.write_table(pa.Table.from_pylist([{n: m[n] for n in names} for m in rows]), log)
+    raw = log.read_bytes()
+    for damaged in (raw[: len(raw) // 2], raw[:4] + bytes(len(raw) // 2) + raw[4 + len(raw) // 2 :]):
+        file.write_bytes(damaged)
+        with pytest.raises(SourceError, match=r"damaged\.parquet is no whole Parquet file"):
+            watched(file, tmp_path / "state")
 
 
 def test_a_dump_of_another_tool_is_refused_with_the_command_that_converts_it(tmp_path):

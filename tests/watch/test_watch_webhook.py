@@ -19,6 +19,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.errors import SetupError
 from ticdc_lab.watch import webhook
 from ticdc_lab.watch.kept import OPEN, WITHDRAWN, KeptFinding
+from ticdc_lab.watch.metrics import WatchView, metrics
 from ticdc_lab.watch.webhook import QUIET_S, Webhook
 
 
@@ -104,6 +105,23 @@ def test_a_receiver_that_is_away_holds_no_end_up(capsys, monkeypatch):
     hook.close()
     said = capsys.readouterr().err
     assert "findings are not sent" in said and "watch findings --state 'my state'" in said and "s3cret" not in said
+
+
+def test_what_waits_for_a_slow_receiver_is_bounded_and_counted(monkeypatch, capsys):
+    """It holds up no step: `take` returns at once, however many wait, and tells how many are not sent."""
+    monkeypatch.setattr(webhook, "AT_THE_END_S", 0.1)
+    monkeypatch.setattr(webhook, "NOTED", 50)
+    monkeypatch.setattr(webhook, "WAITING", 4)
+    now = [0.0]
+    hook = Webhook(f"http://127.0.0.1:{free_port()}/x", "s", now=lambda: now[0], waits_s=(3600.0,))
+    for i in range(30):
+        now[0] += QUIET_S
+        unsent = hook.take([found(10 * i + j, f"g{j}") for j in range(10)])
+        assert unsent == min(50, 10 * (i + 1))
+        assert sum(map(len, hook._held.values())) + len(hook._failed) <= 50 and hook._messages.qsize() <= 4
+    hook.close()
+    assert "too many messages wait" in capsys.readouterr().err
+    assert b"ticdc_lab_unsent_findings 50.0" in metrics(WatchView(unsent=50))
 
 
 @pytest.mark.parametrize("url", ["hooks.example.com/x", "ftp://h/x", "http:///x", "http://me:s3cret@h/x"])

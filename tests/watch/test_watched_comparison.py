@@ -34,7 +34,7 @@ from ticdc_lab.sources.load import shown_by
 from ticdc_lab.transactions.differences import KINDS
 from ticdc_lab.watch import comparison
 from ticdc_lab.watch import state as of_state
-from ticdc_lab.watch.comparing import WatchedComparison
+from ticdc_lab.watch.comparing import CompareFolder, WatchedComparison
 from ticdc_lab.watch.comparison import HERE, THERE, ComparedSides, CompareState, absorbed, judged, step
 
 SMALL = golden("messages_open-protocol_small.jsonl.gz")
@@ -227,6 +227,37 @@ def test_the_memory_is_kept_and_nothing_is_lost(name, window, monkeypatch):
     found = judged(state, sides)
     assert state.forgotten_ts > 700 and most < 80_000 and found.late == (0, 0)
     assert rows_of(found.tables) == rows_of(expected.tables) and rows_of(found.examples) == rows_of(expected.examples)
+
+
+def test_what_is_paired_goes_after_a_while_however_long_the_logs_are(monkeypatch, tmp_path):
+    """Of hundreds of windows few are kept, at the end as after a while; all is counted; a commit writes what is new."""
+    monkeypatch.setattr(comparison, "_AT_ONCE", 16)
+    sides = ComparedSides(("open-protocol", "open-protocol"), keep_ms=1_000)
+    saved, state, sizes, written = CompareFolder(str(tmp_path)), CompareState(), list[int](), list[str]()
+    write = CompareFolder._write
+    monkeypatch.setattr(CompareFolder, "_write", lambda self, name, of: written.append(name) or write(self, name, of))
+    rows = 2_000
+    for i in range(0, rows, 10):
+        at = [(100 * j) << 18 for j in range(i + 1, i + 11)]
+        log = [
+            e for j, ts in enumerate(at) for e in (row(0, 2 * (i + j), ts, key=str(ts)), mark(0, 2 * (i + j) + 1, ts))
+        ]
+        for side in (HERE, THERE):
+            state = comparison.windowed(absorbed(state, of_tiny(log), side, sides), sides)
+        sizes.append(sum(len(w.delivered) for w in state.windows) + len(state.delivered) + sum(map(len, state.fresh)))
+        if i % 100 == 0:
+            saved.save(state, [{}, {}], [FORM.empty_table()] * 2)
+    assert max(sizes) <= 60 and len(state.windows) < 6 and state.forgotten_ts > (100 * rows - 4_000) << 18
+    assert rows_of(judged(state, sides).tables[["same"]]) == [[rows]]
+    saved.save(state, [{}, {}], [FORM.empty_table()] * 2)
+    assert len(written) == len({*written} - {"compare.npz"}) + rows // 100 + 1  # a window once
+    kept = {p.name for p in tmp_path.glob("window-*.npz")}
+    assert len(kept) < 6 and kept <= {*written}
+    again, _, windows = saved.saved()
+    again = comparison.with_windows(again, windows, sides)
+    assert rows_of(judged(again, sides).tables) == rows_of(judged(state, sides).tables)
+    late = of_tiny([row(0, 9_999, 100 << 18, key=str(100 << 18))])
+    assert absorbed(state, late, THERE, sides).late == (0, 1)
 
 
 def test_a_change_whose_time_is_forgotten_counts_as_not_compared():

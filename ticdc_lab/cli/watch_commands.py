@@ -30,8 +30,10 @@ from ticdc_lab.cli.common import (
 )
 from ticdc_lab.cli.layout import Group, SourceOption
 from ticdc_lab.cli.record_commands import SIZE, TIME, Amount
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.errors.whole_files import write_whole
+from ticdc_lab.settings import MATCH
+from ticdc_lab.words import count
 
 if TYPE_CHECKING:
     from ticdc_lab.watch.kept import KeptFinding
@@ -137,7 +139,15 @@ def run(
         if at:
             click.echo(f"http://{at}/metrics", err=True)
         watch.run(stopped)
-    found = unsettled(watch.findings.values())
+    found, n = unsettled(watch.findings.values()), watch.view.counts.messages
+    if once and 0 < n == sum(watch.view.counts.quarantined.values()):
+        _print_status(shown_as_json(watch.view), found)
+        raise ProtocolError(
+            f"{watch.source}: none of {count(n, 'message')} could be decoded as {watch.view.protocol}, so nothing was "
+            "checked.",
+            hint=f"ticdc-lab survey {shlex.quote(watch.source)} shows what they are; then name another folder: "
+            "--state OTHER",
+        )
     if once:
         if as_json:
             counts = dict[str, int]()
@@ -232,6 +242,8 @@ def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
     for name, n in view.get("strangers", {}).items():
         said = f"  Of those that were looked at, {n:,} are {name}, no {view['protocol']}"
         click.echo(f"{said}: watch them with a state of their own (--protocol {name} --state OTHER)")
+    if n := view.get("unsent", 0):
+        click.echo(f"  {n:,} finding{'' if n == 1 else 's'} not sent to the webhook yet")
     if n := view.get("undocumented", 0):
         click.echo(f"  The messages of {n:,} finding{'' if n == 1 else 's'} could not be read again yet")
     for name, why in view.get("unjudged", {}).items():  # no state of an earlier version has them
@@ -251,7 +263,6 @@ def _print_findings(found: list[KeptFinding]) -> None:
 
     from ticdc_lab.answers.audit import cause_lines, causes
     from ticdc_lab.watch.kept import STATUSES
-    from ticdc_lab.words import count
 
     of_status = {status: [f.as_dict() for f in found if f.status == status] for status in STATUSES}
     each = [(s, c) for s, alike in of_status.items() for c in causes(pd.DataFrame(alike)).to_dict("records")]

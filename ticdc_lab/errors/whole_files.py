@@ -14,7 +14,8 @@ from pathlib import Path
 from ticdc_lab.errors import SourceError, TiCDCLabError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR,
+              errno.EEXIST)  # fmt: skip
 SAID_OF_A_FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
 """As engines and libraries pass on what the system said."""
 

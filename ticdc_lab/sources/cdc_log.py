@@ -13,6 +13,7 @@ import shlex
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -51,13 +52,15 @@ KNOWN_LINES = (
         "failed to establish", "EventFeed retry rate limited", "get grpc stream client failed",
         "send request to stream failed", "region request worker create grpc stream failed",
         "region request worker send request to grpc stream failed", "subscription client add region request failed",
-        "region worker exited with error", "receive empty or unknown error msg",
+        "region worker exited with error", "receive empty or unknown error msg", "event feed create grpc stream failed",
+        "event feed meets an internal error",
     )),
     ("resolved_ts stands", PULLER, (
         "ddl puller resolved ts has not advanced", "GetSnapshot is taking too long, DDL puller stuck?",
         "resolved ts lag is too large for initialized subscription", "timeout waiting for log coordinator resolved ts",
         "wait resolved ts slow", "ResolvedTs stuck detected in puller", "The resolvedTs is fallen back in kvclient",
-        "resolved ts advance step is too large", "register dispatcher with large startTs lag",
+        "resolved ts advance step is too large", "register dispatcher with large startTs lag", "handle ddl job failed",
+        "handle rename tables ddl job failed",
     )),
     ("sink error", SINK, (
         "execute DMLs with error", "Sink manager backend sink fails", "Transaction dmlSink backend flush fail",
@@ -81,7 +84,7 @@ KNOWN_LINES = (
         "redo manager writer meets write or flush fail", "Failed to register schema to the Registry",
         "Failed to query schema from the Registry", "GetCachedOrRegister: Could not register schema",
         "Test connection to Schema Registry failed", "failed to write syncpoint table", "syncpoint sink fail",
-        "failed to create syncpoint table",
+        "failed to create syncpoint table", "Single message is", " topic not found, retry it",
     )),
     ("stuck table", SINK, (
         "Table checkpoint is stuck too long", "Close table doesn't return in time, may be stuck",
@@ -103,7 +106,7 @@ KNOWN_LINES = (
         "async add index ddl is still running", "owner ddl sink performs an action too long",
         "Wait the asynchronous ddl to synchronize", "Unexpected DDL state, may not be found downstream",
         "execute ddl slowly", "Error when getting DDL state from TiDB",
-        "failed to query from downstream to get ddl state",
+        "failed to query from downstream to get ddl state", "ddl chan full, send it the next round",
     )),
     ("DDL barrier", OWNER, (
         "begin emit ddl event", "dispatcher hold block event", "barrier event is not resolved",
@@ -124,7 +127,9 @@ KNOWN_LINES = (
         "processor close took too long", "scheduler tick took too long", "etcd RPC failed", "etcd health check error",
         "get time from pd failed", "updateGCSafePoint failed", "update gc safe point failed", "Set GC safepoint",
         "fail to calculate checkpoint ts", "maintainer bootstrap failed", "slow message handling detected",
-        "actor handle received messages too slow", "actor poll received messages too slow",
+        "actor handle received messages too slow", "actor poll received messages too slow", "upstream is not ready",
+        "failed to create etcd healthy client", "peer message client detected error", "failed to update checkpointTs",
+        "peer-message client: failed to connect to server", "failed to request resolved ts from log coordinator",
     )),
     (RESTART, OWNER, (
         "campaign owner successfully", "campaign coordinator successfully", "schedulerv3: new owner in power",
@@ -137,6 +142,7 @@ KNOWN_LINES = (
         "changefeed restart backoff", "owner resign timeout", "run owner failed", "owner exited with error",
         "error on running owner", "owner campaign key deleted", "Received an out-of-order", "receive an out-of-order",
         "receive non-handshake event before handshake event", "dispatcher becomes non-working without operator",
+        "session is disconnected", "reset capture failed",
     )),
     ("changefeed error", OWNER, (
         "an error occurred in Owner", "an warning occurred in Owner", "changefeed maintainer report an error",
@@ -156,6 +162,7 @@ _DOWNSTREAM = re.compile(
     r"|connection reset|invalid connection|NotLeaderForPartition|circuit breaker|Access ?Denied|NoSuchBucket"
 )
 _HEAD = re.compile(
+    r"(?:\S.{0,200}? )?"  # what kubectl, a container's runtime, journald or compose put before a line
     r"\[(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) ([+-]\d\d:\d\d)\] \[([A-Z]+)\] (?:\[[^\]\s]*\] )?"
 )
 _PART = re.compile(r'\[((?:"(?:[^"\\]|\\.)*"|[^\]"])*)\] ?')
@@ -207,7 +214,7 @@ class CdcLog:
 
 
 def read_cdc_log(files: Sequence[str]) -> CdcLog:
-    """Read files of TiCDC's log: ``cdc.log``, rotated ones, and their ``.gz``.
+    """Read files of TiCDC's log: ``cdc.log``, rotated ones, their ``.gz``, and what containers print of it.
 
     Raises SourceError: a file is not there or damaged, or no line of any has the form of TiCDC's log.
     """
@@ -220,19 +227,36 @@ def read_cdc_log(files: Sequence[str]) -> CdcLog:
     return found
 
 
+_PACKED = {b"\x28\xb5\x2f\xfd": "zstd -d", b"\xfd7zXZ\0": "xz -d", b"BZh": "bunzip2", b"PK\3\4": "unzip"}
+
+
 def _lines(file: str) -> Iterator[str]:
     path = Path(file)
     try:
         with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else path.open("rb") as lines:
+            magic = raw.read(8)
+        for begin, unpack in _PACKED.items():
+            if magic.startswith(begin):
+                raise SourceError(
+                    f"{file} is packed; expected text, or gzip as TiCDC packs it.",
+                    hint=f"Unpack it first: {unpack} {shlex.quote(file)}",
+                )
+        with gzip.open(path, "rb") if magic.startswith(b"\x1f\x8b") else path.open("rb") as lines:
             for line in lines:
-                yield line.decode("utf-8", "replace").rstrip("\r\n")
+                yield _of_container(line.decode("utf-8", "replace").rstrip("\r\n"))
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(
             f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.",
             hint=f"ls -l {shlex.quote(str(file))}",
         ) from None
+
+
+def _of_container(line: str) -> str:
+    """A line without the JSON that Docker's log driver puts around it."""
+    if line.startswith('{"log":'):
+        with suppress(ValueError, TypeError, KeyError):
+            return str(json.loads(line)["log"]).rstrip("\r\n")
+    return line
 
 
 def parsed(numbered: Iterable[tuple[str, str]]) -> CdcLog:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -159,9 +159,18 @@ def row_groups(files: Iterable[Path]) -> list[tuple[str, int]] | None:
 
 
 def _opened(path: Path) -> pq.ParquetFile:
-    try:
+    with whole_parquet(path):
         return pq.ParquetFile(path)
-    except pa.ArrowInvalid as fault:
+
+
+@contextmanager
+def whole_parquet(path: Path | str) -> Iterator[None]:
+    """A damaged file becomes a :class:`SourceError`: of a page that cannot be read, Arrow says so without a number."""
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as fault:
+        if getattr(fault, "errno", None) is not None:
+            raise
         raise SourceError(
             f"{path} is no whole Parquet file: {str(fault).splitlines()[0][:200]}",
             hint="Copy the .parquet file again, or take it out of the folder: its writer was stopped, or a copy "

@@ -62,7 +62,9 @@ def _rows(file: BinaryIO) -> Iterator[Any]:
     if file.read(4) == b"PAR1":
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(file) as parquet:
+        from ticdc_lab.sources.parquet import whole_parquet
+
+        with whole_parquet(getattr(file, "name", "A file")), pq.ParquetFile(file) as parquet:
             for batch in parquet.iter_batches(_ROWS_AT_ONCE):
                 yield from batch.to_pylist()
         return

@@ -8,9 +8,11 @@ import json
 import os
 import shlex
 import time
+import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import astuple, dataclass, field, fields, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -45,14 +47,15 @@ from ticdc_lab.watch.comparison import (
     absorbed,
     judged,
     windowed,
+    with_windows,
 )
 from ticdc_lab.watch.metrics import ComparedView
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, Read, RecordedTopic, WatchedSource, no_data_file, opened
 from ticdc_lab.watch.state import WatchState
 from ticdc_lab.watch.storage import ReadFile, StorageFolder
 
-VERSION = 1
-FILE, LOCK = "compare.npz", "compare.lock"
+VERSION = 2
+FILE, LOCK, WINDOW = "compare.npz", "compare.lock", "window-{}.npz"
 
 JUDGE_S, COMMIT_S = 1.0, 5.0
 """How often both are compared, and the state is saved, at most; each takes a fifth of the time at most."""
@@ -96,7 +99,8 @@ class WatchedComparison:
         files, others = settings_among(options or {})
         self._folder = None if state is None else CompareFolder(state)
         saved = None if self._folder is None else self._folder.saved()
-        self._state, told = (CompareState(), [None, None]) if saved is None else saved
+        self._state = CompareState() if saved is None else saved[0]
+        told: list[dict[str, Any] | None] = [None, None] if saved is None else [*saved[1]]
         self._sides = []
         for name, of in zip((here, there), told, strict=True):
             source = opened(name, others, files, changefeed=known.settings)
@@ -112,6 +116,7 @@ class WatchedComparison:
         self._asked = ComparedSides(
             self.protocols, (a.decoding.known.settings, b.decoding.known.settings), memory=memory
         )  # fmt: skip
+        self._state = with_windows(self._state, [] if saved is None else saved[2], self._asked)
         self.compared = judged(self._state, self._asked)
         self._last_batch_s = 0.0
 
@@ -281,11 +286,13 @@ def _told_of(side: _ComparedSource) -> dict[str, Any]:
 class CompareFolder:
     """The folder in which a comparison keeps its state: one file, which is whole or as it was before.
 
+    It names the files of windows, which never change, so that a commit writes what is new.
     Raises SourceError: another comparison writes it, or it holds something else.
     """
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
+        self._windows: dict[str, Delivered] = {}
         with room_for(self.folder, keep=True):
             self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -303,8 +310,17 @@ class CompareFolder:
 
     def save(self, state: CompareState, told: list[dict[str, Any]], waiting: list[pa.Table]) -> None:
         """Replace what was saved before."""
+        named = {id(d): name for name, d in self._windows.items()}
+        numbers = (int(name.split("-")[1].split(".")[0]) for name in self._windows)
+        free, windows = count(max(numbers, default=0) + 1), dict[str, Delivered]()
+        for window in state.windows:
+            windows[named.get(id(window.delivered)) or WINDOW.format(next(free))] = window.delivered
+        for name in windows.keys() - self._windows.keys():
+            self._write(name, {f.name: getattr(windows[name], f.name) for f in fields(Delivered)})
         whole = {
-            "version": VERSION, "sides": told, "names": state.names, "topics": state.topics, "late": state.late,
+            "version": VERSION, "sides": told,
+            "windows": [[w.until, name] for w, name in zip(state.windows, windows, strict=True)],
+            "names": state.names, "topics": state.topics, "late": state.late,
             "ended": state.ended, "forgotten_ts": state.forgotten_ts,
             "totals": [[name, n.tolist()] for name, n in state.totals.items()],
             "firsts": [[[*at, n] for at, n in s.firsts.items()] for s in state.sides],
@@ -317,10 +333,17 @@ class CompareFolder:
         for i, (side, messages) in enumerate(zip(state.sides, waiting, strict=True)):
             arrays |= {f"facts {i}": _bytes_of(side.facts), f"waiting {i}": _bytes_of(messages)}
             arrays[f"images {i}"] = _bytes_of(state.images[i])
-        parts = {"delivered": state.kept, "differing": state.differing}
+        parts = {"delivered": state.delivered, "differing": state.differing}
         parts |= {f"fresh {i}": f for i, f in enumerate(state.fresh)}
         arrays |= {f"{part} {f.name}": getattr(d, f.name) for part, d in parts.items() for f in fields(d)}
-        place, beside = self.folder / FILE, self.folder / f".{FILE}"
+        self._write(FILE, arrays)
+        self._windows = windows
+        for other in self.folder.glob(WINDOW.format("*")):
+            if other.name not in windows:
+                other.unlink(missing_ok=True)
+
+    def _write(self, name: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        place, beside = self.folder / name, self.folder / f".{name}"
         with room_for(self.folder, keep=True):
             with beside.open("wb") as file:
                 np.savez(file, **arrays)  # type: ignore[arg-type]
@@ -328,21 +351,32 @@ class CompareFolder:
                 os.fsync(file.fileno())
             beside.replace(place)
 
-    def saved(self) -> tuple[CompareState, list[dict[str, Any]]] | None:
-        """The state, and what was said of both sources; None if nothing was saved."""
+    def _read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
+        try:
+            with closing(np.load(self.folder / name)) as file:
+                return {part: file[part] for part in file.files}
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+            raise self._damaged(name, error) from None
+
+    def _damaged(self, name: str, error: Exception) -> SourceError:
+        return SourceError(
+            f"{self.folder / name} is no state of a comparison, or is damaged: {error}.",
+            hint="Name another folder: --state OTHER",
+        )
+
+    def saved(self) -> tuple[CompareState, list[dict[str, Any]], list[tuple[int, Delivered]]] | None:
+        """The state without its windows, what was said of both sources, and until when each window is with what it has;
+        None if nothing was saved.
+        """
         place = self.folder / FILE
         if not place.exists():
             return None
+        arrays = self._read(FILE)
         try:
-            with closing(np.load(place)) as file:
-                arrays = {name: file[name] for name in file.files}
             told = json.loads(arrays["told"].tobytes())
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise SourceError(
-                f"{place} is no state of a comparison, or is damaged: {error}.",
-                hint="Name another folder: --state OTHER",
-            ) from None
-        if told["version"] != VERSION:
+        except (ValueError, KeyError) as error:
+            raise self._damaged(FILE, error) from None
+        if told["version"] not in (1, VERSION):  # the first one had no windows
             raise SourceError(
                 f"{place} has version {told['version']}; expected {VERSION}.",
                 hint="Name another folder (--state OTHER), or use the ticdc-lab version that wrote it.",
@@ -369,7 +403,8 @@ class CompareFolder:
             {name: np.array(n, dtype=np.int64) for name, n in told["totals"]}, delivered("differing"),
             told["forgotten_ts"], (told["late"][0], told["late"][1]),
         )  # fmt: skip
-        return state, told["sides"]
+        self._windows = {name: Delivered(**self._read(name)) for _, name in told.get("windows", ())}
+        return state, told["sides"], [(until, self._windows[name]) for until, name in told.get("windows", ())]
 
 
 def _bytes_of(table: pa.Table) -> np.ndarray[Any, Any]:

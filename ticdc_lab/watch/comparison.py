@@ -2,8 +2,8 @@
 
 No clock, no I/O. Row changes wait until the resolved_ts of both logs has passed them; then they are paired as
 :func:`ticdc_lab.transactions.differences.differences` pairs them, a window of time once. What was paired is kept while
-the memory lasts, as TiCDC may deliver a change again, whose window is then paired anew; the oldest window is counted
-and forgotten first. Where a batch or a window ends changes nothing.
+the memory lasts, an hour at most, as TiCDC may deliver a change again, whose window is then paired anew; the oldest
+window is counted and forgotten first. Where a batch or a window ends changes nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from ticdc_lab.codecs.kernel.numbering import REWRITTEN
 from ticdc_lab.dispatch.fitting import columns_of
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, codes, encoded, timestamps
+from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.facts.watermarks import progress_of, topics_of
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import COUNTED, OP_BY_IMAGES, READ, counted, of_counts
@@ -241,12 +242,6 @@ class CompareState:
         of_sides = sum(int(side.facts.nbytes) for side in self.sides)
         return sum(d.nbytes for d in (*(w.delivered for w in self.windows), self.delivered, *self.fresh)) + of_sides
 
-    @property
-    def kept(self) -> Delivered:
-        """All that is kept but :attr:`fresh`, by rising commit_ts."""
-        parts = [*(w.delivered for w in self.windows), self.delivered]
-        return Delivered(*[np.concatenate([getattr(d, f.name) for d in parts]) for f in fields(Delivered)])
-
     def resolved_ts(self, side: int) -> int:
         """Up to which commit_ts a log is whole; NO_TS while a partition has no watermark."""
         facts = self.sides[side].known
@@ -286,7 +281,14 @@ class ComparedSides:
     # ``protocols``, ``settings``: of each log; settings that images show are added.
     protocols: tuple[str, str]
     settings: tuple[Settings, Settings] = (Settings(), Settings())
-    memory: int = 1 << 30  # bytes that the state may take: what is paired and older is forgotten
+    # ``memory``: bytes that the state may take. ``keep_ms``: so long paired changes are kept, to tell what is delivered
+    # again. What is older is counted and forgotten.
+    memory: int = 1 << 30
+    keep_ms: int = 3_600_000
+
+    def are_too_long(self, windows: Sequence[Window]) -> bool:
+        """Whether the first is older than what is kept, by the time of the last."""
+        return len(windows) > 1 and windows[-1].until - windows[0].until > self.keep_ms << LOGICAL_BITS
 
     @property
     def labelled(self) -> bool:
@@ -385,7 +387,7 @@ def absorbed(
         state = _with_rows(state, _by_numbers(rows) if sides.labelled else rows, side)
     if sum(map(len, state.fresh)) > max(_AT_ONCE, len(state.delivered) // 4):
         state = windowed(state, sides)
-    return _bounded(state, sides) if state.nbytes > sides.memory else state
+    return _bounded(state, sides) if state.nbytes > sides.memory or sides.are_too_long(state.windows) else state
 
 
 _AT_ONCE = 1 << 16
@@ -438,6 +440,13 @@ def _by_numbers(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("key_hash"), "key_hash", given)
 
 
+def with_windows(state: CompareState, parts: Iterable[tuple[int, Delivered]], sides: ComparedSides) -> CompareState:
+    """The same with windows of which ``until`` and what they have was saved."""
+    span = state.span()
+    windows = [_window(d, until, state, sides, span or (int(d.commit_ts[0]), until)) for until, d in parts]
+    return replace(state, windows=tuple(windows))
+
+
 def _with_rows(state: CompareState, rows: pa.Table, side: int) -> CompareState:
     schema, table, op, topic = (encoded(rows[c]) for c in ("schema_name", "table_name", "op", "topic"))
     names, topics = {n: i for i, n in enumerate(state.names)}, {t: i for i, t in enumerate(state.topics)}
@@ -463,7 +472,8 @@ def _bounded(state: CompareState, sides: ComparedSides) -> CompareState:
         if state.ended[side]:  # what is above is never compared
             d = d[d.commit_ts <= state.resolved_ts(side)]
     state, span = replace(state, delivered=d), state.span()
-    while span is not None and (excess := state.nbytes - sides.memory * 3 // 4) > 0:
+    most = sides.memory * 3 // 4 if state.nbytes > sides.memory else sides.memory
+    while span is not None and ((excess := state.nbytes - most) > 0 or sides.are_too_long(state.windows)):
         if state.windows:
             old = _paired_now(state.windows[0], state, sides, span)
             state = replace(state, windows=state.windows[1:])

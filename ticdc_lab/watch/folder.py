@@ -1,7 +1,7 @@
 """The folder in which a watch keeps its state: offsets, state and findings in one transaction, and evidence in files.
 
-Changes of rows are appended as they come; the last change of each row is written anew only when as many changes have
-come since. So a commit writes what a batch brought and what is small.
+Changes of rows are appended as they come; the last change of each row is written anew while as many changes come, a few
+buckets in each commit. So a commit writes about what a batch brought.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import shlex
 import shutil
 import sqlite3
+import zlib
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field, replace
@@ -33,7 +34,7 @@ from ticdc_lab.facts.known import CountedOffsets
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.sources.recording import lines_of
 from ticdc_lab.watch.kept import IGNORED, RESOLVED, KeptFinding
-from ticdc_lab.watch.rows import CHANGE, ROW_PARTS, LastChanges, RecentChanges
+from ticdc_lab.watch.rows import BUCKETS, CHANGE, ROW_PARTS, LastChanges, RecentChanges
 from ticdc_lab.watch.state import WatchCounts, WatchState
 from ticdc_lab.watch.storage import ReadFile
 
@@ -45,7 +46,7 @@ MESSAGES, STORAGE = "messages.jsonl.gz", "storage"
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 SNAPSHOT_AFTER = 200_000
-"""Changes after which the last change of each row is written anew, at least."""
+"""Changes in which the last change of each row is written anew, at least: some of its buckets in each commit."""
 
 _TABLES = """
 create table if not exists told(name text primary key, value text) without rowid;
@@ -140,16 +141,27 @@ class WatchFolder:
                         hint=f"Look whether the disk is full or read-only: df -h {shlex.quote(str(self.folder))}; "
                         "or name another folder: --state OTHER",
                     ) from None
-                raise SourceError(
-                    f"{self.folder / FILE} is no state of a watch, or is damaged: {error}.",
-                    hint="Name another folder: --state OTHER",
-                ) from None
+                raise self._damaged(error) from None
         if version not in (None, VERSION):
             self.close()
             raise SourceError(
                 f"{self.folder} has a state of version {version}; expected {VERSION}.",
                 hint="Name another folder (--state OTHER), or use the ticdc-lab version that wrote it.",
             )
+
+    def _damaged(self, error: Exception) -> SourceError:
+        return SourceError(
+            f"{self.folder / FILE} is no state of a watch, or is damaged: {error}.",
+            hint="Name another folder: --state OTHER",
+        )
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """What is damaged in the middle of the file is found where it is read."""
+        try:
+            yield
+        except (sqlite3.DatabaseError, pa.ArrowException, ValueError, TypeError, KeyError) as error:
+            raise self._damaged(error) from None
 
     def _locked(self) -> int:
         lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -184,43 +196,51 @@ class WatchFolder:
 
     def _told(self, name: str) -> Any:
         row = self._db.execute("select value from told where name = ?", (name,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        return None if row is None else _value(row[0])
 
     @property
     def progress(self) -> WatchProgress | None:
         """Where the watch was at its last commit; None before the first."""
-        told = self._told("progress")
-        return None if told is None else WatchProgress.from_dict(told)
+        with self._reading():
+            told = self._told("progress")
+            return None if told is None else WatchProgress.from_dict(told)
 
     @property
     def view(self) -> dict[str, Any]:
         """What the watch showed at its last commit."""
-        return self._told("view") or {}
+        with self._reading():
+            return self._told("view") or {}
 
     def findings(self) -> dict[int, KeptFinding]:
         """All that are kept, by number."""
-        rows = self._db.execute("select told from finding order by number").fetchall()
-        found = [KeptFinding.from_dict(json.loads(told)) for (told,) in rows]
+        with self._reading():
+            rows = self._db.execute("select told from finding order by number").fetchall()
+            found = [KeptFinding.from_dict(_value(told)) for (told,) in rows]
         return {f.number: f for f in found}
 
     def put_aside(self) -> dict[int, str]:
         """What somebody ignored or resolved: the status by number."""
         asked = "select number, status from finding where status in (?, ?)"
-        return dict(self._db.execute(asked, (IGNORED, RESOLVED)).fetchall())
+        with self._reading():
+            return dict(self._db.execute(asked, (IGNORED, RESOLVED)).fetchall())
 
     def state(self, *, dated: bool) -> WatchState:
         """The state at the last commit."""
+        with self._reading():
+            return self._read_state(dated=dated)
+
+    def _read_state(self, *, dated: bool) -> WatchState:
         told = self._told("state")
         if told is None:
             return WatchState()
-        parts = dict(self._db.execute("select name, data from part").fetchall())
+        parts = {name: _unsealed(data) for name, data in self._db.execute("select name, data from part")}
         if whole := parts.get("rows"):
             rows = LastChanges.from_arrays(arrays_of(whole))
         else:
             rows = LastChanges.from_parts({name: arrays_of(parts[name]) for name in ROW_PARTS})
         recent = RecentChanges((), told["since"])
         for id_, data in self._db.execute("select id, data from change order by id"):
-            changes = Changes(*arrays_of(data).values())
+            changes = Changes(*arrays_of(_unsealed(data)).values())
             if id_ > told["snapshot"]:
                 rows = rows.after(changes, dated=dated)
             kept = changes if told["since"] == NO_TS else changes[changes.commit_ts > told["since"]]
@@ -239,13 +259,15 @@ class WatchFolder:
 
     def waiting(self) -> pa.Table | None:
         """Messages that waited for the definition of their table."""
-        row = self._db.execute("select data from part where name = 'waiting'").fetchone()
-        return None if row is None else _table(row[0])
+        with self._reading():
+            row = self._db.execute("select data from part where name = 'waiting'").fetchone()
+            return None if row is None else _table(_unsealed(row[0]))
 
     def files(self) -> dict[str, ReadFile]:
         """The files of a storage folder that were read."""
-        rows = self._db.execute("select path, told from file").fetchall()
-        return {path: ReadFile(*json.loads(told)) for path, told in rows}
+        with self._reading():
+            rows = self._db.execute("select path, told from file").fetchall()
+            return {path: ReadFile(*_value(told)) for path, told in rows}
 
     @contextmanager
     def _commit(self) -> Iterator[None]:
@@ -258,7 +280,7 @@ class WatchFolder:
             with suppress(sqlite3.Error):
                 self._db.execute("rollback")
             if not isinstance(error, sqlite3.OperationalError):
-                raise
+                raise self._damaged(error) if isinstance(error, sqlite3.DatabaseError) else error from None
             if "full" in str(error):
                 raise SourceError(
                     f"No space is left on the device of {self.folder}; what was committed before stays.",
@@ -281,20 +303,23 @@ class WatchFolder:
         of a storage folder that were read since, None for those that are gone.
         """
         with self._commit():
-            last = self._db.execute("select coalesce(max(id), 0) from change").fetchone()[0]
+            told = self._told("state") or {}
+            last = max(told.get("last", 0), *self._db.execute("select coalesce(max(id), 0) from change").fetchone())
             for i, changes in enumerate(state.fresh, last + 1):
                 newest = int(changes.commit_ts.max())
-                row = (i, newest, len(changes), bytes_of({n: getattr(changes, n) for n in CHANGE}))
-                self._db.execute("insert into change values(?, ?, ?, ?)", row)
-            told = self._told("state") or {"snapshot": -1}
-            snapshot = told["snapshot"]
-            since = "select coalesce(sum(n), 0), coalesce(max(id), 0) from change where id > ?"
-            n, newest_id = self._db.execute(since, (snapshot,)).fetchone()
-            if snapshot < 0 or n > max(SNAPSHOT_AFTER, len(state.rows)):
-                for name, arrays in state.rows.parts():  # not as a whole, which would be there three times meanwhile
+                data = _sealed(bytes_of({n: getattr(changes, n) for n in CHANGE}))
+                self._db.execute("insert into change values(?, ?, ?, ?)", (i, newest, len(changes), data))
+            last += len(state.fresh)
+            snapshots, due = told.get("snapshots", []), told.get("due", 0.0)
+            due += BUCKETS * sum(map(len, state.fresh)) / max(SNAPSHOT_AFTER, len(state.rows))
+            oldest = sorted(range(len(snapshots)), key=snapshots.__getitem__)[: int(due)] or range(BUCKETS)
+            if due >= 1 or not snapshots:  # not as a whole, which would be there three times meanwhile
+                for name, arrays in state.rows.parts(oldest):
                     self._part(name, bytes_of(arrays))
                 self._db.execute("delete from part where name = 'rows'")  # an earlier version wrote one part
-                snapshot = max(newest_id, snapshot, 0)
+                snapshots = [last if bucket in oldest else n for bucket, n in enumerate(snapshots or [0] * BUCKETS)]
+                due -= int(due)
+            snapshot = min(snapshots)
             if state.recent.since != NO_TS:
                 self._db.execute("delete from change where id <= ? and newest <= ?", (snapshot, state.recent.since))
             self._part("facts", bytes_of(state.facts))
@@ -308,7 +333,8 @@ class WatchFolder:
                 [*at, [c.first, c.last, c.n, *(m.tolist() for m in c.missing)]] for at, c in state.counted.items()
             ]
             self._say("state", {
-                "snapshot": snapshot, "since": state.recent.since, "share": state.share, "counted": counted,
+                "snapshot": snapshot, "snapshots": snapshots, "due": due, "last": last,
+                "since": state.recent.since, "share": state.share, "counted": counted,
                 "firsts": [[*at, n] for at, n in state.firsts.items()], "evicted_ts": state.evicted_ts,
                 "redelivered_ms": dict(state.redelivered_ms), "explaining": state.explaining.num_rows,
                 "closed_ts": state.closed_ts, "dropped": state.dropped,
@@ -321,19 +347,19 @@ class WatchFolder:
             some = (findings[number] for number in sorted(changed & findings.keys()))
             self._put(replace(f, status=aside.get(f.number, f.status)) for f in some)
             self._db.executemany("delete from finding where number = ?", [(n,) for n in changed - findings.keys()])
-            there = [(path, json.dumps(astuple(file))) for path, file in files.items() if file is not None]
+            there = [(path, _sealed(astuple(file))) for path, file in files.items() if file is not None]
             self._db.executemany("insert or replace into file values(?, ?)", there)
             self._db.executemany("delete from file where path = ?", [(p,) for p, file in files.items() if file is None])
         return state.saved()
 
     def _say(self, name: str, value: Any) -> None:
-        self._db.execute("insert or replace into told values(?, ?)", (name, json.dumps(value)))
+        self._db.execute("insert or replace into told values(?, ?)", (name, _sealed(value)))
 
     def _part(self, name: str, data: bytes) -> None:
-        self._db.execute("insert or replace into part values(?, ?)", (name, data))
+        self._db.execute("insert or replace into part values(?, ?)", (name, _sealed(data)))
 
     def _put(self, findings: Iterator[KeptFinding]) -> None:
-        rows = [(f.number, f.status, json.dumps(f.as_dict())) for f in findings]
+        rows = [(f.number, f.status, _sealed(f.as_dict())) for f in findings]
         self._db.executemany("insert or replace into finding values(?, ?, ?)", rows)
 
     def put(self, finding: KeptFinding) -> None:
@@ -392,6 +418,28 @@ def bytes_of(columns: Mapping[str, np.ndarray[Any, Any]] | pa.Table) -> bytes:
         stream.write_table(columns)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+_SEAL = b"crc1"
+"""Begins what has a checksum: SQLite has none, and Arrow reads what is damaged as other numbers, or dies of it."""
+
+
+def _sealed(value: Any) -> bytes:
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return _SEAL + zlib.crc32(data).to_bytes(4, "big") + data
+
+
+def _unsealed(stored: bytes) -> pa.Buffer:
+    data = pa.py_buffer(stored)
+    if not stored.startswith(_SEAL):  # an earlier version wrote no checksums
+        return data
+    if zlib.crc32(data.slice(8)) != int.from_bytes(stored[4:8], "big"):
+        raise ValueError("a checksum differs")
+    return data.slice(8)
+
+
+def _value(stored: str | bytes) -> Any:
+    return json.loads(stored if isinstance(stored, str) else _unsealed(stored).to_pybytes())
 
 
 def _counted(told: list[Any]) -> CountedOffsets:

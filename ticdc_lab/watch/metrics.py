@@ -65,6 +65,7 @@ class WatchView:
     # Another protocol that messages in quarantine are in, and how many of those that were looked at.
     strangers: Mapping[str, int] = field(default_factory=dict)
     undocumented: int = 0  # findings whose messages could not be read again yet
+    unsent: int = 0  # findings that a webhook has not taken yet
     # ``rows``, ``nbytes``: what the state remembers.
     rows: int = 0
     nbytes: int = 0
@@ -146,6 +147,7 @@ def families(view: WatchView) -> Iterator[Metric]:
         "open_findings", "Findings that are neither resolved, ignored nor withdrawn.", ("guarantee", "severity"),
         {of: view.open.get(of, 0) for of in severities},
     )  # fmt: skip
+    yield _gauge("unsent_findings", "Findings that the webhook has not taken yet.", (), {(): view.unsent})
     yield _counter(
         "unchecked_row_changes", "Row changes that not all guarantees checked.", ("reason",),
         {(reason,): n.unchecked.get(reason, 0) for reason in REASONS},

@@ -22,8 +22,9 @@ ROW_PARTS = (PLACES, *(f"rows {bucket}" for bucket in range(BUCKETS)))
 """What is saved of :class:`LastChanges` at a time."""
 
 _SHIFT = np.uint64(64 - 6)
-_DELTA = 1 << 12
-"""Rows of a bucket that are kept apart from its others, at least: to add to few costs less than to many."""
+_BEGINS = (np.arange(BUCKETS, dtype=np.uint64) << _SHIFT).view(np.int64)
+_DELTA = 1 << 16
+"""Rows that are kept apart from all others, at least: to add to few costs less than to many."""
 
 _KEYLESS, _SEQ = 4, 3
 """Beside the rank, and how many bits both take."""
@@ -32,34 +33,67 @@ _None = np.empty(0, dtype=np.int64)
 REBUILT = 1 << 19
 """Rows, about, that are rebuilt at once without those that are forgotten."""
 
+_FEW = 1 << 18
+"""Rows whose times are all compared to choose those that are forgotten; of more, those of some buckets are."""
+
+
+def _narrow(values: Ints) -> NDArray[Any]:
+    """The same in as few bytes as they need."""
+    least, most = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    form = np.min_scalar_type(most) if least >= 0 and most >> 32 == 0 else np.int64
+    return values.astype(form, copy=False)
+
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """Rows by rising ``row_id``: 40 bytes each."""
+    """Rows by rising ``row_id``: 40 bytes each at most, and 30 where the other columns are small."""
 
     row_id: Ints
     commit_ts: Ints
-    offset: Ints
     after: Ints
-    place: NDArray[np.int32]
-    seq_flags: NDArray[np.int32]
+    # ``offset``, ``place``, ``seq_flags``: as of :func:`_narrow`.
+    offset: NDArray[Any]
+    place: NDArray[Any]
+    seq_flags: NDArray[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(getattr(self, name).nbytes for name in _COLUMNS)
 
     def at(self, which: Ints | Bools | slice) -> _Packed:
-        return _Packed(*[getattr(self, f.name)[which] for f in fields(self)])
+        return _Packed(*[getattr(self, name)[which] for name in _COLUMNS])
+
+    def without(self, which: slice) -> _Packed:
+        return _Packed(*[np.delete(getattr(self, name), which) for name in _COLUMNS])
+
+    def of_bucket(self, bucket: int) -> slice:
+        """Where the rows of a bucket lie."""
+        first = int(_BEGINS[bucket])
+        last = first + (1 << int(_SHIFT)) - 1
+        return slice(int(np.searchsorted(self.row_id, first)), int(np.searchsorted(self.row_id, last, "right")))
 
     def with_rows(self, new: _Packed) -> _Packed:
         """These with others, which replace those of the same rows."""
-        if not len(self.row_id):
-            return new
-        at = np.minimum(np.searchsorted(self.row_id, new.row_id), len(self.row_id) - 1)
-        kept = np.ones(len(self.row_id), dtype=bool)
-        kept[at[self.row_id[at] == new.row_id]] = False
-        order = np.argsort(np.concatenate([self.row_id[kept], new.row_id]), kind="stable")
-        both = ((getattr(self, f.name)[kept], getattr(new, f.name)) for f in fields(self))
-        return _Packed(*[np.concatenate(pair)[order] for pair in both])
+        if not len(new.row_id):
+            return self
+        at = self.row_id.searchsorted(new.row_id)
+        again = _has(self.row_id, at, new.row_id)
+        to = at - np.cumsum(again) + again + np.arange(len(at))
+        old = np.ones(len(self.row_id), dtype=bool)
+        old[at[again]] = False
+        is_old = np.ones(int(old.sum()) + len(at), dtype=bool)
+        is_old[to] = False
+        columns = []
+        for name in _COLUMNS:
+            kept, added = getattr(self, name), getattr(new, name)
+            both = np.empty(len(is_old), dtype=np.result_type(kept, added))
+            both[is_old], both[to] = kept[old], added
+            columns.append(both)
+        return _Packed(*columns)
 
 
-_EMPTY = _Packed(_None, _None, _None, _None, _None.astype(np.int32), _None.astype(np.int32))
+_COLUMNS = tuple(f.name for f in fields(_Packed))
+_EMPTY = _Packed(_None, _None, _None, *[_None.astype(np.uint8)] * 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +103,10 @@ class LastChanges:
     Of a row that left its key by an update, this is the change that left; where its changes lay before is forgotten.
     """
 
-    # ``base``, ``delta``: by the highest bits of ``row_id``; a row of both has its last change in ``delta``.
+    # ``base``: by the highest bits of ``row_id``; of a row that ``delta`` has too, the last change lies there.
     base: tuple[_Packed, ...] = (_EMPTY,) * BUCKETS
-    delta: tuple[_Packed, ...] = (_EMPTY,) * BUCKETS
+    delta: _Packed = _EMPTY
+    next: int = 0  # the bucket that takes its rows of ``delta`` next
     # Numbers of places (:func:`ticdc_lab.facts.places.place_number`) by the index that rows have.
     places: Ints = field(default_factory=lambda: _None)
     # Rows up to this commit_ts are forgotten; in so many buckets, the last ones, they still take memory. A state shares
@@ -80,42 +115,41 @@ class LastChanges:
     left: int = 0
 
     def __len__(self) -> int:
-        return sum(len(p.row_id) for p in (*self.base, *self.delta))
+        return sum(len(p.row_id) for p in (*self.base, self.delta))
 
     @property
     def n_rows(self) -> int:
         """How many rows there are: ``len`` counts all that take memory, which those that changed lately do twice."""
         n = 0
-        for old, new in zip(self.base, self.delta, strict=True):
-            both = len(old.row_id) and len(new.row_id)
-            once = ~np.isin(old.row_id, new.row_id, assume_unique=True) if both else np.ones(len(old.row_id), bool)
-            lasts = np.append(old.commit_ts[once], new.commit_ts)
-            n += len(lasts) if self.gone_ts == NO_TS else int((lasts > self.gone_ts).sum())
+        for bucket, old in enumerate(self.base):
+            new = self.delta.at(self.delta.of_bucket(bucket))
+            at = old.row_id.searchsorted(new.row_id)
+            twice = old.commit_ts[at[_has(old.row_id, at, new.row_id)]]
+            for lasts, of in ((old.commit_ts, 1), (new.commit_ts, 1), (twice, -1)):
+                n += of * (len(lasts) if self.gone_ts == NO_TS else int(np.count_nonzero(lasts > self.gone_ts)))
         return n
 
     @property
     def nbytes(self) -> int:
         """Of all."""
-        return 40 * len(self)
+        return sum(p.nbytes for p in (*self.base, self.delta))
 
     def last(self, row_id: Ints) -> Changes:
         """The last changes of those of some rows, which rise, that are known."""
-        found = [_EMPTY]
-        for bucket, part in _by_bucket(row_id):
-            for rows in (self.delta[bucket], self.base[bucket]):
-                if len(rows.row_id) and len(part):
-                    at = np.minimum(np.searchsorted(rows.row_id, part), len(rows.row_id) - 1)
-                    there = rows.row_id[at] == part
-                    own = rows.at(at[there])
-                    found.append(own if self.gone_ts == NO_TS else own.at(own.commit_ts > self.gone_ts))
-                    part = part[~there]
-        own = _Packed(*[np.concatenate([getattr(p, f.name) for p in found]) for f in fields(_Packed)])
+        at = self.delta.row_id.searchsorted(row_id)
+        there = _has(self.delta.row_id, at, row_id)
+        found = [self.delta.at(at[there])]
+        for bucket, part in _by_bucket(row_id[~there]):
+            at = self.base[bucket].row_id.searchsorted(part)
+            found.append(self.base[bucket].at(at[_has(self.base[bucket].row_id, at, part)]))
+        own = _Packed(*[np.concatenate([getattr(p, name) for p in found]) for name in _COLUMNS])
+        own = own if self.gone_ts == NO_TS else own.at(own.commit_ts > self.gone_ts)
         own = own.at(np.argsort(own.row_id, kind="stable"))
         flags = own.seq_flags.astype(np.int64)
         change = np.where(flags & _KEYLESS, own.row_id, ~own.row_id)
         return Changes(
-            own.row_id, self.places[own.place], own.commit_ts, own.offset, flags >> _SEQ, flags & _KEYLESS - 1, change,
-            np.full(len(flags), UNKNOWN), own.after,
+            own.row_id, self.places[own.place], own.commit_ts, own.offset.astype(np.int64), flags >> _SEQ,
+            flags & _KEYLESS - 1, change, np.full(len(flags), UNKNOWN), own.after,
         )  # fmt: skip
 
     def with_last(self, c: Changes) -> LastChanges:
@@ -125,19 +159,20 @@ class LastChanges:
         order = np.argsort(places)
         place = order[np.searchsorted(places, c.place, sorter=order)]
         flags = (c.seq << _SEQ) | c.rank | _KEYLESS * (c.row_id == c.change_hash)
-        part = _Packed(c.row_id, c.commit_ts, c.offset, c.after, place.astype(np.int32), flags.astype(np.int32))
-        base, delta = list(self.base), list(self.delta)
-        for bucket, own in _by_bucket(c.row_id):
-            at = np.searchsorted(c.row_id, own)
-            delta[bucket] = delta[bucket].with_rows(part.at(at))
-            # not all at once, as they fill alike
-            if len(delta[bucket].row_id) > max(_DELTA, len(base[bucket].row_id) * (BUCKETS + bucket) // (20 * BUCKETS)):
-                base[bucket], delta[bucket] = base[bucket].with_rows(delta[bucket]), _EMPTY
-        return replace(self, base=tuple(base), delta=tuple(delta), places=places)
+        delta = self.delta.with_rows(_Packed(c.row_id, c.commit_ts, c.after, *map(_narrow, (c.offset, place, flags))))
+        base, at = list(self.base), self.next
+        while len(delta.row_id) > max(_DELTA, sum(len(p.row_id) for p in base) // 32):
+            own = delta.of_bucket(at)
+            base[at] = base[at].with_rows(delta.at(own))
+            delta, at = delta.without(own), (at + 1) % BUCKETS
+        return replace(self, base=tuple(base), delta=delta, next=at, places=places)
 
-    def after(self, new: Changes, *, dated: bool) -> LastChanges:
-        """With changes by rising ``row_id``: the last one of each row, of those here and these."""
-        known = self.last(np.unique(new.row_id))
+    def after(self, new: Changes, *, dated: bool, known: Changes | None = None) -> LastChanges:
+        """With changes by rising ``row_id``: the last one of each row, of those here and these.
+
+        ``known``: what :meth:`last` gives for their rows, if it was asked before.
+        """
+        known = self.last(np.unique(new.row_id)) if known is None else known
         columns = [np.concatenate([getattr(known, name), getattr(new, name)]) for name in CHANGE]
         both = Changes(*[column[np.argsort(columns[0], kind="stable")] for column in columns])
         latest = both[both.in_order(has_commit_ts=dated)]
@@ -148,65 +183,72 @@ class LastChanges:
         return replace(self, gone_ts=commit_ts, left=BUCKETS) if commit_ts > self.gone_ts else self
 
     def kept_to(self, most: int) -> tuple[LastChanges, int, int]:
-        """The same without the rows that did not change for longest, down to nine tenths of ``most`` if there are more.
+        """The same without the rows that did not change for longest, if all take more than ``most`` bytes.
 
-        Also the commit_ts up to which all are left out, NO_TS for none, and how many these are.
+        What is left takes about nine tenths of these. Also the commit_ts up to which all are left out, NO_TS for none,
+        and how many these are.
         """
         if self.left:
-            base, delta = list(self.base), list(self.delta)
-            left, n = self.left, 0
+            base, delta, left, n = list(self.base), self.delta, self.left, 0
             while left and n < REBUILT:
                 bucket = BUCKETS - left
-                n += len(base[bucket].row_id) + len(delta[bucket].row_id)
-                base[bucket], delta[bucket], left = self._whole(bucket), _EMPTY, left - 1
-            self = replace(self, base=tuple(base), delta=tuple(delta), left=left)
-        if self.left or len(self) <= most:
+                n += len(base[bucket].row_id)
+                base[bucket], delta, left = self._whole(bucket), delta.without(delta.of_bucket(bucket)), left - 1
+            self = replace(self, base=tuple(base), delta=delta, left=left)
+        if self.left or self.nbytes <= most:
             return self, NO_TS, 0
-        ts = np.concatenate([self._whole(bucket).commit_ts for bucket in range(BUCKETS)])
-        n = len(ts) - most * 9 // 10
+        n_rows = self.n_rows
+        n = n_rows - most * 9 // 10 * len(self) // self.nbytes
         if n <= 0:  # rows that are there twice take one place again
             return replace(self, left=BUCKETS), NO_TS, 0
-        ts.partition(n - 1)
-        last = int(ts[n - 1])
+        some = range(0, BUCKETS, 1 if n_rows < _FEW else BUCKETS // 4)  # which bucket a row lies in is chance
+        ts = np.concatenate([self._whole(bucket).commit_ts for bucket in some])
+        nth = max(0, n * len(ts) // n_rows - 1)
+        ts.partition(nth)
+        last = int(ts[nth])
         if last == NO_TS:  # no change has one
-            return LastChanges(places=self.places), NO_TS + 1, len(ts)
-        return self.without(last), last, int((ts <= last).sum())
+            return LastChanges(places=self.places), NO_TS + 1, n_rows
+        fewer = self.without(last)
+        return fewer, last, n_rows - fewer.n_rows
 
     def _whole(self, bucket: int) -> _Packed:
         """The rows of a bucket that are not forgotten, once each."""
-        base, delta = self.base[bucket], self.delta[bucket]
-        whole = base.with_rows(delta) if len(delta.row_id) else base
+        whole = self.base[bucket].with_rows(self.delta.at(self.delta.of_bucket(bucket)))
         forgotten = bucket >= BUCKETS - self.left and self.gone_ts != NO_TS
         return whole.at(whole.commit_ts > self.gone_ts) if forgotten else whole
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
         """All of it, for a file."""
         whole = [self._whole(bucket) for bucket in range(BUCKETS)]
-        return {f.name: np.concatenate([getattr(p, f.name) for p in whole]) for f in fields(_Packed)} | {
-            "places": self.places
-        }
+        return {name: np.concatenate([getattr(p, name) for p in whole]) for name in _COLUMNS} | {"places": self.places}
 
-    def parts(self) -> Iterator[tuple[str, dict[str, NDArray[Any]]]]:
-        """All of it by :data:`ROW_PARTS`, one after the other."""
+    def parts(self, buckets: Iterable[int] = range(BUCKETS)) -> Iterator[tuple[str, dict[str, NDArray[Any]]]]:
+        """What some buckets have, by :data:`ROW_PARTS`, one after the other."""
         yield PLACES, {"places": self.places}
-        for bucket, name in enumerate(ROW_PARTS[1:]):
+        for bucket in buckets:
             whole = self._whole(bucket)
-            yield name, {f.name: getattr(whole, f.name) for f in fields(_Packed)}
+            yield ROW_PARTS[1 + bucket], {column: getattr(whole, column) for column in _COLUMNS}
 
     @classmethod
     def from_parts(cls, parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> Self:
         """What :meth:`parts` gave: the arrays themselves, not copies."""
-        base = tuple(_Packed(*[parts[name][f.name] for f in fields(_Packed)]) for name in ROW_PARTS[1:])
+        base = tuple(_Packed(*[parts[name][column] for column in _COLUMNS]) for name in ROW_PARTS[1:])
         return cls(base, places=parts[PLACES]["places"])
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """What :meth:`as_arrays` gave: parts of it, not copies."""
-        whole = _Packed(*[arrays[f.name] for f in fields(_Packed)])
+        whole = _Packed(*[arrays[name] for name in _COLUMNS])
         begins = np.arange(1, BUCKETS, dtype=np.uint64) << _SHIFT
         ends = [0, *np.searchsorted(whole.row_id.view(np.uint64), begins).tolist(), len(whole.row_id)]
         base = tuple(whole.at(slice(a, b)) for a, b in pairwise(ends))
         return cls(base, places=arrays["places"].astype(np.int64))
+
+
+def _has(row_id: Ints, at: Ints, asked: Ints) -> Bools:
+    """Which rows there are, of those that are asked for and would lie at some indexes."""
+    found: Bools = row_id.take(at, mode="clip") == asked if len(row_id) else np.zeros(len(asked), dtype=bool)
+    return found
 
 
 def _by_bucket(row_id: Ints) -> Iterable[tuple[int, Ints]]:

@@ -38,7 +38,7 @@ from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, messages_of, no_d
 from ticdc_lab.watch.state import NO_OLD_VALUE, WatchCounts, Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
 
-ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 2 << 20
+ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 4 << 20
 """Messages of a step, and their bytes, about: a message may have many rows, and their events take memory meanwhile."""
 
 STEP_S, JUDGE_S, COMMIT_S, LOOK_S = 0.5, 1.0, 5.0, 30.0
@@ -69,19 +69,19 @@ class Watch:
     before the resolved_ts changes of rows are kept, to tell what is delivered again. ``changefeed``: what is known of
     the changefeed's settings. ``protocol``, ``schema_registry``, ``claim_check``, ``options``: as of
     :func:`ticdc_lab.load`. ``speed``: of a recording: how many times as fast as it was recorded; None as fast as it can
-    be read. ``opens``: is given the findings that have just become open, in each look: often none. ``now``: seconds
-    since 1970. ``view``: how far it is, as of :class:`ticdc_lab.watch.metrics.WatchView`. ``findings``: what is kept,
-    by number. ``history``: a sample (:class:`ticdc_lab.watch.metrics.WatchSample`) of each look, about one a second, of
-    the last ones. ``last_events``: the events of the last messages: position, ``kind``, ``op``, names and
-    ``commit_ts``; None before the first. Raises SourceError: another watch writes the folder, or it holds the state of
-    another source or version.
+    be read. ``opens``: is given the findings that have just become open, in each look: often none; gives how many are
+    not sent yet. ``now``: seconds since 1970. ``view``: how far it is, as of
+    :class:`ticdc_lab.watch.metrics.WatchView`. ``findings``: what is kept, by number. ``history``: a sample
+    (:class:`ticdc_lab.watch.metrics.WatchSample`) of each look, about one a second, of the last ones. ``last_events``:
+    the events of the last messages: position, ``kind``, ``op``, names and ``commit_ts``; None before the first. Raises
+    SourceError: another watch writes the folder, or it holds the state of another source or version.
     """
 
     def __init__(
         self, source: str, state: str, *, once: bool = False, settle_s: float = 300.0, memory: int = 1 << 30,
         keep_s: float = 3600.0, changefeed: Settings | None = None, protocol: str = "auto",
         schema_registry: str | None = None, claim_check: str | None = None, options: Mapping[str, str] | None = None,
-        speed: float | None = None, opens: Callable[[list[KeptFinding]], None] = lambda _: None,
+        speed: float | None = None, opens: Callable[[list[KeptFinding]], int | None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         given = changefeed or Settings()
@@ -104,7 +104,7 @@ class Watch:
         self._changed, self._found, self._dirty = set[int](), list[Mapping[str, Any]](), True
         self._unjudged, self._unsure, self._notes = dict[str, str](), 0, tuple[str, ...]()
         self._verified = tuple[Setting, ...]()
-        self._undocumented = set[int]()
+        self._undocumented, self._unsent = set[int](), 0
         self._strangers: dict[str, int] = {}
         self._violations: dict[tuple[str, str], int] = {}
         self._tidied_s = 0.0
@@ -384,7 +384,7 @@ class Watch:
         for of, n in beyond.items():
             self._beyond[of] = max(n, self._beyond.get(of, 0))
         self.findings = after
-        is_time = self._now() - self._tidied_s > LOOK_S
+        is_time = not 0 <= self._now() - self._tidied_s <= LOOK_S  # also if the clock was set back
         late = [f for n, f in after.items() if n in self._undocumented and f.status == OPEN] if is_time or final else []
         if fresh or late:
             self._document([*fresh, *late])
@@ -392,7 +392,7 @@ class Watch:
             self._tidied_s, since_s = self._now(), self._now() - EVIDENCE_S
             wanted = {n for n, f in after.items() if f.status in (PENDING, OPEN) or f.changed_s > since_s}
             self._folder.drop_evidence(EVIDENCE, wanted)
-        self._opens([self.findings[f.number] for f in fresh])
+        self._unsent = self._opens([self.findings[f.number] for f in fresh]) or 0
         self._show()
         _give_back()
 
@@ -451,7 +451,7 @@ class Watch:
             self.view, protocol=self._watched.protocol, counts=self._counts, partitions=partitions,
             pending_ts=self._pending(), open=shown, not_watched=self._watched.on(facts).not_watched,
             unjudged=self._unjudged, notes=self._notes, settings=(self._watched.settings | self._verified).rows(),
-            strangers=self._strangers, undocumented=len(self._undocumented),
+            strangers=self._strangers, undocumented=len(self._undocumented), unsent=self._unsent,
             violations=_sum_of(self._violations, self._beyond),
             rows=self._sizes()[0], nbytes=self._sizes()[1],
             caught_up=all(read >= ends.get(at, 0) for at, read in self._positions.items()),

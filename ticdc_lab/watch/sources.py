@@ -34,6 +34,7 @@ from ticdc_lab.sources.dump_files import dumps_at
 from ticdc_lab.sources.kafka import Topics, topics_of
 from ticdc_lab.sources.kafka_reading import Place, Span, TopicReader
 from ticdc_lab.sources.load import SAMPLE, shown_by
+from ticdc_lab.sources.parquet import whole_parquet
 from ticdc_lab.sources.places import data_files, is_kafka
 from ticdc_lab.sources.storage_layout import METADATA
 from ticdc_lab.watch.storage import StorageFolder
@@ -260,7 +261,8 @@ class RecordedTopic:
     def _read(self) -> Iterator[Read]:
         for file in self._files:
             if file.name.endswith(".parquet"):
-                with pq.ParquetFile(file, pre_buffer=False) as pieces:  # else what was read stays until the end
+                # without a buffer, as what was read would stay until the end
+                with whole_parquet(file), pq.ParquetFile(file, pre_buffer=False) as pieces:
                     for batch in pieces.iter_batches(_READ_AT_ONCE, use_threads=False):
                         columns = {
                             n: batch[n] if n in batch.schema.names else pa.nulls(len(batch)) for n in _MESSAGES.names

@@ -57,7 +57,15 @@ from ticdc_lab.events.arrays import NO_TS, Bools, changes_in, codes, lasts_in, r
 from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.facts.gathering import ARROW, as_facts, gathered, narrow_batches, offsets_alone
+from ticdc_lab.facts.gathering import (
+    ARROW,
+    as_facts,
+    gathered,
+    narrow_batches,
+    offsets_alone,
+    sum_offsets,
+    sum_places,
+)
 from ticdc_lab.facts.known import CountedOffsets, Home, Watermarks, ordered_offsets
 from ticdc_lab.facts.limits import counted_offsets
 from ticdc_lab.settings import MATCH, Contradiction, Setting, Settings
@@ -110,7 +118,8 @@ class Watched:
     @property
     def checks(self) -> list[str]:
         """Guarantees that are watched."""
-        return [name for name in GUARANTEES if name not in self.not_watched]
+        not_watched = self.not_watched
+        return [name for name in GUARANTEES if name not in not_watched]
 
     @property
     def not_watched(self) -> dict[str, str]:
@@ -282,12 +291,10 @@ def with_part(state: WatchState, part: BatchPart) -> WatchState:
     new = part.facts
     if state.counted:
         new = new.filter(pa.array(_not_counted(new, state.counted), pa.bool_()))
-    facts = LogFacts.read(pa.concat_tables([state.facts, new]))
-    as_they_are = pa.array(["watermark", "ddl", "admin", "bootstrap"])
-    parts = [table.filter(pc.is_in(table["fact"], as_they_are)) for table in (state.facts, new)]
-    for name, table in (("place", facts.places), ("offsets", facts.offsets)):
-        named = table.append_column("fact", pa.array([name] * table.num_rows, pa.string()))
-        parts += [pa.Table.from_batches(as_facts(named), schema=ARROW)]
+    facts, as_they_are = pa.concat_tables([state.facts, new]), pa.array(["watermark", "ddl", "admin", "bootstrap"])
+    parts = [facts.filter(pc.is_in(facts["fact"], as_they_are))]
+    for fact, summed in (("place", sum_places), ("offsets", sum_offsets)):
+        parts += [pa.Table.from_batches(as_facts(summed(facts.filter(pc.equal(facts["fact"], fact)))), schema=ARROW)]
     again = pc.fill_null(pc.less_equal(part.evidence["transaction"], state.settled_ts), False)
     part = replace(part, evidence=part.evidence.filter(pc.invert(again)))
     both = BatchPart(ARROW.empty_table(), {}, part.counts, state.explaining, state.share, state.evidence) + part
@@ -356,8 +363,8 @@ def with_changes(
         kept.append(replace(alone, row_id=alone.row_id ^ (alone.offset * _MIX + alone.place)))
     new = joined([new])
     kept_new = new[new.commit_ts > state.evicted_ts] if dated and state.evicted_ts != NO_TS else new
-    rows = state.rows.after(kept_new, dated=dated)
-    rows, until, n = rows.kept_to(max(1, watched.memory * 7 // 10 // 40))
+    rows = state.rows.after(kept_new, dated=dated, known=last)
+    rows, until, n = rows.kept_to(watched.memory * 7 // 10)
     recent = state.recent.with_changes(new)
     if dated and len(recent) > _FEW:
         recent = recent.kept_to(max(1, watched.memory // 8 // 72), kept_ts)

@@ -24,7 +24,7 @@ QUIET_S = 600.0
 """Of a guarantee there is one message in so long, by the clock of the watch."""
 
 UNSENT, NOTED = "webhook-unsent.json", 10_000
-"""In the state folder the numbers of findings that are not sent yet: the last ones."""
+"""In the state folder the numbers of findings that are not sent yet: the last ones. No more wait to be sent."""
 
 SHOWN = 3
 """Findings in a message."""
@@ -63,12 +63,15 @@ class Webhook:
         """Take those that an earlier watch of the folder found open and could not send."""
         self.take([f for f in findings if f.status == OPEN and f.number in self._unsent])
 
-    def take(self, opened: Iterable[KeptFinding]) -> None:
-        """Send findings that have just opened, and those that waited long enough; call it without any, too."""
+    def take(self, opened: Iterable[KeptFinding]) -> int:
+        """Send findings that have just opened, and those that waited long enough; call it without any, too.
+
+        Returns: how many are not sent yet.
+        """
         with self._lock:
-            opened, self._failed = [*self._failed, *opened], []
+            opened, self._failed = [*self._failed, *opened][-NOTED:], []
         for f in opened:
-            self._held.setdefault(f.guarantee, []).append(f)
+            self._held[f.guarantee] = [*self._held.get(f.guarantee, ()), f][-NOTED:]
         self._noted({f.number for f in opened} - self._unsent, set())
         now = self._now()
         for guarantee in [g for g in self._held if not 0 <= now - self._sent_s.get(g, -QUIET_S) < QUIET_S]:
@@ -78,6 +81,7 @@ class Webhook:
                 self._messages.put_nowait((guarantee, held))
             except queue.Full:
                 self._given_up(guarantee, held, "too many messages wait")
+        return len(self._unsent)
 
     def _noted(self, new: set[int], sent: set[int]) -> None:
         """Note which findings are not sent, for the next watch of the folder."""
