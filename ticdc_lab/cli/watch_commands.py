@@ -32,8 +32,6 @@ from ticdc_lab.cli.layout import Group, SourceOption
 from ticdc_lab.cli.record_commands import SIZE, TIME, Amount
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.errors.whole_files import write_whole
-from ticdc_lab.settings import MATCH
-from ticdc_lab.words import count
 
 if TYPE_CHECKING:
     from ticdc_lab.watch.kept import KeptFinding
@@ -141,6 +139,8 @@ def run(
         watch.run(stopped)
     found, n = unsettled(watch.findings.values()), watch.view.counts.messages
     if once and 0 < n == sum(watch.view.counts.quarantined.values()):
+        from ticdc_lab.words import count
+
         _print_status(shown_as_json(watch.view), found)
         raise ProtocolError(
             f"{watch.source}: none of {count(n, 'message')} could be decoded as {watch.view.protocol}, so nothing was "
@@ -263,6 +263,7 @@ def _print_findings(found: list[KeptFinding]) -> None:
 
     from ticdc_lab.answers.audit import cause_lines, causes
     from ticdc_lab.watch.kept import STATUSES
+    from ticdc_lab.words import count
 
     of_status = {status: [f.as_dict() for f in found if f.status == status] for status in STATUSES}
     each = [(s, c) for s, alike in of_status.items() for c in causes(pd.DataFrame(alike)).to_dict("records")]
