@@ -10,9 +10,11 @@ from pathlib import Path
 
 import click
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ticdc_lab.cli import main
-from ticdc_lab.words import percent
+from ticdc_lab.words import percent, unescaped, visible
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -163,3 +165,14 @@ def _formats_a_share(part: ast.expr) -> bool:
         and isinstance(part.format_spec, ast.JoinedStr)
         and any(isinstance(v, ast.Constant) and str(v.value).endswith("%") for v in part.format_spec.values)
     )
+
+
+@given(
+    st.lists(st.sampled_from([*"\\\\x0u1n\n\x00\x01\u200b", "00", "U000e0001", "U00110000", "\U000e0001"])).map("".join)
+)
+@example("C:\\new\\x\\u4f60")
+def test_an_escape_is_no_text_that_looks_like_one(text: str) -> None:
+    """What is shown leads back to the text, so two texts never look alike; a backslash stays one where none could."""
+    assert visible(text).isprintable() and unescaped(visible(text)) == text
+    assert unescaped(visible(text, kept="\n")) == text and visible(text, kept="\n").count("\n") == text.count("\n")
+    assert visible(r"C:\new") == r"C:\new" and visible("\x00") == r"\x00" and visible(r"\x00") == r"\\x00"

@@ -38,3 +38,40 @@ def in_lanes(text: str, lane: str) -> str:
 
 
 _PARTITION = re.compile(r"(?<![\w`-])([Pp])artition(?=s?(?![\w`-]))")
+
+
+def visible(text: str, *, kept: str = "") -> str:
+    r"""Text on a page or in a terminal: what cannot be seen, as a NUL byte, is an escape (``\x00``).
+
+    A backslash of the text stays one, unless it could be read as the begin of such an escape: then it is two.
+    ``kept``: characters that stay. :func:`unescaped` gives the text back.
+    """
+    if text.isprintable() and "\\" not in text:
+        return text
+    hidden = [c for c in dict.fromkeys(text) if not c.isprintable() and c not in kept]
+    marked = _ESCAPE.sub(lambda m: 2 * m[1] + m[2] if _is_hidden(m[2]) and m[2] not in kept else m[0], text)
+    return marked.translate({ord(c): _escape(ord(c)) for c in hidden})
+
+
+def unescaped(text: str) -> str:
+    """The text that :func:`visible` shows so."""
+
+    def whole(m: re.Match[str]) -> str:
+        if not _is_hidden(m[2]) or len(m[2]) == 1:
+            return m[0]
+        return m[1][: len(m[1]) // 2] + (chr(int(m[2][1:], 16)) if len(m[1]) % 2 else m[2])
+
+    return _ESCAPE.sub(whole, text)
+
+
+_ESCAPE = re.compile(r"(\\+)(x[0-9a-f]{2}|u[0-9a-f]{4}|U00(?:0[0-9a-f]|10)[0-9a-f]{4}|[^\\]|\Z)", re.DOTALL)
+"""Backslashes, and what stands behind them."""
+
+
+def _is_hidden(behind: str) -> bool:
+    """Whether it is a character that cannot be seen, or its escape without the backslash."""
+    return not (chr(int(behind[1:], 16)) if len(behind) > 1 else behind).isprintable()
+
+
+def _escape(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

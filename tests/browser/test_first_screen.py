@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from axe import barriers
 from conftest import golden
 from lab_page import LabPage
+from pyspark.sql import SparkSession
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
+import ticdc_lab
 from ticdc_lab.widgets.tabs import TABS
 
 pytestmark = pytest.mark.soak
@@ -109,6 +112,39 @@ def test_rows_and_timestamps_are_copied_and_frames_taken_along(page: LabPage, tm
     page.until(lambda: file.exists() and file.stat().st_size, "a file is saved")
     assert stated in file.read_text()
     assert barriers(page.browser, ".ticdc-workbench") == []
+
+
+def test_all_rows_are_paged_filtered_asked_again_and_saved(page: LabPage, tmp_path: Path, spark: SparkSession) -> None:
+    """The query that is copied gives in ``log.sql`` as many rows as the table says, and so does the Parquet file."""
+    opened(page, "transactions")
+    page.browser.execute_script(_CLIPBOARD)
+    next(s for s in seen(page, ".ticdc-frame summary") if s.text.startswith("transactions")).click()
+
+    def said() -> str:
+        return next((s.text for s in seen(page, ".ticdc-files [role=status]") if s.text), "")
+
+    page.until(lambda: said() == "1 to 50 of 1,473", "the first page is there")
+    first = seen(page, ".ticdc-rows tbody td")[0].text
+    next(b for b in seen(page, ".ticdc-files button") if b.text == "›").click()
+    page.until(lambda: said() == "51 to 100 of 1,473", "the next page is there")
+    second = seen(page, ".ticdc-rows tbody td")[0].text
+    assert first != second
+    for column, text in (("partitions", "0, 1"), ("offsets", "partition 0, topic simulated")):
+        field = page.until(lambda c=column: seen(page, f".ticdc-rows input[aria-label='filter {c}']"), "a filter")[0]
+        before = said()
+        field.send_keys(text, Keys.ENTER)
+        page.until(lambda b=before: said() not in (b, ""), f"{column} is filtered")
+    n = int(said().rpartition(" of ")[2].replace(",", ""))
+    assert 0 < n < 1473
+    next(b for b in seen(page, ".ticdc-files button") if b.text == "copy as SQL").click()
+    query = page.until(lambda: page.browser.execute_script("return window.copied"), "the query is copied")[0]
+    assert len(ticdc_lab.open(str(OPEN), spark=spark).sql(query)) == n
+    where = {"behavior": "allow", "downloadPath": str(tmp_path), "eventsEnabled": True}
+    page.browser.execute_cdp_cmd("Browser.setDownloadBehavior", where)
+    next(b for b in seen(page, ".ticdc-files button") if b.text == "Parquet").click()
+    file = tmp_path / "transactions.parquet"
+    page.until(lambda: file.exists() and file.stat().st_size, "a file is saved")
+    assert len(pd.read_parquet(file)) == n and page.complaints() == []
 
 
 @pytest.mark.parametrize("dark", [False, True])

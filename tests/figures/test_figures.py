@@ -284,6 +284,15 @@ def test_a_counterexample_of_table_order_is_about_the_table(later: int) -> None:
     assert "stays" in said[1] or "of the row" in said[1]
 
 
+@pytest.mark.parametrize(("first", "other", "is_above"), [(0, 2, True), (2, 0, False)])
+def test_no_arrow_crosses_the_words_beside_a_ring(first: int, other: int, *, is_above: bool) -> None:
+    """They stand above the ring where the arrows come from below, with room for them."""
+    evidence = [{"partition": p, "offset": 1, "commit_ts": ts} for p, ts in ((first, 5), (other, 6))]
+    fig = figures.counterexample(finding(guarantee="row_order", evidence=evidence))
+    [words] = [a for a in fig.layout.annotations if "applied last" in (a.text or "")]
+    assert (words.yshift > 0) == is_above and (fig.layout.yaxis.range[1] > 2) == is_above
+
+
 @pytest.mark.parametrize(("values", "dtick"), [([0, 1, None], 1), ([0, 4.0], 1), ([0, 0.5], None), ([0, 9], None)])
 def test_a_few_counts_have_no_tick_between_them(values: list[float | None], dtick: int | None) -> None:
     """An axis from 0 to 1 of whole numbers has no tick at 0.5; seconds, and many, keep plotly's ticks."""
@@ -392,7 +401,7 @@ def test_markup_in_names_is_escaped(name: str) -> None:
 
 def test_label_is_one_safe_line() -> None:
     """Control characters are shown as escapes, long names are cut before they are escaped."""
-    assert theme.label("a\nb<i>") == "a\\nb&lt;i&gt;"
+    assert theme.label("a\nb<i>") == "a\\x0ab&lt;i&gt;"
     assert theme.label("<" * 50, most=3) == "&lt;&lt;…"
 
 

@@ -33,7 +33,7 @@ const box = (node) => { const b = node.getBoundingClientRect(); return [b.left, 
     if (FIT) await ticdcFit(Plotly, gd);
     const note = gd.layout.annotations.findIndex((a) => a.name === 'note');
     seen[name] = {
-      self: box(gd), plot: gd._fullLayout._size.h,
+      self: box(gd), said: gd.layout.title?.text ?? '', plot: gd._fullLayout._size.h,
       drawn: gd._fullLayout.width, fades: gd.style.maskImage, keyboard: gd.tabIndex,
       title: gd.querySelector('.gtitle') && box(gd.querySelector('.gtitle')),
       note: box(gd.querySelector(`.annotation[data-index="${note}"]`)),
@@ -58,7 +58,9 @@ def drawn() -> dict[str, Figure]:
     finish(many, title="Many lines", note="A legend of sixteen lines.", height=440)
     crowded = Figure(Scatter(x=[f"what stands here, {n}" for n in range(5)], y=[1] * 5))
     finish(crowded.update_xaxes(tickangle=0), title="Names", note="Five names that need 700 pixels.", height=440)
+    units = " and ".join(f"{n} ms of {n} % in {n} GiB" for n in range(12, 24))
     return {
+        "units": finish(Figure(Scatter(x=[0, 1], y=[0, 1])), title=units, note="Numbers with units.", height=640),
         "crowded": crowded,
         "untitled": untitled(figures.partition_load(load)),
         "legend": figures.queue_curves(story().queues, memory_rows=MEMORY),
@@ -111,6 +113,8 @@ def test_a_narrow_figure_is_whole(tmp_path: Path) -> None:
     assert found["wide"]["drawn"] >= 860 and found["legend"]["drawn"] == WIDTH
     assert "transparent" in found["wide"]["fades"] and found["wide"]["keyboard"] == 0, "and it is seen that it does"
     assert not found["legend"]["fades"] and found["legend"]["keyboard"] == -1
+    lines = found["units"]["said"].split("<br>")
+    assert len(lines) > 5 and not [line for line in lines if line.startswith(("ms", "%", "GiB"))], lines
     assert found["many"]["plot"] >= 240, "the legend takes its room from below the plot"
     assert any(title.count("<br>") >= 2 for title in found["player"]["titles"])
     widest = max(parts["title"][2] for parts in found.values() if parts["title"])

@@ -25,9 +25,14 @@ _DO = """
   bar.querySelector('.ticdc-spreads').click();
   seen.bars = bars();
   const field = bar.querySelector('input');
-  field.value = 'b';
+  field.value = 'B';
   field.dispatchEvent(new Event('input', {bubbles: true}));
   seen.filtered = [count(), column(2), bars()[2]];
+  field.value = 'of many';
+  field.dispatchEvent(new Event('input', {bubbles: true}));
+  seen.behind = count();
+  field.value = 'b';
+  field.dispatchEvent(new Event('input', {bubbles: true}));
   const blobs = [];
   URL.createObjectURL = (blob) => (blobs.push(blob), 'blob:x');
   bar.querySelector('.ticdc-save').click();
@@ -38,8 +43,9 @@ _DO = """
 
 
 def test_tables_are_explored_without_a_kernel(tmp_path: Path) -> None:
-    """Sort by a TSO's digits, filter, spread of each column, how much is there, and a file of what is left."""
-    some = ["a", 'b "q", c', "b"]
+    """Sort by a TSO's digits, filter, spread of each column, their number, a file of what is left with whole values."""
+    long = "b" * 200 + "\n  of\tmany"
+    some = ["a", 'b "q", c', long]
     rows = pd.DataFrame(
         {"n": range(3), "commit_ts": [TS + 1, TS + 200, TS + 2], "text": some, "s": [0.0001, 0.0002, 0.0003]}
     )
@@ -49,10 +55,12 @@ def test_tables_are_explored_without_a_kernel(tmp_path: Path) -> None:
     seen = seen_on(page)
     assert seen["all"] == "3 rows on this page"
     assert [text[:18] for text in seen["sorted"]] == [str(TS + n) for n in (200, 2, 1)]
+    cut = "b" * 119 + "…"
     numbers, tso, texts, small = seen["bars"]
     of_small = {text: n for text, _, n in (bar.rpartition(": ") for bar in small)}
     assert len(of_small) == 12 and sorted(of_small.values()) == ["0"] * 9 + ["1"] * 3 and "from 0.0001" in of_small
     assert [bar.rpartition(": ")[2] for bar in tso] == ["2", *["0"] * 10, "1"]
-    assert len(numbers) == 12 and numbers[0] == "from 0: 1" and texts == ['b "q", c: 1', "b: 1", "a: 1"]
-    assert seen["filtered"] == ["2 of 3 rows on this page", ['b "q", c', "b"], ['b "q", c: 1', "b: 1"]]
-    assert seen["file"] == f'n,commit_ts,text,s\n1,{TS + 200},"b ""q"", c",0.0002\n2,{TS + 2},b,0.0003\n'
+    assert len(numbers) == 12 and numbers[0] == "from 0: 1" and texts == ['b "q", c: 1', f"{cut}: 1", "a: 1"]
+    assert seen["filtered"] == ["2 of 3 rows on this page", ['b "q", c', cut], ['b "q", c: 1', f"{cut}: 1"]]
+    assert seen["behind"] == "1 of 3 rows on this page", "what is cut is searched, too"
+    assert seen["file"] == f'n,commit_ts,text,s\n1,{TS + 200},"b ""q"", c",0.0002\n2,{TS + 2},"{long}",0.0003\n'

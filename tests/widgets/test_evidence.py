@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any
 
@@ -185,3 +186,37 @@ def test_any_selection_gives_code(chosen: Selection, code: str) -> None:
     said = code_of(chosen)
     assert code in (eval(said.removeprefix("log.sql")) if said.startswith("log.sql") else said)
     assert bool(said) == bool(code)
+
+
+class _Cells(HTMLParser):
+    """The texts that a person reads in the cells of some rows."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.rows: list[list[list[str]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag in ("tr", "td"):
+            (self.rows if tag == "tr" else self.rows[-1]).append([])
+
+    def handle_data(self, data: str) -> None:
+        self.rows[-1][-1].append(data)
+
+
+def test_what_a_cell_shows_is_found(evidence: Evidence, sent: list[Any]) -> None:
+    """Structs, lists, bytes, what is cut, what is on several lines, what cannot be seen, and the time of a TSO."""
+    nested = [{"name": "it's", "value": None, "of": [1, None, 2]}, {"name": "b", "value": "a\nb", "of": []}]
+    rows = {
+        "commit_ts": TS, "columns": [nested], "admin": [{"partition_count": 3}], "key": [b'{"k": "\xe4\xb8\xad"}'],
+        "tables": [["a", "b"]], "query": "SELECT\n\t1  ,\x00" + "x" * 200, "path": r"C:\x00\new", "n": 1.5, "ok": True,
+    }  # fmt: skip
+    evidence.show({"rows of a": pd.DataFrame(rows)}, code="log.audit()")
+    [cells] = _Cells(asked(evidence, sent)["html"]).rows
+    assert cells[:2] == [[str(TS), "2026-11-20 21:56:08.308 UTC"], ["name it's, of 1, , 2; name b, value a b, of"]]
+    assert cells[5][0].startswith("SELECT 1 ,\\x00xx") and cells[6] == [r"C:\\x00\new"]
+    for name, texts in zip(rows, cells, strict=True):
+        for text in texts:
+            told = asked(evidence, sent, filters={name: text})
+            assert told.get("n") == 1, (name, text, told)
+            assert asked(evidence, sent, filters={name: f"{text}y"})["n"] == 0

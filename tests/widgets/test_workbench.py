@@ -17,7 +17,7 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 from ticdc_lab import Sample, workbench
-from ticdc_lab.answers import complete_to
+from ticdc_lab.answers import Answer, complete_to
 from ticdc_lab.codecs.kernel import cache
 from ticdc_lab.engine import choose, speeds
 from ticdc_lab.engine.running import Cancelled
@@ -140,6 +140,9 @@ def test_a_sentence_is_said_once(bench: Workbench) -> None:
     panel.value = replace(panel.value, time_range=(lo, (lo + hi) / 2))
     assert sentence.layout.display is None and "All 511 transactions" in sentence.value
     panel.value = replace(panel.value, time_range=(lo, hi))
+    page._tell(Answer("a", "b", f"Nothing is torn. {panel.figure.finding}."), panel)
+    assert page.above.children[0].value == "<b>Nothing is torn.</b>"
+    page._tell(bench.pages.log.transactions(), panel)
     assert ["messages", 50] in (bench.panels["messages"], bench.pages.pages["messages"])[1].evidence.names
 
 

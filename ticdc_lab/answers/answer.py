@@ -26,6 +26,7 @@ from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.page_scripts import TABLE_TOOLS, timed
+from ticdc_lab.words import visible
 
 SHOWN = 20
 """Rows of a frame that are shown; :attr:`Answer.frames` has all."""
@@ -190,13 +191,14 @@ def _words(value: object) -> str:
         return ", ".join(f"{k} {_words(v)}" for k, v in value.items() if v is not None)
     if isinstance(value, list):
         return ("; " if any(isinstance(v, dict) for v in value) else ", ").join(map(_words, value))
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
     return "" if value is None else str(value)
 
 
 def _cell(value: object) -> str:
     """A value on one line; a control character, as a NUL byte, is an escape that can be seen."""
-    line = " ".join(_words(value).split())
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    text = visible(" ".join(_words(value).split()))
     return text if len(text) <= _CELL_CHARS else f"{text[: _CELL_CHARS - 1]}…"
 
 
@@ -212,10 +214,14 @@ def as_html(frame: pd.DataFrame) -> str:
 
 
 def cells_html(records: list[dict[str, Any]]) -> str:
-    """Rows of a table as HTML; everything from the log is text."""
+    """Rows of a table as HTML; everything from the log is text. A cell that is cut has its whole value beside it."""
     return "".join(f"<tr>{''.join(_html_cell(n, v) for n, v in row.items())}</tr>" for row in records)
 
 
 def _html_cell(column: object, value: object) -> str:
-    said = html.escape(_cell(value))
-    return timed(utc_words(value), said) if _is_tso(value, column) else f"<td>{said}</td>"
+    said = _cell(value)
+    if _is_tso(value, column):
+        return timed(utc_words(value), html.escape(said))
+    whole = visible(_words(value), kept="\n\t")
+    beside = "" if whole == said else f' data-whole="{html.escape(whole)}"'
+    return f"<td{beside}>{html.escape(said)}</td>"

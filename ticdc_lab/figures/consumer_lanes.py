@@ -222,7 +222,7 @@ def walls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     return [
         Scatter(**wall, **lines, hoverinfo="skip", showlegend=not s.waits.empty),
         Scatter(
-            x=[a[0] for a in at], y=[lane + 0.22 for lane in lanes], **words, hoverinfo="skip", showlegend=False
+            x=[a[0] for a in at], y=[lane + 0.27 for lane in lanes], **words, hoverinfo="skip", showlegend=False
         ),
         Scatter(
             **off, mode="lines", line={"width": 40, "color": "rgba(128,128,128,0.35)"}, name="down",

@@ -39,6 +39,7 @@ function ticdcCopying() {
 
   const tableOf = (bar) => (bar.nextElementSibling.matches("table") ? bar.nextElementSibling : bar.nextElementSibling.querySelector("table"));
   const said = (cell) => ((cell.matches(".ticdc-ts") && cell.querySelector("span")) || cell).textContent.trim().replace(/\s+/g, " ");
+  const whole = (cell) => cell.dataset.whole ?? said(cell); // also of a cell that is cut
   const number = (text) => {
     const digits = text.replaceAll(",", "");
     if (/^-?\d+$/.test(digits)) return BigInt(digits); // a TSO needs more than 53 bits
@@ -61,10 +62,12 @@ function ticdcCopying() {
     body.append(...rows.map(([, row]) => row));
   }
 
+  const found = (row) => [...row.cells].map((cell) => `${cell.textContent} ${cell.dataset.whole ?? ""}`).join(" ").toLowerCase();
+
   function filter(input) {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     const table = tableOf(input.parentElement);
-    for (const row of table.tBodies[0].rows) row.classList.toggle("ticdc-out", !words.every((word) => row.textContent.toLowerCase().includes(word)));
+    for (const row of table.tBodies[0].rows) row.classList.toggle("ticdc-out", !words.every((word) => found(row).includes(word)));
     counted(input.parentElement);
     if (table.classList.contains("ticdc-spread-out")) spread(table);
   }
@@ -110,8 +113,8 @@ function ticdcCopying() {
   }
 
   function saved(table) {
-    const quote = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const lines = [table.tHead.rows[0], ...left(table)].map((row) => [...row.cells].map((cell) => quote(said(cell))).join(","));
+    const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    const lines = [table.tHead.rows[0], ...left(table)].map((row) => [...row.cells].map((cell) => quote(whole(cell))).join(","));
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
     link.download = "rows.csv";
@@ -121,7 +124,7 @@ function ticdcCopying() {
 
   async function copyRows(button) {
     const table = tableOf(button.parentElement);
-    const text = [table.tHead.rows[0], ...left(table)].map((row) => [...row.cells].map(said).join("\t")).join("\n");
+    const text = [table.tHead.rows[0], ...left(table)].map((row) => [...row.cells].map((cell) => whole(cell).replace(/\s+/g, " ")).join("\t")).join("\n");
     if (!(await copy(text))) return choose(table);
     button.classList.add("ticdc-copied");
     setTimeout(() => button.classList.remove("ticdc-copied"), DONE_MS);

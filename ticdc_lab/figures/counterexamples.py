@@ -110,7 +110,7 @@ def _moved(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
         then = "the table shows the later change of another row first"
     else:
         then = "the ringed value stays"
-        _ring(fig, first, "applied last: the older value stays", name="stays, wrongly")
+        _ring(fig, first, "applied last: the older value stays", name="stays, wrongly", above=first[1] > last[1])
     return _finished(
         fig, finding, "One lane per {lane}. The grey arrow is the order upstream (commit ts). The dashed one is an "
         "order in which a consumer may take the same messages, because {across}: then {then}.", then=then,
@@ -311,7 +311,7 @@ _ACROSS = {
     "partition": "Kafka orders nothing across partitions",
     "stream": "nothing orders the files of two streams",
 }
-_MESSAGE_PX = 135
+_MESSAGE_PX = 148
 """The width that a message and its time need."""
 
 
@@ -321,12 +321,15 @@ def _line(fig: Figure, tail: Point, head: Point, *, color: str) -> None:
     fig.add_trace(Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False))
 
 
-def _ring(fig: Figure, at: Point, words: str, *, name: str) -> None:
+def _ring(fig: Figure, at: Point, words: str, *, name: str, above: bool = False) -> None:
+    """Ring a message; the words stand on the side of it from which no arrow comes."""
     ring = {"symbol": "circle-open", "size": 32, "color": WRONG, "line": {"width": 3}}
     x, y, _ = at
     fig.add_trace(Scatter(x=[x], y=[y], mode="markers", marker=ring, hoverinfo="skip", showlegend=False, name=name))
     if words:
-        fig.add_annotation(x=x, y=y, yshift=-44, text=words, font={"color": WRONG}, showarrow=False)
+        fig.add_annotation(x=x, y=y, yshift=50 if above else -44, text=words, font={"color": WRONG}, showarrow=False)
+    if words and above:
+        fig.update_yaxes(range=[-1.1, y + 1.2])
 
 
 def _arrow(fig: Figure, tail: Point, head: Point, *, color: str, shift: float, dash: bool) -> None:

@@ -18,11 +18,14 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   const lines = (text) => (text ? text.split("<br>").length : 0);
   const titleOf = (gd) => gd.layout.title?.text ?? "";
 
+  // Blanks, but for those inside markup and those between a number and its unit.
+  const WORD_ENDS = / +(?![^<]*>|(?<=\d +)(?:%|(?:s|ms|min|h|[KMGT]iB)\b))/;
+
   function wrapped(text, px, font) {
     pen.font = font;
     const out = [];
     let line = "";
-    for (const word of text.replaceAll("<br>", " ").split(/ +(?![^<]*>)/)) {
+    for (const word of text.replaceAll("<br>", " ").split(WORD_ENDS)) {
       const longer = line ? `${line} ${word}` : word;
       if (line && pen.measureText(plain(longer)).width > px) out.push(line);
       line = line && out.at(-1) === line ? word : longer;

@@ -325,7 +325,7 @@ def label_topology(sample: ClusterSample, *, finding: str = "") -> Figure:
     leaves = {b.id for b in boxes} - {b.parent for b in boxes}
     mean = each[0]
     low, high = min([*each, mean * (1 - _LEAST_RANGE)]), max([*each, mean * (1 + _LEAST_RANGE)])
-    bar = {"title": {"text": "peers a store"}, "thickness": 12, "len": 0.9, "outlinewidth": 0}
+    bar = {"title": {"text": "peers a store<br> "}, "thickness": 12, "len": 0.9, "outlinewidth": 0}
     fig = Figure(
         Icicle(
             ids=[b.id for b in boxes], parents=[b.parent for b in boxes], labels=[label(b.name) for b in boxes],

@@ -328,17 +328,17 @@ def happenings(s: SequenceLayout) -> Sequence[Scatter]:
 
 
 def broken(s: SequenceLayout) -> Sequence[Scatter]:
-    """A line across where an invariant breaks, with its name."""
+    """A line across where an invariant breaks, with its name at the end where no message is; the title says how."""
     mine = s.marks[s.marks["kind"] == "violated"]
     right = len(s.lifelines) - 0.5
     x = [v for _ in mine["y"] for v in (-0.5, right, None)]
     y = [v for at in mine["y"] for v in (at, at, None)]
-    words = [f"<b>{label(str(t).removeprefix('violated '), most=90)}</b>" for t in mine["text"]]
+    words = [f"<b>{label(str(t).removeprefix('violated ').partition(':')[0])}</b>" for t in mine["text"]]
     line = {"color": WRONG, "width": 2.5, "dash": "dash"}
     return [
         Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, name="broken"),
         Scatter(
-            x=[-0.48] * len(mine), y=mine["y"].tolist(), mode="text", text=words, textposition="top right",
+            x=[right] * len(mine), y=mine["y"].tolist(), mode="text", text=words, textposition="top left",
             textfont={"color": WRONG, "size": 14}, hoverinfo="skip", showlegend=False, name="broken: words",
         ),
     ]  # fmt: skip

@@ -21,7 +21,7 @@ import pandas as pd
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.figures.figure import Figure, Nested, plain
-from ticdc_lab.words import some_of
+from ticdc_lab.words import some_of, visible
 
 Theme = Literal["light", "dark"]
 
@@ -123,7 +123,7 @@ def label(name: object, *, most: int = 48) -> str:
     >>> label("a<b")
     'a&lt;b'
     """
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
+    shown = visible(str(name))
     cut = shown if len(shown) <= most else shown[: most - 1] + "…"
     return html.escape(cut, quote=False)  # plotly shows &quot; as it is, and no name stands in an attribute
 

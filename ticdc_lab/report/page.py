@@ -19,6 +19,7 @@ from ticdc_lab.figures.page_scripts import COPY_JS, FIT_JS, TABLE_TOOLS, timed
 from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.figures.theme import CONFIG, template
 from ticdc_lab.sources.provenance import Provenance
+from ticdc_lab.words import visible
 
 _STYLE = """
 :root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--good:#00694b;--tint:#f4f5f7;--shade:#0003;
@@ -187,10 +188,7 @@ class Section:
 
 def text(value: object) -> str:
     """Any value from the data as HTML text; a control character but a line's end or a tab is an escape to be seen."""
-    said = "" if value is None else str(value)
-    if not said.isprintable():
-        said = "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in said)
-    return html.escape(said)
+    return html.escape("" if value is None else visible(str(value), kept="\n\t"))
 
 
 def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -> str:

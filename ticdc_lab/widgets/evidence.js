@@ -115,7 +115,7 @@ function folded(model, [name, n], states) {
     }
     body.addEventListener("click", ({ target }) => {
       const cell = target.closest("td.ticdc-chooses");
-      if (cell) model.send({ kind: "choose", name, column: message.columns[cell.cellIndex].name, value: cell.textContent });
+      if (cell) model.send({ kind: "choose", name, column: message.columns[cell.cellIndex].name, value: cell.dataset.whole ?? cell.textContent });
     });
     const focused = document.activeElement?.getAttribute("aria-label");
     place.replaceChildren(table);

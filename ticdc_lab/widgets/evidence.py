@@ -12,11 +12,14 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 import traitlets
+from duckdb.sqltypes import DuckDBPyType
 
 from ticdc_lab.answers.answer import as_bytes, cells_html, file_name
 from ticdc_lab.events.ddl import literal, quoted
+from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.figures.page_scripts import COPY_JS
 from ticdc_lab.figures.selecting import Selection
+from ticdc_lab.words import unescaped
 
 SHOWN = 50
 """Rows of a page."""
@@ -30,13 +33,14 @@ MOST_KEPT = 1_000_000
 _KEPT = "rows that are left"
 _BARS, _TOP = 12, 4
 _IN_ORDER = ("topic", "partition", "offset", "seq")
+_BLANKS = r"[\s\x0b\x1c-\x1f\x85\p{Z}]+"
 _COMPARED = re.compile(r"(>=|<=|!=|=|>|<)\s*(.*)", re.DOTALL)
 
 Attach = Callable[[duckdb.DuckDBPyConnection], None]
 
 
 class Asked(NamedTuple):
-    """Which rows of a table: filters by column (a part of the text, or ``>``, ``<=``, ``=`` .. and a value), order."""
+    """Which rows of a table: filters by column (a part of its cell, or ``>``, ``<=``, ``=`` .. and a value), order."""
 
     filters: Mapping[str, str] = {}
     sort: str = ""
@@ -60,9 +64,29 @@ def rows_sql(table: str, columns: Mapping[str, str], asked: Asked) -> str:
 def _condition(name: str, kind: str, text: str) -> str:
     compared = _COMPARED.fullmatch(text.strip())
     if compared is None:
-        return f"contains(lower(CAST({quoted(name)} AS VARCHAR)), {literal(text.strip().lower())})"
+        words = unescaped(text.strip().removesuffix("…")).lower()
+        value = _words(quoted(name), duckdb.sqltype(kind))
+        if name.endswith("_ts") and kind.endswith("BIGINT") and not words.isdigit():  # of the time below it
+            value = f"strftime(make_timestamp(({quoted(name)} >> {LOGICAL_BITS}) * 1000), '%Y-%m-%d %H:%M:%S.%g UTC')"
+        if " " in words:  # a cell is one line
+            value = f"regexp_replace({value}, {literal(_BLANKS)}, ' ', 'g')"
+        return f"contains(lower({value}), {literal(' '.join(words.split()))})"
     sign, value = compared.groups()
     return f"{quoted(name)} {sign} CAST({literal(value)} AS {kind})"
+
+
+def _words(value: str, kind: DuckDBPyType) -> str:
+    """The text of a value, as an expression: what :func:`ticdc_lab.answers.answer.cells_html` writes."""
+    inside: Any = kind.children if kind.id in ("struct", "list") else []
+    if kind.id == "struct":
+        fields = [f"{literal(f'{name} ')} || {_words(f'{value}.{quoted(name)}', of)}" for name, of in inside]
+        return f"CASE WHEN {value} IS NOT NULL THEN concat_ws(', ', {', '.join(fields)}) END"
+    if kind.id == "list":
+        ((_, of),) = inside
+        one, between = f"x{len(value)}", "; " if of.id == "struct" else ", "
+        return f"array_to_string([coalesce({_words(one, of)}, '') FOR {one} IN {value}], '{between}')"
+    text = f"CAST({value} AS VARCHAR)"
+    return f"coalesce(TRY(decode({value})), {text})" if kind.id == "blob" else text
 
 
 def _searches(of: Asked) -> bool:

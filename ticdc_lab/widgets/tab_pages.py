@@ -73,10 +73,10 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         self.under_way.begin(self._spark, doing, work, expected_s=expected_s, then=after)
 
     def _tell(self, answer: Answer | None, panel: Panel[Any]) -> None:
-        """The sentence above the panel, unless its figure, or of an audit the verdict above the tabs, says the same;
+        """The sentences above the panel that its figure, or of an audit the verdict above the tabs, does not say, too;
         below it the limits and the frames.
         """
-        sentence = widgets.HTML("" if answer is None else f"<b>{html.escape(answer.finding)}</b>")
+        sentence = widgets.HTML()
         sentence.add_class("ticdc-answer")
         self.cannot_tell.value = "" if answer is None else _limits(answer)
         self.cannot_tell.add_class("ticdc-answer")
@@ -86,8 +86,10 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
             call = self.tab.code(panel)
             same = self.tab.code_of(panel, at_first=at_first)
             self.code.value = f'<code title="the same by code">{html.escape(same)}</code>' if same else ""
-            is_said = answer is None or self.name == "audit" or panel.figure.finding == answer.finding.rstrip(".")
-            sentence.layout.display = "none" if is_said else None
+            unsaid = "" if answer is None or self.name == "audit" else f"{answer.finding.rstrip('.')}."
+            unsaid = " ".join(unsaid.replace(f"{panel.figure.finding}.", "").split())
+            sentence.value = f"<b>{html.escape(unsaid)}</b>"
+            sentence.layout.display = None if unsaid else "none"
             self.evidence.show({**frames, **panel.frames}, code=call, gives_rows=self.tab.gives_rows)
 
         panel.view.observe(follow, names="figure_json")
