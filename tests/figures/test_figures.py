@@ -62,6 +62,14 @@ def test_ladder_without_laggards_says_so() -> None:
     assert title(fig) == "All 2 partitions state all 2 watermarks: no partition holds the topic back"
 
 
+def test_a_ladder_of_one_moment_has_one_tick() -> None:
+    """Not those of a millisecond around it, which lie over each other in the corner."""
+    fig = figures.watermark_ladder(steps([(0, 1, 0), (1, 1, 0)]), partitions=homes(0, 1, 7))
+    assert [len(axis.tickvals) for axis in (fig.layout.xaxis2, fig.layout.yaxis)] == [1, 1]
+    fig = figures.watermark_ladder(steps([(0, 1, 0), (1, 1, 0)]), partitions=homes(0, 1))
+    assert title(fig) == "All 2 partitions state the one watermark: no partition holds the topic back"
+
+
 def test_ladder_sees_a_partition_without_any_watermark() -> None:
     """A partition that holds events and never states a watermark holds the topic back from the first step on."""
     fig = figures.watermark_ladder(steps([(0, 1, 0), (0, 2, 1)]), partitions=homes(0, 7))

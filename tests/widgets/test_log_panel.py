@@ -68,7 +68,7 @@ def test_only_watermarks_of_the_chosen_time_are_counted() -> None:
     """And of a long log, of which the summary has some, the panel says that they are a sample."""
     panel = log_panel(summary())
     panel.value = LogView((0.0, 3.0), (), None, "watermark ladder")
-    assert "all 1 watermark:" in finding(panel) and "steps are drawn" not in str(panel.figure.layout.meta["note"])
+    assert "the one watermark:" in finding(panel) and "steps are drawn" not in str(panel.figure.layout.meta["note"])
     assert "sample" not in panel.view.status
     panel = log_panel(replace(summary(), steps=summary().steps.assign(steps_total=9_000)))
     panel.value = LogView((0.0, 3.0), (), None, "watermark ladder")

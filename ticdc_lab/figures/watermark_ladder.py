@@ -170,6 +170,10 @@ def watermark_ladder(
         fig.update_yaxes(title_text="held by", showticklabels=False, range=[0, 1], showgrid=False, row=2, col=1)
     fig.update_xaxes(type="date")
     fig.update_xaxes(**on_clock("watermark broadcast, clock of the TSO"), row=len(heights), col=1)
+    if len(p.x_s) == 1:  # plotly would spread both axes by a millisecond, with ticks in their corner
+        fig.update_xaxes(tickvals=p.at(p.x_s))
+        stated = sorted({float(lane[0]) for lane in p.stands_s.values() if lane[0] == lane[0]})
+        fig.update_yaxes(tickvals=p.at(stated), row=1, col=1)
     fig.update_layout(barmode="overlay", bargap=0, hovermode="closest")
     return finish(fig, title=_finding_of_ladder(p, marks, chosen), note=_note(p, band), height=520 if band else 440)
 
@@ -181,7 +185,8 @@ def _finding_of_ladder(p: TopicProgress, marks: list[str], chosen: Lane | None) 
     elif worst is None:
         n = len(p.stands_s)
         every = f"All {n:,} partitions state" if n > 1 else "The one partition states"
-        told = f"{every} all {count(p.steps_total, 'watermark')}: no partition holds the topic back"
+        steps = f"all {count(p.steps_total, 'watermark')}" if p.steps_total > 1 else "the one watermark"
+        told = f"{every} {steps}: no partition holds the topic back"
     else:
         late = p.held_s_max(worst)
         share = f"Partition {worst[1]} holds the minimum for {percent(p.held_share(worst), 1)} of the steps"
