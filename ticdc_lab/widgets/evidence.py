@@ -68,9 +68,9 @@ def _condition(name: str, kind: str, text: str) -> str:
         value = _words(quoted(name), duckdb.sqltype(kind))
         if name.endswith("_ts") and kind.endswith("BIGINT") and not words.isdigit():  # of the time below it
             value = f"strftime(make_timestamp(({quoted(name)} >> {LOGICAL_BITS}) * 1000), '%Y-%m-%d %H:%M:%S.%g UTC')"
-        if " " in words:  # a cell is one line
-            value = f"regexp_replace({value}, {literal(_BLANKS)}, ' ', 'g')"
-        return f"contains(lower({value}), {literal(' '.join(words.split()))})"
+        if " " in words:  # a cell is one line, whatever lies between its words
+            return f"regexp_matches(lower({value}), {literal(_BLANKS.join(map(re.escape, words.split())))})"
+        return f"contains(lower({value}), {literal(words)})"
     sign, value = compared.groups()
     return f"{quoted(name)} {sign} CAST({literal(value)} AS {kind})"
 
