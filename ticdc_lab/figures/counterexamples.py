@@ -327,7 +327,7 @@ def _ring(fig: Figure, at: Point, words: str, *, name: str, above: bool = False)
     x, y, _ = at
     fig.add_trace(Scatter(x=[x], y=[y], mode="markers", marker=ring, hoverinfo="skip", showlegend=False, name=name))
     if words:
-        fig.add_annotation(x=x, y=y, yshift=50 if above else -44, text=words, font={"color": WRONG}, showarrow=False)
+        fig.add_annotation(x=x, y=y, yshift=56 if above else -44, text=words, font={"color": WRONG}, showarrow=False)
     if words and above:
         fig.update_yaxes(range=[-1.1, y + 1.2])
 

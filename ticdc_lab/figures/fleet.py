@@ -57,7 +57,8 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> F
     places = [*workers, NOBODY]
     down, leaders = _in(alive, IS_DOWN), _in(alive, LEADS)
     absent = set(workers) - down - _in(alive, IS_UP)
-    fig = Figure(_marks(held, places, named=high <= _NAMED and len(places) <= _FEW, size=_size(high, len(places))))
+    named = high <= _NAMED and len(places) <= _FEW
+    fig = Figure(_marks(held, places, named=named, size=_size(high, len(places))))
     for i, name in enumerate(places):
         wrong = name in down or (name == NOBODY and bool(held["worker"].isna().any()))
         color = WRONG if wrong else GREY if name in absent or name == NOBODY else look(i)["color"]
@@ -79,7 +80,11 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> F
     )
     fig.update_layout(legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}, hovermode="closest")
     title = label(finding, most=300) or finding_of_map(held, [w for w in workers if w not in absent], down, moment)
-    fig = finish(fig, title=title, note=_NOTE_OF_MAP, height=270 + min(420, 30 * high), note_below_px=70)
+    longest = int(held["cluster"].str.len().max()) if named and len(held) else 0
+    least_px = 90 + len(places) * (36 + 8 * longest) if longest else 0  # a name ends inside its box
+    fig = finish(
+        fig, title=title, note=_NOTE_OF_MAP, height=270 + min(420, 30 * high), note_below_px=70, least_px=least_px
+    )
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 34)
 
 
