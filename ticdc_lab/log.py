@@ -45,14 +45,18 @@ from ticdc_lab.audit.contradicted import rules_given, with_contradictions, with_
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.old_values import old_rows_left
 from ticdc_lab.audit.run import judged_definitions
+from ticdc_lab.codecs.decode import FRAMED
 from ticdc_lab.codecs.kernel.numbering import REWRITTEN
 from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.replay_plan import TRANSACTION
+from ticdc_lab.dispatch.hashing import UNNAMED_ROW
 from ticdc_lab.dispatch.infer import infer_rules, names_upstream
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request, check_strategy
 from ticdc_lab.dispatch.other_names import other_name_words
+from ticdc_lab.dispatch.own_names import OwnNames, by_own_names
+from ticdc_lab.dispatch.settings import tables_in
 from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
 from ticdc_lab.encode.fidelity import ASPECTS, fidelity
@@ -65,7 +69,7 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.events.sample import Sample, from_first_row, ts_of
 from ticdc_lab.events.tso import utc_words
-from ticdc_lab.facts.catalog import Catalog, catalog_of, not_in_rows
+from ticdc_lab.facts.catalog import Catalog, catalog_of, ddl_of, not_in_rows
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.stalls import stall_causes
@@ -96,7 +100,7 @@ from ticdc_lab.transactions.differences import (
     labelled_keys,
     worst,
 )
-from ticdc_lab.words import lane_of
+from ticdc_lab.words import count, lane_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -350,6 +354,7 @@ class Log:
         if self.change_log.of_storage:
             limits = [f"{answers.OF_STORAGE.capitalize()}: the comparison is for a topic of these tables."]
         rules = None if self.change_log.of_storage else self._once("rules", self._rules)
+        limits = [*limits, *self._named_rows()[2]]
         return answers.what_if(self.measured, partitions=partitions or recorded, rules=rules, limits=limits)
 
     def dispatch(
@@ -392,18 +397,21 @@ class Log:
         raw = changefeed is not None and (changefeed.raw or any(r.partition == "ts" for r in changefeed.rules))
         if raw or (strategy or "").lower() in ("ts", CONFLICT):
             self.change_log.require_commit_ts("dispatch by ts or conflict, or updates of keys that are not split")
+        events, catalog, limits = self._by_own_names()
         answer = answers.moved(
-            self.events, out, strategy=strategy, changefeed=changefeed, partitions=n, catalog=catalog_of(self.events),
+            events, out, strategy=strategy, changefeed=changefeed, partitions=n, catalog=catalog,
             index=index, columns=columns, flavour=flavour, topics=topics, alignments_out=alignments_out,
         )  # fmt: skip
-        if not self.change_log.of_storage:
-            return answer
-        return replace(answer, limits=[f"{answers.OF_STORAGE.capitalize()}: the count is for a topic of these tables."])
+        if self.change_log.of_storage:
+            limits = [*limits, f"{answers.OF_STORAGE.capitalize()}: the count is for a topic of these tables."]
+        return replace(answer, limits=limits)
 
     def rules(self) -> Answer:
         """By which rule was each table dispatched, as detected from its rows; the best rule, even a poor one."""
         found = self._once("rules", self._rules)
-        return answers.rules(found, hints=self._once("hints", lambda: self._hints(found)))
+        answer = answers.rules(found, hints=self._once("hints", lambda: self._hints(found)))
+        limits = self._named_rows()[2] if self.protocol in FRAMED else []
+        return replace(answer, limits=[*answer.limits, *limits])
 
     def advise(
         self, *, partitions: int | Sequence[int] | None = None, keep: str = "unique", allow_risk: bool = False,
@@ -425,13 +433,15 @@ class Log:
         if of_storage:
             limits = [f"{answers.OF_STORAGE.capitalize()}: the advice is for a topic of these tables."]
         counts = (*PARTITIONS, recorded) if given is None else given
+        events, catalog, unnamed = self._named_rows()
         found = advise(
-            self.events, protocol=self.protocol, partitions=counts, keep=keep, allow_risk=allow_risk, tables=tables
-        )
+            events, protocol=self.protocol, partitions=counts, keep=keep, allow_risk=allow_risk, tables=tables,
+            catalog=catalog,
+        )  # fmt: skip
         rules, best = self._once("rules", self._rules), found.partitions
         if given is None and not limits:
             found = found.at(recorded)  # another number is a step of its own
-        said, now = (limits if given is None or of_storage else ()), None if limits else recorded
+        said, now = [*(limits if given is None or of_storage else ()), *unnamed], None if limits else recorded
         if of_storage:
             rules = rules.head(0)
         return answers.advice(
@@ -470,7 +480,8 @@ class Log:
             from ticdc_lab.repartition import moves, rules_found
 
             by = rules_found(rules.to_dict("records"))
-            return moves(self.events, rules=by, before=recorded, counts=counts, catalog=self._catalog())
+            events, catalog, _ = self._named_rows()
+            return moves(events, rules=by, before=recorded, counts=counts, catalog=catalog)
 
         return answers.partitions(
             self._once(f"moves {counts}", moved), rules=rules, measured=self.measured, before=recorded, to=to,
@@ -515,10 +526,11 @@ class Log:
         place = self.folder / "expanded"
         shutil.rmtree(place, ignore_errors=True)
         inferred = pd.DataFrame() if strategy else self._once("rules", self._rules)
+        events, catalog, _ = self._named_rows()
         change = expand(
-            self.events, after=after, before=before,
+            events, after=after, before=before,
             rules=(rule_of(strategy),) if strategy else rules_found(inferred.to_dict("records")),
-            at=None if at is None else ts_of(at), procedure=procedure, timing=timing, catalog=self._catalog(),
+            at=None if at is None else ts_of(at), procedure=procedure, timing=timing, catalog=catalog,
         )  # fmt: skip
         change = change.kept(str(place))
         if out:
@@ -663,13 +675,15 @@ class Log:
         listed = None if columns is None else [*columns]
         check_request(strategy, partitions, listed)
         self.change_log.require_commit_ts("a topic in commit order")
-        messages = self.events.transform(
+        events, catalog, limits = self._by_own_names()
+        messages = events.transform(
             produce, protocol=to, strategy=strategy, partitions=partitions, index=index, flavour=flavour,
-            columns=listed, catalog=catalog_of(self.events), topic=topic, max_batch_size=max_batch_size,
+            columns=listed, catalog=catalog, topic=topic, max_batch_size=max_batch_size,
         )  # fmt: skip
         messages, written = counted_rows(messages)
         write_topic(messages, out, options=options)
-        return answers.produced(written(), out, protocol=to, partitions=partitions, lost=dict(encoder(to).lost))
+        answer = answers.produced(written(), out, protocol=to, partitions=partitions, lost=dict(encoder(to).lost))
+        return replace(answer, limits=limits)
 
     def compare(self, other: Log | str, **how: Any) -> Answer:
         """Does another log contain the same changes: before and after an upgrade, or of another changefeed.
@@ -938,9 +952,7 @@ class Log:
         for table, rule in rules_of(self._once("rules", self._rules)).items():
             if rule.startswith("columns:"):
                 own[table] = [rule.partition(":")[2].split(",")]
-        return self._once(
-            "measured", lambda: WhatIf.from_events(self.change_log.events, self._catalog(), columns=own, conflict_at=at)
-        )
+        return self._once("measured", lambda: WhatIf.from_events(*self._named_rows()[:2], columns=own, conflict_at=at))
 
     @property
     def excerpt(self) -> NarrowLog:
@@ -1012,7 +1024,8 @@ class Log:
 
     def _rules(self) -> pd.DataFrame:
         given = rules_given(self.change_log.facts, self.change_log.settings)
-        return small(self.events.transform(infer_rules, given=given).orderBy("topic", "schema_name", "table_name"))
+        events = self._named_rows()[0] if self.protocol in FRAMED else self.events
+        return small(events.transform(infer_rules, given=given).orderBy("topic", "schema_name", "table_name"))
 
     def _hints(self, found: pd.DataFrame) -> list[str]:
         """Of tables whose rule hashes another name, as of a table that is routed: which one."""
@@ -1088,6 +1101,38 @@ class Log:
     def _repeats(self) -> pd.DataFrame:
         own = self.events.where(F.col("commit_ts").isin(first_repeated(self.events, REPEATS)))
         return small(own.transform(duplicates).orderBy("commit_ts", "partition", "offset").limit(REPEATS))
+
+    def _by_own_names(self) -> tuple[DataFrame, Catalog, list[str]]:
+        """Its events and definitions by the names that TiDB has, as TiCDC dispatches them, and where these are unknown.
+
+        Rows of avro may have others.
+        """
+
+        def named() -> tuple[DataFrame, Catalog, list[str]]:
+            catalog = Catalog.from_ddl(ddl_of(self.events)[0])
+            if self.protocol not in FRAMED:
+                return self.events, catalog, []
+            names = OwnNames.of(catalog, self.protocol, self.change_log.known.schemas.values())
+            zone = str(self.change_log.settings.value("time-zone") or "")
+            limits = names.unknown(tables_in(self.events))
+            return self.events.transform(by_own_names, names=names, zone=zone), catalog, limits
+
+        return self._once("own names", named)
+
+    def _named_rows(self) -> tuple[DataFrame, Catalog | None, list[str]]:
+        """The same without the rows whose names are not known."""
+        with suppress(TiCDCLabError):  # then dispatchers by index are not offered
+            return self._once("named rows", self._without_unnamed)
+        return self.events, None, []
+
+    def _without_unnamed(self) -> tuple[DataFrame, Catalog, list[str]]:
+        events, catalog, limits = self._by_own_names()
+        if UNNAMED_ROW not in events.columns:
+            return events, catalog, limits
+        n = F.count(F.lit(1)).alias("n")
+        left_out = small(events.where(F.col(UNNAMED_ROW).isNotNull()).groupBy(UNNAMED_ROW).agg(n).orderBy(UNNAMED_ROW))
+        said = [f"{count(n, 'row change')} left out: {why}." for why, n in left_out.itertuples(index=False)]
+        return events.where(F.col(UNNAMED_ROW).isNull()).drop(UNNAMED_ROW), catalog, [*limits, *said]
 
     def _catalog(self) -> Catalog | None:
         with suppress(TiCDCLabError):  # then dispatchers by index are not offered

@@ -225,6 +225,19 @@ def test_a_simpler_rule_is_not_passed_over_for_a_combination() -> None:
     assert {r["columns"] for r in fitting._fits(hashed(rows), more=0, given=NOTHING_GIVEN)} == {0}
 
 
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_the_rule_is_one_answer_over_the_whole_log(size: int) -> None:
+    """However it is cut: of the first rows alone a simpler rule fits some parts, of all only a pair does."""
+    rows = several_columns(("a", "b"), 4)
+    parts = [hashed([r | {"n": 4} for r in rows[i : i + size]]) for i in range(0, len(rows), size)]
+    alone = {tuple(fitting._fitting(part, ["columns:a", "columns:b"], NOTHING_GIVEN)) for part in parts}
+    assert len(alone) > 1
+    tried = [batch for part in parts for batch in fitting.tried_in(iter(part.to_batches()), more=0)]
+    found = pa.Table.from_batches(best_rule.best_in(iter(tried))).to_pylist()[0]
+    assert (found["rule"], found["n_explained"], found["n_rows"]) == ("columns:a,b", 120, 120)
+    assert not found["by_chance"]
+
+
 def test_few_rows_are_explained_by_a_combination_that_chance_does_not_fit() -> None:
     """17 rows show which of 26 combinations places them; by six rows several may, which is no reason for an error."""
     rows = several_columns(("id", "c"), 3)

@@ -300,8 +300,8 @@ def with_contradictions(
 
 
 def rules_given(facts: LogFacts, settings: Settings) -> GivenRules:
-    """The dispatchers that were given for the tables of a log."""
-    return given_rules(settings, _tables(facts), _catalog(facts))
+    """The dispatchers that were given for the tables of a log, by the names that rows have and by TiDB's."""
+    return given_rules(settings, [*_tables(facts), *_renamed(facts, settings).values()], _catalog(facts))
 
 
 def changed_texts(facts: LogFacts, settings: Settings) -> list[str]:

@@ -8,7 +8,7 @@ it there as if the message had named it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -119,15 +119,25 @@ def with_handles(rows: pa.Table, handles: Handles) -> tuple[pa.Table, set[TableN
 
 def with_key_columns(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     """Decoded events whose images have these columns in the handle key, with the hashes of it."""
+    names = pa.array(key, pa.string())
+    return hashed_anew(with_field_of_columns(rows, "is_key", lambda columns: pc.is_in(columns.field("name"), names)))
+
+
+def with_field_of_columns(rows: pa.Table, name: str, value: Callable[[pa.StructArray], pa.Array]) -> pa.Table:
+    """Events whose images have another field of that name in their columns; the hashes stay what they were."""
     for image in ("columns", "before"):
         lists = rows[image].combine_chunks()
         columns, kind = lists.flatten(), lists.type.value_type
-        is_key = pc.is_in(columns.field("name"), pa.array(key, pa.string()))
-        parts = [is_key if f.name == "is_key" else columns.field(f.name) for f in kind]
+        parts = [value(columns) if f.name == name else columns.field(f.name) for f in kind]
         struct = pa.StructArray.from_arrays(parts, fields=list(kind))
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
         ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
         made = pa.ListArray.from_arrays(ends, struct, mask=pc.is_null(lists))
         rows = rows.set_column(rows.schema.get_field_index(image), rows.schema.field(image), made.cast(lists.type))
+    return rows
+
+
+def hashed_anew(rows: pa.Table) -> pa.Table:
+    """Events with the hashes of their keys and columns by their images."""
     plain = rows.drop_columns(_KEYED).combine_chunks()
     return pa.Table.from_batches(with_columns(_KEYED, plain.to_batches())).select(rows.column_names).cast(rows.schema)

@@ -12,7 +12,7 @@ from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.conflict import dispatch_by_conflict
 from ticdc_lab.dispatch.defined_keys import with_defined_keys
 from ticdc_lab.dispatch.definitions import with_answers
-from ticdc_lab.dispatch.hashing import Flavour, with_hash
+from ticdc_lab.dispatch.hashing import UNNAMED_ROW, Flavour, with_hash
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions
 from ticdc_lab.dispatch.strategies import Request, Verdict, strategy_of
 from ticdc_lab.engine.columns import computed_once
@@ -121,6 +121,8 @@ def ready_for(events: DataFrame, verdicts: Sequence[Verdict], *, catalog: Catalo
 def decided(events: DataFrame, *, partition: Column, key: Column, error: Column) -> DataFrame:
     """Add the three columns of :func:`dispatch`, step by step so that each expression is computed once."""
     is_row = F.col("kind") == "row"
+    if UNNAMED_ROW in events.columns:
+        error = F.coalesce(UNNAMED_ROW, error)
     good = is_row & F.col("dispatch_error").isNull()
     return computed_once(
         computed_once(events, {"dispatch_error": F.when(is_row, error)}),

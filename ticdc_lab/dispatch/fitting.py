@@ -77,7 +77,11 @@ def _fits(rows: pa.Table, *, more: int, given: GivenRules) -> Iterator[dict[str,
     recorded = known["partitions"]
     names, keys, _ = columns_of(rows)
     simple = ["table", "index-value", "ts", *[COLUMN + name for name in names]]
-    several, n_columns = ([], 0) if recorded < 2 or _one_fits(rows, simple, given) else _combinations(rows, given)
+    fitting = [] if recorded < 2 else _fitting(rows, simple, given)
+    several, n_columns = ([], 0) if recorded < 2 or fitting else _combinations(rows, given)
+    if fitting and (len(rows) < FIRST or all(rule.startswith(COLUMN) for rule in fitting)):
+        # one may fit only these rows: a pair counts where no simple rule explains those of the whole log
+        several = _combinations(rows, given, pairs=True)[0]
     known |= {"recorded": recorded, "columns": n_columns, "given": False}
     for number, n in zip(*np.unique(partition, return_counts=True), strict=True):
         yield known | {"rule": f"{FILLED}{number}", "rank": len(RULES), "n_explained": int(n), "moves": False}
@@ -108,14 +112,15 @@ def _fits(rows: pa.Table, *, more: int, given: GivenRules) -> Iterator[dict[str,
             }
 
 
-def _one_fits(rows: pa.Table, rules: Collection[str], given: GivenRules) -> bool:
-    """Whether a rule explains these rows."""
-    n, partition = rows["partitions"][0].as_py(), np.asarray(rows["partition"])
+def _fitting(rows: pa.Table, rules: Collection[str], given: GivenRules) -> list[str]:
+    """The first of some rules that explains these rows, if one does."""
+    n, partition, found = rows["partitions"][0].as_py(), np.asarray(rows["partition"]), list[str]()
     for rule in rules:
         value, told = hash_of(rows, rule, given)
         if 2 * told.sum() >= rows.num_rows and (value % n == partition)[told].sum() >= EXPLAINED * told.sum():
-            return True
-    return False
+            found.append(rule)
+            break
+    return found
 
 
 def by_layout(rows: pa.Table, *more: str) -> Iterator[pa.Table]:
@@ -140,12 +145,13 @@ def summed(tried: pa.Table) -> pa.Table:
     return found
 
 
-def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN) -> tuple[list[str], int]:
+def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN, *, pairs: bool = False) -> tuple[list[str], int]:
     """Rules over several columns that may explain these rows, where none over one does; they are tried on all of them.
 
     And of how many columns combinations were tried, 0 if none were. A combination is dropped at the first rows that it
     does not explain, so most cost what some dozen rows do. A share of :data:`EXPLAINED` must fit, as a fault or two may
-    be among them. Where none does, columns are tried under another name of the table.
+    be among them. Where none does, columns are tried under another name of the table. With ``pairs`` only those of two
+    columns are tried, and more of them are kept, as many fit a few rows.
     """
     names, keys, crcs = columns_of(rows)
     n, partition = rows["partitions"][0].as_py(), np.asarray(rows["partition"])
@@ -160,7 +166,11 @@ def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN) -> tuple[li
     some = known[np.sort(first)[: 8 * FIRST]]
     table = zlib.crc32(given.hashed_name(*(rows[c][0].as_py() for c in TABLE[1:])).encode())
     own, lies, found = cells[some] ^ 0, partition[some], list[str]()
-    for size in range(2, tried_up_to(len(names)) + 1):
+    up_to, most = (
+        min(tried_up_to(len(names)), 2) if pairs else tried_up_to(len(names)),
+        OTHER_NAMES if pairs else MOST_FITTING,
+    )
+    for size in range(2, up_to + 1):
         each = np.array(list(combinations(range(len(names)), size)))
         for stop in sorted({min(FIRST, len(some)), len(some)}):
             if not len(each):
@@ -168,11 +178,11 @@ def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN) -> tuple[li
             value = np.bitwise_xor.reduce(own[:stop][:, each], axis=2) ^ table
             each = each[((value % n) == lies[:stop, None]).sum(axis=0) >= EXPLAINED * stop]
         found += [COLUMN + AND.join(names[i] for i in c) for c in each.tolist() if {names[i] for i in c} != {*keys}]
-        if len(found) >= MOST_FITTING:
+        if len(found) >= most:
             break
-    if not found and (other := _of_another_name(rows, names, cells[known], partition[known], given)):
+    if not found and not pairs and (other := _of_another_name(rows, names, cells[known], partition[known], given)):
         found = [other]
-    return found[:MOST_FITTING], len(names) if tried_up_to(len(names)) > 1 else 0
+    return found[:most], len(names) if tried_up_to(len(names)) > 1 else 0
 
 
 def _of_another_name(rows: pa.Table, names: list[str], cells: Ints, lies: Ints, given: GivenRules) -> str | None:

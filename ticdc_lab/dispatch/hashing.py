@@ -24,6 +24,8 @@ FLAVOURS: tuple[Flavour, ...] = ("new", "classic")
 HASH_BITS = 32
 HASH, LOWER = "_dispatch_hash", "_dispatch_layout"
 """Scratch columns, dropped before a frame leaves the package: the hash, and the layout in lower case."""
+UNNAMED_ROW = "_dispatch_unnamed"
+"""Scratch column of :func:`ticdc_lab.dispatch.own_names.by_own_names`: why a row's names are not known, or null."""
 
 UNKNOWN = -1
 _COMMA, _INSIDE, _BETWEEN, _KEYS = ",", "\x1f", "\x01", ",,"

@@ -1,0 +1,85 @@
+"""Rows of avro are dispatched by TiDB's own names where one fits; where several do, they are counted."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ticdc_lab.dispatch.own_names import OwnNames
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.log import open as open_log
+
+TORTURE = Path(__file__).parents[1] / "data/torture"
+ODD = {"keynames", "we.ird", "back`tick", "a-b", "1digit", "sl/ash", "com,ma", "中文表", "Sp ace"}
+
+
+def rows_of(protocol: str, out: Path, **how: Any) -> list[dict[str, Any]]:
+    """Dispatched row changes of a torture log."""
+    schemas = TORTURE / f"schemas_{protocol}.jsonl.gz"
+    registry: dict[str, Any] = {"schema_registry": str(schemas)} if schemas.exists() else {}
+    log = open_log(str(TORTURE / f"messages_{protocol}.jsonl.gz"), **registry)
+    log.dispatch(str(out), partitions=128, **how)
+    return [e for e in map(json.loads, gzip.open(out, "rt")) if e["kind"] == "row" and e["commit_ts"]]
+
+
+@pytest.fixture(scope="module")
+def of_canal(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[Any, ...], set[int]]:
+    """Partitions of canal-json's rows, whose names are TiDB's."""
+    lies = defaultdict(set)
+    for e in rows_of("canal-json-tidb", tmp_path_factory.mktemp("canal") / "rows.jsonl.gz", strategy="index-value"):
+        lies[e["commit_ts"], e["schema_name"], e["table_name"], e["op"]].add(e["target_partition"])
+    return lies
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+@pytest.mark.parametrize("protocol", ["avro", "debezium-avro"])
+def test_rows_of_avro_lie_where_those_of_canal_json_do(
+    protocol: str, by_file: bool, of_canal: Mapping[tuple[Any, ...], set[int]], tmp_path: Path
+) -> None:
+    """Real messages of the same rows; by a changefeed's file too, which reads the images anew."""
+    file = tmp_path / "changefeed.toml"
+    file.write_text("[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value'}]\n")
+    how = {"changefeed": str(file)} if by_file else {"strategy": "index-value"}
+    compared = set()
+    for e in rows_of(protocol, tmp_path / "avro.jsonl.gz", **how):
+        at = of_canal.get((e["commit_ts"], e["schema_name"], e["table_name"], e["op"]))
+        if at is not None and e["target_partition"] is not None:
+            assert e["target_partition"] in at, e
+            compared.add(e["table_name"])
+    assert compared >= ODD
+
+
+def test_a_name_that_two_tables_have_in_avro_is_counted_with_the_reason(tmp_path: Path) -> None:
+    """In the log `multi.line` is renamed to `multi_line`."""
+    log = open_log(str(TORTURE / "messages_avro.jsonl.gz"), schema_registry=str(TORTURE / "schemas_avro.jsonl.gz"))
+    answer = log.dispatch(strategy="table", partitions=3)
+    (said,) = [d for d in answer.details if "may be" in d]
+    assert said.startswith("1 rows: TiCDC hashes TiDB's names") and "torture.multi.line (id, a;b, t)" in said
+    found = log.rules()
+    (left_out,) = [d for d in found.limits if "left out" in d]
+    assert left_out.startswith("1 row change left out: ")
+    assert {"a-b", "keynames"} <= {*found.frame["table_name"]}
+
+
+def test_the_columns_of_a_row_decide_between_tables() -> None:
+    """Where they fit several, none is guessed."""
+    ddl = [(1, "s", "a-b", "create table `a-b` (`x y` int)"), (2, "s", "a.b", "create table `a.b` (`x y` int, z int)")]
+    names = OwnNames.of(Catalog.from_ddl(ddl), "avro", [])
+    assert names.of_row(("s", "a_b"), ["x_y", "z"]) == (("s", "a.b"), {"x_y": "x y", "z": "z"})
+    assert "may be s.a-b (x y), s.a.b (x y)" in str(names.of_row(("s", "a_b"), ["x_y"]))
+    assert "no definition of s.a_b in the log has the columns q" in str(names.of_row(("s", "a_b"), ["q"]))
+    assert names.of_row(("s", "other"), ["q"]) == (("s", "other"), {})
+
+
+def test_tables_that_nothing_defines_are_named() -> None:
+    """Their names may be others in TiDB."""
+    names = OwnNames.of(Catalog.from_ddl([(1, "s", "t", "create table t (id int)")]), "avro", [])
+    (said,) = names.unknown([("s", "t"), ("s", "user_log")])
+    assert "no DDL of the log and no schema has the names of s.user_log;" in said
+    assert names.unknown([("s", "t")]) == []
