@@ -1113,8 +1113,10 @@ class Log:
             if self.protocol not in FRAMED:
                 return self.events, catalog, []
             names = OwnNames.of(catalog, self.protocol, self.change_log.known.schemas.values())
-            zone = str(self.change_log.settings.value("time-zone") or "")
             limits = names.unknown(tables_in(self.events))
+            if not names.defined:
+                return self.events, catalog, limits
+            zone = str(self.change_log.settings.value("time-zone") or "")
             return self.events.transform(by_own_names, names=names, zone=zone), catalog, limits
 
         return self._once("own names", named)

@@ -91,8 +91,8 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None, given: Give
         ``n_unknown`` (bigint: rows of which the log does not show what the rule hashes), ``by_chance`` (boolean: a
         combination that fits too few rows to be sure, as so many were tried), ``name_crc`` (bigint: the crc32 of the
         name that the rule hashes, or its last bits, where it is another than the table's). The best rule, however bad:
-        compare ``n_explained`` with ``n_rows``. ``n_rows`` are those that it was tried on: combinations are not tried
-        on a few rows that one column explains.
+        compare ``n_explained`` with ``n_rows``. ``n_rows`` are those that it was tried on: combinations of
+        three columns and more are not tried on a few rows that one column explains.
 
     References
     ----------
