@@ -82,13 +82,16 @@ function folded(model, [name, n], states) {
         ask();
       });
       if (state.sort === column.name) cell.setAttribute("aria-sort", state.down ? "descending" : "ascending");
-      const filter = made("input", "", { type: "search", "aria-label": `filter ${column.name}`, placeholder: "filter", title: "a part of it, or > 5, <= 5, = 5, != 5" });
+      const filter = made("input", "", { type: "search", "aria-label": `filter ${column.name}`, placeholder: "filter", title: "a part of it, or > 5, <= 5, = 5, != 5", "data-lm-suppress-shortcuts": "true" });
       filter.value = state.filters[column.name] ?? "";
-      filter.addEventListener("change", () => {
+      const applied = () => {
+        if (filter.value === (state.filters[column.name] ?? "")) return;
         state.filters = { ...state.filters, [column.name]: filter.value };
         state.page = 0;
         ask();
-      });
+      };
+      filter.addEventListener("change", applied);
+      filter.addEventListener("keydown", ({ key }) => key === "Enter" && applied()); // JupyterLab's own Enter ends no field
       cell.append(sort, spread(column), filter);
       row.append(cell);
     }
