@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from conftest import golden
 
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, checksum
+from ticdc_lab.codecs.table_file import checksum
+from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.sources import storage
 from ticdc_lab.sources.storage import Listing, local_files
 from ticdc_lab.sources.storage_reading import Reading
@@ -28,12 +29,12 @@ def unpack(folder: Path) -> Path:
     return folder / "storage"
 
 
-def listing_of(root: Path, settings: StorageSettings = DEFAULTS) -> Listing:
+def listing_of(root: Path, settings: Settings = UNKNOWN) -> Listing:
     """What lies in a folder."""
     return storage.listed(local_files(root), str(root.resolve()), settings)
 
 
-def settled_reading(found: Listing, settings: StorageSettings = DEFAULTS) -> tuple[Reading, bool]:
+def settled_reading(found: Listing, settings: Settings = UNKNOWN) -> tuple[Reading, bool]:
     """How a folder is read, by what its first files tell, and whether its rows have a commit_ts."""
     table, some = storage.files_table(found), storage.first_files(found)
     rows = table.filter(pc.is_in(table["path"], pa.array(some, pa.string())))
@@ -45,7 +46,7 @@ def settled_reading(found: Listing, settings: StorageSettings = DEFAULTS) -> tup
     return storage.settled(Reading(found.topic, found.protocol, found.root, settings), looked)
 
 
-def rows_of(root: Path, settings: StorageSettings = DEFAULTS) -> list[dict[str, Any]]:
+def rows_of(root: Path, settings: Settings = UNKNOWN) -> list[dict[str, Any]]:
     """What a folder decodes to, events and quarantine, without Spark."""
     found = listing_of(root, settings)
     files = storage.files_table(found).combine_chunks()

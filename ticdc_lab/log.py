@@ -47,7 +47,6 @@ from ticdc_lab.audit.old_values import old_rows_left
 from ticdc_lab.audit.run import judged_definitions
 from ticdc_lab.codecs.decode import FRAMED
 from ticdc_lab.codecs.kernel.numbering import REWRITTEN
-from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.replay_plan import TRANSACTION
@@ -76,6 +75,7 @@ from ticdc_lab.facts.stalls import stall_causes
 from ticdc_lab.facts.watermarks import progress_of, rhythm_of, topics_of
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import OP_BY_IMAGES, of_rules
+from ticdc_lab.settings.file import options_of_source
 from ticdc_lab.sources.cdc_log import read_cdc_log
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.kafka import require_reachable
@@ -1199,7 +1199,7 @@ def survey(source: str, *, spark: SparkSession | None = None, engine: str = "aut
     source, spark, engine
         As of :func:`open`.
     how
-        ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings``, ``options`` and
+        ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``options`` and
         ``changefeed`` of :func:`ticdc_lab.sources.load.load`.
 
     Returns
@@ -1247,7 +1247,7 @@ def open(
     images
         False omits the values of rows: watermarks and transactions do not need them, and reading takes a third.
     how
-        ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings``, ``options``, ``bounds``,
+        ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``options``, ``bounds``,
         ``changefeed`` of :func:`ticdc_lab.sources.load.load`.
 
     Returns
@@ -1270,7 +1270,7 @@ def open(
     own = spark
     if own is None:
         if is_kafka(source):
-            require_reachable(kafka_topics(source, settings_among(how.get("options") or {})[1]))
+            require_reachable(kafka_topics(source, options_of_source(how.get("options") or {})))
         asks = engine == "auto" and is_kafka(source) and choose(source).engine == "embedded"
         own = session(engine, source=source, needs_spark=too_large(source, how.get("options") or {}) if asks else None)
     place = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="ticdc_lab-log-"))

@@ -21,7 +21,8 @@ from ticdc_lab.codecs import csv  # noqa: E402
 from ticdc_lab.codecs.csv_fields import UnknownFields, place  # noqa: E402
 from ticdc_lab.codecs.kernel import csv as kernel  # noqa: E402
 from ticdc_lab.codecs.kernel.arrow import spans  # noqa: E402
-from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile  # noqa: E402
+from ticdc_lab.codecs.table_file import Cut, TableColumn, TableFile  # noqa: E402
+from ticdc_lab.settings import Setting, Settings  # noqa: E402
 
 LABELS = ("a", "é,", "", 'q"')
 FILE = TableFile(
@@ -48,16 +49,17 @@ def made_row(r: Random) -> tuple[Row, Row]:
     return written, meant
 
 
-def encoded(row: Row, op: str, ts: int, update: bool | None, s: StorageSettings) -> str:
+def encoded(row: Row, op: str, ts: int, update: bool | None, s: Settings) -> str:
     """A record, by the rules of TiCDC's encoder: numbers bare, texts quoted or escaped."""
     texts = [op, "t", "s", *row[1:5]]
+    cut = Cut.of(s)
     extra = ["" if update is None else str(update).lower()]
-    fields = [*(_text(v, s) for v in texts[:3]), str(ts), *[e for e in extra if e], row[0] or ""]
-    fields += [_text(v, s) for v in texts[3:]] + [s.null if row[5] is None else row[5]]
-    return s.delimiter.join(fields) + (s.terminator or "\r\n")
+    fields = [*(_text(v, cut) for v in texts[:3]), str(ts), *[e for e in extra if e], row[0] or ""]
+    fields += [_text(v, cut) for v in texts[3:]] + [cut.null if row[5] is None else row[5]]
+    return cut.delimiter.join(fields) + str(s.value("sink.terminator", "\r\n"))
 
 
-def _text(value: str | None, s: StorageSettings) -> str:
+def _text(value: str | None, s: Cut) -> str:
     if value is None:
         return s.null
     if s.quote:
@@ -66,17 +68,17 @@ def _text(value: str | None, s: StorageSettings) -> str:
     return value.replace(s.delimiter, "".join("\\" + c for c in s.delimiter))
 
 
-def decoded(raw: bytes, s: StorageSettings, wrap: Any = lambda x: x) -> list[dict[str, Any]]:
+def decoded(raw: bytes, s: Settings, wrap: Any = lambda x: x) -> list[dict[str, Any]]:
     """What a file decodes to; as many rows as it has messages."""
     data = wrap(spans(pa.array([raw], pa.binary()))[0])
-    terminator = csv.terminator_of(data, s)
-    records = csv.find_records(data, quote=s.quote, terminator=terminator)
-    placed = place(csv.records_among(data, records, s, most=9), FILE, s)
+    terminator, cut = csv.terminator_of(data, s), Cut.of(s)
+    records = csv.find_records(data, quote=cut.quote, terminator=terminator)
+    placed = place(csv.records_among(data, records, cut, most=9), FILE, s)
     if isinstance(placed, UnknownFields):
         return [{"kind": None, "offset": i, "error_class": placed.error_class, "reason": placed.reason}
                 for i in range(len(records.starts))]  # fmt: skip
     shape = placed.shape
-    given = wrap(csv.layout(FILE, s, shape, terminator, kernel.BASE64))
+    given = wrap(csv.layout(FILE, cut, shape, terminator, kernel.BASE64))
     starts, ends = records.starts.copy(), records.ends.copy()
     n = kernel.join_updates(data, starts, ends, len(starts), given) if shape.has_update else len(starts)
     values = pa.array([raw[a:b] for a, b in zip(starts[:n], ends[:n], strict=True)], pa.binary())
@@ -88,15 +90,17 @@ def decoded(raw: bytes, s: StorageSettings, wrap: Any = lambda x: x) -> list[dic
     return rows
 
 
-def settings(r: Random) -> StorageSettings:
+def settings(r: Random) -> Settings:
     """Settings that a changefeed can have."""
-    quote = r.choice(['"', '"', "'", ""])
-    return StorageSettings(
-        csv_delimiter=r.choice([",", ";", "|@|"]), csv_quote=quote, terminator=r.choice(["\r\n", "\n", "%%\n"])
-    )
+    drawn = {
+        "sink.csv.quote": r.choice(['"', '"', "'", ""]),
+        "sink.csv.delimiter": r.choice([",", ";", "|@|"]),
+        "sink.terminator": r.choice(["\r\n", "\n", "%%\n"]),
+    }
+    return Settings(tuple(Setting(name, text, "option") for name, text in drawn.items()))
 
 
-def made_file(r: Random, s: StorageSettings) -> tuple[str, list[Any]]:
+def made_file(r: Random, s: Settings) -> tuple[str, list[Any]]:
     """A file, and op, image after and image before of each of its changes."""
     text, meant = "", []
     for ts in range(1, r.randrange(2, 6)):

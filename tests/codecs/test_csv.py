@@ -16,7 +16,9 @@ from ticdc_lab.codecs.csv import Records, records_among, terminator_of
 from ticdc_lab.codecs.csv_fields import FieldsOfFile, RecordShape, place
 from ticdc_lab.codecs.kernel import columns as kernel_columns
 from ticdc_lab.codecs.kernel.state import State, fresh_state
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, TableColumn, TableFile
+from ticdc_lab.codecs.table_file import Cut, TableColumn, TableFile
+from ticdc_lab.settings import UNKNOWN
+from ticdc_lab.settings.file import given_settings
 
 
 def test_what_was_encoded_is_decoded() -> None:
@@ -68,28 +70,28 @@ def test_no_index_leaves_its_array() -> None:
 def test_the_optional_fields_are_told_from_the_first_record(line: str, shape: tuple[bool, bool, bool]) -> None:
     """The number of fields beyond the table's columns, and what stands in them, say which are there."""
     data = np.frombuffer(line.encode(), np.uint8).copy()
-    some = records_among(data, Records(np.array([0]), np.array([len(line)]), len(line)), DEFAULTS, most=1)
+    some = records_among(data, Records(np.array([0]), np.array([len(line)]), len(line)), Cut(), most=1)
     file = TableFile("s", "t", 7, "", 0, tuple(TableColumn(n, "int", False) for n in "ab"), 0)
-    placed = place(some, file, DEFAULTS)
+    placed = place(some, file, UNKNOWN)
     assert isinstance(placed, FieldsOfFile) and placed.shape == RecordShape(*shape, False)
 
 
 def test_the_terminator_is_told_from_the_first_record() -> None:
     """TiCDC's own is CR LF; a file whose first record ends with a bare LF was written with that."""
     for raw, terminator in ((b"a\r\nb\r\n", "\r\n"), (b"a\nb\n", "\n"), (b"a", "\r\n"), (b"\n", "\r\n")):
-        assert terminator_of(np.frombuffer(raw, np.uint8), DEFAULTS) == terminator
-    assert terminator_of(np.frombuffer(b"a\n", np.uint8), StorageSettings(terminator="%")) == "%"
+        assert terminator_of(np.frombuffer(raw, np.uint8), UNKNOWN) == terminator
+    assert terminator_of(np.frombuffer(b"a\n", np.uint8), given_settings({"terminator": "%"})) == "%"
 
 
 def test_a_line_feed_inside_a_text_is_no_terminator() -> None:
     """A file that breaks off within a text of several lines: its whole records keep their values, without a CR."""
     for raw in (b'"I",1,5\r\n"I",1,"a\nb', b'"I",1,"a\nb"\r\n', b'"I","' + b"x\n" * 50_000 + b'"\r\n'):
-        assert terminator_of(np.frombuffer(raw, np.uint8), DEFAULTS) == "\r\n"
+        assert terminator_of(np.frombuffer(raw, np.uint8), UNKNOWN) == "\r\n"
 
 
 def test_a_file_beyond_what_the_kernel_can_place_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions have 32 bits: of half the records there is room again, and one that is too large alone is refused."""
-    settings = StorageSettings()
+    settings = UNKNOWN
     text, meant = made.made_file(Random(4), settings)
     whole = made.decoded(text.encode(), settings)
     large = made.encoded(["7", "x" * 9_000, "a", "x", "AA==", "-0.5"], "I", 9, False, settings)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,12 +16,12 @@ from csv_readings import Made, made_folder
 from stored import VERSION, listing_of, put, put_data, put_schema, rows_of, settled_reading
 
 from ticdc_lab.cli import main
-from ticdc_lab.codecs.table_file import StorageSettings
-from ticdc_lab.settings import Setting, Settings
-from ticdc_lab.sources.storage import of_changefeed
+from ticdc_lab.settings import UNKNOWN, Setting, Settings
+from ticdc_lab.settings.file import given_settings
+from ticdc_lab.sources.storage import read_by
 
 
-def wrong_of(root: Path, made: Made, settings: StorageSettings) -> tuple[list[str], int, int]:
+def wrong_of(root: Path, made: Made, settings: Settings) -> tuple[list[str], int, int]:
     """What a folder decodes to that nobody wrote, and how many rows were right and how many refused."""
     rows, wrong, right, refused = rows_of(root, settings), list[str](), 0, 0
     for table, meant in made.rows.items():
@@ -49,7 +48,7 @@ def test_values_are_right_or_refused_whatever_was_set(tmp_path: Path) -> None:
     for seed in range(80):
         root = tmp_path / str(seed)
         made = made_folder(root, seed)
-        wrong, right, refused = wrong_of(root, made, StorageSettings())
+        wrong, right, refused = wrong_of(root, made, UNKNOWN)
         assert not wrong, (seed, made.settings, wrong)
         n[0] += right
         n[1] += refused
@@ -68,9 +67,9 @@ def put_rows(root: Path, *values: str, ts: bool = True, header: str = "", where:
     put_data(root, header + "".join(rows), where=where)
 
 
-def images(root: Path, **settings: Any) -> list[dict[str, str | None]]:
+def images(root: Path, settings: Settings = UNKNOWN) -> list[dict[str, str | None]]:
     """The columns of a folder's rows; of none, whose records are all refused with an option."""
-    rows = rows_of(root, StorageSettings(**settings))  # type: ignore[arg-type]
+    rows = rows_of(root, settings)
     for bad in (r for r in rows if r["error_class"]):
         assert bad["error_class"] == "csv-columns" and "--option csv.columns='s.t:" in bad["reason"]
     return [{c["name"]: c["value"] for c in r["columns"]} for r in rows if r["kind"] == "row"]
@@ -124,7 +123,7 @@ def test_where_two_readings_fit_none_is_taken_but_for_an_option(tmp_path: Path, 
     put_schema(tmp_path, ID, A, B, C, Query="")
     put_rows(tmp_path, row)
     wanted = {"id": "1", "a": "x", "c": "z"} if "x" in row else {"id": "1"}
-    assert images(tmp_path, csv_columns=columns) == [wanted]
+    assert images(tmp_path, given_settings({"csv.columns": columns})) == [wanted]
     assert images(tmp_path) == ([] if "x" in row else [wanted])
 
 
@@ -134,7 +133,8 @@ def test_a_key_that_looks_like_a_commit_ts_is_refused_unless_another_table_says_
     put_schema(tmp_path, ID, number, number | {"ColumnName": "m"}, Query="")
     put_rows(tmp_path, f"{VERSION + 5},7,8", ts=False)
     assert images(tmp_path) == []
-    assert images(tmp_path, csv_include_commit_ts=False) == [{"id": str(VERSION + 5), "n": "7", "m": "8"}]
+    undated = given_settings({"csv.include-commit-ts": "false"})
+    assert images(tmp_path, undated) == [{"id": str(VERSION + 5), "n": "7", "m": "8"}]
     put_schema(tmp_path, ID, A, where="s/u", Table="u", Query="")
     put_data(tmp_path, '"I","u","s",3,"x"\r\n', where=f"s/u/{VERSION}")
     assert {"id": str(VERSION + 5), "n": "7", "m": "8"} in images(tmp_path)
@@ -160,7 +160,7 @@ def test_a_guess_between_hex_and_base64_is_said(
     guesses = settled_reading(listing_of(tmp_path))[0].guesses
     assert len(guesses) == bool(said) and said in "".join(guesses)
     assert not guesses or "--option csv.binary-encoding-method=" in guesses[0]
-    assert not settled_reading(listing_of(tmp_path), StorageSettings(csv_binary_encoding_method="hex"))[0].guesses
+    assert not settled_reading(listing_of(tmp_path), given_settings({"csv.binary-encoding-method": "hex"}))[0].guesses
 
 
 def test_another_text_for_null_is_detected_and_said_and_else_no_value(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_column_selectors_are_read_as_ticdc_reads_them(
     put_schema(tmp_path, ID, A, B, C, Query="")
     put_rows(tmp_path, '1,"x","y","z"' if columns is None else '1,"x","z"')
     wanted = {"id": "1", "a": "x"} | ({"b": "y", "c": "z"} if columns is None else {"c": "z"})
-    assert images(tmp_path, csv_columns=of_changefeed(StorageSettings(), file).csv_columns) == [wanted]
+    assert images(tmp_path, read_by(file, ())) == [wanted]
 
 
 def test_a_changefeed_gives_the_settings_that_no_option_gives(tmp_path: Path) -> None:
@@ -215,9 +215,11 @@ def test_a_changefeed_gives_the_settings_that_no_option_gives(tmp_path: Path) ->
     put_rows(tmp_path, '1;"x";"z"'.replace(";", ","))
     selector = {"matcher": ("s.*", "!s.u"), "columns": ("*", "!b")}
     file = Settings((Setting("sink.column-selectors", (selector,), "file"), Setting("sink.csv.null", "NULL", "file")))
-    given = of_changefeed(StorageSettings(), file)
-    assert given.null == "NULL"
-    assert of_changefeed(StorageSettings(csv_null="-"), file).null == "-"
-    assert images(tmp_path, csv_columns=given.csv_columns) == [{"id": "1", "a": "x", "c": "z"}]
+    given = read_by(file, ())
+    assert not len(read_by(file)), "before it is known what the bytes show"
+    assert given.value("csv.null") == "NULL"
+    assert read_by(file | given_settings({"csv.null": "-"}), ()).value("csv.null") == "-"
+    assert read_by(file, [Setting("sink.csv.null", "-", "bytes", "shown")]).value("csv.null") is None
+    assert images(tmp_path, given) == [{"id": "1", "a": "x", "c": "z"}]
     shown = Settings(settled_reading(listing_of(tmp_path), given)[0].shown)
     assert shown.value("csv.include-commit-ts") is True and shown.value("csv.delimiter") == ","

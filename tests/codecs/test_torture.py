@@ -23,6 +23,7 @@ from ticdc_lab.codecs.registry import codec_of, part_kernel
 from ticdc_lab.codecs.unpack import unpacker
 from ticdc_lab.events.mysql_types import base_of
 from ticdc_lab.events.schema import BEFORE_UNNAMED
+from ticdc_lab.settings.file import given_settings
 
 LOGS = [
     ("canal-json-tidb", "canal-json", "torture", 963),
@@ -204,8 +205,9 @@ def _batch(values: list[bytes]) -> pa.RecordBatch:
 def _read(texts: list[str], mode: str = "auto") -> tuple[list[str | None], tuple[str, ...]]:
     """The bytes of these rows, and what is said of them."""
     batch = _batch([_debezium(text) for text in texts])
-    beside = Known(types=LogTypes([(1, "s", "t", _TABLE)]))
-    beside, said = log_types.with_binary(pa.Table.from_batches([batch]), beside, mode)
+    given = given_settings({"debezium-binary-handling-mode": mode})
+    beside = Known(types=LogTypes([(1, "s", "t", _TABLE)]), settings=given)
+    beside, said = log_types.with_binary(pa.Table.from_batches([batch]), beside)
     events = torture.decoded("debezium", batch, beside)
     return [e["columns"][1]["value"] if e["columns"] else None for e in events], said
 
@@ -235,7 +237,7 @@ def test_a_log_without_types_says_what_cannot_be_read() -> None:
     batch = pa.record_batch(
         [["t"], pa.array([0], pa.int32()), [0], pa.array([None], pa.binary()), [_debezium(None)]], torture.COLUMNS
     )
-    _, said = log_types.with_binary(pa.Table.from_batches([batch]), NOTHING, "auto")
+    _, said = log_types.with_binary(pa.Table.from_batches([batch]), NOTHING)
     assert len(said) == 1
     assert "enable-tidb-extension=true" in said[0]
 

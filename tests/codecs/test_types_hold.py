@@ -28,7 +28,7 @@ from ticdc_lab.codecs.kernel.open_types import AS_FLOAT, AS_INTEGER, form_of
 from ticdc_lab.codecs.laid_out import lay_out
 from ticdc_lab.codecs.plain.json_text import PLAINLY_HELD, holds
 from ticdc_lab.codecs.registry import CODECS
-from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile
+from ticdc_lab.codecs.table_file import Cut, TableColumn, TableFile
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.events.mysql_types import (
     ANYTHING,
@@ -165,9 +165,8 @@ def shown(protocol: str, mysql_type: str, text: str) -> tuple[str | None, str | 
 
 def shown_in_csv(mysql_type: str, text: str, *, quoted: bool = True) -> tuple[str | None, str | None]:
     """The same of a csv record."""
-    settings = StorageSettings()
     file = TableFile("s", "t", 1, "", 0, (TableColumn("a", mysql_type, True),), 0)
-    given = csv.layout(file, settings, csv.RecordShape(True, False, False, False), "\n", kernel_csv.BASE64)
+    given = csv.layout(file, Cut(), csv.RecordShape(True, False, False, False), "\n", kernel_csv.BASE64)
     value = '"' + text.replace('"', '""') + '"' if quoted else text
     batch = batch_of([(None, f'"I","t","s",5,{value}'.encode())])
     [row] = pa.Table.from_batches(list(csv.decode_csv(batch, given))).to_pylist()

@@ -183,6 +183,16 @@ def test_a_file_is_kept_with_what_was_loaded() -> None:
     assert again.changefeed == known
 
 
+def test_a_state_of_an_earlier_version_keeps_how_its_files_were_read() -> None:
+    """It has the settings of storage files by names of its own."""
+    earlier = Origin("x").as_dict() | {"settings": {"csv_null": "-", "csv_columns": "s.t:a", "date_separator": "day"}}
+    known = Origin.from_dict(json.loads(json.dumps(earlier))).changefeed
+    assert {s.name: (s.value, s.source) for s in known} == {
+        "sink.csv.null": ("-", "option"), "sink.csv.columns": ("s.t:a", "option"),
+        "sink.date-separator": ("day", "option"),
+    }  # fmt: skip
+
+
 def test_what_contradicts_the_log_is_said_with_every_answer(spark: SparkSession, tmp_path: Path) -> None:
     """And the command exits with 1; the file's other keys are in the table."""
     file = tmp_path / "c.toml"

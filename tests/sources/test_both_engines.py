@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 from ticdc_lab.codecs import Known, decoder
 from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.codecs.simple_tables import finder, tables_of
-from ticdc_lab.codecs.table_file import StorageSettings
 from ticdc_lab.errors import EngineError
 from ticdc_lab.events.sample import Sample
+from ticdc_lab.settings.file import given_settings
 from ticdc_lab.sources import pieces
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.survey import survey
@@ -170,7 +170,7 @@ def as_storage(name: str) -> Callable[[Path], Place]:
         shutil.unpack_archive(golden("storage_small.tar.gz"), folder)
         root = next(p for p in folder.rglob(name) if p.is_dir())
         (root / "notes.txt").write_text("no file of the sink")
-        return Place(root, stored.rows_of(root, StorageSettings(csv_binary_encoding_method="hex")))
+        return Place(root, stored.rows_of(root, given_settings({"csv.binary-encoding-method": "hex"})))
 
     return make
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ import stored
 from stored import INT, TEXT, TREES, VERSION, put, put_data, put_index, put_schema
 
 from ticdc_lab.cli import main
-from ticdc_lab.codecs.table_file import DEFAULTS
 from ticdc_lab.errors import SourceError
+from ticdc_lab.settings.file import given_settings
 from ticdc_lab.sources import storage
 from ticdc_lab.sources.fsck import FINDINGS, checkpoint_in, file_findings, fsck, name_findings
 from ticdc_lab.sources.storage_reading import Reading
@@ -41,7 +40,7 @@ def found_by_hand(root: Path) -> set[tuple[str, str, str, int]]:
     """The same without Spark: names, then file by file."""
     listing = stored.listing_of(root)
     files = storage.files_table(listing, with_index=True).to_pylist()
-    reading = Reading("feed", listing.protocol, str(root), replace(DEFAULTS, csv_binary_encoding_method="base64"))
+    reading = Reading("feed", listing.protocol, str(root), given_settings({"csv.binary-encoding-method": "base64"}))
     checkpoint = checkpoint_in(reading, [f for f in files if f["kind"] == "metadata"])
     findings = [*name_findings(listing), *file_findings(reading, checkpoint, files)]
     assert all(f.expected and f.found for f in findings)

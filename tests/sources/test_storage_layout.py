@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from ticdc_lab.codecs.table_file import DEFAULTS
 from ticdc_lab.events import FILE_BITS, is_first
+from ticdc_lab.settings import UNKNOWN
 from ticdc_lab.sources.storage import Listed, files_table, listed
 from ticdc_lab.sources.storage_layout import Refused, StoragePlace, Stream, place_of, streams_of
 
@@ -97,5 +97,5 @@ def test_files_are_read_by_version_date_and_number_whatever_the_order_of_the_lis
 def test_files_before_the_first_that_is_there_expired(number: int, begins: bool) -> None:
     """They are numbered from 1, so what is listed first need not be where the stream begins."""
     paths = [Listed(f"s/t/{V}/CDC{n:020d}.csv", 1) for n in (number, number + 1)]
-    ranks = files_table(listed(paths, "/x", DEFAULTS))["rank"].to_pylist()
+    ranks = files_table(listed(paths, "/x", UNKNOWN))["rank"].to_pylist()
     assert ranks[1] == ranks[0] + 1 and is_first(ranks[0] << FILE_BITS) == begins

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from conftest import golden
+from conftest import ROOT, golden
 from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.tables.knowledge import RowsKnown, no_such_table
 
 OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
 PLAIN = str(golden("messages_canal-json_small.jsonl.gz"))
@@ -55,6 +57,30 @@ def test_a_table_is_looked_at_without_a_place_to_write_it_to(table: Any) -> None
     assert len(said) == 1 + 1 + 20 + 1 and said[-1] == "These are the first 20; --out writes them all."
     told = json.loads(table(OPEN, "--table", "shop.orders", "--json").stdout)
     assert len(told["rows"]) == 100 and told["out"] is None
+
+
+@pytest.mark.parametrize("protocol", ["canal-json-tidb", "debezium", "open-protocol", "simple"])
+def test_a_view_is_no_table_that_the_log_lacks(table: Any, protocol: str) -> None:
+    """What the log has of it is its DDL; it reads no table here, though one has the name of a word of it."""
+    log = str(ROOT / f"tests/data/torture/messages_{protocol}.jsonl.gz")
+    said = table(log, "--table", "torture.VW", code=2).stderr
+    assert "torture.VW is a view, no table. The log has its definition, which was created at 470775813460721666" in said
+    assert "VIEW `vw` AS SELECT 1 AS `o.ne`" in said and "torture.select" not in said
+
+
+def test_the_hint_names_a_table_that_a_view_reads() -> None:
+    """Also where a query qualifies it, or joins it; a sequence reads none."""
+    ddl = [
+        (1, "s", "a", "CREATE TABLE a (id INT PRIMARY KEY)"),
+        (2, "s", "v", "CREATE VIEW v AS SELECT a AS x FROM t JOIN `s`.`A` ON 1"),
+        (3, "s", "q", "CREATE SEQUENCE q"),
+        (4, "s", "w", "CREATE VIEW w AS SELECT a FROM t"),
+    ]
+    catalog = Catalog.from_ddl(ddl)
+    for name, hint in (("v", "--table s.a."), ("q", "SCHEMA.TABLE."), ("w", "SCHEMA.TABLE.")):
+        error = no_such_table(f"s.{name}", catalog, RowsKnown({}, {}, {}))
+        assert error.hint is not None and error.hint.endswith(hint), error.hint
+        assert f"is a {'sequence' if name == 'q' else 'view'}, no table" in error.message
 
 
 def test_what_cannot_be_told_ends_in_a_sentence(table: Any, tmp_path: Path) -> None:

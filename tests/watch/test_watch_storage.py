@@ -22,10 +22,9 @@ from stored import VERSION, put, put_data, put_schema, whole_folder
 from watched_logs import FORM, audited
 
 from ticdc_lab.cli import main
-from ticdc_lab.codecs.table_file import DEFAULTS
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events import FILE_BITS
-from ticdc_lab.settings import MATCH, Setting, Settings
+from ticdc_lab.settings import MATCH, UNKNOWN, Setting, Settings
 from ticdc_lab.sources.storage import files_table, listed, local_files, reading_of
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, Stream, place_of, streams_of
 from ticdc_lab.sources.storage_reading import Unreadable
@@ -64,9 +63,9 @@ def written(root: Path, files: dict[str, bytes]) -> Path:
 
 def whole(root: Path) -> tuple[pa.Table, Watched, dict[str, int]]:
     """All events of a folder as an audit reads them, how it is watched, and the least commit_ts of each data file."""
-    found = listed(local_files(root), str(root), DEFAULTS, by_path=True)
+    found = listed(local_files(root), str(root), UNKNOWN, by_path=True)
     table = files_table(found)
-    reading, dated = reading_of(found, table, settings=DEFAULTS)
+    reading, dated = reading_of(found, table, settings=UNKNOWN)
     events = pa.Table.from_batches(reading.decoded(table.to_pylist(), images=False), FORM)
     paths = {(r["partition"], r["rank"]): r["path"] for r in table.to_pylist()}
     least: dict[str, int] = {}
@@ -94,7 +93,7 @@ def named(found: list[dict], streams: dict[int, object]) -> Counter[str]:
 def audit_of(root: Path) -> tuple[Counter[str], Watched, dict[str, int]]:
     """What an audit of a folder finds, and more of :func:`whole`."""
     events, watched, least = whole(root)
-    found = listed(local_files(root), str(root), DEFAULTS, by_path=True)
+    found = listed(local_files(root), str(root), UNKNOWN, by_path=True)
     return named(audited(events, watched), dict(enumerate(streams_of(found.places)))), watched, least
 
 
@@ -224,9 +223,7 @@ def test_a_file_that_was_read_and_grows_is_read_on(trees, tmp_path):
 def of_clock(root: Path) -> StorageFolder:
     """A folder that is listed again each time that it gives nothing."""
     clock = [0.0]
-    return StorageFolder(
-        str(root), DEFAULTS, now=lambda: clock[0], sleep=lambda _: clock.__setitem__(0, clock[0] + 1e6)
-    )
+    return StorageFolder(str(root), UNKNOWN, now=lambda: clock[0], sleep=lambda _: clock.__setitem__(0, clock[0] + 1e6))
 
 
 def of_passes(root: Path, *steps) -> tuple[StorageFolder, list[dict]]:
@@ -241,6 +238,27 @@ def of_passes(root: Path, *steps) -> tuple[StorageFolder, list[dict]]:
         else:
             todo.pop(0)()
     raise AssertionError
+
+
+def test_a_watch_goes_on_from_the_settings_that_an_earlier_version_saved(trees, tmp_path):
+    """By names of their own; what was told from the files then is not told anew."""
+    root = written(tmp_path, files_of(trees / CSV))
+    folder = of_clock(root)
+    assert folder.detected() is not None
+    cursor = json.loads(json.dumps(folder.cursor()))
+    assert {s["name"]: s["value"] for s in cursor["reading"]["settings"]} == {
+        "sink.csv.null": r"\N", "sink.csv.binary-encoding-method": "hex"
+    }  # fmt: skip
+    cursor["reading"]["settings"] = {
+        "csv_null": "-", "csv_binary_encoding_method": "base64", "csv_delimiter": None, "date_separator": "auto",
+        "csv_include_commit_ts": True,
+    }  # fmt: skip
+    folder = of_clock(root)
+    folder.resume(cursor, {})
+    again = json.loads(json.dumps(folder.cursor()))["reading"]["settings"]
+    assert {s["name"]: s["value"] for s in again} == {
+        "sink.csv.null": "-", "sink.csv.binary-encoding-method": "base64", "sink.csv.include-commit-ts": True,
+    }  # fmt: skip
 
 
 def test_what_cannot_be_checked_is_named(trees, tmp_path):

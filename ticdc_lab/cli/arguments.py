@@ -46,12 +46,12 @@ def check_source(
     With an engine that is asked for, or ``auto``, a broker is asked before any begins; why its topic is too large for
     the embedded engine is given back, if all of it ``is_read``.
     """
-    from ticdc_lab.codecs.table_file import settings_among
+    from ticdc_lab.settings.file import options_of_source
 
     if source.startswith(TARGETS):
         raise SourceError(f"{source} is a target, no log.", hint="ticdc-lab compare takes two of them.")
     kind = where.get("source_kind") or "auto"
-    _, others = settings_among(where.get("options", {}))
+    others = options_of_source(where.get("options", {}))
     require_source(source, kind, others)
     if kind == "kafka" or (kind == "auto" and is_kafka(source)):
         from ticdc_lab.sources.kafka import require_reachable, topics_of

@@ -225,13 +225,12 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
 
     Exit 0 clean, 1 findings, 2 could not run.
     """
-    from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.errors import SourceError
     from ticdc_lab.errors.whole_files import local_path
+    from ticdc_lab.settings.file import options_of_source
 
-    wanted, others = settings_among(options)
     given = given_changefeed(options)
-    if others:
+    if others := options_of_source(options):
         raise click.BadParameter(f"{', '.join(sorted(others))}: no setting of a storage folder", param_hint="--option")
     if (place := local_path(folder)) is not None and not place.is_dir():
         raise SourceError(f"{folder} is no folder.", hint="Name the folder that contains the file `metadata`.")
@@ -240,12 +239,14 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
     from ticdc_lab.engine import kept
     from ticdc_lab.sources.fsck import fsck as check
     from ticdc_lab.sources.load import opened_as
+    from ticdc_lab.sources.storage import read_by
 
+    settings = read_by(given)
     wrong: tuple[str, ...] = ()
     if any(s.source == "file" for s in given.known):
-        opened, wanted = opened_as(spark, folder, wanted, given, kind="storage")
+        opened, settings = opened_as(spark, folder, given, kind="storage")
         wrong = tuple(c.words for c in (given | opened.shown).contradictions)
-    with shown(spark, "fsck"), kept(check(spark, folder, settings=wanted)) as findings:
+    with shown(spark, "fsck"), kept(check(spark, folder, settings=settings)) as findings:
         found = small(findings.orderBy("kind", "path", "found").limit(_FSCK_SAID))
         by_kind = small(findings.groupBy("kind", "severity").count().orderBy("kind", "severity"))
     found += [{"kind": "setting", "severity": "warning", "path": ".", "expected": "the settings of the changefeed that "

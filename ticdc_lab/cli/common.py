@@ -388,16 +388,14 @@ def given_changefeed(options: Mapping[str, str]) -> Settings:
 @contextmanager
 def opened(source: str, where: Mapping[str, Any], *, beside: str | None = None) -> Iterator[tuple[SparkSession, Any]]:
     """The log, not decoded yet; a module that the command needs is imported while the engine imports what it needs."""
-    from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.sources.load import load
 
-    settings, options = settings_among(where["options"])
     changefeed = given_changefeed(where["options"])
     spark = session_of(*(where.get("all_sources") or (source,)), needs_spark=where.get("needs_spark"))
     if beside:
         import_module(beside)
-    given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
-    log = load(spark, source, settings=settings, options=options, bounds=given_bounds(), changefeed=changefeed, **given)
+    given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check", "options")}
+    log = load(spark, source, bounds=given_bounds(), changefeed=changefeed, **given)
     require_uninterrupted()
     with log.reading():
         yield spark, log

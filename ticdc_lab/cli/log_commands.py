@@ -83,13 +83,11 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
     Reads the first messages only, and shows what to run next.
     """
     from ticdc_lab.answers import surveyed
-    from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.errors.redaction import shown_source
     from ticdc_lab.sources.survey import needs_no_engine
     from ticdc_lab.sources.survey import survey as look
 
-    settings, options = settings_among(where["options"])
-    given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
+    given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check", "options")}
     context = click.get_current_context()
     engine = context.meta.get("ticdc_lab.engine") or "auto"
     spark = None
@@ -97,9 +95,7 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
     if context.obj is not None or not needs_no_engine(source, where["source_kind"], engine):
         spark = session_of(source)
     with shown(spark, "looking at the first messages"):
-        found = look(
-            spark, source, settings=settings, options=options, changefeed=given_changefeed(where["options"]), **given
-        )
+        found = look(spark, source, changefeed=given_changefeed(where["options"]), **given)
     answer = surveyed(found)
     if as_json:
         print_json({"answer": answer.finding} | answer.facts())
@@ -230,13 +226,13 @@ def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> N
 
     Runs until Ctrl-C; each message is written exactly once. Of the changefeed's file it uses the protocol alone.
     """
-    from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.lake.ingest import ingest as run
+    from ticdc_lab.settings.file import options_of_source
 
     given = ("protocol", "schema_registry", "claim_check", "options")
     settings: dict[str, Any] = {"once": once, "every_s": every_s, "bounds": given_bounds()}
     settings |= {name: where[name] for name in given}
-    _, settings["options"] = settings_among(where["options"])
+    settings["options"] = options_of_source(where["options"])
     if unused := sorted({*where["options"]} - {*settings["options"]}):
         raise click.BadParameter(f"{', '.join(unused)}: ingest uses no setting of a changefeed", param_hint="--option")
     named = given_changefeed(where["options"]).value("sink.protocol")

@@ -24,9 +24,10 @@ from ticdc_lab.codecs.kernel.arrow import in_form, spans
 from ticdc_lab.codecs.kernel.columns import event_columns, filled
 from ticdc_lab.codecs.kernel.faults import FAULTS
 from ticdc_lab.codecs.quarantine import one_by_one, refused
-from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile
+from ticdc_lab.codecs.table_file import Cut, TableColumn, TableFile
 from ticdc_lab.events.mysql_types import ANYTHING, BINARIES, base_of, held_by
 from ticdc_lab.events.schema import DECODED
+from ticdc_lab.settings import Settings
 
 
 class Records(NamedTuple):
@@ -46,12 +47,12 @@ def find_records(data: np.ndarray, *, quote: str, terminator: str) -> Records:
     return Records(starts[:n], ends[:n], rest)
 
 
-def beginning_of(file: TableFile, settings: StorageSettings) -> re.Pattern[bytes] | None:
+def beginning_of(file: TableFile, cut: Cut) -> re.Pattern[bytes] | None:
     """How every record of a table's file begins: operation, table, schema; None where no quote tells texts apart.
 
     Inside a text each quote stands twice, so nothing else in a file looks like a line end and this.
     """
-    quote, delimiter = settings.quote, re.escape(settings.delimiter)
+    quote, delimiter = cut.quote, re.escape(cut.delimiter)
     if not quote:
         return None
     names = [re.escape(quote + (name or "").replace(quote, 2 * quote) + quote) for name in (file.table, file.schema)]
@@ -83,20 +84,20 @@ def resynced(data: np.ndarray, records: Records, begins: re.Pattern[bytes], *, q
     return Records(np.array(starts, np.int64), np.array(ends, np.int64), rest)
 
 
-def terminator_of(data: np.ndarray, settings: StorageSettings, begins: re.Pattern[bytes] | None = None) -> str:
+def terminator_of(data: np.ndarray, settings: Settings, begins: re.Pattern[bytes] | None = None) -> str:
     """What ends records: as set, or a line feed where no carriage return stands before the one that ends the first.
 
     A line feed inside quotes ends none; that of a text which the file breaks off in is not seen here. Where it is known
     how records begin, those before most of them count: the first one may be damaged.
     """
-    if settings.terminator is not None:
-        return settings.terminator
+    if (known := settings.value("sink.terminator")) is not None:
+        return str(known)
     if begins is not None:
         ends = re.findall(rb"(\r?)\n(?=" + begins.pattern + rb")", data[:_HEAD].tobytes())
         if ends:
             return "\r\n" if 2 * sum(map(bool, ends)) >= len(ends) else "\n"
     for some in (data[:_HEAD], data):
-        lines = find_records(some, quote=settings.quote, terminator="\n")
+        lines = find_records(some, quote=Cut.of(settings).quote, terminator="\n")
         if len(lines.ends):
             last = int(lines.ends[0]) - 1
             return "\n" if last >= 0 and data[last] != 0x0D else "\r\n"
@@ -109,11 +110,9 @@ FIRST_LOOKED_AT = 9
 """The first records of a file, by most of which it goes: one may be damaged."""
 
 
-def records_among(
-    data: np.ndarray, records: Records, settings: StorageSettings, *, first: int = 0, most: int
-) -> list[Record]:
+def records_among(data: np.ndarray, records: Records, cut: Cut, *, first: int = 0, most: int) -> list[Record]:
     """The fields of up to ``most`` records from one on, the first ones and others spread over the file."""
-    plain = layout(None, settings, PLAIN_SHAPE, "\r\n", K.PLAIN)
+    plain = layout(None, cut, PLAIN_SHAPE, "\r\n", K.PLAIN)
     n = len(records.starts) - first
     head = min(n, FIRST_LOOKED_AT, most)
     spread = np.linspace(head, n - 1, max(min(most, n) - head, 0)).astype(int).tolist()
@@ -134,17 +133,17 @@ PLAIN_SHAPE = RecordShape(False, False, False, False)
 
 @lru_cache(maxsize=256)
 def layout(
-    file: TableFile | None, settings: StorageSettings, shape: RecordShape, terminator: str, binary: int
+    file: TableFile | None, cut: Cut, shape: RecordShape, terminator: str, binary: int
 ) -> K.CsvLayout:  # fmt: skip
     """What the kernel needs to know of a file; ``binary`` is how it has binary values: BASE64, HEX, or as they are."""
     columns = file.columns if file else ()
     names, types = _texts([c.name for c in columns]), _texts([c.mysql_type for c in columns])
     labels = _texts([e for c in columns for e in c.elements])
     return K.CsvLayout(
-        given=np.array([settings.quote.encode()[0] if settings.quote else -1, *map(int, shape[:3])], np.int64),
-        delimiter=_bytes(settings.delimiter),
+        given=np.array([cut.quote.encode()[0] if cut.quote else -1, *map(int, shape[:3])], np.int64),
+        delimiter=_bytes(cut.delimiter),
         terminator=_bytes(terminator),
-        null=_bytes(settings.null),
+        null=_bytes(cut.null),
         names=names[0],
         names_end=names[1],
         types=types[0],

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import PurePosixPath
@@ -21,13 +21,18 @@ from typing import NamedTuple
 import numpy as np
 
 from ticdc_lab.codecs.plain.json_text import holds
-from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile
+from ticdc_lab.codecs.table_file import Cut, TableColumn, TableFile
 from ticdc_lab.events.ddl import DDLSyntaxError
 from ticdc_lab.events.mysql_types import BINARIES, BY_NAME, FLOAT, INTEGER, base_of, held_by
 from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.settings.matchers import ColumnFilter, TableFilter, accepted
 
 Flags = tuple[bool, bool, bool]
 """Whether records have commit_ts, is-update and a handle key."""
+
+OPTIONAL = ("sink.csv.include-commit-ts", "sink.csv.output-old-value", "sink.csv.output-handle-key")
+"""Settings that put in each of :data:`Flags`."""
 
 HEADER = b"ticdc-meta$operation"
 _HEADER_TS, _HEADER_UPDATE, _HEADER_HANDLE = b"ticdc-meta$commit-ts", b"ticdc-meta$is-update", b"ticdc-meta$handle-key"
@@ -117,11 +122,20 @@ def virtual_columns(versions: Sequence[TableFile]) -> frozenset[str]:
     return frozenset()
 
 
-def selected(file: TableFile, settings: StorageSettings, virtual: frozenset[str]) -> tuple[TableColumn, ...] | None:
+def choice_of(settings: Settings) -> str | list[tuple[TableFilter, ColumnFilter]] | None:
+    """Which columns rows have: the option ``csv.columns``, else the changefeed's column selectors that TiCDC takes."""
+    if (given := settings.value("sink.csv.columns")) is not None:
+        return str(given)
+    exact = bool(settings.value("case-sensitive", False))
+    each = accepted(settings.value("sink.column-selectors", ()), case_sensitive=exact)
+    return [of[1:] for of in each if of[0].get("columns")] or None
+
+
+def selected(file: TableFile, settings: Settings, virtual: frozenset[str]) -> tuple[TableColumn, ...] | None:
     """The columns of a table's rows by the changefeed's column selectors or the setting ``csv.columns``; None where
     neither names the table. The first that matches the table counts, and in it the last pattern that matches a column.
     """
-    given, name = settings.csv_columns or "", f"{file.schema}.{file.table}"
+    given, name = choice_of(settings) or "", f"{file.schema}.{file.table}"
     if not isinstance(given, str):
         takes = next((columns for tables, columns in given if tables.matches(file.schema, file.table)), None)
         return (
@@ -168,7 +182,7 @@ def placed_by_header(record: Record, file: TableFile) -> FieldsOfFile | UnknownF
 def place(
     some: Sequence[Record],
     file: TableFile,
-    settings: StorageSettings,
+    settings: Settings,
     *,
     virtual: frozenset[str] = frozenset(),
     likely: Flags | None = None,
@@ -204,7 +218,7 @@ def place(
 
 
 def _fitting(
-    whole: list[Record], file: TableFile, settings: StorageSettings, base: tuple[TableColumn, ...], *, is_given: bool
+    whole: list[Record], file: TableFile, settings: Settings, base: tuple[TableColumn, ...], *, is_given: bool
 ) -> tuple[int, list[Way]]:
     """The number of fields that records have, and the readings that fit.
 
@@ -260,23 +274,21 @@ class _Tries:
     """Readings of records of one width, and which of them fit."""
 
     def __init__(
-        self, records: list[Record], width: int, file: TableFile, settings: StorageSettings,
+        self, records: list[Record], width: int, file: TableFile, settings: Settings,
         base: tuple[TableColumn, ...], *, is_given: bool,
     ) -> None:  # fmt: skip
         self.records, self.width, self.file, self.settings = records, width, file, settings
+        self.cut = Cut.of(settings)
         self.base, self.is_given = base, is_given
         self.tolerated = len(records) // 20 if len(records) >= 20 else int(len(records) >= 5)
 
     def fitting(self) -> list[Way]:
         """Readings that fit all records but for damaged ones; the plainest kind of which there are some."""
-        wanted = (
-            self.settings.csv_include_commit_ts, self.settings.csv_output_old_value,
-            self.settings.csv_output_handle_key,
-        )  # fmt: skip
+        wanted = tuple(map(self.settings.value, OPTIONAL))
         flags = [f for f in _FLAG_CHOICES if all(w in (None, x) for w, x in zip(wanted, f, strict=True))]
         flags = [f for f in flags if self._may_have(f, wanted)]
         plain = [f for f in flags if not f[2] or wanted[2]]
-        quoted = bool(self.settings.quote)
+        quoted = bool(self.cut.quote)
         for these, strict in ((plain, quoted), (flags, quoted), (plain, False), (flags, False)):
             found = [r for f in these if (r := self._read(f, strict=strict)) is not None]
             if found:
@@ -306,10 +318,10 @@ class _Tries:
         # a commit_ts between quotes is none of TiCDC's, and no handle key
         is_text = has_handle and self._most(at_handle, lambda f: f.quoted)
         is_key = is_text and not self._is_ts(at_handle, strict=True, quoted=True)
-        if has_handle and not wanted[2] and self.settings.quote and not is_key:
+        if has_handle and not wanted[2] and self.cut.quote and not is_key:
             return False
         # what can only be the flag is it: nothing else is a bare `true` where texts are quoted
-        is_flag = not has_update and bool(self.settings.quote) and wanted[1] is None
+        is_flag = not has_update and bool(self.cut.quote) and wanted[1] is None
         return not (is_flag and self._most(at_update, lambda f: not f.quoted and f.text in _FLAGS))
 
     def _is_ts(self, at: int, *, strict: bool, quoted: bool = False) -> bool:
@@ -333,11 +345,11 @@ class _Tries:
         n, base = self.width - first, self.base
         if n > len(base) or (self.is_given and n != len(base)):
             return None
-        if n < len(base) and flags[2] and not self.settings.csv_output_handle_key:
+        if n < len(base) and flags[2] and not self.settings.value(OPTIONAL[2]):
             return None
         can = np.array(
             [
-                [sum(fits(r[first + j], c, self.settings, strict=strict) for r in self.records) for c in base]
+                [sum(fits(r[first + j], c, self.cut, strict=strict) for r in self.records) for c in base]
                 for j in range(n)
             ]
         ).reshape(n, len(base))
@@ -370,16 +382,16 @@ def _choices(ok: np.ndarray, needed: Sequence[bool]) -> tuple[int, list[int]]:
     return int(ways[n, m]), chosen[::-1]
 
 
-def fits(field: CsvField, column: TableColumn, settings: StorageSettings, *, strict: bool) -> bool:
+def fits(field: CsvField, column: TableColumn, cut: Cut, *, strict: bool) -> bool:
     """Whether a field can be a column's value; ``strict``: texts are quoted and numbers are not, as TiCDC does."""
-    if not field.quoted and field.text == settings.null.encode():
+    if not field.quoted and field.text == cut.null.encode():
         return column.nullable and not column.is_key
     kind = BY_NAME.get(base_of(column.mysql_type))
     if strict and kind is not None and field.quoted is not is_quoted(column):
         return False
     text = field.text.decode("utf-8", "replace")
-    if settings.quote and field.quoted:
-        text = text.replace(2 * settings.quote, settings.quote)
+    if cut.quote and field.quoted:
+        text = text.replace(2 * cut.quote, cut.quote)
     if kind is None:
         return True
     if kind.name in BINARIES:
@@ -403,36 +415,38 @@ def is_quoted(column: TableColumn) -> bool:
     return kind is not None and (kind.form not in (INTEGER, FLOAT) or kind.name in ("enum", "set"))
 
 
-def settings_of_file(head: bytes, file: TableFile, settings: StorageSettings) -> StorageSettings:
+def settings_of_file(head: bytes, file: TableFile, settings: Settings) -> Settings:
     """Delimiter and quote from how a file begins, where no setting names them: table and schema are known."""
-    if settings.csv_delimiter is not None and settings.csv_quote is not None:
+    delimiter, quote = (settings.value(name) for name in _CUTS)
+    if delimiter is not None and quote is not None:
         return settings
-    if found := re.search(rb"(?:^|[\r\n])ticdc-meta\$operation(.{1,3}?)ticdc-meta\$table", head, re.DOTALL):
-        header = found[1].decode("utf-8", "replace")
-        settings = replace(settings, csv_delimiter=settings.csv_delimiter or header)
-    quote = rb"[^\w\s,;|\t]?" if settings.csv_quote is None else re.escape(settings.csv_quote.encode())
-    delimiter = rb"[^\w\r\n]{1,3}?" if settings.csv_delimiter is None else re.escape(settings.csv_delimiter.encode())
+    found = {name: value for name, value in zip(_CUTS, (delimiter, quote), strict=True) if value is not None}
+    if delimiter is None and (
+        header := re.search(rb"(?:^|[\r\n])ticdc-meta\$operation(.{1,3}?)ticdc-meta\$table", head, re.DOTALL)
+    ):
+        delimiter = found[_CUTS[0]] = header[1].decode("utf-8", "replace")
+    quotes = rb"[^\w\s,;|\t]?" if quote is None else re.escape(quote.encode())
+    delimiters = rb"[^\w\r\n]{1,3}?" if delimiter is None else re.escape(delimiter.encode())
     table, schema = (rb"(?P=q)" + re.escape(n.encode()) + rb"(?P=q)" for n in (file.table, file.schema))
-    begins = rb"(?:^|[\r\n])(?P<q>%b)[IDU](?P=q)(?P<d>%b)%b(?P=d)%b(?P=d)" % (quote, delimiter, table, schema)
-    if not (match := re.search(begins, head)):
-        return settings
-    return replace(
-        settings,
-        csv_delimiter=match["d"].decode("utf-8", "replace")
-        if settings.csv_delimiter is None
-        else settings.csv_delimiter,
-        csv_quote=match["q"].decode("utf-8", "replace") if settings.csv_quote is None else settings.csv_quote,
-    )
+    begins = rb"(?:^|[\r\n])(?P<q>%b)[IDU](?P=q)(?P<d>%b)%b(?P=d)%b(?P=d)" % (quotes, delimiters, table, schema)
+    if match := re.search(begins, head):
+        found = {name: match[group].decode("utf-8", "replace") for name, group in zip(_CUTS, "dq", strict=True)} | found
+    shown = [Setting(name, text, "bytes", "shown") for name, text in found.items() if name not in settings]
+    return settings | shown if shown else settings
 
 
-def null_among(some: Sequence[Record], settings: StorageSettings) -> str | None:
+_CUTS = ("sink.csv.delimiter", "sink.csv.quote")
+
+
+def null_among(some: Sequence[Record], settings: Settings) -> str | None:
     r"""The text that stands for NULL, where records have only one that is neither quoted nor a number; else None.
 
     ``\N`` is TiCDC's default; without quotes nothing can be told. A word that nobody uses so has to be there twice: a
     damaged record may have one.
     """
-    if settings.csv_null is not None or not settings.quote:
-        return settings.csv_null
+    cut, is_known = Cut.of(settings), "sink.csv.null" in settings
+    if is_known or not cut.quote:
+        return cut.null if is_known else None
     bare = (f.text for r in some for f in r[ALWAYS:] if r[0].text in _OPERATIONS and not f.quoted)
     words = Counter(t for t in bare if t not in _FLAGS and not _NUMBER.fullmatch(t))
     usual = [w for w, n in words.items() if n > 1 or w.lower() in _NULLS]
@@ -448,7 +462,7 @@ class BinaryTexts(NamedTuple):
     not_base64: int = 0
 
 
-def binary_texts(some: Sequence[Record], placed: FieldsOfFile, settings: StorageSettings) -> BinaryTexts:
+def binary_texts(some: Sequence[Record], placed: FieldsOfFile, cut: Cut) -> BinaryTexts:
     """What binary values look like; one that is too long for its column in an encoding is not in that."""
     first = ALWAYS + sum(placed.shape[:3])
     where = [(first + i, c) for i, c in enumerate(placed.columns) if base_of(c.mysql_type) in BINARIES]
@@ -458,7 +472,7 @@ def binary_texts(some: Sequence[Record], placed: FieldsOfFile, settings: Storage
             continue
         for at, column in where:
             text, quoted = record[at]
-            if not text or (not quoted and text == settings.null.encode()):
+            if not text or (not quoted and text == cut.null.encode()):
                 continue
             most = column.length if column.length is not None else len(text)
             raw = len(text) // 4 * 3 - text[-2:].count(b"=")

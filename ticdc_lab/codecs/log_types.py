@@ -105,7 +105,7 @@ def are_typed(sample: pa.Table, known: Known) -> bool:
     return bool(rows) and all(column["mysql_type"] is not None for columns in rows for column in columns)
 
 
-def with_binary(sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple[str, ...]]:
+def with_binary(sample: pa.Table, known: Known) -> tuple[Known, tuple[str, ...]]:
     """The same with how bytes are written, and a sentence where that is a guess, or types are not known."""
     seen: list[str] = []
 
@@ -117,7 +117,8 @@ def with_binary(sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple
     rows = [columns for part in _decoded(sample, codec, known) for columns in _images(part)]
     untyped = sum(any(column["mysql_type"] is None for column in columns) for columns in rows)
     has_bytes = any(base_of(column["mysql_type"]) in BINARIES for columns in rows for column in columns)
-    told, sure = debezium_types.binary_mode(seen) if mode == "auto" else (mode, True)
+    mode = known.settings.value("debezium-binary-handling-mode")
+    told, sure = debezium_types.binary_mode(seen) if mode is None else (str(mode), True)
     said: tuple[str, ...] = (_UNTYPED.format(n=untyped, of=len(rows)),) if untyped else ()
     if has_bytes and not sure:
         said += (_GUESSED.format(chosen=told, other="hex" if told == "base64" else "base64"),)

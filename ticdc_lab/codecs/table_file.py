@@ -1,153 +1,26 @@
-"""What says how the storage sink's files are read: its schema files, and settings of the changefeed."""
+"""The storage sink's schema files, and how its csv is cut into fields."""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from ticdc_lab.errors import SourceError
-from ticdc_lab.settings import Setting
-from ticdc_lab.settings.file import is_setting
-from ticdc_lab.settings.matchers import ColumnFilter, TableFilter
-
-_SECTION = "csv."
-_TRUTH = {"true": True, "false": False}
-_CHOICES = {
-    "csv.binary-encoding-method": ("auto", "base64", "hex"),
-    "debezium-binary-handling-mode": ("auto", "base64", "hex"),
-    "date-separator": ("auto", "none", "year", "month", "day"),
-}
-_ESCAPES = {"\\r": "\r", "\\n": "\n", "\\t": "\t", "\\u0001": "\x01"}
+from ticdc_lab.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class StorageSettings:
-    r"""Settings of the sink, with TiCDC's defaults; None is told from each file.
+class Cut(NamedTuple):
+    """How records of a csv file are cut into fields; by default as TiCDC does."""
 
-    Names are those of the changefeed's configuration, section ``sink``, with ``_`` for ``-`` and ``.``: ``csv_null`` is
-    ``csv.null``.
-    """
+    delimiter: str = ","
+    quote: str = '"'  # empty: texts are not quoted but escaped with a backslash
+    null: str = r"\N"
 
-    csv_delimiter: str | None = None
-    csv_quote: str | None = None
-    """Empty: texts are not quoted but escaped with a backslash."""
-    csv_null: str | None = None
-    csv_binary_encoding_method: str = "auto"
-    """``auto``: hex if all binary values of a sample are hexadecimal digits, else TiCDC's default, base64."""
-    csv_columns: str | tuple[tuple[TableFilter, ColumnFilter], ...] | None = None
-    """Which columns the rows of a table have: ``SCHEMA.TABLE:COLUMN,COLUMN``, several with ``;`` between them, names as
-    they are, with ``*``, ``?``, and ``!`` before what is left out; or the changefeed's column selectors."""
-    csv_include_commit_ts: bool | None = None
-    csv_output_old_value: bool | None = None
-    csv_output_handle_key: bool | None = None
-    csv_output_field_header: bool | None = None
-    terminator: str | None = None
-    """TiCDC's default is carriage return and line feed."""
-    date_separator: str = "auto"
-    debezium_binary_handling_mode: str = "auto"
-    """How debezium's messages write bytes, ``base64`` or ``hex``; ``auto``: by the values of a sample."""
-
-    def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if (given := getattr(self, _attribute(name))) not in choices:
-                raise _wrong(name, given, "one of " + ", ".join(choices))
-        if self.csv_delimiter == "" or self.terminator == "" or len(self.quote.encode()) > 1:
-            raise SourceError(
-                "csv.delimiter and terminator cannot be empty, and csv.quote has at most one byte; found "
-                f"{self.csv_delimiter!r}, {self.terminator!r}, {self.csv_quote!r}."
-            )
-        for part in self.csv_columns.split(";") if isinstance(self.csv_columns, str) else ():
-            table, colon, columns = part.partition(":")
-            if not colon or "." not in table or not columns:
-                raise _wrong("csv.columns", part, "SCHEMA.TABLE:COLUMN,COLUMN;..")
-
-    @property
-    def delimiter(self) -> str:
-        """The delimiter, TiCDC's default where none is known; so are the next two."""
-        return "," if self.csv_delimiter is None else self.csv_delimiter
-
-    @property
-    def quote(self) -> str:
-        """What texts stand between; empty for nothing."""
-        return '"' if self.csv_quote is None else self.csv_quote
-
-    @property
-    def null(self) -> str:
-        """What stands for NULL."""
-        return r"\N" if self.csv_null is None else self.csv_null
-
-
-def settings_from(pairs: Iterable[str]) -> StorageSettings:
-    r"""Settings from ``name=value`` texts such as ``csv.delimiter=;``.
-
-    ``\t``, ``\r``, ``\n`` and ``\u0001`` stand for themselves in delimiter and terminator.
-
-    Raises
-    ------
-    SourceError
-        A name is unknown or a value is none that it takes.
-    """
-    known = {_public(f.name): str(f.type) for f in fields(StorageSettings)}
-    found: dict[str, str | bool] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or name not in known:
-            raise _wrong("setting", pair, "name=value with a name of " + ", ".join(known))
-        if "bool" in known[name]:
-            if text not in _TRUTH:
-                raise _wrong(name, text, "true or false")
-            found[_attribute(name)] = _TRUTH[text]
-        else:
-            found[_attribute(name)] = _unescaped(text) if name in ("csv.delimiter", "terminator") else text
-    return StorageSettings(**found)  # type: ignore[arg-type]
-
-
-def settings_among(options: Mapping[str, str]) -> tuple[StorageSettings, dict[str, str]]:
-    """Those options that are settings of storage files, and those that are no setting of a changefeed at all."""
-    names = {_public(f.name) for f in fields(StorageSettings)}
-    mine = [f"{name}={value}" for name, value in options.items() if name in names or name.startswith(_SECTION)]
-    others = {n: v for n, v in options.items() if n not in names and not n.startswith(_SECTION) and not is_setting(n)}
-    return settings_from(mine), others
-
-
-def as_given(settings: StorageSettings) -> list[Setting]:
-    """The settings of storage files that somebody gave."""
-    given = {_public(f.name): getattr(settings, f.name) for f in fields(StorageSettings)}
-    default = {_public(f.name): f.default for f in fields(StorageSettings)}
-    return [
-        Setting(f"sink.{name}", value, "option", "given", f"--option {name}")
-        for name, value in given.items()
-        if value != default[name] and is_setting(name)  # csv.columns is ours
-    ]
-
-
-def _unescaped(text: str) -> str:
-    for written, meant in _ESCAPES.items():
-        text = text.replace(written, meant)
-    return text
-
-
-def _public(attribute: str) -> str:
-    name = attribute.replace("_", "-")
-    return _SECTION + name.removeprefix("csv-") if name.startswith("csv-") else name
-
-
-def _attribute(name: str) -> str:
-    return name.replace(".", "_").replace("-", "_")
-
-
-def _wrong(name: str, found: object, expected: str) -> SourceError:
-    return SourceError(
-        f"Storage setting {name}: expected {expected}, found {found!r}.",
-        hint="Settings are named as in the changefeed's configuration, section [sink] and [sink.csv].",
-    )
-
-
-DEFAULTS = StorageSettings()
-"""TiCDC's own, and what is told from the files."""
+    @classmethod
+    def of(cls, settings: Settings) -> Cut:
+        """As the changefeed was set, as far as that is known."""
+        return cls(*(settings.value(f"sink.csv.{name}", default) for name, default in cls._field_defaults.items()))
 
 
 _FIELDS = {"Table": str, "Schema": str, "Version": int, "TableVersion": int, "Query": str, "Type": int}

@@ -83,6 +83,16 @@ class RefusedDdl:
     taken: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class NoTable:
+    """A view or a sequence, which shares names with tables: its DDL is all that a log has of it."""
+
+    kind: str
+    query: str
+    since: int | None  # commit_ts (TSO) of the query
+    is_dropped: bool = False
+
+
 @dataclass(frozen=True)
 class Catalog:
     """What a log's DDL say of its tables.
@@ -97,12 +107,15 @@ class Catalog:
         DDL that do not follow from those before them; they are applied all the same.
     ends
         When a table was dropped that no DDL had named before (commit_ts); a database under the table name ``""``.
+    others
+        Views and sequences, by names in lower case.
     """
 
     versions: Mapping[TableName, tuple[TableVersion, ...]] = field(default_factory=dict)
     unparsed: tuple[Unparsed, ...] = ()
     refused: tuple[RefusedDdl, ...] = ()
     ends: Mapping[TableName, tuple[int | None, ...]] = field(default_factory=dict)
+    others: Mapping[TableName, NoTable] = field(default_factory=dict)
 
     @classmethod
     def from_definitions(cls, definitions: Iterable[TableDef | tuple[int, TableDef]]) -> Catalog:
@@ -277,8 +290,8 @@ class _Builder:
     commit_ts: int | None = None
     query: str = ""
     serial: int = 0
-    others: dict[TableName, int | None] = field(default_factory=dict)
-    """Views and sequences, which share names with tables, in lower case, with the commit_ts of their DDL."""
+    others: dict[TableName, NoTable] = field(default_factory=dict)
+    """Views and sequences, which share names with tables, in lower case; dropped ones, too."""
     first_of: dict[TableName, TableName] = field(default_factory=dict)
     """By a name in lower case the first table of ``versions`` that has it in any case."""
 
@@ -297,9 +310,9 @@ class _Builder:
     def take(self, name: TableName, verb: str, *, origin: TableName | None = None) -> bool:
         """Whether another table has the name that a table gets; what restarts send again has the first's commit_ts."""
         lower = (name[0].lower(), name[1].lower())
-        if lower in self.others:
+        if lower in self.others and not self.others[lower].is_dropped:
             said = f"it {verb} {name[0]}.{name[1]}, a name that a view or sequence has"
-            self.contradict(name, said, TableVersion(self.others[lower], None), taken=True)
+            self.contradict(name, said, TableVersion(self.others[lower].since, None), taken=True)
             return False
         versions = self.versions.get(self.name_of(name), [])
         if not versions or versions[-1].event in (*GONE, "unknown"):
@@ -395,6 +408,7 @@ def apply_all(ddl: Iterable[tuple[int | None, str, str, str]], *, before: Iterab
         tuple(builder.unparsed),
         tuple(builder.refused),
         {n: tuple(ts) for n, ts in builder.ends.items()},
+        builder.others,
     )
 
 
@@ -462,8 +476,10 @@ def _create(builder: _Builder, cursor: Cursor, schema: str, table: str) -> None:
             cursor.take("IF", "NOT", "EXISTS")
             name = cursor.table(schema)
             lower = (name[0].lower(), name[1].lower())
-            if lower not in builder.others and not builder.take(name, f"creates the {other.lower()}"):
-                builder.others[lower] = builder.commit_ts
+            known, made = builder.others.get(lower), NoTable(other.lower(), builder.query, builder.commit_ts)
+            is_there = known is not None and not known.is_dropped  # OR REPLACE, or sent again
+            if is_there or not builder.take(name, f"creates the {made.kind}"):
+                builder.others[lower] = made
 
 
 def _created(builder: _Builder, cursor: Cursor, name: TableName, schema: str) -> TableDef:
@@ -537,12 +553,13 @@ def _drop(builder: _Builder, cursor: Cursor, schema: str) -> None:
         there = (n for n, v in builder.versions.items() if n[0].lower() == dropped and v[-1].event not in GONE)
         for name in list(there):
             builder.drop(name, _WITH_DATABASE)
-        builder.others = {n: ts for n, ts in builder.others.items() if n[0] != dropped}
+        builder.others |= {n: replace(o, is_dropped=True) for n, o in builder.others.items() if n[0] == dropped}
     elif cursor.take_any("VIEW", "SEQUENCE"):
         cursor.take("IF", "EXISTS")
         for part in cursor.parts():
             name = part.table(schema)
-            builder.others.pop((name[0].lower(), name[1].lower()), None)
+            if known := builder.others.get(lower := (name[0].lower(), name[1].lower())):
+                builder.others[lower] = replace(known, is_dropped=True)
     elif cursor.peek() not in _OTHER_OBJECTS | {"RESOURCE", "GLOBAL", "SESSION", "STATS", "SERVER"}:
         raise DDLSyntaxError(f"unknown statement DROP {cursor.peek()}")
 

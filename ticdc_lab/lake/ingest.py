@@ -270,7 +270,7 @@ def ingest(
             sample = opened.sample(SAMPLE)
             typed = log_types.are_typed(sample, known)  # a table goes on: the texts of its values must not change
             with_types = log_types.with_binary if typed else partial(with_log_types, opened.gathered)
-            known, guesses = with_types(sample, known, "auto")
+            known, guesses = with_types(sample, known)
             notes = (*guesses, *([_TYPES_OF_NOW] if known.types else []))
         steps = Steps(tables, told, known, said, notes=notes)
         if not create(tables, protocol=told):  # else five tables would be read to find that nothing is in them

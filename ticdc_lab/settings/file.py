@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo, available_timezones
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.errors.bounded import parse_json, parse_toml, read_bounded
 from ticdc_lab.errors.redaction import HIDDEN, is_secret
-from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, RENAMED, TABLES, full_name, nearest, protocol_named
-from ticdc_lab.settings.setting import Setting, Settings
+from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, KNOWN, RENAMED, TABLES, full_name, nearest, protocol_named
+from ticdc_lab.settings.setting import Setting, Settings, require_name
 
 _JSON_NAMES: Mapping[str, str] = {
     "sink.advance-timeout": "sink.advance-timeout-in-sec",
@@ -382,10 +382,15 @@ def value_of(name: str, text: str, *, said: str = "") -> Any:
 
     Raises DispatchError: the text is no value of its type.
     """
-    kind = KEYS[name].kind
+    kind = KNOWN[name].kind
     if name == "sink.protocol":
         _check_choice(name, [text], said or name)
         return protocol_named(text)
+    if name in _TEXTS:
+        expected, is_right = _TEXTS[name]
+        if not is_right(text):
+            raise DispatchError(f"{said or f'{name}={text!r}'}: expected {expected}.")
+        return text
     if kind == "bool" and text.lower() in ("true", "false", "1", "0", "t", "f"):  # as Go's ParseBool
         return text.lower() in ("true", "1", "t")
     if kind == "int" and text.isascii() and text.isdigit() and int(text[:20]) <= _MOST.get(name, 1 << 64):
@@ -402,6 +407,26 @@ def value_of(name: str, text: str, *, said: str = "") -> Any:
     )
 
 
+_ESCAPES = {"\\r": "\r", "\\n": "\n", "\\t": "\t", "\\u0001": "\x01"}
+"""What stands for itself in a delimiter and a terminator."""
+
+
+def _chooses(text: str) -> bool:
+    """Whether each part names a table and columns: ``SCHEMA.TABLE:COLUMN,COLUMN;..``."""
+    parts = [part.partition(":") for part in text.split(";")]
+    return all("." in table and columns for table, _, columns in parts)
+
+
+_TEXTS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
+    "sink.csv.delimiter": ("at least one character", bool),
+    "sink.terminator": ("at least one character", bool),
+    "sink.csv.quote": ("at most one byte", lambda text: len(text.encode()) <= 1),
+    "sink.csv.columns": ("SCHEMA.TABLE:COLUMN,COLUMN;..", _chooses),
+    "debezium-binary-handling-mode": ("base64 or hex", ("base64", "hex").__contains__),
+}
+"""What texts have to be, where a reader could not go on with another."""
+
+
 def given_settings(options: Mapping[str, str], *, file: str | None = None, sink_uri: str | None = None) -> Settings:
     """What a command line gives: a changefeed's file, and options that are settings; others are left alone.
 
@@ -409,14 +434,36 @@ def given_settings(options: Mapping[str, str], *, file: str | None = None, sink_
     DispatchError: as :func:`read_file`, or an option's value is none of its setting.
     """
     known = Settings() if file is None else read_file(file, sink_uri=sink_uri).settings
-    for name, text in options.items():
-        full = full_name(name)
+    for name, given in options.items():
+        full, text = require_name(name) if name.startswith(_CSV) else full_name(name), given
+        for written, meant in _ESCAPES.items() if full in ("sink.csv.delimiter", "sink.terminator") else ():
+            text = text.replace(written, meant)
+        if not text and full in CHOICES:
+            raise DispatchError(f"--option {name} is empty; expected one of {', '.join(CHOICES[full])}.")
         if is_setting(name) and text != "auto":
             known = known.with_option(full, value_of(full, text), evidence=f"--option {name}")
     return known
 
 
+_CSV = "csv."
+"""Begins options that are settings of csv and of nothing else."""
+
+
+def options_of_source(options: Mapping[str, str]) -> dict[str, str]:
+    """Those options that are no setting of a changefeed: of Kafka, or of a dump's form."""
+    return {name: text for name, text in options.items() if not is_setting(name) and not name.startswith(_CSV)}
+
+
+def of_earlier(fields: Mapping[str, Any]) -> Settings:
+    """Settings of storage files as states of 2026-11 and before have them, by names such as ``csv_null``."""
+    told = {full_name(re.sub("^csv_", "csv.", name)): value for name, value in fields.items()}
+    return Settings(tuple(
+        Setting(name, value, "option", "given", f"--option {name}") for name, value in told.items()
+        if isinstance(value, str | bool) and value != "auto"
+    ))  # fmt: skip
+
+
 def is_setting(name: str) -> bool:
     """Whether an option of this name is a setting of a changefeed."""
     full = full_name(name)
-    return full in KEYS and KEYS[full].bearing == "read"
+    return full in KNOWN and KNOWN[full].bearing == "read"

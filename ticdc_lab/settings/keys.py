@@ -276,6 +276,20 @@ def _keys() -> dict[str, Key]:
 KEYS: Mapping[str, Key] = _keys()
 """Every setting by its path in the file; of a list of tables (``sink.dispatchers``) the keys of its members too."""
 
+OF_OPTIONS: Mapping[str, Key] = {
+    "sink.csv.columns": Key(
+        "text", "read", "which columns are there", "--option csv.columns='SCHEMA.TABLE:COLUMN,COLUMN;..'"
+    ),
+    "debezium-binary-handling-mode": Key(
+        "text", "read", "binary values of debezium", "--option debezium-binary-handling-mode=hex"
+    ),
+}  # fmt: skip
+"""Settings that no file of TiCDC has: columns of csv rows, with ``*``, ``?``, ``!`` before what is left out, and how
+Debezium's own connector writes bytes."""
+
+KNOWN: Mapping[str, Key] = {**KEYS, **OF_OPTIONS}
+"""All that can be known of a changefeed."""
+
 TABLES = frozenset(name.rpartition(".")[0] for name in KEYS) - {""}
 """Tables and lists of tables of the file, by path."""
 
@@ -325,9 +339,9 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 def full_name(name: str) -> str:
     """The path of a setting: ``csv.delimiter`` and ``partition-num`` are short for theirs; else the name itself."""
     name = name.replace("_", "-")
-    if name in KEYS:
+    if name in KNOWN:
         return name
-    return f"sink.{name}" if f"sink.{name}" in KEYS else FROM_URI.get(name, name)
+    return f"sink.{name}" if f"sink.{name}" in KNOWN else FROM_URI.get(name, name)
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

@@ -7,12 +7,12 @@ that depends on one asks :class:`Settings`; nothing is passed by hand beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.errors.redaction import HIDDEN, is_secret
-from ticdc_lab.settings.keys import KEYS, full_name
+from ticdc_lab.settings.keys import KNOWN, full_name
 
 Source = Literal["option", "file", "bytes"]
 Surety = Literal["given", "verified", "shown", "likely", "guessed"]
@@ -43,7 +43,7 @@ class Setting:
     """One setting of a changefeed."""
 
     # Its path in the changefeed file, such as ``sink.csv.binary-encoding-method``; one of
-    # :data:`ticdc_lab.settings.keys.KEYS`.
+    # :data:`ticdc_lab.settings.keys.KNOWN`.
     name: str
     value: Value  # as TOML has it
     source: Source  # where it is known from
@@ -53,18 +53,18 @@ class Setting:
     @property
     def bearing(self) -> str:
         """``read`` if an answer depends on it, else ``none`` or ``refused``."""
-        return KEYS[self.name].bearing
+        return KNOWN[self.name].bearing
 
     @property
     def depends(self) -> str:
         """What depends on it."""
-        return KEYS[self.name].depends
+        return KNOWN[self.name].depends
 
     @property
     def give(self) -> str:
         """What to give if the value is wrong; of a truth value the other one."""
-        give, other = KEYS[self.name].give, not self.value
-        return f"{give.partition('=')[0]}={_toml(other)}" if KEYS[self.name].kind == "bool" else give
+        give, other = KNOWN[self.name].give, not self.value
+        return f"{give.partition('=')[0]}={_toml(other)}" if KNOWN[self.name].kind == "bool" else give
 
     @property
     def text(self) -> str:
@@ -121,11 +121,19 @@ class Settings:
     against: tuple[Contradiction, ...] = ()  # what the log has against lists of rules that were given
     # What of the given settings has another effect than it seems, or is not compared with the log; a sentence each.
     notes: tuple[str, ...] = ()
+    _counting: dict[str, Setting] = field(init=False, repr=False, compare=False)  # by name: codecs ask for each file
+
+    def __post_init__(self) -> None:
+        """Of several values from several places one counts."""
+        found: dict[str, Setting] = {}
+        for s in self.known:
+            if s.name not in found or s._rank < found[s.name]._rank:
+                found[s.name] = s
+        object.__setattr__(self, "_counting", found)
 
     def get(self, name: str) -> Setting | None:
         """The setting that counts: an option, else what the bytes show, else the file, else what is likely."""
-        name = full_name(name)
-        return min((s for s in self.known if s.name == name), key=lambda s: s._rank, default=None)
+        return self._counting.get(full_name(name))
 
     def value(self, name: str, default: Any = None) -> Any:
         """Its value, or ``default`` where nothing is known of it."""
@@ -144,9 +152,9 @@ class Settings:
         return isinstance(name, str) and self.get(name) is not None
 
     def __iter__(self) -> Iterator[Setting]:
-        """The settings that count, in the order of :data:`~ticdc_lab.settings.keys.KEYS`."""
+        """The settings that count, in the order of :data:`~ticdc_lab.settings.keys.KNOWN`."""
         names = {s.name for s in self.known}
-        return iter([found for name in KEYS if name in names and (found := self.get(name)) is not None])
+        return iter([found for name in KNOWN if name in names and (found := self.get(name)) is not None])
 
     def __len__(self) -> int:
         """How many different settings are known."""
@@ -175,7 +183,7 @@ class Settings:
     def contradictions(self) -> tuple[Contradiction, ...]:
         """What was given and the bytes show otherwise: values in the order of the keys, then rules."""
         found = []
-        for name in (n for n in KEYS if n not in NOT_COMPARED):
+        for name in (n for n in KNOWN if n not in NOT_COMPARED):
             mine = [s for s in self.known if s.name == name and s.source != "bytes"]
             shown = [s for s in self.known if s.source == "bytes" and s.sure in ("shown", "likely")]
             own = [b for b in shown if b.name == name]
@@ -220,10 +228,10 @@ UNKNOWN = Settings()
 def require_name(name: str) -> str:
     """The full name of a setting; a :class:`ContractError` that suggests the nearest where there is none."""
     found = full_name(name)
-    if found not in KEYS:
+    if found not in KNOWN:
         from ticdc_lab.settings.keys import nearest
 
-        near = nearest(name, KEYS)
+        near = nearest(name, KNOWN)
         raise ContractError(
             f"TiCDC has no setting {name!r}.", hint=f"The nearest is {near}." if near else "See docs/settings.md."
         )

@@ -21,7 +21,6 @@ from ticdc_lab.codecs.decode import EMPTY_MESSAGE, decoder, other_protocol
 from ticdc_lab.codecs.handles import Handles, handles_of
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.simple_tables import defined_in
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
@@ -51,6 +50,7 @@ from ticdc_lab.facts.limits import (
     limits_of,
 )
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
+from ticdc_lab.settings.file import of_earlier
 from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.decoding import decoding
 from ticdc_lab.sources.log_keys import handles_in, put_into, words_of
@@ -78,7 +78,6 @@ class Origin:
     source_kind: str = "auto"
     schema_registry: str | None = None
     claim_check: str | None = None
-    settings: StorageSettings = DEFAULTS
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     changefeed: Settings = UNKNOWN
     sample: Sample | None = None
@@ -89,14 +88,12 @@ class Origin:
         if self.source_kind == "table":
             paths["source"] = self.source
         bare = {name: without_secrets(at) if at is not None and "://" in at else at for name, at in paths.items()}
-        settings = {k: v for k, v in asdict(self.settings).items() if v != getattr(DEFAULTS, k)}
         return {
             "source": bare["source"],
             "protocol": self.protocol,
             "source_kind": self.source_kind,
             "schema_registry": bare["schema_registry"],
             "claim_check": bare["claim_check"],
-            "settings": settings,
             "changefeed": [asdict(s) for s in self.changefeed.known],
             "options": {name: value for name, value in self.options.items() if not is_secret(name)},
             "left_out": sorted(
@@ -135,10 +132,9 @@ class Origin:
             places = {name: given.pop(name) for name in _PATHS if name in lacked and name in given}
             found = cls(**{f.name: told[f.name] for f in fields(cls) if f.name in told} | places)
             sample = None if found.sample is None else Sample.from_dict(dict(told["sample"]))
-            settings = StorageSettings(**dict(told.get("settings", {})))
-            changefeed = Settings(tuple(Setting(**s) for s in told.get("changefeed", ())))
+            changefeed = of_earlier(told.get("settings", {})) | [Setting(**s) for s in told.get("changefeed", ())]
             more = {**found.options, **given}
-            return replace(found, sample=sample, settings=settings, changefeed=changefeed, options=more)
+            return replace(found, sample=sample, changefeed=changefeed, options=more)
         except (TypeError, ValueError, AttributeError) as error:
             raise SourceError(f"made_from does not describe how a log was loaded: {error}.") from error
 

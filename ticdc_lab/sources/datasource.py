@@ -29,6 +29,7 @@ from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
+from ticdc_lab.settings.file import given_settings
 from ticdc_lab.sources import parquet, pieces
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.dump_files import DumpFiles, dumps_at
@@ -105,7 +106,6 @@ class _ReadRequest:
     once: bool
     kind: str = "auto"
     options: tuple[tuple[str, str], ...] = ()
-    binary: str = "auto"
     images: bool = True
 
     @classmethod
@@ -122,9 +122,10 @@ class _ReadRequest:
         kind = options.get("sourceKind", "auto")
         require_kind(kind)
         own = tuple((name, options[name]) for name in OPTIONS if name in options)
-        binary = options.get("debeziumBinaryHandlingMode", "auto")
+        mode = given_settings({"debezium-binary-handling-mode": options.get("debeziumBinaryHandlingMode", "auto")})
+        known = replace(known, settings=mode)
         images = options.get("images") != "null"
-        return cls(path, options.get("protocol", "auto"), known, range_bytes, once, kind, own, binary, images)
+        return cls(path, options.get("protocol", "auto"), known, range_bytes, once, kind, own, images)
 
     def files(self) -> list[Path]:
         """Files there are now."""
@@ -154,7 +155,7 @@ class _ReadRequest:
             ddl = pa.Table.from_batches(log_types.finder(known, protocol)(every), arrow_schema(log_types.DDL_ROWS))
             known = replace(known, types=log_types.types_of(ddl))
             if protocol == "debezium":
-                known, guesses = log_types.with_binary(sample, known, self.binary)
+                known, guesses = log_types.with_binary(sample, known)
                 for sentence in guesses:
                     warnings.warn(f"{self.path}: {sentence}", stacklevel=2)
         elif protocol in WITH_DDL:

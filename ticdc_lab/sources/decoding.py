@@ -48,19 +48,17 @@ def with_table_versions(gathered: Gathered, known: Known) -> tuple[Known, tuple[
     return replace(known, tables=tables_of(rows)), contradictions(rows)
 
 
-def with_log_types(gathered: Gathered, sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple[str, ...]]:
+def with_log_types(gathered: Gathered, sample: pa.Table, known: Known) -> tuple[Known, tuple[str, ...]]:
     """What decoding debezium needs of its log, and what is assumed of it: one pass.
 
-    ``mode`` is how bytes are written, or ``auto``: by the values of the sample. Messages that name their types do not
-    say how many digits a fraction has.
+    How bytes are written shows in the values of the sample, where no setting says it. Messages that name their types
+    do not say how many digits a fraction has.
     """
     known = replace(known, types=log_types.types_of(gathered(log_types.finder(known), log_types.DDL_ROWS)))
-    return log_types.with_binary(sample, known, mode)
+    return log_types.with_binary(sample, known)
 
 
-def learned(
-    gathered: Gathered, sample: pa.Table, protocol: str, known: Known, binary_mode: str
-) -> tuple[Known, tuple[str, ...]]:
+def learned(gathered: Gathered, sample: pa.Table, protocol: str, known: Known) -> tuple[Known, tuple[str, ...]]:
     """What decoding a protocol needs of its log beside each message, and what of it is a guess, a sentence each."""
     if protocol == "simple":
         return with_table_versions(gathered, known)
@@ -69,7 +67,7 @@ def learned(
             found = gathered(log_types.finder(known, protocol), log_types.DDL_ROWS)
             known = replace(known, types=log_types.types_of(found))
         return known, could_be_keys(sample, known)
-    return with_log_types(gathered, sample, known, binary_mode) if protocol == "debezium" else (known, ())
+    return with_log_types(gathered, sample, known) if protocol == "debezium" else (known, ())
 
 
 def packed(found: Messages) -> Messages:

@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import Batches
+from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.sources import local_path, storage
 from ticdc_lab.sources.storage import Listing
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, place_of, schema_files
@@ -53,7 +53,7 @@ class Finding(NamedTuple):
     n: int = 1
 
 
-def fsck(spark: SparkSession, folder: str, *, settings: StorageSettings = DEFAULTS) -> DataFrame:
+def fsck(spark: SparkSession, folder: str, *, settings: Settings = UNKNOWN) -> DataFrame:
     """Check a folder that TiCDC's storage sink wrote.
 
     Parameters
@@ -63,7 +63,7 @@ def fsck(spark: SparkSession, folder: str, *, settings: StorageSettings = DEFAUL
     folder
         A path or a URL; the folder in which the file ``metadata`` lies.
     settings
-        What the files do not say.
+        By which they are read (:func:`ticdc_lab.sources.storage.read_by`): what the files do not say.
 
     Returns
     -------

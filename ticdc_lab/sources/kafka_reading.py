@@ -28,11 +28,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.engine.choosing import FITS_MESSAGES
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.errors.bounded import parse_json
 from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.settings.file import options_of_source
 from ticdc_lab.sources.kafka import ISOLATION, Topics, open_words, require_reachable, topics_of
 from ticdc_lab.sources.kafka_settings import client_settings
 
@@ -446,7 +446,7 @@ _LEADER_MOVES = frozenset({
 
 def too_large(source: str, options: Mapping[str, str]) -> str | None:
     """Why topics are not for the embedded engine, as a clause; None where they fit. The broker is asked."""
-    with TopicReader(topics_of(source, settings_among(options)[1])) as reader:
+    with TopicReader(topics_of(source, options_of_source(options))) as reader:
         bounds = reader.bounds(reader.spans())
     n = sum(max(0, end - first) for first, end in bounds.values())
     return f"the topic is large ({n:,} messages, more than {FITS_MESSAGES:,})" if n > FITS_MESSAGES else None

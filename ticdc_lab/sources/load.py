@@ -15,7 +15,6 @@ from ticdc_lab.codecs import detect
 from ticdc_lab.codecs.decode import Detected, decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, as_given
 from ticdc_lab.codecs.unpack import parts, unpacker
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import ProtocolError
@@ -23,13 +22,13 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.schema import DECODED
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_messages
-from ticdc_lab.settings.file import read_file
+from ticdc_lab.settings.file import given_settings, options_of_source, read_file
 from ticdc_lab.settings.keys import protocol_named
 from ticdc_lab.sources import Source, open_source
 from ticdc_lab.sources.change_log import ChangeLog, Origin
 from ticdc_lab.sources.decoding import known_of, learned
 from ticdc_lab.sources.refused_forms import converted_hint
-from ticdc_lab.sources.storage import of_changefeed, without_contradicted
+from ticdc_lab.sources.storage import read_by
 
 SAMPLE = 256
 """Messages looked at to tell the protocol."""
@@ -43,7 +42,6 @@ def load(
     source_kind: str = "auto",
     schema_registry: str | None = None,
     claim_check: str | None = None,
-    settings: StorageSettings = DEFAULTS,
     options: Mapping[str, str] | None = None,
     bounds: Bounds = BOUNDS,
     changefeed: Settings | str | Path = UNKNOWN,
@@ -73,11 +71,10 @@ def load(
     claim_check
         The folder (a path, or a URL that pyarrow reads, such as ``s3://..``) that large messages were put in. Without
         it they are marked ``claim-check-missing`` and hold their keys only.
-    settings
-        Of a storage folder: what its files do not say (delimiter, quote, null text, ..).
     options
-        Settings of the source by name, for Kafka as Spark's connector has them: ``kafka.security.protocol``,
-        ``kafka.sasl.jaas.config``, ``startingOffsets``. Their values are in no error's text.
+        By name: settings of the changefeed (``csv.null``, ``date-separator``, ..; docs/settings.md), which count before
+        those of its file; and of the source, for Kafka as Spark's connector has them: ``kafka.security.protocol``,
+        ``kafka.sasl.jaas.config``, ``startingOffsets``. The values of these are in no error's text.
     bounds
         How much a message may become before it goes to the quarantine as ``too-large``.
     changefeed
@@ -110,8 +107,9 @@ def load(
     """
     require_workers_once(spark)
     given = changefeed if isinstance(changefeed, Settings) else read_file(changefeed).settings
-    given |= as_given(settings)
-    opened, _ = opened_as(spark, source, settings, given, kind=source_kind, options=options, line=bounds.line)
+    given |= given_settings(options or {})
+    others = options_of_source(options or {})
+    opened, _ = opened_as(spark, source, given, kind=source_kind, options=others, line=bounds.line)
     known = replace(known_of(schema_registry, claim_check, bounds), settings=given)
     sample = None if opened.told else opened.sample(SAMPLE)
     if protocol == "auto" and sample is not None and not sample.num_rows and (refusal := opened.refusal()):
@@ -128,10 +126,9 @@ def load(
         )
     guesses = opened.guesses
     if sample is not None:
-        mode = settings.debezium_binary_handling_mode
-        known, learned_guesses = learned(opened.gathered, sample, told.protocol, known, mode)
+        known, learned_guesses = learned(opened.gathered, sample, told.protocol, known)
         guesses += learned_guesses
-    origin = Origin(source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}), given)
+    origin = Origin(source, protocol, source_kind, schema_registry, claim_check, others, given)
     seen = given | (
         (Setting("sink.protocol", told.protocol, "bytes", "shown", "the folder's files"), *opened.shown)
         if sample is None  # a storage folder, which says so itself
@@ -144,27 +141,23 @@ def load(
     )  # fmt: skip
 
 
-def opened_as(
-    spark: SparkSession, source: str, settings: StorageSettings, given: Settings, **asked: Any
-) -> tuple[Source, StorageSettings]:
+def opened_as(spark: SparkSession, source: str, given: Settings, **asked: Any) -> tuple[Source, Settings]:
     """A source, and how its files are read: what bytes show counts before a changefeed's file, options before both.
 
     Parameters
     ----------
     spark, source
         As of :func:`load`.
-    settings
-        Of a storage folder, as options give them.
     given
         What is known of the changefeed's settings.
     asked
         Further arguments of :func:`ticdc_lab.sources.opening.open_source`.
     """
-    opened, sink = open_source(spark, source, settings=settings, **asked), of_changefeed(settings, given)
-    if sink == settings or opened.kind != "storage":
-        return opened, settings
-    sink = without_contradicted(sink, settings, opened.shown)
-    return replace(open_source(spark, source, settings=sink, **asked), shown=opened.shown), sink
+    by_options = read_by(given)
+    opened = open_source(spark, source, settings=by_options, **asked)
+    if opened.kind != "storage" or (settings := read_by(given, opened.shown)) == by_options:
+        return opened, by_options
+    return replace(open_source(spark, source, settings=settings, **asked), shown=opened.shown), settings
 
 
 def shown_by(sample: pa.Table, told: Detected, known: Known) -> tuple[Setting, ...]:

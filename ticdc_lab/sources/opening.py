@@ -22,7 +22,6 @@ from pyspark.sql.types import StructType
 from ticdc_lab.codecs.decode import Detected, at_once, is_empty
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import AT_ONCE, BOUNDS
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import is_sail, parquet_below, verbatim
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.object_stores import Store, Stored
@@ -31,7 +30,7 @@ from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES, as_messages
-from ticdc_lab.settings import Setting
+from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.sources import capture, dumps, kafka, parquet, pieces, storage
 from ticdc_lab.sources.dump_files import DumpFiles, dumps_among, dumps_at, head_of
 from ticdc_lab.sources.forms import FORMS, OPTIONS
@@ -233,7 +232,7 @@ def open_source(
     source: str,
     *,
     kind: str = "auto",
-    settings: StorageSettings = DEFAULTS,
+    settings: Settings = UNKNOWN,
     options: Mapping[str, str] | None = None,
     line: int = BOUNDS.line,
 ) -> Source:
@@ -483,7 +482,7 @@ def _size_of_frame(table: DataFrame) -> Size:
     return size_of_parquet(files) if files and len(files) == len(places) else Size()
 
 
-def _storage_source(spark: SparkSession, source: str, kind: str, settings: StorageSettings) -> Source | None:
+def _storage_source(spark: SparkSession, source: str, kind: str, settings: Settings) -> Source | None:
     """The source if it is a folder of the storage sink, or was said to be one."""
     local, store = local_path(source), Store.of(source)
     if kind == "auto" and (kind_of_name(store.shown if store else source) if local is None else not local.is_dir()):
@@ -508,7 +507,7 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
         store.shown if store else source, raw, reading.messages, told=told,
         decode=lambda images: reading.events(images=images), kind="storage",
         measure=partial(storage.size_of, found, local=local), guesses=reading.guesses,
-        shown=(*reading.shown, *storage.of_paths(found, date_separator=settings.date_separator)),
+        shown=(*reading.shown, *storage.of_paths(found, settings)),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import shlex
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from ticdc_lab.codecs.csv_fields import BinaryTexts, Flags, binary_texts
+from ticdc_lab.codecs.csv_fields import OPTIONAL, BinaryTexts, Flags, binary_texts
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, spans
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
+from ticdc_lab.codecs.table_file import Cut
 from ticdc_lab.engine import hadoop_files, is_sail, parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.settings import Setting, Settings
-from ticdc_lab.settings.matchers import accepted
 from ticdc_lab.sources.places import Size, size_of_lines
 from ticdc_lab.sources.storage_layout import (
     METADATA,
@@ -120,7 +119,7 @@ class Listing:
         return place.rstrip("/").rsplit("/", 1)[-1] or "storage"
 
 
-def listing(spark: SparkSession, root: str, *, local: Path | None, settings: StorageSettings) -> Listing:
+def listing(spark: SparkSession, root: str, *, local: Path | None, settings: Settings) -> Listing:
     """List a folder: of this machine, of an object store, or a URL for Hadoop.
 
     Raises SourceError: the URL cannot be listed.
@@ -197,15 +196,14 @@ def files_at(spark: SparkSession, url: str) -> Iterator[Listed | Refused]:
             yield Refused(path, "unsafe-path", f"{path!r} does not lie below {folder.root!r}")
 
 
-def listed(
-    found: Iterable[Listed | Refused], root: str, settings: StorageSettings, *, by_path: bool = False
-) -> Listing:
+def listed(found: Iterable[Listed | Refused], root: str, settings: Settings, *, by_path: bool = False) -> Listing:
     """The files of a folder with their places."""
     sizes: dict[str, int | None] = {}
     places: list[StoragePlace] = []
     refused: list[Refused] = []
+    dates = settings.value("sink.date-separator", "auto")
     for file in found:
-        place = place_of(file.path, date_separator=settings.date_separator) if isinstance(file, Listed) else file
+        place = place_of(file.path, date_separator=dates) if isinstance(file, Listed) else file
         if isinstance(place, Refused):
             refused.append(place)
         else:
@@ -331,7 +329,7 @@ def root_pattern(base: str) -> str:
 
 
 def opened(
-    spark: SparkSession, found: Listing, *, settings: StorageSettings, with_index: bool = False
+    spark: SparkSession, found: Listing, *, settings: Settings, with_index: bool = False
 ) -> tuple[DataFrame, Reading, bool]:
     """The files of a listing, how workers read them, and whether their rows have a commit_ts."""
     table = files_table(found, with_index=with_index)
@@ -347,7 +345,7 @@ def opened(
     return files, *_settled(found, Reading(found.topic, found.protocol, None, settings), looked)
 
 
-def reading_of(found: Listing, table: pa.Table, *, settings: StorageSettings) -> tuple[Reading, bool]:
+def reading_of(found: Listing, table: pa.Table, *, settings: Settings) -> tuple[Reading, bool]:
     """How this machine reads the files of a listing (:func:`files_table`), and whether their rows have a commit_ts."""
     rows = table.filter(pc.is_in(table["path"], pa.array(first_files(found), pa.string())))
 
@@ -399,9 +397,9 @@ def settled(reading: Reading, looked: Callable[[Reading], list[dict[str, Any]]])
     nulls = {t["null"] for t in told} - {None}
     null = next(iter(nulls)) if len(nulls) == 1 else None
     settings, guesses = reading.settings, list[str]()
-    if null is not None and settings.csv_null is None:
-        settings = replace(settings, csv_null=null)
-        guesses += [_NULL.format(null=null)] if null != DEFAULTS.null else []
+    if null is not None and "sink.csv.null" not in settings:
+        settings |= [Setting("sink.csv.null", null, "bytes", "shown", "the only bare word")]
+        guesses += [_NULL.format(null=null)] if null != Cut().null else []
     likely = next(iter(common)) if len(common) == 1 else None
     reading = replace(reading, settings=settings, likely=likely)
     if likely is not None and any(t["refused"] for t in told):
@@ -413,15 +411,13 @@ def settled(reading: Reading, looked: Callable[[Reading], list[dict[str, Any]]])
     guesses += _of_tables(_REFUSED, [t["refused"] for t in told if t["refused"]])
     rows, dated = (sum(t[name] for t in told) for name in ("rows", "dated"))
     decided = {t["schema_path"]: tuple(t["columns"]) for t in told if t["columns"]}
-    settings = replace(settings, csv_binary_encoding_method=encoding)
     shown = [*_shown(told, likely)]
-    if any(t["binary"][0] for t in told):
-        shown.append(
-            Setting(
-                "sink.csv.binary-encoding-method", encoding, "bytes", "guessed" if said else "shown",
-                said or "the digits of binary values in the first records",
-            )
-        )  # fmt: skip
+    of_binary = Setting(
+        _METHOD, encoding, "bytes", "guessed" if said else "shown",
+        said or "the digits of binary values in the first records",
+    )  # fmt: skip
+    settings |= [of_binary] if _METHOD not in settings else []
+    shown += [of_binary] if any(t["binary"][0] for t in told) else []
     if null is not None:
         shown.append(Setting("sink.csv.null", null, "bytes", "shown", "the only bare word"))
     reading = replace(reading, settings=settings, decided=decided, guesses=tuple(guesses), shown=tuple(shown))
@@ -433,25 +429,24 @@ def _shown(told: list[dict[str, Any]], likely: Flags | None) -> Iterator[Setting
     seen = [t for t in told if t["flags"]]
     where = f"the first records of {len(seen)} file{'s' * (len(seen) != 1)}"
     if likely is not None:
-        names = ("sink.csv.include-commit-ts", "sink.csv.output-old-value", "sink.csv.output-handle-key")
-        for name, value in zip(names, likely, strict=True):
+        for name, value in zip(OPTIONAL, likely, strict=True):
             yield Setting(name, value, "bytes", "shown", where)
     for name in ("delimiter", "quote", "output-field-header"):
         values = {t[name] for t in seen if t[name] is not None}
         if len(values) == 1:
-            yield Setting(_full_name(f"csv_{name}"), values.pop(), "bytes", "shown", where)
+            yield Setting(f"sink.csv.{name}", values.pop(), "bytes", "shown", where)
     terminators = {t["terminator"] for t in seen}
     if len(terminators) == 1:
         yield Setting("sink.terminator", terminators.pop(), "bytes", "shown", where)
 
 
-def of_paths(found: Listing, *, date_separator: str) -> Iterator[Setting]:
+def of_paths(found: Listing, settings: Settings) -> Iterator[Setting]:
     """Settings that the names of data files leave no choice about, or little."""
     data = [p for p in found.places if p.kind == "data"]
     where = f"the names of {len(data):,} data file{'s' * (len(data) != 1)}"
     widths = {len(p.path.rpartition("/")[2].partition(".")[0].removeprefix("CDC").rpartition("_")[2]) for p in data}
     forms = {_DATES.get(len(p.date), "none") for p in data}
-    if len(forms) == 1 and date_separator == "auto":
+    if len(forms) == 1 and "sink.date-separator" not in settings:
         form = forms.pop()  # four digits may be a partition, and a partition may look like a year
         yield Setting("sink.date-separator", form, "bytes", "shown" if form in ("month", "day") else "likely", where)
     if len(widths) == 1:
@@ -463,35 +458,22 @@ def of_paths(found: Listing, *, date_separator: str) -> Iterator[Setting]:
 
 _DATES = {4: "year", 7: "month", 10: "day"}
 """Forms of date folders by their length."""
+_METHOD = "sink.csv.binary-encoding-method"
+_OF_FILES = ("sink.terminator", "sink.date-separator", "sink.column-selectors", "case-sensitive")
+"""By which files are read, beside those of csv."""
 
 
-def without_contradicted(settings: StorageSettings, own: StorageSettings, shown: Iterable[Setting]) -> StorageSettings:
-    """Settings but those of a changefeed's file that the bytes contradict, which are as in ``own``."""
-    by_name = {s.name: s.value for s in shown if s.sure == "shown"}
-    names = {f.name: _full_name(f.name) for f in fields(StorageSettings)}
-    given = {f: getattr(settings, f) for f in names if getattr(settings, f) != getattr(own, f)}
-    wrong = {f for f, value in given.items() if by_name.get(names[f], value) != value}
-    return replace(settings, **{f: getattr(own, f) for f in wrong})
-
-
-def _full_name(field: str) -> str:
-    name = f"sink.csv.{field.removeprefix('csv_')}" if field.startswith("csv_") else f"sink.{field}"
-    return name.replace("_", "-")
-
-
-def of_changefeed(settings: StorageSettings, changefeed: Settings) -> StorageSettings:
-    """Settings of the sink, those that nobody gave as options from the changefeed's."""
-    found: dict[str, Any] = {}
-    for field, default in ((f.name, f.default) for f in fields(StorageSettings)):
-        given = changefeed.given(_full_name(field)) if field != "csv_columns" else None
-        if given is not None and getattr(settings, field) == default:
-            found[field] = given.value
-    selectors = changefeed.given("sink.column-selectors")
-    if selectors is not None and settings.csv_columns is None and isinstance(selectors.value, tuple):
-        exact = bool(changefeed.value("case-sensitive", False))
-        each = accepted(selectors.value, case_sensitive=exact)  # what TiCDC refuses is found
-        found["csv_columns"] = tuple(of[1:] for of in each if of[0].get("columns")) or None
-    return replace(settings, **found)
+def read_by(given: Settings, shown: Iterable[Setting] | None = None) -> Settings:
+    """Settings by which files are read: options; when it is known what the bytes show, also those of a changefeed's
+    file that they do not contradict.
+    """
+    by_name = {s.name: s.value for s in shown or () if s.sure == "shown"}
+    of_files = (s for s in given.known if s.name.startswith("sink.csv.") or s.name in _OF_FILES)
+    return Settings(tuple(
+        s for s in of_files
+        if s.source == "option"
+        or (s.source == "file" and shown is not None and by_name.get(s.name, s.value) == s.value)
+    ))  # fmt: skip
 
 
 _NULL = (
@@ -530,10 +512,10 @@ def _named(each: list[str], of: str = "") -> str:
     return "; ".join([*each[:_TABLES_SAID], *more])
 
 
-def _encoding(settings: StorageSettings, found: list[BinaryTexts]) -> tuple[str, str]:
+def _encoding(settings: Settings, found: list[BinaryTexts]) -> tuple[str, str]:
     """How binary values are written, and what is said of it where the values looked at can be both."""
-    if settings.csv_binary_encoding_method != "auto":
-        return settings.csv_binary_encoding_method, ""
+    if (known := settings.value(_METHOD)) is not None:
+        return str(known), ""
     n, characters, not_hex, not_base64 = (sum(column) for column in zip(BinaryTexts(), *found, strict=True))
     if not n or (not_hex and not not_base64):
         return "base64", ""
@@ -586,13 +568,13 @@ def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, Any]:
         "rows": n,
         "dated": n * placed.shape.has_ts,
         "flags": [placed.shape[:3]],
-        "null": found.settings.csv_null,
-        "binary": binary_texts(found.some, placed, found.settings),
+        "null": found.settings.value("sink.csv.null"),
+        "binary": binary_texts(found.some, placed, Cut.of(found.settings)),
         "lacks": f"{', '.join(lacks)} of {file.schema}.{file.table}" if lacks else "",
         "guess": placed.guess,
         "columns": names if lacks else [],
-        "delimiter": found.settings.csv_delimiter,
-        "quote": found.settings.csv_quote,
+        "delimiter": found.settings.value("sink.csv.delimiter"),
+        "quote": found.settings.value("sink.csv.quote"),
         "output-field-header": found.has_header,
         "terminator": found.terminator,
     }

@@ -26,6 +26,7 @@ from ticdc_lab.codecs.csv_fields import (
     Record,
     RecordShape,
     UnknownFields,
+    choice_of,
     earlier_versions,
     null_among,
     place,
@@ -40,13 +41,13 @@ from ticdc_lab.codecs.kernel.arrow import in_form, spans
 from ticdc_lab.codecs.known import NOTHING
 from ticdc_lab.codecs.quarantine import refused
 from ticdc_lab.codecs.registry import codec_of
-from ticdc_lab.codecs.table_file import StorageSettings, TableFile, TableFileError, read_table_file, require_name
+from ticdc_lab.codecs.table_file import Cut, TableFile, TableFileError, read_table_file, require_name
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
-from ticdc_lab.settings import Setting
+from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.storage_layout import Refused, StoragePlace, place_of
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class CsvFile:
 
     records: csv.Records
     terminator: str
-    settings: StorageSettings
+    settings: Settings
     has_header: bool
     placed: FieldsOfFile | Unreadable
     file: TableFile | None
@@ -116,7 +117,7 @@ class Reading:
     topic: str
     protocol: str
     root: str | None
-    settings: StorageSettings
+    settings: Settings
     definitions: dict[str, TableFile | Unreadable] = field(default_factory=dict)
     likely: Flags | None = None
     decided: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -272,11 +273,11 @@ class Reading:
         starts, ends = records.starts[header:].copy(), records.ends[header:].copy()
         if not isinstance(placed, FieldsOfFile) or found.file is None:
             return csv.Records(starts, ends, records.rest), placed
-        binary = kernel.HEX if s.csv_binary_encoding_method == "hex" else kernel.BASE64
-        known = (row["schema_path"], placed.shape, placed.columns, s, found.terminator, binary)
+        binary = kernel.HEX if s.value("sink.csv.binary-encoding-method") == "hex" else kernel.BASE64
+        known = (row["schema_path"], placed.shape, placed.columns, cut := Cut.of(s), found.terminator, binary)
         if known not in self.layouts:
             file = replace(found.file, columns=placed.columns)
-            self.layouts[known] = csv.layout(file, s, placed.shape, found.terminator, binary)
+            self.layouts[known] = csv.layout(file, cut, placed.shape, found.terminator, binary)
         given = self.layouts[known]
         n = kernel.join_updates(data, starts, ends, len(starts), given) if placed.shape.has_update else len(starts)
         return csv.Records(starts[:n], ends[:n], records.rest), given
@@ -289,20 +290,20 @@ class Reading:
         from ticdc_lab.codecs import csv  # here: compiled code is not loaded before there are records
 
         file, s = self.definition(row), self.settings
-        begins = None
         if isinstance(file, TableFile):
             s = settings_of_file(data[:_HEAD].tobytes(), file, s)
-            begins = csv.beginning_of(file, s)
+        cut = Cut.of(s)
+        begins = csv.beginning_of(file, cut) if isinstance(file, TableFile) else None
         terminator = csv.terminator_of(data, s, begins)
-        records = csv.find_records(data, quote=s.quote, terminator=terminator)
+        records = csv.find_records(data, quote=cut.quote, terminator=terminator)
         if begins is not None:
-            records = csv.resynced(data, records, begins, quote=s.quote, terminator=terminator)
-        head = csv.records_among(data, records, s, most=1)
-        has_header = s.csv_output_field_header is not False and bool(head) and head[0][0].text == HEADER
+            records = csv.resynced(data, records, begins, quote=cut.quote, terminator=terminator)
+        head = csv.records_among(data, records, cut, most=1)
+        has_header = s.value("sink.csv.output-field-header") is not False and bool(head) and head[0][0].text == HEADER
         if isinstance(file, Unreadable):
             return CsvFile(records, terminator, s, has_header, file, None, [])
         first = int(has_header)
-        some = csv.records_among(data, records, s, first=first, most=csv.FIRST_LOOKED_AT)
+        some = csv.records_among(data, records, cut, first=first, most=csv.FIRST_LOOKED_AT)
         placed: FieldsOfFile | UnknownFields
         if has_header:
             placed = placed_by_header(head[0], file)
@@ -310,9 +311,9 @@ class Reading:
             return CsvFile(records, terminator, s, has_header, usual, file, some)
         else:
             placed = UnknownFields("", "")
-        some = csv.records_among(data, records, s, first=first, most=most or RECORDS_LOOKED_AT)
+        some = csv.records_among(data, records, cut, first=first, most=most or RECORDS_LOOKED_AT)
         if most is not None and (null := null_among(some, s)) is not None:
-            s = replace(s, csv_null=null)
+            s |= [Setting("sink.csv.null", null, "bytes", "shown")] if "sink.csv.null" not in s else []
         if not has_header:
             path = row["schema_path"]
             virtual, decided = self._virtual(path, file), self.decided.get(path, ())
@@ -324,8 +325,8 @@ class Reading:
 
     def _as_the_folder(self, some: list[Record], file: TableFile) -> FieldsOfFile | None:
         """All columns, where the folder's optional fields are known and leave room for no other choice."""
-        likely, s = self.likely, self.settings
-        if likely is None or s.csv_columns is not None or not some:
+        likely = self.likely
+        if likely is None or not some or choice_of(self.settings) is not None:
             return None
         n = ALWAYS + sum(likely) + len(file.columns)
         at_update = ALWAYS + likely[0]

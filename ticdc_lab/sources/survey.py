@@ -17,7 +17,6 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from ticdc_lab.codecs import decoder, detect
 from ticdc_lab.codecs.decode import is_empty
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, as_given
 from ticdc_lab.engine import choose, embedded, engine_of, is_sail, parallelism, speeds
 from ticdc_lab.engine.environment import cpus
 from ticdc_lab.engine.running import seconds
@@ -29,7 +28,7 @@ from ticdc_lab.events.tso import to_datetime
 from ticdc_lab.facts.definitions import NAMELESS, table_text
 from ticdc_lab.facts.limits import limits_of
 from ticdc_lab.settings import UNKNOWN, Settings
-from ticdc_lab.settings.file import read_file
+from ticdc_lab.settings.file import given_settings, options_of_source, read_file
 from ticdc_lab.sources import kafka
 from ticdc_lab.sources.change_log import ChangeLog, decoding_step
 from ticdc_lab.sources.decoding import known_of, learned
@@ -216,7 +215,6 @@ def survey(
     source_kind: str = "auto",
     schema_registry: str | None = None,
     claim_check: str | None = None,
-    settings: StorageSettings = DEFAULTS,
     options: Mapping[str, str] | None = None,
     changefeed: Settings | str | Path = UNKNOWN,
 ) -> Found:
@@ -226,7 +224,7 @@ def survey(
     ----------
     spark
         The caller's session; a topic is looked at without one, too (:func:`needs_no_engine`).
-    source, protocol, source_kind, schema_registry, claim_check, settings, options, changefeed
+    source, protocol, source_kind, schema_registry, claim_check, options, changefeed
         As for :func:`ticdc_lab.sources.load.load`.
 
     Returns
@@ -242,8 +240,8 @@ def survey(
     if not source.strip():
         raise SourceError("No source is named.", hint="Give a path, kafka://HOST:PORT/TOPIC, or the name of a table.")
     how: dict[str, Any] = {
-        "protocol": protocol, "schema_registry": schema_registry, "claim_check": claim_check, "settings": settings,
-        "options": options, "changefeed": changefeed,
+        "protocol": protocol, "schema_registry": schema_registry, "claim_check": claim_check, "options": options,
+        "changefeed": changefeed,
     }  # fmt: skip
     if is_topic(source, source_kind) and (spark is None or is_sail(spark)):
         found = _of_topic(source, **how)
@@ -265,14 +263,14 @@ def _of_topic(
     protocol: str,
     schema_registry: str | None,
     claim_check: str | None,
-    settings: StorageSettings,
     options: Mapping[str, str] | None,
     changefeed: Settings | str | Path,
 ) -> Found:
     """As :func:`survey`, from the first messages alone: nobody knows how long reading all of a topic takes."""
-    given = (changefeed if isinstance(changefeed, Settings) else read_file(changefeed).settings) | as_given(settings)
+    given = changefeed if isinstance(changefeed, Settings) else read_file(changefeed).settings
+    given |= given_settings(options or {})
     known = replace(known_of(schema_registry, claim_check), settings=given)
-    overview, heads = heads_of(kafka.topics_of(source, options))
+    overview, heads = heads_of(kafka.topics_of(source, options_of_source(options or {})))
     batches = heads.combine_chunks().to_batches()
     full = [batch.filter(pc.invert(is_empty(batch))) for batch in batches]
     sample = (pa.Table.from_batches(full, heads.schema) if any(b.num_rows for b in full) else heads).slice(0, SAMPLE)
@@ -282,8 +280,7 @@ def _of_topic(
         rows = [row for found in find(iter(batches)) for row in found.to_pylist()]
         return pa.Table.from_pylist(rows, arrow_schema(form))
 
-    mode = settings.debezium_binary_handling_mode
-    known, guesses = learned(gathered, sample, told.protocol, known, mode)
+    known, guesses = learned(gathered, sample, told.protocol, known)
     seen = given | shown_by(sample.combine_chunks(), told, known)
     limits = (
         *(c.words for c in seen.contradictions), *seen.not_evaluated, *guesses,

@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.errors import ContractError, IncompleteHistoryError, ProtocolError
 from ticdc_lab.events import PARTITION
+from ticdc_lab.events.ddl import words_of
 from ticdc_lab.events.schema import BEFORE_UNNAMED, require_batch, require_columns
 from ticdc_lab.events.tso import tso_words
-from ticdc_lab.facts.catalog import DDL, Catalog, ddl_of
+from ticdc_lab.facts.catalog import DDL, Catalog, NoTable, ddl_of
 from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef, TableName
 from ticdc_lab.facts.limits import begun_late
 from ticdc_lab.tables.lives import Life
@@ -211,6 +212,9 @@ _READ = 140
 
 def no_such_table(table: str, catalog: Catalog, facts: RowsKnown, *, most: int = 10) -> ProtocolError:
     """The log names no such table."""
+    schema, _, name = table.lower().partition(".")
+    if (other := catalog.others.get((schema, name))) is not None:
+        return _no_table(table, other, catalog)
     names = sorted({".".join(n) for n in (*catalog.versions, *facts.tables)})
     near = [_short(n) for n in names if n.lower() == table.lower()] or get_close_matches(table, names, n=1)
     said = (
@@ -220,6 +224,21 @@ def no_such_table(table: str, catalog: Catalog, facts: RowsKnown, *, most: int =
     return ProtocolError(
         f"The log has no table {_short(table)}; it contains {said}.",
         hint=f"Names are taken exactly as written. The nearest is {near[0]}." if near else "Name it as SCHEMA.TABLE.",
+    )
+
+
+def _no_table(name: str, other: NoTable, catalog: Catalog) -> ProtocolError:
+    """What the log has of a view or a sequence."""
+    at = "" if other.since is None else f" at {tso_words(other.since)}"
+    gone = " and dropped later" if other.is_dropped else ""
+    words = words_of(other.query)
+    starts = [i + 1 for i, w in enumerate(words) if w.kind == "word" and w.text.upper() in ("FROM", "JOIN")]
+    named = {w.text.lower() for i in starts for w in words[i : i + 3]}  # of SCHEMA . TABLE the last
+    read = sorted(".".join(n) for n in catalog.versions if n[1].lower() in named)
+    return ProtocolError(
+        f"{_short(name)} is a {other.kind}, no table. The log has its definition, which was created{at}{gone}, and no "
+        f"row: TiCDC sends none of a {other.kind}. The DDL: {_short(' '.join(other.query.split()))}",
+        hint=f"Read a table that it names: --table {read[0]}." if read else "Name a table as SCHEMA.TABLE.",
     )
 
 

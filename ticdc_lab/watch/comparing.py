@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from ticdc_lab.codecs.decode import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import Known
-from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.errors import ContractError, SourceError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.errors.whole_files import room_for
@@ -33,6 +32,7 @@ from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.known import CountedOffsets
 from ticdc_lab.settings import Settings
+from ticdc_lab.settings.file import given_settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.transactions.differences import KINDS
@@ -95,15 +95,15 @@ class WatchedComparison:
         claim_check: str | None = None, options: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self._once, self._memory = once, memory
-        known = replace(known_of(schema_registry, claim_check), settings=changefeed or Settings())
-        files, others = settings_among(options or {})
+        given = (changefeed or Settings()) | given_settings(options or {})
+        known = replace(known_of(schema_registry, claim_check), settings=given)
         self._folder = None if state is None else CompareFolder(state)
         saved = None if self._folder is None else self._folder.saved()
         self._state = CompareState() if saved is None else saved[0]
         told: list[dict[str, Any] | None] = [None, None] if saved is None else [*saved[1]]
         self._sides = []
         for name, of in zip((here, there), told, strict=True):
-            source = opened(name, others, files, changefeed=known.settings)
+            source = opened(name, options or {}, changefeed=given)
             shown = shown_source(name)
             self._sides.append(_side(source, shown, known, protocol, of))
         a, b = self._sides

@@ -22,13 +22,13 @@ from ticdc_lab.audit.contradicted import reads_images
 from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.decode import Detected, decoder, other_protocol
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.errors import NoAnswerError, NoTopicError, ProtocolError, SourceError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.settings.file import given_settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
@@ -84,9 +84,8 @@ class Watch:
         speed: float | None = None, opens: Callable[[list[KeptFinding]], int | None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        given = changefeed or Settings()
-        files, others = settings_among(options or {})
-        self._source = opened(source, others, files, speed=speed, changefeed=given)
+        given = (changefeed or Settings()) | given_settings(options or {})
+        self._source = opened(source, options or {}, speed=speed, changefeed=given)
         if isinstance(self._source, StorageFolder):
             self._source.images = reads_images(given)
         self.source = shown_source(source)

@@ -23,11 +23,11 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.known import AT_ONCE, Known
 from ticdc_lab.codecs.simple_tables import finder, tables_of
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
+from ticdc_lab.settings.file import options_of_source
 from ticdc_lab.settings.keys import protocol_named
 from ticdc_lab.sources.capture import read_whole
 from ticdc_lab.sources.dump_files import dumps_at
@@ -286,16 +286,15 @@ class RecordedTopic:
 
 
 def opened(
-    source: str, options: Mapping[str, str], settings: StorageSettings = DEFAULTS, *, speed: float | None = None,
-    changefeed: Settings = UNKNOWN,
+    source: str, options: Mapping[str, str], *, speed: float | None = None, changefeed: Settings = UNKNOWN
 ) -> LiveTopic | RecordedTopic | StorageFolder:  # fmt: skip
     """What lies at a source. Raises SourceError: it cannot be watched."""
     if is_kafka(source):
-        return LiveTopic(topics_of(source, options))
+        return LiveTopic(topics_of(source, options_of_source(options)))
     folder = Path(source)
     schemas = (path for pattern in ("**/meta/schema_*.json", "*/*/*/schema.json") for path in folder.glob(pattern))
     if Store.of(source) or (folder / METADATA).is_file() or any(schemas):
-        return StorageFolder(source, settings, changefeed)
+        return StorageFolder(source, changefeed)
     return RecordedTopic(source, speed=speed)
 
 
@@ -322,7 +321,7 @@ class Decoding:
         told = detect(sample, protocol=protocol, source=source.name, known=known)
         untyped = told.protocol == "debezium" and not log_types.are_typed(sample, known)
         if told.protocol == "debezium":
-            known, _ = log_types.with_binary(sample, known, "auto")
+            known, _ = log_types.with_binary(sample, known)
         seen = known.settings | shown_by(sample, told, known)
         by_ddl = told.protocol in ("debezium", "debezium-avro")
         return cls(told, replace(known, settings=seen), by_ddl, untyped)

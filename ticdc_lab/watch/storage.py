@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from ticdc_lab.codecs.decode import Detected
 from ticdc_lab.codecs.handles import Handles, keyed
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.table_file import StorageSettings
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors import NoAnswerError, SourceError
 from ticdc_lab.errors.whole_files import local_path
@@ -31,7 +30,8 @@ from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.events.tso import physical_ms
-from ticdc_lab.settings import UNKNOWN, Settings
+from ticdc_lab.settings import UNKNOWN, Setting, Settings
+from ticdc_lab.settings.file import of_earlier
 from ticdc_lab.sources.kafka_reading import Place, Span
 from ticdc_lab.sources.storage import (
     Listed,
@@ -40,10 +40,9 @@ from ticdc_lab.sources.storage import (
     listed,
     local_files,
     misplaced,
-    of_changefeed,
+    read_by,
     reading_of,
     row_of,
-    without_contradicted,
 )
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, Stream, place_of, schema_files, streams_of
 from ticdc_lab.sources.storage_reading import FilePiece, Reading, Unreadable, checkpoint_of, read_inside
@@ -102,7 +101,6 @@ class StorageFolder:
     """
 
     source: str  # path or URL
-    settings: StorageSettings  # how its files are written, as options give it
     # What is known of the changefeed's settings; what the bytes show counts before its file.
     changefeed: Settings = UNKNOWN
     # ``now``, ``sleep``: a clock, and what waits.
@@ -127,6 +125,7 @@ class StorageFolder:
         self._local = None if self._store else local_path(self.source)
         self.name = self._store.shown if self._store else self.source
         self._reading: Reading | None = None
+        self._read_by = read_by(self.changefeed)
         self._streams: dict[Stream, _Position] = {Stream(): _Position(0)}
         self._group: list[dict[str, Any]] = []
         self._checkpoint_ts, self._odd, self._waits = NO_TS, set[str](), dict[str, int]()
@@ -163,12 +162,11 @@ class StorageFolder:
         found = self._listing()
         if not any(p.kind == "data" and found.sizes[p.path] for p in found.places):
             return None
-        self._reading, dated = reading_of(found, files_table(found), settings=self.settings)
+        self._reading, dated = reading_of(found, files_table(found), settings=self._read_by)
         shown = self._reading.shown
-        sink = without_contradicted(of_changefeed(self.settings, self.changefeed), self.settings, shown)
-        if sink != self.settings:
-            self.settings = sink
-            self._reading, dated = reading_of(found := self._listing(), files_table(found), settings=sink)
+        if (by := read_by(self.changefeed, shown)) != self._read_by:
+            self._read_by = by
+            self._reading, dated = reading_of(found := self._listing(), files_table(found), settings=by)
         return Detected(self._reading.protocol, dated), Settings(shown)
 
     def cursor(self) -> dict[str, Any]:
@@ -176,7 +174,8 @@ class StorageFolder:
         reading = self._reading
         assert reading is not None
         streams = [[s.schema, s.table, s.part, *_as_list(p)] for s, p in self._streams.items()]
-        read_as = {"topic": reading.topic, "protocol": reading.protocol, "settings": asdict(reading.settings),
+        settings = [asdict(s) for s in reading.settings.known]
+        read_as = {"topic": reading.topic, "protocol": reading.protocol, "settings": settings,
                    "likely": reading.likely, "decided": reading.decided}  # fmt: skip
         return {"streams": streams, "group": self._group, "checkpoint_ts": self._checkpoint_ts, "reading": read_as}
 
@@ -185,8 +184,10 @@ class StorageFolder:
         of = cursor["reading"]
         likely = None if of["likely"] is None else tuple(of["likely"])
         decided = {path: tuple(names) for path, names in of["decided"].items()}
-        self.settings = StorageSettings(**of["settings"])
-        self._reading = Reading(of["topic"], of["protocol"], self._root, self.settings, likely=likely, decided=decided)
+        saved = of["settings"]  # up to 2026-11 by the names of fields
+        by = of_earlier(saved) if isinstance(saved, Mapping) else Settings(tuple(Setting(**s) for s in saved))
+        self._read_by = by
+        self._reading = Reading(of["topic"], of["protocol"], self._root, by, likely=likely, decided=decided)
         self._streams = {
             Stream(*names): _Position(number, rank, None if last is None else tuple(last), ts, new)
             for *names, number, rank, last, ts, new in cursor["streams"]
@@ -225,7 +226,7 @@ class StorageFolder:
             raise NoAnswerError(
                 f"{self.name} does not answer: {error.strerror or error}.", hint=f"List it: ls {shlex.quote(self.name)}"
             ) from None
-        found = listed(files, self._root, self.settings, by_path=True)
+        found = listed(files, self._root, self._read_by, by_path=True)
         if self._had_checkpoint and METADATA not in found.sizes:  # of a file system that is not mounted, too
             raise NoAnswerError(
                 f"{self.name} does not answer: its file {METADATA} is not there any more.",
@@ -337,7 +338,7 @@ class StorageFolder:
             raw = (Path(str(self._local)) / path).read_bytes()[:size]
         except OSError:
             return True  # reading it says why it cannot be read
-        if raw.endswith((self.settings.terminator or "\n").encode()):
+        if raw.endswith(self._read_by.value("sink.terminator", "\n").encode()):
             return True
         if not path.endswith(".json"):
             return False

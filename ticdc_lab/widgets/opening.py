@@ -63,7 +63,7 @@ _TRYOUTS: Mapping[str, Callable[..., Panel[Any]]] = {
     "pd": tryouts.pd_tryout,
 }
 _KNOWN = (*OF_A_LOG, *_TRYOUTS, WORKBENCH)
-_HOW = ("protocol", "source_kind", "schema_registry", "claim_check", "settings", "options", "changefeed")
+_HOW = ("protocol", "source_kind", "schema_registry", "claim_check", "options", "changefeed")
 
 
 def needs_spark(state: Mapping[str, Any] | str | Path) -> bool:

@@ -86,12 +86,12 @@ def _self_described() -> None:
 def _csv() -> None:
     from ticdc_lab.codecs import csv
     from ticdc_lab.codecs.kernel import csv as kernel
-    from ticdc_lab.codecs.table_file import DEFAULTS
+    from ticdc_lab.codecs.table_file import Cut
 
     data = np.frombuffer(b'"I","t","s"\r\n', np.uint8).copy()
-    records = csv.find_records(data, quote=DEFAULTS.quote, terminator="\r\n")
-    csv.records_among(data, records, DEFAULTS, most=1)
-    given = csv.layout(None, DEFAULTS, csv.PLAIN_SHAPE, "\r\n", kernel.PLAIN)
+    records = csv.find_records(data, quote=Cut().quote, terminator="\r\n")
+    csv.records_among(data, records, Cut(), most=1)
+    given = csv.layout(None, Cut(), csv.PLAIN_SHAPE, "\r\n", kernel.PLAIN)
     kernel.join_updates(data, records.starts, records.ends, 0, given)
     kernel.gather(data, records.starts, records.ends, data.copy())
     list(csv.decode_csv(_no_messages(), given))
