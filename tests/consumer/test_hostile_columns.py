@@ -38,7 +38,7 @@ def run(spark: SparkSession, *arguments: str) -> str:
     """What a command prints that ends well."""
     done = CliRunner().invoke(main, list(arguments), obj=spark)
     assert done.exit_code == 0, done.output
-    return done.output
+    return done.stdout
 
 
 def assert_replayed(spark: SparkSession, recording: Path, target: str) -> None:
