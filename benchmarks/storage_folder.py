@@ -15,7 +15,8 @@ from typing import Any
 from run import Meter
 
 from ticdc_lab import load, session
-from ticdc_lab.codecs.table_file import DEFAULTS, checksum
+from ticdc_lab.codecs.table_file import checksum
+from ticdc_lab.settings import Settings
 from ticdc_lab.sources.fsck import fsck
 from ticdc_lab.sources.storage import listing
 
@@ -59,7 +60,7 @@ def main() -> None:
         spark = session("spark")
         spark.range(1).count()
         for step, work in {
-            "list": lambda: listing(spark, str(root), local=root, settings=DEFAULTS).sizes,
+            "list": lambda: listing(spark, str(root), local=root, settings=Settings()).sizes,
             "open, no file decoded but a sample": lambda: load(spark, str(root)),
             "load into Parquet": lambda: load(spark, str(root)).materialise(f"{temporary}/out").counts,
             "fsck": lambda: fsck(spark, str(root)).count(),

@@ -157,6 +157,7 @@ NOT_ASKED = {
         ("judged", "log_marks", "by_watermark", "stated_values", "resolved_values", "stalls_in_us", "counted_load"),
         _STEP,
     ),
+    "by_own_names": "needs rows of avro and the names of its tables; tests/dispatch/test_own_names.py",
     "consumer_matrix": "asks consumption once a scenario",
     "differences": "compares two logs; tests/transactions/test_differences.py",
     "fidelity": "compares two logs; tests/encode/test_fidelity.py",
