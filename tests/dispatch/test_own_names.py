@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from ticdc_lab.dispatch.own_names import OwnNames
 from ticdc_lab.facts.catalog import Catalog
@@ -19,20 +20,21 @@ TORTURE = Path(__file__).parents[1] / "data/torture"
 ODD = {"keynames", "we.ird", "back`tick", "a-b", "1digit", "sl/ash", "com,ma", "中文表", "Sp ace"}
 
 
-def rows_of(protocol: str, out: Path, **how: Any) -> list[dict[str, Any]]:
+def rows_of(spark: SparkSession, protocol: str, out: Path, **how: Any) -> list[dict[str, Any]]:
     """Dispatched row changes of a torture log."""
     schemas = TORTURE / f"schemas_{protocol}.jsonl.gz"
     registry: dict[str, Any] = {"schema_registry": str(schemas)} if schemas.exists() else {}
-    log = open_log(str(TORTURE / f"messages_{protocol}.jsonl.gz"), **registry)
+    log = open_log(str(TORTURE / f"messages_{protocol}.jsonl.gz"), spark=spark, **registry)
     log.dispatch(str(out), partitions=128, **how)
     return [e for e in map(json.loads, gzip.open(out, "rt")) if e["kind"] == "row" and e["commit_ts"]]
 
 
 @pytest.fixture(scope="module")
-def of_canal(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[Any, ...], set[int]]:
+def of_canal(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[Any, ...], set[int]]:
     """Partitions of canal-json's rows, whose names are TiDB's."""
     lies = defaultdict(set)
-    for e in rows_of("canal-json-tidb", tmp_path_factory.mktemp("canal") / "rows.jsonl.gz", strategy="index-value"):
+    out = tmp_path_factory.mktemp("canal") / "rows.jsonl.gz"
+    for e in rows_of(spark, "canal-json-tidb", out, strategy="index-value"):
         lies[e["commit_ts"], e["schema_name"], e["table_name"], e["op"]].add(e["target_partition"])
     return lies
 
@@ -40,14 +42,14 @@ def of_canal(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[Any, ...
 @pytest.mark.parametrize("by_file", [False, True])
 @pytest.mark.parametrize("protocol", ["avro", "debezium-avro"])
 def test_rows_of_avro_lie_where_those_of_canal_json_do(
-    protocol: str, by_file: bool, of_canal: Mapping[tuple[Any, ...], set[int]], tmp_path: Path
+    spark: SparkSession, protocol: str, by_file: bool, of_canal: Mapping[tuple[Any, ...], set[int]], tmp_path: Path
 ) -> None:
     """Real messages of the same rows; by a changefeed's file too, which reads the images anew."""
     file = tmp_path / "changefeed.toml"
     file.write_text("[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value'}]\n")
     how = {"changefeed": str(file)} if by_file else {"strategy": "index-value"}
     compared = set()
-    for e in rows_of(protocol, tmp_path / "avro.jsonl.gz", **how):
+    for e in rows_of(spark, protocol, tmp_path / "avro.jsonl.gz", **how):
         at = of_canal.get((e["commit_ts"], e["schema_name"], e["table_name"], e["op"]))
         if at is not None and e["target_partition"] is not None:
             assert e["target_partition"] in at, e
@@ -55,9 +57,10 @@ def test_rows_of_avro_lie_where_those_of_canal_json_do(
     assert compared >= ODD
 
 
-def test_a_name_that_two_tables_have_in_avro_is_counted_with_the_reason(tmp_path: Path) -> None:
+def test_a_name_that_two_tables_have_in_avro_is_counted_with_the_reason(spark: SparkSession) -> None:
     """In the log `multi.line` is renamed to `multi_line`."""
-    log = open_log(str(TORTURE / "messages_avro.jsonl.gz"), schema_registry=str(TORTURE / "schemas_avro.jsonl.gz"))
+    schemas = str(TORTURE / "schemas_avro.jsonl.gz")
+    log = open_log(str(TORTURE / "messages_avro.jsonl.gz"), spark=spark, schema_registry=schemas)
     answer = log.dispatch(strategy="table", partitions=3)
     (said,) = [d for d in answer.details if "may be" in d]
     assert said.startswith("1 rows: TiCDC hashes TiDB's names") and "torture.multi.line (id, a;b, t)" in said
