@@ -68,7 +68,7 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.events.sample import Sample, from_first_row, ts_of
 from ticdc_lab.events.tso import utc_words
-from ticdc_lab.facts.catalog import Catalog, catalog_of, ddl_of, not_in_rows
+from ticdc_lab.facts.catalog import Catalog, ddl_of, not_in_rows
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.stalls import stall_causes
@@ -1109,7 +1109,7 @@ class Log:
         """
 
         def named() -> tuple[DataFrame, Catalog, list[str]]:
-            catalog = Catalog.from_ddl(ddl_of(self.events)[0])
+            catalog = self._defined()
             if self.protocol not in FRAMED:
                 return self.events, catalog, []
             names = OwnNames.of(catalog, self.protocol, self.change_log.known.schemas.values())
@@ -1136,9 +1136,13 @@ class Log:
         said = [f"{count(n, 'row change')} left out: {why}." for why, n in left_out.itertuples(index=False)]
         return events.where(F.col(UNNAMED_ROW).isNull()).drop(UNNAMED_ROW), catalog, [*limits, *said]
 
+    def _defined(self) -> Catalog:
+        """The definitions by the names that TiDB has."""
+        return self._once("defined", lambda: Catalog.from_ddl(ddl_of(self.events)[0]))
+
     def _catalog(self) -> Catalog | None:
         with suppress(TiCDCLabError):  # then dispatchers by index are not offered
-            return self._once("catalog", lambda: catalog_of(self.events))
+            return self._once("catalog", lambda: self._defined().in_rows(self.protocol))
         return None
 
     def _excerpt(self) -> NarrowLog:

@@ -79,11 +79,8 @@ def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
     best, ts = max(tried, key=lambda r: (r["n_explained"], -r["rank"], r["rule"])), rules["ts"]
     unsure = False
     if best["rank"] > len(RULES) and _fits_all(best):
-        number = sum(comb(columns, size) for size in range(2, tried_up_to(columns) + 1))
-        number = number or comb(
-            sum(n.startswith(COLUMN) and r["rank"] == RULES["columns"] for n, r in rules.items()), 2
-        )
-        number = max(1, number)
+        single = sum(n.startswith(COLUMN) and r["rank"] == RULES["columns"] for n, r in rules.items())
+        number = sum(comb(columns, size) for size in range(2, tried_up_to(columns) + 1)) or comb(single, 2) or 1
         number <<= name_bits(best["partitions"]) if OF_NAME in best["rule"] else 0
         bits, n = _bits(best) - np.log2(number), _different(best)
         first = max(simple, key=lambda r: (r["n_explained"], -r["rank"], r["rule"]))

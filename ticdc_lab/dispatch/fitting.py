@@ -77,9 +77,11 @@ def _fits(rows: pa.Table, *, more: int, given: GivenRules) -> Iterator[dict[str,
     recorded = known["partitions"]
     names, keys, _ = columns_of(rows)
     simple = ["table", "index-value", "ts", *[COLUMN + name for name in names]]
-    fitting = [] if recorded < 2 else _fitting(rows, simple, given)
-    several, n_columns = ([], 0) if recorded < 2 or fitting else _combinations(rows, given)
-    if fitting and (len(rows) < FIRST or all(rule.startswith(COLUMN) for rule in fitting)):
+    several, n_columns = list[str](), 0
+    fits = _first_that_fits(rows, simple, given) if recorded > 1 else None
+    if recorded > 1 and fits is None:
+        several, n_columns = _combinations(rows, given)
+    elif fits and (len(rows) < FIRST or fits.startswith(COLUMN)):
         # one may fit only these rows: a pair counts where no simple rule explains those of the whole log
         several = _combinations(rows, given, pairs=True)[0]
     known |= {"recorded": recorded, "columns": n_columns, "given": False}
@@ -112,15 +114,14 @@ def _fits(rows: pa.Table, *, more: int, given: GivenRules) -> Iterator[dict[str,
             }
 
 
-def _fitting(rows: pa.Table, rules: Collection[str], given: GivenRules) -> list[str]:
-    """The first of some rules that explains these rows, if one does."""
-    n, partition, found = rows["partitions"][0].as_py(), np.asarray(rows["partition"]), list[str]()
+def _first_that_fits(rows: pa.Table, rules: Collection[str], given: GivenRules) -> str | None:
+    """The first of some rules that explains these rows, None where none does."""
+    n, partition = rows["partitions"][0].as_py(), np.asarray(rows["partition"])
     for rule in rules:
         value, told = hash_of(rows, rule, given)
         if 2 * told.sum() >= rows.num_rows and (value % n == partition)[told].sum() >= EXPLAINED * told.sum():
-            found.append(rule)
-            break
-    return found
+            return rule
+    return None
 
 
 def by_layout(rows: pa.Table, *more: str) -> Iterator[pa.Table]:
@@ -166,11 +167,8 @@ def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN, *, pairs: b
     some = known[np.sort(first)[: 8 * FIRST]]
     table = zlib.crc32(given.hashed_name(*(rows[c][0].as_py() for c in TABLE[1:])).encode())
     own, lies, found = cells[some] ^ 0, partition[some], list[str]()
-    up_to, most = (
-        min(tried_up_to(len(names)), 2) if pairs else tried_up_to(len(names)),
-        OTHER_NAMES if pairs else MOST_FITTING,
-    )
-    for size in range(2, up_to + 1):
+    up_to, most = tried_up_to(len(names)), OTHER_NAMES if pairs else MOST_FITTING
+    for size in range(2, (min(up_to, 2) if pairs else up_to) + 1):
         each = np.array(list(combinations(range(len(names)), size)))
         for stop in sorted({min(FIRST, len(some)), len(some)}):
             if not len(each):
@@ -182,7 +180,7 @@ def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN, *, pairs: b
             break
     if not found and not pairs and (other := _of_another_name(rows, names, cells[known], partition[known], given)):
         found = [other]
-    return found[:most], len(names) if tried_up_to(len(names)) > 1 else 0
+    return found[:most], len(names) if up_to > 1 else 0
 
 
 def _of_another_name(rows: pa.Table, names: list[str], cells: Ints, lies: Ints, given: GivenRules) -> str | None:
