@@ -88,6 +88,8 @@ def test_what_is_no_target_is_refused(tmp_path: Path) -> None:
         (f"duckdb:///{tmp_path}/none.db", "does not exist"),
         (f"duckdb:///{tmp_path}/text.db", "expected a DuckDB database"),
         ("mysql://me:secret@host:1", "contains a password"),
+        ("mysql://me:secret@host:99999", "a port from 1 to 65535"), ("mysql://me@host:0", "a port from 1 to 65535"),
+        ("mysql://me:secret@[host", "a port from 1 to 65535"),
         ("postgres://me:secret@host", "no target that can be"), (f"delta:{tmp_path}", "Spark"),
     ):  # fmt: skip
         with pytest.raises(SourceError, match=words) as refused:

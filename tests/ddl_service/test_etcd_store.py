@@ -203,7 +203,13 @@ async def _rewatched(own: Any) -> None:
 
 @pytest.mark.parametrize(
     ("endpoints", "says"),
-    [("nowhere", "no endpoint"), ("https://a:1,b:2", "TLS and for none"), ("a.invalid:1", "cannot be found")],
+    [
+        ("nowhere", "no endpoint"),
+        ("a:x,b:1", "no endpoint"),
+        ("[a:1", "no endpoint"),
+        ("https://a:1,b:2", "TLS and for none"),
+        ("a.invalid:1", "cannot be found"),
+    ],
 )
 def test_what_is_no_etcd_is_said(endpoints: str, says: str) -> None:
     """A sentence and a hint each."""

@@ -145,3 +145,12 @@ def test_the_proxy_of_the_environment_is_passed_on(monkeypatch: pytest.MonkeyPat
     """Java reads no ``https_proxy``, so its host and port go on as Java's own options."""
     monkeypatch.setattr("urllib.request.getproxies", lambda: {"https": "http://me:pw@proxy:3128", "no": "x"})
     assert jars._proxy_options() == ["-Dhttps.proxyHost=proxy", "-Dhttps.proxyPort=3128"]
+
+
+@pytest.mark.parametrize("url", ["http://me:s3cret@proxy:31x", "http://me:s3cret@[proxy"])
+def test_a_proxy_that_is_no_url_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Python's own words for it would show the whole URL."""
+    monkeypatch.setattr("urllib.request.getproxies", lambda: {"no": "[a", "https": url})
+    with pytest.raises(SetupError, match="https_proxy is no URL") as refused:
+        jars._proxy_options()
+    assert "s3cret" not in f"{refused.value!r} {refused.value.hint}"

@@ -124,7 +124,10 @@ def test_what_waits_for_a_slow_receiver_is_bounded_and_counted(monkeypatch, caps
     assert b"ticdc_lab_unsent_findings 50.0" in metrics(WatchView(unsent=50))
 
 
-@pytest.mark.parametrize("url", ["hooks.example.com/x", "ftp://h/x", "http:///x", "http://me:s3cret@h/x"])
+@pytest.mark.parametrize(
+    "url",
+    ["hooks.example.com/x", "ftp://h/x", "http:///x", "http://me:s3cret@h/x", "http://s3cret:x/", "http://[s3cret/x"],
+)
 def test_what_cannot_be_sent_to_is_refused(url):
     """Before anything is read."""
     with pytest.raises(SetupError) as error:

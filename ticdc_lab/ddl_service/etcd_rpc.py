@@ -190,14 +190,14 @@ def _tls(etcd: Etcd) -> ssl.SSLContext:
 def _endpoints(text: str) -> tuple[list[tuple[str, int]], bool]:
     found, schemes = [], set()
     for part in text.split(","):
-        url = urlsplit(part if "://" in part else f"http://{part}")
         try:
-            host, port = url.hostname, url.port
+            url = urlsplit(part if "://" in part else f"http://{part}")
+            place = url.hostname or "", url.port or 0
         except ValueError:
-            host, port = None, None
-        if not host or not port or url.scheme not in ("http", "https") or url.path.strip("/"):
+            place = "", 0
+        if not all(place) or url.scheme not in ("http", "https") or url.path.strip("/"):
             raise SetupError(f"{part!r} is no endpoint of etcd", hint="Write HOST:PORT, or https://HOST:PORT.")
-        found.append((host, port))
+        found.append(place)
         schemes.add(url.scheme)
     if len(schemes) > 1:
         raise SetupError(f"{text} asks for TLS and for none", hint="Write `https://` in front of all or of none.")

@@ -153,9 +153,18 @@ def _proxy_options() -> list[str]:
     """Java does not read ``https_proxy`` and its kin, which is what a user behind a proxy has set."""
     options = []
     for scheme, url in urllib.request.getproxies().items():
-        proxy = urllib.parse.urlsplit(url if "//" in url else f"//{url}")
-        if scheme in ("http", "https") and proxy.hostname:
-            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+        if scheme not in ("http", "https"):
+            continue
+        try:
+            proxy = urllib.parse.urlsplit(url if "//" in url else f"//{url}")
+            place = proxy.hostname, proxy.port or 80
+        except ValueError:
+            raise SetupError(
+                f"The environment's {scheme}_proxy is no URL.",
+                hint=f"Run: export {scheme}_proxy=http://HOST:PORT, or unset it.",
+            ) from None  # whose words may have its password
+        if place[0]:
+            options += [f"-D{scheme}.proxyHost={place[0]}", f"-D{scheme}.proxyPort={place[1]}"]
     return options
 
 

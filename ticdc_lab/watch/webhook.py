@@ -45,9 +45,13 @@ class Webhook:
     """
 
     def __init__(self, url: str, state: str, *, now: Callable[[], float], waits_s: tuple[float, ...] = WAITS_S) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise SetupError("The webhook is no URL.", hint="--webhook http://HOST:PORT/PATH") from None
         self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"  # a path is often the secret
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or port == 0:
             raise SetupError(f"{self._shown} cannot be sent to.", hint="--webhook http://HOST:PORT/PATH")
         self._url, self._state, self._now, self._waits_s = url, state, now, waits_s
         self._note, self._lock = Path(state) / UNSENT, threading.Lock()

@@ -55,20 +55,25 @@ class Address:
 def address_of(url: str) -> Address:
     """Read ``mysql://USER@HOST:PORT[/DATABASE]``; the password comes from the environment.
 
-    Raises SourceError: the URL contains a password, or lacks the user or the host.
+    Raises SourceError: the URL contains a password, is none, or lacks the user or the host.
     """
-    parts = urlsplit(url)
+    expected = "Expected mysql://USER@HOST:PORT[/DATABASE] with a user, a host and a port from 1 to 65535."
+    try:
+        parts = urlsplit(url)
+        port = 3306 if parts.port is None else parts.port
+    except ValueError:
+        raise SourceError(expected) from None  # whose words may have the password
     if parts.password is not None:
         raise SourceError(
             "The target's URL contains a password, which the list of processes shows to everybody.",
             hint=f"Put it into the environment variable {PASSWORD}, or name an option file in {OPTION_FILE}.",
         )
-    if not parts.username or not parts.hostname:
-        raise SourceError("Expected mysql://USER@HOST:PORT[/DATABASE] with a user and a host.")
+    if not parts.username or not parts.hostname or not port:
+        raise SourceError(expected)
     return Address(
         unquote(parts.username),
         parts.hostname,
-        parts.port or 3306,
+        port,
         parts.path.strip("/") or "_ticdc_lab",
         os.environ.get(PASSWORD, ""),
         os.environ.get(OPTION_FILE, ""),
