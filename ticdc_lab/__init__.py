@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ticdc_lab.lazily import lazily
 
-# Else gRPC begins its threads anew between fork and exec of a child, where their files are closed, and aborts it, as
+# Else gRPC restarts its threads between fork and exec of a child, where their files are closed, and aborts it, as
 # Spark's Java. It looks when it is imported and never again, and here nothing of ours has imported it.
 _environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 

@@ -1,6 +1,6 @@
-"""Packages that import a public name when somebody first asks for it (PEP 562), so that importing them costs nothing.
+"""Packages that import a public name on first use (PEP 562), so that importing them costs nothing.
 
-Python binds every submodule to a name of its package as soon as anybody imports it, and many of ours are named as the
+Python binds every submodule to a name of its package on its import, and many of ours are named as the
 one function in them: ``import ticdc_lab.audit`` would hide the function ``ticdc_lab.audit``. Here the public name wins;
 ``from ticdc_lab.audit import GUARANTEES`` finds the submodule as ever.
 """
@@ -47,7 +47,7 @@ def lazily(package: str, names: Iterable[str]) -> None:
     """Make ``package`` import its public names when they are first asked for.
 
     ``package``: ``__name__`` of a package, in whose ``__init__`` this is called. ``names``: public names, which it
-    imports under ``if TYPE_CHECKING``: that says where each is.
+    imports under ``if TYPE_CHECKING``: which shows where each is.
     """
     module = sys.modules[package]
     module.__dict__["_names"] = frozenset(names)

@@ -65,7 +65,7 @@ def unescaped(text: str) -> str:
 
 
 _ESCAPE = re.compile(r"(\\+)(x[0-9a-f]{2}|u[0-9a-f]{4}|U00(?:0[0-9a-f]|10)[0-9a-f]{4}|[^\\]|\Z)", re.DOTALL)
-"""Backslashes, and what stands behind them."""
+"""Backslashes, and what follows them."""
 
 
 def _is_hidden(behind: str) -> bool:

@@ -33,9 +33,9 @@ def advice(
     """The dispatcher of each table beside the one it has, why, and why not another; as a changefeed file.
 
     ``found``: what was measured and chosen. ``rules``: :func:`ticdc_lab.dispatch.infer.infer_rules`: the dispatcher
-    that each table has, as far as its rows tell. ``now``: how many partitions the log has. ``best``: how many
+    of each table, as far as its rows show. ``now``: how many partitions the log has. ``best``: how many
     partitions would be enough, of those that were compared. ``tables``: the tables that were asked for
-    (``schema.table``), if not all. ``limits``: what must be said where the number of partitions is not known.
+    (``schema.table``), if not all. ``limits``: what to report if the number of partitions is unknown.
     ``source``: of the log, for commands. ``of_storage``: whether it has no partitions, so that there is nothing to
     expand.
     """
@@ -152,7 +152,7 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
 
 
 def _estimated(rules: pd.DataFrame) -> str:
-    """Tables whose moves may not be those of the log's own dispatcher: a sentence for each reason, which come first."""
+    """Tables whose moves may not come from the log's own dispatcher: a sentence for each reason, which come first."""
     partly, few, said = (rules["n_explained"] < rules["n_rows"]) | rules["by_chance"], by_few_rows(rules), ""
     for which, why in (
         (partly, "the rule explains some rows only, or is a guess"),
@@ -253,7 +253,7 @@ def _breaks(measured: WhatIf, chosen: Mapping[str, str], tables: Sequence[str], 
 
 
 def _newly(findings: Mapping[str, pd.DataFrame], *, until: int) -> dict[str, list[str]]:
-    """Guarantee to tables of which something is broken after the change, or across it, and nothing was before it.
+    """Guarantee to tables that break it after the change, or across it, and did not before.
 
     What a consumer makes of two changes up to ``until`` (TSO) has nothing to do with the change of the number.
     """

@@ -1,7 +1,7 @@
-"""What every question gives: a sentence, small frames that prove it, what cannot be told, and figures of the frames.
+"""What every question gives: a sentence, small frames that prove it, its limits, and figures of the frames.
 
 An answer shows itself in a notebook, prints in a terminal, is JSON, and is a section of the report; each of them takes
-its sentence from here, and nobody reads one back out of a picture.
+its sentence from here; none is read back from a picture.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Answer:
     name: str  # of the question, as the command, the method and the report's section have it
     question: str  # in words
     finding: str  # the answer: one sentence, or a few
-    # Name to a small frame; the first is what was asked for, the others prove it or go on from there.
+    # Name to a small frame; the first is what was asked for, the others prove it or lead further.
     frames: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    limits: Sequence[str] = ()  # what the log cannot tell, one sentence each
+    limits: Sequence[str] = ()  # what the log cannot show, one sentence each
     details: Sequence[str] = ()  # what else is worth a sentence
     values: Mapping[str, Any] = field(default_factory=dict)  # plain facts besides the frames, as ``--json`` prints them
     draw: Figures = field(default=dict, repr=False)  # gives the figures by name; called when one is first looked at
@@ -62,7 +62,7 @@ class Answer:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """What was asked for; empty where the log cannot tell."""
+        """What was asked for; empty if the log cannot show it."""
         return next(iter(self.frames.values()), pd.DataFrame())
 
     @property

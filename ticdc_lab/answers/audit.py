@@ -27,7 +27,7 @@ OF_DDL = frozenset(
     ["nothing_below_ddl", "ddl_events_on_all_partitions", "ddl_events_are_in_time"]
     + [name for name, g in GUARANTEES.items() if "definitions" in g.needs]
 )
-"""Guarantees of which a log without DDL tells nothing."""
+"""Guarantees that a log without DDL cannot show."""
 
 
 def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
@@ -189,7 +189,7 @@ def _finding(s: Summary, torn: pd.DataFrame | None) -> str:
 
 
 def broken(findings: pd.DataFrame) -> str:
-    """How many errors and warnings, of which guarantees and tables, worst first: the end of a sentence about a log."""
+    """Counts of errors and warnings by guarantee and table, worst first: the end of a sentence about a log."""
     found = {word: int((findings["severity"] == word).sum()) for word in ("error", "warning")}
     parts = [count(k, word) for word, k in found.items() if k]
     least = "at least " if is_capped(findings) and parts else ""
@@ -223,7 +223,7 @@ def examples(findings: pd.DataFrame) -> dict[int, dict[str, Any]]:
 
 
 def finding(number: int, one: Mapping[Any, Any], messages: pd.DataFrame, *, lane: str = "partition") -> Answer:
-    """One finding and its messages; ``named`` tells those that it names from those beside them."""
+    """One finding and its messages; ``named`` marks the named ones among their neighbours."""
     said = [] if len(messages) else ["It names no message: it is about what is missing."]
     words = in_lanes(line(number, one).strip(), lane)
     return Answer(

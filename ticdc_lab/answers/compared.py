@@ -35,12 +35,12 @@ def compared(
     tables: pd.DataFrame, examples: pd.DataFrame, ddl: pd.DataFrame, *, span: tuple[int, int], limits: Sequence[str],
     lacking: tuple[str, str] = ("", ""), sources: Sequence[str] = ("SOURCE",),
 ) -> Answer:  # fmt: skip
-    """Say what two logs have in common between two moments.
+    """Compare two logs between two moments.
 
     ``tables``: ``table``, and for each of :data:`ticdc_lab.transactions.differences.KINDS` how many changes; with
     ``ALIKE`` also how many of the same. ``examples``: changes that differ, the worst first. ``ddl``: DDL statements in
-    one log alone: ``commit_ts, query, kind``. ``span``: first and last commit_ts (TSO) that both hold whole.
-    ``limits``: what cannot be told. ``lacking``: of this one and of the other what it is whole but for
+    one log alone: ``commit_ts, query, kind``. ``span``: first and last commit_ts (TSO) that both contain in full.
+    ``limits``: what cannot be shown. ``lacking``: what is missing in this log and in the other
     (:func:`ticdc_lab.facts.limits.but_for`): what is in the other alone may be among it. ``sources``: of both logs, for
     commands.
     """
@@ -78,7 +78,7 @@ def compared(
 
 
 def watched(comparison: WatchedComparison) -> Answer:
-    """Say what two logs that grow have in common so far."""
+    """Compare two growing logs so far."""
     found, state = comparison.compared, comparison.state
     if found.span is None:
         waits = [
@@ -115,7 +115,7 @@ def watched(comparison: WatchedComparison) -> Answer:
 
 
 def targets(found: ComparedTargets) -> Answer:
-    """Say what two targets of a replay have in common: :func:`ticdc_lab.consumer.compare_targets`."""
+    """Compare two targets of a replay: :func:`ticdc_lab.consumer.compare_targets`."""
     question, tables = "Are two targets equal?", found.tables
     frames = {"tables": tables, "rows": found.rows}
     n, here, there = (int(tables[c].sum()) for c in ("same", "only here", "only there"))
@@ -136,10 +136,10 @@ def targets(found: ComparedTargets) -> Answer:
 def replayed(
     done: Replayed, tables: Sequence[Compared] | None, *, qualified: str = "", limits: Sequence[str] = ()
 ) -> Answer:
-    """Say what a replay has done, and whether its target is what the log says.
+    """Report what a replay has done, and whether its target agrees with the log.
 
     ``done``: :func:`ticdc_lab.consumer.replay`. ``tables``: :func:`ticdc_lab.consumer.compare` of all tables; None
-    where nobody looked. ``qualified``: what the sentence must add (:func:`ticdc_lab.facts.limits.but_for`). ``limits``:
+    if not compared. ``qualified``: what the sentence must add (:func:`ticdc_lab.facts.limits.but_for`). ``limits``:
     what of the rows cannot be as upstream, a sentence each.
     """
     p, found = done.progress, [*(tables or ())]

@@ -30,7 +30,7 @@ from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.words import count
 
 MOST_EVENTS = 20_000
-"""Events that consumers are modelled on: those of the least commit_ts, about."""
+"""Events that consumers are modelled on: about the first by commit_ts."""
 
 _QUESTION = "What ends up downstream?"
 PER_SECOND, WRITE_US = 5000, 20
@@ -60,7 +60,7 @@ def consumers(
 ) -> Answer:  # fmt: skip
     """What consumers make of a log: states that upstream never had, who shows them, for how long; no engine runs.
 
-    ``part``: what they read. ``limits``: what is known besides of what cannot be told. ``policies``: the consumers'
+    ``part``: what they read. ``limits``: further known limits. ``policies``: the consumers'
     rules. ``speeds``: words to how fast they read; by default all partitions alike, and the fullest one slow.
     ``watched``: a column whose sum is followed (``part`` then has it as ``measure``); empty for none. ``examples``:
     anomalies of each kind and run that are given with the fewest messages that show them, in ``examples``. ``laid``: by
@@ -110,7 +110,7 @@ def consumers(
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Row changes that a consumer did not come to write: held back, or behind what a listener stands at."""
+    """Row changes that a consumer did not come to write: held back, or behind the place where a listener waits."""
 
     policy: str
     speeds: str
@@ -124,7 +124,7 @@ def _left(scenario: Scenario, done: ConsumerRun) -> _Left:
 
 
 def _left_in_words(left: Sequence[_Left]) -> Iterator[str]:
-    """A sentence for those of whom the same is left; who they are where not all are alike."""
+    """A sentence for consumers with the same rest; named if they differ."""
     for pending, unread in dict.fromkeys((one.pending, one.unread) for one in left):
         alike = [f"{one.policy}, {one.speeds}" for one in left if (one.pending, one.unread) == (pending, unread)]
         parts = []
@@ -191,7 +191,7 @@ def _beginning(events: DataFrame, total: int, most: int) -> DataFrame:
 
 
 def slowed(slow: Mapping[int, float], *, per_second: int = PER_SECOND) -> dict[str, Listeners]:
-    """Words to listeners of which some are so many times slower than the others: partition to factor."""
+    """Words to listeners, some so many times slower than the others: partition to factor."""
     if wrong := [f"{times} for partition {p}" for p, times in slow.items() if not 0 < times < inf]:
         raise ContractError(f"A partition is so many times slower, a number above 0; found {', '.join(wrong)}.")
     speeds: dict[int | tuple[str, int], int] = {p: max(1, round(per_second / times)) for p, times in slow.items()}

@@ -43,7 +43,7 @@ def moved(
     One of ``strategy`` and ``changefeed`` is given.
 
     ``events``: the events contract. ``out``, ``alignments_out``: as for :func:`ticdc_lab.encode.export.write`; None for
-    nowhere. Alignments are those of the strategy ``conflict``. ``strategy``, ``changefeed``, ``partitions``, ``index``,
+    nowhere. Alignments come from the strategy ``conflict``. ``strategy``, ``changefeed``, ``partitions``, ``index``,
     ``columns``, ``flavour``: as for :func:`ticdc_lab.dispatch.dispatch` and
     :func:`ticdc_lab.dispatch.settings.dispatched`. ``catalog``: definitions of the tables. ``topics``: also how evenly
     each topic of the changefeed is filled.
@@ -117,7 +117,7 @@ def _as_ticdc_acts(
 
 
 def produced(n: int, out: str, *, protocol: str, partitions: int, lost: Mapping[str, str]) -> Answer:
-    """Say what was written as a new topic, and what its protocol does not keep: name to why."""
+    """Report what was written as a new topic, and what its protocol drops: name to why."""
     words = f"{n} messages of {protocol} in {count(partitions, 'partition')}: {out}."
     details = [f"{protocol} does not keep {name}: {why}" for name, why in lost.items()]
     values = {"out": out, "to": protocol, "written": n, "lost": dict(lost)}

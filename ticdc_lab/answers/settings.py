@@ -37,7 +37,7 @@ def settings(known: Settings) -> Answer:
 
 
 def _not_compared(known: Settings) -> list[str]:
-    """What was given and differs from what the bytes fit, of settings of which two values may mean the same.
+    """What was given and differs from what the bytes fit, of settings where two values may mean the same.
 
     What the log contradicts is not among them.
     """

@@ -101,7 +101,7 @@ class Summary:
         :meth:`ticdc_lab.facts.overview.Load.over_time` (twice), :func:`ticdc_lab.audit.audit` and
         :func:`finding_messages` give. Those that need commit_ts are empty where the log has none.
     unjudged
-        Guarantees that the log does not let anybody judge, or not for all rows, with the reason: known once audited.
+        Guarantees that cannot be judged on the log, or not for all rows, with the reason: known once audited.
     early_ends
         :func:`ticdc_lab.facts.laggards.early_ends`.
     made_from
@@ -158,7 +158,7 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool 
     log
         A materialised log; a lazy one is decoded once per frame.
     causes
-        As for :func:`ticdc_lab.audit.audit`; by default what :func:`ticdc_lab.dispatch.infer.move_causes` tells.
+        As for :func:`ticdc_lab.audit.audit`; by default from :func:`ticdc_lab.dispatch.infer.move_causes`.
     audited
         False leaves ``findings`` empty: the audit takes as long as all else; see :func:`of_findings`.
 
@@ -220,7 +220,7 @@ def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
 
 
 def of_tables(log: ChangeLog) -> dict[str, pd.DataFrame]:
-    """The part of a :class:`Summary` that says how far each table is resolved; nothing without commit_ts."""
+    """The part of a :class:`Summary` that shows how far each table is resolved; nothing without commit_ts."""
     if not log.has_commit_ts:
         return {}
     unresolved = Unresolved.of(log.facts)
@@ -310,9 +310,9 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
 
 
 def _with_empty_rows(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:
-    """The findings; those of a broken chain name the row changes `{}` of their table, one of which may be the lost one.
+    """The findings; for a broken chain, with its table's row changes `{}`: one may be the lost one.
 
-    Their keys in the message name the table; those of a packed message are not looked into.
+    Their keys in the message name the table; packed messages are not searched.
     """
     assert log.unread is not None
     rows = log.unread.where("error_class = 'empty-row'").select("partition", "offset", "key", "value")
@@ -345,7 +345,7 @@ def _empty_rows(batches: Batches) -> Batches:
 
 
 def _contradicted(log: ChangeLog, found: pd.DataFrame) -> pd.DataFrame:
-    """What somebody gave of the changefeed and the log shows otherwise, or what it does not do, as findings."""
+    """Given settings that the log contradicts, or that TiCDC does not apply, as findings."""
     with log.reading():
         known = with_contradictions(
             log.events, log.facts, log.settings, protocol=log.protocol, has_partitions=not log.of_storage

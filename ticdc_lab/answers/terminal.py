@@ -23,7 +23,7 @@ _READABLE = 100
 
 
 def wrapped(text: str, *, indent: int = 0, label: str = "") -> str:
-    """Text in lines of a hundred columns; ``label`` stands before the first, and the others begin below its end.
+    """Text in lines of a hundred columns; ``label`` comes before the first, and the others begin below its end.
 
     A word is never broken, so that a command and a path can be copied.
 
@@ -43,8 +43,8 @@ def wrapped(text: str, *, indent: int = 0, label: str = "") -> str:
 def aligned(names: Sequence[str], rows: Iterable[Sequence[str]], *, width: int | None = None) -> str:
     """Lay rows out in columns.
 
-    ``names``, ``rows``: of the columns; texts, which may hold anything: nothing in them is markup. ``width``: of the
-    terminal: cells of more than twenty letters are broken where it ends. By default that of standard output, without
+    ``names``, ``rows``: of the columns; texts, with any content: nothing in them is markup. ``width``: of the
+    terminal: cells of more than twenty letters are broken where it ends. By default standard output's, without
     bounds where it is none.
 
     Examples

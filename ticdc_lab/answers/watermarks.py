@@ -1,4 +1,4 @@
-"""How far a log is complete, who holds it back, and why it stood."""
+"""How far a log is complete, what holds it back, and why it stalled."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def what_if(
 
     ``measured``: :meth:`ticdc_lab.dispatch.whatif.WhatIf.from_events`. ``partitions``: at which the answer is; the
     sliders have :data:`PARTITIONS` as well. ``rules``: by which rule each table was dispatched, as far as its rows
-    tell; the row on top. ``limits``: what is known besides of what cannot be told.
+    show; the row on top. ``limits``: further known limits.
     """
     said = [*limits, *([measured.note] if measured.note else [])]
     if not measured.tables:

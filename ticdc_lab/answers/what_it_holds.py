@@ -116,7 +116,7 @@ def _by_table(contents: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_partition(s: Summary) -> pd.DataFrame:
-    """Events of each partition, and how far each says it is complete, where the log can tell."""
+    """Events of each partition, and how far each is complete, if the log shows it."""
     found = [
         (topic, int(partition), *(events_of(held, kind=k) for k in ("row", "ddl", "watermark")))
         for (topic, partition), held in s.contents.groupby(["topic", "partition"], sort=True)

@@ -1,7 +1,7 @@
 """What a changefeed's file or an option gives, against what the log has: filters, routing, dispatchers, columns.
 
 Settings that have one value are compared where they are known (:class:`ticdc_lab.settings.Settings`). These are lists
-of rules, of which many mean the same; so what they would have made is compared with what is there.
+of rules, and many mean the same, so their effect is compared with the log.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ _SELECTORS, _FILTERS, _KEYLESS = "sink.column-selectors", "filter.event-filters"
 
 
 def compared_with_rows(settings: Settings, protocol: str) -> dict[str, Setting]:
-    """Settings that somebody gave and that each row may contradict (:func:`against_rows`)."""
+    """Given settings that each row may contradict (:func:`against_rows`)."""
     given = {name: found for name in (_SELECTORS, _FILTERS, _KEYLESS) if (found := settings.given(name)) is not None}
     if not any({*f.get("ignore-event", ())} & {*_OPS, "all dml"} for f in _members(given.get(_FILTERS))):
         given.pop(_FILTERS, None)
@@ -147,7 +147,7 @@ def reads_images(settings: Settings) -> bool:
 def evidence_of(events: pa.Table, settings: Settings, *, protocol: str) -> pa.Table:
     """What rows show of the settings that :func:`compared_with_rows` names (:data:`EVIDENCE`).
 
-    That of several parts of a log is one by :func:`first_of_each`.
+    Several parts of a log are joined by :func:`first_of_each`.
     """
     asked, parts = compared_with_rows(settings, protocol), [EVIDENCE.empty_table()]
     if not asked:
@@ -194,7 +194,7 @@ def first_of_each(evidence: pa.Table) -> pa.Table:
 
 
 def settled(evidence: pa.Table, *, until: int | None = None) -> pa.Table:
-    """The same where no row is to come, or none up to a commit_ts: of inserts and deletes, those of each table that
+    """The same where no row is to come, or none up to a commit_ts: of inserts and deletes, the rows of each table that
     are alone in their transaction; an update that TiCDC split has one of each.
     """
     ends = pc.is_in(evidence["shows"], pa.array(_OPS))
@@ -250,7 +250,7 @@ def against_rows(evidence: pa.Table, facts: LogFacts, settings: Settings, *, pro
 
 
 def _evidence_in(rows: DataFrame, settings: Settings, protocol: str) -> pa.Table:
-    """That of the rows of a frame."""
+    """The same of the rows of a frame."""
     asked = compared_with_rows(settings, protocol)
     if not asked:
         return EVIDENCE.empty_table()
@@ -305,7 +305,7 @@ def rules_given(facts: LogFacts, settings: Settings) -> GivenRules:
 
 
 def changed_texts(facts: LogFacts, settings: Settings) -> list[str]:
-    """Keys, and columns by which rows are dispatched, of which a DDL changes the text, a sentence each."""
+    """Keys and dispatch columns whose text a DDL changes, a sentence each."""
     modified = pc.match_substring_regex(facts.ddl["query"], r"(?i)\b(modify|change)\b")
     if not pc.any(modified).as_py():
         return []
@@ -314,7 +314,7 @@ def changed_texts(facts: LogFacts, settings: Settings) -> list[str]:
 
 
 def rules_noted(facts: LogFacts, settings: Settings, *, of_storage: bool) -> list[str]:
-    """What given dispatchers do otherwise than it seems, a sentence each."""
+    """Where given dispatchers differ from what they seem to do, a sentence each."""
     renamed = _renamed(facts, settings)
     tables = [*_tables(facts, settings=settings), *renamed.values()]
     said = [
@@ -327,7 +327,7 @@ def rules_noted(facts: LogFacts, settings: Settings, *, of_storage: bool) -> lis
 
 def with_rules_noted(log: ChangeLog) -> ChangeLog:
     """The same log; its limits name what TiCDC refuses of the given rules, the dispatchers that it does not know, rules
-    that it never uses, and keys of which a DDL changes the text.
+    that it never uses, and keys whose text a DDL changes.
     """
     facts, settings = log.facts, log.settings
     if changed := changed_texts(facts, settings):
@@ -350,7 +350,7 @@ def _recorded(facts: LogFacts) -> int:
 
 
 def _too_low(facts: LogFacts, settings: Settings) -> Setting | None:
-    """The partition count that somebody gave, if the log has more partitions."""
+    """The given partition count, if the log has more partitions."""
     number = settings.given("sink.kafka-config.partition-num")
     known = number is not None and isinstance(number.value, int) and number.value < _recorded(facts)
     return number if known else None
@@ -374,7 +374,7 @@ def _dispatched(
     if not rules or (recorded < 2 and number is None):
         return
     tried = [int(str(number.value))] if number is not None else [*range(recorded, recorded + MORE_PARTITIONS + 1)]
-    # where a topic is told by the row, it changes no partition
+    # if the row determines the topic, it changes no partition
     every, renamed = count_placed(tuple(replace(r, topic="") for r in rules), tried), _renamed(facts, settings)
     placed = [table for table in every if _table_of(table) not in renamed]
     sampled = f" (of one row in {share})" if share > 1 else ""
@@ -422,7 +422,7 @@ def against_places(
 ) -> Iterator[Contradiction | Setting | str]:
     """What rows in memory show of the given dispatchers: a contradiction, the setting as verified, or notes.
 
-    ``rows``: rows of the whole log with :data:`ticdc_lab.events.schema.DISPATCH`: all of them, or those of one key in
+    ``rows``: rows of the whole log with :data:`ticdc_lab.events.schema.DISPATCH`: all, or one key's in
     ``share``. ``facts``, ``settings``: as of :func:`against_rows`.
     """
 
@@ -536,7 +536,7 @@ _OF_TICDC = "[CDC:"
 
 
 def _divisors(numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers in groups of which the least common multiple is a number of partitions, too."""
+    """Numbers in groups whose least common multiple is a number of partitions, too."""
     group: list[int] = []
     for n in numbers:
         if group and lcm(*group, n) > _MOST_PARTITIONS:
@@ -596,20 +596,20 @@ def _catalog(facts: LogFacts) -> Catalog:
 
 
 def _tables(facts: LogFacts, rows: Any = None, *, settings: Settings = UNKNOWN) -> list[Table]:
-    """Each table with row changes, but for those that are :func:`_renamed`."""
+    """Each table with row changes, without those that are :func:`_renamed`."""
     own = facts.of_kind("row") if rows is None else rows
     names = zip(own["schema_name"].to_pylist(), own["table_name"].to_pylist(), strict=True)
     return sorted({(s or "", t or "") for s, t in names} - {*_renamed(facts, settings)})
 
 
 def _renamed(facts: LogFacts, settings: Settings) -> dict[Table, Table]:
-    """Tables that rows of avro name otherwise than TiCDC's rules do, or columns of them: by that name TiDB's."""
+    """Tables, or their columns, that avro names differently from TiCDC's rules: by that name TiDB's."""
     protocol = settings.value("sink.protocol")
     return {} if row_names(protocol or "")[1] is str else _catalog(facts).renamed_in(protocol)
 
 
 def _first(facts: LogFacts, table: Table, *ops: str) -> Place:
-    """The place of the first row change of a table, or of those of some operations."""
+    """The place of the first row change of a table, or of some operations."""
     own = [p for p in facts.of_kind("row").to_pylist() if (p["schema_name"] or "", p["table_name"] or "") == table]
     return min((p["partition"], p["offset"], None) for p in own if p["op"] in (ops or _OF_ROWS))
 

@@ -1,7 +1,7 @@
 """Rows beside the tables that the log's own DDL define: which table, columns and values each row change may have.
 
 TiCDC reads a row change with the definition that its table has at its commit_ts, and TiDB has checked each value
-against that. The DDL of a log tell the definition where they create the table, or follow from one that does. Nothing is
+against that. The DDL of a log give the definition where they create the table, or follow from one that does. Nothing is
 judged of a table before its first DDL unless that creates it, after one that is not understood, and at the commit_ts of
 a DDL itself.
 
@@ -28,10 +28,10 @@ from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import parsed
 
 UNKNOWN, ABSENT = -1, -2
-"""What stands for a version of a table where none is known, and where there is no such table."""
+"""The version of a table where none is known, and where no such table exists."""
 
 READ = ("topic", "partition", "offset", "seq", "commit_ts", "schema_name", "table_name", "op", "incomplete")
-"""What of a row change is read besides its images, of which names and values are."""
+"""What is read of a row change besides the names and values of its images."""
 
 IMAGES = ("columns", "before")
 _ANY = np.iinfo(np.int64).max
@@ -45,7 +45,7 @@ class Defined:
     """Stretches of a table's life: its state up to the first ``since`` (commit_ts), and from each on.
 
     A state is a place in :attr:`Definitions.versions`, :data:`UNKNOWN` or :data:`ABSENT`; ``made`` is the commit_ts of
-    the DDL that says so.
+    the DDL that made it.
     """
 
     since: Ints
@@ -69,13 +69,13 @@ class Definitions:
     by_messages: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Of these ``made`` the definition is a message's (simple's BOOTSTRAP), not a DDL's."""
     left_unjudged: Mapping[str, str] = field(default_factory=dict)
-    """By guarantee, what of it the protocol's encoder lets nobody judge."""
+    """By guarantee, what of it cannot be judged after the protocol's encoder."""
 
     @classmethod
     def read(cls, facts: LogFacts, *, protocol: str) -> Definitions:
         """From a log's facts.
 
-        The DDL of all topics are one history, unless two topics hold different DDL of one table: then these are two
+        The DDL of all topics are one history, unless two topics have different DDL of one table: then these are two
         changefeeds, or two recordings of one, and each topic has its own.
         """
         named = ("topic", "partition", "commit_ts", "offset", "schema_name", "table_name", "query")
@@ -128,7 +128,7 @@ class Definitions:
         return cls(tables, tuple(versions), tuple(contradictions), places, not recovers, tuple(unknown), given, left)
 
     def without(self, names: Collection[TableName]) -> Definitions:
-        """The same without these tables, of which the log does not have all DDL."""
+        """The same without these tables, whose DDL the log does not have in full."""
         if not names:
             return self
         unknown = {(s.lower(), t.lower()) for s, t in names}
@@ -143,7 +143,7 @@ class Definitions:
 
     @cached_property
     def lower(self) -> dict[TableKey, Defined]:
-        """The same by names in lower case, of which no two tables differ."""
+        """The same by names in lower case, which no two tables share."""
         return {(topic, s.lower(), t.lower()): own for (topic, s, t), own in self.tables.items()}
 
     def of_any(self, schema: str, table: str) -> Defined | None:
@@ -185,7 +185,7 @@ def _left_by_debezium(versions: Iterable[TableDef], *, drops: bool) -> dict[str,
 
 
 def _are_apart(ddl: dict[str | None, dict[DDL, None]]) -> bool:
-    """Whether two topics hold different DDL of one table."""
+    """Whether two topics have different DDL of one table."""
     seen: dict[TableName, set[DDL]] = {}
     for own in ddl.values():
         of_tables: dict[TableName, set[DDL]] = {}
@@ -202,8 +202,8 @@ def _with_defined(
 ) -> tuple[Catalog, dict[TableName, int]]:
     """The catalog with tables that were there before their first DDL, and since when each is known.
 
-    A table that a DDL of the log makes was not there before it. Of one that changes without a DDL of the log nobody
-    knows when it did: rows of its former version may come behind the TSO of the next.
+    A table that a DDL of the log makes was not there before it. If one changes without a DDL of the log, the time is
+    unknown: rows of its former version may come behind the TSO of the next.
     """
     before, several = dict[TableName, tuple[int, TableDef]](), set[TableName]()
     for ts, of in defined:
@@ -281,11 +281,11 @@ class RowsDefined:
     """Row changes with what the DDL say of their tables."""
 
     rows: pa.Table  # :data:`READ` of each
-    # The state of its table, as of :class:`Defined`, and ``made`` the commit_ts of the DDL that says so (NO_TS where
+    # The state of its table, as of :class:`Defined`, and ``made`` the commit_ts of the DDL that made it (NO_TS where
     # nothing is known).
     version: Ints
     made: Ints
-    cells: Cells  # those of both images, of rows whose definition is known
+    cells: Cells  # both images' cells, of rows whose definition is known
     rules: tuple[ColumnRule, ...]  # what each column of these definitions allows
     # ``said``, ``by_messages``: as of :class:`Definitions`.
     said: Ints
@@ -440,7 +440,7 @@ def rule_of(mysql_type: str, *, nullable: bool) -> ColumnRule:
         most = _LONG[of.name]
         return ColumnRule(mysql_type, nullable, most, False, (_more_bytes if of.name in BINARIES else _longer)(most))
     if of.family in ("enum", "set") and of.elements:
-        # a statement that TiCDC did not write anew escapes with backslashes
+        # a statement that TiCDC did not rewrite escapes with backslashes
         labels = {e.rstrip(" ").casefold() for e in (*of.elements, *map(unescaped, of.elements), "")}
         misfit = _no_label if of.family == "enum" else _no_labels
         return ColumnRule(mysql_type, nullable, 0, False, misfit(labels, len(of.elements)))
@@ -493,7 +493,7 @@ def _more_bytes(most: int) -> Misfit:
 
 
 def _no_label(labels: set[str], n: int) -> Misfit:
-    """Neither a label of an ENUM nor its number; 0 and the empty label stand for what was none."""
+    """Neither a label of an ENUM nor its number; 0 and the empty label mean an invalid one."""
     return lambda texts: _of_each(
         texts, lambda t: t.rstrip(" ").casefold() not in labels and not (_is_number(t) and int(t) <= n)
     )

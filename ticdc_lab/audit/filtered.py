@@ -1,6 +1,6 @@
 """What a changefeed leaves out on purpose: its event filters, as its file or the caller gives them.
 
-A change that a filter leaves out looks like a lost one. Which changes an expression takes nobody can tell from the log,
+A change that a filter leaves out looks like a lost one. The log does not show which changes an expression takes,
 so where a filter may leave out what a finding misses, the finding is not made and the table is named as not judged. The
 same holds of DDL that are left out: the definition of their table is unknown.
 """
@@ -34,7 +34,7 @@ Table = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Which operations a changefeed leaves out of which tables."""
+    """Which operations a changefeed leaves out of each table."""
 
     known: bool  # whether the filters of the changefeed are known: without them, one may leave out anything
     whole: tuple[str, ...] = ()  # settings by which changes of any table may be absent
@@ -51,7 +51,7 @@ class LeftOut:
         return cls(bool(given), tuple(whole), tuple(f for f in each if f[1]))
 
     def of(self, table: Table) -> frozenset[str]:
-        """The operations of which some changes of a table may be absent, and whether DDL may."""
+        """The operations whose changes may be absent for a table, and whether DDL may."""
         found: set[str] = {*OPS} if self.whole else set()
         for takes, operations in self.filters:
             if takes.matches(*table):
@@ -72,7 +72,7 @@ class LeftOut:
         return f"the changefeed's event filters leave out {', '.join(said)}" if said else ""
 
     def undefined(self, tables: Sequence[Table]) -> list[Table]:
-        """Tables of which DDL may be absent."""
+        """Tables whose DDL may be absent."""
         return [t for t in tables if _DDL in self.of(t)]
 
 

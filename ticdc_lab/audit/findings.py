@@ -41,8 +41,8 @@ FOUND = pa.schema(
      ("topic", pa.string()), ("seq", pa.int32()), ("rank", pa.int32()), ("row_id", pa.int64()), ("nth", pa.int32()),
      ("more", pa.int64()), ("cause", pa.string())]
 )  # fmt: skip
-"""A finding inside the audit: what it says, where it lies, and ``rank``, the place of its severity. ``row_id`` and
-``nth`` tell one about a row from all others; ``more`` is how many of its guarantee a task has left out behind it."""
+"""A finding inside the audit: its message, its place, and ``rank``, the place of its severity. ``row_id`` and
+``nth`` identify one about a row; ``more`` is how many of its guarantee a task has left out behind it."""
 
 FOUND_DDL = """
 guarantee string, severity string, table string, commit_ts bigint, partition int, offset bigint, message string,
@@ -62,7 +62,7 @@ Made = Callable[[Ints], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """What findings say, and the cause of each: what those of one guarantee and table have in common."""
+    """Messages of findings, and their causes: what findings of one guarantee and table have in common."""
 
     message: Made
     cause: Made
@@ -190,7 +190,7 @@ def unrecorded(found: pa.Table, promises: Promises) -> pa.Table:
 def uncovered(
     found: RowFindings, which: Bools, because: str = ", or is in a part that was not recorded"
 ) -> RowFindings:
-    """Findings of which some may lie in what was not recorded: these are warnings."""
+    """Findings that missing recordings may explain: these are warnings."""
     cut = sentence(found.message, because)
     severity = np.where(which, WARNING, found.severity)
     return replace(found, message=chosen((which, cut), otherwise=found.message), severity=severity)
@@ -263,14 +263,14 @@ class Causes:
     beyond: Bools
     """By index of a place: its rule counts partitions behind the last that was recorded."""
     misplaced: Marks
-    """By home; ``ts`` says nothing."""
+    """By home; ``ts`` has no meaning."""
 
     @classmethod
     def read(cls, causes: pa.Table, promises: Promises) -> Self:
-        """Those of a frame as :func:`ticdc_lab.dispatch.infer.move_causes` gives it; without ``topic`` of every one."""
+        """Of a frame that :func:`ticdc_lab.dispatch.infer.move_causes` gives; without ``topic`` of each topic."""
         of = ("cause", *[c for c in ("may_be", "tried") if c in causes.column_names])
         names = [c for c in ("topic", "schema_name", "table_name") if c in causes.column_names]
-        # who names misplaced events has no place for what he says of a table, which may be that he cannot tell
+        # named misplaced events replace the table's row, which may be "unknown"
         placed = "offset" in causes.column_names
         of_tables = causes.filter(pc.is_null(causes["offset"]) if placed else pc.is_valid(causes["cause"]))
         known: dict[tuple[Any, ...], dict[str, str | None]] = {}
@@ -385,8 +385,8 @@ def listed(most: int | None, names: Sequence[str]) -> Kernel:
 def few(most: int) -> Kernel:
     """A kernel that keeps what :func:`listed` may list of a task's findings, so that millions never come together.
 
-    All findings about a row are in one task. It keeps one more than are listed of each guarantee, which says how many
-    it left out.
+    All findings about a row are in one task. It keeps one more than are listed of each guarantee, with the count that
+    it omits.
     """
 
     def run(batches: Batches) -> Batches:
@@ -417,13 +417,13 @@ def _cut(held: list[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
 
 
 def _stated_apart(of_guarantee: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """What only informs, and is listed whole; and the rest, of which a part is."""
+    """What only informs, listed in full; and the rest, listed in part."""
     informs = pc.equal(of_guarantee["severity"], INFO)
     return of_guarantee.filter(informs), of_guarantee.filter(pc.invert(informs))
 
 
 def _behind(n_kept: int, n_left: int) -> pa.Array:
-    """Column ``more``: the last of those that are kept says how many behind it are left out."""
+    """Column ``more``: the last kept row counts those left out behind it."""
     return pa.array([*[None] * (n_kept - 1), n_left or None][:n_kept], pa.int64())
 
 
@@ -433,7 +433,7 @@ def _left_out(found: pa.Table) -> int:
 
 
 def _once(rows: pa.Table, last: tuple[Any, ...]) -> tuple[pa.Table, tuple[Any, ...]]:
-    """Rows without those that are the finding before again; and what tells the last."""
+    """Rows without those that are the finding before again; and the key of the last."""
     told = ("guarantee", "row_id", "nth")
     if not rows.num_rows:
         return rows, last
@@ -503,7 +503,7 @@ Place = tuple[int, int]
 
 
 def places_of(finding: Mapping[str, Any]) -> tuple[Place, ...]:
-    """Where the messages lie that a finding names, its own and those of its evidence, in order.
+    """Places of the messages that a finding names, itself and in its evidence, in order.
 
     Parameters
     ----------
@@ -517,7 +517,7 @@ def places_of(finding: Mapping[str, Any]) -> tuple[Place, ...]:
 
 
 def messages_of(events: DataFrame, finding: Mapping[str, Any], *, around: int = 0) -> DataFrame:
-    """Give what the messages hold that a finding names, and those beside them.
+    """Give the content of the messages that a finding names, and of their neighbours.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ LogCheck = Callable[[Stated], Iterator[Event]]
 Need = Literal[
     "commit_ts", "watermarks", "history", "definitions", "all messages", "all partitions", "partition", "offset"
 ]
-"""What a log must have for a check. The partitions are those of rows; watermarks and DDL of all are in every sample.
+"""What a log must have for a check. The partitions have rows; every sample has all watermarks and DDL.
 
 ``partition`` and ``offset`` are what some dumps of other tools do not have.
 """
@@ -62,7 +62,7 @@ that may define their tables were read.
 class Guarantee:
     """One promise of TiCDC: the sentence of its source, its check, and what that needs.
 
-    Exactly one of ``row``, ``image`` and ``log`` is set: ``row`` says what breaks it in the histories of rows
+    Exactly one of ``row``, ``image`` and ``log`` is set: ``row`` finds what breaks it in the histories of rows
     (:class:`ticdc_lab.audit.history.Suspects`), ``image`` in the images of row changes beside their tables' definitions
     (:class:`ticdc_lab.audit.defined.RowsDefined`), ``log`` in what the log states besides
     (:class:`ticdc_lab.audit.marks.Stated`).
@@ -154,13 +154,13 @@ def row_images_chain(s: Suspects) -> RowFindings:
     Follows from the design's constraints 1.1 to 1.3: nothing of a row is left out, so an insert finds no row, an update
     and a delete find the image that the row's former change left. Compared are first deliveries in commit order, images
     only where both name the same columns (not across ``only handle keys`` or missing old images), and nothing across a
-    DDL of the table. Nobody can see that a row's first or last change in the log is missing.
+    DDL of the table. A missing first or last change of a row is not detected.
     """
     return _chain(s, (s.how > 0) & ~_may_be_updates(s))
 
 
 def inserts_of_rows_there(s: Suspects) -> RowFindings:
-    """Inserts that find their row there: where no image shows what is an update, they say nothing of the chain."""
+    """Inserts that find their row there: if images do not show updates, they prove nothing of the chain."""
     return _chain(s, _may_be_updates(s))
 
 
@@ -202,7 +202,7 @@ _DIFFERS = "the image before the change differs"
 
 
 def _left_out(s: Suspects) -> Bools:
-    """Of which changes the one that is missing before them may be left out by the changefeed's filters.
+    """Which changes may follow one that the changefeed's filters left out.
 
     An old image of a row that is not there misses an insert, an insert of one that is there a delete, another image an
     update, or a delete and an insert.
@@ -233,7 +233,7 @@ def first_appearances_are_ordered(s: Suspects) -> RowFindings:
     """MQ design, constraint 1.3: the first appearances of a row's changes rise in commit_ts (per row, not across rows).
 
     Inside a partition: no dispatch rule explains what breaks it. A warning where the partition was recorded only from
-    later on, or lacks offsets before, and the newer change comes again, or may behind the last watermark: a restart
+    later on, or has a gap before, and the newer change comes again, or may behind the last watermark: a restart
     sends both again, and the other may have been sent before.
     """
     by = np.flatnonzero(s.keyed & (s.late >= 0))
@@ -286,7 +286,7 @@ def nothing_below_ddl(s: Suspects) -> RowFindings:
     """MQ design, constraint 2.3: no change of a table with a commit_ts below a DDL that blocks it follows the DDL.
 
     A repeat is a warning: a restart sends again what was sent before the DDL (constraint 1.2). So is what may be one:
-    its partition was recorded only from later on, or lacks offsets before, and the DDL comes again, too, or may behind
+    its partition was recorded only from later on, or has a gap before, and the DDL comes again, too, or may behind
     the last watermark.
     """
     marks = s.promises.ddl
@@ -313,7 +313,7 @@ def _may_be_sent_before(s: Suspects, at: Ints, offset: Ints, *, below: Ints) -> 
 
 
 def _lacks(s: Suspects, at: Ints, low: Ints | int, high: Ints | int, *, below: Ints) -> Bools:
-    """:meth:`ticdc_lab.audit.marks.Recorded.lacks` of the partitions of changes."""
+    """``Recorded.lacks`` of the partitions of changes."""
     home = s.promises.home[s.place[at]]
     low, high = (np.broadcast_to(np.asarray(o, dtype=np.int64), home.shape) for o in (low, high))
     return s.promises.recorded.lacks(home, low, high, below=below)
@@ -336,9 +336,9 @@ def _comes_again(s: Suspects, at: Ints, *, behind: Ints) -> Bools:
 def resolved_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     """MQ design, constraint 2.4: resolved events are broadcast to all partitions of a topic.
 
-    Errors: a partition without any watermark while another has one, and values that a partition lacks between its first
-    and last. Warnings: a partition whose watermarks start later or end earlier than the topic's, or of which too little
-    was recorded to have one, as in a recording that was cut, as many values as it lacks offsets where they belong, and
+    Errors: a partition without any watermark while another has one, and values missing in a partition between its first
+    and last. Warnings: a partition whose watermarks start later or end earlier than the topic's, or where too little
+    was recorded for one, as in a recording that was cut, as many values as offsets are missing there, and
     a topic without any. A partition without any event cannot be seen.
     """
     for homes in log.topics.values():
@@ -350,7 +350,7 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     """MQ design, constraint 2.4: DDL events are broadcast to all partitions; canal and canal-json send them to
     partition 0 only.
 
-    A partition whose recording may end before the DDL, begin behind it, or lacks an offset at which it may lie, gives a
+    A partition whose recording may end before the DDL, begin behind it, or has a gap where it may lie, gives a
     warning instead of an error.
     """
     identity = ("topic", "commit_ts", "schema_name", "table_name", "query")
@@ -381,7 +381,7 @@ def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
     """MQ design, "CDC Owner 逻辑": a DDL is broadcast when the resolved_ts equals its FinishedTS.
 
     So none follows a watermark above it in its partition: a consumer has then applied rows of the new schema. A DDL
-    that a restart sends again is a warning, and so is one that may be: it was sent at offsets that are lacked before
+    that a restart sends again is a warning, and so is one that may be: its offset may be in a gap before
     that watermark.
     """
     of, seen = {(h.topic, h.partition): h for h in log.homes}, set()
@@ -406,15 +406,15 @@ def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
 
 @of_log("需要满足前提：Kafka 集群可以正常读取", "all messages", "offset")
 def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
-    """A broker gives each message of a partition the next offset, so a recording without holes lacks no message.
+    """A broker gives each message of a partition the next offset, so a recording without gaps has each message.
 
     A warning: compaction takes messages too, and what is in quarantine or was filtered out is not seen here. One
     finding a partition, at the message after the first hole; :func:`ticdc_lab.facts.limits.offset_gaps` lists all.
     Holes before the first message and after the last cannot be seen.
 
-    Different messages at one offset, one of which may be in quarantine, are an error: they are of two topics. It is
-    found by :func:`ticdc_lab.audit.run.audited` alone. The same message twice is the recording's doing, of which the
-    log's own limits speak (:func:`ticdc_lab.facts.limits.held_twice`).
+    Different messages at one offset, one perhaps in quarantine, are an error: they are of two topics. It is
+    found by :func:`ticdc_lab.audit.run.audited` alone. The same message twice comes from the recording, which the
+    log's limits report (:func:`ticdc_lab.facts.limits.held_twice`).
     """
     for hole in holes(log):
         home, low, high = hole.home, hole.low, hole.high
@@ -454,9 +454,9 @@ def watermarks_are_monotone(log: Stated) -> Iterator[Event]:
 def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     """MQ design, "Partition 扩容与缩容": an Admin event is broadcast to all partitions, with the same number in each.
 
-    All are those before it and those after it: a listener that never sees it waits for ever, or goes on without the
+    All are those before it and those after it: a listener that never sees it waits without end, or resumes without the
     others. The number of most partitions counts. It is a warning where a higher partition was recorded, and nothing
-    of this one, or where it may lie at offsets that are lacked.
+    of this one, or where it may lie in a gap.
     """
     for homes in log.topics.values():
         known = {h.partition: h for h in homes}
@@ -610,7 +610,7 @@ def _lost_ddl(home: Home, witness: Event, behind: set[int]) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Offsets that a partition lacks: all of them, and the messages before and behind the first stretch."""
+    """Offsets missing in a partition: all of them, and the messages before and behind the first stretch."""
 
     home: Home
     n: int
@@ -620,7 +620,7 @@ class Hole:
 
 
 def holes(log: Stated) -> Iterator[Hole]:
-    """Partitions that lack offsets between the first and the last that could be decoded, where these count messages."""
+    """Partitions with missing offsets between the first and the last decoded, if these count messages."""
     for home in log.homes:
         first, last = (ends[home.gaps[0] != home.first_offset] for ends in home.gaps)
         if len(first) and home.counts:
@@ -641,7 +641,7 @@ def _gaps_by_era(homes: list[Home]) -> Iterator[Event]:
 
 
 def _gaps(homes: list[Home]) -> Iterator[Event]:
-    """One per run of watermarks that a partition of the topic lacks, or one for the topic where nobody has any."""
+    """One per run of watermarks missing in a partition of the topic, or one for the topic if no partition has any."""
     stated = [h for h in homes if len(h.ts)]
     if not stated:
         h = min(homes, key=lambda home: home.partition)
@@ -668,12 +668,12 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
 
 
 AHEAD = 4
-"""By how many watermarks rows may go before their own; a partition of which more was recorded should have had one."""
+"""By how many watermarks rows may go before their own; a partition with more recorded should have had one."""
 
 
 def _due(home: Home, values: Ints) -> int:
     """How many of the topic's watermarks a partition without any must have had, at least: those below a DDL that it
-    has, and those between its events but for :data:`AHEAD`.
+    has, and those between its events, :data:`AHEAD` excepted.
     """
     ddl = [int(d["commit_ts"]) for d in home.ddl] or [NO_TS]
     begin = NO_TS if home.has_begun else ddl[0]
@@ -683,8 +683,8 @@ def _due(home: Home, values: Ints) -> int:
 
 
 def _gap(home: Home, several: str, first: int, witness: Event, following: Event | None, *, lacked: bool) -> Event:
-    """A run of watermarks that a partition lacks: all of them, those before its first, behind its last, or between; and
-    whether it lacks as many offsets there.
+    """A run of watermarks missing in a partition: all of them, those before its first, behind its last, or between; and
+    whether as many offsets are missing there.
     """
     where = {"partition": home.partition, "commit_ts": first, "offset": following["offset"] if following else None}
     severity, unless = (WARNING, f"; {_LACKED}") if lacked else (ERROR, "")
@@ -745,7 +745,7 @@ WITHOUT_DDL = frozenset({"avro", "debezium-avro"})
 
 
 WITHOUT_HISTORY = frozenset({"avro", "debezium-avro"})
-"""Protocols that do not tell what a change found: a row that a TRUNCATE or a delete took may be inserted again."""
+"""Protocols that do not show what a change found: a row that a TRUNCATE or a delete took may be inserted again."""
 
 
 _NO_HISTORY = {
@@ -761,7 +761,7 @@ def checks_possible(
     lost: Collection[str] = (),
     carried: Collection[str] = (),
 ) -> dict[str, str]:
-    """Say which guarantees can be checked on a log.
+    """List the guarantees that can be checked on a log.
 
     Parameters
     ----------

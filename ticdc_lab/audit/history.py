@@ -35,7 +35,7 @@ ROWS_AT_ONCE = 1 << 17
 """Changes that a task judges at once: some ten MB."""
 
 ABSENT, SOME, UNKNOWN = 0, 1, 2
-"""Stand for the hash of an image where the row is not there, is there in a form that is not known, or perhaps is."""
+"""Replace the hash of an image where the row is absent, present in an unknown form, or perhaps present."""
 
 IS_GONE, IS_THERE, IS_OTHER = 1, 2, 3
 """How a change does not begin where the one before it ended."""
@@ -74,7 +74,7 @@ class _ImageByFlags:
 
     @classmethod
     def found(cls) -> Self:
-        """The image before a change; an update without one may be an insert (mq-v1 does not tell)."""
+        """The image before a change; an update without one may be an insert (mq-v1 does not show it)."""
         insert, takes = _has(_INSERTS), _has(_TAKES) & ~_has(_IS_OLD)
         other = np.where(_has(_UPDATES), UNKNOWN, SOME)
         other = np.where(insert, np.where(_has(_UNSURE), UNKNOWN, ABSENT), other)
@@ -121,7 +121,7 @@ class Changes:
 
     @classmethod
     def read(cls, rows: pa.Table, *, unsure: bool = False) -> Changes:
-        """Those of :func:`changes_of`; ``unsure`` says that none of its inserts may be told from an update."""
+        """As of :func:`changes_of`; ``unsure``: inserts cannot be distinguished from updates."""
         names = ("row_id", "place", "offset", "seq_flags", "change_hash")
         row_id, place, offset, seq_flags, change_hash = numbers(rows, *names)
         (commit_ts,) = numbers(rows, "commit_ts", null=NO_TS)
@@ -142,7 +142,7 @@ class Changes:
         return len(self.row_id)
 
     def in_order(self, *, has_commit_ts: bool) -> Ints:
-        """Order of each row's changes: of commits, or of places where nothing tells commits."""
+        """Order of each row's changes: of commits, or of places where commits are unknown."""
         if has_commit_ts:
             return order_of(self.row, self.commit_ts, self.rank, self.offset, self.place, self.seq)
         return order_of(self.row, self.place, self.offset, self.seq)
@@ -150,7 +150,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Suspects:
-    """Whole rows of which some change may break a guarantee, each row's changes in order."""
+    """Whole rows with a change that may break a guarantee, each row's changes in order."""
 
     # ``c``, ``promises``: the changes, and what the log promises.
     c: Changes
@@ -177,7 +177,7 @@ class Suspects:
 
     @cached_property
     def keyed(self) -> Bools:
-        """False for a table without key, where ``row_id`` stands for the change's content."""
+        """False for a table without key, where ``row_id`` is the change's content."""
         keyed: Bools = self.c.row_id != self.c.change_hash
         return keyed
 
@@ -203,7 +203,7 @@ class Suspects:
         return self.partition[at], self.c.offset[at], self.c.commit_ts[at]
 
     def mark(self, at: Ints, marks: Marks, which: Ints) -> Shown:
-        """Watermarks or DDL that stand before changes, as evidence."""
+        """Watermarks or DDL before changes, as evidence."""
         return self.partition[at], marks.offset[which], marks.ts[which]
 
 
@@ -225,7 +225,7 @@ def judged(
 
     ``events``: the events contract; images only where the hash columns are missing. ``judge``: gets ``beside`` and what
     the log promises, and gives a function of :class:`Suspects`. ``schema``: of what that gives. ``beside``: a small
-    frame, of which a row has ``promises`` (:func:`ticdc_lab.audit.marks.log_marks`). ``has_commit_ts``: False for
+    frame whose row has ``promises`` (:func:`ticdc_lab.audit.marks.log_marks`). ``has_commit_ts``: False for
     canal-json without the TiDB extension. ``chunk``: changes that a task judges at once; changes nothing but its
     memory. ``stored``: the same events in files with the hash columns, if they lie in some; read where ``beside`` is a
     table. ``kept``: what is kept of that in each task; by default all.
@@ -447,7 +447,7 @@ def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> tuple
     """What is covered, and of that what a row may have had in a partition that was not recorded then, if it moves.
 
     One that is found in a single partition had its other changes there, too, unless partitions are not there: in the
-    order of their commits, so what lies between two is lacked between their offsets.
+    order of their commits, so what lies between two is in a gap between their offsets.
     """
     found, if_it_stays = np.zeros((2, len(c)), dtype=bool)
     at = np.flatnonzero(broken >= 0)
@@ -456,7 +456,7 @@ def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> tuple
     i = resolved.last_before(promises.home[place[was]], c.offset[was], c.seq[was])
     mark = np.where(i >= 0, resolved.ts[i], NO_TS) if len(resolved.ts) else np.full(len(at), NO_TS)
     stays = ~_moves(c)[at] & ~recorded.is_part[here]
-    # what a restart sent again may have come first behind the later one, if its first sending is lacked
+    # what a restart sent again may have come first behind the later one, if its first sending is missing
     low = np.where(c.offset[was] < c.offset[at], c.offset[was], BEGIN)
     stays &= ~recorded.lacks(promises.home[here], low, c.offset[at], below=c.commit_ts[at])
     everywhere = recorded.all_between(here, mark, c.commit_ts[at])
@@ -466,7 +466,7 @@ def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> tuple
 
 
 def _moves(c: Changes) -> Bools:
-    """Whether the row of a change is found at several places, but for an old key that an update leaves."""
+    """Whether the row of a change is found at several places, except an old key that an update leaves."""
     own, n = c.rank != LEAVES, int(c.row[-1]) + 1
     one = np.full(n, -1)
     one[c.row[own]] = c.place[own]
@@ -506,7 +506,7 @@ def _last(which: Bools, value: Ints, group: Ints) -> Ints:
 
 
 def _late(c: Changes) -> Ints:
-    """The older change of the row whose first appearance in the partition stands behind this one's, or -1.
+    """The older change of the row whose first appearance in the partition is behind this one's, or -1.
 
     One newer change is enough to show that an older one is late, so each late change is named once.
     """
@@ -518,7 +518,7 @@ def _late(c: Changes) -> Ints:
     by_position = order_of(p.offset, p.seq, p.commit_ts)
     position = np.empty(n, dtype=np.int64)
     position[by_position] = np.arange(n)
-    # what stands before the first change of its commit_ts is older than all of them
+    # what precedes the first change of its commit_ts is older than all of them
     new = changes_in(group, p.commit_ts)
     seen = _last(first & (p.commit_ts != NO_TS), position, group)[np.maximum.accumulate(np.where(new, np.arange(n), 0))]
     latest = by_position[seen]

@@ -1,6 +1,6 @@
 """What a log promises of its rows: per event the highest watermark and the newest DDL before it, and the Admin events.
 
-Every task that judges rows gets the :class:`Promises`, each of which it holds whole: 56 bytes for a watermark that
+Every task that judges rows gets all :class:`Promises` in full: 56 bytes for a watermark that
 exceeds those before it, in a partition with rows. A hundred partitions with one a second for a day are 480 MB a task.
 """
 
@@ -46,7 +46,7 @@ Place = tuple[str, int]
 """A topic and partition."""
 
 _LARGE = 2**62
-"""Offsets beyond this, times the number of groups, are numbered anew, so that a group and an offset fit one number."""
+"""Offsets beyond this, times the number of groups, are renumbered, so that a group and an offset fit one number."""
 
 
 def log_marks(
@@ -54,7 +54,7 @@ def log_marks(
     settings: Settings = UNKNOWN, stretches: tuple[OffStretch, ...] | None = None,
 ) -> DataFrame:  # fmt: skip
     """What a whole log states besides its rows, in one row of two pickles (binary): ``facts``, a :class:`LogFacts`, and
-    ``promises``, the :class:`Promises` that follow. ``firsts`` as of :class:`LogFacts`, where events do not tell them.
+    ``promises``, the :class:`Promises` that follow. ``firsts`` as of :class:`LogFacts`, where events do not show them.
     """
 
     def pickled(batches: Batches) -> Batches:
@@ -118,7 +118,7 @@ class Marks:
         return cls(group[keep], offset[keep], seq[keep], ts[keep])
 
     def last_before(self, group: Ints, offset: Ints, seq: Ints) -> Ints:
-        """Index of the last mark that stands before each event in its group, or -1."""
+        """Index of the last mark before each event in its group, or -1."""
         if not len(self.ts):
             return np.full(len(group), -1)
         own, span = self.offset, int(self.offset.max()) + 2
@@ -132,7 +132,7 @@ class Marks:
         return np.where((at > 0) & (self.group[at - 1] == group), at - 1, -1)
 
     def bound(self, group: Ints, offset: Ints) -> Ints:
-        """What no mark that stands before an event in its group exceeds: for most events enough, and found at once."""
+        """A bound that no mark before an event in its group exceeds: enough for most events, and cheap."""
         bounds = self._bounds
         own = np.minimum(group, len(bounds.low) - 1)
         block = np.clip((offset - bounds.low[own]) >> bounds.shift, -1, bounds.n_blocks[own] - 1)
@@ -142,7 +142,7 @@ class Marks:
 
     @cached_property
     def _bounds(self) -> _Bounds:
-        groups = np.arange(int(self.group[-1]) + 2)  # the last one stands for all without marks
+        groups = np.arange(int(self.group[-1]) + 2)  # the last one is for all without marks
         begin, end = (np.searchsorted(self.group, groups, side=side) for side in ("left", "right"))
         there = end > begin
         low = np.where(there, self.offset[np.minimum(begin, len(self.ts) - 1)], 0)
@@ -177,7 +177,7 @@ class Eras:
 
     @classmethod
     def read(cls, facts: LogFacts, homes: dict[tuple[str, int], int]) -> Self:
-        """Those of partitions that hold rows."""
+        """The same of partitions with rows."""
         found = [
             (homes[place], e["offset"], e["seq"], e["era"], e["partition_count"])
             for place, own in admin_events(facts).items()
@@ -202,7 +202,7 @@ BEGIN, END = -1, np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
-    """By group stretches of which something was not recorded: what is ``above`` a commit_ts may have been sent there,
+    """By group, stretches that were not recorded in full: what is ``above`` a commit_ts may have been sent there,
     but nothing that was sent behind a watermark greater than ``until``.
     """
 
@@ -213,7 +213,7 @@ class Unrecorded:
 
     @classmethod
     def read(cls, stretches: Iterable[tuple[int, Ints]]) -> Self:
-        """Those of groups, ``above`` and ``until``, in any order."""
+        """From groups, ``above`` and ``until``, in any order."""
         parts = [np.insert(own, 0, group, axis=1).T for group, own in stretches]
         whole = np.concatenate([*parts, np.empty((3, 0), dtype=np.int64)], axis=1)
         group, above, until = whole[:, np.lexsort(whole[::-1])]
@@ -243,23 +243,23 @@ class Recorded:
     topic: Ints
     """Number of the topic."""
     rows: Unrecorded
-    """By topic, of all partitions: before their first messages, at offsets that they lack, above their watermarks."""
+    """By topic, of all partitions: before their first messages, in gaps, above their watermarks."""
     ddl_topic: Ints
     """Number of the topic to whose partition 0 the DDL of its table go; -1 where they come in its own partition."""
     ddl: Unrecorded
     """By topic, of DDL in partition 0."""
     is_part: Bools
-    """Partitions of its topic are not there, so nobody knows how many it has."""
+    """Partitions of its topic are missing, so their number is unknown."""
     is_late: Bools
     """Its own partition was recorded only from later on."""
     lacked: dict[int, tuple[Ints, Ints]]
-    """By home the first of each stretch of offsets that it lacks, all behind its last ones among them, and the greatest
+    """By home, the first of each gap, with the one behind its last offset, and the greatest
     watermark before.
     """
 
     @classmethod
     def read(cls, facts: LogFacts, places: Facts, homes: dict[Place, int], ddl: Facts, *, protocol: str) -> Self:
-        """Those of places with a topic and a partition."""
+        """The same of places with a topic and a partition."""
         extents = _extents_of_homes(facts, ddl)
         topics = {topic: i for i, topic in enumerate(dict.fromkeys(topic for topic, _ in extents))}
         # without watermarks, which go to all of them, a partition that is not there may just be empty
@@ -288,7 +288,7 @@ class Recorded:
         return ~self.ddl.between(self.ddl_topic[place], low, high)
 
     def lacks(self, home: Ints, low: Ints, high: Ints, *, below: Ints) -> Bools:
-        """Whether a partition lacks offsets between two that may have held something of a commit_ts below another."""
+        """Whether a partition has a gap between two offsets that may hide a commit_ts below another."""
         found = np.zeros(len(home), dtype=bool)
         for h in set(np.unique(home).tolist()) & self.lacked.keys():
             own, (first, above) = home == h, self.lacked[h]
@@ -301,7 +301,7 @@ class Recorded:
 @dataclass(slots=True)
 class _Extent:
     """What was recorded of a partition: behind its first watermark, its DDL from the first or that watermark on, up to
-    its greatest watermark, but for the offsets that it lacks. NO_TS for the first two where it begins with its first
+    its greatest watermark, without its gaps. NO_TS for the first two where it begins with its first
     message.
     """
 
@@ -311,7 +311,7 @@ class _Extent:
     stated: int = NO_TS
     """Its greatest watermark."""
     lacked: Ints = field(default_factory=lambda: _none())
-    """The first of each stretch of offsets that it lacks."""
+    """The first offset of each gap."""
     above: Ints = field(default_factory=lambda: _none())
     """The greatest watermark before each, NO_TS for none: all that was sent there is above."""
     below: Ints = field(default_factory=lambda: _none())
@@ -333,13 +333,13 @@ class _Extent:
     def _with_edges(self, since: int, above: Ints) -> Ints:
         edges = [(NO_TS, since)] if since != NO_TS else []
         edges += [(self.until, _ALWAYS)] if self.until != _ALWAYS else []
-        new = changes_in(above, self.below)  # many offsets are lacked between two watermarks
+        new = changes_in(above, self.below)  # many offsets are missing between two watermarks
         between = np.stack([above[new], self.below[new]], axis=1)
         return np.concatenate([np.array(edges, dtype=np.int64).reshape(-1, 2), between])
 
 
 def _extents_of_homes(facts: LogFacts, ddl: Facts) -> dict[Place, _Extent]:
-    """That of each partition."""
+    """One of each partition."""
     firsts, lacked = first_offsets(facts), lacked_offsets(facts)
     found = {home: _Extent() for home in facts.homes}
     for p in facts.places.select(["topic", "partition", "commit_ts", "last_ts"]).to_pylist():
@@ -353,7 +353,7 @@ def _extents_of_homes(facts: LogFacts, ddl: Facts) -> dict[Place, _Extent]:
             extent.ddl_since = NO_TS
         else:
             extent.since = int(ts[0]) if len(ts) else _ALWAYS
-            # rows come in no order of commit_ts, so the first of them tells nothing
+            # rows come in no order of commit_ts, so the first of them proves nothing
             extent.ddl_since = min([extent.since, *(int(d["commit_ts"]) for d in of_home.get(home, [])[:1])])
         # without a watermark nothing is promised: up to its last event it is taken as whole
         extent.stated = int(ts.max(initial=NO_TS))
@@ -365,11 +365,11 @@ def _extents_of_homes(facts: LogFacts, ddl: Facts) -> dict[Place, _Extent]:
 
 
 Lacked = tuple[Ints, Ints, bool]
-"""The first and the last of each stretch of offsets that a partition lacks, and whether its offsets count messages."""
+"""The first and the last offset of each gap of a partition, and whether its offsets count messages."""
 
 
 def lacked_offsets(facts: LogFacts) -> dict[Place, Lacked]:
-    """Those of each partition with an event that lacks any, from its first message on; none of files of storage."""
+    """Gaps of each partition with an event, from its first message on; none of storage files."""
     each, homes = gaps_between(facts.offsets, facts.counted), set(facts.homes)  # a sample may hold no event of one
     found = {h: (first, last, n) for h, first, last, n in each if h in homes and not is_in_file(int(first[0]))}
     held = firsts_of(facts.offsets) | {home: of.first for home, of in facts.counted.items()}
@@ -381,7 +381,7 @@ def lacked_offsets(facts: LogFacts) -> dict[Place, Lacked]:
 
 
 def stated_around(first: Ints, offset: Ints, ts: Ints) -> tuple[Ints, Ints]:
-    """The greatest watermark before some offsets that are lacked, and the first behind; NO_TS and _ALWAYS for none."""
+    """The greatest watermark before a gap, and the first behind; NO_TS and _ALWAYS for none."""
     at, highest = np.searchsorted(offset, first), np.maximum.accumulate(ts)
     return np.append(NO_TS, highest)[at], np.append(highest, _ALWAYS)[at]
 
@@ -439,7 +439,7 @@ class Promises:
     ) -> Self:  # fmt: skip
         """Gather them from the log's facts, and what is known of the changefeed's settings.
 
-        ``stretches`` is where updates have no image before them, if anybody looked.
+        ``stretches`` is where updates have no image before them, if that was determined.
         """
         require_partitions(facts)
         places: Facts = _extents(facts.of_kind("row")).sort_by("place").to_pylist()
@@ -486,7 +486,7 @@ def dated_ddl(facts: LogFacts) -> Facts:
 
 
 def ddl_by_home(ddl: Facts) -> dict[tuple[str, int], Facts]:
-    """Those of each topic and partition, in order of their offsets."""
+    """The same of each topic and partition, in order of their offsets."""
     found: dict[tuple[str, int], Facts] = {}
     for d in sorted(ddl, key=offset_of):
         found.setdefault((d["topic"], d["partition"]), []).append(d)
@@ -494,7 +494,7 @@ def ddl_by_home(ddl: Facts) -> dict[tuple[str, int], Facts]:
 
 
 def offset_of(event: Event) -> int:
-    """Its offset; what has none stands before all others."""
+    """Its offset; what has none comes before all others."""
     return -1 if event["offset"] is None else int(event["offset"])
 
 
@@ -508,8 +508,8 @@ def _extents(places: pa.Table) -> pa.Table:
 def admin_events(facts: LogFacts) -> dict[tuple[str, int], Facts]:
     """Admin events of each topic and partition in order, with the ``era`` (from 1) that each begins.
 
-    A partition does not have all of its topic's: only those of a time in which it counted before or counts after. What
-    the partition with most of them says tells which those are.
+    A partition does not have all of its topic's: only from a time in which it counted before or counts after. What
+    the partition with most of them says shows which.
     """
     first: dict[tuple[str, int], int] = {}
     for p in facts.places.select(["topic", "partition", "offset"]).to_pylist() if facts.admin.num_rows else ():
@@ -606,15 +606,15 @@ class Home:
     seq: Ints = field(default_factory=_none)
     ts: Ints = field(default_factory=_none)
     gaps: tuple[Ints, Ints] = field(default_factory=lambda: (_none(), _none()))
-    """The first and the last of each stretch of offsets that it lacks, from its first message on."""
+    """The first and the last offset of each gap, from its first message on."""
     counts: bool = True
-    """Its offsets count messages, as far as they tell."""
+    """Its offsets count messages, as far as they show."""
     admin: list[Event] = field(default_factory=list)
     """Its Admin events in order."""
     in_era: bool = False
-    """It is what stands behind an Admin event, from that on."""
+    """It follows an Admin event."""
     ends_era: bool = False
-    """It is what stands before one, up to that."""
+    """It precedes one."""
 
     @property
     def has_begun(self) -> bool:
@@ -668,7 +668,7 @@ class Home:
 
         ``ddl``: as another partition holds it, delivered once: another delivery is another question. ``of``: that
         partition. When the greatest watermark before it there was sent, all below had reached every partition; no
-        watermark above a DDL comes before it, and rows and lower watermarks tell nothing. A DDL tells what comes before
+        watermark above a DDL comes before it, and rows and lower watermarks prove nothing. A DDL proves what is before
         it in both partitions, and only if it is an older one: a restart sends some again, and not all come in order.
         One of the same commit_ts and table is this one, with another text, so it reaches there.
         """
@@ -687,18 +687,18 @@ class Home:
         return begun and (reached or any(_is_of(d, other) for d in self.ddl[-1:] for other in newer))
 
     def lacks(self, low: int, high: int) -> bool:
-        """Whether it lacks offsets at which something may lie that follows one watermark and none above another."""
+        """Whether it has a gap where something may lie that follows one watermark and none above another."""
         above, below = stated_around(self.gaps[0], self.offset, self.ts)
         return bool(((above <= high) & (below >= low)).any())
 
     def lacked_between(self, low: int, high: int) -> int:
-        """How many offsets it lacks between two."""
+        """How many offsets are missing between two."""
         first, last = self.gaps
         own = (first > low) & (first < high)
         return int((last - first + 1)[own].sum())
 
     def lacking_before(self, offset: int) -> Home:
-        """The same if it lacked offsets before one alone."""
+        """The same for a gap before one alone."""
         first, last = self.gaps
         own = first < offset
         return replace(self, gaps=(first[own], last[own]))
@@ -737,7 +737,7 @@ class Stated:
     def read(
         cls, facts: LogFacts, *, protocol: str, twice: Sequence[Twice] = (), definitions: Definitions | None = None
     ) -> Stated:
-        """From the log's facts; ``definitions`` are those of them, where they are known."""
+        """From the log's facts; ``definitions`` are theirs, where known."""
         require_partitions(facts)
         ddl = dated_ddl(facts)
         own = Definitions.read(facts, protocol=protocol) if definitions is None else definitions

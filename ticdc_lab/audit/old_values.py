@@ -23,7 +23,7 @@ from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import ENOUGH, OLD_VALUE, OP_BY_IMAGES, SWITCHED
 
 BLOCKS = 1 << 14
-"""Into so many parts of equal length the commit_ts of a log are cut, to say where updates have images."""
+"""Into so many parts of equal length the commit_ts of a log are cut, to show where updates have images."""
 
 MANY = 4
 """One in so many: of fewer changes without an image, beside all updates, each is a fault of its own."""
@@ -60,13 +60,13 @@ class OldValues:
     """Whether the changefeed writes images before updates, as far as its settings or its rows show it."""
 
     setting: str  # the setting that leaves them out
-    by_image: bool  # an update without an image looks like an insert: the protocol tells them apart by that alone
+    by_image: bool  # an update without an image looks like an insert: the only difference in the protocol
     inserts_unsure: bool  # any insert may be an update: no update has an image before it
     off: bool  # there are updates, and none has an image before it
     # ``updates``, ``without``: how many updates there are, and how many of them have no image before them.
     updates: int
     without: int
-    # Where a log whose inserts may be updates has no images; None where nobody looked.
+    # Where a log whose inserts may be updates has no images; None if not determined.
     stretches: tuple[OffStretch, ...] | None = None
 
     @classmethod
@@ -93,11 +93,11 @@ class OldValues:
 
     @property
     def undecided(self) -> bool:
-        """Whether an insert of a row that is there may be an update, and nobody has looked yet."""
+        """Whether an insert of a row that is there may be an update, and that is undetermined."""
         return self.by_image and not self.inserts_unsure and self.stretches is None
 
     def unsure(self, commit_ts: Ints) -> Bools:
-        """Whether an insert at these commit_ts may be an update; all may before anybody has looked."""
+        """Whether an insert at these commit_ts may be an update; all may while undetermined."""
         if self.inserts_unsure or not self.by_image or self.stretches is None:
             return np.full(len(commit_ts), self.by_image)
         return _within(commit_ts, [s for s in self.stretches if s.sure])
@@ -115,7 +115,7 @@ class OldValues:
         return f"old values were switched {said}{more} ({self.setting})" if sure else ""
 
     def unjudged(self, n_unsure: int) -> str:
-        """Why nobody can judge whether images chain, or not everywhere; empty where they can."""
+        """Why the chain of images cannot be judged, or not everywhere; empty if it can."""
         if switched := self.switched:
             return f"{switched}: changes whose row has no image before them are not judged"
         if self.mixed:

@@ -87,12 +87,12 @@ _CAUSES = {
 _MOVES, CHAIN = "rows_stay_in_one_partition", "row_images_chain"
 """What a rule of dispatch may explain: it moves rows, and their former changes lie in other partitions."""
 UNSURE, UNDECIDED = "~inserts that may be updates", "~inserts beside updates"
-"""Stand for a guarantee inside the audit: what only counts, and what is a finding where old values are on."""
+"""Replace a guarantee inside the audit: what only counts, and what is a finding where old values are on."""
 
 NOT_DISPATCHED = frozenset({"csv"})
 """Protocols of storage folders alone: a file is of one table, and no dispatcher chooses it, so none explains a move.
 
-canal-json is written there, too, but its rows do not tell where they lay.
+canal-json is written there, too, but its rows do not show their place.
 """
 
 Keys = dict[tuple[Any, ...], str]
@@ -134,13 +134,13 @@ def audit(
         Names from :data:`ticdc_lab.audit.GUARANTEES`; by default all that can be checked on such a log, see
         :func:`ticdc_lab.audit.checks_possible`.
     max_per_guarantee
-        Most findings of one guarantee, errors first; one more, of severity info, says how many were left out. None:
+        Most findings of one guarantee, errors first; one more, of severity info, counts those left out. None:
         all.
     causes
         ``schema_name, table_name, cause`` (string): one row per table whose rule moves rows between partitions; such
-        moves are warnings that say why. With ``topic`` too, a cause holds in that topic only. With ``partition, offset,
+        moves are warnings. With ``topic`` too, a cause holds in that topic only. With ``partition, offset,
         seq`` besides, rows that have them name events that do not lie where the rule puts them: a move from or to one
-        stays an error and says so; a table with a ``partition`` is dispatched over more than were recorded, up to
+        stays an error that names it; a table with a ``partition`` is dispatched over more than were recorded, up to
         that, and its broken chains are warnings, too. Without a cause, ``may_be`` names a rule that the log does not
         decide, and moves are warnings; ``tried`` names rules that were tried in vain. See
         :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, and in :data:`NOT_DISPATCHED`, moves are not
@@ -167,7 +167,7 @@ def audit(
     Raises
     ------
     ProtocolError
-        A named check is not possible on such a log; the message says why.
+        A named check is not possible on such a log; the message has the reason.
     ContractError
         A column is missing, or no such check exists.
     StreamingError
@@ -224,7 +224,7 @@ class Audited:
     """What an audit of a whole log gives."""
 
     findings: pa.Table  # :data:`ticdc_lab.events.schema.FINDINGS`, in the order of :func:`audit`
-    # Guarantees that the log does not let anybody judge, or not of all its rows, each with the reason.
+    # Guarantees that cannot be judged on the log, or not of all its rows, each with the reason.
     unjudged: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -246,7 +246,7 @@ def audited(
 ) -> Audited:
     """:func:`audit` with causes, computed at once and for less: what the log itself does not ask for is left out.
 
-    It alone finds different messages at one offset, of which ``offsets_are_contiguous`` says more.
+    It alone finds different messages at one offset, described under ``offsets_are_contiguous``.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def audited(
     facts
         What was gathered of them, which is not gathered again.
     causes
-        Gives those of :func:`audit`, as a frame or as a table; asked only if some row is found in several partitions,
+        Gives them as a frame or a table; called only if some row is found in several partitions,
         or its changes do not follow each other in the only one of a topic.
     protocol, has_commit_ts, max_per_guarantee, sample, lost
         As of :func:`audit`.
@@ -275,7 +275,7 @@ def audited(
     Returns
     -------
     Audited
-        Its findings, and what nobody can judge.
+        Its findings, and what cannot be judged.
     """
     possible = checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost, carried=facts.carried)
     names = _chosen(None, possible)
@@ -343,13 +343,13 @@ def tables_with_rows(facts: LogFacts) -> list[tuple[str, str]]:
 
 
 def chain_unjudged(facts: LogFacts, old_values: OldValues, left_out: LeftOut, n_unsure: int) -> dict[str, str]:
-    """Why nobody can judge the chain of images, or not of all rows; ``n_unsure`` as of :func:`without_unsure`."""
+    """Why the chain of images cannot be judged, or not of all rows; ``n_unsure`` as of :func:`without_unsure`."""
     reasons = old_values.unjudged(n_unsure), left_out.reason(tables_with_rows(facts))
     return {CHAIN: "; ".join(filter(None, reasons))} if any(reasons) else {}
 
 
 def judged_definitions(facts: LogFacts, protocol: str, left_out: LeftOut) -> Definitions:
-    """Definitions from the log's DDL, but for tables of which a filter may leave DDL out."""
+    """Definitions from the log's DDL, without tables whose DDL a filter may leave out."""
     definitions = Definitions.read(facts, protocol=protocol)
     return definitions.without(left_out.undefined([name[1:] for name in definitions.tables]))
 
@@ -382,7 +382,7 @@ _NAMED = 3
 
 
 def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOut) -> dict[str, str]:
-    """Why rows cannot be compared with their tables' definitions: all rows, or those of some tables."""
+    """Why rows cannot be compared with their tables' definitions: all rows, or some tables' rows."""
     named = {*tables_with_rows(facts)}
     unknown = sorted(table_text(*name) for name in named if definitions.of_any(*name) is None)
     if not facts.carried & {"ddl", "definitions"}:
@@ -496,7 +496,7 @@ def found_in_changes(
 ) -> pa.Table:
     """What changes of rows, each row's together, break of some guarantees: as :func:`found_in_facts`.
 
-    Of a log whose inserts may be updates, it also has what stands for :data:`UNSURE`.
+    Of a log whose inserts may be updates, it also has :data:`UNSURE`.
     """
     odd = suspects(changes, promises, has_commit_ts=has_commit_ts) if len(changes) else None
     if odd is None:
@@ -788,7 +788,7 @@ def _places(found: pa.Table) -> pa.Table:
 
 
 def _about_rows(found: pa.Table) -> pa.ChunkedArray:
-    """Whether a finding is about a row: neither about the log, nor what says how many are not listed."""
+    """Whether a finding is about a row: neither about the log, nor the count of what is not listed."""
     return pc.and_(pc.is_valid(found["row_id"]), pc.is_valid(found["table"]))
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a command, told before an engine starts and before a library is imported.
+"""Errors in the arguments of a command, reported before an engine starts or a library is imported.
 
 Names and sizes of files are looked at; nothing is read but small files that an option names.
 """
@@ -22,7 +22,7 @@ TARGETS = ("duckdb:///", "delta:", "mysql://")
 
 
 def check_reading(where: Mapping[str, Any]) -> None:
-    """Raise an error of this package if one of the options that say how a source is read cannot be right."""
+    """Raise an error of this package if an option for reading a source cannot be right."""
     from ticdc_lab.codecs.registry import require_protocol
 
     if where.get("protocol", "auto") != "auto":

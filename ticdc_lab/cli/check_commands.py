@@ -151,7 +151,7 @@ def compare(
 
 
 SAY_S = 10.0
-"""How often a comparison of what grows says how far it is."""
+"""How often a comparison of growing logs reports its progress."""
 
 
 def _compare_growing(

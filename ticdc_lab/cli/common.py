@@ -180,7 +180,7 @@ def _checked(command: Callable[..., Any]) -> Callable[..., Any]:
         if one is not None:
             context = click.get_current_context()
             engine = None if context.obj is not None else context.meta.get("ticdc_lab.engine") or "auto"
-            is_read = context.info_name not in ("survey", "record")  # they tell themselves how much there is
+            is_read = context.info_name not in ("survey", "record")  # they report the amount themselves
             context.meta["ticdc_lab.too_large"] = check_source(one, given, engine=engine, is_read=is_read)
         check_outs(one, *(given.get(name) for name in _OUTS))
         command(**given)
@@ -284,7 +284,7 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _end_if_unheard(error: Exception) -> None:
-    """End if the error is that nobody reads any more what is printed: ``| head`` has ended once it has its lines."""
+    """End if the error is a closed output: ``| head`` ends once it has its lines."""
     if not isinstance(error, BrokenPipeError) or sys.stdout is None:
         return
     look = select.poll()
@@ -343,7 +343,7 @@ def _said(error: Exception) -> str:
 def session_of(
     *sources: str, needs_spark: str | None = None, extra: Mapping[str, str] | None = None
 ) -> SparkSession:  # fmt: skip
-    """The session of a caller from Python, brought as ``obj``, or that of the engine that fits; it says which.
+    """The session of a caller from Python, brought as ``obj``, or of the engine that fits; it reports which.
 
     ``extra`` are settings of Spark.
     """
@@ -448,7 +448,7 @@ def small(aggregate: DataFrame) -> list[dict[str, Any]]:
 
 
 def facts_of(log: Any) -> dict[str, Any]:
-    """What every JSON answer says about the log."""
+    """What every JSON answer contains about the log."""
     n = log.counts
     return {
         "source": log.source,
@@ -468,8 +468,8 @@ def print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(with_texts(value), ensure_ascii=False, default=str))
 
 
-# Python raises KeyboardInterrupt wherever the main thread is. In a callback of a weak reference, of which each import
-# has one, in a finalizer, and in a library that catches everything it is lost, and the command would go on to its end.
+# Python raises KeyboardInterrupt wherever the main thread is. In a callback of a weak reference, and each import
+# has one, in a finalizer, and in a library that catches everything it is lost, and the command would run to its end.
 
 _heard: list[int] = []
 
@@ -497,7 +497,7 @@ def _interrupt_again() -> None:
 
 @contextmanager
 def _interrupts_kept() -> Iterator[None]:
-    """Raise an interrupt again that was lost; not where somebody else deals with the signal."""
+    """Raise an interrupt again that was lost; not where other code handles the signal."""
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -576,7 +576,7 @@ def print_answer(
 ) -> None:
     """An answer as one JSON object, or its sentences and some columns of its frames as text.
 
-    The limits of the answer stand beside those of the log, which :func:`say_counts` has said.
+    The answer's limits join the log's, which :func:`say_counts` has printed.
     """
     from ticdc_lab.answers.answer import SHOWN, as_text
     from ticdc_lab.facts.definitions import NAMELESS
@@ -600,7 +600,7 @@ def print_answer(
 
 
 def say_limits(log: Log, answer: Answer, *, say: Callable[[str], object] = click.echo) -> None:
-    """What an answer cannot tell, but for what is said of its log already."""
+    """Limits of an answer, without those printed for its log already."""
     for sentence in _unsaid(log, answer):
         say(f"  {sentence}")
 
@@ -644,7 +644,7 @@ def checkout_script() -> Path | None:
 def set_up_and_start_again(lab: Path, error: SparkMissingError) -> NoReturn:
     """Say that Spark is being installed and how long it takes, install it, and start this very command again.
 
-    All that is said goes to stderr: stdout belongs to the command's answer.
+    All notes go to stderr: stdout belongs to the command's answer.
     """
     click.echo(f"ticdc-lab: {error.message}\nInstalling it now, once, in one to three minutes (450 MB).", err=True)
     import subprocess

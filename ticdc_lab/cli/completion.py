@@ -43,7 +43,7 @@ def strategies(context: click.Context, option: click.Parameter, begun: str) -> l
 def tables(context: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem]:
     """Tables in the first messages of the log, if it is a capture file or Parquet; several are separated by commas."""
     before, comma, last = begun.rpartition(",")
-    # of an option whose value is still to come, click leaves what stands before it unread
+    # of an option whose value is still to come, click leaves what precedes it unread
     source = context.params.get("source") or next((word for word in context.args if not word.startswith("-")), None)
     found = tables_of(str(source), str(context.params.get("protocol") or "auto")) if source else []
     return _that_begin([f"{before}{comma}{name}" for name in found if name.startswith(last)], begun)

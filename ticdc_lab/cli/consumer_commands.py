@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class _PolicyName(click.ParamType[str]):
-    """A name of POLICIES; they come with the whole model of a consumer, so only when somebody asks for them."""
+    """A name of POLICIES; they come with the whole model of a consumer, so they are imported on demand."""
 
     name = "policy"
 

@@ -1,4 +1,4 @@
-"""Commands that say what another dispatcher, partition count or topic would be."""
+"""Commands for another dispatcher, partition count or topic."""
 
 from __future__ import annotations
 

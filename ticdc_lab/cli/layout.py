@@ -81,11 +81,11 @@ _OF_ALL = ("json", "debug", "help")
 
 
 class SourceOption(click.Option):
-    """An option that says how the source is read: every command that reads one has it."""
+    """An option for reading the source: every command that reads one has it."""
 
 
 class EngineOption(click.Option):
-    """An option that says what runs a command."""
+    """An option that chooses what runs a command."""
 
 
 class Command(click.Command):
@@ -95,7 +95,7 @@ class Command(click.Command):
     """Whether the options that many share are explained too."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the arguments; an option that there is not gets those of its name, or whose help has it as a word."""
+        """Take the arguments; an unknown option gets suggestions by its name, or by a word of the help."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

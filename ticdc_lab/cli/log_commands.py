@@ -1,4 +1,4 @@
-"""Commands that say what a log contains."""
+"""Commands that show what a log contains."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def _say_state(state: Any) -> None:
         click.echo(f"  {sentence}", err=True)
 
 
-# Why a log's resolved_ts stood.
+# Why a log's resolved_ts stalled.
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""The command that opens what somebody saved in a notebook."""
+"""The command that opens what was saved in a notebook."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def open_command(state: str, out: str | None, source: str | None, options: Mappi
 
 
 def _panels(opened: Any) -> Mapping[str, Any]:
-    """The panel; of a workbench those that were saved, and that of the open tab, which is waited for."""
+    """The panel; of a workbench all saved ones, and the open tab's, which is waited for."""
     from ticdc_lab.widgets.panel import Panel
 
     if isinstance(opened, Panel):

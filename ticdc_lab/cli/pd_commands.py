@@ -61,7 +61,7 @@ def replay(file: str, lines: int, seeds: str | None, out: str | None, as_json: b
 
 
 def _print_cases(cases: list[dict[str, Any]]) -> None:
-    """Print our run of each case beside those of the real PD: operators started, and how uneven the end is."""
+    """Print our run of each case beside the real PD's: operators started, and how uneven the end is."""
     if not cases:
         return
     rows = []
@@ -338,7 +338,7 @@ _CPU_S_A_REGION = 2e-6
 
 
 _MOST_CPU_HOURS, _MINUTES = 0.5, 120.0
-"""What is played where nobody says how long: a run of CPU hours has to be asked for."""
+"""The default length: a run of CPU hours has to be asked for."""
 
 
 def _own(folder: str, told: dict[str, Any], asked_minutes: float | None, seed: int, *, as_json: bool) -> int:

@@ -142,7 +142,7 @@ def _told(action: Any) -> str:
 
 
 _SAMPLE_US = 100_000
-"""How often states are kept where somebody asks why."""
+"""How often states are kept for *why*."""
 
 
 @main.group()
@@ -415,7 +415,7 @@ def _play(
 
 
 def _facts(played: Any) -> dict[str, Any]:
-    """What a run is told as: the same for every run of the same file, seed and settings."""
+    """The text of a run: the same for each run of one file, seed and settings."""
     end = played.run.end
     return {
         "scenario": played.scenario.name,

@@ -173,7 +173,7 @@ def _use_little_memory() -> None:
     """
     if "pyarrow" in sys.modules:
         return
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # that of Arrow's own threads, too
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # for Arrow's own threads, too
     hidden = _Hidden()
     sys.meta_path.insert(0, hidden)
     try:

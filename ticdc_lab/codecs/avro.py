@@ -1,7 +1,7 @@
 """Avro under a schema registry: Confluent's framing, and Glue's (docs/reading.md).
 
 Schemas come from a file or the registry. What production sends has no DDL and no watermark, and a delete is a null
-value under the row's key: it has no commit_ts and says so as `tombstone`. With `avro-include-before-value` a row has
+value under the row's key: it has no commit_ts and is marked `tombstone`. With `avro-include-before-value` a row has
 the image before it in `_ticdc_before`, and a delete is a row, too. The key is the primary key: a table with unique keys
 alone has none. First bytes 1, 2 and 3 are TiCDC's internal test option.
 """
@@ -166,7 +166,7 @@ def _internal(key: bytes | None, value: bytes, read: Callable[[bytes, str], tupl
     (ts,) = struct.unpack(">Q", value[1:])
     if value[0] == _WATERMARK:
         return Event(S.WATERMARK, ts)
-    if key is None:  # of a table without a primary key: nothing says which
+    if key is None:  # of a table without a primary key: unknown which
         return Event(S.ROW, ts, op=S.DELETE, before=[], incomplete=TOMBSTONE)
     by, given = read(key, "key")
     return _deleted(by, _columns(by.fields, given, frozenset(given)), ts, "handle-key-only")
@@ -208,7 +208,7 @@ def _row(of: Record, image: Mapping[str, Any], keys: frozenset[str]) -> Event:
     if of.before is not None and image.get(_BEFORE) is not None:
         before = _columns(of.before, members(image[_BEFORE], _BEFORE), keys)
     columns: list[Cell] | None = _columns(of.fields, image, keys)
-    if kind == S.DELETE:  # whose image is that of the row before
+    if kind == S.DELETE:  # whose image is the row before
         columns, before = None, before or columns
     return Event(
         S.ROW, ts, of.schema_name, of.table_name, op=kind, columns=columns, before=before,
@@ -230,7 +230,7 @@ def _columns(fields: Sequence[AvroColumn], image: Mapping[str, Any], keys: froze
         ]
     except UNSHOWN:
         for name, mysql_type, convert, _ in fields:
-            shown(name, mysql_type, convert, image.get(name))  # says which one it is
+            shown(name, mysql_type, convert, image.get(name))  # names the column
         raise
 
 
@@ -263,7 +263,7 @@ def _fields(schema: Any, body: bytes, part: str) -> Mapping[str, Any]:
     stream = BytesIO(body)
     try:
         found = fastavro.schemaless_reader(stream, schema, None)
-    except Exception as fault:  # fastavro lets through whatever its reading of damaged bytes runs into
+    except Exception as fault:  # fastavro raises anything on damaged bytes
         raise Malformed(
             "not-avro", f"{part}, about byte {5 + stream.tell()}: {type(fault).__name__} {without_address(fault)}"
         ) from fault
@@ -307,7 +307,7 @@ def not_null(kind: Any) -> Any:
 
 
 def is_envelope(schema: Any) -> bool:
-    """Whether a schema is that of debezium's envelope: of a row, a DDL or a watermark."""
+    """Whether a schema is debezium's envelope: of a row, a DDL or a watermark."""
     source = next((record_in(f["type"]) for f in schema["fields"] if f["name"] == "source"), None)
     return source is not None and any(f["name"] == "commit_ts" for f in source["fields"])
 

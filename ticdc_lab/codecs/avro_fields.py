@@ -1,4 +1,4 @@
-"""What the fields of an Avro schema are for, one after the other: what codecs tell the kernel that reads Avro.
+"""What the fields of an Avro schema are for, one after the other, for the kernel that reads Avro.
 
 A schema that TiCDC does not write, or a column whose values the kernel does not read, is for the codec alone.
 """
@@ -46,7 +46,7 @@ PASSED = AvroField(SKIPPED)
 class Operation(NamedTuple):
     """How a field is written, at which place in a union null stands, and what it is for.
 
-    ``next`` is the operation behind a record, ``digits`` and ``precision`` are those of a decimal.
+    ``next`` is the operation behind a record, ``digits`` and ``precision`` are a decimal's.
     """
 
     wire: int

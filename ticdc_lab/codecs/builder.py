@@ -59,7 +59,7 @@ def _fits(kind: int, text: str, counted: bool) -> bool:
 def all_fit(image: Image, *, counted: bool = False) -> bool:
     """Whether :func:`require_values` would let all images pass; a fifth of its time, as values are looked at together.
 
-    Of a kind, what plainly fits is told by one search; what is left, each once, as a single value is.
+    One search finds what plainly fits a kind; the rest is checked once each, as a single value is.
     """
     types = image.types.dictionary_encode()
     kinds = np.array([0 if t is None else _held_by(t) for t in types.dictionary.to_pylist()] + [0])
@@ -142,9 +142,9 @@ def decode_mostly(
 
 
 def _woven(some: pa.Array, rest: pa.Array, order: np.ndarray) -> pa.Array:
-    """The values of both in an order that keeps that of ``some``; nothing is copied that no place of them needs.
+    """The values of both in an order that keeps ``some``'s; nothing is copied that no place needs.
 
-    DDL, watermarks and bootstraps have no images: then the lists of the rows stay as they are, but for their ends.
+    DDL, watermarks and bootstraps have no images: then the lists of the rows stay as they are, except their ends.
     """
     n = len(some) + len(rest)
     if some.null_count + rest.null_count == n:
@@ -259,7 +259,7 @@ def _events_of(
 
 
 def _read_in_part(found: Sequence[Event], m: int, read: _Read, bounds: Bounds, protocol: str) -> None:
-    """The events of a message of which some cannot be decoded; these are in the quarantine.
+    """The events of a message that is decoded in part; the rest is in quarantine.
 
     A message counts by what has the place 0: an event, if there is any. Parts in quarantine have the places behind.
     """

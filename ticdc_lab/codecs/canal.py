@@ -143,7 +143,7 @@ def _form(mysql_type: str) -> int:
     return _FORMS.get(base_of(mysql_type), _PLAIN)
 
 
-# The protobuf messages of canal that TiCDC writes: names, numbers and kinds of their fields. The facts are those of
+# The protobuf messages of canal that TiCDC writes: names, numbers and kinds of their fields. The facts are from
 # canal's public protocol files (``CanalProtocol.proto``, ``EntryProtocol.proto``, canal 1.1.4 and later). Only fields
 # that TiCDC fills are here; protobuf steps over any other. The pool is our own, so that a program which has canal's
 # classes already keeps them.
@@ -152,7 +152,7 @@ MESSAGES_PACKET = 7
 """``PacketType`` of a packet that holds entries."""
 
 ROW_DATA = 2
-"""``EntryType`` of an entry that holds a row change or a DDL statement."""
+"""``EntryType`` of an entry with a row change or a DDL statement."""
 
 COMPRESSIONS = {2: "ZLIB", 3: "GZIP", 4: "LZF"}
 """``Compression`` of a packet's body, where there is one."""

@@ -1,4 +1,4 @@
-"""Which decoders run, those of plain Python or the compiled kernels: the one place that decides. Both give the same.
+"""Which decoders run, plain Python or the compiled kernels: the one place that decides. Both give the same.
 
 Python decodes what a process sees first. The kernels take over where they are in the cache and the log is large enough
 to pay for loading them; where they are not, a process of its own compiles them beside the work.
@@ -23,7 +23,7 @@ COMPILE_AFTER_BYTES = 8 << 20
 """Four CPU seconds of plain Python: a log of that size is worth ten times as much in the background, once."""
 
 COMPILE_HERE_BYTES = 128 << 20
-"""A minute of plain Python, if nobody fills the cache meanwhile: it cannot be written, or its process has died."""
+"""A minute of plain Python, if no process fills the cache meanwhile: it cannot be written, or its process has died."""
 
 _done_bytes: dict[str, int] = {}
 _compiled: set[str] = set()

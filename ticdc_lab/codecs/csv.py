@@ -1,7 +1,7 @@
 """The storage sink's csv: how a file's records look, and records to events.
 
-No library's reader takes its place: where one record of 300,000 lacks a quote, pyarrow's refuses the file and DuckDB's,
-told to leave errors out, gives 252,867 or none, by which quote it is; here that record alone is in quarantine. pyarrow
+No library's reader takes its place: without one quote in 300,000 records pyarrow's refuses the file, DuckDB's,
+set to skip errors, gives 252,867 or none, by which quote it is; here that record alone is in quarantine. pyarrow
 takes no delimiter of several characters, as TiCDC does. They are no faster either: to split that file into records
 takes 0.02 CPU seconds here, to read it 0.11 and 0.17 there.
 """
@@ -48,9 +48,9 @@ def find_records(data: np.ndarray, *, quote: str, terminator: str) -> Records:
 
 
 def beginning_of(file: TableFile, cut: Cut) -> re.Pattern[bytes] | None:
-    """How every record of a table's file begins: operation, table, schema; None where no quote tells texts apart.
+    """How every record of a table's file begins: operation, table, schema; None where no quote separates texts.
 
-    Inside a text each quote stands twice, so nothing else in a file looks like a line end and this.
+    Inside a text each quote is doubled, so nothing else in a file looks like a line end and this.
     """
     quote, delimiter = cut.quote, re.escape(cut.delimiter)
     if not quote:
@@ -85,9 +85,9 @@ def resynced(data: np.ndarray, records: Records, begins: re.Pattern[bytes], *, q
 
 
 def terminator_of(data: np.ndarray, settings: Settings, begins: re.Pattern[bytes] | None = None) -> str:
-    """What ends records: as set, or a line feed where no carriage return stands before the one that ends the first.
+    """What ends records: as set, or a line feed if no carriage return precedes the one that ends the first.
 
-    A line feed inside quotes ends none; that of a text which the file breaks off in is not seen here. Where it is known
+    A line feed inside quotes ends none; one in a text that the end of the file cuts is not seen here. Where it is known
     how records begin, those before most of them count: the first one may be damaged.
     """
     if (known := settings.value("sink.terminator")) is not None:
@@ -107,7 +107,7 @@ def terminator_of(data: np.ndarray, settings: Settings, begins: re.Pattern[bytes
 _HEAD = 1 << 16
 _MOST_FIELDS = 1 << 15
 FIRST_LOOKED_AT = 9
-"""The first records of a file, by most of which it goes: one may be damaged."""
+"""The first records of a file, whose majority decides: one may be damaged."""
 
 
 def records_among(data: np.ndarray, records: Records, cut: Cut, *, first: int = 0, most: int) -> list[Record]:

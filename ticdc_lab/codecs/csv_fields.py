@@ -75,7 +75,7 @@ Record = list[CsvField]
 class FieldsOfFile:
     """What the fields of a file are: which optional ones, and the columns of the others in their order.
 
-    ``guess`` says what the choice rests on where neither a header, the DDL nor a setting names the columns.
+    ``guess`` is the basis of the choice where neither a header, the DDL nor a setting names the columns.
     """
 
     shape: RecordShape
@@ -85,7 +85,7 @@ class FieldsOfFile:
 
 @dataclass(frozen=True, slots=True)
 class UnknownFields:
-    """Why nobody can say which field is which column, with the option that decides; ``flags`` of readings that fit."""
+    """Why fields cannot be assigned to columns, with the option that decides; ``flags`` of readings that fit."""
 
     error_class: str
     reason: str
@@ -188,7 +188,7 @@ def place(
     likely: Flags | None = None,
     decided: Sequence[str] = (),
 ) -> FieldsOfFile | UnknownFields:
-    """Tell from some records of a file without a header what their fields are.
+    """Detect from some records of a file without a header what their fields are.
 
     ``some``: records of the file; one in twenty may be damaged. ``file``: the table's definition. ``settings``: of the
     changefeed, as far as they are known. ``virtual``: columns that rows do not have. ``likely``: which optional fields
@@ -283,7 +283,7 @@ class _Tries:
         self.tolerated = len(records) // 20 if len(records) >= 20 else int(len(records) >= 5)
 
     def fitting(self) -> list[Way]:
-        """Readings that fit all records but for damaged ones; the plainest kind of which there are some."""
+        """Readings that fit all records except damaged ones; the plainest kind that has any."""
         wanted = tuple(map(self.settings.value, OPTIONAL))
         flags = [f for f in _FLAG_CHOICES if all(w in (None, x) for w, x in zip(wanted, f, strict=True))]
         flags = [f for f in flags if self._may_have(f, wanted)]
@@ -439,9 +439,9 @@ _CUTS = ("sink.csv.delimiter", "sink.csv.quote")
 
 
 def null_among(some: Sequence[Record], settings: Settings) -> str | None:
-    r"""The text that stands for NULL, where records have only one that is neither quoted nor a number; else None.
+    r"""The text for NULL, where records have only one that is neither quoted nor a number; else None.
 
-    ``\N`` is TiCDC's default; without quotes nothing can be told. A word that nobody uses so has to be there twice: a
+    ``\N`` is TiCDC's default; without quotes nothing is certain. An unusual word has to occur twice: a
     damaged record may have one.
     """
     cut, is_known = Cut.of(settings), "sink.csv.null" in settings

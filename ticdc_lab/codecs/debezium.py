@@ -101,7 +101,7 @@ def _ddl(payload: Mapping[str, Any], source: Mapping[str, Any], commit_ts: int) 
 
 
 def _keys(key: bytes | None) -> frozenset[str]:
-    """Names of the handle key's columns, which are those of the message key."""
+    """Names of the handle key's columns: the columns of the message key."""
     if key is None:
         return frozenset()
     message, _ = _parts(key, "key", FORMS["base64"])
@@ -119,7 +119,7 @@ def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Cell] | None:
             mysql_type, convert, _ = types.get(name, UNTYPED)
             cells.append((name, mysql_type, None if value is None else convert(value), name in keys, -1))
     except UNSHOWN:
-        shown(name, mysql_type, convert, value)  # says which one it is
+        shown(name, mysql_type, convert, value)  # names the column
         raise
     return cells
 

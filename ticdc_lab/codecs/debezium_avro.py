@@ -1,6 +1,6 @@
 """Debezium's messages in Avro under a schema registry, as ``protocol=debezium-avro`` writes them (docs/reading.md).
 
-As in avro, other characters of a column's name than letters and digits are ``_``; schema and table are those of the
+As in avro, other characters of a column's name than letters and digits are ``_``; schema and table come from the
 message. Watermarks and DDL come with `avro-enable-watermark` alone.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Envelope(NamedTuple):
-    """A schema made ready; ``names`` and ``types`` are those of the columns of a row."""
+    """A schema made ready; ``names`` and ``types`` are a row's columns'."""
 
     schema: Any
     is_envelope: bool

@@ -183,7 +183,7 @@ _MILLIS_DIGITS_MAX = 3
 
 
 def _by_definition(mysql_type: str) -> ValueForm:
-    """By a type as SQL writes it, which says how many digits a value has, too."""
+    """By a type as SQL writes it, with its digits."""
     base, digits = base_of(mysql_type), digits_of(mysql_type)
     if base == "date":
         return ValueForm(DATE)
@@ -240,4 +240,4 @@ def _bit(value: Any, forms: Forms) -> str:
 
 
 UNTYPED = Typed(None, _plain, ValueForm(PLAIN))
-"""A column of which neither message nor log says a type."""
+"""A column whose type neither message nor log gives."""

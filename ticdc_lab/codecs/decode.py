@@ -1,4 +1,4 @@
-"""Messages to events as a DataFrame transform; and which protocol they are in, told by their bytes."""
+"""Messages to events as a DataFrame transform; and their protocol, detected from the bytes."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def decode(messages: DataFrame, *, protocol: str, images: bool = True, known: Kn
     -------
     DataFrame
         :data:`ticdc_lab.events.schema.DECODED`: events with ``error_class`` null, and one row for each message that
-        could not be decoded. A message is decoded whole or not at all, but for a row change ``{}`` of a batch of
-        open-protocol, which is a row of its own with an error and a ``seq`` behind those of the events. So messages in
+        could not be decoded. A message is decoded whole or not at all, except a row change ``{}`` in a batch of
+        open-protocol, which is a row of its own with an error and a ``seq`` behind the events'. So messages in
         = rows with ``seq`` 0 and no error + rows with ``seq`` 0 and an error.
 
     Raises
@@ -129,7 +129,7 @@ def _lengths(messages: pa.RecordBatch | pa.Table) -> pa.Array:
 
 
 def at_once(batch: pa.RecordBatch) -> Batches:
-    """A batch in pieces of at most ROWS_A_PASS messages and AT_ONCE bytes, of which one message may have more."""
+    """A batch in pieces of at most ROWS_A_PASS messages and AT_ONCE bytes, which a single message may exceed."""
     ends = np.cumsum(_lengths(batch).to_numpy())
     start, done = 0, 0
     while start < batch.num_rows:
@@ -185,7 +185,7 @@ def decode_unpacked(
 
 
 FRAMED = ("avro", "debezium-avro")
-"""Protocols whose messages name a schema of a registry, which alone tells the one from the other."""
+"""Protocols whose messages name a schema of a registry, which alone distinguishes them."""
 
 _SCHEMA_MISSING = ("schema-unknown", "registry-unreachable")
 _OPEN_PROTOCOL = (1).to_bytes(8, "big")
@@ -202,7 +202,7 @@ class Detected:
 
 
 def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the source", known: Known = NOTHING) -> Detected:
-    """Tell the protocol from a sample of messages by decoding it.
+    """Detect the protocol of a sample of messages by decoding it.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ def _keys_of_avro(sample: pa.Table, known: Known) -> tuple[str, bool]:
     """What shows that values of a sample without keys are keys; and whether they could be, where nothing does."""
     if pc.any(pc.greater(pc.binary_length(sample["key"]), 0)).as_py():
         return "", False
-    from ticdc_lab.codecs.avro import unframed  # fastavro: nobody waits for it whose log has keys
+    from ticdc_lab.codecs.avro import unframed  # fastavro: a log with keys does not wait for it
     from ticdc_lab.codecs.schema_registry import Registry
 
     registry, ids = Registry(known), set[str]()
@@ -328,14 +328,14 @@ def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHI
     if not whole.num_rows:
         return None
     offline = replace(known, registry_url="")
-    # what lacks its schema only is in the form of this protocol: one with the same framing is no better
+    # if only the schema is missing, the protocol fits: one with the same framing is no better
     mine = _recognised(whole.to_batches(), protocol, offline) if protocol in PROTOCOLS else whole[:0]  # csv is none
     own = {(e["topic"], e["partition"], e["offset"]) for e in mine.to_pylist()}
     places = zip(*(whole[c].to_pylist() for c in ("topic", "partition", "offset")), strict=True)
     whole = whole.filter(pa.array([place not in own for place in places], pa.bool_()))
     names = [p for p in _candidates(whole, "auto", known) if p != protocol]
     found = {p: _recognised(whole.to_batches(), p, offline) for p in names}
-    if protocol in ("avro", "debezium-avro"):  # whose schemas are known: what lacks one may be of anybody, as any 0 is
+    if protocol in ("avro", "debezium-avro"):  # schemas are known: without one it may be any bytes that begin with 0
         found = {p: events.filter(pc.is_null(events["error_class"])) for p, events in found.items()}
     told = {p: events.num_rows for p, events in found.items()}
     best = max(told, key=lambda p: told[p], default="")
@@ -364,7 +364,7 @@ def _recognised(batches: list[pa.RecordBatch], protocol: str, known: Known) -> p
 
 
 def _has_commit_ts(events: pa.Table) -> bool:
-    """Told by rows where there are any: in maxwell a DDL has one, a row has none."""
+    """By rows where there are any: in maxwell a DDL has one, a row has none."""
     rows = events.filter(pc.equal(events["kind"], "row"))
     told = (rows if rows.num_rows else events)["commit_ts"]
     return bool(told.null_count < len(told))

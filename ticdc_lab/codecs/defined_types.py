@@ -1,4 +1,4 @@
-"""What a log's own DDL says of the types of columns, for messages that do not say it themselves."""
+"""Types of columns from a log's own DDL, for messages without them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from ticdc_lab.codecs.kernel.numbering import INSERT
 INT64 = range(-(1 << 63), 1 << 63)
 
 CORRUPTED = "corrupted"
-"""``incomplete`` of a row of which TiCDC itself says that its checksum is not that of the row TiDB wrote."""
+"""``incomplete`` of a row whose checksum TiCDC itself reports as different from TiDB's."""
 
 
 Cell = tuple[str, str | None, str | None, bool, int]
@@ -19,7 +19,7 @@ Cell = tuple[str, str | None, str | None, bool, int]
 
 
 class Column(NamedTuple):
-    """One column of an image; ``value`` as the events contract says it, None for NULL."""
+    """One column of an image; ``value`` as in the events contract, None for NULL."""
 
     name: str
     mysql_type: str | None
@@ -44,7 +44,7 @@ class Malformed(Exception):
 
 @dataclass(slots=True)
 class Event:
-    """One event of a message; the names are those of :data:`ticdc_lab.events.schema.EVENTS`.
+    """One event of a message; names as in :data:`ticdc_lab.events.schema.EVENTS`.
 
     ``size`` is the number of bytes that the event has for itself in its message, None where a message is no sequence
     of parts.
@@ -67,7 +67,7 @@ class Event:
     size: int | None = None
     start_ts: int | None = None
     row_key: bytes | None = None
-    """TiKV's key of the row, as the message writes it: it tells equal rows apart where there is no handle key."""
+    """TiKV's key of the row, as the message writes it: it separates equal rows without a handle key."""
     fault: Malformed | None = None
     """Why it is in the quarantine though the other events of its message are decoded."""
 

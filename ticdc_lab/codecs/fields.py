@@ -1,6 +1,6 @@
 """Fields of a JSON message, each with the fault that a codec reports where it is missing or of another kind.
 
-A name that stands twice in an object puts its message into quarantine, as in open-protocol and canal-json: which value
+A repeated name in an object puts its message into quarantine, as in open-protocol and canal-json: which value
 counts is not known. TiCDC's encoders write no name twice.
 """
 
@@ -26,7 +26,7 @@ def object_of(raw: bytes | None, part: str, *, once: bool = True) -> Mapping[str
     except orjson.JSONDecodeError as fault:
         raise Malformed("not-json", f"{part}, byte {fault.pos}: {fault.msg}") from fault
     try:
-        as_written = orjson.dumps(found) == raw  # nearly always; a name that stood twice would be missing
+        as_written = orjson.dumps(found) == raw  # nearly always; a repeated name would be missing
     except TypeError as fault:
         raise Malformed("too-deep", f"{part}: JSON nested deeper than 254 levels") from fault
     if once and not as_written:
@@ -80,7 +80,7 @@ UNSHOWN = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 
 
 def shown(name: str, mysql_type: str | None, convert: Callable[[Any], str], value: Any) -> str | None:
-    """A column's value as the contract says it."""
+    """A column's value as in the contract."""
     try:
         return None if value is None else convert(value)
     except UNSHOWN as fault:

@@ -93,7 +93,7 @@ def unnamed(rows: pa.Table, handles: Handles) -> np.ndarray:
 
 
 def with_handles(rows: pa.Table, handles: Handles) -> tuple[pa.Table, set[TableName]]:
-    """Decoded events with the key columns that the DDL define, and the hashes of them; and of which tables.
+    """Decoded events with the key columns that the DDL define, and their hashes; and the tables concerned.
 
     ``rows``: :data:`ticdc_lab.events.schema.DECODED`. ``handles``: as :func:`handles_of` gives them.
     """
@@ -104,7 +104,7 @@ def with_handles(rows: pa.Table, handles: Handles) -> tuple[pa.Table, set[TableN
     for place, row in zip(at.tolist(), asked, strict=True):
         name, ts = (row["schema_name"], row["table_name"]), row["commit_ts"]
         starts, keys = handles.get(name, ((), ()))
-        since = bisect_right(starts, ts or 0)  # of all times, 0 on, or from a commit_ts on, which a row may lack
+        since = bisect_right(starts, ts or 0)  # of all times, 0 on, or from a commit_ts on, which a row may not have
         if since and keys[since - 1]:
             by_key.setdefault(keys[since - 1], []).append(place)
             named.add(name)

@@ -4,14 +4,14 @@ All are Spark's own ``xxhash64`` (seed 42), which folds its arguments from left 
 them; for other events a kernel computes the same, which a test compares with Spark's expressions.
 
 - ``key_hash``: ``xxhash64(schema_name, table_name, values of the handle key columns in column order)``; of a delete
-  those before it. ``before_key_hash``: of an update that changes the key, that of the old one; a key column that the
-  old image lacks is as in the new one (``only-output-updated-columns`` leaves equal columns out).
+  the values before it. ``before_key_hash``: of the old key if an update changes it; a key column that the
+  old image does not have is as in the new one (``only-output-updated-columns`` leaves equal columns out).
 - ``change_hash``: ``xxhash64(schema_name, table_name, op, after, before)`` where an image is, column by column,
   ``name, value, value is null``. Of a row without a handle key whose message has TiKV's key of it (canal-json's
   ``_tidb.rowkey``) the XOR of that and ``xxhash64(rowkey)``: two equal rows are two.
 - ``after_hash``, ``before_hash``: of an image the XOR of ``xxhash64(name)`` of its columns in the high 32 bits, and of
   ``xxhash64(name, value, value is null)`` in the low 32: the order of columns does not matter, and images of other
-  columns are told apart from those of other values.
+  columns differ from images of other values.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def with_columns(names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Ite
 
 
 def _known_of_images(laid: LaidOut, found: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """The columns of DISPATCH without those of rows that have no image: a decoder gives no such row."""
+    """The columns of DISPATCH without rows that have no image: a decoder gives no such row."""
     there = np.where(laid.op == DELETE, laid.before.there, laid.after.there)
     if (there | ~laid.is_row).all():
         return {}
@@ -123,7 +123,7 @@ def with_hashes(events: DataFrame, *forms: StructType) -> DataFrame:
     Raises
     ------
     ContractError
-        ``events`` lacks a column.
+        ``events`` misses a column.
     """
     present = set(events.columns)
     missing = [field for form in forms for field in form.fields if field.name not in present]

@@ -16,8 +16,8 @@ from ticdc_lab.settings import UNKNOWN, Settings
 class Bounds:
     """How much a message may become; what lies beyond goes to the quarantine as ``too-large``.
 
-    A few bytes can stand for many: compressed zeros, a type that thousands of rows repeat, a list of empty objects. So
-    time and memory are bounded by what comes in, not by what it says of itself.
+    A few bytes can become many: compressed zeros, a type that thousands of rows repeat, a list of empty objects. So
+    time and memory are bounded by what comes in, not by what it declares.
     """
 
     # Bytes that a compressed message may be inflated to, and that a file under a claim check may have.
@@ -39,14 +39,14 @@ class Bounds:
 
 
 BOUNDS = Bounds()
-"""What holds unless somebody says otherwise."""
+"""The defaults."""
 
 AT_ONCE = 16 << 20
 """Bytes of messages that are decoded at once."""
 
 
 def bounds_of(given: dict[str, str]) -> Bounds:
-    """Bounds of which some are said as text.
+    """Bounds, some of them given as text.
 
     Raises SourceError: a name is none of them, or a value is no whole number above 0.
     """

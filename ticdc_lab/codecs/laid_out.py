@@ -18,7 +18,7 @@ from ticdc_lab.events.schema import BEFORE_UNNAMED, EVENTS
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The columns of the images of one kind, after or before; those of event ``i`` begin at ``ends[i]``."""
+    """The columns of the images of one kind, after or before; event ``i``'s begin at ``ends[i]``."""
 
     there: np.ndarray
     ends: np.ndarray
@@ -134,7 +134,7 @@ def integers(values: np.ndarray, valid: np.ndarray) -> pa.Array:
 
 
 def shares(batch: pa.RecordBatch, message: np.ndarray, seq: np.ndarray) -> np.ndarray:
-    """Bytes of each event's message divided among its events, the first of which take what is left over.
+    """Bytes of each event's message divided among its events; the first take the remainder.
 
     ``message`` is the place of each event's message in the batch, ``seq`` its own in the message.
     """

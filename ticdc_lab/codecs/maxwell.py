@@ -3,10 +3,10 @@
 What its encoder does (pingcap/tiflow, ``pkg/sink/codec/maxwell``):
 
 - The key of a row message is a version of 8 bytes and no more; it is not read. So a row has no commit_ts: its ``ts``
-  is in whole seconds, and nothing else tells the time. A DDL has the commit_ts itself as its ``ts``.
+  is in whole seconds, and nothing else shows the time. A DDL has the commit_ts itself as its ``ts``.
 - A value holds as many rows as the encoder had at hand. There is no watermark.
 - A delete has its row in ``old``. An update's ``old`` has the columns that changed, and is absent where none did.
-- No type and no key is told. Numbers are numbers (ENUM, SET and BIT too), bytes are base64, which nothing tells from
+- No type and no key is given. Numbers are numbers (ENUM, SET and BIT too), bytes are base64, which looks like
   text and which stays as it is. A DOUBLE of 1e15 or more without a fraction is written like an integer, and stays so.
   A FLOAT had a double's digits up to v6.5.1, and in v6.6; no DDL corrects it, as no row has a commit_ts.
 """
@@ -25,7 +25,7 @@ from ticdc_lab.codecs.known import Known
 
 _OPS = {"insert": S.INSERT, "update": S.UPDATE, "delete": S.DELETE}
 
-# Where one object ends and the next begins. In a JSON string the second quote could not stand there.
+# Where one object ends and the next begins. A JSON string cannot have the second quote.
 _NEXT = re.compile(rb'(?<=\})(?=\{"database":)')
 
 

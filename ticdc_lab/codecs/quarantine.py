@@ -26,7 +26,7 @@ def one_by_one(
 ) -> Iterator[pa.RecordBatch]:
     """What ``decode`` gives of a batch; where it fails, of its halves, and a message that fails alone is in quarantine.
 
-    One message that nobody foresaw must not end the load of all others. An error of this package goes through: it is
+    One unforeseen message must not end the load of all others. An error of this package goes through: it is
     none of the messages'.
     """
     try:

@@ -66,7 +66,7 @@ def codec_of(protocol: str, known: Known) -> Codec:
 
 
 def part_kernel(protocol: str, codec: Codec) -> PartKernel | None:
-    """The kernel beside a codec of :data:`PART_KERNELS`; None beside one of somebody else's."""
+    """The kernel beside a codec of :data:`PART_KERNELS`; None beside a foreign one."""
     if protocol == "canal":
         from ticdc_lab.codecs.kernel.canal import CanalKernel
 

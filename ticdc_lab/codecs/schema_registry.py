@@ -94,7 +94,7 @@ def _registered(value: Any) -> Iterator[dict[str, Any]]:
 
 
 class Registry:
-    """Schemas that are known, then those that the registry tells; each is asked for once by a worker.
+    """Known schemas, then the registry's; a worker requests each once.
 
     If ``known.schemas`` is a dictionary, it gets what was asked for: a later registry knows it.
     """
@@ -197,7 +197,7 @@ def _described(schema: str) -> tuple[str, frozenset[str], bool, bool]:
 
 
 def _requests() -> Any:
-    import requests  # a tenth of a second, for which nobody waits who asks no registry
+    import requests  # a tenth of a second, spent only for a registry
 
     return requests
 

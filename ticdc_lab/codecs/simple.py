@@ -1,4 +1,4 @@
-"""Simple, TiCDC's own format, as JSON or Avro: rows say which version of their table they follow.
+"""Simple, TiCDC's own format, as JSON or Avro: rows name the version of their table.
 
 A row can be decoded only with that version, which a DDL or bootstrap message brings.
 :func:`ticdc_lab.sources.load.load` looks for them all first, so a row need not come after its schema; what passes here
@@ -138,7 +138,7 @@ def _image(image: Any, columns: Sequence[VersionColumn]) -> list[Cell] | None:
         ]
     except UNSHOWN:
         for name, mysql_type, _, convert in columns:
-            shown(name, mysql_type, convert, given.get(name))  # says which one it is
+            shown(name, mysql_type, convert, given.get(name))  # names the column
         raise
     if len(found) < len(given):
         other = sorted(given.keys() - {c[0] for c in found})

@@ -1,6 +1,6 @@
 """Simple in Avro, as pingcap/ticdc, `pkg/sink/codec/simple`, writes it: one schema for all messages.
 
-That is a union of all of the format's types, of which the message is number 11, and in it one of four payloads.
+That is a union of all of the format's types, with the message as number 11, and in it one of four payloads.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def fields_of(value: bytes) -> Mapping[str, Any]:
     stream.seek(1)
     try:
         message = fastavro.schemaless_reader(stream, _MESSAGE, None)
-    except Exception as fault:  # fastavro lets through whatever its reading of damaged bytes runs into
+    except Exception as fault:  # fastavro raises anything on damaged bytes
         raise Malformed(
             "not-avro", f"value, about byte {stream.tell()}: {type(fault).__name__}: {without_address(fault)}"
         ) from fault

@@ -67,7 +67,7 @@ def _tables(values: pa.Array, bounds: Bounds) -> Iterator[tuple[Version, str]]:
             try:
                 require_few_values(None, value, bounds)
                 yield from [(version_of(t), _definition(t)) for t in tables_in(simple.message_of(value))]
-            except Exception:  # whatever it is: the decoder meets it again and says so in the quarantine
+            except Exception:  # any fault: the decoder meets it again and puts it into quarantine
                 continue
 
 
@@ -84,7 +84,7 @@ def tables_of(rows: Iterable[Mapping[str, Any]]) -> dict[Version, Mapping[str, A
     """Rows of :data:`TABLES` or :data:`COUNTED_TABLES` as :attr:`ticdc_lab.codecs.known.Known.tables`.
 
     Where messages bring several definitions of one version, rows follow the one that most of them bring; where as many
-    bring another, none: nobody can say which is damaged (:data:`ticdc_lab.codecs.simple_versions.CONTRADICTED`).
+    bring another, none: it is unknown which is damaged (:data:`ticdc_lab.codecs.simple_versions.CONTRADICTED`).
     """
     tables = dict[Version, Mapping[str, Any]]()
     for version, each in _by_version(rows).items():

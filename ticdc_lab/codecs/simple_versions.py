@@ -31,7 +31,7 @@ Tables = dict[Version, tuple[VersionColumn, ...]]
 
 
 CONTRADICTED: Fields = {}
-"""The definition of a table version of which messages bring several that contradict each other."""
+"""The definition of a table version whose messages contradict each other."""
 
 
 def tables_in(message: Fields) -> list[Fields]:
@@ -81,7 +81,7 @@ def _repeats(index: Fields, others: Sequence[Fields]) -> bool:
 
 
 def _full_type(base: str, kind: Fields) -> str:
-    """The type as SQL writes it, as far as the message tells."""
+    """The type as SQL writes it, as far as the message defines it."""
     length, decimal = kind.get("length"), kind.get("decimal")
     if base in ("enum", "set"):
         return values.labelled(base, kind.get("elements") or ())
@@ -138,7 +138,7 @@ def as_unsigned(value: Any) -> str:
 
 
 def _written(value: Any) -> str | int:
-    """A number, or what stands in a timestamp with its location or in Avro's unsigned number."""
+    """A number, also in a timestamp with its location or in Avro's unsigned number."""
     inner = value["value"] if isinstance(value, dict) else value
     if isinstance(inner, bool) or not isinstance(inner, int | str):
         raise TypeError(f"a {type(value).__name__} is none of the forms of this format")

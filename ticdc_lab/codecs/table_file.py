@@ -45,7 +45,7 @@ class TableFileError(Exception):
 class TableColumn:
     """A column as a schema file describes it.
 
-    ``mysql_type`` is in lower case, ``elements`` are those of ENUM and SET, ``length`` is of characters, bytes, bits or
+    ``mysql_type`` is in lower case, ``elements`` belong to ENUM and SET, ``length`` is of characters, bytes, bits or
     digits, ``scale`` of digits behind the point.
     """
 
@@ -59,7 +59,7 @@ class TableColumn:
 
     @property
     def sql(self) -> str:
-        """The column in a CREATE TABLE; empty if the file does not tell its type whole."""
+        """The column in a CREATE TABLE; empty if the file's type is incomplete."""
         base, _, more = self.mysql_type.partition(" ")
         digits = {"decimal": (self.length, self.scale)} | dict.fromkeys(_SIZED, (self.length,))
         inside: list[object] = [*digits.get(base, ())]
@@ -92,7 +92,7 @@ class TableFile:
 
     @property
     def statement(self) -> str | None:
-        """A CREATE TABLE with these columns; None if the file does not tell them all."""
+        """A CREATE TABLE with these columns; None if the file misses one."""
         columns = [c.sql for c in self.columns]
         keys = ", ".join(_quoted(c.name) for c in self.columns if c.is_key)
         inside = ", ".join(columns + [f"PRIMARY KEY ({keys})"] * bool(keys))
@@ -169,7 +169,7 @@ def checksum(body: dict[str, Any]) -> int:
 
 
 def _said(field: str, value: Any) -> bool:
-    """Whether Go writes a field that it may omit: it leaves out a null, and an empty text but for a default."""
+    """Whether Go writes a field that it may omit: it leaves out a null, and an empty text unless a default."""
     return value is not None and value != [] and (value != "" or field == "ColumnDefault")
 
 

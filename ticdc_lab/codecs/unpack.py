@@ -1,4 +1,4 @@
-"""Messages that stand for others: compressed one by one, or put aside under a claim check.
+"""Messages in place of others: compressed one by one, or stored under a claim check.
 
 TiCDC compresses what it calls a message: the whole value of canal-json and simple, each value frame of open-protocol,
 in lz4's frame format or as one raw snappy block (tests/data/golden/extra); of debezium key and value by themselves.
@@ -106,7 +106,7 @@ def unpacker(protocol: str, known: Known) -> Unpacker:
 
 
 def _suspects(batch: pa.RecordBatch, name: str, at: int) -> np.ndarray:
-    """Messages whose value (or key) does not go on like compact JSON at byte ``at``.
+    """Messages whose value (or key) does not continue like compact JSON at byte ``at``.
 
     ``{`` and a space may be a snappy block. None begins with a copy of what came before: behind a length of one byte
     comes a tag whose lowest bits are 0.
@@ -297,7 +297,7 @@ def _claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[bytes
 
 
 def _message(content: bytes) -> Mapping[str, Any]:
-    """A message's fields, those of canal-json's extension among them; none of a damaged one."""
+    """A message's fields, canal-json's extension included; none of a damaged one."""
     try:
         message = simple.message_of(content)
     except Malformed:

@@ -23,7 +23,7 @@ def binary_text(value: bytes) -> str:
 
 
 def double_text(value: float) -> str:
-    """A double with the fewest digits that tell it, in exponent form below 1e-15 and from 1e15 on."""
+    """A double with the fewest digits that identify it, in exponent form below 1e-15 and from 1e15 on."""
     return number_text(repr(value))
 
 
@@ -86,7 +86,7 @@ def date_text(days: int) -> str:
 def datetime_text(micros: int, digits: int | None = None) -> str:
     """Microseconds since 1970 as a datetime; one outside the years 1 to 9999 stays a number.
 
-    ``digits`` are those of the fraction; None: as many as are needed.
+    ``digits``: of the fraction; None: as many as needed.
     """
     try:
         at = _EPOCH + timedelta(microseconds=micros)

@@ -242,7 +242,7 @@ def _as_table(run: ConsumerRun, found: list[_Case]) -> pa.Table:
 
 
 def smallest(log: NarrowLog, policy: Policy, how: Listeners, anomaly: Mapping[str, Any]) -> NarrowLog:
-    """Reduce a log to messages none of which can be left out without losing the anomaly.
+    """Reduce a log to messages that are all necessary for the anomaly.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def smallest(log: NarrowLog, policy: Policy, how: Listeners, anomaly: Mapping[st
         Some messages of ``log``, untouched. Each has, as ``arrival``, the time at which it was read in the whole log,
         so that a run with ``Listeners(per_second=0, arrival="as recorded")`` repeats the order of reading; where
         ``how`` has faults they are kept as they are. Whether DDL is sent to every partition stays as in ``log``, though
-        the messages alone may not tell any more.
+        the messages alone may not show it any more.
 
     Raises
     ------
@@ -313,7 +313,7 @@ def _appears(log: NarrowLog, policy: Policy, how: Listeners, anomaly: Mapping[st
 
 
 def _about(log: NarrowLog, anomaly: Mapping[str, Any]) -> Bools:
-    """All that is no row change, and those of the transactions and rows that the evidence names."""
+    """All that is no row change, and the row changes of the transactions and rows that the evidence names."""
     shown = anomaly["evidence"]
     named = {(e["topic"], e["partition"], e["offset"]) for e in shown}
     at = np.array([where in named for where in _where(log.events)], np.bool_)

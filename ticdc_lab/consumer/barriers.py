@@ -1,4 +1,4 @@
-"""DDL and Admin events in the consumer model: who waits for whom, what is written before, and when all go on."""
+"""DDL and Admin events in the consumer model: who waits for whom, what is written before, and when all resume."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Barriers:
             self._try(d, time)
 
     def _try(self, d: int, time: int) -> None:
-        """Execute a DDL at which all stand, and let them go on."""
+        """Execute a DDL at which all wait, and let them resume."""
         if self._lacking(d):
             return
         end = self._execute(d, self._consumer.idle_at(time))
@@ -186,7 +186,7 @@ class Admins:
 
     A listener that reads an Admin event discards the rows that it holds above its own watermark, since the changefeed
     sends them again, and stops until every listener of the old and the new partitions has read it. Then the new number
-    counts. An Admin event that was executed, or that announces the number that counts already, stops nobody.
+    counts. An Admin event that was executed, or that announces the current number, stops no listener.
 
     ``log``: as the consumer's. ``consumer``: whose listeners stop.
     """

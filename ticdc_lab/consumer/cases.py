@@ -75,7 +75,7 @@ class Cluster:
 
 
 def cluster(history: Iterable[Change], *, homes: dict[str, str], partitions: int) -> Cluster:
-    """A cluster that has written nothing yet; ``homes`` says which processor has which table."""
+    """A cluster that has written nothing yet; ``homes``: which processor has which table."""
     changes = tuple(sorted(history, key=lambda c: c.commit_ts))
     return Cluster(changes, tuple(Task(t, p) for t, p in homes.items()), ((),) * partitions)
 
@@ -120,14 +120,14 @@ def broadcast_forgetting(c: Cluster, *, ts: int) -> Cluster:
 
 
 def hand_over(c: Cluster, table: str, *, to: str) -> Cluster:
-    """A table moves, and its new processor goes on exactly where the old one stopped."""
+    """A table moves, and its new processor resumes exactly where the old one stopped."""
     return _with_tasks(c, {t.table: replace(t, processor=to) for t in c.tasks if t.table == table}, c.partitions)
 
 
 def restart(c: Cluster, table: str, *, at: str, recorded: int | None = None) -> Cluster:
     """A table is taken up by a processor that knows no more than its CheckpointTS: it begins behind that.
 
-    So does the pipeline: ``(checkpoint_ts, MAX]``, architecture model 4.1; a checkpoint is only told when all up to it
+    So does the pipeline: ``(checkpoint_ts, MAX]``, architecture model 4.1; a checkpoint is reported when all up to it
     is written. ``recorded`` is what was recorded of it, where that lags behind what the owner has broadcast.
     """
     known = {t.table: t.checkpoint if recorded is None else recorded for t in c.tasks}
@@ -234,7 +234,7 @@ class Case:
 def owner_switch() -> Case:
     """The owner changes; its successor begins at the persisted checkpoint, so no watermark falls."""
     c = broadcast(_written(_two_tables(), to_ts=3))
-    c = broadcast(c)  # the new owner has read 3 and says it again
+    c = broadcast(c)  # the new owner has read 3 and repeats it
     return _case(
         "owner switch",
         "Does the Global CheckpointTS go back when the owner changes?",

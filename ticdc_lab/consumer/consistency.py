@@ -1,6 +1,6 @@
 """After which downstream transactions was the downstream a state that upstream once had, and by how much was a sum off?
 
-A row is at version v until its next version w. Upstream showed it so from the commit_ts of v to just before that of w.
+A row is at version v until its next version w. Upstream showed it so from the commit_ts of v to just before w's.
 The downstream as a whole is a state of upstream if and only if one timestamp lies in all these intervals, which is so
 if the greatest v is below the least w. Both come with the row change that makes it so: two messages show the error.
 """
@@ -31,7 +31,7 @@ _RANKS, _DELETE = 4, 0
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RecordTouches:
-    """What each record of a run (see ``DELIVERIES``) says of rows: an update of a key says something of two.
+    """What each record of a run (see ``DELIVERIES``) means for rows: an update of a key concerns two.
 
     A version is ``commit_ts * 4 + op_rank``: TiCDC's order of the changes of a row. Rows without a key are not in it.
 
@@ -171,7 +171,7 @@ def _judged(touches: RecordTouches, seen: Ints, ends: Ints) -> tuple[Ints, Ints,
     """
     row, version, record = touches.row[seen], touches.version[seen], touches.record[seen]
     rows = np.arange(touches.rows)
-    # a row of which nothing is seen lacks its first version
+    # a row without anything seen misses its first version
     lacks = (np.concatenate([touches.next_version[seen], touches.first_versions]), np.concatenate([row, rows]))
     since = np.concatenate([version, np.full(touches.rows, -1)])
     by_newest, by_missing = np.lexsort((record, row, -version)), np.lexsort((since, lacks[1], lacks[0]))

@@ -60,7 +60,7 @@ def ddl_timeline(run: ConsumerRun, log: NarrowLog) -> pd.DataFrame:
     -------
     pd.DataFrame
         By DDL in order of commit_ts, and partition: ``ddl_commit_ts`` (TSO), ``query``, ``topic``, ``partition``,
-        ``seen_at`` (Int64, µs: when the listener read it; where DDL stands in partition 0 alone, when a watermark told
+        ``seen_at`` (Int64, µs: when the listener read it; where DDL is in partition 0 alone, when a watermark moved
         it that far; null if never), ``waited_us`` (Int64: from then until it was executed), ``executed_at`` (Int64, µs;
         null if never), ``early_rows`` and ``late_rows`` (how many row changes of its tables were written from this
         partition before it though they are newer, so under the wrong definition, and after it though they are older).
@@ -96,7 +96,7 @@ def ddl_timeline(run: ConsumerRun, log: NarrowLog) -> pd.DataFrame:
 
 
 def _seen(run: ConsumerRun, log: NarrowLog) -> dict[tuple[str, int, int], int]:
-    """When each listener first read each DDL, whatever it made of it."""
+    """When each listener first read each DDL, with any outcome."""
     at = np.flatnonzero(log.ddl >= 0)
     places = log.events.select(["topic", "partition", "offset"]).take(at).to_pylist()
     of_place = {tuple(p.values()): d for p, d in zip(places, log.ddl[at].tolist(), strict=True)}

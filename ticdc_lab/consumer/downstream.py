@@ -34,11 +34,11 @@ def downstream_at(images: pd.DataFrame, deliveries: pd.DataFrame, at_us: int, ta
     """A table of the downstream as readers see it at a moment.
 
     ``images``: values after each change, a column each, by an index of ``topic, partition, offset, seq`` (a table may
-    have columns of these names). Rows that it lacks are counted as rows without values. ``deliveries``:
+    have columns of these names). Missing rows are counted as rows without values. ``deliveries``:
     :data:`ticdc_lab.consumer.record.DELIVERIES` of a run. ``at_us``: consumer time, µs. ``table``: ``schema.table``.
     Returns: the rows in the order in which they were written last, the newest on top: ``commit_ts`` (``_commit_ts``
     where ``images`` has a column of that name) and the columns of ``images`` that hold anything. In a table without key
-    every insert is a row of its own, and what updates and deletes do to it cannot be told.
+    every insert is a row of its own, and the effect of updates and deletes is unknown.
     """
     written = deliveries[(deliveries["table"] == table) & (deliveries["applied_at"] <= at_us).fillna(False)]
     written = written.sort_values("apply_order", kind="stable")
@@ -73,7 +73,7 @@ class Wait:
 
 
 def why_waiting(run: ConsumerRun, log: NarrowLog, policy: Policy, *, at_us: int) -> Wait | None:
-    """Say what a consumer waits for at a moment of its time.
+    """Find what a consumer waits for at a moment of its time.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def why_waiting(run: ConsumerRun, log: NarrowLog, policy: Policy, *, at_us: int)
     Returns
     -------
     Wait or None
-        None where nothing is buffered and nobody stands at a DDL or Admin event.
+        None where nothing is buffered and no listener waits at a DDL or Admin event.
     """
     now = _listeners(run, log, at_us)
     held = int(sum(m["held"] for m in now))
@@ -173,7 +173,7 @@ def _listener(run: ConsumerRun, log: NarrowLog, i: int, at_us: int) -> dict[str,
 
 
 def _topics(log: NarrowLog, ts: int, query: str) -> set[str]:
-    """Topics of which each listener has to get to a DDL, and none passes it with a watermark."""
+    """Topics where each listener has to get to a DDL, which none passes with a watermark."""
     same = [d for d, ddl in enumerate(log.ddls) if (ddl.commit_ts, ddl.query) == (ts, query)]
     return {p.topic for p in log.parts if log.everywhere and np.isin(log.ddl[p.first : p.end], same).any()}
 

@@ -169,7 +169,7 @@ def _same_partition(one: pa.RecordBatch, two: pa.RecordBatch) -> bool:
 def judged(repeats: DataFrame) -> DataFrame:
     """One row a stretch, with its cause: what partitions repeat after one checkpoint belongs together.
 
-    ``episode`` is the first offset of the stretches that are one: other changes come between those of a table alone.
+    ``episode`` is the first offset of the stretches that are one: other changes come between a table's own.
     """
     is_row = F.col("blocked").isNull()
     each = repeats.groupBy(*_EPISODE).agg(
@@ -247,7 +247,7 @@ class Deliveries:
 
     @classmethod
     def read(cls, batch: pa.RecordBatch) -> Self:
-        """Those of a batch."""
+        """The same of a batch."""
         return cls(*numbers(batch, *COLUMNS))
 
 
@@ -264,7 +264,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class PartitionBefore:
-    """What stood in the partition before: its rising watermarks, and commit_ts of changes above the highest."""
+    """The partition's past: its rising watermarks, and commit_ts of changes above the highest."""
 
     watermarks: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     open: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -309,7 +309,7 @@ def episodes(d: Deliveries, before: PartitionBefore) -> Iterator[Episode]:
 
 
 def cut(d: Deliveries, before: PartitionBefore) -> int:
-    """Up to where deliveries can be judged without those that follow: no stretch of repeats goes on beyond it."""
+    """Up to where deliveries can be judged without later ones: no stretch of repeats extends beyond it."""
     highest = np.maximum.accumulate(np.where(d.kind == WATERMARK, d.commit_ts, before.highest))
     ends = np.flatnonzero(_ends(d, highest, before))
     return int(ends[-1]) if len(ends) else 0

@@ -1,4 +1,4 @@
-"""Listeners: how fast they read and what befalls them; where one stands, what it holds, and when it has read on."""
+"""Listeners: their speed and faults; the position, buffer and next reads of each."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class Listener:
         return self.held[0] if self.held else _NOTHING
 
     def take(self, which: Bools) -> Ints:
-        """Hold on no longer to those of :meth:`waiting` that ``which`` names, and return them."""
+        """Release and return the rows of :meth:`waiting` that ``which`` names."""
         held = self.waiting()
         self.held = [held[~which]]
         return held[which]

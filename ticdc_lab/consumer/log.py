@@ -78,7 +78,7 @@ class NarrowLog:
     # by it.
     counts: Mapping[str, int]
     # Whether DDL is sent to every partition (canal-json sends it to partition 0 alone); so too where a topic with DDL
-    # has no other partition, as nothing tells.
+    # has no other partition, as nothing shows it.
     everywhere: bool
 
     @classmethod
@@ -247,7 +247,7 @@ def few(frame: DataFrame, *, most: int, what: str, taker: str, hint: str) -> pa.
     """Bring a frame to the driver.
 
     ``frame``: what to bring. ``most``: rows that are accepted. ``what``, ``taker``: what the rows are, and who takes no
-    more of them, as an error says it. ``hint``: what to do then. Raises ContractError: there are more rows; nothing is
+    more of them, in an error's words. ``hint``: what to do then. Raises ContractError: there are more rows; nothing is
     left out silently.
     """
     table = frame.limit(most + 1).toArrow()

@@ -1,4 +1,4 @@
-"""The consumer of the MQ design, and those of TiCDC, as a state machine over a recorded log.
+"""The consumer of the MQ design, and TiCDC's, as state machines over a recorded log.
 
 Nothing here looks at a wall clock. Time is the consumer's own, in µs; what comes next is the earliest of all
 listeners' next watermark, DDL or Admin event and the next fault, at equal times the lower partition. Row changes
@@ -107,7 +107,7 @@ class ConsumerRun:
 
     @property
     def unread(self) -> pa.Table:
-        """Row changes behind a DDL or Admin event at which their listener stands for good; outcome ``unread``."""
+        """Row changes behind a DDL or Admin event at which their listener waits without end; outcome ``unread``."""
         return self.changes.slice(self.n_read)
 
 
@@ -126,7 +126,7 @@ def run(log: NarrowLog, policy: Policy, listeners: Listeners | None = None) -> C
     Returns
     -------
     Run
-        The same arguments give the same run. Listeners that stand at a DDL or Admin event for good, because another
+        The same arguments give the same run. Listeners that wait at a DDL or Admin event without end, because another
         one never gets it, end the run where they stand.
 
     References
@@ -225,7 +225,7 @@ class _Consumer:
             m.saved = m.at
 
     def resolve(self, time: int) -> None:
-        """Go on as far as the watermarks of all listeners allow: DDL, and rows where they wait for all."""
+        """Advance as far as the watermarks of all listeners allow: DDL, and rows where they wait for all."""
         self.least = self._least()
         self.barriers.watermark(time)
         if self.policy.waits_for == "all":

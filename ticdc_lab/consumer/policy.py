@@ -21,13 +21,13 @@ class Policy:
         ``all``: as soon as every partition has.
     writes
         What becomes visible together: ``batch``, all rows that one watermark or DDL releases in a partition;
-        ``group``, the rows of one commit_ts, table and partition; ``transaction``, those of one commit_ts.
+        ``group``, the rows of one commit_ts, table and partition; ``transaction``, all of one commit_ts.
     ddl_waits_for
         ``event``: every listener stops at the DDL event and the last one runs it (where the protocol sends DDL to
         partition 0 only, or the DDL is of another topic, a listener is there once its watermark has reached it, or it
-        stops at one as new); ``watermark``: nobody stops, and it runs once all watermarks have reached it.
+        stops at one as new); ``watermark``: no listener stops, and it runs once all watermarks have reached it.
     ddl_flushes
-        Rows at or below the DDL that are written before it: ``all`` of them, or those of the ``blocked`` tables only.
+        Rows at or below the DDL that are written before it: ``all`` of them, or only the ``blocked`` tables'.
     ddl_repeats
         ``once``: an executed DDL is not run again; ``again``: one as old as the newest of its tables is, an older one
         not; ``newer``: only a DDL newer than all before it, and another one of the same commit_ts, is run.

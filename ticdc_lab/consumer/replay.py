@@ -52,7 +52,7 @@ class Replayed:
     changes
         Row changes read in this run, deliveries counted one by one.
     notes
-        What the target cannot hold or tell, from its beginning on.
+        What the target cannot store or show, from its beginning on.
     """
 
     target: str
@@ -103,7 +103,7 @@ def replay(
     IncompleteHistoryError
         ``until`` is above the log's resolved_ts, nothing is resolved, or rows are known only in part.
     ProtocolError
-        Row changes lack commit_ts.
+        Row changes have no commit_ts.
     SourceError
         The target holds another log or mode, is beyond ``until`` already, or other hands changed its tables.
 
@@ -132,7 +132,7 @@ class ReplayPlan:
 
 
 def plan_of(log: ChangeLog, known: Knowledge, *, mode: str, until: int | None, rows_a_batch: int) -> ReplayPlan:
-    """What is to be replayed; arguments and errors are those of :func:`replay`."""
+    """What is to be replayed; arguments and errors as of :func:`replay`."""
     log.require_commit_ts("a replay")
     facts = known.facts
     for (schema, table), own in sorted(facts.tables.items(), key=lambda t: (t[0][0] or "", t[0][1] or "")):
@@ -153,7 +153,7 @@ def plan_of(log: ChangeLog, known: Knowledge, *, mode: str, until: int | None, r
 
 
 def run(plan: ReplayPlan, sink: Sink, *, said: Callable[[Batch, int], None] | None = None) -> Replayed:
-    """Carry out a plan on a target, from where the target is; arguments and errors are those of :func:`replay`."""
+    """Carry out a plan on a target, from where the target is; arguments and errors as of :func:`replay`."""
     if sink.runs_ddl and (renamed := Catalog.from_ddl(plan.ddl).renamed_in(plan.protocol)):
         raise ProtocolError(
             f"{sink.name} runs the log's DDL as they are, but rows of {plan.protocol} have another name of the table, "

@@ -35,7 +35,7 @@ class Difference:
     """A row that differs, as JSON texts; ``expected`` or ``found`` is None where it is missing.
 
     ``columns`` are the ones that differ; none where the whole row is missing, and in tables without a key, where
-    ``expected`` and ``found`` say how many copies there are.
+    ``expected`` and ``found`` count the copies.
     """
 
     row: str
@@ -49,8 +49,8 @@ class Compared:
     """One table of the target beside :func:`ticdc_lab.tables.table_as_of`.
 
     ``rows`` are distinct keys (rows, in a table without a key) on either side, ``different`` how many of them differ,
-    ``first`` the first :data:`MOST` of these; ``why_not`` says why the table could not be compared, else it is empty;
-    ``untold`` counts the values left aside because the log does not tell them, or no Spark type holds them;
+    ``first`` the first :data:`MOST` of these; ``why_not``: why the table could not be compared, else it is empty;
+    ``untold`` counts the values left aside because the log does not show them, or no Spark type holds them;
     ``recovered`` says that it could not be compared because RECOVER or FLASHBACK brought rows back.
     """
 
@@ -83,7 +83,7 @@ def compare(
     Yields
     ------
     Compared
-        By the tables' names; first those that the target lacks or has too many.
+        By the tables' names; missing and extra ones first.
     """
     events, known, ts = _applied(log, progress, knowledge(log.events) if known is None else known)
     expected, found = tables_at(known.catalog, progress.ddl_ts), sink.tables()

@@ -116,7 +116,7 @@ class DdlStep:
     """One step.
 
     ``kind`` is ``create``, ``drop``, ``truncate``, ``rename`` (``name`` is the new one, ``origin`` the old),
-    ``reshape`` (columns changed), ``doubt`` (``reason`` says what is no longer known of ``name``), ``create database``
+    ``reshape`` (columns changed), ``doubt`` (``reason``: what is no longer known of ``name``), ``create database``
     or ``drop database`` (``name[0]``), or ``nothing`` (``reason`` is the DDL).
     """
 
@@ -133,7 +133,7 @@ class Move:
     """Where a column's values come from when its table is reshaped.
 
     ``source`` is the column before, None where it is added; ``how`` is as :func:`ticdc_lab.tables.mysql_types.moved`
-    says, or ``added``: all rows get ``text``. ``reason`` says why the values cannot be told (they become NULL).
+    gives, or ``added``: all rows get ``text``. ``reason``: why the values are unknown (they become NULL).
     """
 
     column: ColumnDef
@@ -253,7 +253,7 @@ def shape_of(number: int, table: int, name: TableName, layout: str, definition: 
 
 
 def key_text(text: str, mysql_type: str) -> str:
-    """SQL for the one text of a key's value: TiCDC prints a FLOAT with its own digits or those of a DOUBLE."""
+    """SQL for the one text of a key's value: TiCDC prints a FLOAT with its own digits or a DOUBLE's."""
     of = parsed(mysql_type)
     if of.family != "float":
         return text
@@ -324,7 +324,7 @@ def in_order(shapes: Sequence[RowShape], number: str, texts: str) -> str:
 
 MERGED, NET = "_ticdc_merged", "_ticdc_net"
 """Temporary tables: the newest change of each key (``tbl``, ``key``, ``texts``: null for a delete), and for tables
-without a key how many of which row came (``tbl``, ``copies``, ``texts``)."""
+without a key the copies of each row (``tbl``, ``copies``, ``texts``)."""
 
 _RANK = "CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END"
 # of several deliveries the first counts, so that the same log always gives the same
@@ -348,14 +348,14 @@ class Merged:
 class LogRows:
     """Row changes of a decoded log."""
 
-    db: duckdb.DuckDBPyConnection  # the connection that reads; its temporary tables hold what was merged
+    db: duckdb.DuckDBPyConnection  # the connection that reads; its temporary tables contain what was merged
     files: Sequence[str]  # Parquet files of :data:`ticdc_lab.events.schema.DECODED`
 
     def merge(self, batch: Batch, tables: Mapping[TableName, TableDef]) -> Merged:
         """Merge the row changes of a batch into the temporary tables :data:`MERGED` and :data:`NET`.
 
         ``batch``: the range. ``tables``: the definitions that hold during the range. Raises IncompleteHistoryError: a
-        row change is known only in part, or lacks a value of its key.
+        row change is known only in part, or misses a value of its key.
         """
         names, shapes, changes, left_out = self._survey(batch, tables)
         keyed, others = [s for s in shapes if s.key_names], [s for s in shapes if not s.key_names]
@@ -439,7 +439,7 @@ class LogRows:
 
 
 def partly_known(name: TableName, n: int, batch: Batch) -> IncompleteHistoryError:
-    """Rows of a table that the log does not hold whole would be written."""
+    """Rows of a table that the log does not contain in full would be written."""
     return IncompleteHistoryError(
         f"{'.'.join(name)}: {n} row changes with commit_ts in ({batch.since}, {batch.until}] are known only in part, "
         "so the target would have rows that never existed.",

@@ -256,7 +256,7 @@ def consumption(events: DataFrame, *, policy: Policy, listeners: Listeners | Non
     ------
     ContractError, StreamingError
         A column is missing, or ``events`` is a stream. When the frame is read, Spark fails with a ContractError's
-        text if an event lacks commit_ts.
+        text if an event has no commit_ts.
 
     Notes
     -----

@@ -39,7 +39,7 @@ class ComparedTargets:
     ----------
     tables
         :data:`TABLES`: how many rows of each table are in one alone and in both, each as often as it is there. A table
-        that one lacks has all its rows in the other alone.
+        missing in one has all its rows in the other alone.
     rows
         :data:`ROWS`: the first rows of one alone, as JSON.
     applied
@@ -89,7 +89,7 @@ def compare_targets(here: str, there: str, *, spark: SparkSession | None = None)
 
 
 Relations = Mapping[str, str]
-"""Table to what stands in SQL's FROM."""
+"""Table to its text in SQL's FROM."""
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def _folder(spark: SparkSession, path: str, kept: Path) -> tuple[Relations, int]
 
 
 def _server(url: str, kept: Path, *, exact: bool) -> tuple[Relations, int]:
-    """As texts where they are compared with those of another server, else as DuckDB's values."""
+    """As texts where they are compared with another server's, else as DuckDB's values."""
     from ticdc_lab.consumer.sinks.duckdb import value
     from ticdc_lab.consumer.sinks.mysql import printed_tables
 

@@ -55,7 +55,7 @@ def wrong_step(before: records.Job, job: records.Job, safe_ts: int, versions: Ve
     if states[1] and not jobs.neighbours(job.element, *states):
         return IN_ORDER, f"{where} went from {states[0]} to {states[1]}"
     is_served = not job.owner or job.owner.startswith(keys.SERVICE_ID)  # not by a tidb-server of its own cluster
-    begins = before.state == records.QUEUEING  # what has begun and cannot be taken back any more goes on to its end
+    begins = before.state == records.QUEUEING  # what has begun and cannot be taken back any more runs to its end
     goes_on = job.state == records.RUNNING and (begins or jobs.is_taken_back(before))
     if job.schema_version and goes_on and is_served and unsupported(job.version, versions):
         return SUPPORTED, f"{where} runs, and {unsupported(job.version, versions)}"

@@ -94,7 +94,7 @@ NEVER = 1 << 62
 
 
 TOPOLOGY_US = 30_000_000
-"""How often an instance says in its topology that it lives, unless told otherwise (``topologySyncerKeeper``)."""
+"""How often an instance refreshes its topology entry, by default (``topologySyncerKeeper``)."""
 
 
 @stepped
@@ -132,7 +132,7 @@ def is_over(c: Connection, now: Now) -> bool:
 def kept(c: Connection, terms: Terms, now: Now) -> tuple[Connection, list[Output]]:
     """Ask for what the session needs: a lease, a snapshot, to be kept alive.
 
-    A request that has no answer for the time of a lease is lost, and nobody knows with what effect: the session is
+    A request that has no answer for the time of a lease is lost, with unknown effect: the session is
     given up, and the next one begins with what is there.
     """
     at_us = clock(now)

@@ -29,7 +29,7 @@ class Fleet(NamedTuple):
     """A fleet over time."""
 
     # :data:`HELD`: a cluster's worker, and how far that is: ``OWNER``, ``CAMPAIGNING`` or ``SCHEDULING``. A worker that
-    # owns a cluster which is assigned to another still has it; a cluster that nobody has is of worker None.
+    # owns a cluster which is assigned to another still has it; an unassigned cluster is of worker None.
     held: pd.DataFrame
     # :data:`ALIVE`: when a worker was ``registered``, the ``leader``, or ``down``; the last two beside the first.
     alive: pd.DataFrame
@@ -99,7 +99,7 @@ def fleet_in(trace: pa.Table) -> Fleet:
             _befell(r, node, kind, peer, because or "", time_us)
     end_us = int(trace["time_us"][-1].as_py()) if len(trace) else 0
     if any(what == "violated" for _, _, what, _ in r.moments):
-        end_us += max(1, end_us // 50)  # what broke the invariant began at the very end, and is to be seen
+        end_us += max(1, end_us // 50)  # what broke the invariant began at the very end: make it visible
     return _fleet(r.held, r.alive, r.moments, end_us)
 
 

@@ -1,7 +1,7 @@
-"""What an instance tells of itself in its store: server info, and the topology with the time at which it lived last.
+"""What an instance publishes of itself in its store: server info, and the topology with its last sign.
 
 Proposal, "infosync.Infosyncer": an instance does so in the store of its own domain. That is its cluster's for a
-tidb-server and the service's for a worker; the owner of a registered cluster in a worker tells that cluster nothing.
+tidb-server and the service's for a worker; the owner of a registered cluster in a worker publishes nothing there.
 All keys go with the lease of the instance.
 """
 
@@ -21,7 +21,7 @@ from ticdc_lab.machines.machine import Now, Output
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """What is read of an instance's server info; one of an earlier build tells its address alone."""
+    """What is read of an instance's server info; an earlier build gives its address alone."""
 
     address: str = ""
     version: str = ""
@@ -33,7 +33,7 @@ def server_info(ddl_id: str, address: str, version: str, lease: int) -> Put:
 
 
 def published(ddl_id: str, address: str, version: str, lease: int) -> tuple[Put, ...]:
-    """Give all that an instance tells when it begins."""
+    """Give all that an instance publishes when it begins."""
     topology = f"{keys.TOPOLOGY}{address}"
     return (
         server_info(ddl_id, address, version, lease),
@@ -48,9 +48,9 @@ def kept_alive(link: Connection, address: str, now: Now) -> tuple[Connection, li
 
 
 def instances(entries: Mapping[str, StoredEntry]) -> dict[str, ServerInfo]:
-    """Give what each instance tells, by its ``ddl_id``; what is no server info counts as telling nothing.
+    """Give what each instance publishes, by its ``ddl_id``; what is no server info counts as nothing.
 
-    Anybody can write into a cluster's store, and a worker that is asked there must not end by it.
+    Any client can write into a cluster's store, and a worker that is asked there must not end by it.
     """
     found = {}
     for key in sorted(key for key in entries if key.startswith(keys.SERVER_INFO)):

@@ -83,7 +83,7 @@ def behind(version: int, versions: tuple[tuple[str, int], ...]) -> tuple[tuple[s
 
 
 def advanced(job: Job, seen: SeenJob) -> JobMove | JobWaits:
-    """Say what the owner does next with a job."""
+    """Decide what the owner does next with a job."""
     if job.state == QUEUEING:
         return _begun(job, seen)
     late = behind(job.schema_version, seen.versions)
@@ -144,7 +144,7 @@ def _back(job: Job, seen: SeenJob) -> JobMove:
 
 
 def _backfilled(job: Job, seen: SeenJob) -> JobMove | JobWaits:
-    """Fill in the next rows from the snapshot; whoever goes on after another owner takes a snapshot of its own."""
+    """Fill in the next rows from the snapshot; an owner that continues another's work takes its own snapshot."""
     if not seen.snapshot_ts:
         return JobWaits("GC does not know of its snapshot yet")
     if job.snapshot_ts != seen.snapshot_ts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PD = "pd"
-"""The service's own store; those of clusters have the address that a cluster was first known by."""
+"""The service's own store; clusters' stores have the address that a cluster was first known by."""
 
 
 def store_of(cluster: str) -> str:
@@ -21,7 +21,7 @@ PDS = "/tidb/ddl_service/pd_addresses/"
 """By each PD address that was ever registered, the store of the cluster it belongs to: not in the proposal."""
 
 WENT_BACK = "/tidb/ddl_service/went_back/"
-"""What workers knew of an etcd that came back empty or older, until somebody decides: not in the proposal."""
+"""What workers knew of an etcd that came back empty or older, until an operator decides: not in the proposal."""
 
 OWNER = "/tidb/ddl/fg/owner/"
 VERSIONS = "/tidb/ddl/all_schema_versions/"
@@ -42,7 +42,7 @@ MIN_START_TS = "/tidb/server/minstartts/"
 SERVER_INFO = "/tidb/server/info/"
 TOPOLOGY = "/topology/tidb/"
 SAFE_POINT = "/tidb/gc/safe_point"
-"""What tells GC, ``admin show ddl`` and TiDB-Dashboard about servers; ``safe_point`` is what GC has come to."""
+"""What GC, ``admin show ddl`` and TiDB-Dashboard read about servers; ``safe_point`` is what GC has come to."""
 
 NEWEST_TS = "/tidb/newest_ts"
 """The cluster's own time, as far as its store knows: of the last statement, or of the newest snapshot."""
@@ -63,11 +63,11 @@ def campaign(prefix: str, lease: int) -> str:
 def ddl_id(lease: int, cluster: str) -> str:
     """Give the ``ddl_id`` of an owner: no two clusters and no two sessions of one cluster have the same.
 
-    The lease has no hyphen, so whatever stands behind it is the cluster, letter by letter.
+    The lease has no hyphen, so all that follows it is the cluster, letter by letter.
     """
     return f"{SERVICE_ID}{lease:x}-{cluster}"
 
 
 def cluster_of(ddl_id: str) -> str | None:
-    """Give the cluster of an owner's ``ddl_id``, None for that of a tidb-server."""
+    """Give the cluster of an owner's ``ddl_id``, None for a tidb-server's."""
     return ddl_id.removeprefix(SERVICE_ID).partition("-")[2] if ddl_id.startswith(SERVICE_ID) else None

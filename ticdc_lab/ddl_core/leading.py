@@ -36,7 +36,7 @@ def assign(
     current: Mapping[str, str],
     refused: Mapping[str, Mapping[str, str]] = NOBODY,
 ) -> AssignmentPlan:
-    """Say what has to change for every cluster to have a worker and no two workers to differ by more than one.
+    """List what has to change for every cluster to have a worker and no two workers to differ by more than one.
 
     ``clusters``: registered ones. ``workers``: live ones. ``current``: assignments as they are, also of what is
     registered or lives no more. ``refused``: of each cluster that not every worker can serve, which cannot, and why.

@@ -72,7 +72,7 @@ class OwnerState(NamedTuple):
 
     @property
     def holds_key(self) -> str:
-        """Where it tells GC what its backfill reads; what users of a tidb-server read stands beside it."""
+        """Where it reports to GC what its backfill reads; a tidb-server's users have their own entry."""
         return f"{keys.MIN_START_TS}{self.ddl_id}{'/backfill' if self.server else ''}"
 
 

@@ -24,13 +24,13 @@ WAITS = ("server", "because", "since_us", "until_us")
 class JobProgress(NamedTuple):
     """A job, and what it does to the servers of its cluster."""
 
-    # ``cluster``, ``job``: which one; the job as it stood last.
+    # ``cluster``, ``job``: which one; the job in its last state.
     cluster: str
     job: records.Job
     # :data:`SERVED`: the schema version that a server works with, and the state of the job's element in it.
     served: pd.DataFrame
     steps: pd.DataFrame  # :data:`STEPS` of the job's own record; ``owner`` is a ``ddl_id``
-    waits: pd.DataFrame  # :data:`WAITS`: for whom the job waited; of several the first, who is told by name
+    waits: pd.DataFrame  # :data:`WAITS`: for whom the job waited; of several the first by name
     # ``since_us``, ``until_us``: from when it was sent until it ended, or the end of the run.
     since_us: int
     until_us: int
@@ -55,7 +55,7 @@ def job_progress(trace: pa.Table, *, cluster: str, job: int = 1) -> JobProgress 
     if not steps:
         return None
     if "violated" in trace["kind"].to_pylist()[-3:]:
-        end_us += max(1, (end_us - steps[0]["time_us"]) // 25)  # what broke the invariant is to be seen
+        end_us += max(1, (end_us - steps[0]["time_us"]) // 25)  # make visible what broke the invariant
     last = records.job(steps[-1]["after"])
     since_us, until_us = steps[0]["time_us"], steps[-1]["time_us"] if last.state in records.ENDS else end_us
     states = _states(of_store, last.element)
@@ -121,7 +121,7 @@ def job_polled(cluster: str, answers: Sequence[JobAnswer]) -> JobProgress:
 
 
 def _passed(job: records.Job) -> list[tuple[int, str]]:
-    """The schema versions that a job has made, and the states: one of each rung, also where nobody looked then."""
+    """The schema versions that a job has made, and the states: one of each rung, also without a sample then."""
     ladder = jobs.LADDERS.get(job.kind, ())
     if not job.schema_version:
         return []
@@ -153,7 +153,7 @@ def _state_at(states: list[tuple[int, str]], version: int) -> str:
 
 
 def _served(trace: pa.Table, cluster: str, states: list[tuple[int, str]], end_us: int) -> pd.DataFrame:
-    """Versions by server; one that is down or paused serves nobody."""
+    """Versions by server; one that is down or paused serves no one."""
     own = trace.filter(pc.starts_with(trace["node"], f"{cluster}/"))
     keep = pc.or_(
         pc.and_(pc.equal(own["kind"], "changed"), pc.fill_null(pc.equal(own["subject"], "schema"), False)),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 SCHEDULING, CAMPAIGNING, IS_OWNER = STATUSES = "SCHEDULING", "CAMPAIGNING", "OWNER"
-"""Of a registered cluster's schedule, as the API tells them."""
+"""Of a registered cluster's schedule, as the API reports them."""
 
 QUEUEING, RUNNING, CANCELLING, ROLLING_BACK = "queueing", "running", "cancelling", "rollingback"
 DONE, ROLLED_BACK, CANCELLED = "synced", "rollback done", "cancelled"

@@ -42,7 +42,7 @@ DONE, SEEN = "done", "seen"
 REFUSED, CONFLICT, ABSENT, LATE, UNKNOWN, NO_SESSION = (
     "refused", "conflict", "absent", "late", "unknown", "no session",
 )  # fmt: skip
-"""How a wish can end. Only after ``unknown`` may it have been carried out without anybody's having been told."""
+"""How a wish can end. Only after ``unknown`` may it have been carried out without an answer."""
 _READ = (keys.REGISTERS, keys.PDS, keys.WORKERS)
 _OF_VERSION = (keys.SERVER_INFO, keys.BOOTSTRAPPED)
 _OF_CLUSTER = {
@@ -89,7 +89,7 @@ def decided(
     versions: Versions,
     told: tuple[str, ...] = (),
 ) -> WishWrite | WishOutcome:
-    """Say what a wish comes to, from all registered clusters, known PDs and workers as they are.
+    """Decide a wish from all registered clusters, known PDs and workers as they are.
 
     Which worker is asked makes no difference, in the midst of an upgrade neither: what one of them can serve is
     registered. ``versions`` counts where no worker is known; ``told`` are those that the cluster itself has.
@@ -188,7 +188,7 @@ def _unless_misread(decision: WishWrite | WishOutcome, workers: Part) -> WishWri
 
 
 def wished(state: WorkerState, command: Command, now: Now) -> tuple[WorkerState, list[Output]]:
-    """Take what a user asks for; without a session the user is told to ask another worker."""
+    """Take what a user asks for; without a session the user is sent to another worker."""
     if not state.service.is_ready:
         return state, [Told(command, WishOutcome(NO_SESSION, f"{state.node} has no session with the service"))]
     name = str(state.wished + 1)
@@ -241,7 +241,7 @@ def _read(state: WorkerState, name: str, found: Found, duties: Duties, now: Now)
 def _judged(
     state: WorkerState, name: str, told: tuple[str, ...], duties: Duties, now: Now
 ) -> tuple[WorkerState, list[Output]]:
-    """Decide on a change, from what was read and from the versions that the cluster itself has told."""
+    """Decide on a change, from what was read and from the versions that the cluster itself has reported."""
     wish: Wish = state.wishes[name]
     command = wish.command
     assert isinstance(command, Register | Unregister)
@@ -317,7 +317,7 @@ def again(state: WorkerState, duties: Duties, now: Now) -> tuple[WorkerState, li
 
 
 def given_up(state: WorkerState, because: str) -> list[Output]:
-    """Tell those who still wait that the session is over."""
+    """Answer waiting users that the session is over."""
     found: list[Output] = []
     for _, wish in sorted(state.wishes.items()):
         if wish.doing == "write":

@@ -2,7 +2,7 @@
 
 Its session is its schema lease. The order of things keeps servers within two neighbouring states: it publishes a
 version only when it uses it, and it serves for the first time only when, after it has published, no newer one is there.
-Besides it bootstraps, lets GC go on, says that it lives, and sees to its users' wishes.
+Besides it bootstraps, lets GC advance, refreshes its entries, and handles its users' wishes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ SHOWN = (keys.OWNER, keys.SERVER_INFO, keys.GLOBAL_VERSION, keys.JOBS)
 
 
 def done(state: ServerState, mirror: Mirror, habits: Habits, now: Now) -> tuple[ServerState, list[Output]]:
-    """Bootstrap if that is due, let GC go on behind transactions that have ended, and see to the first wish."""
+    """Bootstrap if that is due, let GC advance behind ended transactions, and handle the first wish."""
     state, outputs = _bootstrapped(state, mirror, habits, now)
     state, more = _let_go(state, now)
     outputs = [*outputs, *more]
@@ -97,7 +97,7 @@ def done(state: ServerState, mirror: Mirror, habits: Habits, now: Now) -> tuple[
 
 
 def granted(state: ServerState) -> ServerState:
-    """Go on to the next wish."""
+    """Take the next wish."""
     return state._replace(wishes=state.wishes[1:])
 
 
@@ -139,7 +139,7 @@ def shown_ddl(entries: Mapping[str, StoredEntry]) -> ShownDdl:
     return ShownDdl(int(version.value) if version else 0, owner_id, address, running, shown)
 
 
-# Bootstrap: a lock of its own, for the owner of the DDL may be in the service, which upgrades nobody's meta
+# Bootstrap: a lock of its own, for the owner of the DDL may be in the service, which upgrades no cluster's meta
 
 
 def is_bootstrapped(mirror: Mirror, habits: Habits) -> bool:
@@ -176,9 +176,9 @@ def upgraded(state: ServerState, habits: Habits, now: Now) -> tuple[ServerState,
 
 
 def collected(state: ServerState, habits: Habits, now: Now) -> tuple[ServerState, list[Output]]:
-    """Let GC go on to what no transaction and no backfill reads any more.
+    """Let GC advance to what no transaction and no backfill reads any more.
 
-    Who begins to read says so under :data:`.keys.NEWEST_TS` too: GC that has not yet heard of it writes nothing.
+    A new reader writes :data:`.keys.NEWEST_TS` too: GC that has not yet read it writes nothing.
     """
     mirror = state.link.mirror
     if mirror is None or not state.link.lease or now.at_us < habits.gc_life_us:
@@ -324,7 +324,7 @@ class Server:
         return state, [*outputs, *more]
 
     def ended(self, state: ServerState, because: str) -> tuple[ServerState, list[Output]]:
-        """Serve nobody, and give the session back; what is left is a fresh server with its users' wishes."""
+        """Stop serving, and give the session back; what is left is a fresh server with its users' wishes."""
         outputs = left(state.link)
         if state.serves:
             outputs = [Changed("schema", state.serves.version, None, because), *outputs]
@@ -438,7 +438,7 @@ class Server:
         return state._replace(link=link, publishing=version), outputs
 
     def _adopted(self, state: ServerState) -> tuple[ServerState, list[Output]]:
-        """Use what has been loaded; a server that serves goes on with it at once, and then publishes it."""
+        """Use what has been loaded; a serving server uses it at once, and then publishes it."""
         if state.loading is None:
             return state, []
         before, after = state.serves, state.loading

@@ -116,14 +116,14 @@ class Habits:
     """How a tidb-server works."""
 
     version: str = "v6.5.0"  # of its code
-    terms: Terms = USUAL  # of its session, which is its schema lease too: without it, it serves nobody
+    terms: Terms = USUAL  # of its session, which is its schema lease too: without it, it does not serve
     load_us: int = 20_000  # how long it takes to load a schema; a slow server makes every DDL wait
     bootstrap_us: int = 200_000  # how long an upgrade of the meta takes
     # ``gc_us``, ``gc_life_us``: how often it looks what GC may delete, and how old that must be.
     gc_us: int = 1_000_000
     gc_life_us: int = 2_000_000
-    tick_us: int = 250_000  # how often it looks at everything without being told
-    topology_us: int = TOPOLOGY_US  # how often it says in its topology that it is alive, for TiDB-Dashboard
+    tick_us: int = 250_000  # how often it checks everything unprompted
+    topology_us: int = TOPOLOGY_US  # how often it refreshes its topology entry, for TiDB-Dashboard
     # Whether it begins with ``tidb_enable_ddl``; a cluster that delegates its DDL to the service has it off.
     enables_ddl: bool = False
 
@@ -144,7 +144,7 @@ class ServerState(NamedTuple):
 
     address: Address  # it and its lease are the server's ``ddl_id``
     link: Connection  # the session with the cluster's store
-    serves: Schema | None = None  # the schema that its transactions use; None while it serves nobody
+    serves: Schema | None = None  # the schema that its transactions use; None while it does not serve
     # What it has loaded last; before it first serves it publishes that, and looks whether it is still the newest.
     loaded: Schema | None = None
     loading: Schema | None = None  # what it is loading

@@ -34,7 +34,7 @@ def parsed(version: str) -> tuple[int, int, int] | None:
 
 
 def unsupported(version: str, service: Versions) -> str | None:
-    """Say why neither a cluster nor a job of this version is served; None if it is."""
+    """Give the reason if clusters and jobs of this version are not served; else None."""
     numbers, own, oldest = parsed(version), parsed(service.own), parsed(service.oldest)
     if numbers is None or own is None or oldest is None:
         return f"{version!r} is no version"
@@ -54,13 +54,13 @@ def by_age(version: str) -> tuple[tuple[int, int, int], bool, str]:
 
 
 def serving(part: Part) -> Map[str, Versions]:
-    """Give what each worker can serve; one of an earlier version of the service does not say what is too old for it."""
+    """Give what each worker can serve; an earlier version of the service has no lower bound."""
     found = {name: records.worker(entry.value) for name, entry in part.items()}
     return Map({name: Versions(own.version, own.oldest or "v0.0.0") for name, own in found.items()})
 
 
 MOST_OPS = 100
-"""Assignments of one transaction; etcd takes 128 operations unless told otherwise."""
+"""Assignments of one transaction; etcd takes 128 operations by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Duties:
     """What all workers of a service have in common."""
 
     versions: Versions = SUPPORTED  # what is supported
-    terms: Terms = USUAL  # of the sessions with the service's store and with those of clusters
-    tick_us: int = 100_000  # how often a worker looks at everything without being told
-    # How long one batch of a backfill takes, with as many workers as clusters have unless told otherwise.
+    terms: Terms = USUAL  # of the sessions with the service's store and with clusters' stores
+    tick_us: int = 100_000  # how often a worker checks everything unprompted
+    # How long one batch of a backfill takes, with as many workers as clusters have by default.
     batch_us: int = 20_000
     topology_us: int = TOPOLOGY_US  # how often a worker says in the topology of the service's own cluster that it lives
 

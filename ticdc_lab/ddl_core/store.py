@@ -1,6 +1,6 @@
 """An etcd-like store: what nodes ask of it and what it answers, and a model of it for the kernel.
 
-It has one linear history of keys, with leases, transactions and observers. It tells its observers of a change before it
+It has one linear history of keys, with leases, transactions and observers. It sends observers a change before it
 answers the transaction that made it: a client that has its answer has seen what it wrote.
 """
 
@@ -143,7 +143,7 @@ class Found(NamedTuple):
 
 
 class Observe(NamedTuple):
-    """Give all under some prefixes, and then tell each change, for as long as the lease lives (a get and a watch)."""
+    """Give all under some prefixes, and then send each change, for as long as the lease lives (a get and a watch)."""
 
     tag: Hashable
     prefixes: tuple[str, ...]
@@ -186,7 +186,7 @@ ABSENT = StoredEntry("", 0, 0)
 
 
 class Observer(NamedTuple):
-    """Who is told of what."""
+    """Who observes what."""
 
     address: Address
     tag: Hashable
@@ -301,7 +301,7 @@ def holds(keys: Map[str, StoredEntry], compare: Compare) -> bool:
 
 
 def changed(state: DdlStoreState, ops: tuple[Op, ...], because: str) -> tuple[DdlStoreState, list[Output]]:
-    """Carry out operations at one revision, and tell observers."""
+    """Carry out operations at one revision, and notify observers."""
     revision = state.revision + 1
     keys, leases = state.keys, state.leases
     events: list[tuple[str, StoredEntry | None]] = []
@@ -331,7 +331,7 @@ def changed(state: DdlStoreState, ops: tuple[Op, ...], because: str) -> tuple[Dd
 
 
 def ended(state: DdlStoreState, number: int, because: str) -> tuple[DdlStoreState, list[Output]]:
-    """End a lease: its keys go, those who observed under it are told no more."""
+    """End a lease: its keys go, its observers get nothing more."""
     lease = state.leases[number]
     observers = tuple(o for o in state.observers if o.lease != number)
     own = [o for o in state.observers if o.lease == number]

@@ -2,7 +2,7 @@
 
 "session" is an owner's own, and begins with the cluster's global value. What is "global" only is the cluster's, read
 from its store and kept as that changes; a static field of the process would give an owner the value of another cluster.
-"instance" and "none" are of the process: all owners in it have the same value, whatever their clusters set. "none" can
+"instance" and "none" are of the process: all owners in it have the same value, for all clusters. "none" can
 not be set at all. ``tidb_enable_ddl`` is a tidb-server's own (:class:`.EnableDdl`).
 """
 
@@ -79,7 +79,7 @@ def inherited(cluster: Map[str, str]) -> Map[str, str]:
 
 
 def refusal(name: str, value: str) -> str:
-    """Say why ``set global`` does not take a variable or its value; empty where it does."""
+    """Why ``set global`` does not take a variable or its value; empty if it does."""
     known = VARIABLES.get(name)
     if known is None:
         return f"there is no variable {name}"
@@ -89,7 +89,7 @@ def refusal(name: str, value: str) -> str:
 
 
 def instance_refusal(name: str, value: str) -> str:
-    """Say why an instance does not take a variable or its value; empty where it does."""
+    """Why an instance does not take a variable or its value; empty if it does."""
     if name != SLOW_MS:
         scopes = sorted(VARIABLES[name].scopes) if name in VARIABLES else []
         return f"{name} is of scope {' and '.join(scopes)}" if scopes else f"there is no variable {name}"

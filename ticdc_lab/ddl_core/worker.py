@@ -1,6 +1,6 @@
 """A worker of the service: it runs the DDL owners that are assigned to it, and leads the service while it is elected.
 
-Its mirror of the service's store says what there is to do; whatever it finds different from what should be, it changes,
+Its mirror of the service's store defines its work; it changes each thing that differs from what should be,
 at each event and at each tick. The same machine runs in the kernel and in the service that really runs.
 """
 
@@ -81,7 +81,7 @@ def is_to_stop(own: owner.OwnerState, wanted: Mapping[str, str]) -> bool:
 
 
 def published(state: WorkerState, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
-    """Tell the status of each owner under the node's key."""
+    """Publish the status of each owner under the node's key."""
     own = registered(state)
     if own is None:
         return state, []
@@ -105,7 +105,7 @@ class Worker:
     node: str  # its id
     store: Address = keys.PD  # where the service's metadata is
     duties: Duties = DUTIES  # how it works
-    address: str = ""  # where it is reached, as the service's own cluster sees it; its id where that says so
+    address: str = ""  # where it is reached, as the service's own cluster sees it; its id where that contains it
 
     def start(self, address: Address, now: Now) -> tuple[WorkerState, list[Output]]:
         state = WorkerState(self.node, Connection(self.store, SERVICE, 1, PREFIXES))

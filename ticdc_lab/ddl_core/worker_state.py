@@ -13,7 +13,7 @@ from ticdc_lab.ddl_core.store import StoredEntry
 from ticdc_lab.machines.machine import stepped
 
 SERVICE = ""
-"""The name of a worker's connection with the service's own store; the others have those of clusters."""
+"""The name of a worker's connection with the service's own store; the others have clusters' names."""
 PREFIXES = (keys.REGISTERS, keys.WORKERS, keys.ASSIGNMENTS, keys.LEADER)
 
 
@@ -23,7 +23,7 @@ class Register(NamedTuple):
     # ``cluster``, ``store_addr``: its id, and its PDs.
     cluster: str
     store_addr: str
-    # Empty where the cluster is to be asked; one that tells none keeps that it is registered with, and a new one gets
+    # Empty where the cluster is to be asked; one without it keeps its registered one, and a new one gets
     # what all workers serve.
     version: str = ""
     request: str = ""  # by which the answer is known
@@ -62,7 +62,7 @@ class Wish(NamedTuple):
     doing: str = "read"
     tries: int = 0  # how often it was begun
     seen: tuple[tuple[str, StoredEntry], ...] = ()  # what the service's store has, where the cluster's is asked
-    store: str = ""  # that of the cluster; empty before it is asked
+    store: str = ""  # the cluster's; empty before it is asked
     write: Any = None  # what is to be written
 
 
@@ -77,7 +77,7 @@ class WorkerState(NamedTuple):
     leads: int = 0  # the revision of the campaign with which it leads; 0 while another does
     followed: tuple[Part, ...] = ()  # the registered clusters and the assignments that it has acted on
     planned: tuple[Any, ...] = ()  # what it has planned from, as leader
-    # ``wishes``, ``wished``: what users ask for and are not yet told about, by number, and the last number.
+    # ``wishes``, ``wished``: what users ask for and are not yet answered, by number, and the last number.
     wishes: Map[str, Wish] = Map()
     wished: int = 0
     # Variables of scope "instance" that were set, for all its owners; a restart forgets them.
@@ -85,7 +85,7 @@ class WorkerState(NamedTuple):
 
 
 class Resign(NamedTuple):
-    """Asked of a worker: it gives the DDL of a cluster up, and campaigns anew."""
+    """Asked of a worker: it gives the DDL of a cluster up, and campaigns again."""
 
     cluster: str
 

@@ -25,7 +25,7 @@ from ticdc_lab.errors import TiCDCLabError
 class Registration(Struct, forbid_unknown_fields=True):
     """What a PUT asks for: the cluster's PDs (``tikv://HOST:PORT,..``), and its version.
 
-    Without ``version`` the cluster is asked; one that tells none keeps its own, a new one gets the newest that all
+    Without ``version`` the cluster is asked; one without it keeps its own, a new one gets the newest that all
     workers serve.
     """
 
@@ -117,7 +117,7 @@ MOST_PDS = 32
 
 
 class ApiError(TiCDCLabError):
-    """A request that cannot be answered; ``status`` is that of HTTP."""
+    """A request that cannot be answered; ``status`` is HTTP's."""
 
     def __init__(self, status: int, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -136,7 +136,7 @@ def checked_id(text: str) -> str:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Take a JSON object whose names stand there once: of two values of one name nobody knows which is meant."""
+    """Take a JSON object with unique names: which of two values of a name is meant, is unknown."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

@@ -42,7 +42,7 @@ PATIENCE_S = 60.0
 
 
 class Written(NamedTuple):
-    """One change: of which store, the key, its new value (None: it is gone), and the revision that created it."""
+    """One change: the store, the key, its new value (None: it is gone), and the revision that created it."""
 
     revision: int
     store: str
@@ -139,11 +139,11 @@ class _AuditedService:
 
 
 def violations(history: Iterable[Written], versions: Versions = CURRENT, *, stores: Sequence[str] = ()) -> list[str]:
-    """Say what was not as it must be.
+    """List what broke a rule.
 
     ``history``: everything that was written, in order (:mod:`ticdc_lab.ddl_service.auditing`). ``versions``: what the
     service supports. ``stores``: of an embedded store: all that were ever begun in its folder. Returns: one line each:
-    the revision, the rule, what was found. The rules are those of the model's auditor that can be read off a store: one
+    the revision, the rule, what was found. The rules: the model auditor's, as far as a store shows them: one
     owner, one name and one store for a cluster, jobs step by step, own ids, hidden workers, GC behind backfills,
     versions.
     """
@@ -180,7 +180,7 @@ def _checked(seen: _AuditedService, written: Written, versions: Versions) -> tup
 
 
 def _shown(seen: _AuditedService, store: str, key: str) -> tuple[str, str] | None:
-    """A worker shows itself in the service's own store, before it owns anything, and in that of no cluster."""
+    """A worker shows itself in the service's own store, before it owns anything, and in no cluster's store."""
     address = key.removeprefix(keys.TOPOLOGY).partition("/")[0] if key.startswith(keys.TOPOLOGY) else ""
     if store == keys.PD:
         seen.workers |= {address} - {""}

@@ -22,7 +22,7 @@ DEFAULT = "http://127.0.0.1:10080"
 
 
 class ServiceError(TiCDCLabError):
-    """The service refused, or no worker answered; ``status`` is that of HTTP, 0 without an answer."""
+    """The service refused, or no worker answered; ``status`` is HTTP's, 0 without an answer."""
 
     def __init__(self, status: int, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -39,7 +39,7 @@ class Client:
     secret
         What the workers ask for.
     ca
-        A file of certificates by which those of the workers must be signed.
+        A file of certificates that must have signed the workers'.
     certificate
         Files of the caller's own certificate and its key.
 
@@ -69,7 +69,7 @@ class Client:
     def register(self, cluster: str, store_addr: str, *, version: str | None = None) -> RegisteredCluster:
         """Register a cluster, or update it.
 
-        Without ``version`` the cluster is asked; one that tells none keeps its own, a new one gets the newest that all
+        Without ``version`` the cluster is asked; one without it keeps its own, a new one gets the newest that all
         workers serve.
         """
         body = msgspec.json.encode(Registration(store_addr, version))
@@ -121,7 +121,7 @@ class Client:
 
 
 def _why(error: requests.RequestException) -> str:
-    """What the system said, out of what the libraries made of it; no more than the kind where it said nothing."""
+    """The system's message, out of the libraries' wrapping; the kind alone if there is none."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

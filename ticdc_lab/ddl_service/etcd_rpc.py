@@ -1,6 +1,6 @@
 """Requests of :mod:`ticdc_lab.ddl_core.store` as etcd's own, and a channel to etcd.
 
-Of aetcd the generated RPCs are used, not its client: that tells a watch's events one by one, and where a revision ends
+Of aetcd the generated RPCs are used, not its client: that gives a watch's events one by one, and where a revision ends
 is what a mirror must know. Each registered cluster has a namespace of its own by its ``store_addr``; the service's keys
 are the proposal's, without one. A real cluster's PD is never written to: a campaign there would take its DDL from it.
 """
@@ -90,7 +90,7 @@ class Etcd(NamedTuple):
 class SignedIn:
     """Who a channel's calls come from, where etcd asks for a user.
 
-    ``metadata``: for every call; nothing where etcd asks for nobody.
+    ``metadata``: for every call; empty if etcd has no authentication.
     """
 
     def __init__(self, channel: Any, etcd: Etcd) -> None:
@@ -98,7 +98,7 @@ class SignedIn:
         self.metadata: tuple[tuple[str, str], ...] = ()
 
     async def renew(self) -> None:
-        """Get a token: etcd forgets those that it gave before it was started anew, or that were not used for long."""
+        """Get a token: etcd forgets those that it gave before it restarted, or that were not used for long."""
         if self._user:
             request = rpc.AuthenticateRequest(name=self._user, password=self._password)
             answer = await self._stub.Authenticate(request, timeout=ANSWERS_S, wait_for_ready=True)
@@ -159,7 +159,7 @@ async def connected(etcd: Etcd) -> tuple[Any, SignedIn]:
 
 
 def time_told(etcd: Etcd) -> datetime | None:
-    """Give the time of the first member that tells it, in the head of an HTTP answer; None where none does."""
+    """Give the time of the first member that reports it, in the head of an HTTP answer; None where none does."""
     hosts, secure = _endpoints(etcd.endpoints)
     for host, port in hosts:
         begun_s = time.monotonic()
@@ -217,7 +217,7 @@ def _target(hosts: list[tuple[str, int]]) -> str:
 
 
 def namespace(store: str) -> str:
-    """Give what stands before the keys of a store."""
+    """Give the prefix of a store's keys."""
     return CLUSTERS + store.removeprefix("tikv://") if store.startswith("tikv://") else ""
 
 

@@ -1,6 +1,6 @@
 """One session of a node, at etcd: its requests one after another, its lease, its watch.
 
-What cannot have been carried out is asked again. A transaction of which nobody can say whether it was carried out is
+What cannot have been carried out is asked again. A transaction with unknown outcome is
 not: its session is over, the lease is given back, and the node begins another.
 """
 
@@ -41,13 +41,13 @@ from ticdc_lab.ddl_service.etcd_witness import WentBackError, Witness
 
 AGAIN_S = 0.2
 STALE_S = 0.05
-"""A node whose condition did not hold is told so when it has had a chance to see why."""
+"""A node whose condition did not hold learns it once it could see why."""
 LOG = logging.getLogger("ticdc_lab.ddl_service")
 Tell = Callable[[str, Answer], None]
 
 
 class Stubs:
-    """What a session needs of etcd; ``trouble`` says why it did not answer last."""
+    """What a session needs of etcd; ``trouble``: why it did not answer last."""
 
     def __init__(self, channel: Any, signed_in: SignedIn) -> None:
         self.trouble, self.signed_in = "", signed_in
@@ -127,7 +127,7 @@ class Session:
         return tasks
 
     async def _run(self) -> None:
-        with suppress(WentBackError):  # the store has told that the session is over
+        with suppress(WentBackError):  # the store has reported the end of the session
             while True:
                 request = await self._requests.get()
                 await self._stubs.witness.trusted()
@@ -141,7 +141,7 @@ class Session:
                     await self._transacted(request)
 
     def over(self, because: str) -> None:
-        """Tell that it is over."""
+        """Report its end."""
         LOG.info("the session %s with %s is over: %s", *self._tag, because)
         self._tell(self.store, Expired((*self._tag, "session")))
 
@@ -159,7 +159,7 @@ class Session:
         try:
             await self._stubs.look(answer.header)
         except (WentBackError, rpc.AioRpcError):
-            return  # where it went back the store has told it; else it is asked again at the next time
+            return  # if it went back the store has reported it; else it is asked again next time
         if answer.TTL > 0:
             self._tell(self.store, KeptAlive(asked.tag, asked.sent_us))
         else:
@@ -267,7 +267,7 @@ async def _one(request: Any) -> AsyncIterator[Any]:
     yield request
 
 
-# The watches of one process, all on one stream: each is told whole revisions, in order, across reconnections too.
+# The watches of one process, all on one stream: each gets whole revisions, in order, across reconnections too.
 
 PAUSE_S = 0.2
 Events = list[tuple[str, StoredEntry | None]]
@@ -286,13 +286,13 @@ class PrefixWatch:
         self._moved = asyncio.Event()
 
     async def reached(self, revision: int) -> None:
-        """Wait until a revision has been told."""
+        """Wait until a revision has been delivered."""
         while self.seen < revision:
             self._moved.clear()
             await self._moved.wait()
 
     def take(self, response: Any) -> None:
-        """Tell what a response brings; etcd never divides a revision between two."""
+        """Deliver a response; etcd never divides a revision between two."""
         for revision, group in groupby(response.events, key=lambda e: e.kv.mod_revision):
             events = [(e.kv.key.decode(), entry(e.kv) if e.type == rpc.Event.PUT else None) for e in group]
             if revision > self.seen:
@@ -329,7 +329,7 @@ class Watches:
         await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        """Keep a stream open; on a new one each watch goes on behind what it was told last."""
+        """Keep a stream open; on a new one each watch resumes behind its last revision."""
         while True:
             requests = self._requests = asyncio.Queue()
             for number, watch in self._watches.items():
@@ -338,7 +338,7 @@ class Watches:
                 metadata = (*LEADER_ONLY, *self._signed_in.metadata)
                 async for response in self._stub.Watch(_each(requests), metadata=metadata):
                     if response.canceled and is_of_token(response.cancel_reason):
-                        break  # the stream goes on as who it began; all watches begin again as who is known
+                        break  # a stream keeps its user; all watches restart as the known one
                     self._take(response)
             except rpc.AioRpcError as error:
                 LOG.debug("the watch was cut: %s", error.details())

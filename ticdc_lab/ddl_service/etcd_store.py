@@ -1,6 +1,6 @@
 """A real etcd as the service's store: the same requests and answers as of the embedded one, over gRPC.
 
-A request never waits for etcd: the node goes on looking at its clock, and stops what it must stop when its lease may be
+A request never waits for etcd: the node keeps checking its clock, and stops what it must stop when its lease may be
 over, whether or not etcd can be reached.
 """
 
@@ -24,7 +24,7 @@ from ticdc_lab.ddl_service.etcd_witness import REMEDY
 from ticdc_lab.ddl_service.store_time import StoreTime, steady_us
 
 HALF_A_SECOND_US = 500_000
-"""etcd tells whole seconds: what has passed of one is half of it, on average."""
+"""etcd reports whole seconds: what has passed of one is half of it, on average."""
 TIMED_S = 60.0
 LOG = logging.getLogger("ticdc_lab.ddl_service")
 LEAVING_S = 3.0
@@ -53,7 +53,7 @@ class EtcdStore:
 
     @property
     def remedy(self) -> str:
-        """What somebody has to decide; empty where nothing."""
+        """What an operator has to decide; empty if nothing."""
         return REMEDY if self._stubs.witness.lost else ""
 
     def ring(self, bell: Callable[[], None]) -> None:
@@ -111,7 +111,7 @@ class EtcdStore:
             return
 
     def _lost(self) -> None:
-        """Tell all sessions that they are over: what they know is not in the etcd that answers now."""
+        """End all sessions: what they know is not in the etcd that answers now."""
         for session in self._sessions.values():
             session.over(self._stubs.witness.lost)
             self._ended(session)

@@ -1,7 +1,7 @@
 """What a process has seen of an etcd: by it the process notices that an empty, an older or another etcd answers.
 
 etcd's linearizable answers never have a lower revision than one that came before they were asked for, and all have the
-id of one cluster. Where that is not so, confirmed registrations may be gone: nobody serves until somebody decides. The
+id of one cluster. Where that is not so, confirmed registrations may be gone: no worker serves until a decision. The
 first process that notices writes down, in the etcd that answers now, what the workers knew (under
 :data:`.keys.WENT_BACK`); every other process, one that starts later or has seen less too, reads it there and waits for
 the decision.
@@ -39,7 +39,7 @@ class WentBackError(Exception):
 
 
 class EtcdLost(msgspec.Struct, frozen=True):
-    """What workers knew of an etcd that went back: registrations by cluster; ``went_on`` is what somebody decided."""
+    """What workers knew of an etcd that went back: registrations by cluster; ``went_on``: the operator's decision."""
 
     because: str
     missing: tuple[str, ...]
@@ -48,7 +48,7 @@ class EtcdLost(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Why nobody serves."""
+        """Why no worker serves."""
         n = len(self.missing)
         named = ", ".join(self.missing[:5]) + (f" and {n - 5} more" if n > 5 else "")
         gone = f"{n} registered cluster{'s are' if n > 1 else ' is'} missing or older in it: {named}"
@@ -91,7 +91,7 @@ class Witness:
         return self._cluster not in (0, header.cluster_id) or header.revision < self.revision
 
     def told(self, entries: Iterable[tuple[str, StoredEntry | None]], *, whole: bool) -> None:
-        """Keep who is registered; ``whole`` where this is all of it. All else workers write anew."""
+        """Keep who is registered; ``whole`` where this is all of it. Workers rewrite all else."""
         if self.lost:
             return
         if whole:
@@ -137,7 +137,7 @@ class Witness:
             await asyncio.sleep(LOOKS_S)
 
     async def _decided(self, because: str) -> bool:
-        """Write down what is lost, once; then look whether somebody has decided."""
+        """Write down what is lost, once; then look for a decision."""
         with suppress(rpc.AioRpcError):
             header, there = await self._read()
             lost = _marks(there).get(self._mark)
@@ -184,7 +184,7 @@ def gone_on(etcd: Etcd, source: str) -> list[EtcdLost]:
 
     ``etcd``: where it is. ``source``: :data:`STORE`: what etcd has now counts. :data:`MIRROR`: clusters are registered
     as workers knew them. What an older etcd has beside that stays: a cluster that was removed since is there again.
-    Returns: what was decided; empty where nobody waits. Raises SourceError: etcd does not answer.
+    Returns: what was decided; empty if no worker waits. Raises SourceError: etcd does not answer.
     """
     try:
         return etcd_rpc.done(_gone_on(etcd, source), 4 * etcd_rpc.ANSWERS_S)

@@ -52,7 +52,7 @@ IDLE_S = 30.0
 BODY_S = 15.0
 """Until the body of one has come."""
 HANDSHAKE_S = 5.0
-"""Until TLS is agreed on; before that a connection is nobody's guest."""
+"""Until TLS is agreed on; before that a connection has no user."""
 SAYS_AGAIN_S = 60.0
 LOG = logging.getLogger("ticdc_lab.ddl_service")
 
@@ -271,7 +271,7 @@ class _Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         if "content-length" in headers and "transfer-encoding" in headers:
-            # where its body ends is not known: what stands behind it may be somebody else's request (RFC 9112, 6.1)
+            # where its body ends is not known: the rest may be another client's request (RFC 9112, 6.1)
             what = Refusal("the request has Content-Length and Transfer-Encoding", "Send one of them.")
             await said(what, 400, _CLOSE)(scope, receive, send)
             return

@@ -60,7 +60,7 @@ class Metrics:
         self._kinds: dict[str, set[str]] = {}
 
     def store(self, trouble: str, skew_us: int) -> None:
-        """Tell whether the store takes what is written, and how far this machine's clock is ahead of its time."""
+        """Report whether the store takes what is written, and how far this machine's clock is ahead of its time."""
         self._trouble.set(bool(trouble))
         self._skew.set(skew_us / 1e6)
 
@@ -84,7 +84,7 @@ class Metrics:
             self._lost(cluster)
 
     def _lost(self, cluster: str) -> None:
-        """Tell no more what stands where: another worker does; what was counted stays."""
+        """Drop all gauges, which another worker now sets; counters stay."""
         for kind in self._kinds.pop(cluster):
             self._running.remove(cluster, kind)
             with suppress(KeyError):

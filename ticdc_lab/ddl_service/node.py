@@ -27,14 +27,14 @@ class Backend(Protocol):
 
     What every store guarantees, and ``tests/ddl_service/test_store_contract.py`` holds of each:
 
-    - Reads are linearizable: a ``Read`` sees whatever any client was told before it was asked.
+    - Reads are linearizable: a ``Read`` sees all that any client got before it.
     - A ``Txn`` is compare-and-set: all its operations happen at one revision, under all its conditions, or none does;
       revisions rise, one for each change.
     - Leases: a key with a lease is there for as long as the lease, which lives at least ``ttl_us`` from when it was
       asked for or kept alive; a lease that has ended never lives again, and nothing is written under it.
-    - Watches have no gaps: an observer is told each revision after its snapshot once, whole and in order, or that its
+    - Watches have no gaps: an observer gets each revision after its snapshot once, whole and in order, or that its
       session is over.
-    - Who is answered a transaction has been told of it before.
+    - An observer sees its transaction before the answer.
     """
 
     time: StoreTime  # the store's time, as far as it is known
@@ -85,7 +85,7 @@ class Node:
 
     @property
     def remedy(self) -> str:
-        """What somebody has to decide about its store before it can go on; empty where nothing."""
+        """What an operator has to decide about its store before it can resume; empty if nothing."""
         return getattr(self._backend, "remedy", "")
 
     @property
@@ -171,7 +171,7 @@ class Node:
         for output in outputs:
             if isinstance(output, Send):
                 answers = self._backend.ask(output.to, output.message)
-                if isinstance(output.message, Txn):  # what it did is told before it is answered
+                if isinstance(output.message, Txn):  # its effect is delivered before its answer
                     self._todo.extend(Received(store, answer) for store, answer in self._backend.news())
                 self._todo.extend(Received(output.to, answer) for answer in answers)
             elif isinstance(output, Wake):

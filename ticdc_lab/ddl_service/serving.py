@@ -106,7 +106,7 @@ def serve(
     duties
         How it works.
     ready
-        Told the port once the API answers.
+        Called with the port once the API answers.
 
     Returns
     -------

@@ -20,7 +20,7 @@ BUSY_S = 1.0
 """So long a transaction waits for another process's, once; until one goes through the next ones wait less.
 
 A worker has to look at its clock now and then. One that is stopped inside a transaction (SIGSTOP; some milliseconds of
-each second) keeps all others from writing until it goes on or is killed: SQLite's lock has no lease.
+each second) keeps all others from writing until it resumes or is killed: SQLite's lock has no lease.
 """
 HURRIED_S = 0.25
 _WRITERS_LOCK = "120"
@@ -47,7 +47,7 @@ insert into store select lower(hex(randomblob(8))) where not exists (select 1 fr
 class OpenFiles:
     """What a connection holds open, so that it is seen when the folder no longer has it.
 
-    Who went on with a file that was deleted would confirm what nobody else can read, and own what others own too.
+    A user of a deleted file would confirm what no other can read, and own what others own too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class OpenFiles:
                 raise self._gone(suffix, "was deleted") from None
             if self._seen.setdefault(suffix, (found.st_dev, found.st_ino)) != (found.st_dev, found.st_ino):
                 raise self._gone(suffix, "is another file now")
-            if not suffix:  # a log is begun anew, but the file itself never becomes shorter
+            if not suffix:  # a log is restarted, but the file itself never becomes shorter
                 if found.st_size < self._size:
                     raise self._gone(suffix, f"was cut from {self._size:,} to {found.st_size:,} bytes")
                 self._size = found.st_size
@@ -115,10 +115,10 @@ def _write_ahead(db: sqlite3.Connection) -> None:
 
 
 def _timed(db: sqlite3.Connection) -> StoreTime:
-    """Give the time of the store: that of the first process that opened it since the machine was started.
+    """Give the time of the store: as of the first process that opened it since the machine was started.
 
-    All its processes are of one machine, so their steady time is one; where no lease lives nobody is bound by the past,
-    and the system's time is taken anew.
+    All its processes are of one machine, so their steady time is one; without a living lease the past binds no one,
+    and the system's time is taken again.
     """
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
     known = db.execute("select offset_us from clock where boot = ?", (boot,)).fetchone()
@@ -156,7 +156,7 @@ def _note(path: Path, store: str) -> None:
 
 
 def holder_of_lock(folder: str | Path) -> str:
-    """Say which process has the lock under which the file is written; empty where the system does not tell.
+    """Name the process that has the lock under which the file is written; empty if the system does not show it.
 
     Nothing is opened for it: to close any handle of a file gives up all locks that this process has on it.
     """

@@ -2,7 +2,7 @@
 
 Each cluster's store is a part of it, by its address. A transaction is one of SQLite's, so history is linear; the events
 of each revision are kept for a while, and observers read what is new to them. Leases end by the machine's steady clock,
-which all its processes share and nobody sets, and whoever looks first carries that out.
+which all its processes share and which is never set, and whoever looks first carries that out.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Observer(NamedTuple):
 class Observers:
     """All observers of one connection.
 
-    ``db``: the connection. ``seen``: the revision up to which they have been told.
+    ``db``: the connection. ``seen``: the revision up to which they were notified.
     """
 
     def __init__(self, db: sqlite3.Connection, seen: int) -> None:
@@ -74,16 +74,16 @@ class Observers:
         self._all: list[_Observer] = []
 
     def add(self, store: str, observe: Observe, revision: int) -> None:
-        """Tell what comes after a revision; an earlier session of the same name is told no more."""
+        """Deliver what comes after a revision; an earlier session of the same name gets nothing more."""
         fresh = _Observer(store, observe, revision)
         self._all = [*(o for o in self._all if o.name != fresh.name), fresh]
 
     def drop(self, lease: int) -> None:
-        """Tell those of a lease no more."""
+        """Stop delivering under a lease."""
         self._all = [o for o in self._all if o.observe.lease != lease]
 
     def news(self) -> list[tuple[str, Answer]]:
-        """Give (store, what happened) since the last call; those who would miss something are told that it is over."""
+        """Give (store, what happened) since the last call; a session that would miss something is ended."""
         rows = self._db.execute(
             "select revision, store, key, value, created, lease from events where revision > ? order by rowid",
             (self._seen,),
@@ -154,7 +154,7 @@ class SqliteStore:
         self._db.close()
 
     def ring(self, bell: Callable[[], None]) -> None:
-        """Never ring: who has the file open is told nothing, and asks."""
+        """Never ring: users of the file are not notified: they poll."""
 
     def ask(self, store: str, request: Request) -> list[Answer]:
         """Carry out a request to one of the stores; what is not carried out for want of room has not happened.

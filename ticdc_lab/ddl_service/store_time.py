@@ -15,12 +15,12 @@ LOG = logging.getLogger("ticdc_lab.ddl_service")
 
 
 def wall_us() -> int:
-    """Give the system's time, µs since 1970: anybody can set it."""
+    """Give the system's time, µs since 1970: it can be set."""
     return time.time_ns() // 1000
 
 
 def steady_us() -> int:
-    """Give the time since the machine was started, which nobody sets; it goes on while the machine sleeps."""
+    """Give the time since the machine was started, which is never set; it advances while the machine sleeps."""
     return time.clock_gettime_ns(_SLEEPS_TOO) // 1000
 
 

@@ -95,7 +95,7 @@ def submitted(
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can stand in a statement: MySQL's names have at most 64 characters, and are Unicode."""
+    """Whether a text fits a statement: MySQL's names have at most 64 characters, and are Unicode."""
     return len(text) <= 64 and not any("\ud800" <= c <= "\udfff" for c in text)
 
 

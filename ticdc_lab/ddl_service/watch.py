@@ -40,9 +40,9 @@ class ServiceWatch(Generic[A, P]):
         return self._read(self.answers)
 
     def until(self, lacks: Callable[[P], str], *, within_s: float = 60.0, every_s: float = 0.05) -> P:
-        """Look until nothing is lacking.
+        """Look until nothing is missing.
 
-        ``lacks``: says what a picture still lacks; empty where it lacks nothing (:func:`settled`, :func:`ended`).
+        ``lacks``: gives what a picture still misses; empty if nothing (:func:`settled`, :func:`ended`).
         ``within_s``, ``every_s``: for how long, and how often, s. Raises ServiceError: it did not come to that in time;
         or no worker answers even then.
         """

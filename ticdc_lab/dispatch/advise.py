@@ -64,7 +64,7 @@ class Advice:
 
     ``partitions`` is the recommended count; ``whole`` gives for each count how evenly all tables together fill the
     partitions with rows when each goes by its choice, ``whole_bytes`` with bytes. ``changefeed`` holds the dispatchers;
-    ``notes`` say what was not measured.
+    ``notes``: what was not measured.
     """
 
     keep: str
@@ -463,7 +463,7 @@ def choose(found: Sequence[MeasuredCandidate], *, keep: str, share: float, allow
 
 
 def _out(m: MeasuredCandidate, keep: str) -> str:
-    """Why a candidate is out whatever its evenness; empty where it is not."""
+    """Why a candidate is out at any evenness; empty if it is not."""
     if m.candidate.refused:
         return f"cannot be set: {m.candidate.refused}"
     if m.unplaced:

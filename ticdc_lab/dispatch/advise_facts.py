@@ -104,7 +104,7 @@ class Collisions:
 def table_facts(events: DataFrame, *, catalog: Catalog | None = None) -> list[TableFact]:
     """Facts of every table and of its columns: two aggregates, as small as the schema.
 
-    ``events``: the events contract. ``catalog``: tells which columns are unique, beside the handle key. Returns: by
+    ``events``: the events contract. ``catalog``: the unique columns, beside the handle key. Returns: by
     name.
     """
     require_batch(events, function="table_facts", why="shares are of all rows")
@@ -132,7 +132,7 @@ def hot_keys(events: DataFrame, *, most: int = HOT_KEYS) -> dict[str, list[HotKe
 
 
 def collisions(events: DataFrame) -> dict[str, Collisions]:
-    """Distinct handle keys that index-value cannot tell apart, per table (``schema.table``).
+    """Distinct handle keys that index-value cannot distinguish, per table (``schema.table``).
 
     Such keys always share a partition. That breaks nothing, but they share one share of the load.
     """
@@ -366,7 +366,7 @@ Load = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Evenness:
-    """How evenly partitions are filled; 1 is even but for ``gini``, where 0 is.
+    """How evenly partitions are filled; 1 is even, for ``gini`` 0.
 
     ``max_over_mean`` is of the whole log. ``in_time`` is the same within each time bucket, weighted by its load: a
     consumer that must keep up at every moment is that much slower than it could be. ``p99`` is the load that 99 % of

@@ -20,7 +20,7 @@ from ticdc_lab.engine.shuffle import Batches
 from ticdc_lab.facts.schemas import arrow_of
 
 SURE_BITS = 16
-"""By so many bits rows must show partitions that nobody recorded, or one of many combinations of columns: a row in the
+"""By so many bits rows must show unrecorded partitions, or one of many combinations of columns: a row in the
 partition where a rule puts it shows as many as that is one of."""
 
 AGAINST_BITS = 8
@@ -30,7 +30,7 @@ CHANCE = 0.1
 """Share of a table's rows by which what a rule explains must exceed its fullest partition, to be no chance."""
 
 BEST = f"{TRIED}, explains boolean, untold boolean, by_chance boolean, tried string"
-"""Of each table the best rule: whether it explains what moved, or may be ``ts`` and cannot be told, or is a combination
+"""Of each table the best rule: whether it explains what moved, or may be ``ts``, undecided, or is a combination
 that fits rows too few to be sure; and in words which rules were tried."""
 
 
@@ -49,7 +49,7 @@ def best_in(batches: Batches) -> Batches:
     judged = {t: _judged(rules) | {"moved": t in moved} for t, rules in of_table.items()}
     more = {t: [r for r in by_more.get(t, []) if _may_be(r, judged[t])] for t in judged}
     sure = {t: [r for r in rules if r["given"] or _is_sure(r, of_table[t], judged[t])] for t, rules in more.items()}
-    # all tables of a topic have one number of partitions: what one has too few values to tell, another may
+    # all tables of a topic have one number of partitions: what one has too few values for, another may show
     told = {(t[0], r["partitions"]) for t, rules in sure.items() for r in rules}
     for t, rules in more.items():
         least = judged[t]["n_explained"]
@@ -63,7 +63,7 @@ def best_in(batches: Batches) -> Batches:
 def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The best of a table's rules. Without commit_ts ``ts`` explains nothing, but may be what rows were sent by.
 
-    Then no other rule explains more than lies in the fullest partition anyway. The rule that somebody named needs no
+    Then no other rule explains more than lies in the fullest partition anyway. A given rule needs no
     more rows than chance allows; of many combinations one fits a few rows by chance.
     """
     # a combination is not tried on every row, but on most, else some rows fit it by chance
@@ -107,7 +107,7 @@ def _tried_words(columns: int, own: dict[str, Any] | None) -> str:
 
 def _may_be(r: dict[str, Any], best: dict[str, Any]) -> bool:
     """Whether a rule by more partitions than were recorded may explain a table: where none by those does, or the same,
-    as it does where the recorded are a part of its number; one partition, which all rules fill, tells no rule.
+    as it does where the recorded are a part of its number; one partition, which all rules fill, shows no rule.
     """
     return _fits_all(r) and (r["recorded"] == 1 or r["rule"] == best["rule"] or not _fits_all(best))
 
@@ -151,7 +151,7 @@ def _bits(r: dict[str, Any], n: float | None = None) -> float:
 
 
 def of_moved(batches: Batches) -> Batches:
-    """Of the best rules those of tables with rows that moved."""
+    """The best rules of tables with rows that moved."""
     for batch in batches:
         yield batch.filter(batch["moved"])
 

@@ -42,7 +42,7 @@ def candidate_name(strategy: str, *, index: str | None = None, columns: Sequence
 
 @dataclass(frozen=True)
 class Candidates:
-    """Candidates by slot: those of every table, and beyond them those of some tables alone.
+    """Candidates by slot: first for every table, then for some tables alone.
 
     ``common`` are names; ``own`` gives for a table the names of its further slots, which ``catalog`` explains.
     """
@@ -99,7 +99,7 @@ def _defined(catalog: Catalog | None, columns: Mapping[str, Iterable[Sequence[st
 def with_numbers(rows: DataFrame, candidates: Candidates, *, catalog: Catalog | None) -> DataFrame:
     """Add ``h0``, ``h1``, .. (bigint: the number whose remainder is the partition, as 64 bits unsigned) for each slot.
 
-    Where a candidate cannot place a row its number is null; ``errors`` (array<string>, by slot) then says why, and is
+    Where a candidate cannot place a row its number is null; ``errors`` (array<string>, by slot) then has it, and is
     null where all can.
     """
     verdicts = [_verdict(candidates, s, catalog) for s in range(candidates.slots)]

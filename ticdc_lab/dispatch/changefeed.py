@@ -28,7 +28,7 @@ from ticdc_lab.settings.matchers import TableFilter
 _RAW = "output-raw-change-event"
 _SINKS = ("kafka-config", "pulsar-config", "cloud-storage-config")
 _OUTPUTS = {"open-protocol": "open", "debezium": "debezium", "csv": "csv"}
-"""Protocols that can leave the old image out, and the table of ``[sink]`` that says so (``output-old-value``)."""
+"""Protocols that can leave the old image out, and the table of ``[sink]`` that sets it (``output-old-value``)."""
 
 _STORAGE = frozenset({"file", "s3", "gcs", "gs", "azblob", "azure", "cephfs", "hdfs", "oss", "ks3", "cos", "noop"})
 """Schemes of sink-uris that write to a storage sink."""
@@ -38,7 +38,7 @@ _STORAGE = frozenset({"file", "s3", "gcs", "gs", "azblob", "azure", "cephfs", "h
 class Changefeed:
     """The settings of a changefeed that decide which message a row change becomes and where it goes.
 
-    ``partitions``, ``default_topic`` and ``protocol`` may come from the sink-uri; None where nobody says.
+    ``partitions``, ``default_topic`` and ``protocol`` may come from the sink-uri; None if unknown.
     ``old_value`` is False where no image before the change is written (``enable-old-value`` of the classic architecture
     up to v7, or the protocol's ``output-old-value``); ``dispatch_old_value`` is False for the first alone, which
     changes the dispatcher too. ``raw`` is ``output-raw-change-event``: updates of keys are not split. ``selectors`` are
@@ -149,7 +149,7 @@ def changefeed_from_toml(
 def changefeed_of(file: ChangefeedFile, *, flavour: Flavour = "new") -> Changefeed:
     """What of a file decides topics, partitions and the form of row changes.
 
-    Raises DispatchError: the file holds what TiCDC refuses.
+    Raises DispatchError: the file contains what TiCDC refuses.
     """
     given = file.settings
     if file.refused:

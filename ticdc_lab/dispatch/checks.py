@@ -35,7 +35,7 @@ class TableKeys:
 
 
 def unknown_dispatchers(rules: Iterable[Rule], *, of_storage: bool = False) -> list[str]:
-    """Say which dispatchers do what ``table`` does, one sentence each: TiCDC does not know the name, and writes a
+    """Name dispatchers that act as ``table``, one sentence each: TiCDC does not know the name, and writes a
     warning, or ``columns`` names no column.
 
     ``of_storage``: a storage sink asks no dispatcher.
@@ -58,7 +58,7 @@ def unknown_dispatchers(rules: Iterable[Rule], *, of_storage: bool = False) -> l
 
 
 def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitive: bool = False) -> list[str]:
-    """Say which rules serve no table, one sentence each: nothing matches, or rules before them take all that does.
+    """Name rules that serve no table, one sentence each: nothing matches, or rules before them take all that does.
 
     ``rules``: of the changefeed, in order. ``tables``: schema and name of the tables that there are.
     ``case_sensitive``: as of the changefeed.
@@ -87,7 +87,7 @@ def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitiv
 def changed_key_texts(
     catalog: Catalog, tables: Collection[Table], rules: Sequence[Rule] = (), *, case_sensitive: bool = False
 ) -> list[str]:
-    """Say where a DDL changes the text of a key or of a column that the table is dispatched by, one sentence each.
+    """Name each DDL that changes the text of a key or of a column that the table is dispatched by, one sentence each.
 
     A row is known by the text of its key, and TiCDC hashes it, so the same row has another key and another partition.
 

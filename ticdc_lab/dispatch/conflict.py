@@ -1,4 +1,4 @@
-"""Conflict-detection dispatch, which TiCDC's MQ design describes (冲突检测分发, footnote 6) and nobody built.
+"""Conflict-detection dispatch, which TiCDC's MQ design describes (冲突检测分发, footnote 6) and TiCDC does not have.
 
 Changes are brought to one task a table, in commit order, as hashes and positions; Spark sorts them, and spills where
 memory is short. The kernel (:mod:`ticdc_lab.dispatch.conflict_kernel`) sees each once.
@@ -64,7 +64,7 @@ def conflict_placements(
     unit: Unit = "transaction",
     max_keys: int = MAX_KEYS,
 ) -> DataFrame:
-    """Say where conflict detection sends every row change.
+    """Place every row change by conflict detection.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def conflict_placements(
     -------
     DataFrame
         ``topic, schema_name, table_name, commit_ts, partition, offset, seq`` of every delivery of a row change,
-        ``target_partition`` (int) and ``alignment`` (bigint): how many barriers of its table stand before it. Rows with
+        ``target_partition`` (int) and ``alignment`` (bigint): how many barriers of its table precede it. Rows with
         the same key and the same ``alignment`` have the same target. A repeated delivery goes where its first went.
         Left out is what :func:`dispatch_by_conflict` gives a ``dispatch_error``.
 
@@ -165,10 +165,10 @@ def dispatch_by_conflict(
 ) -> DataFrame:
     """Add the partition that conflict detection chooses for every row change.
 
-    Parameters are those of :func:`conflict_placements`.
+    Parameters as of :func:`conflict_placements`.
 
     Returns: events with ``target_partition`` (int), ``dispatch_key`` (string: ``schema.table``, as for ``table``,
-    because no single value of a row decides), ``dispatch_error`` (string: why the log cannot tell; the others are null
+    because no single value of a row decides), ``dispatch_error`` (string: why unknown; the others are null
     then) and ``alignment`` (bigint). All four are null unless ``kind`` is ``row``. Raises DispatchError, ContractError,
     StreamingError: as :func:`conflict_placements`.
     """
@@ -234,7 +234,7 @@ def alignments(
 ) -> DataFrame:
     """List the barriers of :func:`ticdc_lab.dispatch.conflict.conflict_placements`, with what collides at each.
 
-    Parameters are those of that function.
+    Parameters as of that function.
 
     Returns
     -------

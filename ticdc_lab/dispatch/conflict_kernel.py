@@ -1,7 +1,7 @@
 """Conflict detection over the sorted changes of tables: which partition, and where all partitions must align.
 
 The design (冲突检测分发, note 6) puts rows that share a primary or unique key value since the last alignment into one
-partition. Here a unit, the part of a transaction in one table, is placed as a whole. A unit of which no key is known
+partition. Here a unit, the part of a transaction in one table, is placed as a whole. A unit without a known key
 since the last alignment goes where its least key hash says; one whose known keys are all in one partition follows
 them; one whose known keys lie in several writes an alignment, by which all is forgotten, and is placed freely.
 
@@ -26,7 +26,7 @@ from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import Ints
 
 MAX_KEYS = 4_000_000
-"""Keys that are known at most, but for those of one transaction: 100 MB a task, 35 MB more for each further N, and as
+"""Keys that are known at most, besides one transaction's: 100 MB a task, 35 MB more for each further N, and as
 much again while the map grows."""
 
 MAX_PARTITIONS = 1 << 16
@@ -106,7 +106,7 @@ def _home(j: int, begin: int, end: int, bits: int, memory: Any, known: Any, at: 
 
 @part
 def _evidence(barrier: Any, clash: Any, owner: Any, keys: Any, at: Any, seen: Any) -> None:
-    """Say which two keys clash, where they were, and which rows had them."""
+    """Name the two keys that clash, where they were, and which rows had them."""
     for which in range(2):
         i = clash[which]
         barrier[KEY + 2 * which] = keys[i]
@@ -266,10 +266,10 @@ class Placer:
     def place(
         self, *, flags: npt.NDArray[np.uint8], commit_ts: Ints, starts: Ints, keys: Ints, here: Ints | None = None
     ) -> Placed:
-        """Place rows that follow those of the call before, whole units only.
+        """Place rows that follow the call before, whole units only.
 
         ``flags``: :data:`UNIT`, :data:`TABLE`, :data:`DDL` and :data:`GIANT` of each row. The first row has ``UNIT``,
-        except where it goes on with the giant of the call before. ``commit_ts``: of each row; only that of a giant
+        except where it continues the giant of the call before. ``commit_ts``: of each row; only a giant's
         matters. ``starts``, ``keys``: the key hashes of row ``i`` are ``keys[starts[i]:starts[i + 1]]``; every row but
         a DDL has one. ``here``: three numbers that name each row, for ``evidence``.
         """
@@ -289,7 +289,7 @@ class Placer:
         return Placed(target, alignment, barriers[:n].copy())
 
     def _make_room(self, more: int) -> None:
-        """Before a call, so that the kernel need not allocate: drop what nobody knows any more, then grow."""
+        """Before a call, so that the kernel need not allocate: drop forgotten keys, then grow."""
         if self.taken + more <= _FULL * len(self._slots):
             return
         nothing = np.zeros(0, np.int64), np.zeros((0, 1), np.uint32), np.zeros((1, 3), np.int64)
@@ -311,7 +311,7 @@ Flags = npt.NDArray[np.uint8]
 Piece = tuple[pa.RecordBatch, Flags]
 
 DDL_RANK = 3
-"""``op_rank`` of a DDL; those of rows are 0, 1 and 2."""
+"""``op_rank`` of a DDL; rows have 0, 1 and 2."""
 
 _OF_UNIT = {"transaction": ("commit_ts",), "row": ("commit_ts", "op_rank", "identity")}
 
@@ -328,12 +328,12 @@ def placed_batches(
     """Place changes that :func:`ticdc_lab.dispatch.conflict.with_changes` passes, for several N in one pass.
 
     ``batches``: changes and DDL, sorted by ``table_id``, ``commit_ts`` and whether they are DDL; for ``unit="row"`` and
-    for ``evidence`` in the whole order of that function. Each table stands in one piece. ``ns``: partition counts.
+    for ``evidence`` in the whole order of that function. Each table is in one piece. ``ns``: partition counts.
     ``unit``: what is placed as a whole. ``max_keys``: keys that are known at most, and changes of one unit that are
-    held at most: a larger one stands alone between two alignments. ``evidence``: whether barriers say which rows had
+    kept at most: a larger one is alone between two alignments. ``evidence``: whether barriers name the rows with
     their keys before, see :data:`ticdc_lab.dispatch.conflict_kernel.BEFORE`; needs ``topic``, ``partition``, ``offset``
     and ``seq``. The first of the three numbers is ``number of the topic << 32 | partition``. ``topics``: filled with
-    the number of each topic, for ``evidence``. Yields: the same rows, cut anew at units, and where they go. Memory
+    the number of each topic, for ``evidence``. Yields: the same rows, cut again at units, and where they go. Memory
     holds the map of the keys, and one unit.
     """
     placer = Placer.of(ns, max_keys=max_keys, evidence=evidence)
@@ -392,7 +392,7 @@ def keys_of(rows: pa.RecordBatch) -> tuple[Ints, Ints]:
 
 
 def _flags(batch: pa.RecordBatch, last: tuple[int, ...], unit: Unit) -> tuple[Flags, tuple[int, ...]]:
-    """Flags of each row, given the numbers of the row before the batch; and those of its last row."""
+    """Flags of each row, given the numbers of the row before the batch; and its last row's."""
     columns = [_ints(batch, name) for name in ("table_id", *_OF_UNIT[unit])]
     is_ddl = _ints(batch, "op_rank") == DDL_RANK
     columns.append(is_ddl.astype(np.int64))

@@ -1,4 +1,4 @@
-"""The handle key of rows whose messages name none: the log's own definitions say it, or nothing does.
+"""The handle key of rows whose messages name none: only the log's own definitions show it.
 
 canal-json writes ``pkNames: []`` where a table has no primary key, canal and avro name a primary key alone, and maxwell
 names none. Such a row may still have a handle key: TiCDC takes the not-null unique index with the fewest columns.

@@ -155,7 +155,7 @@ def _index_values(indexes: Column) -> Column:
     after, before = F.col("columns"), F.col("before")
     return F.concat(
         F.transform(indexes, lambda i: _index_value(i, after, after)),
-        # what an old image with only the changed columns lacks is as in the new one
+        # a column absent in an old image with only the changed columns is as in the new one
         F.transform(indexes, lambda i: _index_value(i, before, F.coalesce(after, before))),
     )
 

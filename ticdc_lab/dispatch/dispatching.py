@@ -56,7 +56,7 @@ def dispatch(
     columns
         Column names for ``columns``, in any case.
     catalog
-        Table definitions over time; tells TiCDC's own errors from columns the log does not carry, and names the handle
+        Table definitions over time; parts TiCDC's own errors from columns the log does not carry, and names the handle
         key of rows whose messages name none (:mod:`ticdc_lab.dispatch.defined_keys`).
     flavour
         ``new`` or ``classic`` architecture, see :data:`ticdc_lab.dispatch.hashing.Flavour`.
@@ -65,7 +65,7 @@ def dispatch(
     -------
     DataFrame
         Events with ``target_partition int``, ``dispatch_key string`` (TiCDC's partition key) and ``dispatch_error
-        string``: TiCDC's own text where it begins with ``[CDC:ErrDispatcherFailed]``, else why the log cannot tell.
+        string``: TiCDC's own text where it begins with ``[CDC:ErrDispatcherFailed]``, else why the log cannot show it.
         Where there is an error the others are null. All three are null unless ``kind`` is ``row``. For ``conflict``
         there is ``alignment`` (bigint) too.
 
@@ -74,7 +74,7 @@ def dispatch(
     DispatchError
         The rule cannot be applied to any row: N below 1, an index without catalog, no columns, an unknown flavour.
     ContractError
-        ``events`` lacks a column.
+        ``events`` misses a column.
     StreamingError
         ``events`` is a stream, and the strategy ``conflict``, which needs the order of changes.
 
@@ -109,7 +109,7 @@ def dispatch(
 def ready_for(events: DataFrame, verdicts: Sequence[Verdict], *, catalog: Catalog | None) -> DataFrame:
     """Events with what some verdicts read of images: :data:`ticdc_lab.events.schema.DISPATCH`, and scratch columns.
 
-    Where a row names no handle key, ``catalog`` says it (:mod:`ticdc_lab.dispatch.defined_keys`).
+    Where a row names no handle key, ``catalog`` gives it (:mod:`ticdc_lab.dispatch.defined_keys`).
     """
     require_columns(events, "kind", "schema_name", "table_name", *{name for v in verdicts for name in v.needs})
     out = with_hashes(events, HASHED) if any(v.choice is not None for v in verdicts) else events

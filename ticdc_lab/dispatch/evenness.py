@@ -24,7 +24,7 @@ def gini(totals: Sequence[float] | npt.NDArray[np.number]) -> float:
 
 
 def unevenness(coefficient: float) -> str:
-    """Gini's coefficient with what it says, for who has never met it.
+    """Gini's coefficient with its meaning, for newcomers.
 
     Examples
     --------

@@ -28,7 +28,7 @@ EXPLAINED = 0.95
 """Least share of a table's rows that a rule must explain to count as theirs; a fault or two must not hide it."""
 
 COMBINATIONS = 1 << 16
-"""Combinations of columns that are tried on a table at most: those of two columns, of three, .. as long as all of a
+"""Combinations of columns that are tried on a table at most: of two columns, of three, .. as long as all of a
 number are so few."""
 
 OTHER_NAMES = 1 << 9
@@ -38,7 +38,7 @@ FIRST = 24
 """So many different rows are tried first: a combination that does not explain them is dropped."""
 
 MOST_FITTING = 64
-"""Of combinations that fit the rows of a task so many are kept, those of fewest columns: where more fit, all may."""
+"""Of combinations that fit the rows of a task so many are kept, fewest columns first: where more fit, all may."""
 
 TABLE = ("topic", "schema_name", "table_name")
 TRIED = """
@@ -46,12 +46,12 @@ topic string, schema_name string, table_name string, rule string, rank int, n_ro
 partitions int, recorded int, moves boolean, moved boolean, n_possible bigint, n_unknown bigint, seen bigint,
 columns int, given boolean
 """
-"""How many rows of a table each rule explains: ``rank`` is how simple it is, ``moves`` says that it can move a row,
-``n_possible`` counts also rows without what ``ts`` reads, ``n_unknown`` those of which the log does not show what the
+"""How many rows of a table each rule explains: ``rank`` is how simple it is, ``moves``: it can move a row,
+``n_possible`` counts also rows without what ``ts`` reads, ``n_unknown`` rows whose log does not show what the
 rule hashes, which are no ``n_rows`` of another one; ``partitions`` may be more than the ``recorded`` ones, where
 the last are not there. Of these, and of combinations, ``seen`` has a bit for each of up to 63 different values that
-the rule explains: rows of one transaction tell no more than one of them. ``columns`` are those whose combinations were
-tried, 0 if none were; ``given`` is the rule that somebody named (:class:`GivenRules`). A rule
+the rule explains: rows of one transaction count as one of them. ``columns`` are those whose combinations were
+tried, 0 if none were; ``given`` is the named rule (:class:`GivenRules`). A rule
 :data:`FILLED` with a partition's number explains the rows that lie in it. A row with nothing but its table and
 ``moved`` says that one of the table's rows did move."""
 
@@ -82,7 +82,7 @@ def _fits(rows: pa.Table, *, more: int, given: GivenRules) -> Iterator[dict[str,
     if recorded > 1 and fits is None:
         several, n_columns = _combinations(rows, given)
     elif fits and (len(rows) < FIRST or fits.startswith(COLUMN)):
-        # one may fit only these rows: a pair counts where no simple rule explains those of the whole log
+        # one may fit only these rows: a pair counts if no simple rule explains the whole log's
         several = _combinations(rows, given, pairs=True)[0]
     known |= {"recorded": recorded, "columns": n_columns, "given": False}
     for number, n in zip(*np.unique(partition, return_counts=True), strict=True):
@@ -151,7 +151,7 @@ def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN, *, pairs: b
 
     And of how many columns combinations were tried, 0 if none were. A combination is dropped at the first rows that it
     does not explain, so most cost what some dozen rows do. A share of :data:`EXPLAINED` must fit, as a fault or two may
-    be among them. Where none does, columns are tried under another name of the table. With ``pairs`` only those of two
+    be among them. Where none does, columns are tried under another name of the table. With ``pairs`` only pairs of two
     columns are tried, and more of them are kept, as many fit a few rows.
     """
     names, keys, crcs = columns_of(rows)
@@ -159,7 +159,7 @@ def _combinations(rows: pa.Table, given: GivenRules = NOTHING_GIVEN, *, pairs: b
     flat = crcs.combine_chunks() if isinstance(crcs, pa.ChunkedArray) else crcs
     cells = np.asarray(pc.fill_null(pc.list_flatten(flat), 0)).reshape(rows.num_rows, len(names))
     here = np.flatnonzero((cells != UNKNOWN).sum(axis=0) >= EXPLAINED * rows.num_rows)
-    names, cells = [names[i] for i in here], cells[:, here]  # a column that most rows do not show tells nothing
+    names, cells = [names[i] for i in here], cells[:, here]  # a column that most rows do not show proves nothing
     known = np.flatnonzero((cells != UNKNOWN).all(axis=1))
     if not len(known):
         return [], 0
@@ -209,7 +209,7 @@ def tried_up_to(columns: int) -> int:
 
 
 def columns_of(rows: pa.Table) -> tuple[list[str], list[str], pa.ChunkedArray]:
-    """Names of the columns of rows of one layout, those of the key, and the checksums."""
+    """Names of the columns of rows of one layout, of the key, and the checksums."""
     layout = rows["layout"][0].as_py() or ",,"
     names, _, keys = layout.rpartition(",,")
     split = [[n.replace("\x1f", ",") for n in part.split(",")] if part else [] for part in (names, keys)]
@@ -248,12 +248,12 @@ def hash_of(rows: pa.Table, rule: str, given: GivenRules, *, flavour: Flavour = 
 
 
 def n_values(n: int, recorded: int) -> int:
-    """Of how many values a rule by n partitions explains one by chance; where it divides, of those of the recorded."""
+    """Of how many values a rule by n partitions explains one by chance; where it divides, of the recorded ones."""
     return n if n % recorded else n // recorded
 
 
 def _telling(value: Ints, rule: str, n: int, recorded: int) -> Ints:
-    """What of values tells n partitions: whether a TSO by half of them is one by all is told by its logical part."""
+    """The part of values that shows n partitions: a TSO's logical part shows whether half of them is all."""
     times = n_values(n, recorded)
     return value & tso.LOGICAL_MASK if rule == "ts" and times < n and times.bit_count() == 1 else value
 

@@ -1,4 +1,4 @@
-"""The rules that somebody names for the tables of a log, in the form in which rules are tried on its rows."""
+"""The rules given for the tables of a log, in the form in which rules are tried on its rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GivenRules:
     # Schema and name together, as TiCDC hashes them, of the tables that are routed under another name.
     upstream: Mapping[Table, str]
     partitions: int | None = None  # how many, where that is given
-    # Of tables whose rule names an index: from which commit_ts on TiCDC makes what of it; None where no DDL tells.
+    # Of tables whose rule names an index: from which commit_ts on it means what; None if no DDL shows it.
     by_index: Mapping[Table, Sequence[tuple[int, HashedColumns | None]]] = field(default_factory=dict)
     # The same of tables whose rule lists columns, where TiCDC refuses them at some time.
     by_columns: Mapping[Table, Sequence[tuple[int, HashedColumns | None]]] = field(default_factory=dict)

@@ -26,7 +26,7 @@ def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> Data
         Events with ``target_partition``, as :func:`ticdc_lab.dispatch.dispatching.dispatch` gives them. Each change
         counts once, however often it was delivered; those without commit_ts are left out, because nothing orders them.
         With ``alignment`` (bigint: barriers of the table before the row, as conflict detection writes them), a change
-        with a greater one follows whatever its partition, because consumers wait for each other at a barrier.
+        with a greater one follows in any partition, because consumers wait for each other at a barrier.
     catalog
         Gives the unique indexes for ``row_order_any_unique``, which is left out without one.
 

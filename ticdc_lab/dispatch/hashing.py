@@ -1,9 +1,9 @@
 """TiCDC's partition hash as native Spark expressions, bit for bit, without reading an image.
 
 ``h = crc32(schema || table)``, XORed with ``crc32(name || value bytes)`` for every chosen column: no separator, no
-length, no seed, no column order (TiCDC ``pkg/hash``, PositionInertia). The crcs are those of
+length, no seed, no column order (TiCDC ``pkg/hash``, PositionInertia). The crcs are in
 :data:`ticdc_lab.events.schema.DISPATCH`; only a row's layout, a short text, is searched for the columns that are
-chosen. No lambda is used but for a NULL in a key: Spark fuses no step that has one.
+chosen. A lambda is used only for a NULL in a key: Spark fuses no step that has one.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def key_columns() -> ColumnChoice:
 
 
 def columns_named(names: Sequence[str]) -> ColumnChoice:
-    """The columns of these lower-case names, whatever their case in the image."""
+    """The columns of these lower-case names, in any case in the image."""
     written = [name.replace(_COMMA, _INSIDE) for name in names]
     return _of_positions([F.find_in_set(F.lit(name), LOWER) if name else F.lit(0) for name in written])
 

@@ -1,4 +1,4 @@
-"""Which dispatch rule a topic was recorded with, told from the log itself.
+"""The dispatch rule that a topic was recorded with, inferred from the log itself.
 
 One pass counts the partitions of each topic, one tries all rules on every row change, and one shuffle by row, of its
 keys alone, sees which tables have a row that moved; where a rule explains that, one more pass names the events that it
@@ -49,7 +49,7 @@ SAMPLED = 1 << 12
 """Of about so many changes it is seen whether their rows move, before all are looked at."""
 
 MISPLACED = 1 << 20
-"""Events that do not lie where their rule puts them, of which a table is made here at most: some 100 MB."""
+"""Most misplaced events that one table contains here: some 100 MB."""
 
 Table = tuple[Any, ...]
 """Topic, schema and name."""
@@ -88,7 +88,7 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None, given: Give
     DataFrame
         Per ``topic, schema_name, table_name``: ``rule`` (string: the strategy's name, with ``columns:`` in front of a
         column's, or of several with a comma between), ``n_rows``, ``n_explained`` (bigint), ``partitions`` (int),
-        ``n_unknown`` (bigint: rows of which the log does not show what the rule hashes), ``by_chance`` (boolean: a
+        ``n_unknown`` (bigint: rows where the log does not show what the rule hashes), ``by_chance`` (boolean: a
         combination that fits too few rows to be sure, as so many were tried), ``name_crc`` (bigint: the crc32 of the
         name that the rule hashes, or its last bits, where it is another than the table's). The best rule, however bad:
         compare ``n_explained`` with ``n_rows``. ``n_rows`` are those that it was tried on: combinations of
@@ -124,9 +124,9 @@ def move_causes(events: DataFrame, *, given: GivenRules = NOTHING_GIVEN) -> Data
         ``topic, schema_name, table_name, cause`` (string), for :func:`ticdc_lab.audit.audit`; of tables that a rule
         explains (:data:`EXPLAINED`) which can move a row: not one by table or by columns of the handle key alone, as a
         row keeps these. Besides, with null ``cause``, one row per event of these tables that does not lie where the
-        rule puts it, at ``partition, offset, seq``; a value whose hash is not known tells nothing. A rule that explains
+        rule puts it, at ``partition, offset, seq``; a value without a known hash proves nothing. A rule that explains
         a table's rows only by more partitions than were recorded (:data:`MORE_PARTITIONS`), or as well where another
-        table of the topic tells that there are so many, has the last of these as the ``partition`` of its cause.
+        table of the topic shows that number, has the last of these as the ``partition`` of its cause.
 
         Other tables with rows that moved have one row without ``cause`` and place. ``may_be`` (string) names a rule
         that the log does not decide: ``ts``, as rows have no commit_ts and no other rule explains more than chance does
@@ -154,7 +154,7 @@ def move_causes_at_once(
     """:func:`move_causes`, computed at once and for less: as a table, unless it names very many events.
 
     ``events``: as of :func:`move_causes`. ``facts``: what was gathered of them. ``stored``: the same events in files,
-    if they lie in some. ``moved``: tables of which a row is known to lie in several partitions. ``given``: as of
+    if they lie in some. ``moved``: tables with a row known to be in several partitions. ``given``: as of
     :func:`move_causes`.
     """
     rows: DataFrame | MadeByWorkers
@@ -234,7 +234,7 @@ def _spread(facts: LogFacts) -> set[Table]:
 
 
 def moved_tables(stored: StoredEvents, facts: LogFacts) -> set[Table]:
-    """Tables of which a row lies in several partitions, as those of some thousand rows show: most, where many move."""
+    """Tables with a row in several partitions, as some thousand rows show: most, where many move."""
     if not _spread(facts):
         return set()
     names = (*TABLE, "key_hash", "partition")
@@ -283,7 +283,7 @@ def _rule_of(rules: pa.Table) -> dict[Table, tuple[str, int]]:
 
 
 def _misplaced(rule_of: Mapping[Table, tuple[str, int]] | None = None, *, given: GivenRules = NOTHING_GIVEN) -> Kernel:
-    """Events that lie elsewhere than the rule of their table puts them; by default it stands beside them, ``_rule``."""
+    """Events that lie elsewhere than the rule of their table puts them; by default in their column ``_rule``."""
 
     def run(batches: Batches) -> Batches:
         for several in several_at_once(batches):

@@ -1,4 +1,4 @@
-"""Names of dispatch rules; needs nothing else, so that a wrong name is told at once."""
+"""Names of dispatch rules; needs nothing else, so that a wrong name is refused at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rows whose hashes fit no rule by their table's name, but one by another name: a table that is routed under a new one.
 
-A hash begins with the crc of schema and name, and all else is XORed to it. So rows of a known rule say what the crc of
-the name upstream was, as far as the number of partitions tells: all of it where that has an odd factor, else its last
+A hash begins with the crc of schema and name, and all else is XORed to it. So rows of a known rule show the crc of
+the name upstream, as far as the number of partitions allows: all of it where that has an odd factor, else its last
 bits. Linear algebra finds it: (c XOR k) mod N is linear in the bits of c where k is known.
 """
 
@@ -20,7 +20,7 @@ EXPLAINED = 0.95
 """Share of the rows that another name must explain."""
 
 BITS = 16
-"""So many bits rows must tell besides those of the name."""
+"""So many bits rows must show besides the name's."""
 
 ROWS = 512
 """Rows of a table that are looked at."""
@@ -33,7 +33,7 @@ solution, all have none, which is quick to see; and of many rows the first mostl
 
 
 def name_bits(partitions: int) -> int:
-    """How many bits of a name's crc rows tell: all where the number of partitions has an odd factor."""
+    """How many bits of a name's crc rows show: all where the number of partitions has an odd factor."""
     return _WIDTH if partitions & (partitions - 1) else partitions.bit_length() - 1
 
 
@@ -45,7 +45,7 @@ def name_hashed(values: Ints, lies: Ints, partitions: int, *, tried: int = 1) ->
     values, lies
         Of each row what is XORed to the name's crc, and its partition.
     partitions
-        Of the topic. Where it is a power of two, only the last bits are told, and the others are 0.
+        Of the topic. Where it is a power of two, only the last bits are known, and the others are 0.
     tried
         How many rules are tried: so much less likely is chance.
 
@@ -69,7 +69,7 @@ def name_hashed(values: Ints, lies: Ints, partitions: int, *, tried: int = 1) ->
 
 
 def _solutions(k: Ints, p: Ints, n: int) -> Iterator[int]:
-    """Each c that gives (c XOR k) mod n = p for some of the rows, as far as they tell it."""
+    """Each c that gives (c XOR k) mod n = p for some of the rows, as far as they show it."""
     power = n & -n
     low = (k ^ p) % power
     if n == power:
@@ -105,7 +105,7 @@ def _sums(k: Ints, p: Ints, prime: int) -> Ints:
 
 
 def _eliminated(sums: Ints, prime: int) -> tuple[Ints, list[int]]:
-    """Sums, of which the last column is what they give, with one unknown less in each; and which unknowns these are."""
+    """Sums, their results in the last column, with one unknown less in each; and these unknowns."""
     rest, pivots = sums % prime, list[int]()
     for column in range(sums.shape[1] - 1):
         top = len(pivots)

@@ -76,7 +76,7 @@ class OwnNames:
         ][: len(some)]
 
     def of_row(self, name: TableName, columns: Sequence[str]) -> tuple[TableName, Mapping[str, str]] | str:
-        """The name of a row's table, and by names in Avro those of its columns; or why they are not known."""
+        """The name of a row's table, and by names in Avro its columns'; or why they are not known."""
         known = self.defined.get(_in_avro(name))
         if known is None:
             return name, {}

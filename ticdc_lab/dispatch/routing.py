@@ -1,7 +1,7 @@
 """Table routing (TiCDC v8.5.7): messages carry a target's name; matchers, hashes and topics use the source's.
 
 A rule with ``target-schema`` or ``target-table`` routes the tables that it matches. Whoever has only the messages knows
-targets, and a partition is told by the source, so the source is worked out from the rules
+targets, and a partition depends on the source, so the source is worked out from the rules
 (pingcap/ticdc ``pkg/routing``, ``downstreamadapter/sink/eventrouter``).
 """
 
@@ -97,7 +97,7 @@ def sources_of(
 
 
 def _origins(rules: Sequence[Rule], table: Table, case_sensitive: bool) -> set[Table]:
-    """Other tables that are routed to this one; an empty part stands for a name that nothing tells."""
+    """Other tables that are routed to this one; an empty part is an unknown name."""
     found = set()
     for rule in rules:
         if not (rule.target_schema or rule.target_table):
@@ -110,7 +110,7 @@ def _origins(rules: Sequence[Rule], table: Table, case_sensitive: bool) -> set[T
 
 
 def _solved(rule: Rule, table: Table) -> Iterator[Table]:
-    """Sources of which the rule makes this target; what its expressions leave out stands in its matcher, if at all."""
+    """Sources that the rule routes to this target; what its expressions leave out is in its matcher, if at all."""
     seen: dict[str, str] = {}
     pattern = r"\A"
     for expression in (rule.target_schema or "{schema}", rule.target_table or "{table}"):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ticdc_lab.dispatch.whatif import WhatIf
 
 RULE, _WRITTEN, _UNTOLD = "_dispatch_rule", "_dispatch_written", "_dispatch_untold"
-"""Scratch columns: the place of the row's rule; its names in the log; why its table upstream is not told."""
+"""Scratch columns: the place of the row's rule; its names in the log; why its table upstream is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +133,13 @@ def dispatch_by_rules(
     flavour
         ``new`` or ``classic`` architecture.
     case_sensitive
-        Whether matchers tell upper from lower case; TiCDC's default is not.
+        Whether matchers distinguish upper and lower case; TiCDC's default is not.
     default_topic
         Topic of the sink-uri, for rules without a topic expression.
     protocol
         Of the changefeed; avro allows fewer topic expressions.
     sources
-        Where rules route tables: which table upstream each name in the log stands for
+        Where rules route tables: the table upstream of each name in the log
         (:func:`ticdc_lab.dispatch.routing.sources_of`). Matchers, hashes and topics use the name upstream.
 
     Returns
@@ -236,7 +236,7 @@ def _ways(
 
 
 def _as_upstream(events: DataFrame, sources: Mapping[tuple[str, str], Upstream]) -> DataFrame:
-    """Events with the names that tables have upstream; those of the messages in ``_WRITTEN``, or why one is unknown."""
+    """Events with the names that tables have upstream; the messages' names in ``_WRITTEN``, or why one is unknown."""
     rows = [(*t, *(s.table or t), None if s.table else s.why) for t, s in sources.items() if s.table != t]
     of = "_schema string, _table string, _upstream_schema string, _upstream_table string, " + _UNTOLD + " string"
     known = F.broadcast(events.sparkSession.createDataFrame(rows, of))

@@ -37,7 +37,7 @@ def key_change(*, unique_columns: Column | None = None) -> Column:
     """Whether an update changes its handle key or a unique value (boolean); false for other events.
 
     ``unique_columns``: names (array<string>) of all columns in a unique index; null where unknown. Open-protocol's
-    flags tell too, of columns that are unique alone.
+    flags show columns that are unique alone, too.
     """
 
     def is_unique(c: Column) -> Column:
@@ -72,14 +72,14 @@ def split_updates(events: DataFrame, *, catalog: Catalog | None = None) -> DataF
 
 
 def joined_updates(events: DataFrame, *, catalog: Catalog | None = None) -> DataFrame:
-    """Join deletes and inserts of one transaction to the updates that TiCDC split, where the log tells which they were.
+    """Join deletes and inserts of one transaction to the updates that TiCDC split, where the log shows them.
 
     Parameters
     ----------
     events
         The events contract, one row per delivery.
     catalog
-        Tells how the rows of a table are stored; without it only ``same-key`` joins.
+        Shows how the rows of a table are stored; without it only ``same-key`` joins.
 
     Returns
     -------
@@ -94,10 +94,10 @@ def joined_updates(events: DataFrame, *, catalog: Catalog | None = None) -> Data
         - ``never-one``: left. The integer primary key is where the row is stored; TiCDC never sees that change as one
           update, split or not.
         - ``maybe-one``: left. The same holds if the primary key, which is no single integer, is clustered as it is by
-          default since TiDB 5.0; the log does not tell.
-        - ``ambiguous``: left. Nothing tells which delete belongs to which insert.
+          default since TiDB 5.0; the log does not show it.
+        - ``ambiguous``: left. Nothing shows which delete belongs to which insert.
 
-        The update stands at the delete's position, as TiCDC sends it.
+        The update is at the delete's position, as TiCDC sends it.
 
     Raises
     ------
@@ -272,7 +272,7 @@ def without_old_value(events: DataFrame) -> DataFrame:
 
 
 def with_settings(events: DataFrame, *, changefeed: Changefeed, catalog: Catalog | None = None) -> DataFrame:
-    """The row changes as this changefeed would send them, from those of a log that any changefeed recorded.
+    """The row changes as this changefeed would send them, from a log that any changefeed recorded.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ def dispatched(
     ``events``, ``changefeed``, ``catalog``: as for :func:`with_settings`. ``partitions``: number of partitions of every
     topic; default: what the changefeed says. ``flavour``: as for :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`,
     whose columns are added. ``sources``: as there; where rules route tables they are worked out from the names in the
-    events. Raises DispatchError: nobody says how many partitions there are, or as ``dispatch_by_rules`` does.
+    events. Raises DispatchError: the number of partitions is unknown, or as ``dispatch_by_rules`` does.
     """
     changefeed.require_partitions()
     n = partitions if partitions is not None else changefeed.partitions
@@ -391,7 +391,7 @@ def setting_effects(
 
     Notes
     -----
-    With ``raw`` an update of a key goes to the partition of the new key, and nothing tells the old key's partition:
+    With ``raw`` an update of a key goes to the partition of the new key, and the old key's partition is not informed:
     ``row_order`` is broken between the old key's last change and the update. Split, each half goes to its own key's
     partition; what can still break is ``row_order_any_unique``, where another unique value passes between the two.
     """

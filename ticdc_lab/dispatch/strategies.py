@@ -58,7 +58,7 @@ class Verdict:
     """How a row is dispatched.
 
     ``partition`` (int), ``key`` and ``error`` (string) and ``number`` (bigint: as 64 bits unsigned, what is divided by
-    N) may use the scratch columns that ``choice`` fills (:func:`ticdc_lab.dispatch.hashing.with_hash`), those of
+    N) may use the scratch columns that ``choice`` fills (:func:`ticdc_lab.dispatch.hashing.with_hash`), also
     ``from_images`` and the answer column of ``question``. ``needs`` are the columns of events they read.
     """
 
@@ -191,8 +191,8 @@ def by_named_indexes(request: Request, indexes: Mapping[int, str], of_table: Cal
 def by_tidb_rowid(request: Request) -> Verdict:
     """``uint64(_tidb_rowid) mod N`` of TiCDC v4.0 (``cdc/sink/dispatcher/rowid.go``); the key is the decimal row id.
 
-    No protocol carries ``_tidb_rowid``. It can be told only where it is the primary key: a single integer column by
-    which the table is stored. The catalog says which tables are; without one, a single integer key column that the
+    No protocol carries ``_tidb_rowid``. It is known only where it is the primary key: a single integer column by
+    which the table is stored. The catalog shows which tables are; without one, a single integer key column that the
     protocol does not deny to be the primary key is taken for it, as every such table was stored so in v4.0.
     """
     only, second = F.get(_KEY, 0), F.get(_KEY, 1)
@@ -224,7 +224,7 @@ def by_default_without_old_value(request: Request) -> Verdict:
     """``default`` up to v5.4 with ``enable-old-value = false``: by table where more columns are unique.
 
     TiCDC counted the columns of the row that are flagged primary or unique, so a key of two columns means ``table``
-    (pingcap/tiflow v5.4, ``cdc/sink/dispatcher/default.go``). The catalog tells them, else open-protocol's flags; a
+    (pingcap/tiflow v5.4, ``cdc/sink/dispatcher/default.go``). The catalog shows them, else open-protocol's flags; a
     delete holds its handle key alone, so that TiCDC itself counted fewer there and could send it elsewhere.
     """
     by_index = by_index_value(request)
@@ -384,7 +384,7 @@ def columns_missing(table: str, columns: Sequence[str], names: Collection[str]) 
 
 
 def _error_from_image(request: Request, columns: Sequence[str]) -> Column:
-    """The first listed column that the image lacks, as TiCDC's error, or as ours where the image may be cut short."""
+    """The first listed column missing in the image, as TiCDC's error, or as ours where the image may be cut short."""
     return _missing_from_image(texts(c.lower() for c in columns), F.lit(" ".join(columns)))
 
 

@@ -116,7 +116,7 @@ def lane_of(facts: bytes) -> Lane:
 
 
 def _placed(batches: Batches, plan: SweepPlan) -> Iterator[tuple[pa.RecordBatch, Placed]]:
-    """Batches cut anew, with what conflict detection does with their rows."""
+    """Batches cut again, with what conflict detection does with their rows."""
     ns = plan.conflict_at or (1,)
     yield from placed_batches(map(_without_uncarried, batches), ns=ns)
 
@@ -393,7 +393,7 @@ def _changes(batch: pa.RecordBatch, slots: int, plan: SweepPlan, placed: Placed,
 
 
 def _ints(column: pa.Array) -> Ints:
-    # copied: numba compiles anew for arrays that cannot be written
+    # copied: numba compiles again for read-only arrays
     return np.array(column.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 

@@ -41,7 +41,7 @@ NOW = 10
 """What ``now`` holds between calls."""
 
 PLACE = 4
-"""Numbers that say where a change was recorded: partition, offset, seq, commit_ts."""
+"""Where a change was recorded, as numbers: partition, offset, seq, commit_ts."""
 
 Array = npt.NDArray[Any]
 
@@ -49,7 +49,7 @@ Array = npt.NDArray[Any]
 class TableChanges(NamedTuple):
     """Changes of one table, sorted. ``counted`` is filled: 0 for a repeated delivery, which changes nothing else.
 
-    ``aligned`` says of a candidate that its numbers are packed (:func:`packed`), and stand for one partition count.
+    ``aligned``: a candidate's numbers are packed (:func:`packed`), and belong to one partition count.
     ``own`` and ``old`` hold the hash of the row's key and of the one before where it changed, each with 1 where there
     is one; ``extra`` from ``extra_from`` on the hashes of its other unique values; ``hashes`` and ``known`` the
     number of every candidate.
@@ -263,7 +263,7 @@ def _spread(h: np.uint64, wide: bool, n_rows: int, n_bytes: int, rows: Array, vo
     for n in range(FIRST, MOST + 1):
         if wide:
             m = np.int64(h % np.uint64(n))
-        else:  # exact for 32 bits but for one step
+        else:  # exact for 32 bits except one step
             m = whole - np.int64(np.float64(whole) * _RECIPROCAL[n - FIRST]) * n
             if m < 0:
                 m += n

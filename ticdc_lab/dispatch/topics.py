@@ -64,7 +64,7 @@ def check_topic(expression: str, *, protocol: str | None = None, flavour: Flavou
 
 
 def _names(expression: str) -> list[str] | None:
-    """What stands in braces; None where the expression is malformed."""
+    """The text in braces; None where the expression is malformed."""
     parts = list(_TOKEN.finditer(expression))
     if "".join(p[0] for p in parts) != expression:
         return None
@@ -105,7 +105,7 @@ def topic_column(expression: str, *, default_topic: str = "") -> Column:
 
 
 def shared_topics(tables: Iterable[tuple[str, str]], topics: Sequence[str]) -> dict[str, list[str]]:
-    """Tables that fall into one topic although the names of the tables differ and the expression tells them apart.
+    """Tables that fall into one topic although their names differ and the expression distinguishes them.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def shared_topics(tables: Iterable[tuple[str, str]], topics: Sequence[str]) -> d
 
 
 def _told(expression: str, schema: str, table: str) -> tuple[str, str, str]:
-    """What an expression tells of a table: two tables with the same are meant to share a topic."""
+    """What an expression takes of a table: two tables with the same are meant to share a topic."""
     return (expression, schema if "{schema}" in expression else "", table if "{table}" in expression else "")
 
 

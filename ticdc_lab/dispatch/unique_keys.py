@@ -33,7 +33,7 @@ def with_unique_keys(events: DataFrame, *, catalog: Catalog | None, named: bool 
     (bigint), ``own_key`` (bigint: ``key_hash``; where a row has none, and one of its images no unique value either,
     ``table_id``, because such rows are known by their content only and must all keep their order), ``uniques``
     (array<bigint>, left out where no table has another unique index: hashes of the values without NULL, old and new),
-    ``not_carried`` (string: why the log cannot tell) and ``named_keys`` (array<struct<hash: bigint, text: string>>).
+    ``not_carried`` (string: why the log cannot show it) and ``named_keys`` (array<struct<hash: bigint, text: string>>).
     """
     rows = events.transform(with_keys).withColumn("table_id", F.xxhash64("schema_name", "table_name"))
     others = {} if catalog is None else _others(catalog)
@@ -89,7 +89,7 @@ class _Value:
         }
 
     def values(self) -> dict[str, Column]:
-        """What it holds; what an old image with only the changed columns lacks is as in the new one."""
+        """Its content; a column absent in an old image with only the changed columns is as in the new one."""
 
         def own(image: str, c: int) -> Column:
             return F.get(F.col(f"{image}.value"), (F.col(f"_at_{image}_{c}") - 1).cast("int"))
@@ -122,7 +122,7 @@ class _Value:
         return F.concat_ws(", ", *[F.concat(n, F.lit("="), v) for n, v in pairs])
 
     def lacks(self) -> Column:
-        """Whether an image that the change must have is not there, or lacks a column."""
+        """Whether an image that the change must have is absent, or misses a column."""
 
         def carried(image: str) -> Column:
             found = [F.col(f"_at_{image}_{c}") > 0 for c in self.cells]

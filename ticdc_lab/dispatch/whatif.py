@@ -1,7 +1,7 @@
 """What another dispatcher would do, answered in milliseconds from counters.
 
 :class:`WhatIf` measures every candidate at every partition count from 1 to 128 in one Spark job
-(:mod:`ticdc_lab.dispatch.sweep`), whatever the log's size. Its numbers are those of
+(:mod:`ticdc_lab.dispatch.sweep`), whatever the log's size. Its numbers equal
 :mod:`ticdc_lab.dispatch.guarantees`.
 """
 
@@ -90,7 +90,7 @@ class WhatIf:
         events
             The events contract.
         catalog
-            Table definitions; gives the unique indexes, each of which becomes a candidate of its table.
+            Table definitions; gives the unique indexes, each a candidate of its table.
         indexes
             Names of indexes to offer for ``index-value`` beside the unique ones: on every table, or by table.
         columns
@@ -228,7 +228,7 @@ class WhatIf:
         weight
             ``rows`` or ``bytes``.
 
-        Other parameters are those of :meth:`guarantees`.
+        Other parameters as of :meth:`guarantees`.
         """
         if weight not in ("rows", "bytes"):
             raise DispatchError(f"weight must be 'rows' or 'bytes'; found {weight!r}.")
@@ -254,7 +254,7 @@ class WhatIf:
     ) -> pd.DataFrame:
         """Count row changes per partition: ``target_partition``, ``rows``, ``share``.
 
-        Parameters are those of :meth:`guarantees`.
+        Parameters as of :meth:`guarantees`.
         """
         asked = {"strategy": strategy, "index": index, "columns": columns}
         counts = self.load(**asked, partitions=partitions, tables=tables, ts_range=ts_range).sum(axis=0)  # type: ignore[arg-type]
@@ -412,7 +412,7 @@ def measured(
     events: DataFrame, catalog: Catalog | None, candidates: Candidates, *, conflict_at: Sequence[int], buckets: int,
     max_tables: int,
 ) -> Measured:  # fmt: skip
-    """Count every candidate at every partition count; parameters are those of ``WhatIf.from_events``."""
+    """Count every candidate at every partition count; parameters as of ``WhatIf.from_events``."""
     tables, undated, span = _inventory(events)
     n = undated + sum(tables.values())
     note = f"{undated:,} of {n:,} row events have no commit_ts, or name no table, and are left out."

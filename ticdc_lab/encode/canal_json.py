@@ -55,7 +55,7 @@ _HOW = {
     m.LONG_BYTES: each(latin1),
 }
 
-# unsigned types whose java type is that of the next larger one where the value exceeds the signed range
+# unsigned types whose java type is the next larger one's where the value exceeds the signed range
 _PROMOTED = {"tinyint": (127, 5), "smallint": (32_767, 4), "int": (2**31 - 1, -5), "bigint": (2**63 - 1, 3)}
 
 

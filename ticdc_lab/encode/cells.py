@@ -93,7 +93,7 @@ def number(what: str, pattern: str) -> Written:
 
 
 def raw(text: str) -> bytes:
-    """The bytes that a binary value of the events contract stands for.
+    """The bytes of a binary value of the events contract.
 
     Raises ProtocolError: the value is not ``0x`` and hexadecimal digits.
     """

@@ -1,4 +1,4 @@
-"""DDL types: TiDB's action numbers (open-protocol) and canal's words, and each told from the other or from the text."""
+"""DDL types: TiDB's action numbers (open-protocol) and canal's words, each from the other or from the text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CANAL = {
 CANAL_WORDS = frozenset({*_CANAL, "QUERY"})
 _WORD_OF = {action: word for word, actions in _CANAL.items() for action in actions}
 
-# the first words of a statement, and those of a clause of ALTER TABLE, longest first
+# the first words of a statement, and of a clause of ALTER TABLE, longest first
 _STATEMENTS = {
     "CREATE DATABASE": 1, "CREATE SCHEMA": 1, "DROP DATABASE": 2, "DROP SCHEMA": 2, "CREATE TABLE": 3,
     "DROP TABLE": 4, "CREATE INDEX": 7, "CREATE UNIQUE INDEX": 7, "CREATE FULLTEXT INDEX": 7, "DROP INDEX": 8,
@@ -45,7 +45,7 @@ def canal_word(ddl_type: str | None, query: str) -> str:
 
 
 def action_number(ddl_type: str | None, query: str) -> int:
-    """TiDB's action number of a DDL: as the event states it, else told from the text; 0 (none) if that says nothing."""
+    """TiDB's action number of a DDL: as the event states it, else by its text; 0 (none) if that is unknown."""
     if ddl_type is not None and ddl_type.isascii() and ddl_type.isdigit():
         return int(ddl_type)
     try:

@@ -1,4 +1,4 @@
-"""Events to wire formats, as TiCDC's own encoders write them, and to messages; each format says what it loses."""
+"""Events to wire formats, as TiCDC's own encoders write them, and to messages; each format lists what it loses."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Encoder:
     rows
         Row changes to keys and values, whole batches at a time.
     other
-        One DDL, watermark or admin event; these are few. None where the format cannot say it.
+        One DDL, watermark or admin event; these are few. None where the format has no such event.
     lost
         What decoding cannot give back: field of the events contract and why. ``columns.x`` is a field of each column
         of both images.
     ddl_to_all
         Whether TiCDC sends a DDL to every partition, or to partition 0 alone.
     framed
-        Whether a message holds several events, each behind its length.
+        Whether a message has several events, every one behind its length.
     """
 
     rows: Callable[[pa.RecordBatch, Callable[[int], str]], Pair]
@@ -146,7 +146,7 @@ _VERSION = (1).to_bytes(8, "big")
 
 
 def writer(protocol: str, *, max_batch_size: int) -> Callable[[Batches], Batches]:
-    """The function over Arrow batches of events, in the order in which they shall stand in their partitions.
+    """The function over Arrow batches of events, in the order of their partitions.
 
     In: the events contract and ``target_partition``, ``dispatch_key``; a partition's events all come in one task. Out:
     ``partition, offset, key, value``. Rows that follow each other and share the partition key become one message of up
@@ -217,7 +217,7 @@ def _framed(parts: pa.Array, starts: Ints) -> pa.Array:
 
 
 def _numbered(place: NDArray[np.int32], offsets: dict[int, int]) -> Ints:
-    """The offset of each message: one more than that of the last in its partition."""
+    """The offset of each message: one more than the last in its partition."""
     out = np.empty(len(place), np.int64)
     for p in np.unique(place).tolist():
         at = np.flatnonzero(place == p)

@@ -46,7 +46,7 @@ VALUE_ASPECTS = {
 }
 LOG_ASPECTS = {"DDL": "every DDL statement with its commit_ts", "watermarks": "every resolved_ts"}
 ASPECTS: Mapping[str, str] = ROW_ASPECTS | VALUE_ASPECTS | LOG_ASPECTS
-"""Aspect -> what it says when all of it is kept."""
+"""Aspect -> its words when all of it is kept."""
 
 _PLACE = {name: i for i, name in enumerate(ASPECTS)}
 _TABLE = ("schema_name", "table_name")
@@ -84,7 +84,7 @@ def fidelity(events: DataFrame, *, reference: DataFrame) -> DataFrame:
     Returns
     -------
     DataFrame
-        One row for each of :data:`ASPECTS` of which the reference has anything, in their order: ``place`` int,
+        One row for each of :data:`ASPECTS` that the reference has, in their order: ``place`` int,
         ``aspect`` string, ``kept`` and ``of`` bigint (cases kept and cases in the reference), ``example`` string (a
         case that is not kept, ``reference -> this log``; null if all are).
 
@@ -95,7 +95,7 @@ def fidelity(events: DataFrame, *, reference: DataFrame) -> DataFrame:
 
     References
     ----------
-    docs/reading.md says what each protocol should lose; this measures it.
+    docs/reading.md defines what each protocol should lose; this measures it.
     """
     for frame in (events, reference):
         require_columns(frame, *_NEEDED)
@@ -146,7 +146,7 @@ def _compared(batches: Batches) -> Batches:
 
 
 def _paired(rows: pa.Table, group: Ints) -> tuple[pa.Table, pa.Table]:
-    """The rows of the reference, and beside each that of the log, or nulls."""
+    """The rows of the reference, and beside each the log's, or nulls."""
     [at], [image] = numbers(rows, "commit_ts", null=-1), numbers(rows, "image")
     told, is_reference = pd.DataFrame({"group": group, "at": at, "image": image}), _bools(rows["is_reference"])
     wanted, found = told[is_reference], told[~is_reference]
@@ -235,7 +235,7 @@ def _aspects(mysql_type: pa.Array, value: pa.Array) -> NDArray[np.object_]:
 
 
 def _aspect(mysql_type: str | None) -> str:
-    """The aspect of a type; of two where the value tells: ``unsigned`` or integers, ``binary`` or text."""
+    """The aspect of a type; of two where the value decides: ``unsigned`` or integers, ``binary`` or text."""
     base = _base(mysql_type) or ""
     if base == "bigint" and "unsigned" in (mysql_type or ""):
         return "unsigned"

@@ -2,7 +2,7 @@
 
 TiCDC's design shows the form by example and leaves three things open, which are settled here:
 
-- Type names are those of :data:`ticdc_lab.events.mysql_types.TYPES` (``mq_v1``).
+- Type names are in :data:`ticdc_lab.events.mysql_types.TYPES` (``mq_v1``).
 - Values of BINARY, VARBINARY and BLOB columns are base64, for JSON holds no bytes; DECIMAL, dates, times and JSON are
   text; integers, BIT, YEAR, ENUM, SET and floats are numbers (a label of an ENUM or SET is text).
 - ``unique`` is there, and true, for the columns of the handle key only, as in the design's examples.

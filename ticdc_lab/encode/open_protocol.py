@@ -1,6 +1,6 @@
 """Events as open-protocol: JSON keys and values, which :mod:`ticdc_lab.encode.encoders` frames and batches.
 
-What events of another protocol lack is derived as TiCDC would know it from a table: the binary flag from the type, the
+What events of another protocol miss is derived as TiCDC would know it from a table: the binary flag from the type, the
 unsigned flag from its text (and for BIT and YEAR, as TiDB sets it). The handle key is taken for the primary key, and
 other columns for nullable ones: which are unique or not null, no other protocol says.
 """
@@ -59,7 +59,7 @@ _HOW = {
 
 
 def derived_flags(shape: ColumnShape) -> int:
-    """The flags that TiCDC would set, as far as the type and the handle key tell."""
+    """The flags that TiCDC would set, as far as the type and the handle key show."""
     flags = (BINARY if shape.type.binary else 0) | (UNSIGNED if shape.unsigned else 0)
     key = HANDLE | PRIMARY | (MULTIPLE if shape.keys > 1 else 0)
     return flags | (key if shape.is_key else NULLABLE)

@@ -1,7 +1,7 @@
 """Events back to a topic: another protocol, another dispatcher, another number of partitions; to Kafka or a file.
 
 What is written is what one changefeed would have written that reads the whole log in commit order. In a partition rows
-stand in commit order, those of one transaction as delete, update, insert (TiCDC's own order), a DDL after the rows it
+are in commit order, in one transaction as delete, update, insert (TiCDC's own order), a DDL after the rows it
 was committed with, and a watermark W after everything up to W.
 """
 
@@ -65,9 +65,9 @@ def produce(
     Parameters
     ----------
     events
-        The events contract. Every delivery of a row is written, so that a repeated one stands beside its first; of a
+        The events contract. Every delivery of a row is written, so that a repeated one is beside its first; of a
         DDL one, however many partitions or restarts repeat it. What protocols lose is in
-        :data:`ticdc_lab.encode.ENCODERS`. Admin events, which speak of the partitions of the log they stand in, and
+        :data:`ticdc_lab.encode.ENCODERS`. Admin events, which name partitions of their own log, and
         bootstrap events are left out.
     protocol
         A name of :data:`ticdc_lab.encode.ENCODERS`.
@@ -86,7 +86,7 @@ def produce(
     -------
     DataFrame
         :data:`ticdc_lab.events.schema.MESSAGES`, ``offset`` dense from 0 in each partition, ``timestamp`` null, no
-        headers. Each value of ``resolved`` is a watermark, once in every partition; a DDL stands in every partition, or
+        headers. Each value of ``resolved`` is a watermark, once in every partition; a DDL is in every partition, or
         in partition 0 alone where TiCDC sends it there only. The same events give the same messages.
 
     Raises
@@ -133,7 +133,7 @@ def produce(
 
 
 def resolved_values(events: DataFrame) -> DataFrame:
-    """Say which values the log's global resolved_ts took (:func:`ticdc_lab.facts.laggards.resolved_at_steps`).
+    """Find the values that the log's global resolved_ts took (:func:`ticdc_lab.facts.laggards.resolved_at_steps`).
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def _marks(values: DataFrame) -> DataFrame:
 
 
 def _broadcast(events: DataFrame, *, to: Column, rank: int) -> DataFrame:
-    """The events in each of the partitions ``to``, with nulls for what they lack."""
+    """The events in each of the partitions ``to``, with nulls for missing columns."""
     types = {f.name: f.dataType for f in EVENTS.fields}
     lacking = [F.lit(None).cast(types[n]).alias(n) for n in (*_WRITTEN, *POSITION) if n not in events.columns]
     return events.select(

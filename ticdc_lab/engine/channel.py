@@ -60,8 +60,8 @@ class WhileAlive(DefaultPolicy):
 class Calls(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
     """What runs on the engine, by the tags of its work.
 
-    Sail takes an interruption, but a Python function that is running goes on to its end, and which thread runs whose
-    function is not told. So functions are stopped (:meth:`SailProcess.stop_functions`) where all that run are those of
+    Sail takes an interruption, but a Python function that is running runs to its end, and which thread runs whose
+    function is unknown. So functions are stopped (:meth:`SailProcess.stop_functions`) if all that run belong to
     stopped work; else when the last work beside it has ended.
     """
 
@@ -118,7 +118,7 @@ class Calls(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
             self._stop_left_behind()
 
     def _stop_left_behind(self, asking: threading.Thread | None = None) -> None:
-        """Stop functions that nobody waits for, if nobody waits for any; no call begins meanwhile."""
+        """Stop functions without a waiting caller, if none has one; no call begins meanwhile."""
         if not self._left_behind or self._running:
             return
         self._left_behind, until = False, time.monotonic() + _PATIENCE_S

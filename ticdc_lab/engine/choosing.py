@@ -25,7 +25,7 @@ that are brought together by key lie there. Of 100 M it was asked for transactio
 """
 
 FITS_MESSAGES = 10_000_000
-"""The same for a topic, of which a broker knows offsets and no sizes."""
+"""The same for a topic, whose broker knows offsets and no sizes."""
 
 BRIEF_BYTES = 32 << 20
 """Up to this size of its messages a command on a local Spark ends before the JVM's optimising compiler has paid.
@@ -67,10 +67,10 @@ def choose(
     source: str | None = None, *, engine: str = "auto", needs_spark: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> EngineChoice:  # fmt: skip
-    """Say which engine runs on this machine, before anything is started.
+    """Choose the engine that runs on this machine, before anything is started.
 
     ``source``: what will be read, as a user writes it; None where that is not known yet. ``engine``: ``auto``, or the
-    engine that somebody has asked for. ``needs_spark``: what is wanted that Spark alone can do, as a clause (``a stream
+    engine that was asked for. ``needs_spark``: what is wanted that Spark alone can do, as a clause (``a stream
     never ends``). ``settings``: settings of the session, among which a master may be. Returns: the engine and why.
     Raises SetupError: what was asked for cannot run here, or there is no such engine; a :class:`SparkMissingError`
     where that is because Spark is not installed.
@@ -81,7 +81,7 @@ def choose(
 def decide(
     source: str | None, size: int, machine: Machine, *, engine: str = "auto", needs_spark: str | None = None
 ) -> EngineChoice:
-    """Say which engine runs, as :func:`choose`; pure.
+    """Choose the engine, as :func:`choose`; pure.
 
     ``source``, ``engine``, ``needs_spark``: as for :func:`choose`. ``size``: bytes of the source's messages, about.
     ``machine``: where it would run.
@@ -116,7 +116,7 @@ def here(settings: Mapping[str, str]) -> Machine:
 
 
 def spark_missing() -> str | None:
-    """Say what keeps Apache Spark from starting in this Python; None where nothing does, but for Java."""
+    """What keeps Apache Spark from starting in this Python, Java aside; None if nothing does."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return "pyspark is not installed"

@@ -81,7 +81,7 @@ def _place() -> Path:
 
 
 def _digest(class_path: Sequence[Path], java: Path) -> str:
-    """What Java would compare, so that archives of two of them stand beside each other."""
+    """What Java would compare, so that archives of two of them are beside each other."""
     import pyspark
 
     own = java.resolve()

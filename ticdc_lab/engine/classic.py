@@ -48,7 +48,7 @@ from 13 to 5 CPU seconds a million rows.
 
 
 _PLANNED_ONCE = MappingProxyType({"spark.sql.adaptive.enabled": "false", "spark.sql.ui.explainMode": "simple"})
-"""Adaptive execution plans a query anew after each of its stages, and describes each plan for a page that is off here.
+"""Adaptive execution plans a query again after each of its stages, and describes each plan for a page that is off here.
 
 It coalesces partitions and splits skewed ones, and one process has no more of them than cores. An audit of 2,000 events
 took three times its CPU time so, one of 600,000 events as much as without.
@@ -63,7 +63,7 @@ _SHUFFLED_HERE = MappingProxyType(
         "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
     }
 )
-"""What one process hands to itself by its disk needs neither small files nor sums that tell a broken copy.
+"""What one process hands to itself by its disk needs neither small files nor sums that show a broken copy.
 
 With :data:`COLLECTOR` the JVM's share of an audit of ten million events falls from 3.5 to 2.5 CPU seconds.
 """
@@ -229,7 +229,7 @@ _ASKED_FOR = {
     "PythonSQLUtils": (),
     "org.apache.spark.sql.classic.SparkSession": ("getActiveSession",),
 }
-"""What PySpark reads in the JVM, by name and anew, whenever a column or a query is written."""
+"""What PySpark reads in the JVM, by name and again, whenever a column or a query is written."""
 
 
 def _remember_classes(jvm: Any) -> None:

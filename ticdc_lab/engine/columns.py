@@ -1,6 +1,6 @@
 """Column expressions that mean the same on every engine.
 
-What Sail, the embedded engine, does otherwise than Spark, tried with 0.7.2, and what is written instead:
+Differences of Sail, the embedded engine, from Spark, tried with 0.7.2, and what is written instead:
 
 * ``min``, ``max``, ``min_by`` and ``max_by`` of structs and arrays do not put nulls first: a null field is skipped, so
   that the next one decides. :func:`in_order` is a key without that, :func:`least` the struct that comes first by it.
@@ -27,7 +27,7 @@ from ticdc_lab.engine.sessions import is_sail
 
 
 def named(name: str) -> str:
-    """A column, or a field after a struct and a dot, whatever it is called, where an expression is read."""
+    """A column, or a field after a struct and a dot, with any name, where an expression is read."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -79,7 +79,7 @@ def expanded_float(text: Column) -> Column:
 
 
 def shortest_decimal(text: Column) -> Column:
-    """A number without exponent and without zeros at its end that say nothing."""
+    """A number without exponent and without trailing zeros after the point."""
     return F.when(text.contains("."), F.rtrim(F.rtrim(text, F.lit("0")), F.lit("."))).otherwise(text)
 
 

@@ -20,9 +20,9 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def counted(rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """Give the same rows, and what says how many there were.
+    """Give the same rows, and their count.
 
-    ``rows``: any frame. Returns: the frame to go on with, and a function to call once one action has read all of it;
+    ``rows``: any frame. Returns: the frame to use, and a function to call once one action has read all of it;
     the embedded engine's can be called meanwhile. A second action is not counted by Spark, and counted again by the
     embedded engine.
     """
@@ -58,7 +58,7 @@ def kept(rows: DataFrame) -> Iterator[DataFrame]:
     """Compute a frame once for several questions to it.
 
     ``rows``: any frame. Spark keeps it in memory. Sail takes ``persist`` and keeps nothing, so that each question would
-    compute it anew: the embedded engine writes it to a temporary file. Yields: the same rows, to be asked inside the
+    compute it again: the embedded engine writes it to a temporary file. Yields: the same rows, to be asked inside the
     context.
     """
     spark = rows.sparkSession

@@ -1,4 +1,4 @@
-"""Commits to the log of a Delta table of files that somebody else has written, by the session's own Delta."""
+"""Commits to the log of a Delta table of files that another writer has made, by the session's own Delta."""
 
 from __future__ import annotations
 
@@ -78,19 +78,19 @@ def table_state(spark: SparkSession, table: str) -> TableState:
 class KnownFiles:
     """The files that Delta tables consist of, kept from one look to the next: a look reads the commits since.
 
-    Delta itself puts the list together anew each time that it is asked, in a job of the cluster's.
+    Delta itself builds the list on each request, in a job of the cluster's.
     """
 
     def __init__(self) -> None:
         self._of: dict[str, _Version] = {}
 
     def now(self, spark: SparkSession, table: str) -> list[DataFile]:
-        """Those of a table as it is now."""
+        """The same of a table as it is now."""
         transaction = _begun(spark, table, jvm_of(spark, f"Reading {table}"))
         return list(self._at(table, transaction).files.values())
 
     def plain(self, spark: SparkSession, table: str) -> list[DataFile] | None:
-        """Those of a table that is nothing but Parquet files, so that any writer of Parquet may replace them.
+        """The same of a table that is nothing but Parquet files, so that any writer of Parquet may replace them.
 
         None where columns have other names in the files, rows are deleted beside them, or Delta has a rule for them.
         """
@@ -120,12 +120,12 @@ class KnownFiles:
         files in its folder, whose rows are in its columns. ``note``: Delta's ``userMetadata`` of the commit. ``once``:
         a name and a number: nothing is done where a commit of that name bears this number or a higher one, as with the
         options ``txnAppId`` and ``txnVersion`` of Delta's own writer. ``removed``: names of files that leave the table.
-        Nothing is done where one is not there, as after somebody's ``OPTIMIZE``: its rows lie in another file, and
-        would be there twice. ``everything``: all files that are there leave the table, whatever their names.
-        ``nothing_else``: nothing is done where the table has other files than ``removed``, as those that somebody else
+        Nothing is done where one is not there, as after another ``OPTIMIZE``: its rows lie in another file, and
+        would be doubled. ``everything``: all files that are there leave the table, with any names.
+        ``nothing_else``: nothing is done where the table has other files than ``removed``, as another writer's that it
         has added. ``changes``: False where the rows stay as they are and only lie in other files. Returns: False where
         nothing was done: the commit is there already, files that were to leave are not, or, with ``nothing_else``,
-        somebody's commit came first.
+        another commit came first.
         """
         jvm = jvm_of(spark, f"Writing {table}")
         transaction = _begun(spark, table, jvm)
@@ -155,7 +155,7 @@ class KnownFiles:
         Delta's ``RESTORE`` runs jobs to know which these are: 2.7 CPU seconds a table, however small.
 
         Returns: False where nothing was done: not all files are plain ones (:meth:`plain`), columns or properties were
-        others then, or a file or a commit is gone. None where somebody's commit came first, so nothing was either.
+        others then, or a file or a commit is gone. None where another commit came first, so nothing was either.
         """
         jvm = jvm_of(spark, f"Writing {table}")
         transaction = _begun(spark, table, jvm)
@@ -244,7 +244,7 @@ def _begun(spark: SparkSession, table: str, jvm: Any) -> Any:
 def _committed(
     jvm: Any, transaction: Any, actions: Iterable[str], mode: str, note: str, *, may_come_second: bool
 ) -> bool:
-    """Commit actions in Delta's JSON; False where somebody's commit came first and that is foreseen."""
+    """Commit actions in Delta's JSON; False where another commit came first and that is foreseen."""
     kind = _write(jvm, jvm.org.apache.spark.sql.SaveMode.valueOf(mode), note)
     try:
         transaction.commit(_sequence(jvm, map(_action_of(jvm), actions)), kind)

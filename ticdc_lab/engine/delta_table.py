@@ -32,7 +32,7 @@ def replace_table(frame: DataFrame, path: str, *, columns_were: tuple[str, ...] 
     """Write a frame as a Delta table in place of what is there.
 
     ``frame``, ``path``: any frame, and the table's folder. ``columns_were``: names of the columns of a table that is
-    there and goes on; it must begin to map names before it is written.
+    there and continues; it must begin to map names before it is written.
     """
     writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
     if _needs_mapping(frame.columns):
@@ -43,7 +43,7 @@ def replace_table(frame: DataFrame, path: str, *, columns_were: tuple[str, ...] 
 
 
 def forget_unborn(path: str) -> None:
-    """Remove the log of a table that has no commit, if its folder holds nothing else: Delta cannot go on from it.
+    """Remove the log of a table that has no commit, if its folder contains nothing else: Delta cannot continue from it.
 
     A process has left it that was killed, or found no room, before its first commit had a name.
     """

@@ -56,7 +56,7 @@ class SailProcess:
     folder: Path  # where its socket and its log are
     near: Path  # the same, or a link to it whose path is short enough for a socket
     pid: int  # of Sail, in which the Python functions run
-    closed: bool  # whether nobody but this user can reach it
+    closed: bool  # whether only this user can reach it
     cores: int  # how many threads compute
     calls: Calls | None = None  # what runs on it; None before there is a session
     stopped: bool = False
@@ -80,7 +80,7 @@ class SailProcess:
         """End it, with all that it has begun."""
         self.stopped = True
         assert self.process.stdin
-        with suppress(BrokenPipeError):  # what an engine that has ended was told last is still to be written
+        with suppress(BrokenPipeError):  # the last words to an ended engine are still to be written
             self.process.stdin.close()
         try:
             self.process.wait(_END_S)
@@ -134,7 +134,7 @@ class SailProcess:
 
 
 def missing() -> str | None:
-    """Say what keeps the embedded engine from running here; None where nothing does."""
+    """What keeps the embedded engine from running here; None if nothing does."""
     from importlib.util import find_spec
 
     for module in ("pysail", "grpc", "grpc_status", "google.rpc", "pandas"):
@@ -151,7 +151,7 @@ def missing() -> str | None:
 
 
 def cannot_be_closed() -> str | None:
-    """Say why no process here can have a network of its own; None where it can."""
+    """Why no process here can have a network of its own; None if it can."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(_PROCESS), "probe"], capture_output=True, text=True, timeout=60, check=False
     )
@@ -263,7 +263,7 @@ def connect(process: SailProcess, settings: Mapping[str, str]) -> SparkSession:
 
 @contextmanager
 def _without_ipython() -> Iterator[None]:
-    """Keep PySpark's progress bar, which nobody sees, from importing IPython to learn how wide a terminal is."""
+    """Keep PySpark's progress bar, which is not shown, from importing IPython to learn how wide a terminal is."""
     if "IPython" in sys.modules:
         yield
         return
@@ -302,9 +302,9 @@ _HUMAN = range(1000, 60000) if sys.platform != "darwin" else range(501, 60000)
 def shared_with(
     environ: Mapping[str, str] | None = None, utmp: Path | None = None, processes: Path = Path("/proc")
 ) -> str | None:
-    """Say why this machine counts as shared with other people; None where only its one user works on it.
+    """Why this machine counts as shared with other people; None if only its one user works on it.
 
-    ``environ``: environment variables, by default those of this process. ``utmp``: the system's file of who is logged
+    ``environ``: environment variables, by default this process's. ``utmp``: the system's file of who is logged
     in, by default where it usually is. ``processes``: a folder with one folder for each process, as ``/proc``. Returns:
     a clause such as ``'ada' is logged in too``.
     """

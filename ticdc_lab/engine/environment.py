@@ -51,7 +51,7 @@ def require_java() -> Java:
     Spark takes ``$JAVA_HOME/bin/java`` if ``JAVA_HOME`` is set, else the first ``java`` on the ``PATH``.
 
     Returns: the executable and its feature version, at least 17. Raises SetupError: there is none, it does not run, it
-    is older than 17, or it lacks the module with which Spark 4 starts.
+    is older than 17, or it misses the module with which Spark 4 starts.
     """
     executable, where = _find_java()
     said = _run(executable, "-version")

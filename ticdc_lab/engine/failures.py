@@ -42,7 +42,7 @@ def in_our_words(error: BaseException) -> TiCDCLabError | None:
 
 @contextmanager
 def in_words() -> Iterator[None]:
-    """Print an error of this package, or of its engine, and go on after the block.
+    """Print an error of this package, or of its engine, and continue after the block.
 
     For notebooks: a question that one log or one engine cannot answer does not stop the next one. Every other
     exception goes through.

@@ -1,4 +1,4 @@
-"""Long computing in Python that somebody may give up: who computes asks now and then whether it is still wanted."""
+"""Long computing in Python that may be given up: it checks periodically whether it is still wanted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GIVEN_UP: ContextVar[Event | None] = ContextVar("given_up", default=None)
 
 
 class GivenUpError(Exception):
-    """Nobody wants the result any more."""
+    """The result is no longer wanted."""
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def unless(event: Event) -> Iterator[None]:
 
 
 def given_up() -> Event | None:
-    """Give the event that is set when the computing around is given up; None where nobody can give it up."""
+    """Give the event that is set when the computing around is given up; None if it cannot be given up."""
     return _GIVEN_UP.get()
 
 

@@ -1,4 +1,4 @@
-"""The jars that the pyspark wheel lacks: pinned, fetched once, checked by their SHA-256, used from a cache folder.
+"""The jars missing in the pyspark wheel: pinned, fetched once, checked by their SHA-256, used from a cache folder.
 
 They are fetched in one go with the Ivy that comes inside pyspark. ``spark.jars.packages`` would resolve
 transitively at every start, fetch 50 MB that pyspark already has, and trip over a half-filled local repository.

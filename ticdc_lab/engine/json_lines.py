@@ -52,7 +52,7 @@ def _write_stream(numbered: DataFrame, folder: Path, ending: str) -> None:
 
 
 def batches_of(frame: Any) -> Iterator[pa.RecordBatch]:
-    """Rows of a Connect session as they come, those of a partition, and sorted ones, in their order."""
+    """Rows of a Connect session as they come; within a partition, and if sorted, in their order."""
     client, plan = frame.sparkSession.client, frame._plan  # toLocalIterator makes each row an object
     for found in client.to_table_as_iterator(plan.to_proto(client), plan.observations):
         if isinstance(found, pa.Table):

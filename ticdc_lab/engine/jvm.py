@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _STATUS = re.compile(r"\w*FileStatus\{path=(.*); isDirectory=false; length=(\d+); .*", re.DOTALL)
 _BETWEEN = "\x00"
-"""Stands in no path."""
+"""Occurs in no path."""
 
 Span = tuple[int, int]
 
@@ -32,7 +32,7 @@ def hadoop_files(spark: SparkSession, url: str) -> HadoopFolder:
     """List every file below a URL that the session's Hadoop configuration can read.
 
     Four calls to the JVM, however many files there are: object stores list a whole prefix at once. Do not send it to
-    a local file system with many files: Hadoop runs a program for each to tell its owner (5 ms a file).
+    a local file system with many files: Hadoop runs a program for each to find its owner (5 ms a file).
 
     Raises SetupError: the session has no JVM of its own. SourceError: nothing can be listed there.
     """
@@ -84,7 +84,7 @@ def hadoop_write_text(spark: SparkSession, path: str, text: str) -> None:
 def kafka_offsets(
     spark: SparkSession, settings: Mapping[str, str], topics: Sequence[str]
 ) -> dict[tuple[str, int], tuple[int, int, int]]:
-    """First and end offset of every partition of the topics, as the broker says now, and where its messages end.
+    """First and end offset of every partition of the topics, as the broker has them now, and where its messages end.
 
     Who reads what is committed is given an earlier end while a transaction is open.
 
@@ -128,7 +128,7 @@ def java_version(spark: SparkSession) -> str | None:
 
 
 def jvm_of(spark: SparkSession, what: str) -> Any:
-    """The JVM of a session; ``what`` it is wanted for is said where it has none."""
+    """The JVM of a session; if it has none, the error names ``what`` needs it."""
     if not has_jvm(spark):
         raise SetupError(
             f"{what} needs Apache Spark in this process, but the session is {engine_of(spark)}.",

@@ -34,7 +34,7 @@ def parquet_below(spark: SparkSession, root: Path, files: Sequence[Path]) -> Dat
     if not is_sail(spark):
         base = f"file://{root.resolve()}"  # no pattern, so taken as it is
         return spark.read.option("basePath", base).parquet(*(verbatim(spark, f) for f in files))
-    found = spark.read.parquet(verbatim(spark, root))  # of files that are named it tells no column from the folders
+    found = spark.read.parquet(verbatim(spark, root))  # of named files it reads no column from the folders
     read = {unquote(name.removeprefix("file://")) for name in found.inputFiles()}
     if read != {str(f.resolve()) for f in files}:
         raise EngineError(
@@ -47,7 +47,7 @@ def parquet_below(spark: SparkSession, root: Path, files: Sequence[Path]) -> Dat
 def stored_parquet(spark: SparkSession, *paths: str, schema: StructType | None = None) -> DataFrame:
     """Parquet that this package wrote: folders or files, paths or URLs.
 
-    Raises SourceError: one of this machine is not there: Spark says so, the embedded engine reads nothing from it.
+    Raises SourceError: one of this machine is not there: Spark raises, the embedded engine reads nothing from it.
     """
     if is_sail(spark):
         for path in paths:

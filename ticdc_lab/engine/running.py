@@ -1,6 +1,6 @@
 """What runs in Spark for a while: how far it is, how long it takes, and how to stop it.
 
-The command line (:func:`shown`) and the widgets show the same numbers, those of :func:`watched`.
+The command line (:func:`shown`) and the widgets show the same numbers, from :func:`watched`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EVERY_S = 0.3
 _KNOWN_AFTER_S = 1.0
 _KNOWN_FROM = 0.03
-"""The part that must be done before what is left is told from it."""
+"""The part that must be done before the rest is estimated."""
 
 Result = TypeVar("Result")
 Measured = Callable[[], tuple[int, int] | None]
@@ -34,7 +34,7 @@ _numbers = itertools.count()
 
 
 class Cancelled(TiCDCLabError):
-    """Work was stopped because somebody asked for it."""
+    """Work was stopped on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Progress:
     what
         What is done, in words.
     done, whole
-        In ``unit``; whole is None where nobody knows.
+        In ``unit``; whole is None if unknown.
     elapsed_s, left_s
-        Seconds; what is left is None where nothing tells.
+        Seconds; what is left is None if unknown.
     """
 
     what: str
@@ -88,7 +88,7 @@ class _Watch:
     expected_s: float | None = None
     begun: float = field(default_factory=time.monotonic)
     first: tuple[float, int] | None = None
-    """When something was measured first, and what: Spark takes a while to start, which tells nothing of the rest."""
+    """When something was measured first, and what: Spark takes a while to start, which shows nothing of the rest."""
 
     def now(self) -> Progress:
         elapsed = time.monotonic() - self.begun
@@ -97,7 +97,7 @@ class _Watch:
         done, whole = found if found is not None else self.tasks()
         left = self._measured_left(elapsed, done, whole) if found is not None else None
         if left is None and self.expected_s is not None and self.expected_s > elapsed:
-            left = self.expected_s - elapsed  # of tasks nothing is told: their number grows
+            left = self.expected_s - elapsed  # tasks give no estimate: their number grows
         return Progress(self.what, done, whole or None, unit, elapsed, left)
 
     def _measured_left(self, elapsed: float, done: int, whole: int) -> float | None:
@@ -118,7 +118,7 @@ def watched(
     expected_s: float | None = None,
     tag: str | None = None,
 ) -> Iterator[None]:
-    """Tell ``said`` every now and then, from a thread of its own, how far the body is.
+    """Report to ``said`` periodically, from a background thread, how far the body is.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def watched(
 
     def poll(watch: _Watch) -> None:
         while not over.wait(EVERY_S):
-            with suppress(Exception):  # the session may end while it is asked, and what is told must not stop work
+            with suppress(Exception):  # the session may end meanwhile, and a report must not stop work
                 said(watch.now())
 
     with nullcontext(lambda: (0, 0)) if spark is None else counted(spark, tag) as tasks:
@@ -159,7 +159,7 @@ def shown(
 ) -> Iterator[Callable[[str], None]]:  # fmt: skip
     """Show ``what`` and how far it is on stderr while the body runs; nothing unless it is a terminal.
 
-    ``measured`` is as for :func:`watched`. The body gets a function of words, which stand behind it from then on.
+    ``measured`` is as for :func:`watched`. The body gets a function of words, which follow it from then on.
     """
     if not sys.stderr.isatty():
         yield lambda words: None
@@ -191,7 +191,7 @@ class Running(Generic[Result]):
         What is done, in words.
     work
         The function. Its Spark jobs carry a tag of their own, so only they are stopped. It stops between two jobs, or
-        in one; what it does in Python alone goes on until its next job.
+        in one; what it does in Python alone runs until its next job.
     measured, expected_s
         As for :func:`watched`.
     said
@@ -245,7 +245,7 @@ class Running(Generic[Result]):
         return self._result  # type: ignore[return-value]
 
     def cancel(self) -> None:
-        """Stop its jobs, and those it would start; gives at once, :meth:`wait` tells when it is over."""
+        """Stop its jobs, and those it would start; returns at once, :meth:`wait` lasts until it is over."""
         if not self._asked.is_set() and not self._over.is_set():
             self._asked.set()
             _stop_jobs(self.tag, lambda: self._spark, self._over)
@@ -327,11 +327,11 @@ def _in_thread(work: Callable[[], None], *, name: str) -> None:
     kind(target=work, name=name, daemon=True).start()
 
 
-# What an engine computes at the moment: told apart by a tag, counted in tasks, and stopped.
+# What an engine computes at the moment: identified by a tag, counted in tasks, and stopped.
 
 TAG = "ticdc_lab-"
 Tasks = Callable[[], tuple[int, int]]
-"""How many tasks are done, and how many there are; none where the engine does not tell."""
+"""How many tasks are done, and how many there are; none if the engine does not report it."""
 
 
 @contextmanager
@@ -345,7 +345,7 @@ def tagged(spark: SparkSession, tag: str, what: str = "") -> Iterator[None]:
     tag
         Begins with :data:`TAG`.
     what
-        In words, for Spark's own pages; with them the tag takes the place of those of the work that began this one.
+        In words, for Spark's own pages; with them the tag replaces the tags of the work that began this one.
     """
     if not _has_jvm(spark):
         spark.addTag(tag)
@@ -390,7 +390,7 @@ def stop_tagged(spark: SparkSession, tag: str) -> None:
 
 @contextmanager
 def counted(spark: SparkSession, tag: str | None) -> Iterator[Tasks]:
-    """Give what tells the tasks of the jobs that run with a tag; of all without one."""
+    """Give a function that reports the tasks of the jobs with a tag; of all without one."""
     if _has_jvm(spark):
         yield lambda: _tasks_of_stages(spark, tag)
         return

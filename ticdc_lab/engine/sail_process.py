@@ -1,6 +1,6 @@
-"""Sail's server in a process that nobody but its user can reach.
+"""Sail's server in a process that only its user can reach.
 
-``pysail`` listens on a TCP port and asks nobody who he is. So it runs in a network namespace of its own, where no other
+``pysail`` listens on a TCP port without authentication. So it runs in a network namespace of its own, where no other
 process has a port, and what comes in over a Unix socket of mode 0600 in a folder of mode 0700 is handed on to it.
 
 Two processes: this one carries bytes, its child is Sail with the Python functions, so that neither waits for the
@@ -71,7 +71,7 @@ def main(folder: Path, *, closed: bool) -> int:
     with suppress(ProcessLookupError):
         os.kill(sail, signal.SIGKILL)
     if wanted:
-        (folder / SOCKET).unlink(missing_ok=True)  # the log stays, for who asks what happened
+        (folder / SOCKET).unlink(missing_ok=True)  # the log stays, as evidence
     else:
         forget(folder)
     return _status(sail)
@@ -85,7 +85,7 @@ def forget(folder: Path) -> None:
 
 
 def leave_the_network() -> None:
-    """Go to a network namespace of our own, of which only its loopback device is up.
+    """Enter a network namespace of our own, with only its loopback device up.
 
     Raises OSError: the system does not let us.
     """
@@ -147,7 +147,7 @@ def _prepare(asked: int, tell: int) -> None:
 
     It is done beside the starter's own work, so that functions find it done. Before it, and before any function runs,
     pyarrow looks for pandas: it does so once, under a lock of its own, for which a function that has it and waits for
-    the imports here, and an import that uses pyarrow, waited for ever.
+    the imports here, and an import that uses pyarrow, waited without end.
     """
     with suppress(ImportError):
         import pandas  # noqa: F401
@@ -168,7 +168,7 @@ def one_import_at_a_time() -> None:
 
     Tasks are threads of one process here, and each imports what its function needs. One that imports a package and one
     that imports a module of it can wait for each other: Python then raises in one of them (``_DeadlockError``).
-    A library may have a lock of its own, under which it imports: whoever waits while nothing is imported goes on.
+    A library may have a lock of its own, under which it imports: a waiter continues while nothing is imported.
     """
     find, lock, steps = getattr(_frozen_importlib, "_find_and_load"), threading.RLock(), itertools.count()  # noqa: B009
     step = 0
@@ -238,7 +238,7 @@ def _serve(server: socket.socket, port: int, sail: int, told: int, ask: int, sta
                     if line == STOP.encode():
                         os.kill(sail, signal.SIGUSR1)
                     else:
-                        with suppress(BrokenPipeError):  # it has just ended, which `told` says
+                        with suppress(BrokenPipeError):  # it has just ended, and is reported
                             os.write(ask, line + b"\n")
     return False
 

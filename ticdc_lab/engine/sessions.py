@@ -94,7 +94,7 @@ def session(
     brief
         The process answers about a small log and ends: a local Spark's JVM then compiles quickly instead of well.
     extra
-        Spark settings that override those of a local Spark; ``spark.driver.extraJavaOptions`` adds to them. With
+        Spark settings that override a local Spark's; ``spark.driver.extraJavaOptions`` adds to them. With
         ``spark.jars`` among them, the package's own jars are neither fetched nor used.
 
     Returns
@@ -121,7 +121,7 @@ def session(
 
 
 def is_active() -> bool:
-    """Whether this process has a session, ours or somebody else's."""
+    """Whether this process has a session, ours or a foreign one."""
     return _of_this_process() is not None
 
 
@@ -189,7 +189,7 @@ def is_several_machines(spark: SparkSession) -> bool:
 
 @contextmanager
 def interpreted(spark: SparkSession, events: int | None) -> Iterator[None]:
-    """Let Spark compile nothing for many queries over a log of so few events, each of which is another query.
+    """Let Spark compile nothing for many different queries over a log of so few events.
 
     A Delta target of 2,289 events and 17 DDL takes 88 CPU seconds so, 111 with compiled code, and what is compiled for
     a table of 250 columns is beyond a class. The settings are the caller's own again afterwards; Sail, a cluster and a
@@ -253,7 +253,7 @@ def _again(active: _Active, choice: EngineChoice, asked: _SessionRequest, engine
 
 
 def _of_this_process() -> _Active | None:
-    """The active session: ours, or one that somebody else has made, which is then no :data:`_active`."""
+    """The active session: ours, or a foreign one, which is then no :data:`_active`."""
     global _active
     if _active is not None and _stopped(_active.session):
         _active = None
@@ -314,12 +314,12 @@ def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
 
 
 def _with_sql(settings: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """Those, and what a session can be told once its engine runs."""
+    """The same, and what a session can be set once its engine runs."""
     return dict(settings) | {k: v for k, v in extra.items() if k.startswith("spark.sql.")}
 
 
 def _require_answer(remote: str) -> None:
-    """Something takes connections where Spark should be: its client would try for ten minutes, and say nothing."""
+    """Something takes connections where Spark should be: its client would try for ten minutes without a word."""
     try:
         place = urlsplit(remote)
         where = place.hostname or "", place.port or 15002

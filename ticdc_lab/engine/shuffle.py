@@ -1,6 +1,6 @@
 """Rows brought together for a kernel: all of a key, or all there are.
 
-A kernel is a function over Arrow batches. On Spark it sees a stream of sorted batches, so a task never holds more than
+A kernel is a function over Arrow batches. On Spark it sees a stream of sorted batches, so a task never has more than
 one of them. The embedded engine keeps neither grouping nor order through ``repartition`` and ``sortWithinPartitions``;
 there keys are put into buckets, and each bucket is sorted before the kernel sees it. So are rows that Spark's workers
 make (:class:`MadeByWorkers`): they travel in packs of a bucket, as a row costs Spark more than a kernel.
@@ -122,9 +122,9 @@ def by_key(
     *,
     order: Sequence[str] = (),
 ) -> DataFrame:
-    """Run a kernel over rows of which those with the same key come together, in order.
+    """Run a kernel over rows; rows with the same key come together, in order.
 
-    ``rows``: any frame, or what workers make. ``key``: columns that tell rows apart. A call of the kernel sees whole
+    ``rows``: any frame, or what workers make. ``key``: columns that identify rows. A call of the kernel sees whole
     keys, many of them, rising (nulls first). ``kernel``: from batches to batches. It must not depend on where a batch
     ends. ``schema``: of what the kernel yields. ``order``: columns that order the rows of a key. Returns: what the
     kernel yields, in no order.
@@ -163,7 +163,7 @@ def by_key_beside(
     """:func:`by_key` with a kernel that knows all rows of a small frame, such as what a log says as a whole.
 
     ``beside``: a few rows, in no order. Every task holds them; no job is started for them here. A table goes with the
-    kernel, so :func:`is_sent` should say so of it. ``rows``, ``key``, ``kernel``, ``schema``, ``order``: as of
+    kernel, so :func:`is_sent` should be true of it. ``rows``, ``key``, ``kernel``, ``schema``, ``order``: as of
     :func:`by_key`; ``kernel(table)`` gives the kernel. Returns: what the kernel yields, in no order.
     """
     if isinstance(beside, pa.Table):
@@ -171,7 +171,7 @@ def by_key_beside(
     assert not isinstance(rows, MadeByWorkers), "a table goes with rows that workers make"
     keys = [key] if isinstance(key, str) else list(key)
     if not is_sail(rows.sparkSession):
-        # one binary, as a column of structs would cost as much as the shuffle though it is null but for a row
+        # one binary, as a column of structs would cost as much as the shuffle though it is null except in a row
         whole = in_one(beside, _as_bytes, f"{_BESIDE} binary").select(F.first(_BESIDE)).scalar()
         # the first row of each task carries them: this is how a broadcast reaches Python
         is_first = F.expr("(monotonically_increasing_id() & 8589934591) = 0")
@@ -207,7 +207,7 @@ def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: 
 def _in_buckets(named: DataFrame, *parts: DataFrame) -> GroupedData:
     """Rows by their bucket, which have the columns of other frames beside it.
 
-    Where the client knows these, it is told so: else it asks for them, which is as long as planning the whole frame.
+    A client that knows these is given them: else it requests them, which takes as long as planning the whole frame.
     """
     known = [k for part in parts if isinstance(k := getattr(part, "_cached_schema", None), StructType)]
     if len(known) == len(parts):
@@ -229,7 +229,7 @@ PACK = f"{_BUCKET} int, pack binary"
 
 
 def dealt(packed: DataFrame, tasks: int) -> DataFrame:
-    """Packs (:data:`PACK`), those of a bucket one after the other; each task gets as many buckets."""
+    """Packs (:data:`PACK`), one bucket's after the other; each task gets as many buckets."""
     of_task = F.pmod(_BUCKET, F.lit(tasks))  # by their hash some tasks would get four
     return packed.repartitionById(tasks, of_task).sortWithinPartitions(_BUCKET)
 
@@ -285,7 +285,7 @@ def bucket_of(key: pa.Array | pa.ChunkedArray, buckets: int) -> npt.NDArray[np.u
 
 
 def _packs(held: Sequence[pa.RecordBatch], key: str, buckets: int) -> pa.RecordBatch:
-    """Rows in Arrow's form, those of a bucket as one value."""
+    """Rows in Arrow's form, a bucket as one value."""
     rows = pa.Table.from_batches(held).combine_chunks()
     assert not rows[key].null_count, f"{key} has nulls, which have no hash"
     bucket = bucket_of(rows[key], buckets)
@@ -347,7 +347,7 @@ def _as_bytes(batches: Batches) -> Batches:
 
 
 def _beside(kernel: KernelOf, none: pa.Table) -> Kernel:
-    """The kernel over rows of which the first has all of a small frame in its last column; ``none`` if it is empty."""
+    """The kernel over rows whose first has all of a small frame in its last column; ``none`` if it is empty."""
 
     def run(batches: Batches) -> Batches:
         first = next((b for b in batches if len(b)), None)

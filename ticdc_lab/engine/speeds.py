@@ -21,7 +21,7 @@ KEPT = 20
 """Runs of each step that are kept, the last ones."""
 
 NEAR = 3
-"""A run says how long another takes if neither has more than so many times the messages of the other."""
+"""A run predicts another's time if neither has more than so many times the messages of the other."""
 
 
 @dataclass(frozen=True, slots=True)

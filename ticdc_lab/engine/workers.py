@@ -51,7 +51,7 @@ def require_workers(session: SparkSession) -> None:
     A session from :func:`ticdc_lab.session` always can.
 
     ``session``: the caller's own; nothing in it is changed. Raises SetupError: the workers run another Python than the
-    driver, have none, or lack the package or a library.
+    driver, have none, or miss the package or a library.
     """
     try:
         session.range(1).mapInArrow(_decode_nothing, "id bigint").collect()

@@ -76,11 +76,11 @@ class NoTopicError(SourceError):
 
 
 class ProtocolError(TiCDCLabError):
-    """The protocol is unknown, cannot be told from the bytes, or lacks what an answer needs."""
+    """The protocol is unknown, cannot be detected from the bytes, or does not have what an answer needs."""
 
 
 class IncompleteHistoryError(TiCDCLabError):
-    """A table cannot be told from the log: it ends too early, or lacks a change or a definition."""
+    """A table cannot be restored from the log: it ends too early, or misses a change or a definition."""
 
 
 class DispatchError(TiCDCLabError):

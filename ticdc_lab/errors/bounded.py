@@ -27,7 +27,7 @@ class TextLimits:
 
     bytes: int = 1_000_000  # of the whole text
     depth: int = 64  # lists and sections within each other; in TOML also the parts of a dotted key
-    values: int = 20_000  # of a YAML text, each repeated one (``*alias``) counted as often as it stands there
+    values: int = 20_000  # of a YAML text, each repeated one (``*alias``) counted as often as it occurs
 
     @classmethod
     def in_force(cls) -> TextLimits:

@@ -39,16 +39,16 @@ def scheme_of(place: str) -> str | None:
 
 
 def names_table(out: str) -> bool:
-    """Whether a place to write to is that of a Delta table: a URL, ``DIR/``, ``DIR.delta``, or a folder that is there.
+    """Whether a place to write to is a Delta table's: a URL, ``DIR/``, ``DIR.delta``, or a folder that is there.
 
-    Any other name is that of a file, whatever it ends with.
+    Any other name is a file's, with any ending.
     """
     place = local_path(out)
     return place is None or out.endswith(("/", ".delta")) or place.is_dir()
 
 
 def bare_path(place: str) -> str:
-    """A path without the ``file://`` that may stand before it, or ``file:`` as Java writes it.
+    """A path without a leading ``file://``, or ``file:`` as Java writes it.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def local_path(place: str) -> Path | None:
 def room_for(place: str | Path, *, keep: bool = False) -> Iterator[None]:
     """A full disk, or a place that cannot be written, becomes a :class:`SourceError`; a folder begun here is removed.
 
-    With ``keep`` it stays: what is there is whole as far as it goes, and is gone on with.
+    With ``keep`` it stays: its content is whole so far, and is continued.
     """
     path = Path(bare_path(str(place)))
     is_new = scheme_of(str(place)) is None and not path.exists()

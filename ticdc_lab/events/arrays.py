@@ -19,7 +19,7 @@ Column = NDArray[Any]
 Batches = Iterator[pa.RecordBatch]
 
 NO_TS = np.iinfo(np.int64).min
-"""Stands for a timestamp that is null, or not there yet: below all others."""
+"""Replaces a timestamp that is null, or not there yet: below all others."""
 
 
 def changes_in(*columns: Column) -> Bools:
@@ -59,7 +59,7 @@ def _as_the_last(rows: pa.Table, key: Sequence[str]) -> int:
 
 
 def key_begins(rows: pa.Table, key: Sequence[str]) -> Bools:
-    """Which rows are the first of their key, where those of a key lie together."""
+    """Which rows are the first of their key, where rows of a key lie together."""
     return changes_in(*(codes(rows[name]) for name in key))
 
 

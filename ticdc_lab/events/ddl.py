@@ -1,7 +1,7 @@
 """MySQL and TiDB DDL as words with a cursor: what :mod:`ticdc_lab.facts.catalog` reads statements with.
 
 A general SQL parser is of little help here: sqlglot keeps whole statements as opaque commands (RENAME TABLE, most
-partition clauses), fails on ADD PARTITION and drops TiDB's executable comments, which say how a key is stored.
+partition clauses), fails on ADD PARTITION and drops TiDB's executable comments, which define how a key is stored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Word:
     kind: str = "word"
 
 
-# the content of `/*T![feature] x */` and `/*!40101 x */` is executed; other comments and white space say nothing
+# the content of `/*T![feature] x */` and `/*!40101 x */` is executed; other comments and white space are skipped
 _TOKEN = re.compile(
     r"""
     (?P<space> \s+ | --(?=\s|$)[^\n]* | \#[^\n]* | /\*(?:T!(?:\[[^\]]*\])?|!\d*) | /\*.*?\*/ | \*/ )

@@ -1,8 +1,8 @@
 """MySQL's column types, and how each wire format names and numbers them.
 
 ``code`` is TiDB's type byte (``mysql.Type*``), ``java`` the number of ``java.sql.Types`` that canal-json states
-(TiCDC ``MySQLType2JavaType``), ``mq_v1`` the type name of mq-v1: that of TiDB's constant, but that of SQL where one
-constant stands for two types (a ``Blob`` is a TEXT or a BLOB), as TiCDC's design itself writes "Text".
+(TiCDC ``MySQLType2JavaType``), ``mq_v1`` the type name of mq-v1: TiDB's constant, but SQL's name if one
+constant means two types (a ``Blob`` is a TEXT or a BLOB), as TiCDC's design itself writes "Text".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANYTHING = 0
 """Any text or bytes fit the type, or what fits it is none of a codec's to judge (JSON, and labels of ENUM and SET)."""
 
 INTEGER_BYTES_MAX = 8
-"""From 1 to here: integers of so many bytes, signed or not, as not every protocol says which."""
+"""From 1 to here: integers of so many bytes, signed or not, as not every protocol shows it."""
 
 DECIMAL, FINITE, BITS, DATE, TIME, DATETIME, SINGLE = range(9, 16)
 """Digits; a finite number; 64 bits; a date, a time, or both, zeros and months of 31 days allowed; a finite FLOAT."""
@@ -30,7 +30,7 @@ NO_MYSQL_TYPE = 16
 """Nothing fits a type that MySQL does not have."""
 
 INFINITE = str((1 << 1024) - (1 << 970))
-"""Digits of the least number that is infinite as a DOUBLE. Of a FLOAT no less is asked: its digits say no width."""
+"""Digits of the least number that is infinite as a DOUBLE. A FLOAT needs as many: its digits show no width."""
 
 HOURS_MAX = 838
 """Of a TIME."""
@@ -46,7 +46,7 @@ class MySQLType:
     mq_v1: str
     form: int
     holds: int = ANYTHING
-    """What fits it: ``codecs.plain.holding`` tells it of a text and, compiled, ``codecs.kernel.holding``."""
+    """What fits it: ``codecs.plain.holding`` finds it for a text and, compiled, ``codecs.kernel.holding``."""
 
     @property
     def binary(self) -> bool:

@@ -1,7 +1,7 @@
 """A part of a log to look at first: some tables, some time, some partitions.
 
-Only row changes are left out. Watermarks, DDL, Admin events and what cannot be decoded stay, of which there are few:
-how far a log is complete, and whether a transaction is whole, is then told as from the whole log.
+Only row changes are left out. Watermarks, DDL, Admin events and what cannot be decoded stay, which are few:
+how far a log is complete, and whether a transaction is whole, is then as in the whole log.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def sample_of(tables: str = "", first: str = "", last: str = "") -> Sample:
 def from_first_row(events: DataFrame) -> DataFrame:
     """Leave out the watermarks below the first row change.
 
-    A sample keeps those of the whole log, and where its rows begin late the first events are nothing else.
+    A sample keeps the whole log's, and where its rows begin late the first events are nothing else.
 
     Parameters
     ----------

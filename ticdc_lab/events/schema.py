@@ -177,12 +177,12 @@ DISPATCH = StructType(
 """What dispatch reads instead of the images, which cost ten times as much to read from Parquet.
 
 Decoders write it, also where they leave the images out; :func:`ticdc_lab.codecs.keys.with_hashes` adds it to other
-frames. All of it is null unless ``kind`` is ``row``. It says what the images say: whoever changes ``op``, ``columns``
+frames. All of it is null unless ``kind`` is ``row``. Images determine it: who changes ``op``, ``columns``
 or ``before`` of events drops these columns.
 """
 
 OF_IMAGES = (*IMAGE_HASHES.names, *DISPATCH.names)
-"""Columns that say what the images say, and are dropped where those change."""
+"""Columns that follow from the images, and are dropped where those change."""
 
 DECODED = StructType(
     [

@@ -79,7 +79,7 @@ def physical_ms_col(ts: Column | str) -> Column:
 
 
 def lag_s_col(ts: Column | str, *, now_ts: Column | int) -> Column:
-    """Seconds (double) by which the physical part of ``ts`` is behind that of ``now_ts``."""
+    """Seconds (double) by which the physical part of ``ts`` is behind ``now_ts``'s."""
     from pyspark.sql import functions as F
 
     now = F.lit(now_ts) if isinstance(now_ts, int) else now_ts

@@ -32,11 +32,11 @@ from ticdc_lab.words import some_of
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """What a table is from a commit_ts (TSO) on; ``definition`` is None where it was dropped or cannot be told.
+    """What a table is from a commit_ts (TSO) on; ``definition`` is None where it was dropped or is unknown.
 
-    ``commit_ts`` None means from ever. ``event`` says what the DDL did to the rows:
+    ``commit_ts`` None means from ever. ``event``: what the DDL did to the rows:
 
-    - ``given``: nobody said so; a definition of the caller or read off the rows
+    - ``given``: no DDL; a definition of the caller or read off the rows
     - ``created``: there are none, the table is new; ``truncated``: there are none any more
     - ``kept``: all are still there (columns or indexes may have changed)
     - ``renamed``: all came from the table ``origin``; ``left``: all went to the table ``origin``
@@ -180,7 +180,7 @@ class Catalog:
         return replace(self, versions=versions, ends=ends)
 
     def renamed_in(self, protocol: str | None) -> dict[TableName, TableName]:
-        """Tables that rows of a protocol name otherwise than DDL do, or columns of them: by that name the DDL's."""
+        """Tables or their columns, with another name in rows of a protocol than in DDL: by that name the DDL's."""
         table, column = row_names(protocol or "")
         found = {}
         for name, versions in self.versions.items():

@@ -15,7 +15,7 @@ from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, Word, unescaped
 TableName = tuple[str, str]
 
 NAMELESS = "no table name"
-"""What stands for the table of rows that name none: avro has such deletes."""
+"""The table of rows that name none: avro has such deletes."""
 
 
 def table_text(schema_name: str | None, table_name: str | None) -> str:
@@ -50,8 +50,8 @@ class ColumnDef:
     """One column of a table.
 
     ``generated`` is ``""``, ``"stored"`` or ``"virtual"``; a ``hidden`` column belongs to an expression index.
-    ``default`` is the text of a literal default, None for NULL and where there is none; ``computed_default`` says that
-    it is an expression. ``id`` stays the same when the column is renamed, moved or modified; 0 where nobody numbered
+    ``default`` is the text of a literal default, None for NULL and where there is none; ``computed_default``:
+    it is an expression. ``id`` stays the same when the column is renamed, moved or modified; 0 if nothing numbered
     the columns (then the name identifies it).
     """
 
@@ -180,7 +180,7 @@ _OPTIONS = {
 def table_of_definitions(name: TableName, body: Cursor) -> TableDef:
     """A table from what stands between the parentheses of CREATE TABLE.
 
-    TiDB numbers the indexes of table constraints before those of column options.
+    TiDB numbers the indexes of table constraints before the column options' indexes.
     """
     table = TableDef(name[0], name[1], ())
     keys: list[Cursor] = []
@@ -285,7 +285,7 @@ def _free_name(table: TableDef, wanted: str) -> str:
 
 
 def _with_key(table: TableDef, part: Cursor) -> TableDef:
-    """Add a table constraint; checks say nothing about identity, and a foreign key only that there is an index."""
+    """Add a table constraint; checks do not change identity, a foreign key only adds an index."""
     symbol = ""
     if part.take("CONSTRAINT") and part.peek() not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
         symbol = part.name()

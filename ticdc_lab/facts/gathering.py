@@ -23,10 +23,10 @@ partition_count int, held bigint, place bigint, n_before bigint
 """
 """What :func:`log_facts` yields.
 
-``fact`` says what a row is: a ``watermark`` (with commit_ts), ``ddl`` or ``admin`` event as in the log, a ``bootstrap``
+``fact``: what a row is: a ``watermark`` (with commit_ts), ``ddl`` or ``admin`` event as in the log, a ``bootstrap``
 whose ``query`` defines a table (a storage folder's); a ``place``,
 one for each topic, partition, schema, table, kind and op, with the least and greatest commit_ts and offset, the number
-``n`` of its events, ``n_before`` of which have an image before the change (null where images are not hashed), and
+``n`` of its events, ``n_before`` with an image before the change (null where images are not hashed), and
 :func:`ticdc_lab.facts.places.place_col`; ``offsets``, which of the :data:`IN_CHUNK` offsets from ``offset`` on are
 there (``held``, a bit each) and how many messages lie at them (``n``). A place or chunk may come in several rows.
 """
@@ -35,10 +35,10 @@ LEFT_OUT = "offsets of all"
 """Beside a sample, the ``offsets`` of the log that it is of: what was left out is no gap."""
 
 IN_CHUNK = 64
-"""Offsets of which one number says which are there."""
+"""Offsets whose presence one number records."""
 
 AT_ONCE = 1 << 16
-"""Places, and chunks of offsets, of which a task keeps sums."""
+"""Places, and chunks of offsets, whose sums a task keeps."""
 
 _SQL_TYPES = dict(c.split() for c in FACTS.split(","))
 ARROW = arrow_of(FACTS)

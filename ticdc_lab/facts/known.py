@@ -51,17 +51,17 @@ class Watermarks:
         return len(self.ts)
 
     def part(self, home: int) -> slice:
-        """Where those of a home lie."""
+        """Where a home's lie."""
         low, high = np.searchsorted(self.home, (home, home + 1))
         return slice(int(low), int(high))
 
     def parts(self) -> list[slice]:
-        """Where those of each home lie."""
+        """Where each home's lie."""
         ends = np.searchsorted(self.home, np.arange(self.homes + 1)).tolist()
         return [slice(a, b) for a, b in pairwise(ends)]
 
     def each_place(self) -> Watermarks:
-        """Those at different places: captures may overlap, so one event be there twice."""
+        """Marks at different places: captures may overlap, so an event may occur twice."""
         last = lasts_in(self.home, self.offset, self.seq) if len(self) else np.empty(0, dtype=bool)
         return Watermarks(self.home[last], self.offset[last], self.seq[last], self.ts[last], self.homes)
 
@@ -131,7 +131,7 @@ class LogFacts:
         many messages lie at them, in order; beside a sample of the whole log. Empty where that is not known.
     firsts
         The first offset of each partition, a message that could not be decoded or is in no sample included, where it is
-        known; else ``offsets`` tell.
+        known; else ``offsets`` show it.
     """
 
     homes: tuple[Home, ...]
@@ -150,7 +150,7 @@ class LogFacts:
 
     @classmethod
     def of(cls, events: pa.Table) -> Self:
-        """Those of events in Arrow's form, without any session.
+        """Facts of events in Arrow's form, without any session.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class LogFacts:
         )
 
     def without_offsets_of(self, sample: Sample | None) -> Self:
-        """The same without the offsets that a sample alone shows: which are there of the whole log it does not tell."""
+        """The same without the offsets that a sample alone shows: it does not show which the whole log has."""
         return self if sample is None or sample.is_whole else replace(self, offsets=self.offsets.slice(0, 0))
 
     @classmethod
@@ -231,7 +231,7 @@ class LogFacts:
 
 
 def ordered_offsets(parts: Sequence[pa.Table]) -> pa.Table:
-    """Those of :class:`LogFacts`, of parts in any order."""
+    """:class:`LogFacts` of parts in any order."""
     form = pa.schema([ARROW.field(name) for name in OFFSETS])
     whole = pa.concat_tables([part.select(form.names).cast(form) for part in parts])
     return sum_offsets(whole).drop_columns(["fact"]).sort_by(_IN_PLACE[:3])

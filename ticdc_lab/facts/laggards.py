@@ -20,12 +20,12 @@ from ticdc_lab.facts.watermarks import IS_WATERMARK
 
 
 def laggard_spans(events: DataFrame) -> DataFrame:
-    """Say which partitions held the topic's resolved_ts back, and for how long.
+    """Find the partitions that held the topic's resolved_ts back, and for how long.
 
     Kafka has no order across partitions, and events carry no clock of the broker. The axis is therefore the topic's
     own: its distinct watermark values in order, each a *step*, because each is broadcast to every partition. At a step
-    a partition stands at the greatest watermark it states up to that value; it is a laggard where that is less than the
-    value itself and the least of all partitions. When all partitions state every value, nobody holds the topic back and
+    a partition is at the greatest watermark it states up to that value; it is a laggard where that is less than the
+    value itself and the least of all partitions. When all partitions state every value, none holds the topic back and
     the result is empty.
 
     Parameters
@@ -37,7 +37,7 @@ def laggard_spans(events: DataFrame) -> DataFrame:
     -------
     DataFrame
         One row per span of steps: ``topic, partition, first_step, last_step`` (from 1), ``steps``, ``steps_total`` (of
-        the topic), ``held_ts`` (where it stood at first; null before its first watermark), ``from_ts``, ``to_ts`` (the
+        the topic), ``held_ts`` (where it was at first; null before its first watermark), ``from_ts``, ``to_ts`` (the
         values of those steps), ``lag_s_max`` (null where it never had one), ``at_end`` (it still holds the topic back).
     """
     require_columns(events, "kind", "commit_ts", *PARTITION)
@@ -72,7 +72,7 @@ def spans_of(stated: pa.Table) -> pa.Table:
 
 
 EARLY = 2
-"""Watermarks of its topic that a partition must lack at its end: one is on its way whenever a recording stops."""
+"""Watermarks of its topic that a partition must miss at its end: one is on its way whenever a recording stops."""
 
 _EARLY = (
     "{partitions} of {topic} {end} {n} watermarks ({lag_s:.3f} s) before the topic's last: no more watermarks were "
@@ -127,7 +127,7 @@ def resolved_at_steps(values: Collection[Ints]) -> tuple[Ints, Ints]:
     """The steps of a ladder, and what is resolved at each: where the slowest partition stands; NO_TS before its first.
 
     Kafka has no order across partitions, so the steps are the distinct values that some partition states, in order. At
-    each a partition stands at the greatest value that it states up to it.
+    each a partition is at the greatest value that it states up to it.
 
     Parameters
     ----------

@@ -117,11 +117,11 @@ class Counts:
     kept: int = 0
     """Row changes that are in the sample: all, where there is none."""
     lacking: int = 0
-    """Offsets that were not there (:class:`Lacking`)."""
+    """Missing offsets."""
     late: int = 0
     """Partitions that do not begin at their first message (:func:`begun_late`)."""
     absent: int = 0
-    """Partitions of which no message is there, though some was sent (:func:`absent`)."""
+    """Partitions without a message, though some was sent (:func:`absent`)."""
     empty: int = 0
     """Of ``quarantined`` those that hold nothing."""
     parts: int = 0
@@ -131,7 +131,7 @@ class Counts:
 
     @property
     def unread(self) -> int:
-        """Messages of the log that held something which nobody read."""
+        """Messages of the log with content that was not read."""
         return self.quarantined - self.empty - self.foreign
 
 
@@ -163,7 +163,7 @@ _NO_TYPES = (
 def limits_of(
     protocol: str, counts: Counts | None, *, has_commit_ts: bool, gaps: Sequence[str] = (), sample: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Say what a log of which this is known cannot prove, one sentence each."""
+    """List what a log with these facts cannot prove, one sentence each."""
     n = counts
     unread = n.unread if n is not None else 0
     lost = [_LOST.format(messages=_messages(unread), its="its" if unread == 1 else "their")] if unread else []
@@ -217,7 +217,7 @@ def but_for(counts: Counts | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """How many offsets or partitions a log lacks, and the sentences that say so."""
+    """How many offsets or partitions are missing in a log, and the sentences for them."""
 
     n: int = 0
     sentences: tuple[str, ...] = ()
@@ -240,7 +240,7 @@ def begun_late(firsts: Mapping[Home, int]) -> Lacking:
 
 
 def absent(homes: Collection[Home], *, protocol: str, marked: bool) -> Lacking:
-    """Partitions below the greatest of their topic of which nothing is there.
+    """Partitions below the greatest of their topic without any event.
 
     Parameters
     ----------
@@ -263,13 +263,13 @@ def absent(homes: Collection[Home], *, protocol: str, marked: bool) -> Lacking:
 
 
 def absent_partitions(homes: Collection[Home]) -> dict[str, tuple[int, list[int]]]:
-    """How many partitions below its greatest each topic lacks, and the first of them; only topics that lack some."""
+    """How many partitions below its greatest each topic misses, and the first of them; only topics that miss some."""
     topics: dict[str, set[int]] = {}
     for topic, partition in homes:
         if partition is not None and partition >= 0:
             topics.setdefault(topic, set()).add(partition)
     n = {topic: max(own) + 1 - len(own) for topic, own in sorted(topics.items(), key=lambda of: of[0] or "")}
-    # a number may be any: only the first of those that are lacked are made
+    # a number may be any: only the first missing ones are made
     lacked = {topic: filterfalse(own.__contains__, count()) for topic, own in topics.items()}
     return {t: (many, [*islice(lacked[t], min(many, _PLACES_SAID))]) for t, many in n.items() if many}
 
@@ -287,7 +287,7 @@ def _messages(n: int) -> str:
 
 
 def lacking(decoded: DataFrame, expected: DataFrame) -> Lacking:
-    """What a log lacks of the offsets that were to be read; at most as many rows as it has partitions come here."""
+    """What is missing of the offsets that were to be read; at most as many rows as it has partitions come here."""
     each = F.concat_ws("..", "first_missing", F.when(F.col("n_missing") > 1, F.col("last_missing")))
     first = F.sort_array(F.collect_list(F.struct("first_missing", each.alias("which"))))
     found = (
@@ -307,14 +307,14 @@ def _lacks(*, gaps: int, **said: object) -> str:
 
 
 def lacking_between(offsets: pa.Table, *, said: Container[Gap] = ()) -> Lacking:
-    """What a log lacks between the offsets that are there.
+    """What is missing between the offsets of a log.
 
     Parameters
     ----------
     offsets
         As of :class:`ticdc_lab.facts.LogFacts`.
     said
-        Gaps of which something else is said: they count, and are in no sentence.
+        Gaps with other words: they count, and are in no sentence.
     """
     n, sentences = 0, []
     for (topic, partition), first, last, counts in gaps_between(offsets):
@@ -338,7 +338,7 @@ def lacking_between(offsets: pa.Table, *, said: Container[Gap] = ()) -> Lacking:
     return Lacking(n, tuple(sentences))
 
 
-# Offsets that a log lacks: compacted or expired in Kafka, or lost on the way into a recording.
+# Offsets missing in a log: compacted or expired in Kafka, or lost on the way into a recording.
 
 
 def offset_gaps(events: DataFrame, *, expected: DataFrame | None = None) -> DataFrame:
@@ -435,15 +435,15 @@ def first_offsets(facts: LogFacts) -> dict[Home, int]:
 
 
 Gap = tuple[Home, tuple[int, int]]
-"""A topic and partition, and the first and the last of the offsets that it lacks."""
+"""A topic and partition, and the first and the last missing offset."""
 
 
 def gaps_between(
     offsets: pa.Table, counted: Mapping[Home, CountedOffsets] = MappingProxyType({})
 ) -> Iterator[tuple[Home, Ints, Ints, bool]]:
-    """Partitions that lack offsets between their first and their last: where each stretch begins and where it ends.
+    """Partitions with gaps between their first and their last offset: where each begins and ends.
 
-    And whether the offsets count messages, as far as they tell. They may not where most are lacked, and hardly any
+    And whether the offsets count messages, as far as they show. They may not where most are missing, and hardly any
     follows the one before it directly: so it is in a compacted topic, and in files of storage.
 
     Parameters
@@ -482,11 +482,11 @@ def counted_offsets(chunk: Ints, held: Ints, before: CountedOffsets | None = Non
 # Offsets that a log contains twice: a broker gives each once.
 
 _CONTENT = ("kind", "commit_ts", "op", "schema_name", "table_name", "query", "change_hash")
-"""What tells whether two events at one place are the same."""
+"""What decides whether two events at one place are the same."""
 
 
 def are_twice(offsets: pa.Table) -> bool:
-    """Whether more messages came than there are offsets, of which :func:`held_twice` tells more."""
+    """Whether more messages came than there are offsets, see :func:`held_twice`."""
     held = np.bitwise_count(offsets["held"].to_numpy().view(np.uint64))
     return bool((offsets["n"].to_numpy() > held).any())
 
@@ -521,7 +521,7 @@ class Twice:
     """Of ``n`` those that could not be decoded."""
 
     def sentences(self, *, said: Iterable[tuple[int, int]] = ()) -> tuple[str, ...]:
-        """What is said of it; nothing of different messages that all lie in a stretch of which that is said."""
+        """Its sentence; empty for different messages that all lie in a reported stretch."""
         first, last = self.first_other, self.last_other
         known = first is None or last is None or any(a <= first and last <= z for a, z in said)
         again = "Here they count as delivered again" if self.unread < self.n else ""
@@ -554,7 +554,7 @@ def held_twice(events: DataFrame, quarantine: DataFrame | None = None) -> list[T
     each = messages.where("partition IS NOT NULL AND offset IS NOT NULL").groupBy(*POSITION)
     told = (~F.min(content).eqNullSafe(F.max(content))).alias("other"), F.max(F.col("kind") == "unread").alias("unread")
     alike = each.agg(F.count(F.lit(1)).alias("n"), *told)
-    # of two messages one may hold more events
+    # of two messages one may have more events
     other = F.max("other") | (F.min("n") < F.max("n"))
     of_offset = F.max("n").alias("n"), other.alias("other"), F.max("unread").alias("unread")
     twice = alike.groupBy(*PARTITION, "offset").agg(*of_offset).where("n > 1")

@@ -1,6 +1,6 @@
 """What a log contains, its DDL, its watermarks along the topic's own axis, and its rows over time, as small frames.
 
-The rows over time are those of the heaviest partitions and tables, counted in a second pass when the log's extent is
+The rows over time are of the heaviest partitions and tables, counted in a second pass when the log's extent is
 known. Rows that no watermark has resolved are counted by table, of the rows above those watermarks alone.
 """
 
@@ -69,7 +69,7 @@ def watermark_steps(events: DataFrame, *, most: int = 500) -> DataFrame:
     events
         ``kind, commit_ts, topic, partition`` of the events contract.
     most
-        Steps per topic; where there are more, neighbours are merged and a partition stands at the last of them.
+        Steps per topic; where there are more, neighbours are merged and a partition is at the last of them.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def steps_of(stated: pa.Table, *, most: int = 500) -> pa.Table:
 
 
 def incidents(events: DataFrame, *, most: int = LISTED) -> DataFrame:
-    """List those of :func:`ticdc_lab.facts.watermarks.watermark_timeline` that regressed or came after a stall.
+    """List watermarks of :func:`ticdc_lab.facts.watermarks.watermark_timeline` that regressed or came after a stall.
 
     A stall is what is long for this log (:class:`ticdc_lab.facts.watermarks.Rhythm`).
     """
@@ -200,7 +200,7 @@ class Measure:
         return ("commit_ts",) if self.timed else ("commit_ts", "offset")
 
     def counted(self, rows: Batches) -> Batches:
-        """Sums over batches of rows (``place`` and :attr:`read`), of which it keeps nothing else."""
+        """Sums over batches of rows (``place`` and :attr:`read`), and nothing else of them."""
         sums = self.nothing()
         for batch in rows:
             self._add(batch, sums)
@@ -239,7 +239,7 @@ class Load:
 
     @classmethod
     def of(cls, facts: LogFacts, events: pa.Table, *, most: int = LANES) -> Self:
-        """That of events in Arrow's form, without any session."""
+        """The same of events in Arrow's form, without any session."""
         measure, rows = Measure.of(facts, most=most), events.filter(pc.equal(events["kind"], "row"))
         narrow = with_places(rows).select(["place", *measure.read])
         return cls.read(measure, pa.Table.from_batches(measure.counted(iter(narrow.to_batches())), arrow_of(_COUNTED)))
@@ -289,7 +289,7 @@ def counted_load(events: DataFrame | MadeByWorkers, measure: Measure) -> DataFra
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
-    """What counts rows that no watermark has resolved, by table; facts tell of which tables there are some."""
+    """What counts rows that no watermark has resolved, by table; facts show which tables have some."""
 
     tables: pa.Table
     """As :func:`ticdc_lab.facts.watermarks.tables_of`, in order of name."""
@@ -332,7 +332,7 @@ class Unresolved:
 
 
 def counted_unresolved(events: DataFrame, unresolved: Unresolved) -> DataFrame | None:
-    """What the tasks count of a log for :meth:`Unresolved.read`; None where facts tell that there is nothing to do."""
+    """What the tasks count of a log for :meth:`Unresolved.read`; None if facts show that there is nothing to do."""
     if (above := unresolved.above) is None:
         return None
     rows = events.where(IS_ROW).where(F.col("commit_ts") > above).select(place_col().alias("place"), "commit_ts")

@@ -19,7 +19,7 @@ from ticdc_lab.errors import ContractError
 from ticdc_lab.events.arrays import Ints, codes, encoded
 
 NAMED_BY = ("topic", "partition", "schema_name", "table_name")
-"""What tells places apart."""
+"""What identifies a place."""
 
 _MASK = (1 << 64) - 1
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9

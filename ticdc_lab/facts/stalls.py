@@ -1,8 +1,8 @@
-"""Where a topic's resolved_ts stood, in all partitions or in one, and what was written meanwhile.
+"""Where a topic's resolved_ts stalled, in all partitions or in one, and what was written meanwhile.
 
 A partition's watermarks are a ladder of rising values. Between two rungs lies a stall where they are far apart: in
 event time, which every log has, or in the broker's time, where the recording kept it. A value that other partitions
-state in between says that they went on.
+state in between shows that they continued.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STALL = ("topic", "held_ts", "next_ts", "everywhere")
 
 
 def stalls(events: DataFrame, *, stall_s: float = STALL_S, arrivals: DataFrame | None = None) -> DataFrame:
-    """Give every stretch in which the watermark stood.
+    """Give every stretch in which the watermark stalled.
 
     Parameters
     ----------
@@ -44,14 +44,14 @@ def stalls(events: DataFrame, *, stall_s: float = STALL_S, arrivals: DataFrame |
         Seconds between two rungs, by event time or by the broker's, above which the step is a stall.
     arrivals
         ``topic``, ``partition``, ``offset``, ``timestamp`` (the broker's time; null where it is not known), such as
-        :data:`ticdc_lab.events.schema.MESSAGES`. Without it a watermark that stood and then caught up in small steps
+        :data:`ticdc_lab.events.schema.MESSAGES`. Without it a watermark that stalled and then caught up in small steps
         cannot be seen: event time has no gap there.
 
     Returns
     -------
     DataFrame
         A row a stall. ``topic``; ``held_ts``, ``next_ts`` (TSO; null where the log ends); ``everywhere`` (no partition
-        stated a value in between); ``partitions`` (array<int>: where it stood); ``steps_of_others``; ``step_s``
+        stated a value in between); ``partitions`` (array<int>: where it stalled); ``steps_of_others``; ``step_s``
         (double, event time); ``since``, ``until`` (timestamp, broker) and ``stood_s`` (double), null without arrivals;
         ``n_repeats`` (how often ``held_ts`` was stated again, in the partition that did so most), ``n_regressed``
         (lower values stated meanwhile); and of rows between both rungs, of these partitions: ``n_rows``,
@@ -245,7 +245,7 @@ def _sums() -> list[Column]:
     ]
 
 
-# Why a recorded log's resolved_ts stood, as far as the log can tell, and what it cannot. TiCDC's owner broadcasts its
+# Why a recorded log's resolved_ts stalled, as far as shown, and what is unknown. TiCDC's owner broadcasts its
 # checkpoint_ts to every partition, where it is the resolved_ts. A log shows rows, DDL and watermarks, and no locks,
 # regions or processors: each cause is a candidate with what supports it, the strongest first. In a simulated run
 # nothing is hidden (:mod:`ticdc_lab.simulate.pipeline.why`).
@@ -280,7 +280,7 @@ def stall_causes(
     -------
     DataFrame
         The columns of :func:`ticdc_lab.facts.stalls.stalls`; ``ddl`` (the statement at whose commit_ts the
-        watermark stood; null without one); ``causes`` (array<struct<cause, says, cannot_tell>>, at least one, the
+        watermark stalled; null without one); ``causes`` (array<struct<cause, says, cannot_tell>>, at least one, the
         strongest first):
 
         - ``ddl-barrier``: a DDL has exactly this commit_ts; no watermark passes it until it is executed.

@@ -136,7 +136,7 @@ class Rhythm:
     Attributes
     ----------
     usual_s
-        The median step of a partition's watermarks; 0 where none goes on.
+        The median step of a partition's watermarks; 0 where none advances.
     longest_s
         The longest step.
     """
@@ -151,7 +151,7 @@ class Rhythm:
 
 
 TIMES_USUAL = 2.5
-"""How many usual steps make a stall, where nobody says how many seconds do."""
+"""How many usual steps make a stall, if no seconds are given."""
 
 
 def rhythm_of(facts: LogFacts) -> Rhythm:
@@ -212,7 +212,7 @@ def progress_of(facts: LogFacts) -> pa.Table:
 
 
 def partition_watermarks(events: DataFrame, *, stall_s: float = STALL_S) -> DataFrame:
-    """Say how far each partition is resolved and how it got there.
+    """Find how far each partition is resolved and how it got there.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def partitions_of(facts: LogFacts, *, stall_s: float = STALL_S) -> pa.Table:
 
 
 def topic_watermarks(events: DataFrame) -> DataFrame:
-    """Say how far each topic is resolved, and which partition holds it back.
+    """Find how far each topic is resolved, and which partition holds it back.
 
     Parameters
     ----------
@@ -311,7 +311,7 @@ def topic_watermarks(events: DataFrame) -> DataFrame:
     -------
     DataFrame
         Per ``topic``: ``resolved_ts`` (least over partitions; null until every partition has had a watermark),
-        ``checkpoint_ts`` (greatest stated anywhere), ``holders`` (array<int>, sorted: the partitions that stand at the
+        ``checkpoint_ts`` (greatest stated anywhere), ``holders`` (array<int>, sorted: the partitions at the
         least; those without a watermark while there are any), ``partitions`` (array<int>), ``unmarked`` (array<int>,
         partitions without a watermark), ``last_commit_ts``, ``n_rows``, ``lag_s`` (from resolved_ts to the fastest
         partition),
@@ -364,7 +364,7 @@ def topics_of(progress: pa.Table) -> pa.Table:
 
 
 def table_watermarks(events: DataFrame) -> DataFrame:
-    """Say how far each table is resolved.
+    """Find how far each table is resolved.
 
     A table is resolved as far as every partition that holds rows of it in this log. Where a rule spreads a table over
     partitions, one that has not received a row of it yet cannot be seen here; :func:`topic_watermarks` is the safe

@@ -1,4 +1,4 @@
-"""Faults that contradict the tables which the log's own DDL define. Each says why it happens."""
+"""Faults that contradict the tables which the log's own DDL define, each with its cause."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def null_where_none_is_allowed(log: FaultLog) -> Iterator[FaultPlan]:
 
 
 def value_of_another_column(log: FaultLog) -> Iterator[FaultPlan]:
-    """Rows written by position lack a virtual column: each value behind it is in the wrong column, some too long."""
+    """Rows written by position miss a virtual column: each value behind it is in the wrong column, some too long."""
 
     def longer(c: ColumnDef, own: Event) -> str | None:
         of = parsed(c.mysql_type)
@@ -78,7 +78,7 @@ def row_of_a_dropped_table(log: FaultLog) -> Iterator[FaultPlan]:
 
 
 def table_created_twice(log: FaultLog) -> Iterator[FaultPlan]:
-    """The DDL that dropped a table is lost in the owner's switch; the one that creates it anew is sent."""
+    """The DDL that dropped a table is lost in the owner's switch; the one that creates it again is sent."""
     for d in log.ddl:
         if d["query"].upper().startswith("CREATE TABLE"):
             again = d | {"commit_ts": d["commit_ts"] + 1}
@@ -103,7 +103,7 @@ def _changed(
 
 
 def _columns(log: FaultLog, row: Event) -> dict[str, ColumnDef]:
-    """The columns of a row's table at its commit_ts; none where no DDL of the log tells."""
+    """The columns of a row's table at its commit_ts; none if no DDL of the log shows them."""
     ddl = tuple((d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"]) for d in log.ddl)
     table = _catalog(ddl).table(row["schema_name"], row["table_name"], commit_ts=row["commit_ts"] - 1)
     return {} if table is None else {c.name.lower(): c for c in table.columns}

@@ -1,4 +1,4 @@
-"""Faults of what the owner broadcasts, watermarks and DDL, and of the recording. Each says why it happens."""
+"""Faults of what the owner broadcasts, watermarks and DDL, and of the recording, each with its cause."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def partition_without_watermarks(log: FaultLog) -> Iterator[FaultPlan]:
 
 
 def watermarks_stop(log: FaultLog) -> Iterator[FaultPlan]:
-    """A partition drops out of the owner's list: its rows go on, its watermarks do not."""
+    """A partition drops out of the owner's list: its rows continue, its watermarks do not."""
     for p in log.partitions:
         own = log.watermarks[p]
         for i in range(2, len(own) - 1):
@@ -130,7 +130,7 @@ def ddl_early(log: FaultLog) -> Iterator[FaultPlan]:
 
 
 def ddl_late(log: FaultLog) -> Iterator[FaultPlan]:
-    """The checkpoint goes on while the DDL is still executed: a watermark above the DDL stands before it."""
+    """The checkpoint advances while the DDL is still executed: a watermark above the DDL precedes it."""
     for d in log.ddl:
         before = log.behind(d["partition"], d["commit_ts"], after=d["offset"])
         if before is not None and len(_same(log, d)) == 1:
@@ -193,7 +193,7 @@ def _same_place(e: Event, d: Event) -> bool:
 
 
 def _broadcast(log: FaultLog) -> Iterator[Event]:
-    """DDL events that other partitions hold too, where their own goes on behind them."""
+    """DDL events that other partitions have too, if their own continues behind them."""
     for d in log.ddl:
         elsewhere = any(e["partition"] != d["partition"] and _same_ddl(e, d) for e in log.ddl)
         last = log.watermarks[d["partition"]]

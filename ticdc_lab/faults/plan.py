@@ -114,7 +114,7 @@ def image_after(event: Event) -> dict[str, Any] | None:
 
 
 def image_before(event: Event) -> dict[str, Any] | None:
-    """Values by column name before a change, what an old image lacks as in the new one; None where there was no row."""
+    """Values by column name before a change, absent old ones as in the new image; None where there was no row."""
     if event["op"] == "insert":
         return None
     return (image_after(event) or {}) | {c["name"]: c["value"] for c in event["before"] or ()}
@@ -161,7 +161,7 @@ class ExpectedFinding:
     guarantee: str
     # Places in the log without fault, or numbers in :attr:`FaultPlan.put`; empty: what is missing has no place.
     at: tuple[Place | int, ...] = ()
-    partition: int | None = None  # where ``at`` is empty: the partition that lacks it
+    partition: int | None = None  # where ``at`` is empty: the partition that misses it
     severity: str = "error"
 
 
@@ -189,7 +189,7 @@ class Expected:
     guarantee, severity
         As in :data:`ticdc_lab.events.schema.FINDINGS`.
     places
-        Partitions and offsets, in the log with the fault, of which it names one; an offset of None: any of that
+        Partitions and offsets, in the log with the fault, it names one; an offset of None: any of that
         partition.
     """
 
@@ -248,7 +248,7 @@ class PartitionLayout:
 
     @classmethod
     def of(cls, plan: FaultPlan, partition: int) -> PartitionLayout:
-        """That of a plan."""
+        """The same of a plan."""
         gone = Counter((e["offset"], e["together"]) for e in plan.gone if e["partition"] == partition)
         closed = {offset for (offset, together), n in gone.items() if n == together}
         puts = sorted((p.before, i) for i, p in enumerate(plan.put) if p.partition == partition)

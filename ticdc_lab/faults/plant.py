@@ -1,4 +1,4 @@
-"""The kinds of faults, and a plan of them carried out on a log: one broadcast join, whatever its size."""
+"""The kinds of faults, and a plan of them carried out on a log: one broadcast join for any size."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ UNSEEN = {
     "a watermark lost in every partition": "the next one says the same and more",
     "the tail of all partitions": "a log may end anywhere",
 }
-"""Faults that nobody can see in a log whose offsets were counted anew, and why. No kind plants one."""
+"""Faults that cannot be seen in a log whose offsets were counted again, and why. No kind plants one."""
 
 CANDIDATES = 16
-"""Places of which one is taken."""
+"""Places, one of them taken."""
 
 
 def plan_fault(log: FaultLog, kind: str, seed: int) -> PlantedFault:
@@ -222,7 +222,7 @@ def with_faults(events: DataFrame, faults: Sequence[PlantedFault]) -> DataFrame:
     Returns
     -------
     DataFrame
-        The same columns without :data:`ticdc_lab.events.schema.DISPATCH`. What stands behind an added or removed
+        The same columns without :data:`ticdc_lab.events.schema.DISPATCH`. What follows an added or removed
         message of a partition has another offset, as if the producer had written it so.
     """
     require_columns(events, "kind", *PARTITION, "offset", "seq")
@@ -261,7 +261,7 @@ def _with_together(own: DataFrame, some: DataFrame) -> DataFrame:
 
 
 def _edits(fault: PlantedFault) -> list[tuple[Any, ...]]:
-    """By partition what is gone, what is cut, and by how much offsets move; one that says nothing, for its type."""
+    """By partition what is gone, what is cut, and by how much offsets move; one without effect, for its type."""
     of, gone = layouts(fault.plan), gone_places(fault.plan)
     touched = {p for p, _, _ in gone} | {p for p, _, _ in fault.plan.cut} | set(of)
     return [

@@ -1,4 +1,4 @@
-"""Faults of row changes: lost, doubled, in the wrong order, place or content. Each says why it happens."""
+"""Faults of row changes: lost, doubled, in the wrong order, place or content, each with its cause."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def delete_dropped(log: FaultLog) -> Iterator[FaultPlan]:
 
 
 def transaction_torn(log: FaultLog) -> Iterator[FaultPlan]:
-    """A processor dies between two messages of one transaction and goes on behind both."""
+    """A processor dies between two messages of one transaction and resumes behind both."""
     whole: dict[tuple[str, str, int], list[Event]] = {}
     for e in log.rows:
         whole.setdefault((e["schema_name"], e["table_name"], e["commit_ts"]), []).append(e)

@@ -1,6 +1,6 @@
 """Figures: small pandas frames to :class:`ticdc_lab.figures.figure.Figure`; pure, and without Spark.
 
-Each title is the finding in words, and one sentence under the figure says what to look for.
+Each title is the finding in words, and one sentence under the figure names what to look for.
 """
 
 from __future__ import annotations

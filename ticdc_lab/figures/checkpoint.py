@@ -31,7 +31,7 @@ _NOTE_OF_CURVES = (
 
 
 def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = (), finding: str = "") -> Figure:
-    """Draw the lag of checkpoint_ts above that of resolved_ts, over virtual time.
+    """Draw the lag of checkpoint_ts above resolved_ts's, over virtual time.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ _MOST_OF_STUCK = 7
 
 
 def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Figure:
-    """Draw what holds the checkpoint over time, and say it for one moment.
+    """Draw what holds the checkpoint over time, and name it for one moment.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
 
 
 def finding_of_stuck(stuck: Stuck | None, at_us: int) -> str:
-    """Say what holds the checkpoint at a moment."""
+    """Name what holds the checkpoint at a moment."""
     if stuck is None:
         return f"At {at_us / 1e6:,.4g} s nothing holds the checkpoint"
     since = f"since {stuck.since_us / 1e6:,.4g} s ({(at_us - stuck.since_us) / 1e6:,.3g} s)"
@@ -311,7 +311,7 @@ def _marked(drawn: Scatter, series: str, name: str) -> Scatter:
 
 
 def _numbers(order: list[str]) -> Mapping[str, int]:
-    """The look of each series: a capture's is that of its number, wherever it is drawn."""
+    """The look of each series: a capture's follows its number, wherever it is drawn."""
     taken = {s: int(s.rsplit("-", 1)[1]) - 1 for s in order if s.startswith("capture-") and s[8:].isdigit()}
     rest = [s for s in order if s not in taken]
     return {**taken, **{s: i + len(taken) for i, s in enumerate(rest)}}

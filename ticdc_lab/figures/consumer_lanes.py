@@ -285,7 +285,7 @@ def consumer_lanes(
     order
         What goes to the right, see :func:`ticdc_lab.figures.lane_layout.scene`.
     most
-        Row changes drawn; of a longer log those read around the moment, which the note says.
+        Row changes drawn; of a longer log the ones read around the moment, noted below.
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     lane
@@ -391,7 +391,7 @@ def consumer_lanes_stepped(
     deliveries, steps, order, lane
         As there.
     moments
-        Frames at most; of more moments at which something happens they are thinned evenly, which the note says.
+        Frames at most; more moments with events are thinned evenly, noted below.
     most
         Row changes drawn: the first ones read.
     finding

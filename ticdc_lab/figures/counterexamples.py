@@ -1,6 +1,6 @@
 """The fewest messages that show one finding: a drawing for each kind of finding, and none where none fits.
 
-Kinds are those of the audit (:data:`ticdc_lab.audit.guarantees.GUARANTEES`), of the what-if of dispatchers
+Kinds come from the audit (:data:`ticdc_lab.audit.guarantees.GUARANTEES`), of the what-if of dispatchers
 (:data:`ticdc_lab.dispatch.comparison.MEASURED`) and of consumers (:data:`ticdc_lab.consumer.anomalies.KINDS`).
 """
 
@@ -16,7 +16,7 @@ from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
 from ticdc_lab.words import some_of
 
 Message = Mapping[str, Any]
-"""A piece of evidence: ``partition``, ``offset``, ``commit_ts``, and ``text`` where it says what the message holds."""
+"""A piece of evidence: ``partition``, ``offset``, ``commit_ts``, and ``text`` where it is the message's content."""
 
 Drawing = Callable[[Mapping[str, Any], list[Message]], Figure]
 
@@ -34,7 +34,7 @@ def counterexample(finding: Mapping[str, Any], *, lane: str = "partition") -> Fi
     Returns
     -------
     Figure
-        Where no drawing fits its kind, or it names too few messages, a sentence (:func:`is_drawn` tells).
+        Where no drawing fits its kind, or it names too few messages, a sentence (:func:`is_drawn` checks).
     """
     drawing, evidence = _drawing(finding), _evidence(finding)
     if drawing is not None:
@@ -118,7 +118,7 @@ def _moved(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
 
 
 def _apart(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
-    """A row, or a table, in two partitions, and nothing tells the order: one commit_ts, or none."""
+    """A row, or a table, in two partitions, and nothing shows the order: one commit_ts, or none."""
     fig, points = _lanes(finding, sorted(evidence, key=_upstream), axis="messages")
     _line(fig, points[0], points[-1], color=WRONG)
     dated = evidence[0]["commit_ts"] is not None

@@ -165,11 +165,11 @@ class Figure:
         return self
 
     def update_xaxes(self, row: int | None = None, col: int | None = None, **settings: Any) -> Figure:
-        """Set something of all x axes, or of that of a cell."""
+        """Set something of all x axes, or of a cell's."""
         return self._update_axes("x", row, col, settings)
 
     def update_yaxes(self, row: int | None = None, col: int | None = None, **settings: Any) -> Figure:
-        """Set something of all y axes, or of that of a cell."""
+        """Set something of all y axes, or of a cell's."""
         return self._update_axes("y", row, col, settings)
 
     def _update_axes(self, letter: str, row: int | None, col: int | None, settings: Mapping[str, Any]) -> Figure:
@@ -224,7 +224,7 @@ class Figure:
         self, letter: str, shape: dict[str, Any], *, row: int | None = None, col: int | None = None,
         annotation_text: str = "", **settings: Any,
     ) -> Figure:  # fmt: skip
-        """Draw in one plot or in each in which there is something; a text stands at the right end of a line, on top."""
+        """Draw in one plot or in each in which there is something; a text is at the right end of a line, on top."""
         for place in self._places(row, col):
             refs = {"xref": place.x, "yref": f"{place.y} domain"}
             refs = refs if letter == "x" else {"xref": f"{place.x} domain", "yref": place.y}
@@ -242,7 +242,7 @@ class Figure:
         return [p for at, p in self.grid.items() if tuple(p) in filled and (row is None or at == (row, col))]
 
     def parts(self) -> Iterator[tuple[str, Any]]:
-        """Give what plotly wants to be told, by name."""
+        """Give plotly's arguments, by name."""
         yield "data", self.data
         yield "layout", self.layout
         if self.frames:
@@ -277,7 +277,7 @@ class Figure:
 
     @property
     def finding(self) -> str:
-        """What it shows, as its title says it, in plain text; empty where it has no title."""
+        """Its title in plain text; empty where it has no title."""
         return html.unescape(str((self.layout.meta or {}).get("finding", "")))
 
     def __repr__(self) -> str:

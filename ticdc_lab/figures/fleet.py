@@ -27,7 +27,7 @@ STATUS_LOOK: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 NOBODY = "nobody"
 _NAMED, _FEW = 14, 9
-"""Clusters of a worker, and workers, up to which names stand beside the marks."""
+"""Clusters of a worker, and workers, up to which names are beside the marks."""
 
 _NOTE_OF_MAP = (
     "A box per worker, a mark per cluster: owned, campaigning, or only assigned. A star leads; a red box is down; "
@@ -104,13 +104,13 @@ def _in(alive: pd.DataFrame, state: str) -> set[str]:
 
 
 def workers_of(fleet: Fleet) -> list[str]:
-    """Give the workers in their order, which is that of their colours in every figure of the fleet."""
+    """Give the workers in their order, the order of their colours in every figure of the fleet."""
     held = {w for name in fleet.held["worker"].dropna() for w in str(name).split(" and ")}
     return sorted({*fleet.alive["worker"], *held}, key=natural)
 
 
 def finding_of_map(held: pd.DataFrame, workers: list[str], down: set[str], at_us: int) -> str:
-    """Say who owns how much, and what nobody owns."""
+    """Name who owns how much, and what is unowned."""
     owned = held[held["status"] == IS_OWNER]
     up = [w for w in workers if w not in down]
     counts = owned["worker"].value_counts()
@@ -170,7 +170,7 @@ def _name(name: str, leaders: set[str], down: set[str], absent: set[str], places
     return label(short, most=22).replace("ddl-service-", "") + more
 
 
-# Assignment over time: which worker owns the DDL of which cluster, when nobody does, and what happened meanwhile.
+# Assignment over time: which worker owns the DDL of which cluster, when none does, and what happened meanwhile.
 
 
 MOMENT_LOOK = {
@@ -224,7 +224,7 @@ def assignment_gantt(fleet: Fleet, *, most: int = _MOST, finding: str = "") -> F
 
 
 def finding_of_gantt(fleet: Fleet) -> str:
-    """Say how often clusters changed hands, and how long one was nobody's."""
+    """Count how often clusters changed hands, and how long one was unowned."""
     owned = fleet.held[fleet.held["status"] == IS_OWNER]
     names = owned.sort_values("since_us").groupby("cluster")["worker"]
     moves = int(names.agg(lambda of: int((of != of.shift()).sum()) - 1).sum()) if len(owned) else 0
@@ -264,7 +264,7 @@ def _bars(fleet: Fleet, clusters: list[str]) -> list[Bar]:
 
 
 def _lost(fleet: Fleet) -> list[bool]:
-    """Whether a stretch is of nobody, or of a worker that was down and yet had the cluster assigned to it."""
+    """Whether a stretch is unowned, or of a worker that was down and yet had the cluster assigned to it."""
     down = fleet.alive[fleet.alive["state"] == IS_DOWN]
     found = []
     for r in fleet.held.itertuples():

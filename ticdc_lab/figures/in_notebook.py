@@ -109,7 +109,7 @@ def _page() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """What the cell that calls :func:`notebook` shows: nothing to be seen, and what figures need in the page."""
+    """What the cell that calls :func:`notebook` shows: nothing visible, and what figures need in the page."""
 
     def _repr_html_(self) -> str:
         _brought.setdefault("", "")

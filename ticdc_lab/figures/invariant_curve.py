@@ -45,7 +45,7 @@ def wrong_stretches(curve: pd.DataFrame) -> Wrong:
     """Find the stretches in which ``value`` lies outside ``expected_low`` to ``expected_high``.
 
     ``curve``: ``at_us, value, expected_low, expected_high`` of one label: the value from ``at_us`` on, in order of
-    time. A value that is missing is not judged. ``until_us`` tells, where it is there, how long the last one stays.
+    time. A value that is missing is not judged. ``until_us``, if present, is how long the last one stays.
     """
     at, value = curve["at_us"].to_numpy(dtype=np.int64), curve["value"].to_numpy(dtype=float)
     low, high = (curve[c].to_numpy(dtype=float) for c in ("expected_low", "expected_high"))

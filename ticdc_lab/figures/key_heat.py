@@ -94,7 +94,7 @@ def _column(p: Placement, of: Flow, keys: Sequence[str], rows: int) -> NDArray[n
 
 
 def finding_of(recording: Recording, of: Flow) -> str:
-    """Say how few regions take how much, when most flows."""
+    """Count how few regions take how much, when most flows."""
     flows = [s.placement.read if of == "read" else s.placement.write for s in recording.samples]
     k = max(range(len(flows)), key=lambda k: (float(flows[k].sum()), -k))
     s, flow = recording.samples[k], flows[k]

@@ -53,12 +53,12 @@ class LaneScene:
     kind: str = "partition"  # what a lane is: a partition of a topic, or a stream of a storage sink's files
 
     def states(self, at_us: int) -> npt.NDArray[np.object_]:
-        """Where each of :attr:`rows` stands at a moment."""
+        """Where each of :attr:`rows` is at a moment."""
         gone, applied, read = (self.rows[c].to_numpy() <= at_us for c in ("gone_at", "applied_at", "read_at"))
         return np.select([gone, applied, read], [THROWN, APPLIED, BUFFERED], UNREAD).astype(object)
 
     def fronts(self, at_us: int) -> dict[int, float]:
-        """How far to the right each lane is applied at a moment; lanes of which nothing is applied are left out."""
+        """How far to the right each lane is applied at a moment; lanes without anything applied are left out."""
         done = self.written["applied_at"].to_numpy() <= at_us
         lanes, places = self.written["lane"].to_numpy()[done], self.written["x"].to_numpy()[done]
         return {int(lane): float(places[lanes == lane].max()) for lane in np.unique(lanes)}
@@ -91,7 +91,7 @@ class LaneScene:
 
 
 _NONE = -1
-"""What stands for no partition and no commit_ts here: TSO are too large for frames in which a missing number is NaN."""
+"""The value for no partition and no commit_ts here: TSO are too large for frames in which a missing number is NaN."""
 
 _THROWN = ("dropped", "discarded", "filtered", "forgotten")
 
@@ -181,7 +181,7 @@ class _Places:
 
 
 def _known(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with whole numbers alone where it may lack some."""
+    """The frame with whole numbers alone where some may be missing."""
     numbers = [c for c in ("partition", "offset", "commit_ts", "applied_at") if c in frame]
     return frame.assign(**{c: frame[c].astype("Int64").fillna(_NONE).astype("int64") for c in numbers})
 
@@ -254,7 +254,7 @@ def _marks(said: pd.DataFrame, steps: pd.DataFrame, place: _Places) -> pd.DataFr
 
 
 def _waits(said: pd.DataFrame, place: _Places) -> pd.DataFrame:
-    """From each wait to the next time that the listener goes on, crashes or moves; behind what it read last."""
+    """From each wait to the next time that the listener resumes, crashes or moves; behind what it read last."""
     found = _stretches(said, place, begins=("wait",), ends=("resume", "crash", "move"))
     seen = said[said["action"].isin(_READ) & (said["partition"] != _NONE)]
     at = pd.DataFrame({"lane": place.lane(seen), "x": place.of_marks(seen), "at": seen["at"]})

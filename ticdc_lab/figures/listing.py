@@ -31,13 +31,13 @@ def listing(rows: pd.DataFrame, *, title: str, note: str, commit_ts: str | None 
     Parameters
     ----------
     rows
-        Any small frame; more than :data:`MOST_OF_LISTING` rows are cut, which the title says, and columns without any
-        value are left out. Events are chosen by a click on them, and those of which a column ``named`` is true are
+        Any small frame; more than :data:`MOST_OF_LISTING` rows are cut, with a title, and columns without any
+        value are left out. Events are chosen by a click on them, and events whose column ``named`` is true are
         marked, and the column itself is not drawn.
     title
         The finding in words.
     note
-        The sentence under the table that says what to look for.
+        The sentence under the table with what to look for.
     commit_ts
         Of rows of a table: which column is the commit_ts of their last change. All others are the table's, whatever
         they are called, and a click chooses the transaction.

@@ -15,12 +15,12 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import BARE, GREY, finish, label, sentence, wrapped
 from ticdc_lab.words import count, percent
 
-# A grid of coloured cells with a text in each, and words for who points at one.
+# A grid of coloured cells with a text in each, and words on hovering.
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What stands in a cell, on what colour, what is said when one points at it, and what a click on it means."""
+    """A cell's text, colour, words on hovering, and the meaning of a click."""
 
     text: str
     color: str
@@ -84,7 +84,7 @@ PROMISES = {
     "ts": ("no", "no", "no", "even"),
     "conflict": ("some", "no", "some", "fairly even"),
 }
-"""The design's table (分发方式与一致性保证); ``default`` means ``table``. It says nothing of ``columns``."""
+"""The design's table (分发方式与一致性保证); ``default`` means ``table``. It leaves ``columns`` out."""
 
 _MARKS = {"yes": "✔", "no": "✖", "some": "✔ some tables"}
 
@@ -402,8 +402,8 @@ def anomaly_matrix(anomalies: pd.DataFrame, *, counted: str = "state that never 
         number of wrong states, ``wrong_us``, how long they lasted together, and ``total_us``, how long the consumer
         ran. A combination without anomaly has a row with ``n`` 0.
     counted
-        The kind that cells show; the others are said when one points at a cell. Where it is missing all kinds are
-        counted together, and as they may overlap in time the share is that of the kind which lasted longest.
+        The kind that cells show; the others are shown on hovering. Where it is missing all kinds are
+        counted together, and as they may overlap in time the share is the longest kind's.
     """
     if anomalies.empty:
         return sentence("No consumer was tried", "Choose a policy, a strategy and speeds.")

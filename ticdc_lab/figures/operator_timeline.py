@@ -78,7 +78,7 @@ def _failed(f: Finished) -> bool:
 
 
 def _by_kind(lives: Sequence[Finished]) -> dict[str, list[Finished]]:
-    """Those of each description, most first; the rarest share one."""
+    """The operators of each description, most first; the rarest share one."""
     top = [desc for desc, _ in Counter(f.desc for f in lives).most_common(_MOST_KINDS)]
     out: dict[str, list[Finished]] = {desc: [] for desc in [*top, "others"]}
     for f in lives:
@@ -138,7 +138,7 @@ def _bars(
 
 
 def finding_of(lives: Sequence[Finished], drops: int, a: float, b: float) -> str:
-    """Say how many there were, how long they took, and what became of those that did not finish."""
+    """Count them, their durations, and the outcomes of unfinished ones."""
     done = [f for f in lives if f.status == SUCCESS]
     kinds = Counter(f.desc for f in done)
     top = ", ".join(f"{n:,} {label(kind_name(d))}" for d, n in kinds.most_common(2))
@@ -204,7 +204,7 @@ def _lives_from(
 
 
 def hover(f: Finished) -> str:
-    """Tell an operator's life."""
+    """Describe an operator's life."""
     began = "never started" if f.started_us is None else f"started {f.started_us / 1e6:,.3f} s"
     end = "runs still" if f.status == "started" else f"{f.status} {f.finished_us / 1e6:,.3f} s"
     why = f"<br>{label(f.ended_because, most=90)}" if f.ended_because else ""

@@ -1,4 +1,4 @@
-"""Ownership Gantt: which capture has which table in which state, where two write and where nobody does."""
+"""Ownership Gantt: which capture has which table in which state, where two write and where none does."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _frame(mine: pd.DataFrame, marker: Mapping[str, object], name: str, texts: l
 
 
 def _lines(r: Rows) -> list[Scatter]:
-    """A line down for each incident, with a mark on its top that says what it is."""
+    """A line down for each incident, with a mark on its top that names it."""
     out = []
     for what, (color, dash, name, symbol) in _LINES.items():
         mine = r.lines[r.lines["what"] == what]
@@ -299,7 +299,7 @@ def _placed(frame: pd.DataFrame, clock: Clock, scale: float, last: int, beyond: 
 
 
 def _lanes(mine: pd.DataFrame, same: list[str]) -> npt.NDArray[np.int64]:
-    """The lane of each stretch: those of one holder and table on end share one, unless something is in the way."""
+    """The lane of each stretch: consecutive ones of one holder and table share one, unless something is in the way."""
     free: list[float] = []
     lane_of: dict[object, tuple[int, float]] = {}
     out = []
@@ -315,7 +315,7 @@ def _lanes(mine: pd.DataFrame, same: list[str]) -> npt.NDArray[np.int64]:
     return np.array(out, dtype=np.int64)
 
 
-# Ownership of many tables: how many each capture has in which state, and how many two or nobody writes.
+# Ownership of many tables: how many each capture has in which state, and how many two or none writes.
 
 _MOST = 16
 _BANDS_NOTE = (

@@ -24,5 +24,5 @@ TABLE_TOOLS = (
 
 
 def timed(moment: str, ts: str) -> str:
-    """A cell with a TSO and, below it, the time that it stands for; empty where there is none."""
+    """A cell with a TSO and, below it, its time; empty where there is none."""
     return f'<td class="ticdc-ts"><span>{ts}</span><small>{moment}</small></td>' if moment else ""

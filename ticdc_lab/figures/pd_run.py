@@ -273,7 +273,7 @@ def _more(c: Costs, k: int) -> str:
 
 
 def finding_of_futures(names: Sequence[str], paid: Sequence[Costs]) -> str:
-    """Say which is even sooner, and what it costs."""
+    """Name the one that is even sooner, and its cost."""
     (a, b), (x, y) = paid, (label(n) for n in names)
     ends = [c.even_s for c in paid]
     if ends[0] is None and ends[1] is None:

@@ -167,7 +167,7 @@ def dots(s: PipelineScene, at_us: int, phase: float) -> Scatter:
 
 
 def _number(rows: int) -> int:
-    """Give how many dots stand for some rows: one for one, two for four, three for sixteen, …"""
+    """Give how many dots represent some rows: one for one, two for four, three for sixteen, …"""
     return min(_DOTS, (rows.bit_length() + 1) // 2)
 
 
@@ -323,7 +323,7 @@ def drawn(s: PipelineScene, at_us: int) -> Figure:
 
 
 def finding_of(s: PipelineScene, at_us: int) -> str:
-    """Say where rows wait and what holds the checkpoint."""
+    """Name where rows wait and what holds the checkpoint."""
     sums = {stage: sum(spot.waiting.get(stage, 0) for spot in s.spots[at_us].values()) for stage in STAGES}
     total, top = sum(sums.values()), max(STAGES, key=lambda stage: sums[stage])
     where = "the sorters' disks" if top == "disk" else f"the {top}"
@@ -362,7 +362,7 @@ def pipeline_picture_stepped(
     seen, memory_rows, most
         As there.
     moments
-        Samples drawn at most; of more they are thinned evenly, which the note says. The slider begins where most rows
+        Samples drawn at most; of more they are thinned evenly, noted below. The slider begins where most rows
         wait.
     finding
         What the player shows, where the caller knows better than each moment's own title.

@@ -63,7 +63,7 @@ def queue_curves(queues: pa.Table, *, memory_rows: int | None = None, finding: s
 
 
 def finding_of(rows: pd.DataFrame) -> str:
-    """Say where most rows wait, and what was spilled."""
+    """Name where most rows wait, and what was spilled."""
     sums = rows.groupby(["time_us", "stage"])["rows"].sum()
     time_us, stage = sums.idxmax()
     where = label(_MEANS[stage].split(":")[0] + (" (on disk)" if stage == "disk" else ""))
@@ -95,7 +95,7 @@ def _areas(rows: pd.DataFrame) -> list[Scatter]:
 
 
 def _sorters(rows: pd.DataFrame) -> list[Scatter]:
-    """A line for each table's memory, and a cross at each moment at which its disk holds more than before."""
+    """A line for each table's memory, and a cross at each moment at which its disk has more than before."""
     memory = rows[rows["stage"] == "sorter"]
     fullest = memory.groupby("name")["rows"].max().sort_values(ascending=False, kind="stable").index[:_MOST]
     out = []

@@ -28,7 +28,7 @@ _LINE_PX = 24
 
 
 def in_order(stores: Sequence[Store], labels: Sequence[str]) -> list[Store]:
-    """Give stores so that those of one place stand together."""
+    """Give stores grouped by place."""
     return sorted(stores, key=lambda s: ([natural(label_of(s, key)) for key in labels], s.id))
 
 
@@ -52,7 +52,7 @@ def brackets(fig: Figure, order: Sequence[Store], labels: Sequence[str], *, colu
 
 
 def _says_more(order: Sequence[Store], labels: Sequence[str]) -> bool:
-    """Whether a label tells stores apart, and not each from every other one that is labelled like its store."""
+    """Whether a label distinguishes stores, and not each from every other one that is labelled like its store."""
     values = {tuple(label_of(s, k) for k in labels) for s in order}
     return any(label_of(s, labels[-1]) for s in order) and (len(values) < len(order) or len(labels) == 1)
 
@@ -237,7 +237,7 @@ def cells(sample: ClusterSample, order: Sequence[int], size: PeerCells) -> dict[
     """Give the cells of each kind.
 
     Returns: ``x``, ``y`` (height), ``base``, ``width``, what they are ``of`` in words, their ``store``, and the
-    ``region`` of a cell that stands for one.
+    ``region`` of a cell that is one.
     """
     kinds = kinds_of(sample)
     out: dict[str, dict[str, list[Any]]] = {
@@ -379,7 +379,7 @@ def _place(place_id: str, parent: str, name: str, stores: Sequence[Store]) -> Bo
 
 
 def finding_of_topology(sample: ClusterSample, boxes: Sequence[Box]) -> str:
-    """Say how the stores are spread over places."""
+    """Describe how the stores are spread over places."""
     labels = sample.cluster.config.location_labels
     stores = [b for b in boxes if b.id.startswith("store ")]
     if not labels:

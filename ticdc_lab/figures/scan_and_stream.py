@@ -85,7 +85,7 @@ def scan_and_stream(
 
 
 def finding_of(own: pd.DataFrame, given: pd.DataFrame) -> str:
-    """Say what came how, and whether something came twice or not at all."""
+    """Describe what came how, and whether something came twice or not at all."""
     said = []
     for by in _BY:
         types = given[(given["by"] == by) & (given["type"] != "initialized")]["type"].value_counts(sort=False)
@@ -111,7 +111,7 @@ def _stamps(own: pd.DataFrame) -> list[Any]:
 
 
 def _bars(own: pd.DataFrame, first_s: float, last_s: float, names: Mapping[int, str]) -> list[Scatter]:
-    """A line from begin to commit; an open one goes on to the end, dashed."""
+    """A line from begin to commit; an open one runs to the end, dashed."""
     out = []
     for y, r in enumerate(own.to_dict("records")):
         goes_on = pd.isna(r["commit_ts"])

@@ -92,7 +92,7 @@ def scheduling_at(
     messages: tuple[str, ...] = (), reports: bool = False, most: int = 150, moment: float = 1.0,
     captures: tuple[str, ...] = (), tables: tuple[str, ...] = (),
 ) -> Figure:  # fmt: skip
-    """Draw a run as it stands at a step.
+    """Draw a run as it is at a step.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def scheduling_stepped(
     trace, axis, between_us, messages, reports, most
         As there.
     moments
-        Frames at most; of more steps they are thinned evenly, which the note says.
+        Frames at most; of more steps they are thinned evenly, noted below.
     finding
         What the player shows, where the caller knows better than the step's own title.
     """

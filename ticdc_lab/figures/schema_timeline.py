@@ -79,7 +79,7 @@ def job_timeline(p: JobProgress, *, finding: str = "", time: str = "since the fi
 
 
 def finding_of(p: JobProgress) -> str:
-    """Say how it ended, how long it took, and for whom it waited."""
+    """Describe how it ended, how long it took, and for whom it waited."""
     name = f"{p.job.kind} {label(p.job.element.rstrip('/'))} of {label(p.cluster)}"
     if third := _thirds(p):
         return f"{name} has states in use that are no neighbours at {third[0][0] / 1e6:,.3f} s"

@@ -1,6 +1,6 @@
-"""What a click on a mark of a figure means: the partition, table, transaction, message or node that it stands for.
+"""What a click on a mark of a figure means: the partition, table, transaction, message or node that it shows.
 
-A figure says so itself: :func:`marked` writes it into the ``meta`` of its traces, where frames and files keep it, and
+A figure contains it: :func:`marked` writes it into the ``meta`` of its traces, where frames and files keep it, and
 :func:`selected` reads it again.
 """
 
@@ -21,7 +21,7 @@ Point = int | Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What somebody chose; None where nothing of that kind is chosen.
+    """The user's choice; None where nothing of that kind is chosen.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ def marked(trace: Trace, picks: Selection | Sequence[Selection | None]) -> Trace
     trace
         Changed in place.
     picks
-        One for the whole trace, or one for each of its points; None for a point that stands for nothing.
+        One for the whole trace, or one for each of its points; None for a point without one.
 
     Returns
     -------
@@ -122,12 +122,12 @@ def marked(trace: Trace, picks: Selection | Sequence[Selection | None]) -> Trace
 
 
 def marked_cells(trace: Trace, *, rows: Sequence[Selection | None], columns: Sequence[Selection | None] = ()) -> Trace:
-    """Write into a heat map what a click on a cell means: what its row and its column stand for, together."""
+    """Write into a heat map what a click on a cell means: its row's and its column's meaning together."""
     return _written(trace, {"rows": _columns(rows), "columns": _columns(columns)})
 
 
 def selected(fig: Figure, curve: int, point: Point) -> Selection | None:
-    """Read what a click means; None where the mark stands for nothing to choose.
+    """Read what a click means; None where the mark has nothing to choose.
 
     Parameters
     ----------

@@ -40,13 +40,13 @@ def sequence_diagram(
     between_us, steps
         The first and last moment (µs), or step, that is drawn; by default all.
     messages
-        Names of the messages drawn, as ``("Announce", "Sync")``; by default all between captures, not those of etcd.
+        Names of the messages drawn, as ``("Announce", "Sync")``; by default all between captures, not etcd's.
     reports
         Whether periodic heartbeats and watermarks are among those that are drawn by default.
     apart
         Whether the owner has a lifeline beside the processor of its capture, as in the design's figure.
     most
-        Messages drawn, which the note says; the last ones before a violation, else the first ones.
+        Messages drawn, noted below; the last ones before a violation, else the first ones.
     captures, tables
         Whose messages are drawn, and about which tables (ids as text); by default all.
     finding
@@ -234,7 +234,7 @@ def names(s: SequenceLayout) -> Sequence[Scatter]:
     """The number and the name beside each arrow, where there are few."""
     mine = s.arrows.to_dict("records") if len(s.arrows) <= LABELLED else []
     places = [_middle(a, s) for a in mine]
-    line = 0.05 * (s.lowest - s.first)  # of text: a name that is closer below another stands below its arrow
+    line = 0.05 * (s.lowest - s.first)  # of text: a name that is closer below another goes below its arrow
     close = [any(abs(x - u) < 0.5 and 0 <= y - v < line and (x, y) != (u, v) for u, v in places) for x, y in places]
     return [
         Scatter(
@@ -328,7 +328,7 @@ def happenings(s: SequenceLayout) -> Sequence[Scatter]:
 
 
 def broken(s: SequenceLayout) -> Sequence[Scatter]:
-    """A line across where an invariant breaks, with its name at the end where no message is; the title says how."""
+    """A line across where an invariant breaks, with its name at the end where no message is; how is in the title."""
     mine = s.marks[s.marks["kind"] == "violated"]
     right = len(s.lifelines) - 0.5
     x = [v for _ in mine["y"] for v in (-0.5, right, None)]

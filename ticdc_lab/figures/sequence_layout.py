@@ -54,7 +54,7 @@ def together(texts: pd.Series) -> str:
 
 
 def unfinished(told: pd.DataFrame) -> pd.DataFrame:
-    """Arrows that do not arrive fan out, so that those of one moment do not lie on each other."""
+    """Arrows that do not arrive fan out, so that arrows of one moment do not overlap."""
     way = told["fate"] == "on its way"
     told.loc[way, "y1"] += 0.3 + 0.7 * told[way].groupby(["x0", "x1", "y0"]).cumcount()
     return told
@@ -248,7 +248,7 @@ def _spans(out: SequenceLayout, trace: pa.Table, place: dict[str, float], apart:
     return pd.DataFrame(rows, columns=["x", "y0", "y1", "what"])
 
 
-# What happens at the nodes of a sequence diagram besides messages, and how it is told.
+# What happens at the nodes of a sequence diagram besides messages, and its words.
 
 _WATERMARKS = ("checkpoint", "resolved", "global-checkpoint", "global-resolved")
 
@@ -261,7 +261,7 @@ _MARKS = (
 
 
 def marks_of(trace: pa.Table) -> pd.DataFrame:
-    """Give the marks of a trace: what befalls captures, without watermarks and without what every tick asks."""
+    """Give the marks of a trace: faults of captures, without watermarks and without what every tick asks."""
     marks = of_kinds(trace, *_MARKS)
     marked = (marks["kind"] != "changed") | ~marks["subject"].isin(_WATERMARKS)
     routine = (marks["kind"] == "asked") & marks["message"].isin(["Tick", "Poll"])
@@ -283,7 +283,7 @@ def listed(texts: pd.Series) -> str:
 
 
 def mark_text(mark: dict[str, object]) -> str:
-    """Tell what happens in a line."""
+    """Describe what happens in a line."""
     because = f": {mark['because']}" if mark["because"] else ""
     if mark["kind"] == "changed":
         return f"{mark['subject']}: {mark['before'] or '–'} → {mark['after'] or '–'}{because}"

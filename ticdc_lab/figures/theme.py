@@ -43,7 +43,7 @@ TEXT_PX = 13
 TITLE_CHARS, NOTE_CHARS = 72, 96
 """Per line of a title, which stays clear of the toolbar on a page of 800 pixels, and of a note.
 
-Where the page runs code of ours (reports, panels) ``fit.js`` breaks both anew for the width that there is.
+Where the page runs code of ours (reports, panels) ``fit.js`` breaks both again for the actual width.
 """
 NOTE = "note"
 """Name of the annotation with the note, by which ``fit.js`` finds it."""
@@ -53,7 +53,7 @@ _TOOLS_LESS = (
 )  # fmt: skip
 
 BARE: Mapping[str, Any] = MappingProxyType({"showgrid": False, "zeroline": False, "showline": False, "ticks": ""})
-"""An axis of which only the names are drawn."""
+"""An axis with only its names drawn."""
 
 CONFIG: Mapping[str, Any] = MappingProxyType(
     {
@@ -125,7 +125,7 @@ def label(name: object, *, most: int = 48) -> str:
     """
     shown = visible(str(name))
     cut = shown if len(shown) <= most else shown[: most - 1] + "…"
-    return html.escape(cut, quote=False)  # plotly shows &quot; as it is, and no name stands in an attribute
+    return html.escape(cut, quote=False)  # plotly shows &quot; as it is, and no name is in an attribute
 
 
 def wrapped(text: str, *, width: int = NOTE_CHARS) -> str:
@@ -140,7 +140,7 @@ def finish(
 ) -> Figure:
     """Give a figure its finding as title, the sentence under it, and the theme.
 
-    ``title``, ``note``: Plotly text: names in it went through :func:`label`. The note says what to look for.
+    ``title``, ``note``: Plotly text: names in it went through :func:`label`. The note names what to look for.
     ``height``: pixels. ``note_below_px``: distance of the note from the lowest axis, in pixels. ``least_px``: the width
     below which the figure cannot be read: ``fit.js`` lets it scroll in a narrower place.
     """

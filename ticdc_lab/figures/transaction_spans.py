@@ -106,7 +106,7 @@ def transactions_finding(
     """How many transactions are whole, spread and repeated, from a row of totals.
 
     ``total``: that row. ``qualified``: what the sentence must add (:func:`ticdc_lab.facts.limits.but_for`). ``torn``:
-    how many may be torn, of which another sentence speaks: those are not called whole. ``lane``: what its messages lie
+    how many may be torn, which another sentence reports: they are not called whole. ``lane``: what its messages lie
     in: partitions, or streams of files. ``unmarked``: why none can be judged whole, as the begin of a sentence.
     ``gaps``: offsets are missing, and ``torn`` is not known.
     """

@@ -1,4 +1,4 @@
-"""How a watch goes on: the lag of each partition, and what is read a second."""
+"""The course of a watch: the lag of each partition, and what is read a second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTE = (
 
 
 def watch_curves(lags: pd.DataFrame, rates: pd.DataFrame, *, title: str) -> Figure:
-    """Draw how a watch went on.
+    """Draw the course of a watch.
 
     Parameters
     ----------

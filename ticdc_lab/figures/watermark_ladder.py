@@ -26,7 +26,7 @@ from ticdc_lab.figures.theme import (
 )
 from ticdc_lab.words import count, percent
 
-# Where every partition stands at every watermark step; shared by the ladder and the lag figure.
+# Where every partition is at every watermark step; shared by the ladder and the lag figure.
 
 
 Lane = tuple[str, int]
@@ -65,7 +65,7 @@ class TopicProgress:
         return float(late.max()) if len(late) else float("nan")
 
     def worst(self) -> Lane | None:
-        """The lane that holds the topic back at most steps; None if nobody does."""
+        """The lane that holds the topic back at most steps; None if none does."""
         ranked = sorted(self.behind, key=lambda lane: (-self.held_share(lane), lane))
         return ranked[0] if ranked and self.behind[ranked[0]].any() else None
 
@@ -244,7 +244,7 @@ _FEW = 60
 
 
 def _at(p: TopicProgress, seconds: float) -> str:
-    """The time that stands for seconds on the axes."""
+    """The time of seconds on the axes."""
     return "none yet" if math.isnan(seconds) else utc_words(compose(p.origin_ms + round(1000 * seconds)))
 
 
@@ -310,7 +310,7 @@ def _incidents(fig: Figure, p: TopicProgress, incidents: pd.DataFrame) -> list[s
 
 
 def _stall(fig: Figure, p: TopicProgress, end_s: float, length_s: float, partitions: list[int]) -> None:
-    """A stall, once for all partitions that stood alike; its length stands in it where there is room."""
+    """A stall, once for all partitions that stalled alike, with its length where there is room."""
     who = "all partitions" if len(partitions) == len(p.stands_s) else of_partitions(partitions)
     text = f"{who} stalled {length_s:,.3g} s, to {_at(p, end_s)}"
     hatch = {"fgcolor": GREY, "fillmode": "overlay", "shape": "/", "size": 8}

@@ -95,7 +95,7 @@ def holder(c: Chain) -> str | None:
 
 
 def finding_of(c: Chain) -> str:
-    """Say what holds a watermark, since when and what it would be without it."""
+    """Name what holds a watermark, since when, and its value without it."""
     leaf, of, name = c.leaf, _NAMES[c.of], holder(c)
     if name is None:
         late = _lag_us(c) > 3 * _leaf_us(c) + 100_000
@@ -145,7 +145,7 @@ def _drawn(found: Sequence[MarkRow], c: Chain) -> Figure:
 
 
 def _picks(boxes: Sequence[MarkRow]) -> list[Selection | None]:
-    """What boxes stand for, by their paths: ``capture-1/table 7/region 3``."""
+    """Paths of boxes: ``capture-1/table 7/region 3``."""
     tables = {m.path: m.name.split(" (table")[0] for m in boxes if m.level == "table"}
     return [_pick(m, tables) for m in boxes]
 

@@ -67,7 +67,7 @@ def why_table(told: Explained | Decision, *, finding: str = "") -> Figure:
 
 
 def told_of(told: Explained | Decision) -> str:
-    """Say what was decided, when, by whom and why."""
+    """Describe what was decided, when, by whom and why."""
     explained = told.told if isinstance(told, Decision) else told
     head = ""
     if isinstance(told, Decision):
@@ -92,7 +92,7 @@ def _nothing(choice: DecisionTable) -> str:
 
 
 def _shown(rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], int]:
-    """Those that tell most: chosen ones, those that were compared, then one refusal of each kind, in their order."""
+    """The most telling: chosen ones, compared ones, then one refusal of each kind, in their order."""
     if len(rows) <= _MOST:
         return list(rows), 0
     first = sorted(range(len(rows)), key=lambda k: (not rows[k].chosen, rows[k].score is None, k))[:_MOST]

@@ -1,1 +1,1 @@
-"""From a topic that goes on into Delta tables."""
+"""From a growing topic into Delta tables."""

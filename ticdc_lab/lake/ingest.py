@@ -10,9 +10,9 @@ simple protocol a sixth, ``table_versions``. A batch passes through them in this
 2. Messages of earlier batches whose schema has come: their events are appended, then they leave ``quarantine``
    (:mod:`ticdc_lab.lake.tables`).
 3. ``quarantine``: the batch's messages that ``events`` has nothing of.
-4. ``transactions``: those that the batch may have changed are restored again from all their events, and replace what
-   the table holds from there on. Complete ones below stay untouched.
-5. ``watermarks``: one row a partition, replaced. It names the batch, so what it says is what has been done; a batch
+4. ``transactions``: the ones that the batch may have changed are restored again from all their events, and replace what
+   the table has from there on. Complete ones below stay untouched.
+5. ``watermarks``: one row a partition, replaced. It names the batch, so it records what has been done; a batch
    that is there already is left alone.
 
 What is not resolved yet is the only state: those rows of ``events`` above ``complete_ts``. Delta finds them by the
@@ -107,7 +107,7 @@ class IngestState:
     batch_id: int = -1
     complete_ts: int | None = None
     gaps: tuple[str, ...] = ()
-    """Which offsets the last batch lacks, one sentence a partition."""
+    """Offsets missing in the last batch, one sentence a partition."""
     notes: tuple[str, ...] = ()
     """What is assumed of the messages, with the first batch of a run."""
 
@@ -116,7 +116,7 @@ NOTHING_YET = IngestState()
 
 
 def next_state(before: IngestState, new: list[Facts], batch_id: int) -> tuple[IngestState, int | None]:
-    """The state after a batch, and the lowest commit_ts of which a transaction may have changed (None: any)."""
+    """The state after a batch, and the lowest commit_ts whose transaction may have changed (None: any)."""
     old = {(f["topic"], f["partition"]): f for f in before.facts}
     for fresh in new:
         at = fresh["topic"], fresh["partition"]
@@ -129,7 +129,7 @@ def next_state(before: IngestState, new: list[Facts], batch_id: int) -> tuple[In
 
 
 def merged(old: Facts, new: Facts) -> Facts:
-    """Facts of one partition from those before a batch and those of the batch, which begins with the old watermark."""
+    """Facts of one partition, joined from before a batch and from the batch, which begins with the old watermark."""
     carried = old["resolved_ts"] is not None
     sums = ("n_watermarks", "n_rows", "n_ddl", "n_regressions", "n_duplicates", "n_stalls")
     most = ("resolved_ts", "last_commit_ts", "last_offset", "step_s_max")
@@ -194,7 +194,7 @@ _PASSED = ("messages", "events", "quarantine")
 """The tables that one pass over a batch's messages writes."""
 
 _LEARNING = ("simple", "avro", "debezium-avro")
-"""Protocols of which a batch may bring or await schemas."""
+"""Protocols whose batches may bring or await schemas."""
 
 EVERY_S = 10.0
 """Seconds between two batches while nothing is behind."""
@@ -226,17 +226,17 @@ def ingest(
     source
         ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
     out
-        Folder of the tables, a path or URL. It goes on where it was, however the last run ended.
+        Folder of the tables, a path or URL. It resumes after any end of the last run.
     protocol
-        As for :func:`ticdc_lab.sources.load.load`; told once, when ``out`` is new.
+        As for :func:`ticdc_lab.sources.load.load`; detected once, when ``out`` is new.
     schema_registry, claim_check
-        As for :func:`ticdc_lab.sources.load.load`. Neither is kept in ``out``: name them again when it goes on.
+        As for :func:`ticdc_lab.sources.load.load`. Neither is kept in ``out``: name them again when it resumes.
     options
         As for :func:`ticdc_lab.sources.kafka.read_stream`; ``maxOffsetsPerTrigger`` bounds a batch.
     once
         Read what is there now, then return.
     every_s
-        Seconds from the beginning of a batch to that of the next, at least.
+        Seconds from the beginning of a batch to the next, at least.
     said
         Called after each batch with what is known then.
     bounds
@@ -245,9 +245,9 @@ def ingest(
     Raises
     ------
     SourceError
-        The source is no topic, cannot be read, or ``out`` holds another one or has lost its checkpoint; the schemas or
-        the folder of large messages cannot be read; no space is left, and the next run goes on; ``out`` is a path that
-        not all machines of a cluster see; somebody else has changed the tables (looked at when a run begins, and every
+        The source is no topic, cannot be read, or ``out`` has another one or has lost its checkpoint; the schemas or
+        the folder of large messages cannot be read; no space is left, and the next run resumes; ``out`` is a path that
+        not all machines of a cluster see; another writer has changed the tables (looked at when a run begins, and every
         :data:`VACUUM_EVERY` batches).
     """
     if not is_kafka(source):
@@ -268,7 +268,7 @@ def ingest(
         if told == "debezium":
             opened = open_source(spark, source, options=options)
             sample = opened.sample(SAMPLE)
-            typed = log_types.are_typed(sample, known)  # a table goes on: the texts of its values must not change
+            typed = log_types.are_typed(sample, known)  # a table continues: the texts of its values must not change
             with_types = log_types.with_binary if typed else partial(with_log_types, opened.gathered)
             known, guesses = with_types(sample, known)
             notes = (*guesses, *([_TYPES_OF_NOW] if known.types else []))
@@ -336,7 +336,7 @@ class Steps:
             self.notes = ()
 
     def _tidied(self, tables: Tables, batch_id: int) -> None:
-        """Every now and then: few files where there were many, and no file that is not needed any more."""
+        """Periodically: few files where there were many, and no file that is not needed any more."""
         if batch_id % MERGE_EVERY == MERGE_EVERY - 1 and local_path(tables.folder) is not None:
             merged_files(tables, complete_ts=self.state.complete_ts)
         if batch_id % VACUUM_EVERY == VACUUM_EVERY - 1:
@@ -416,7 +416,7 @@ class Steps:
     def _learned(self, tables: Tables, batch_id: int) -> bool:
         """Whether more schemas may be known than before the batch.
 
-        Of simple the batch itself says so. Of avro a registry may know more at any time, and a file of schemas since
+        Simple's batch itself shows it. For avro a registry may know more at any time, and a file of schemas since
         the last run; a batch that is repeated first may add to what waits.
         """
         if self.protocol != "simple":
@@ -429,7 +429,7 @@ class Steps:
 def lacking_offsets(
     tables: Tables, spans: list[dict[str, Any]], ends: Mapping[tuple[str, int], int], batch_id: int
 ) -> tuple[tuple[str, ...], dict[tuple[str, int], int]]:
-    """A sentence for each partition whose offsets have a hole, in the batch or before it, and where each goes on."""
+    """A sentence for each partition whose offsets have a hole, in the batch or before it, and where each resumes."""
     at = [(r["topic"], r["partition"]) for r in spans]
     expected = [(*where, ends.get(where, r["first"]), r["end"]) for where, r in zip(at, spans, strict=True)]
     whole = sum(end - first for *_, first, end in expected) == sum(r["n"] for r in spans)
@@ -441,7 +441,7 @@ def lacking_offsets(
 def begun(
     tables: Tables, *, protocol: str, known: Known = NOTHING, said: Callable[[IngestState], None] | None = None
 ) -> Steps:
-    """Steps that go on where the tables are."""
+    """Steps that resume where the tables are."""
     state = read_state(tables)
     if protocol == "simple":
         known = replace(known, tables=versions(tables.read("table_versions")))
@@ -455,7 +455,7 @@ def begun(
 
 
 def _ends(tables: Tables, state: IngestState) -> dict[tuple[str, int], int]:
-    """Where each partition goes on; only messages from the last known event on are looked at."""
+    """Where each partition resumes; only messages from the last known event on are looked at."""
     since = [
         (F.col("topic") == f["topic"]) & (F.col("partition") == f["partition"]) & (F.col("offset") >= f["last_offset"])
         for f in state.facts
@@ -531,7 +531,7 @@ def _replaced_by_workers(tables: Tables, place: str, state: IngestState, lowest:
     else:
         passed = _restored_by_engine(tables, state, lowest).mapInArrow(write, PASSED)
     new = Passed(passed.toArrow()).files("transactions")
-    while not _in_place(tables, place, new, lowest):  # somebody else has put files together meanwhile
+    while not _in_place(tables, place, new, lowest):  # another writer has compacted meanwhile
         pass
 
 
@@ -580,7 +580,7 @@ def _origin_of(
 
 
 def _require_checkpoint(tables: Tables, state: IngestState) -> None:
-    """Without its own checkpoint batches would be numbered anew, and Delta would take them for those it has."""
+    """Without its own checkpoint batches would be renumbered, and Delta would take them for those it has."""
     again = "Remove the folder, or name another one, and read the topic again."
     begun_before = state.batch_id >= 0 or not tables.read("messages").isEmpty()
     if begun_before and not hadoop_exists(tables.spark, tables.path("_checkpoint")):
@@ -610,6 +610,6 @@ def _planned(tables: Tables, batch_id: int) -> dict[tuple[str, int], int] | None
     try:
         text = hadoop_read_text(tables.spark, tables.path(f"_checkpoint/offsets/{batch_id}"))
         ends = json.loads((text or "").splitlines()[-1])
-    except Exception:  # not there, cut, or with another checksum: Java says it in many shapes
+    except Exception:  # not there, cut, or with another checksum: Java reports it in many shapes
         return None
     return {(topic, int(partition)): end for topic, of in ends.items() for partition, end in of.items()}

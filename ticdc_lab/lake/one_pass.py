@@ -164,7 +164,7 @@ def passing(
 
 
 def writing(folder: str, table: str, schema: pa.Schema, *, apart: str) -> Callable[[Batches], Batches]:
-    """Write rows into files of a table, those of which a boolean column is false apart; yields :data:`PASSED`."""
+    """Write rows into files of a table, rows with a false boolean column apart; yields :data:`PASSED`."""
 
     def run(batches: Batches) -> Batches:
         files = LakeFile(folder, table, schema), LakeFile(folder, table, schema)
@@ -259,7 +259,7 @@ def _with(rows: pa.Table, **values: object) -> pa.Table:
 
 
 def _closed(table: str, file: LakeFile) -> Batches:
-    """Say which file of a table this was, now that it is whole."""
+    """Report which file of a table this was, now that it is whole."""
     if (written := file.closed()) is not None:
         yield from _as_passed(pa.Table.from_pylist([{"table": table, **asdict(written)}]))
 

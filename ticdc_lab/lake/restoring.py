@@ -32,7 +32,7 @@ _KEPT = ("commit_ts", "start_ts", "change_id", "place", "offset")
 _PLACES = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("schema_name", pa.string()),
                      ("table_name", pa.string()), ("place", pa.int64()), ("resolved_ts", pa.int64())])  # fmt: skip
 _OF_OP = {"delete": 0x1B873593CC9E2D51, "update": 0x6A09E667F3BCC909, "insert": 0x3C6EF372FE94F82B}
-"""What makes the hash of a row that of a change of it."""
+"""What turns the hash of a row into a change's."""
 
 
 def share_restored(
@@ -46,7 +46,7 @@ def share_restored(
 ) -> Callable[[Batches], Batches]:
     """Transactions of shares of the rows, as :data:`ticdc_lab.events.schema.TRANSACTIONS`.
 
-    ``folder``, ``files``: where the table ``events`` lies, and those of its files that hold a row of these
+    ``folder``, ``files``: where the table ``events`` lies, and its files with a row of these
     transactions. ``homes``: how far each partition is resolved. ``shares``: how many there are; the batches that come
     hold numbers of them in their first column. ``lowest``: the least commit_ts (TSO) that is asked for.
     ``complete_ts``: up to which transactions are complete.

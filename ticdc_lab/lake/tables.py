@@ -53,7 +53,7 @@ further commit has to list. Files that no version of that time holds are removed
 _PROPERTIES = {
     "logRetentionDuration": RETENTION,
     "deletedFileRetentionDuration": RETENTION,
-    "checkpointInterval": "50",  # Delta's own is 10; those of all tables cost as much as a batch of half a million
+    "checkpointInterval": "50",  # Delta's own is 10; all tables' cost as much as a batch of half a million
 }
 """Of new tables, of Delta's (``delta.*``)."""
 
@@ -144,7 +144,7 @@ def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def require_own_commits(tables: Tables) -> None:
-    """Raise :class:`SourceError` if somebody else has changed what the tables hold, and did not take it back."""
+    """Raise :class:`SourceError` if another writer has changed the content of the tables, and did not revert it."""
     for name in schemas():
         if not DeltaTable.isDeltaTable(tables.spark, tables.path(name)):
             continue
@@ -286,7 +286,7 @@ SMALL_FILES = 16
 def to_merge(files: Sequence[DataFile], *, below_ts: int | None = None) -> list[list[DataFile]]:
     """Which files of a table are put into one each: small ones in the order of their rows, if there are many.
 
-    ``files``: those of the table. ``below_ts``: only files all rows of which have a commit_ts (TSO) of at most this;
+    ``files``: the table's. ``below_ts``: only files whose rows all have a commit_ts (TSO) of at most this;
     what is above will be replaced.
     """
     small = [f for f in files if f.size < SMALL_FILE and (below_ts is None or ends_of(f)[1] <= below_ts)]
@@ -315,7 +315,7 @@ def rows_of(file: DataFile) -> int:
 def merged_files(tables: Tables, *, complete_ts: int | None) -> int:
     """Put small files of the tables that grow into greater ones, by the workers; how many are gone.
 
-    Readers of an earlier version go on reading the files that it has. A table of which somebody else has put files
+    Readers of an earlier version keep reading its files. A table whose files another writer has put
     together meanwhile stays as it is.
     """
     place, forms = str(local_path(tables.folder)), schemas()
@@ -336,7 +336,7 @@ def merged_files(tables: Tables, *, complete_ts: int | None) -> int:
 
 
 def vacuumed(tables: Tables) -> None:
-    """Remove files that no version of the last :data:`RETENTION` holds, those of passes that were cut short too."""
+    """Remove files that no version of the last :data:`RETENTION` has, and files of passes that were cut short."""
     with _set(tables.spark, _LISTING, str(4 * parallelism(tables.spark))):  # Spark's own is 10,000 tasks for a folder
         for name in schemas():
             if DeltaTable.isDeltaTable(tables.spark, tables.path(name)):
@@ -344,7 +344,7 @@ def vacuumed(tables: Tables) -> None:
 
 
 def events_of(decoded: DataFrame, *, late: bool) -> DataFrame:
-    """What goes to ``events``, but for the batch."""
+    """What goes to ``events``, without the batch."""
     events = decoded.where("error_class IS NULL").select(*EVENTS.names, *KEYS.names, *CHECKSUMS.names)
     return events.withColumn("late", F.lit(late))
 

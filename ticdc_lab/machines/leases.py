@@ -2,7 +2,7 @@
 
 A lease counts from when it was asked for, on the holder's own clock, and its holder stops a margin before the end; the
 store counts from when the request came. The table scheduler's model (:mod:`ticdc_lab.simulate.scheduler.etcd`) knows
-the one lease of a capture by the capture, that of the DDL service (:mod:`ticdc_lab.ddl_core.store`) numbers leases and
+the one lease of a capture by the capture, the DDL service's (:mod:`ticdc_lab.ddl_core.store`) numbers leases and
 keeps keys under them.
 """
 
@@ -52,7 +52,7 @@ def granted(key: Any, holder: Address, ttl_us: int, now: Now, revision: int = 0)
 
 
 def prolonged(key: Any, lease: Lease, now: Now) -> tuple[Lease, Wake]:
-    """Give it anew, from now on."""
+    """Renew it, from now on."""
     return lease._replace(expires_us=now.at_us + lease.ttl_us), Wake(lease.ttl_us, key)
 
 

@@ -93,14 +93,14 @@ def as_table(rows: list[Held[At]]) -> pa.Table:
 
 @dataclass(slots=True)
 class Total:
-    """Time in which something is so of any key, added up without looking at each; ``since_us`` has those of now."""
+    """Time in which something is true of any key, added up without visiting each; ``since_us``: the current keys."""
 
     ended_us: int = 0
     since_us: dict[str, int] = field(default_factory=dict)
     begun_us: int = 0
 
     def put(self, key: str, lasts: bool, at_us: int) -> None:
-        """Say whether it is so of a key from now on."""
+        """Set whether it is true of a key from now on."""
         if lasts and key not in self.since_us:
             self.since_us[key] = at_us
             self.begun_us += at_us

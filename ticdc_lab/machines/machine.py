@@ -1,6 +1,6 @@
 """What every simulated node is: a pure function from a state and an event to the next state and what comes out.
 
-A machine owns neither time, nor the network, nor chance: :class:`Now` tells it what it may know of them, and the loop
+A machine owns neither time, nor the network, nor chance: :class:`Now` gives it what it may know of them, and the loop
 (:mod:`ticdc_lab.simulate.kernel`) carries out its outputs. States are immutable (frozen dataclasses and
 :class:`immutables.Map`), so a snapshot of a run costs nothing and the explorer can compare and hash them.
 A Map of strings is never iterated unsorted: the hash of a string differs from process to process.
@@ -155,7 +155,7 @@ class Wake(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a machine waits, refuses or chose, as a value: its words are made once, for people, and nobody reads them.
+    """Why a machine waits, refuses or chose, as a value: its words are made once, for people; no code reads them.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ class Reason:
 REASONS = TABLE, CAPTURE, BARRIER, OTHER, NOT_OWNER, KEPT_STATE = (
     "table", "capture", "barrier", "other", "not the owner", "kept state",
 )  # fmt: skip
-"""Kinds of :class:`Reason`: the first four hold a checkpoint, the others say what kind of row of a trace it is."""
+"""Kinds of :class:`Reason`: the first four hold a checkpoint, the others name the kind of a trace's row."""
 
 
 class Changed(NamedTuple):
@@ -220,7 +220,7 @@ class Ignored(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Who asked for something is told what came of it; both are of the model."""
+    """A requester gets the outcome; both are of the model."""
 
     command: Any
     outcome: Any
@@ -259,7 +259,7 @@ class Machine(Protocol[S]):
 
 @runtime_checkable
 class OnDisk(Protocol):
-    """A machine whose nodes keep state on a disk, and go on with it in their next life."""
+    """A machine whose nodes keep state on a disk, and resume from it in their next life."""
 
     def again(self, address: Address, before: Any, disk: str, now: Now) -> tuple[Any, list[Output]]:
         """Give the state of a node whose last life ended with ``before``.

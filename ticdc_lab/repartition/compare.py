@@ -70,7 +70,7 @@ def consumed(events: DataFrame) -> DataFrame:
     facts = facts.withColumn("alignment", F.count_if(F.col("kind") == "admin").over(by_place))
     in_era, is_mark = Window.partitionBy(*PARTITION, "alignment"), F.col("kind") == "watermark"
     eras = Window.partitionBy(*PARTITION)
-    # what follows is told going backwards: Spark computes a frame that ends at the end anew for every row
+    # what follows is found backwards: Spark recomputes a frame that ends at the end for every row
     mark = F.last(F.when(is_mark, F.col("offset")), ignorenulls=True)
     by_offset = in_era.orderBy(F.desc("offset"), F.desc("seq")).rowsBetween(*_EARLIER)
     by_ts = in_era.orderBy(F.desc("commit_ts"), is_mark.desc(), F.desc("offset")).rowsBetween(*_EARLIER)
@@ -295,7 +295,7 @@ def examined(
 ) -> dict[str, pa.Table]:
     """Findings by part of the log: :data:`ticdc_lab.events.schema.FINDINGS` each.
 
-    Of what was not recorded the new log tells nothing, as its offsets close up: a broken chain that the recorded one
+    The new log shows no gaps, as its offsets close up: a broken chain that the recorded one
     has, too, is as severe as there, in its words.
 
     Parameters
@@ -337,7 +337,7 @@ def examined(
 
 
 def _as_recorded(found: pa.Table, known: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> pa.Table:
-    """Findings of a new log, of which broken chains are said as those known of the recorded one."""
+    """Findings of a new log; broken chains are worded as known from the recorded one."""
     said = ("severity", "message", "cause")
     told = [known.get(_chain(f), f) if f["guarantee"] == CHAIN else f for f in found.to_pylist()]
     columns = {c: pa.array([f[c] for f in told], pa.string()) if c in said else found[c] for c in found.column_names}
@@ -345,7 +345,7 @@ def _as_recorded(found: pa.Table, known: Mapping[tuple[Any, ...], Mapping[str, A
 
 
 def _chain(finding: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Which change of which row does not follow from which."""
+    """Which row's change does not follow from which."""
     shown = () if finding["evidence"] is None else tuple(e["commit_ts"] for e in finding["evidence"])
     return finding["table"], finding["key"], finding["commit_ts"], shown
 

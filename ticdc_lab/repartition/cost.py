@@ -29,7 +29,7 @@ class Cost:
     Attributes
     ----------
     waiting_ms, admin_ms, restart_ms
-        Parts of the pause; ``waiting_ms`` lasts until the slowest processor has stopped and, with feedback, said so.
+        Parts of the pause; ``waiting_ms`` lasts until the slowest processor has stopped and, with feedback, sent it.
     pause_ms
         Their sum: from the decision until the first row is written with the new count. Modelled, see
         :class:`ticdc_lab.repartition.plan.Timing`.
@@ -165,7 +165,7 @@ def _sent(expansion: Expansion) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What changes its partition with another count; the attributes are those of :class:`Cost`."""
+    """What changes its partition with another count; attributes as of :class:`Cost`."""
 
     rows: int
     moved_rows: int

@@ -30,7 +30,7 @@ IS_DATED_ROW = "kind = 'row' AND commit_ts IS NOT NULL"
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """A log of which the number of partitions changed.
+    """A log whose number of partitions changed.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ def expand(
     after, before
         Numbers of partitions; ``before`` as recorded by default.
     rules
-        Dispatch rules; by default those that :func:`rules_recorded` tells.
+        Dispatch rules; by default from :func:`rules_recorded`.
     catalog
         For rules with an index.
     at
@@ -89,7 +89,7 @@ def expand(
         ``design``; ``no-feedback``, in which the owner sends the Admin event at once; ``just-add``. See
         :mod:`ticdc_lab.repartition.plan`.
     timing
-        What the log cannot tell.
+        What the log cannot show.
 
     Returns
     -------
@@ -132,7 +132,7 @@ def expand(
 
 
 def facts_of(events: DataFrame) -> Facts:
-    """Tables, topics and extent of a log. Raises ContractError: it holds no row with a commit_ts."""
+    """Tables, topics and extent of a log. Raises ContractError: it has no row with a commit_ts."""
     by, is_dated = ("topic", "schema_name", "table_name"), F.expr(IS_DATED_ROW)
     each = events.groupBy(*by).agg(
         F.count_if(is_dated).alias("rows"),
@@ -215,18 +215,18 @@ _COPY = "struct<epoch: int, partition: int, written: bigint, resent: boolean>"
 def repartitioned(
     events: DataFrame, *, plan: PartitionPlan, rules: Sequence[Rule], catalog: Catalog | None = None
 ) -> DataFrame:
-    """Lay a recorded log anew, as it would lie in Kafka if the number of partitions changed as planned.
+    """Lay out a recorded log as it would be in Kafka if the number of partitions changed as planned.
 
     A processor writes a change at its commit time, or as soon as it works again: one processor's delay is all that
-    happens between TiKV and Kafka here. In a partition messages stand in the order of writing; what is sent again
-    after a restart stands in commit order, a DDL after the rows it was committed with, a watermark W after everything
+    happens between TiKV and Kafka here. In a partition messages are in the order of writing; what is sent again
+    after a restart is in commit order, a DDL after the rows it was committed with, a watermark W after everything
     up to W, as :func:`ticdc_lab.encode.produce.produce` has it. Each event is a message of its own.
 
     ``events``: the events contract. Every delivery of a row is written, of a DDL one; bootstrap events and recorded
     Admin events are left out. A row without commit_ts comes first and is never sent again. ``plan``: see
     :func:`ticdc_lab.repartition.plan.decide`. ``rules``, ``catalog``: as for
-    :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`; matchers tell upper from lower case here. Returns: the columns
-    of ``events``, ``partition``, ``offset`` (dense from 0) and ``seq`` (0) anew, and ``epoch`` (int: 0 by the count
+    :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`; matchers are case-sensitive here. Returns: the columns
+    of ``events``, ``partition``, ``offset`` (dense from 0) and ``seq`` (0) new, and ``epoch`` (int: 0 by the count
     before, 1 by the count after), ``alignment`` (bigint: Admin events before it in its partition), ``dropped``
     (boolean: a row that consumers hold when the Admin event comes, and drop), ``resent`` (boolean: a row with the count
     after that was sent with the one before too) and ``written_ms`` (bigint: when it was written, on the log's clock).
@@ -267,7 +267,7 @@ def _rows(events: DataFrame, plan: PartitionPlan, rules: Sequence[Rule], catalog
     target = F.coalesce("target_partition", F.raise_error(failed).cast("int"))
     copies = common.join(of, on=["schema_name", "table_name"], how="left").withColumn("_h", target)
     again = F.greatest(ts, F.col("_start"))
-    if plan.ddl is not None:  # nobody passes it before all can
+    if plan.ddl is not None:  # none passes it before all can
         again = F.when(ts > plan.ddl, F.greatest(again, F.lit(tso.compose(plan.running_ms)))).otherwise(again)
     by_old = F.coalesce(ts <= F.col("_stop"), F.lit(True))
     if plan.procedure == "just-add":

@@ -15,8 +15,8 @@ The procedure of TiCDC's design, and what it leaves open:
 
 ``just-add`` is what happens without any procedure. TiCDC keeps the partition count of the changefeed's default topic
 from its start (`partition-num` of the sink-uri, or what the topic had then), so that added partitions get no rows until
-somebody restarts it; of topics that a topic expression names, each node reads the count again every 10 minutes, each at
-its own time, and uses it from the next row on (TiCDC, topic manager). No message tells a consumer.
+it restarts; of topics that a topic expression names, each node reads the count again every 10 minutes, each at
+its own time, and uses it from the next row on (TiCDC, topic manager). No message informs a consumer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Table = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What a recorded log cannot tell; assumptions, to be replaced by what was measured on a cluster.
+    """What a recorded log cannot show; assumptions, to be replaced by what was measured on a cluster.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class PartitionPlan:
     resolved, checkpoint
         TSO: what every old partition has as its resolved_ts before the Admin event, and where all tasks start again.
     admin_ms, start_ms
-        When the Admin event is in all partitions (None: there is none), and when the owner goes on.
+        When the Admin event is in all partitions (None: there is none), and when the owner resumes.
     owner
         With ``just-add``: the greatest mark (TSO) that the owner sends to the old partitions only.
     ddl
@@ -212,7 +212,7 @@ def decide(
     at: int,
     timing: Timing,
 ) -> PartitionPlan:
-    """Say when everybody acts.
+    """Plan when each one acts.
 
     ``facts``, ``marks_at``: of the log; ``marks_at.later`` up to the last stop of :func:`delays_of`. ``procedure``: one
     of :data:`PROCEDURES`. ``before``, ``after``: numbers of partitions. ``at``: TSO of the decision. ``timing``: see

@@ -1,4 +1,4 @@
-"""Self-contained HTML that says what a log contains: a page a log, and one that compares many."""
+"""Self-contained HTML with what a log contains: a page a log, and one that compares many."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the index. Where a number cannot be told it is None."""
+    """A line of the index. An unknown number is None."""
 
     name: str
     source: str
@@ -79,7 +79,7 @@ def reports(
     opened
         How a log is opened and materialised.
     settings
-        What each page says of how it was made, beside its run.
+        How each page was made, beside its run.
     done
         Called after each run.
 

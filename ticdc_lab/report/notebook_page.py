@@ -1,4 +1,4 @@
-"""An executed notebook as a page that needs no network: what nbconvert is told, and what it does not do by itself.
+"""An executed notebook as a page that needs no network: settings of nbconvert, and what it does not do by itself.
 
 nbconvert's own pages load require.js, MathJax and the widgets from a CDN, and show no plot offline. Here plotly.js is
 in the page, once; each figure is drawn from its own JSON, sliders included; what only a kernel can do is said in words.
@@ -29,7 +29,7 @@ PARAMETERS, INJECTED = "parameters", "injected-parameters"
 
 _TEMPLATES = Path(__file__).with_name("nbconvert")
 _BUNDLE_CHARS = 500_000
-"""An output as long as this that speaks of plotly.js is plotly.js, which the page has already, as has that of ours."""
+"""An output as long as this that names plotly.js is plotly.js, which the page has already."""
 
 _STYLE = """
 main{overflow-wrap:break-word}.highlight{background:var(--tint);border-radius:6px;margin:8px 0}
@@ -45,9 +45,9 @@ _NONE = "This part needs a running kernel: open the notebook in JupyterLab."
 
 
 def offline(config: Config) -> Config:
-    """Tell nbconvert's HTML exporter to make pages that need no network, of whatever notebook.
+    """Set nbconvert's HTML exporter to make pages that need no network, of any notebook.
 
-    An installed package tells ``jupyter nbconvert`` of its environment the same by
+    An installed package sets ``jupyter nbconvert`` of its environment the same way by
     ``etc/jupyter/jupyter_nbconvert_config.json``, for notebooks that import it. What is installed names this module.
     """
     config.SelfContained.every = True
@@ -59,7 +59,7 @@ def offline(config: Config) -> Config:
 
 
 class SelfContained(Preprocessor):
-    """Draw figures from their JSON, say what needs a kernel, link pages, not notebooks, end with what it is made of."""
+    """Draw figures from their JSON, mark what needs a kernel, link pages, not notebooks, end with its sources."""
 
     every = Bool(False, help="Also notebooks that do not import ticdc_lab.").tag(config=True)
 

@@ -152,7 +152,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Sentences below the answer, of which those that are indented belong to the one above; many are folded."""
+    """Sentences below the answer; indented ones belong to the one above; many are folded."""
 
     sentences: Sequence[str]
 
@@ -166,7 +166,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A table of details, of which the page first shows the title only."""
+    """A table of details, folded below its title."""
 
     title: str
     table: PageTable
@@ -187,7 +187,7 @@ class Section:
 
 
 def text(value: object) -> str:
-    """Any value from the data as HTML text; a control character but a line's end or a tab is an escape to be seen."""
+    """Any value from the data as HTML text; control characters except line ends and tabs become visible escapes."""
     return html.escape("" if value is None else visible(str(value), kept="\n\t"))
 
 
@@ -237,7 +237,7 @@ def _script() -> str:
 
 @cache
 def _policy() -> str:
-    """What a page may do: run the scripts that we put into it and no other, and ask nobody for anything."""
+    """What a page may do: run the scripts that we put into it and no other, and send no request."""
     hashes = (b64encode(sha256(script.encode()).digest()).decode() for script in (library(), _script()))
     scripts = " ".join(f"'sha256-{found}'" for found in hashes)
     return (
@@ -261,7 +261,7 @@ def section(s: Section) -> str:
 
 
 _UNFOLDED = 6
-"""Sentences that stand below an answer without being folded."""
+"""Sentences that are not folded below an answer."""
 
 
 def _block(block: Block, *, id: str) -> str:

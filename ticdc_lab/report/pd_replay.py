@@ -24,7 +24,7 @@ def pd_replay_page(replayed: Replayed, name: str, out: str | Path, more: Sequenc
     """Write a page with every record of a file, kind by kind, beside what our PD answers.
 
     ``replayed``: from :func:`ticdc_lab.simulate.pd.replay.replay`. ``name``: what the page is called: the file.
-    ``out``: the file to write; its folder is made. ``more``: sections after those of the records. Returns: ``out``. The
+    ``out``: the file to write; its folder is made. ``more``: sections after the records'. Returns: ``out``. The
     file needs no network; the same records give the same bytes.
     """
     target = Path(out)

@@ -134,7 +134,7 @@ def sections(
         _verdict(s, [a for a in (why, transactions(s, torn=torn), advice, partitions, settings) if a is not None]),
         _tables(contents(s), lane=s.lane),
         *([] if settings is None else [_settings(settings)]),
-        _pictures(watermarks(replace(s, early_ends=()))),  # the verdict has said it
+        _pictures(watermarks(replace(s, early_ends=()))),  # the verdict has it
         *([_said(replace(why, limits=[x for x in why.limits if x not in s.early_ends]))] if why is not None else []),
         _transactions(transactions(s, torn=torn), lane=s.lane),
         _pictures(load(s)),
@@ -224,7 +224,7 @@ def _tables(answer: Answer, *, lane: str) -> Section:
         ),
     ]
     if len(ddl):
-        numbered = ddl["ddl_type"].astype("string").str.isdigit().all()  # open-protocol's say nothing to a reader
+        numbered = ddl["ddl_type"].astype("string").str.isdigit().all()  # open-protocol's mean nothing to a reader
         columns = [c for c in _DDL if c != "ddl_type" or not numbered]
         body += [_titled("DDL", len(ddl)), _table(ddl[columns], code=["query"])]
     if len(quarantine):

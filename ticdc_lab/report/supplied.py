@@ -17,7 +17,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 def samples() -> Path:
     """Folder of the recorded topics and scenarios (``data`` of the repository).
 
-    Returns: to read from only: an installed package may lie where nobody can write. Raises SetupError: the package was
+    Returns: to read from only: an installed package may be in a read-only place. Raises SetupError: the package was
     installed without them.
     """
     return _folder("data")

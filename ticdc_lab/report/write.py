@@ -80,7 +80,7 @@ def summary_and_page(
         consumers, what_if = asked.consumers(), asked.what_if()
         why = asked.why() if asked.has_commit_ts else None
         advice = partitions = None
-        with suppress(TiCDCLabError):  # a log without row changes, or commit_ts: the what-if says so
+        with suppress(TiCDCLabError):  # a log without row changes, or commit_ts: the what-if reports it
             advice = asked.advise()
             partitions = asked.partitions()
         page = render(

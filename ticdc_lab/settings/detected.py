@@ -35,7 +35,7 @@ SWITCHED = "switched"
 """The value of a setting that was one thing in a part of the log, and another in the next."""
 
 OP_BY_IMAGES = frozenset({"open-protocol", "canal-json", "canal", "maxwell"})
-"""Protocols of which an image before is all that tells an update from an insert."""
+"""Protocols where only an image before distinguishes an update from an insert."""
 
 COUNTS = """
 op string, n bigint, n_before bigint, n_partial bigint, n_key_only bigint, n_key bigint, n_checksum bigint,
@@ -274,7 +274,7 @@ _AVRO_TIMESTAMP = re.compile(rb"\x0c(?=[\x04-\x7e])")
 
 
 def _avro_zone(value: bytes, at: int) -> str | None:
-    """The zone whose length stands at ``at``, if a moment follows it."""
+    """The zone whose length is at ``at``, if a moment follows it."""
     end = at + 1 + value[at] // 2
     zone, moment = value[at + 1 : end], value[end + 1 : end + 1 + (value[end] if end < len(value) else 0) // 2]
     is_one = re.fullmatch(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?", moment)

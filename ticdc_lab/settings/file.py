@@ -1,5 +1,5 @@
-"""A changefeed's file as settings: TOML, the JSON that ``cdc cli changefeed query`` or ``create`` prints, that of the
-open API (v1 and v2), or that of etcd; of any release since v4.0.
+"""A changefeed's file as settings: TOML, the JSON that ``cdc cli changefeed query`` or ``create`` prints, the
+open API's (v1 and v2), or etcd's; of any release since v4.0.
 
 Every key is checked, nested ones too: TiCDC's command line refuses a file with a key that it does not know.
 """
@@ -28,7 +28,7 @@ _JSON_NAMES: Mapping[str, str] = {
     "sink.pulsar-config.tls-certificate-path": "sink.pulsar-config.tls-key-file-path",
     "sink.pulsar-config.tls-private-key-path": "sink.pulsar-config.tls-certificate-file",
 }
-"""Keys that the JSON calls otherwise than TOML does."""
+"""Keys with another name in JSON than in TOML."""
 
 _BESIDE = frozenset({
     "upstream-id", "namespace", "keyspace", "id", "changefeed-id", "sink-uri", "create-time", "start-ts", "target-ts",
@@ -39,7 +39,7 @@ _BESIDE = frozenset({
     "error-history", "keyspace-id", "upstream-info", "timezone", "pd-addrs", "ca-path", "cert-path", "key-path",
     "cert-allowed-cn",
 })  # fmt: skip
-"""What stands beside the settings in the JSON of a changefeed."""
+"""What is beside the settings in the JSON of a changefeed."""
 
 _BESIDE_TYPES: Mapping[str, tuple[type[Any], str]] = {
     **dict.fromkeys(("info", "config", "replica-config"), (Mapping, "a table")),
@@ -298,7 +298,7 @@ _MOST: Mapping[str, int] = {"sink.kafka-config.partition-num": (1 << 31) - 1}
 
 
 def is_zone(name: str) -> bool:
-    """Whether a name is that of a time zone, as the IANA database has it."""
+    """Whether a name is a time zone, as the IANA database has it."""
     try:
         return bool(ZoneInfo(name))
     except (ValueError, OSError, KeyError):
@@ -326,7 +326,7 @@ def _check_choice(path: str, values: Sequence[Any], said: str) -> None:
 
 
 def _entries(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Every key at every depth with its path, those of unknown tables without their content."""
+    """Every key at every depth with its path, of unknown tables without their content."""
     for key, inner in value.items():
         here = f"{path}.{key}".lstrip(".")
         yield here, inner
@@ -408,7 +408,7 @@ def value_of(name: str, text: str, *, said: str = "") -> Any:
 
 
 _ESCAPES = {"\\r": "\r", "\\n": "\n", "\\t": "\t", "\\u0001": "\x01"}
-"""What stands for itself in a delimiter and a terminator."""
+"""What is literal in a delimiter and a terminator."""
 
 
 def _chooses(text: str) -> bool:
@@ -424,7 +424,7 @@ _TEXTS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
     "sink.csv.columns": ("SCHEMA.TABLE:COLUMN,COLUMN;..", _chooses),
     "debezium-binary-handling-mode": ("base64 or hex", ("base64", "hex").__contains__),
 }
-"""What texts have to be, where a reader could not go on with another."""
+"""Allowed texts, where a reader cannot continue with another."""
 
 
 def given_settings(options: Mapping[str, str], *, file: str | None = None, sink_uri: str | None = None) -> Settings:

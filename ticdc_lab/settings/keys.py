@@ -56,7 +56,7 @@ FROM_URI: Mapping[str, str] = {
     "output-column-id": "sink.cloud-storage-config.output-column-id",
     "output-raw-change-event": "sink.kafka-config.output-raw-change-event",
 }
-"""Parameters of a sink-uri that are read, and the key that each stands for. The sink-uri wins."""
+"""Parameters of a sink-uri that are read, and the key that each sets. The sink-uri wins."""
 
 _CSV = "how csv records are cut and read"
 _PLACE = "topic and partition of each row"
@@ -251,7 +251,7 @@ GONE: Mapping[str, tuple[Kind, Literal["none", "refused"], str]] = {
     "sink.pulsar-config.tls-certificate-path": ("text", "none", f"TiCDC of v7.4 to v7.6: {_SENDS}"),
     "sink.pulsar-config.tls-private-key-path": ("text", "none", f"TiCDC of v7.4 to v7.6: {_SENDS}"),
 }
-"""Keys that releases of TiCDC since v4.0.0 had, and that of today has not."""
+"""Keys that releases of TiCDC since v4.0.0 had, and today's has not."""
 
 RENAMED: Mapping[str, str] = {
     "filter.ddl-white-list": "filter.ddl-allow-list",
@@ -333,7 +333,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "sink.kafka-config.large-message-handle.large-message-handle-option": ("none", "claim-check", "handle-key-only"),
     "sink.kafka-config.large-message-handle.large-message-handle-compression": ("none", "snappy", "lz4"),
 }  # fmt: skip
-"""What TiCDC takes for keys that have few values; it refuses any other. Events are those of ``pkg/filter/utils.go``."""
+"""What TiCDC takes for keys that have few values; it refuses any other. Events are from ``pkg/filter/utils.go``."""
 
 
 def full_name(name: str) -> str:

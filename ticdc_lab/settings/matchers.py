@@ -223,7 +223,7 @@ def _of_go(regex: str, line: str) -> str:
                 begun = None
             out.append(rf"\{token}" if token in "-]" and i - 1 == begun else _in_class(token, line))
         elif token == "[":
-            begun = i + (regex[i : i + 1] == "^")  # where a bracket that closes, or a hyphen, stands for itself
+            begun = i + (regex[i : i + 1] == "^")  # where a bracket that closes, or a hyphen, is literal
             out.append(token)
         elif token.startswith("(?"):
             out.append(_group(token, line, is_first=not out))
@@ -261,7 +261,7 @@ def _escape(token: str, line: str, *, in_class: bool) -> str:
 
 def _in_class(token: str, line: str) -> str:
     if not token.startswith("[:"):
-        return f"\\{token}" if token in "[&|~" else token  # of which Python will make operations on classes
+        return f"\\{token}" if token in "[&|~" else token  # which Python will read as operations on classes
     name = token[2:-2]
     if name.removeprefix("^") not in _ASCII:
         raise DispatchError(f"The matcher {line!r} has the class {token}, which Go's regular expressions have not.")

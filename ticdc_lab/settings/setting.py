@@ -1,6 +1,6 @@
 """What a changefeed was set to: a value for each setting, where it is known from, and how surely.
 
-A setting is known from an option (somebody gave it), from a changefeed file, or from the log's own bytes. Everything
+A setting is known from an option, from a changefeed file, or from the log's own bytes. Everything
 that depends on one asks :class:`Settings`; nothing is passed by hand beside it.
 """
 
@@ -16,14 +16,14 @@ from ticdc_lab.settings.keys import KNOWN, full_name
 
 Source = Literal["option", "file", "bytes"]
 Surety = Literal["given", "verified", "shown", "likely", "guessed"]
-"""``given``: somebody set it. ``verified``: and all rows of the log were compared with it. ``shown``: the bytes allow
+"""``given``: it was set. ``verified``: and all rows of the log were compared with it. ``shown``: the bytes allow
 no other value. ``likely``: they fit another value too, which would need a coincidence. ``guessed``: too few bytes to
 decide."""
 
 Value = bool | int | str | tuple[Any, ...] | Mapping[str, Any] | None
 
 NOT_COMPARED = frozenset({"sink.dispatchers"})
-"""Settings of which two values may mean the same, so that a difference is no contradiction."""
+"""Settings where two values may mean the same, so that a difference is no contradiction."""
 
 OLD_VALUES = "enable-old-value"
 """Of TiCDC up to v7: whether any image before a change is written."""
@@ -80,8 +80,8 @@ class Setting:
 class Contradiction:
     """A setting that was given, and bytes that it cannot have made."""
 
-    given: Setting  # as somebody gave it
-    shown: Setting | None = None  # the value that the bytes show; None of a list of rules, of which many mean the same
+    given: Setting  # as given
+    shown: Setting | None = None  # the value that the bytes show; None of a list of rules, as many mean the same
     seen: str = ""  # of such a list: what the log has against it
     # Partition, offset and commit_ts of events that show it.
     places: tuple[tuple[int | None, int | None, int | None], ...] = ()
@@ -141,7 +141,7 @@ class Settings:
         return default if found is None else found.value
 
     def given(self, name: str) -> Setting | None:
-        """The setting as somebody gave it; what only the bytes show is left out."""
+        """The setting as given; what only the bytes show is left out."""
         found = self.get(name)
         if found is None or found.source != "bytes":
             return found
@@ -169,7 +169,7 @@ class Settings:
         return Settings(known, (*self.against, *against), tuple(dict.fromkeys((*self.notes, *notes))))
 
     def with_option(self, name: str, value: Value, *, evidence: str = "") -> Settings:
-        """The same with a value that somebody gave; it wins over file and bytes."""
+        """The same with a given value; it wins over file and bytes."""
         return self | [Setting(require_name(name), value, "option", "given", evidence or f"--option {name}")]
 
     def noted(self, against: Iterable[Contradiction] = (), notes: Iterable[str] = ()) -> Settings:

@@ -1,6 +1,6 @@
 """Where change logs lie: files that hold the messages of a topic, or the topic in Kafka.
 
-What is told from paths alone is in :mod:`ticdc_lab.sources.places`, which needs no library; sources themselves are in
+What paths alone show is in :mod:`ticdc_lab.sources.places`, which needs no library; sources themselves are in
 :mod:`ticdc_lab.sources.opening`.
 """
 

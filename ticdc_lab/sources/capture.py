@@ -62,13 +62,13 @@ def read_contents(batches: Batches, line: int = BOUNDS.line) -> Iterator[tuple[p
 def read_gzip(file: Any, name: str, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Lines of an open gzip file to messages and rejected lines; a damaged end is a rejected line.
 
-    So is a line of more bytes than ``line``, of which no more is kept than its length.
+    So is a line of more bytes than ``line``, whose length alone is kept.
     """
     yield from _read_stream(_inflated(file), name, line)
 
 
 def read_whole(file: Any, name: str, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """As :func:`read_gzip`, of a file whose name does not tell whether it is packed."""
+    """As :func:`read_gzip`, of a file whose name does not show whether it is packed."""
     yield from _read_stream(contents(file), name, line)
 
 
@@ -112,7 +112,7 @@ def _of_range(file: BinaryIO, first: int, last: int) -> Iterator[tuple[bytes, st
 def _lines(pieces: Iterator[tuple[bytes, str]], most: int) -> Iterator[tuple[pa.Array, str, int]]:
     """Lines of a stream in groups, each with what is wrong with the stream so far (empty for nothing).
 
-    The third is the length of a line beyond ``most`` that stood before them, or 0.
+    The third is the length of a line beyond ``most`` before them, or 0.
     """
     held, size, fault = list[bytes](), 0, ""
     for text, fault in pieces:
@@ -150,7 +150,7 @@ def _split(text: bytes) -> pa.Array:
 
 
 def contents(f: Any) -> Iterator[tuple[bytes, str]]:
-    """What a file holds, in pieces, each with what is wrong with the stream so far; its first bytes tell gzip."""
+    """A file's content, in pieces, each with what is wrong with the stream so far; its first bytes show gzip."""
     raw = f.read(_CHUNK)
     if raw.startswith(_GZIP):
         yield from _inflated(f, raw)
@@ -271,7 +271,7 @@ def _header(pair: Any) -> dict[str, Any]:
 
 
 _EXPLAINED = 1_000
-"""Lines of a batch of which the wrong field is named: each is read once more, in Python."""
+"""Lines of a batch whose wrong field is named: each is read once more, in Python."""
 
 _EXPECTED = {
     "topic": ("a text", (str,)), "partition": ("a number", (int,)), "offset": ("a number", (int,)),

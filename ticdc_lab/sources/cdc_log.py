@@ -1,6 +1,6 @@
 """Lines of TiCDC's own log, ``cdc.log``, beside a change log: which module reported what at the time of a stall.
 
-The messages are those of TiCDC v5.0 to v8.5 and of its new architecture, by their beginning; a line that begins with
+The messages are from TiCDC v5.0 to v8.5 and of its new architecture, by their beginning; a line that begins with
 none of them is counted.
 """
 
@@ -361,7 +361,7 @@ _PROGRESS = ("DDL sent",)
 
 @dataclass(frozen=True, slots=True)
 class NamedByLog:
-    """What lines say of a stall or a finding: those of one kind and module."""
+    """Lines about a stall or a finding: of one kind and module."""
 
     # ``module``, ``kind``: as of :class:`CdcLine`.
     module: str

@@ -178,7 +178,7 @@ class ChangeLog:
     counts: Counts | None = None
     known: Known = NOTHING
     gaps: tuple[str, ...] = ()
-    """Which offsets a Kafka topic no longer had, and which a recording lacks or holds twice, one sentence a partition;
+    """Offsets that a Kafka topic no longer had, or missing or doubled in a recording, one sentence a partition;
     known once materialised."""
     edges: tuple[str, ...] = ()
     """Which partitions are not there, and which do not begin at their first message; known once materialised."""
@@ -187,7 +187,7 @@ class ChangeLog:
     left_out: tuple[str, ...] = ()
     """Which files of its folder were not read, and what a dump of another tool lost, one sentence each."""
     guesses: tuple[str, ...] = ()
-    """What was worked out from its bytes without proof, and the option that says it, one sentence each."""
+    """What was worked out from its bytes without proof, and the option that sets it, one sentence each."""
     lost: frozenset[str] = frozenset()
     """What a dump of another tool does not have (:data:`ticdc_lab.sources.forms.LOSSES`)."""
     of_storage: bool = False
@@ -257,7 +257,7 @@ class ChangeLog:
 
     @property
     def files(self) -> StoredEvents | None:
-        """The same of any engine; that of the embedded one shuffles nothing that workers read."""
+        """The same of any engine; the embedded one's shuffles nothing that workers read."""
         if not self._files or self.counts is None or self.sample is not None:
             return None
         return StoredEvents(self.messages.sparkSession, tuple(map(str, self._files)), self.counts.events)
@@ -379,7 +379,7 @@ class ChangeLog:
         return "" if self._source is None else self._source.kind
 
     def size(self) -> Size:
-        """How large it is, told without reading it."""
+        """How large it is, without reading it."""
         return Size() if self._source is None else self._source.measure()
 
     def messages_done(self, folder: str) -> Callable[[], tuple[int, int] | None]:
@@ -409,14 +409,14 @@ class ChangeLog:
         return self._source.raw.mapInArrow(decode, DECODED)
 
     def sampled(self, sample: Sample) -> ChangeLog:
-        """The same log with only the row changes of a sample, lazily; its ``limits`` say what that cannot prove.
+        """The same log with only the row changes of a sample, lazily; its ``limits`` list what that cannot prove.
 
         Raises
         ------
         ProtocolError
             A time is asked of a log without commit_ts.
         ContractError
-            This log is what was kept of a sample: ``limits`` would say nothing of what that left out.
+            This log is what was kept of a sample: ``limits`` would omit what that left out.
         """
         if sample.by_time:
             self.require_commit_ts("a sample by time")
@@ -428,7 +428,7 @@ class ChangeLog:
         return self if sample.is_whole else replace(self, sample=sample, _gathered=())
 
     def materialise(self, folder: str, *, images: bool = True) -> ChangeLog:
-        """Decode everything once into Parquet and go on from there.
+        """Decode everything once into Parquet and continue from there.
 
         Parameters
         ----------
@@ -584,7 +584,7 @@ class ChangeLog:
         return replace(self, gaps=(*found.sentences, *twice), edges=edges, counts=counts, firsts=firsts)
 
     def _foreign_topics(self, offsets: pa.Table) -> dict[str, int]:
-        """How many messages each topic holds of which none could be decoded, where those of another one could."""
+        """How many messages each topic without any decoded message has, if another topic has decoded ones."""
         messages = offsets.group_by("topic").aggregate([("n", "sum")]).sort_by("topic").to_pylist()
         if self.counts is None or self.counts.quarantined == self.counts.empty or len(messages) < 2:
             return {}
@@ -592,7 +592,7 @@ class ChangeLog:
         return {m["topic"]: m["n_sum"] for m in messages if m["topic"] not in read} if read else {}
 
     def _offsets(self, positions: DataFrame) -> pa.Table:
-        """Those of all messages of files, whether or not they could be decoded and are in the sample."""
+        """The same of all messages of files, whether or not they could be decoded and are in the sample."""
         parts = self._gathered_parts("offsets" if self.sample is None else LEFT_OUT)
         if not parts:
             parts = [held_offsets(positions).toArrow()]

@@ -48,7 +48,7 @@ def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | N
     lines = head.decode("latin-1").split("\n")
     rows = csv.reader(lines[1:] if whole or len(lines) < 3 else lines[1:-1], delimiter=delimiter)
     some: list[dict[str, str]] = []
-    with suppress(csv.Error):  # who reads it says where
+    with suppress(csv.Error):  # its reader reports where
         for row in islice(rows, LOOKED_AT):
             if len(row) == len(parts) and row != names:
                 some.append(dict(zip(parts, row, strict=True)))
@@ -58,7 +58,7 @@ def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | N
 
 
 def unnamed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
-    """Rows without a header, as Aiven's sinks write fields that they were told, and as programs join them."""
+    """Rows without a header, as Aiven's sinks write configured fields, and as programs join them."""
     lines = head.decode("latin-1").split("\n")[: 4 * LOOKED_AT]
     between = max(",;", key=lines[0].count)
     if lines[0][:1] in "{[" or between not in lines[0]:

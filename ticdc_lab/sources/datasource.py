@@ -63,9 +63,9 @@ class TiCDCSource(DataSource):
     """Options: ``path`` (or ``load(path)``), ``protocol``, ``sourceKind``, ``schemaRegistry``, ``claimCheck``, ..
 
     ``rangeBytes`` is how much of a plain file one task reads; ``bounds`` what a message may become, as
-    ``inflated=1000000,line=100000``. A message that several files hold is there once, for which they are read once
-    more, one after the other; ``overlaps=ignored`` spares that. A stream does not look for such messages. Dumps of
-    other tools are detected by their bytes; what the tool was told is an option by its own name, such as ``format`` of
+    ``inflated=1000000,line=100000``. A message in several files occurs once, for which they are read once
+    more, one after the other; ``overlaps=ignored`` spares that. A stream does not check for such messages. Dumps of
+    other tools are detected by their bytes; the tool's setting is an option by its own name, such as ``format`` of
     ``kcat -f`` (:data:`ticdc_lab.sources.forms.OPTIONS`).
 
     Types that debezium's messages do not name come from the DDL statements of all files, in a stream of the same file;
@@ -227,7 +227,7 @@ class _Reader(DataSourceReader):
 
 
 def _held_twice(parts: Sequence[TaskPart]) -> Skips:
-    """What several files hold, read here: one after the other, as nothing else sees all of them."""
+    """Overlaps of several files, read here: one after the other, as nothing else sees all of them."""
     files = list(dict.fromkeys(part.file for part in parts))
     if len(files) < 2:
         return pieces.NO_SKIPS
@@ -245,7 +245,7 @@ def _held_twice(parts: Sequence[TaskPart]) -> Skips:
 class _StreamReader(DataSourceStreamReader):
     """An offset is the names of all files that were seen.
 
-    Each file stands for itself: of the simple protocol it must bring the table versions that its rows need.
+    Each file is read by itself: in the simple protocol it must bring the table versions that its rows need.
     """
 
     def __init__(self, asked: _ReadRequest) -> None:
@@ -269,7 +269,7 @@ class _StreamReader(DataSourceStreamReader):
         return _parts(new, self._asked)
 
     def read(self, partition: InputPartition) -> Batches:
-        """The protocol, and table versions of the simple one, are told from each file: nothing is known of others."""
+        """The protocol, and table versions of the simple one, are detected in each file: nothing is known of others."""
         assert isinstance(partition, TaskPart)
         try:
             protocol, known = self._asked.told(_parts([Path(partition.file)], self._asked))

@@ -30,7 +30,7 @@ _BYTES_A_BATCH = 16 << 20
 
 
 def known_of(schema_registry: str | None, claim_check: str | None, bounds: Bounds = BOUNDS) -> Known:
-    """What the caller says for decoding: arguments and errors are those of :func:`ticdc_lab.sources.load.load`."""
+    """The caller's arguments for decoding; they and errors are as of :func:`ticdc_lab.sources.load.load`."""
     if claim_check is not None and (folder := local_path(claim_check)) is not None and not folder.is_dir():
         raise SourceError(f"{claim_check} is no folder, so no large message can be looked for in it.")
     if schema_registry is None:
@@ -51,8 +51,8 @@ def with_table_versions(gathered: Gathered, known: Known) -> tuple[Known, tuple[
 def with_log_types(gathered: Gathered, sample: pa.Table, known: Known) -> tuple[Known, tuple[str, ...]]:
     """What decoding debezium needs of its log, and what is assumed of it: one pass.
 
-    How bytes are written shows in the values of the sample, where no setting says it. Messages that name their types
-    do not say how many digits a fraction has.
+    How bytes are written shows in the values of the sample, where no setting gives it. Messages that name their types
+    do not show the digits of a fraction.
     """
     known = replace(known, types=log_types.types_of(gathered(log_types.finder(known), log_types.DDL_ROWS)))
     return log_types.with_binary(sample, known)
@@ -102,8 +102,8 @@ def decoding(
 ) -> parquet.Decode:
     """Raw records to :data:`ticdc_lab.events.schema.DECODED`; of each task's share the ``first`` messages, or all.
 
-    Messages that several files hold are left out as ``skips`` says; ``held``, of the function that it gives, is told
-    what each file holds.
+    Messages in several files are left out by ``skips``; ``held``, of the returned function, receives
+    what each file has.
     """
     read = source.reader(skips)
     if source.decode is not None:

@@ -48,7 +48,7 @@ class DumpFiles:
 
     forms: tuple[Form, ...]  # each form once
     of: Mapping[str, tuple[int, Assumed]]  # by file the number of its form, and what is assumed of its messages
-    is_named: bool = False  # whether the names of the files say where their messages are
+    is_named: bool = False  # whether the files' names show where their messages are
 
     @property
     def kind(self) -> str:
@@ -196,7 +196,7 @@ def _form_of_rows(
     try:
         with opened(file) as f:
             names, texts, is_plain = columns_of(f)
-    except (ValueError, EOFError):  # it is damaged: who reads capture files says where
+    except (ValueError, EOFError):  # it is damaged: the reader of capture files reports where
         return None
     in_folders = {part.partition("=")[0] for part in PurePath(file).parts[:-1] if "=" in part}
     form = form_of_rows(names, texts, given=options)
@@ -260,5 +260,5 @@ def _partition(options: Mapping[str, str], number: int) -> int:
 
 
 def topic_of(source: str) -> str:
-    """The name that stands for the topic of a dump that does not name it."""
+    """The topic's name for a dump that does not name it."""
     return PurePath(source.rstrip("/")).name.partition(".")[0] or "topic"

@@ -44,7 +44,7 @@ class Unread(ValueError):
 
 
 Record = DumpedMessage | Bad | None
-"""None stands for a record that holds nothing, which counts where the order of records does."""
+"""None is an empty record, which counts where the order of records does."""
 
 
 # A message of its fields.
@@ -274,7 +274,7 @@ def is_reencoded(text: bytes, *, is_latin: bool = False) -> bool:
 
 
 def _has_length(text: bytes, run: re.Match[bytes], header: int) -> bool:
-    """Whether characters beyond ASCII lie in a text with its length before it, or are no UTF-8, so nobody made them."""
+    """Whether characters beyond ASCII lie in a text with its length before it, or are no UTF-8, so by chance."""
     try:
         run[0].decode()
     except UnicodeDecodeError:

@@ -96,7 +96,7 @@ def lines_in(chunks: Iterator[bytes], separator: bytes, bound: int) -> Iterator[
 
 
 def joined_lines(lines: Iterable[tuple[bytes, int]], width: int, bound: int) -> Iterator[tuple[bytes, int, int]]:
-    """Values in base64 that go on in the next line after so many characters, and the numbers of their last lines.
+    """Values in base64 that continue in the next line after so many characters, and the numbers of their last lines.
 
     A shorter line ends one, and so do padding and the end of JSON, whose last line may be full.
     """
@@ -157,7 +157,7 @@ _CHUNK = 1 << 20
 
 
 def _patterned(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
-    """Records that begin as the pattern does and go on until the next one does: a value may hold line feeds."""
+    """Records that begin as the pattern does and last until the next one: a value may contain line feeds."""
     whole = re.compile(regex_of(form.body), re.DOTALL)
     head = form.beginning
     inside = head if len([p for p in form.head if isinstance(p, str)]) > 1 else None
@@ -189,7 +189,7 @@ _BEGINNINGS = (b"CreateTime:", b"LogAppendTime:", b"NO_TIMESTAMP")
 
 
 def _is_begun(text: bytes, form: Form, held: list[bytes]) -> bool:
-    """Whether what does not begin as a record is one all the same, of which the rest was cut."""
+    """Whether what does not begin as a record is one all the same, with its rest cut."""
     first = form.parts[0]
     begins = (first,) if isinstance(first, bytes) else _BEGINNINGS if first == "console_time" else ()
     if any(text.startswith(b) or b.startswith(text) for b in begins if text):

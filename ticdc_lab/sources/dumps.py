@@ -154,7 +154,7 @@ def read_dump(
     """Messages of a dump, and rows of the quarantine for what is none.
 
     ``chunks``: the bytes of the file, each with what is wrong with the stream so far. ``name``: of the file, for
-    people. ``form``: what it is. ``assumed``: stands for what its messages do not say. ``line``: bytes that a record
+    people. ``form``: what it is. ``assumed``: replaces what its messages omit. ``line``: bytes that a record
     may have. ``passed``: how many lines of the file lie before ``chunks``.
     """
     fault = [""]

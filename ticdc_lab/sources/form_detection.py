@@ -320,7 +320,7 @@ def _lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
 
 
 def _later_lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
-    """Values with their lengths, of which the first, or one between others, is cut."""
+    """Values with their lengths, the first one, or one between others, cut."""
     return None if next_chain(head, 0) is None else _LENGTHS
 
 

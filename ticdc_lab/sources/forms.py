@@ -51,7 +51,7 @@ LOSSES: Mapping[str, str] = {
     "names": "{what} has topic, partition and offsets in its file names: an offset is the one of the file name plus "
     "the position in the file.",
 }
-"""What a form can lose, and the sentence that says so."""
+"""What a form can lose, and its sentence."""
 
 
 def lost_of(have: Collection[Any] = ()) -> frozenset[str]:
@@ -67,7 +67,7 @@ LOOKED_AT = 100
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """Where the messages of a file are, as far as they do not say it themselves."""
+    """Where the messages of a file are, as far as they do not show it themselves."""
 
     topic: str
     partition: int = 0
@@ -80,7 +80,7 @@ class Assumed:
     """Where its ranges begin, and how many of its lines begin before each, where they were counted."""
 
     def lines_before(self, first: int) -> int | None:
-        """How many lines begin before a range of its bytes; None if nobody counted them."""
+        """How many lines begin before a range of its bytes; None if not counted."""
         return dict(self.lines).get(first) if first else 0
 
 
@@ -91,7 +91,7 @@ class Form:
     name: str  # one of :data:`FORMS`, as ``--source-kind`` takes it
     # How the file is cut: ``lines``, JSON ``objects``, ``pattern`` (a format with fields and text between them),
     # ``csv``, ``rows`` of Parquet or Avro, ``printed`` by a client library, ``segment`` by ``kafka-dump-log``, or
-    # ``none``: it holds no messages.
+    # ``none``: it has no messages.
     records: Literal["lines", "objects", "pattern", "csv", "rows", "printed", "segment", "none"]
     # ``coding``, ``key_coding``: how values and keys are written: as they are (``text``), in ``base64``, or in
     # ``base64-any`` (of the alphabet for URLs, without padding or in lines of 76 characters), in ``hex``, or as
@@ -133,7 +133,7 @@ class Form:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the length of a value stands before it."""
+        """Whether the length of a value precedes it."""
         return not {"value_length", "value_length4"}.isdisjoint(self.parts)
 
     @property
@@ -149,7 +149,7 @@ class Form:
 
     @property
     def head(self) -> tuple[str | bytes, ...]:
-        """What of ``body`` stands before the first field that can be any text."""
+        """What of ``body`` precedes the first field that can be any text."""
         return self.body[: next((i for i, p in enumerate(self.body) if p in OPEN), None)]
 
     @property
@@ -177,7 +177,7 @@ class Form:
 
 CAPTURE = "capture"
 CONNECT = "connect"
-"""A folder of files whose names say where their messages are, whatever their form."""
+"""A folder of files whose names show where their messages are, in any form."""
 FORMS: Mapping[str, str] = {
     "kcat": "A dump of kcat -J",
     "kcat-format": "A dump of kcat -f",
@@ -287,7 +287,7 @@ def coding_of_keys(keys: Sequence[str], of_values: Coding) -> Coding:
 
 
 def decoded(text: str, coding: Coding) -> bytes:
-    """The bytes that a text stands for; ValueError or SyntaxError where it is not written so."""
+    """The bytes of a text; ValueError or SyntaxError where it is not written so."""
     if coding == "base64-any":
         text = "".join(text.split()).translate(_OF_URLS).rstrip("=")
         text += "=" * (-len(text) % 4)
@@ -415,7 +415,7 @@ _BESIDE = re.compile(_USUAL.pattern.replace(r"(?:\.\w+)*", r"\.(?P<what>keys|hea
 
 
 def beside(file: str) -> tuple[str, Literal["key", "headers"] | None]:
-    """What a file of Kafka Connect shares with those of its keys and headers, and which of them it holds, if any."""
+    """What a file of Kafka Connect shares with the files of its keys and headers, and which of them it is, if any."""
     name = PurePath(file).name
     found = _BESIDE.fullmatch(name)
     stem = str(PurePath(file).with_name(name.partition(f".{found['what']}." if found else ".")[0]))

@@ -74,7 +74,7 @@ def fsck(spark: SparkSession, folder: str, *, settings: Settings = UNKNOWN) -> D
     Raises
     ------
     SourceError
-        The folder is not there or holds no file of the storage sink.
+        The folder is not there or has no file of the storage sink.
 
     References
     ----------
@@ -132,7 +132,7 @@ def _without_schema(places: Iterable[StoragePlace]) -> Iterator[Finding]:
 
 
 def _series(places: Iterable[StoragePlace]) -> dict[tuple[str, str], list[StoragePlace]]:
-    """Data files that are numbered together: those of a folder, and of a dispatcher in it."""
+    """Data files that are numbered together: in a folder, and of a dispatcher in it."""
     series: dict[tuple[str, str], list[StoragePlace]] = {}
     for p in places:
         if p.kind == "data":
@@ -155,7 +155,7 @@ def _name(p: StoragePlace) -> str:
 
 
 def checkpoint_in(reading: Reading, metadata: Sequence[dict[str, Any]]) -> int | None:
-    """checkpoint-ts in the file ``metadata`` (no row or one), or None where the folder does not say it."""
+    """checkpoint-ts in the file ``metadata`` (no row or one), or None where the folder does not have it."""
     try:
         return checkpoint_of(reading.content(metadata[0])) if metadata else None
     except (Unreadable, ValueError):
@@ -199,7 +199,7 @@ def file_findings(reading: Reading, checkpoint: int | None, rows: Sequence[Row])
 
 
 def _to_be_decoded(row: Row) -> bool:
-    """Not what the listing has spoken of; metadata stands at the end of every partition, and is read once."""
+    """Without what the listing has reported; metadata is at the end of every partition, and is read once."""
     if row["kind"] in ("refused", "index") or (row["kind"] == "metadata" and row["partition"]):
         return False
     return not (row["kind"] == "data" and row["schema_path"] is None and row["extension"] == "csv")

@@ -3,7 +3,7 @@
 The embedded engine reads them without Java (:mod:`ticdc_lab.sources.kafka_reading`).
 
 A batch is pinned: which offsets are there is asked once, and every action on the frame reads those. What has expired by
-then is missing from the answer, and the load says which offsets (:func:`ticdc_lab.facts.limits.offset_gaps`).
+then is missing from the answer, and the load reports which offsets (:func:`ticdc_lab.facts.limits.offset_gaps`).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def topics_of(source: str, options: Mapping[str, str] | None = None) -> Topics:
 def properties(path: str) -> dict[str, str]:
     """Options from a properties file as Kafka's own tools take (``--command-config``): no command line shows them.
 
-    Keys without ``kafka.`` get it; lines end with a backslash to go on; ``#`` and ``!`` begin a comment.
+    Keys without ``kafka.`` get it; lines end with a backslash to continue; ``#`` and ``!`` begin a comment.
 
     Raises SourceError: the file cannot be read, or a line has no ``=``. The text of the line is not shown.
     """
@@ -207,7 +207,7 @@ def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFram
     to Kafka's clients, all others to the connector (``startingOffsets``, ``endingOffsets``, ``startingTimestamp``,
     ``minPartitions``, ...). Returns: the connector's columns, with headers; what should be in it (:data:`EXPECTED`);
     and what the broker keeps back of it, a sentence each. Raises SourceError: the broker cannot be reached, refuses the
-    credentials, or lacks a topic; said within seconds. SetupError: the session has no Kafka connector.
+    credentials, or does not have a topic; within seconds. SetupError: the session has no Kafka connector.
     """
     spans, left_out = _spans(spark, topics)
     settings = _settings(topics)
@@ -262,7 +262,7 @@ def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | N
 def said_plainly(topics: Topics) -> Iterator[None]:
     """Whatever Kafka's clients throw in the body becomes a :class:`SourceError` without secrets.
 
-    They run in the JVM: a connection that Python has lost is the one to the engine, of which no broker knows.
+    They run in the JVM: a connection that Python has lost is the one to the engine, which brokers do not see.
     """
     try:
         yield
@@ -301,7 +301,7 @@ def require_reachable(topics: Topics) -> None:
     within_s = max(REACHED_S, int(asked) / 1000 if asked.isdigit() else 0.0)
     until, brokers = time.monotonic() + within_s, topics.brokers.split(",")
     said = SimpleQueue[tuple[str, tuple[bool, str] | None]]()
-    for broker in brokers:  # in threads that nobody waits for: the system may take a minute for a name
+    for broker in brokers:  # in threads without a waiter: the system may take a minute for a name
         Thread(
             target=lambda b: said.put((b, _refusal(b, until, tls=protocol.endswith("SSL")))),
             args=(broker,),
@@ -366,7 +366,7 @@ def _any_tls() -> ssl.SSLContext:
 
 
 def _spans(spark: SparkSession, topics: Topics) -> tuple[dict[tuple[str, int], tuple[int, int]], tuple[str, ...]]:
-    """First and end offset of every partition, as the broker says now, and :func:`open_words` of it."""
+    """First and end offset of every partition, as the broker has them now, and :func:`open_words` of it."""
     require_reachable(topics)
     from ticdc_lab.engine import kafka_offsets
 

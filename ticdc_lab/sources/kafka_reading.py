@@ -90,10 +90,10 @@ class Lost:
 class TopicReader:
     """Reads topics of one cluster.
 
-    ``topics``: from :func:`ticdc_lab.sources.kafka.topics_of`. Options named ``kafka.*`` are those of Kafka's Java
-    clients, all others those of Spark's connector. ``positions``: the next offset of each partition that
+    ``topics``: from :func:`ticdc_lab.sources.kafka.topics_of`. Options named ``kafka.*`` belong to Kafka's Java
+    clients, all others to Spark's connector. ``positions``: the next offset of each partition that
     :meth:`batches` reads; offsets without a message (of transactions, of a compacted topic) are passed over.
-    ``settings``: those of librdkafka, with secrets in them. ``lost``: what the broker deleted before it was read.
+    ``settings``: librdkafka's, with secrets in them. ``lost``: what the broker deleted before it was read.
     ``shrunk``: partitions that end before where they were to be read to, and where they end: they were truncated.
     ``open``: of the last :meth:`spans`: offsets that transactions which have not ended keep from who reads committed
     ones. Raises SourceError: a setting has no counterpart in librdkafka, or cannot be used. SetupError: confluent-kafka
@@ -134,7 +134,7 @@ class TopicReader:
             leaving.join(_LEAVE_S)
 
     def spans(self) -> dict[Place, Span]:
-        """First and end offset of every partition, as the broker says now; what is not committed ends it.
+        """First and end offset of every partition, as the broker has them now; what is not committed ends it.
 
         Raises SourceError: the broker does not answer, refuses, or has no such topic; within ten seconds.
         """
@@ -167,7 +167,7 @@ class TopicReader:
             return dict.fromkeys(places)
 
     def ids(self) -> dict[str, str]:
-        """What tells a topic from another that had its name before; none where the broker does not say."""
+        """What distinguishes a topic from an earlier one of its name; none if the broker does not report it."""
         admin, kafka = self._connected(), library()
         if self._says_ids:
             try:
@@ -214,7 +214,7 @@ class TopicReader:
     ) -> Generator[pa.RecordBatch]:
         """Messages of some partitions, each partition in the order of its offsets.
 
-        ``starts``: the first offset to read of each. ``ends``: before which offset each ends; None to go on and on.
+        ``starts``: the first offset to read of each. ``ends``: before which offset each ends; None to read without end.
         ``rows``: messages of a batch, at most. Yields: :data:`ticdc_lab.events.schema.MESSAGES`. While nothing comes,
         an empty one comes ten times a second, so that a caller can do something else. ``positions`` are those behind
         what was yielded. Raises SourceError: the broker stops answering, a topic is deleted, or may not be read any
@@ -268,7 +268,7 @@ class TopicReader:
         return int(said) / 1000 if said.isdigit() else _STALLED_S
 
     def _require_answer(self, consumer: Any, heard: float) -> None:
-        """Raise where nothing came for too long and nobody answers either."""
+        """Raise where nothing came for too long and no broker answers either."""
         with suppress(library().KafkaException):
             consumer.list_topics(self.topics.names[0], timeout=2.0)
             self._trouble.clear()
@@ -441,7 +441,7 @@ _LEADER_MOVES = frozenset({
     "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH",
     "OFFSET_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE",
 })  # fmt: skip
-"""What a broker says for a moment while leaders change, or after its own restart."""
+"""What a broker answers for a moment while leaders change, or after its own restart."""
 
 
 def too_large(source: str, options: Mapping[str, str]) -> str | None:

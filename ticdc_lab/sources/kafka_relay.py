@@ -76,7 +76,7 @@ def listening(answer: Callable[[BufferedRWPair], None], source: str) -> str:
             except TiCDCLabError as error:
                 told = [error.message, error.hint, type(error).__name__]
                 stream.writelines(part(_ERROR, json.dumps(told).encode()))
-            except Exception as error:  # the task would wait for ever
+            except Exception as error:  # the task would wait without end
                 told = [f"{source}: {type(error).__name__}: {error}", "", ""]
                 stream.writelines(part(_ERROR, json.dumps(told).encode()))
             stream.flush()

@@ -1,7 +1,7 @@
 """Settings of Kafka's Java clients in the names of librdkafka: one table; what has no counterpart is refused by name.
 
 People have a ``client.properties`` that their other tools take. A setting that is passed over can turn encryption off
-or read as somebody else, so none is.
+or read as another user, so none is.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _login(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _token(options: Mapping[str, str]) -> dict[str, str]:
-    """OAUTHBEARER: a token of an identity provider, or one that nobody signs, for tests."""
+    """OAUTHBEARER: a token of an identity provider, or an unsigned one, for tests."""
     claims = {name.removeprefix(_CLAIM): value for name, value in options.items() if name.startswith(_CLAIM)}
     if claims:
         config = f"principal={claims.get('sub', '')}" + (f" scope={claims['scope']}" if "scope" in claims else "")

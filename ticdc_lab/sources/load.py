@@ -31,7 +31,7 @@ from ticdc_lab.sources.refused_forms import converted_hint
 from ticdc_lab.sources.storage import read_by
 
 SAMPLE = 256
-"""Messages looked at to tell the protocol."""
+"""Messages read to detect the protocol."""
 
 
 def load(
@@ -48,7 +48,7 @@ def load(
 ) -> ChangeLog:
     """Load a recorded topic, one in Kafka, or a folder that TiCDC's storage sink wrote.
 
-    Looks at up to 256 messages to tell the protocol, through a log in the simple protocol for the versions of its
+    Reads up to 256 messages to detect the protocol, through a log in the simple protocol for the versions of its
     tables, and through one of debezium for its DDL; everything else is lazy.
 
     Parameters
@@ -60,7 +60,7 @@ def load(
         table of messages, a folder of the storage sink, or ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``, which is
         read from the earliest message to the latest of now.
     protocol
-        One of :data:`ticdc_lab.codecs.PROTOCOLS`, or ``auto``: told from the bytes.
+        One of :data:`ticdc_lab.codecs.PROTOCOLS`, or ``auto``: detected from the bytes.
     source_kind
         ``capture``, ``parquet``, ``delta``, ``storage``, ``kafka``, ``connect`` or a form of dumps
         (:data:`ticdc_lab.sources.forms.FORMS`), or ``auto``: detected from what is there;
@@ -73,7 +73,7 @@ def load(
         it they are marked ``claim-check-missing`` and hold their keys only.
     options
         By name: settings of the changefeed (``csv.null``, ``date-separator``, ..; docs/settings.md), which count before
-        those of its file; and of the source, for Kafka as Spark's connector has them: ``kafka.security.protocol``,
+        its file's; and of the source, for Kafka as Spark's connector has them: ``kafka.security.protocol``,
         ``kafka.sasl.jaas.config``, ``startingOffsets``. The values of these are in no error's text.
     bounds
         How much a message may become before it goes to the quarantine as ``too-large``.
@@ -91,7 +91,7 @@ def load(
     SourceError
         There is nothing to read at ``source``, its broker cannot be read from, or the file of schemas cannot be read.
     ProtocolError
-        The protocol cannot be told or is unknown.
+        The protocol cannot be detected or is unknown.
     SetupError
         The session is the caller's own, and its Python workers cannot run this package.
 
@@ -131,7 +131,7 @@ def load(
     origin = Origin(source, protocol, source_kind, schema_registry, claim_check, others, given)
     seen = given | (
         (Setting("sink.protocol", told.protocol, "bytes", "shown", "the folder's files"), *opened.shown)
-        if sample is None  # a storage folder, which says so itself
+        if sample is None  # a storage folder, which shows it itself
         else shown_by(sample.combine_chunks(), told, known)
     )
     return ChangeLog(

@@ -60,7 +60,7 @@ def handles_in(source: Source, protocol: str, known: Known) -> Handles:
 
 
 def put_into(files: Sequence[Path], handles: Handles) -> tuple[TableName, ...]:
-    """Write files of :data:`ticdc_lab.events.schema.DECODED` anew where they have rows of such tables; which ones."""
+    """Rewrite files of :data:`ticdc_lab.events.schema.DECODED` with rows of such tables; give which."""
     done = set[TableName]()
     for path in files if handles else ():
         with pq.ParquetFile(path) as file:

@@ -64,11 +64,11 @@ class Source:
     raw: DataFrame
     read: Reader
     pieces: pa.Table | None = None
-    """What ``raw`` holds, where the driver can read it too: what messages look like is then told without a job."""
+    """What ``raw`` contains, where the driver can read it too: messages are then inspected without a job."""
     table: DataFrame | None = None
     """The messages, where the engine can read them by itself."""
     told: Detected | None = None
-    """What the messages are, where the source itself says so."""
+    """What the messages are, where the source itself defines it."""
     decode: Callable[[bool], Callable[[Batches], Batches]] | None = None
     """Raw records to events, with or without images, where messages alone do not suffice."""
     expected: DataFrame | None = None
@@ -84,7 +84,7 @@ class Source:
     left_out: tuple[str, ...] = ()
     """What lies in the folder and is not read, a sentence each."""
     guesses: tuple[str, ...] = ()
-    """What was worked out from its files without proof, and the option that says it, a sentence each."""
+    """What was worked out from its files without proof, and the option that sets it, a sentence each."""
     line: int = BOUNDS.line
     """Bytes that a line of a capture file may have."""
     store: Store | None = None
@@ -97,7 +97,7 @@ class Source:
     def messages(self) -> DataFrame:
         """:data:`ticdc_lab.events.schema.MESSAGES`; what is no message is left out here and shows in the quarantine.
 
-        A message that several files hold is there as often.
+        A message in several files occurs as often.
         """
         read = self.read
 
@@ -117,7 +117,7 @@ class Source:
             return self.raw.mapInArrow(run, form).toArrow()
 
     def reader(self, skips: Skips) -> Callable[..., Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]:
-        """Read without what ``skips`` names; of several files it takes ``held``, which is told what each holds."""
+        """Read without what ``skips`` names; of several files it takes ``held``, which receives what each has."""
         if not self.of_several_files:
             return self.read
         return partial(pieces.read, line=self.line, store=self.store, dumped=self.dumped, skips=skips)
@@ -139,12 +139,12 @@ class Source:
 
     @property
     def overlaps_known(self) -> Overlaps | None:
-        """What its files hold twice, if that was looked for."""
+        """Repeats in its files, if they were looked for."""
         return self._overlaps[0] if self._overlaps else None
 
     @property
     def overlaps(self) -> Overlaps:
-        """What its files hold twice: of several files all messages' places are read, once."""
+        """Repeats in its files: of several files all messages' places are read, once."""
         if not self.of_several_files:
             return Overlaps({})
         if not self._overlaps:
@@ -154,7 +154,7 @@ class Source:
         return self._overlaps[0]
 
     def learn_overlaps(self, said: Iterable[str]) -> Overlaps:
-        """What its files hold twice, from what :meth:`ticdc_lab.sources.overlaps.Held.said` of all tasks."""
+        """Repeats in its files, from what :meth:`ticdc_lab.sources.overlaps.Held.said` of all tasks."""
 
         def compare(of: Sequence[SharedStretch], skips: Skips) -> Iterable[tuple[int, int, int]]:
             compared = partial(
@@ -240,10 +240,10 @@ def open_source(
 
     ``spark``: the caller's session. ``source``: a path, a URL that the session's Hadoop configuration can read
     (``s3a://..``), or ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``. ``kind``: one of :data:`KINDS`, or ``auto``:
-    told from the name and, in a folder, from what is there. ``settings``: of a storage folder: what its files do not
-    say. ``options``: settings of the source by name; for Kafka those of :func:`ticdc_lab.sources.kafka.read_batch`.
+    detected from the name and, in a folder, from what is there. ``settings``: of a storage folder: what its files
+    omit. ``options``: settings of the source by name; for Kafka as of :func:`ticdc_lab.sources.kafka.read_batch`.
     They are in no error's text. ``line``: bytes that a line of a capture file may have. Raises SourceError: nothing is
-    there, it is empty, its kind cannot be told, or the broker cannot be read from.
+    there, it is empty, its kind is unknown, or the broker cannot be read from.
     """
     require_kind(kind)
     if kind == "kafka" or (kind == "auto" and is_kafka(source)):
@@ -454,7 +454,7 @@ _AT_URL = "they lie behind a URL"
 
 
 def _uncompared(files: Sequence[object], why: str) -> tuple[str, ...]:
-    """A sentence where recordings may overlap and nobody looks."""
+    """A sentence where recordings may overlap unchecked."""
     if len(files) < 2:
         return ()
     return (

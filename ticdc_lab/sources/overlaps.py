@@ -4,7 +4,7 @@ Two recordings of one topic may overlap: a message is what its topic, partition 
 from the first file that holds it. A recording that was cut at a line's end looks whole by itself; the file that goes
 on after it shows what is missing between them.
 
-The tasks that decode say which offsets each file holds, so that a folder without overlaps is read once.
+The tasks that decode report which offsets each file has, so that a folder without overlaps is read once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MORE = "{n} more such holes or overlaps of the folder are not listed."
 
 
 def runs_of(messages: pa.RecordBatch) -> Iterator[tuple[Home, Run]]:
-    """The runs of offsets of a batch, in order; messages that do not say where they were are in none."""
+    """The runs of offsets of a batch, in order; messages without a place are in none."""
     placed = pa.table({name: messages.column(name) for name in ("topic", "partition", "offset")}).drop_null()
     if not placed.num_rows:
         return
@@ -68,7 +68,7 @@ def runs_of(messages: pa.RecordBatch) -> Iterator[tuple[Home, Run]]:
 
 
 class Held:
-    """Which offsets each file holds, as far as a task has read them."""
+    """Which offsets each file has, as far as a task has read them."""
 
     def __init__(self) -> None:
         self._runs: dict[str, Runs] = {}
@@ -134,7 +134,7 @@ class SharedStretch:
 
 
 def stretches(runs: Mapping[str, Runs], order: Sequence[str]) -> list[SharedStretch]:
-    """What each file holds that files before it hold too; ``earlier`` are those that hold some of it first."""
+    """What each file has in common with files before it; ``earlier`` are the first files with some of it."""
     found: list[tuple[int, SharedStretch]] = []
     for home, held in _by_home(runs, order).items():
         firsts = _Firsts()
@@ -145,9 +145,9 @@ def stretches(runs: Mapping[str, Runs], order: Sequence[str]) -> list[SharedStre
 
 
 class _Firsts:
-    """Which file is the first to hold each offset of a partition: runs in order, of which none overlap.
+    """The first file with each offset of a partition: runs in order, without overlap.
 
-    However many files hold an offset, only the first is remembered: a folder of copies costs no more than their number.
+    Only the first file with an offset is remembered: a folder of copies costs no more than their number.
     """
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ def _by_home(runs: Mapping[str, Runs], order: Sequence[str]) -> dict[Home, list[
 
 
 def holes(runs: Mapping[str, Runs], order: Sequence[str]) -> dict[tuple[Home, Run], str]:
-    """A sentence for each hole between the last offset of one file and the first of the file that goes on."""
+    """A sentence for each hole between the last offset of one file and the first of the next file."""
     said: dict[tuple[Home, Run], str] = {}
     for (topic, partition), held in _by_home(runs, order).items():
         spans: dict[int, Run] = {}
@@ -216,7 +216,7 @@ Skips = Mapping[str, Runs]
 
 
 def without(messages: pa.RecordBatch, skips: Runs) -> pa.RecordBatch:
-    """The messages of a file but for those that an earlier one holds."""
+    """The messages of a file without an earlier one's."""
     keep = np.ones(messages.num_rows, bool)
     for home, runs in skips.items():
         keep &= ~_within(messages, home, runs)
@@ -247,7 +247,7 @@ def digests(
 ) -> Iterator[tuple[int, int, int]]:
     """Number of a stretch, 1 for what counts or 0 for what is left out, and a sum over the messages' bytes.
 
-    A message that stands there twice counts once where both are in one batch.
+    A repeated message counts once where both are in one batch.
     ``of`` is what :func:`numbered` gives.
     """
     known: dict[tuple[Home, Run, bool], int | None] = {}
@@ -261,7 +261,7 @@ def digests(
 
 
 def _sum(messages: pa.RecordBatch, stretch: SharedStretch, skips: Runs) -> int | None:
-    """Of the messages of a stretch but for those that are left out; None where there is none."""
+    """The messages of a stretch without those left out; None if there are none."""
     here = _within(messages, stretch.home, [stretch.run])
     if stretch.home in skips:
         here &= ~_within(messages, stretch.home, skips[stretch.home])
@@ -284,7 +284,7 @@ class Overlaps:
     skips: Skips  # what is left out of each file when it is read
     sentences: tuple[str, ...] = ()  # what is said of it
     between: frozenset[tuple[Home, Run]] = frozenset()  # offsets that are missing between files
-    # Offsets at which two files hold different messages, of which a sentence speaks.
+    # Offsets at which two files have different messages, reported in a sentence.
     differ: Mapping[Home, Sequence[Run]] = field(default_factory=dict)
 
 
@@ -293,7 +293,7 @@ Compare = Callable[[Sequence[SharedStretch], Skips], Iterable[tuple[int, int, in
 
 
 def overlaps_of(runs: Mapping[str, Runs], order: Sequence[str], compare: Compare) -> Overlaps:
-    """What the files hold twice; messages that differ at the same offsets are no repetition, and all stay."""
+    """Repeats in the files; messages that differ at the same offsets are no repetition, and all stay."""
     found = stretches(runs, order)
     between, skips = holes(runs, order), _skips_of(found)
     said, others = [*between.values()], dict[Home, list[Run]]()

@@ -52,7 +52,7 @@ RANGES = ["partition", "offset", "commit_ts"]
 COUNTED = (
     "decoded", "quarantined", "events", "undated", "incomplete", "unnamed", "watermarks", "kept", "empty", "parts",
 )  # fmt: skip
-"""What a task counts: the fields of :class:`ticdc_lab.facts.limits.Counts` but the sum, and what nobody read."""
+"""What a task counts: the fields of :class:`ticdc_lab.facts.limits.Counts` but the sum, and what was not read."""
 
 _SO_FAR = "_so_far-"
 _SAID_EVERY_S = 0.2
@@ -65,7 +65,7 @@ WRITTEN = StructType(
 """What a task says of its file; ``held`` is what :meth:`ticdc_lab.sources.overlaps.Held.said` gives."""
 
 Decode = Callable[..., Batches]
-"""Batches to batches; a second argument is told what each file holds, or is None."""
+"""Batches to batches; a second argument receives what each file has, or is None."""
 
 
 PACKED_OF_A_KEY = 1 << 24
@@ -75,7 +75,7 @@ _COUNTERS = 1 << 12
 
 
 def gone(file: Path) -> SourceError:
-    """What is said where a file of a decoded log was removed."""
+    """The words where a file of a decoded log was removed."""
     return SourceError(
         f"{file.parent}, to which the log was decoded, is not as it was left: {file.name} is gone.",
         hint="Open the log again (`ticdc_lab.open(SOURCE)`), and leave the folder that it is decoded to until "
@@ -165,7 +165,7 @@ def _opened(path: Path) -> pq.ParquetFile:
 
 @contextmanager
 def whole_parquet(path: Path | str) -> Iterator[None]:
-    """A damaged file becomes a :class:`SourceError`: of a page that cannot be read, Arrow says so without a number."""
+    """A damaged file becomes a :class:`SourceError`: for an unreadable page Arrow raises without a number."""
     try:
         yield
     except (pa.ArrowInvalid, OSError) as fault:
@@ -200,7 +200,7 @@ def writing(
     """Decode, and write :data:`ticdc_lab.events.schema.DECODED` into a file in ``folder`` for each task.
 
     Yields :data:`WRITTEN`; a file that no row names was left by an attempt that failed. With ``kept`` everything is
-    counted and only what it gives is written. With ``hold`` each task says what the files that it read hold. What the
+    counted and only what it gives is written. With ``hold`` each task reports what its files contain. What the
     events state is gathered on the way (:func:`facts_file`): to read them once more costs several times as much.
     """
 
@@ -295,7 +295,7 @@ def _said(file: Path) -> str:
 
 
 def _tallied(batches: Batches, place: Path) -> Batches:
-    """The same, and every now and then the number of messages so far in a small file: Spark knows whole tasks only.
+    """The same, and periodically the number of messages so far in a small file: Spark knows whole tasks only.
 
     It is written over itself, as it never gets shorter: a file that takes another's place is flushed to the disk, which
     takes a tenth of the time of a task.

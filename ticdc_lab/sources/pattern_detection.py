@@ -145,7 +145,7 @@ _SIGN = rb"[^\w\s{}\[\]\"'\\]{1,8}|[\t ]"
 
 
 def _before_json(lines: Sequence[bytes]) -> tuple[bytes, bytes] | None:
-    """What separates keys (null, empty or JSON) from values (JSON) in most lines, and what stands for null."""
+    """What separates keys (null, empty or JSON) from values (JSON) in most lines, and the text for null."""
     found: Counter[tuple[bytes, bytes]] = Counter()
     for line in lines:
         if (said := re.match(rb"(null|)(%s)(?=[{\[])" % _SIGN, line)) and is_json(line[said.end() :]):
@@ -180,7 +180,7 @@ _FIELDS_MOST = 32
 
 
 def _extra(remainders: Sequence[bytes], between: bytes, *, is_shown: bool) -> list[str] | None:
-    """Which of headers and key stand before the value; None where nothing shows it.
+    """Which of headers and key precede the value; None where nothing shows it.
 
     If other fields, or JSON, show that the console wrote it, less than a third of the lines may be cut.
     """

@@ -99,7 +99,7 @@ def table_of(pieces: Sequence[Piece]) -> pa.Table:
 
 
 def frame_of(spark: SparkSession, pieces: pa.Table, n_bytes: int | None = None) -> DataFrame:
-    """Pieces dealt to tasks, of which small files need few; ``n_bytes`` is how much they hold, where that is known."""
+    """Pieces dealt to tasks, and small files need few; ``n_bytes`` is their size, where known."""
     n_large = len(pieces) // _PIECES_A_TASK
     large = n_large if n_bytes is None else min(n_large, n_bytes // _BYTES_A_TASK)
     n_tasks = min(len(pieces), max(_TASKS_A_CORE * parallelism(spark), large))
@@ -118,7 +118,7 @@ def read(
     """Rows of :data:`PIECES` to messages, and to what is none; ``line`` is how many bytes a line may have.
 
     The files lie in ``store``, or on this machine; ``dumped`` are those in the forms of other tools. What ``skips``
-    names is left out; ``held`` is told what each file holds.
+    names is left out; ``held`` receives what each file has.
     """
     for batch in batches:
         for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
@@ -137,7 +137,7 @@ def compared(
     store: Store | None = None,
     dumped: DumpFiles | None = None,
 ) -> Batches:
-    """Rows of :data:`PIECES` to those of :func:`ticdc_lab.sources.overlaps.digests`."""
+    """Rows of :data:`PIECES` to rows of :func:`ticdc_lab.sources.overlaps.digests`."""
     by_file = numbered(of)
     for batch in batches:
         for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
@@ -149,7 +149,7 @@ def compared(
 def what_files_hold(
     batches: Batches, line: int, *, store: Store | None = None, dumped: DumpFiles | None = None
 ) -> Batches:
-    """Rows of :data:`PIECES` to one row that says what their files hold."""
+    """Rows of :data:`PIECES` to one row with what their files have."""
     held = Held()
     for _ in read(batches, line, store=store, dumped=dumped, held=held):
         pass
@@ -185,7 +185,7 @@ def read_piece(
 def _ahead(found: Iterator[_Found]) -> Iterator[_Found]:
     """The same, each read while the one before is decoded: one task has a packed file, and another core has time.
 
-    The first is read alone, as nobody who looks at a log needs more.
+    The first is read alone, as a preview needs no more.
     """
     yield from islice(found, 1)
     with ThreadPoolExecutor(1) as pool:

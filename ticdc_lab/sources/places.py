@@ -1,4 +1,4 @@
-"""What a source is and how large, told from its name, its files and their footers; no library is needed at import."""
+"""What a source is and how large, by its name, its files and their footers; no library is needed at import."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ticdc_lab.sources.forms import CONNECT, FORMS, OPTIONS
 from ticdc_lab.sources.refused_forms import EVENTS_HINT, FORMAT_HINT, converted_hint, first_line
 
 _BYTES_LOOKED_AT = 1 << 18
-"""Bytes at the beginning of a file from which the length of its lines is told."""
+"""Bytes at the beginning of a file from which the length of its lines is estimated."""
 _FILES_LOOKED_INTO = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Bytes as they lie there, and messages; None where nothing cheap tells."""
+    """Bytes as stored, and messages; None if no cheap way shows them."""
 
     bytes: int | None = None
     messages: int | None = None
@@ -51,7 +51,7 @@ def size_of_lines(files: Sequence[Path]) -> Size:
 
 
 def size_of_parquet(files: Iterable[str | Path], *, n_bytes: int | None = None) -> Size:
-    """Parquet files: rows as their footers say; of very many files the first ones stand for all."""
+    """Parquet files: rows by their footers; of very many files the first ones are the sample."""
     import pyarrow.parquet as pq
 
     paths = [Path(f) for f in files]
@@ -149,7 +149,7 @@ def not_storage_folder(source: str) -> SourceError:
 
 
 _LOOKED_AT = 2_000
-"""Names of a folder in which a mistyped one is looked for: it must be told at once."""
+"""Names of a folder in which a mistyped one is searched: it must be reported at once."""
 
 
 def mistyped(path: Path) -> str:
@@ -247,7 +247,7 @@ def _is_no_file(source: str) -> bool:
 
 
 def may_be_table(source: str) -> bool:
-    """Whether a name can be that of a table which the session knows."""
+    """Whether a name can be a table of the session."""
     return bool(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}", source))
 
 
@@ -259,7 +259,7 @@ def is_data(path: PurePath) -> bool:
 def kind_of(source: str, files: list[Path] | None) -> str:
     """``capture``, ``parquet`` or ``delta``, from the names of files.
 
-    Raises SourceError: they tell nothing, or several kinds.
+    Raises SourceError: they show no kind, or several.
     """
     names = [source] if files is None else [str(f) for f in files]
     if files is not None and (Path(bare_path(source)) / "_delta_log").is_dir():
@@ -307,7 +307,7 @@ def _named(names: Sequence[str], kind: str | None) -> str:
 
 
 def kind_of_name(name: str) -> str | None:
-    """``capture`` or ``parquet``; None where the ending tells neither."""
+    """``capture`` or ``parquet``; None where the ending shows neither."""
     if name.endswith(LINES):
         return "capture"
     return "parquet" if name.endswith(".parquet") else None

@@ -33,7 +33,7 @@ _LIBRARIES = (
     "nbconvert", "click",
 )  # fmt: skip
 MARK = "ticdc-provenance"
-"""Class of the HTML form, by which an exported notebook is known to say it already."""
+"""Class of the HTML form, by which an exported notebook is known to have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def provenance(
     settings: Mapping[str, object] = MappingProxyType({}),
     spark: SparkSession | None = None,
 ) -> Provenance:
-    """Say what an answer was made from; put it at the end of a notebook.
+    """Name what an answer was made from; put it at the end of a notebook.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def provenance(
     Returns
     -------
     Provenance
-        Of the same inputs in the same environment always the same: it holds no time but that of the files.
+        Of the same inputs in the same environment always the same: it contains no time except the files'.
 
     Notes
     -----
@@ -171,10 +171,10 @@ def _git(*arguments: str) -> str:
         return ""
 
 
-# Fingerprints of inputs: what was read, so that someone else can tell whether they have the same. Files of this
+# Fingerprints of inputs: what was read, so that others can check whether they have the same. Files of this
 # machine are read as a stream, a MiB at a time; what lies elsewhere is hashed by Spark's workers. An input above
-# :data:`WHOLE` bytes is told by the size, the first and the last MiB of each file, one of more than :data:`FILES`
-# files by their names and sizes; each fingerprint says which it is.
+# :data:`WHOLE` bytes is identified by the size, the first and the last MiB of each file, one of more than :data:`FILES`
+# files by their names and sizes; each fingerprint names its method.
 
 WHOLE = 1 << 30
 """Bytes of an input up to which all are hashed."""

@@ -50,9 +50,9 @@ class RecordingProgress:
     messages: int
     bytes: int
     messages_s: float | None = None  # a second, since this process began; None in the first second
-    lag: int | None = None  # messages that the broker has and the recording not yet; None where nobody knows
+    lag: int | None = None  # messages that the broker has and the recording not yet; None if unknown
     left_s: float | None = None  # seconds to the end at this rate; None where it has none
-    notes: tuple[str, ...] = ()  # what the recording lacks, and what its source cannot tell, a sentence each
+    notes: tuple[str, ...] = ()  # what is missing in the recording, and what its source cannot show, a sentence each
     is_lacking: bool = False  # whether messages are missing that were to be recorded
 
     @property
@@ -79,15 +79,15 @@ def record_topic(
     stopped: Callable[[], bool] = lambda: False,
     now: Callable[[], float] = time.monotonic,
 ) -> RecordingProgress:
-    """Record topics of Kafka, or go on where an earlier run ended.
+    """Record topics of Kafka, or resume where an earlier run ended.
 
     ``topics``: from :func:`ticdc_lab.sources.kafka.topics_of`. ``recording``: where to. ``first``, ``last``: an offset,
-    a time (UTC) or TSO, ``earliest`` or ``now``. Of a recording that has begun its own count. ``follow``: Go on until
-    somebody stops it; ``last`` does not count. ``rotate_s``: seconds after which a folder gets another file. ``said``:
-    takes how far it is, about once a second. ``stopped``: asked after each batch whether somebody has stopped it; what
+    a time (UTC) or TSO, ``earliest`` or ``now``. Of a recording that has begun its own count. ``follow``: record until
+    stopped; ``last`` does not count. ``rotate_s``: seconds after which a folder gets another file. ``said``:
+    takes how far it is, about once a second. ``stopped``: asked after each batch whether to stop; what
     was read is kept. ``now``: a clock. Raises KeyboardInterrupt: it was stopped before its end. SourceError: the broker
-    stops answering; a topic was deleted, truncated or created anew; no space is left. What was recorded stays, and the
-    same call goes on with it.
+    stops answering; a topic was deleted, truncated or created again; no space is left. What was recorded stays, and the
+    same call resumes it.
     """
     with TopicReader(topics) as reader, _deleted(recording):
         spans, ids = reader.spans(), reader.ids()
@@ -197,11 +197,11 @@ def record_log(
     spark: SparkSession, source: str, recording: Recording, *, kind: str = "auto",
     options: Mapping[str, str] | None = None, line: int = BOUNDS.line, said: Said = lambda _: None,
 ) -> RecordingProgress:  # fmt: skip
-    """Write a log of any other form as a recording: what several files hold is there once.
+    """Write a log of any other form as a recording: overlaps occur once.
 
     ``spark``: the session whose tasks read it. ``source``, ``kind``, ``options``, ``line``: as for
     :func:`ticdc_lab.sources.opening.open_source`. ``recording``: where to; one that an earlier run left unfinished
-    begins anew. ``said``: takes how far it is. Raises SourceError: it cannot be read, or has no messages of a topic.
+    restarts. ``said``: takes how far it is. Raises SourceError: it cannot be read, or has no messages of a topic.
     """
     opened = open_source(spark, source, kind=kind, options=options, line=line)
     if opened.kind == "storage":

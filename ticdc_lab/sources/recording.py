@@ -1,8 +1,8 @@
 """Messages recorded into capture files or Parquet, so that any end of the process loses and doubles nothing.
 
 A part is written under a hidden name. Now and then what is written is *committed*: the bytes are made durable, then a
-small state file says how far they go and which offsets come next, in one rename. Whoever goes on cuts the part to what
-the state says and reads from those offsets. A part gets its name when it is whole, which the state says beforehand.
+small state file records how far they go and which offsets come next, in one rename. A resumed run cuts the part to
+the state and reads from those offsets. A part gets its name when it is whole, which the state records beforehand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ticdc_lab.sources.places import RECORDING_STATE
 
 FORMATS = ("jsonl.gz", "jsonl", "parquet")
 STATE = RECORDING_STATE
-"""The state of a folder; that of a file ``topic.jsonl.gz`` is ``.topic.jsonl.gz.recording.json`` beside it."""
+"""The state of a folder; a file ``topic.jsonl.gz`` has ``.topic.jsonl.gz.recording.json`` beside it."""
 
 COMMIT_BYTES = 64 << 20
 _GROUP_BYTES = 32 << 20
@@ -40,7 +40,7 @@ _WRITES_AHEAD = 2
 class RecordingState:
     """How far a recording is; all that is in it is durable."""
 
-    # ``source``, ``ids``: what is recorded, and what tells its topics from others that have their names later.
+    # ``source``, ``ids``: what is recorded, and what distinguishes its topics from later ones of their names.
     source: str
     ids: Mapping[str, str] = field(default_factory=dict)
     # ``positions``, ``ends``: the next offset of each partition, and before which it ends; no ends where it is
@@ -56,7 +56,7 @@ class RecordingState:
     # ``messages``, ``bytes``: how many are recorded, and their keys and values.
     messages: int = 0
     bytes: int = 0
-    notes: tuple[str, ...] = ()  # what the recording lacks, a sentence each
+    notes: tuple[str, ...] = ()  # what is missing in the recording, a sentence each
 
     def as_json(self) -> str:
         """One object; partitions are lists, as they have no text form."""
@@ -96,11 +96,11 @@ class Part(Protocol):
 
 
 class Recording:
-    """A recording in one file or a folder, begun or gone on with.
+    """A recording in one file or a folder, begun or resumed.
 
     ``out``: ``*.jsonl``, ``*.jsonl.gz`` or ``*.parquet``, or a folder. A device or a pipe gets lines as they come;
     nothing resumes them. ``form``: one of :data:`FORMATS`, of the files of a folder. ``source``: what is recorded, as
-    the state names it; a recording of something else is not gone on with. ``rotate_bytes``: keys and values after which
+    the state names it; a recording of something else is not resumed. ``rotate_bytes``: keys and values after which
     a folder gets another file. Raises SourceError: something else lies there.
     """
 
@@ -163,7 +163,7 @@ class Recording:
             self.commit()
 
     def note(self, *sentences: str) -> None:
-        """Keep what the recording lacks."""
+        """Keep what is missing in the recording."""
         new = tuple(s for s in sentences if s not in self.so_far.notes)
         self.so_far = replace(self.so_far, notes=(*self.so_far.notes, *new))
 

@@ -386,9 +386,9 @@ def first_files(found: Listing) -> list[str]:
 
 
 def settled(reading: Reading, looked: Callable[[Reading], list[dict[str, Any]]]) -> tuple[Reading, bool]:
-    """The reading with what the first files tell of the whole folder, and whether rows have a commit_ts.
+    """The reading with what the first files show of the whole folder, and whether rows have a commit_ts.
 
-    ``looked`` gives what each of these files tells (:func:`look`). It is asked again where what one file tells decides
+    ``looked`` gives what each of these files shows (:func:`look`). It is called again where one file decides
     what another leaves open.
     """
     told = looked(reading)
@@ -460,11 +460,11 @@ _DATES = {4: "year", 7: "month", 10: "day"}
 """Forms of date folders by their length."""
 _METHOD = "sink.csv.binary-encoding-method"
 _OF_FILES = ("sink.terminator", "sink.date-separator", "sink.column-selectors", "case-sensitive")
-"""By which files are read, beside those of csv."""
+"""By which files are read, beside csv's."""
 
 
 def read_by(given: Settings, shown: Iterable[Setting] | None = None) -> Settings:
-    """Settings by which files are read: options; when it is known what the bytes show, also those of a changefeed's
+    """Settings by which files are read: options; once the bytes are known, also settings of a changefeed's
     file that they do not contradict.
     """
     by_name = {s.name: s.value for s in shown or () if s.sure == "shown"}
@@ -533,7 +533,7 @@ def _encoding(settings: Settings, found: list[BinaryTexts]) -> tuple[str, str]:
 
 
 def look(reading: Reading) -> Callable[[Batches], Batches]:
-    """What the first records of files tell, as JSON; for :func:`settled`."""
+    """What the first records of files show, as JSON; for :func:`settled`."""
 
     def run(batches: Batches) -> Batches:
         for batch in batches:

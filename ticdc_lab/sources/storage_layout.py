@@ -92,7 +92,7 @@ def place_of(path: str, *, date_separator: str = "auto") -> StoragePlace | Refus
     """The place of a file.
 
     ``path``: relative to the root, with slashes. ``date_separator``: ``none``, ``year``, ``month`` or ``day`` as in the
-    changefeed; ``auto`` tells it from the name. Four digits that begin with 20 are then a year: name ``none`` if they
+    changefeed; ``auto`` detects it in the name. Four digits that begin with 20 are then a year: name ``none`` if they
     are a partition id.
     """
     if not _is_text(path):

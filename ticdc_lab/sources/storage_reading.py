@@ -58,7 +58,7 @@ MAX_FILE = 1 << 30
 """Bytes of a file. TiCDC begins a new one at 64 MiB, or at what ``file-size`` says, at most half a gigabyte."""
 MESSAGES_AT_ONCE = 2_500
 RECORDS_LOOKED_AT = 64
-"""Records of a csv file from which its columns are told, where their number alone does not tell them."""
+"""Records of a csv file from which its columns are detected, where their number does not decide."""
 _HEAD = 1 << 14
 _VERSIONS_READ = 64
 
@@ -94,7 +94,7 @@ class FilePiece:
 
 @dataclass(frozen=True, slots=True)
 class CsvFile:
-    """A csv file: its records, what their fields are or why nobody knows, and some of them."""
+    """A csv file: its records, what their fields are or why that is unknown, and some of them."""
 
     records: csv.Records
     terminator: str
@@ -151,7 +151,7 @@ class Reading:
         return run
 
     def decoded(self, rows: list[Row], *, images: bool) -> Batches:
-        """Files to DECODED, but for the table id.
+        """Files to DECODED, without the table id.
 
         Pieces that the same codec decodes go through it together: a folder may hold many small files.
         """
@@ -207,7 +207,7 @@ class Reading:
     def pieces(self, row: Row, fetch: Callable[[], bytes] | None = None) -> Iterator[FilePiece | pa.RecordBatch]:
         """Messages of a file in groups, and rows of the quarantine for what is no message.
 
-        ``fetch`` gives its bytes, where somebody reads it already.
+        ``fetch`` gives its bytes, where it is read already.
         """
         try:
             if row["error_class"]:
@@ -393,7 +393,7 @@ def _real(root: str) -> str:
 
 
 def read_inside(root: str, path: str) -> bytes:
-    """The bytes of a file below a folder; raises :class:`Unreadable`, also where a link stands in its path."""
+    """The bytes of a file below a folder; raises :class:`Unreadable`, also where a link is in its path."""
     if (store := Store.of(root)) is not None:
         return _of_store(partial(store.read, path, MAX_FILE))
     full = os.path.join(_real(root), path)
@@ -477,7 +477,7 @@ def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _with_table_id(decoded: pa.RecordBatch, ids: dict[int, int]) -> pa.RecordBatch:
-    """Row changes with the table id that stands in the path of their stream's files."""
+    """Row changes with the table id in the path of their stream's files."""
     if not ids:
         return decoded
     at = pc.index_in(decoded.column("partition"), pa.array(list(ids), pa.int32()))

@@ -64,9 +64,9 @@ class Found:
     seen
         Messages that were looked at.
     partitions, tables
-        Those of the events seen, the tables with most row changes first: there may be others.
+        Of the events seen, the tables with most row changes first: there may be others.
     first_ts, last_ts
-        Least and greatest commit_ts (TSO) seen; None where the log has none. The log may go on after it.
+        Least and greatest commit_ts (TSO) seen; None where the log has none. The log may continue after it.
     load_s
         Seconds that logs of about this size, protocol and engine took on this machine before; None where none was
         read (:mod:`ticdc_lab.engine.speeds`).
@@ -138,7 +138,7 @@ class Found:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What a look does not tell, one sentence each."""
+        """What a preview cannot determine, one sentence each."""
         said = []
         if not self.is_whole:
             n = self.seen + self.undecoded
@@ -176,7 +176,7 @@ class Found:
 
     @property
     def flags(self) -> str:
-        """How the command line is told of such a sample."""
+        """How the command line takes such a sample."""
         by_time = f" --from '{_at(self.first_ts)}' --to .." if self.first_ts is not None else ""
         return f"--tables {next((t for t in self.tables if t != NAMELESS), 'SCHEMA.TABLE')}{by_time}"
 
@@ -230,7 +230,7 @@ def survey(
     Returns
     -------
     Found
-        What it is, what a look does not tell, and what to do next.
+        What it is, what a preview cannot determine, and what to do next.
 
     Raises
     ------
@@ -266,7 +266,7 @@ def _of_topic(
     options: Mapping[str, str] | None,
     changefeed: Settings | str | Path,
 ) -> Found:
-    """As :func:`survey`, from the first messages alone: nobody knows how long reading all of a topic takes."""
+    """As :func:`survey`, from the first messages alone: reading all of a topic takes an unknown time."""
     given = changefeed if isinstance(changefeed, Settings) else read_file(changefeed).settings
     given |= given_settings(options or {})
     known = replace(known_of(schema_registry, claim_check), settings=given)

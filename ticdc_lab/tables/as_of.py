@@ -64,9 +64,9 @@ class TableAsOf:
     rows
         The table's columns as they were defined at ``ts``, with the Spark types of
         :mod:`ticdc_lab.tables.mysql_types`, then ``_commit_ts`` (bigint, TSO of the row's last change; null where the
-        table has no handle key), ``_inferred`` (array<string>: columns whose value stands in no event but follows from
+        table has no handle key), ``_inferred`` (array<string>: columns whose value is in no event but follows from
         the DDL: defaults of columns added after the row's last change, values converted when a column was modified) and
-        ``_unconvertible`` (array<struct<column, value, reason>>: values that do not fit their type or cannot be told;
+        ``_unconvertible`` (array<struct<column, value, reason>>: values that do not fit their type or are unknown;
         null in their column). A name of these three that the table has itself gets one more underscore, as
         ``__commit_ts``.
     schema_name, table_name, ts
@@ -113,7 +113,7 @@ def table_as_of(
         As for :func:`ticdc_lab.tables.history.table_history`.
     known
         What :func:`ticdc_lab.tables.knowledge.knowledge` found out about ``events``, where several tables or timestamps
-        are asked for; found out anew where left out.
+        are asked for; found out again where left out.
 
     Returns
     -------
@@ -126,9 +126,9 @@ def table_as_of(
         ``ts`` is above the log's resolved_ts; a row of the table is known only in part; a DDL of the table was not
         understood, changed its handle key, or moved rows that no event names (partitions dropped or exchanged).
     ProtocolError
-        The log does not name the table, the table does not exist at ``ts``, or row changes of it lack commit_ts.
+        The log does not name the table, the table does not exist at ``ts``, or its row changes have no commit_ts.
     ContractError, StreamingError
-        ``events`` lacks a column or is a stream.
+        ``events`` misses a column or is a stream.
 
     Notes
     -----

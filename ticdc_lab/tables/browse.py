@@ -50,7 +50,7 @@ _ALIKE = """WINDOW alike AS (
 
 
 def _cells(image: str, *, keys: bool, value: str = "c.value") -> str:
-    """SQL for the columns of an image, or those of its key, as ``name=value``."""
+    """SQL for the columns of an image, or of its key, as ``name=value``."""
     chosen = f"list_filter({image}, lambda c: c.is_key)" if keys else image
     return f"list_transform({chosen}, lambda c: concat(c.name, '=', coalesce({value}, 'NULL')))"
 
@@ -70,7 +70,7 @@ def labels_in(catalog: Catalog | None) -> Labels:
 
 
 def _labelled(labels: Labels) -> str:
-    """SQL for a column's value with the labels that its number stands for, as a table shows it: ``7 (paid,gift)``."""
+    """SQL for a column's value with the labels of its number, as a table shows it: ``7 (paid,gift)``."""
     if not labels:
         return "c.value"
     maps = {
@@ -131,7 +131,7 @@ class MessagePage:
         Only what has this one, as a transaction does: a TSO, or a time as :func:`ticdc_lab.events.sample.moment`
         reads it, which is all of its millisecond; None for all.
     skip
-        How many events are left out at the beginning: those of the pages before.
+        How many events are left out at the beginning: the pages before.
     """
 
     partition: int | None = None
@@ -230,7 +230,7 @@ class Browser:
         Parameters
         ----------
         places
-            Partition and offset of each, as :func:`ticdc_lab.audit.places_of` gives those of a finding.
+            Partition and offset of each, as :func:`ticdc_lab.audit.places_of` gives a finding's.
         beside
             How many offsets before and behind each are given, too.
 

@@ -1,4 +1,4 @@
-"""Rows whose checksum is not that of their values, and which column it is where that can be told."""
+"""Rows whose checksum does not match their values, and the column, where it can be found."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ZONES = (
     "Asia/Yangon", "Australia/Adelaide", "Australia/Darwin", "Australia/Eucla", "Australia/Lord_Howe",
     "Pacific/Chatham", "Pacific/Marquesas", "America/St_Johns",
 )  # fmt: skip
-"""Zones that are tried for each row: an hour apart, and those of half and quarter hours."""
+"""Zones that are tried for each row: an hour apart, and half and quarter hours."""
 
 _SEASONAL = (
     "Europe/London", "Europe/Berlin", "Europe/Athens", "Europe/Moscow", "Europe/Istanbul", "Asia/Jerusalem",
@@ -69,7 +69,7 @@ def verify_checksums(events: DataFrame, *, time_zone: str = "UTC") -> DataFrame:
     ----------
     events
         The events contract with ``checksum`` (bigint: of ``columns``) or ``checksum_before`` (bigint: of ``before``),
-        or both; null where the event has none. The columns of an image stand in the order of TiDB's column ids. May be
+        or both; null where the event has none. The columns of an image are in the order of TiDB's column ids. May be
         a stream.
     time_zone
         Of the TiCDC server, in which the texts of timestamps are.
@@ -332,7 +332,7 @@ _NUMBER = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
 class Images:
     """Row images side by side: types and texts of all their columns, and where each row begins and the last ends.
 
-    Texts are those of the events contract (null is NULL, binary is ``0x`` and lower-case hex), the columns of a row in
+    Texts are as in the events contract (null is NULL, binary is ``0x`` and lower-case hex), the columns of a row in
     the order of their ids.
     """
 

@@ -50,7 +50,7 @@ def table_history(
         called afterwards is not.
     catalog
         The table's definitions and what DDL did to its rows; the log's own where left out, and what the events
-        themselves say where the log has no DDL of a table.
+        themselves show where the log has no DDL of a table.
     known
         As for :func:`ticdc_lab.tables.as_of.table_as_of`.
 
@@ -61,23 +61,23 @@ def table_history(
         where a column was of several types, one that holds all values as they were written. Then:
         ``_commit_ts`` (bigint, TSO), ``_op`` (``insert``, ``update`` or ``delete``; a version that an update of its key
         ended has ``delete``), ``_valid_from`` and ``_valid_to`` (bigint, TSO; the version was there from the first
-        until just before the second, which is null while it is valid. Those of a delete are equal, its values the ones
+        until just before the second, which is null while it is valid. Both are equal for a delete, its values the ones
         that were deleted), ``_ended_by`` (``update``, ``delete``, or what ended the table's life; null while valid),
         ``_life`` (int), ``_definition_ts`` (bigint: commit_ts of the definition in force, null from before the log),
         ``_doubt`` (string: a DDL during its time that moved rows without saying which; else null), ``_incomplete``
         (string, of the event), ``_unconvertible`` (array<struct<column, value, reason>>: values that do not fit their
-        type, or that the event lacks; null in their column). A name of these that the table has itself gets one more
+        type, or miss in the event; null in their column). A name of these that the table has itself gets one more
         underscore, as ``__commit_ts``. Row changes without commit_ts are not in it.
 
     Raises
     ------
     IncompleteHistoryError
-        The table has no handle key, so that no version can be told to follow another; or its handle key changes; or a
+        The table has no handle key, so that no version is known to follow another; or its handle key changes; or a
         DDL of it was not understood.
     ProtocolError
         The log does not name the table.
     ContractError, StreamingError
-        ``events`` lacks a column or is a stream.
+        ``events`` misses a column or is a stream.
 
     Notes
     -----
@@ -144,7 +144,7 @@ def _by_life(choices: Sequence[tuple[int, Column]]) -> Column:
 
 
 def _doubt(own: Sequence[Life]) -> Column:
-    """Why a version may have been gone earlier, or stand for another row, than the row events say."""
+    """Why a version may have been gone earlier, or be another row's, than the row events show."""
     out = F.lit(None).cast("string")
     for n, life in enumerate(own):
         for ts, reason in reversed(life.lost):

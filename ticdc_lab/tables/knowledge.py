@@ -1,4 +1,4 @@
-"""What must be known of a log before a table can be told from it: small facts, definitions; and why one is refused."""
+"""What must be known of a log before a table can be restored from it: small facts, definitions; or a refusal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RowsKnown:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What :func:`knowledge` found out about a log, for the tables told from it; ``ddl`` is the log's own."""
+    """What :func:`knowledge` found out about a log, for the tables restored from it; ``ddl`` is the log's own."""
 
     facts: RowsKnown
     catalog: Catalog
@@ -73,7 +73,7 @@ def knowledge(events: DataFrame, *, catalog: Catalog | None = None) -> Knowledge
     events
         The events contract.
     catalog
-        Definitions to take instead of those of the log.
+        Definitions to take instead of the log's.
     """
     facts, (ddl, protocol) = facts_of(events), ddl_of(events)
     known = log_catalog(events, facts, ddl, protocol=protocol) if catalog is None else catalog
@@ -147,14 +147,14 @@ def log_catalog(events: DataFrame, facts: RowsKnown, ddl: Sequence[DDL], *, prot
 
 
 def _undefined(catalog: Catalog, name: TableName, first_ts: int) -> bool:
-    """Whether the DDL does not say what the table was at its first row."""
+    """Whether the DDL leaves open what the table was at its first row."""
     versions = catalog.versions.get(name, ())
     born = bool(versions) and versions[0].event in ("created", "renamed", "recovered")
     return not born or first_ts <= (versions[0].commit_ts or 0)
 
 
 def _precedes(catalog: Catalog, name: TableName, first_ts: int) -> bool:
-    """Whether the table's first row stands before all DDL of its name."""
+    """Whether the table's first row precedes all DDL of its name."""
     versions = catalog.versions.get(name, ())
     return not versions or first_ts <= (versions[0].commit_ts or 0)
 
@@ -200,7 +200,7 @@ def _definition(
 
 
 def _digits(mysql_type: str | None, scale: int) -> str:
-    """A type as far as it is told; where a protocol tells none, values stay the text that it carries."""
+    """A type as far as it is known; where a protocol has none, values stay the text that it carries."""
     if mysql_type is None:
         return "text"
     return mysql_type.replace("decimal", f"decimal(38,{scale})", 1) if _open_decimal(mysql_type) else mysql_type

@@ -41,7 +41,7 @@ class Epoch:
 class Life:
     """One life of a table, as far as it is asked for.
 
-    ``from_log`` says that its beginning is in the log; ``ended_by`` is empty where it goes on; ``lost`` are the
+    ``from_log``: its beginning is in the log; ``ended_by`` is empty where it continues; ``lost`` are the
     commit_ts and reasons of DDL that moved rows without a row event; ``unknown`` is the first DDL of it that was not
     understood.
     """

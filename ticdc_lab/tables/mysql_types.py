@@ -63,7 +63,7 @@ class ColumnType:
     """A MySQL type taken apart.
 
     ``family`` is ``integer``, ``decimal``, ``float``, ``bit``, ``date``, ``datetime``, ``time``, ``enum``, ``set``,
-    ``text``, ``binary`` or ``other``; ``spark`` the Spark type; ``elements`` those of ENUM and SET.
+    ``text``, ``binary`` or ``other``; ``spark`` the Spark type; ``elements`` of ENUM and SET.
     """
 
     text: str
@@ -91,7 +91,7 @@ def parsed(text: str) -> ColumnType:
 
 
 def _label(raw: str) -> str:
-    """A label as TiCDC writes it, which writes statements anew and escapes quotes alone: a backslash is one."""
+    """A label as TiCDC writes it, which rewrites statements and escapes quotes alone: a backslash is one."""
     return raw.replace("''", "'").replace("\\'", "'")
 
 
@@ -156,7 +156,7 @@ def _value(text: Column, target: ColumnType, *, rounded: bool) -> Column:
 
 
 def _to_the_digit(text: Column, scale: int) -> Column:
-    """A number with one digit more than it keeps, which says how it is rounded; Sail refuses to read hundreds."""
+    """A number with one digit more than it keeps, which decides the rounding; Sail refuses to read hundreds."""
     fraction = F.substring(F.substring_index(text, ".", -1), 1, scale + 1)
     return F.when(text.contains("."), F.concat(F.substring_index(text, ".", 1), F.lit("."), fraction)).otherwise(text)
 

@@ -12,7 +12,7 @@ from ticdc_lab.facts.definitions import TableName
 
 
 def table_named(events: DataFrame, name: str) -> TableName:
-    """Schema and table of a text; of one with several dots the events say which of them divides it.
+    """Schema and table of a text; of one with several dots the events show which of them divides it.
 
     Only a text with several dots takes a job.
 

@@ -54,7 +54,7 @@ def stretches(lives: Sequence[Life]) -> list[Stretch]:
         for piece in life.pieces:
             for epoch in life.epochs:
                 since, until = _later(piece.since, epoch.since), _earlier(piece.until, epoch.until)
-                at_end = piece is life.pieces[-1] and epoch is life.epochs[-1]  # also without a row, it says what is
+                at_end = piece is life.pieces[-1] and epoch is life.epochs[-1]  # also without a row, it shows what is
                 if since is None or until is None or since < until or at_end:
                     found.append(Stretch(n, piece.name, since, until, epoch.definition))
     return found
@@ -210,7 +210,7 @@ def text_of(trace: ColumnTrace, *images: ImageParts) -> Column:
 
 
 def not_carried(found: Sequence[Stretch], image: ImageParts) -> Column:
-    """Names (array<string>) of columns that the definition has and ``image`` lacks; null without an image."""
+    """Names (array<string>) of columns of the definition that are missing in ``image``; null without an image."""
     names: dict[tuple[str, ...], list[int]] = {}
     for n, s in enumerate(found):
         names.setdefault(tuple(c.name for c in carried(s.definition)), []).append(n)
@@ -386,7 +386,7 @@ def _default(trace: ColumnTrace) -> tuple[Column, Column]:
 def added_text(born: ColumnDef) -> tuple[str | None, str]:
     """The text (of ENUM and SET the label) that rows hold which were there when a column was added.
 
-    Returns: the text, None for NULL; and why it cannot be told, empty if it can.
+    Returns: the text, None for NULL; and why it is unknown, else empty.
     """
     source = parsed(born.mysql_type)
     if born.computed_default or (born.default is not None and source.name == "timestamp"):

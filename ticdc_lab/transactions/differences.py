@@ -42,7 +42,7 @@ class Comparable:
 
     before: bool = True  # both have whole images before an update; else only those after a change are compared
     deletes: bool = True  # both have whole images of deleted rows; else their keys are compared
-    ops: bool = True  # both tell inserts from updates; else the two are one operation
+    ops: bool = True  # both distinguish inserts from updates; else the two are one operation
     # Both, or none of them, have TiKV's keys of rows; else equal rows of a table without a key are one.
     row_keys: bool = True
     # Tables with ENUM or SET in their key, where one log has its labels and the other its numbers.
@@ -81,7 +81,7 @@ class Comparable:
             return change_id()
         op = F.col("op") if self.ops else F.when(F.col("op") == "delete", "delete").otherwise("change")
         key = F.col("key_hash")
-        if self.labelled:  # TiCDC dispatches such a row by its numbers, whatever its message has
+        if self.labelled:  # TiCDC dispatches such a row by its numbers, with any message
             named = [(F.col("schema_name") == s) & (F.col("table_name") == t) for s, t in sorted(self.labelled)]
             key = F.coalesce(F.when(reduce(Column.__or__, named), _key_of_numbers()), key)
         return F.xxhash64(op, F.coalesce(key, self.content()))
@@ -121,7 +121,7 @@ def differences(
 
     ``events``, ``other``: events with key hashes (:data:`ticdc_lab.events.schema.EVENTS`,
     :data:`ticdc_lab.events.schema.KEYS`). ``from_ts``, ``to_ts``: first and last commit_ts (TSO) that is compared: what
-    both logs hold whole. ``compared``: what of the changes is compared; all but whole also needs
+    both logs contain in full. ``compared``: what of the changes is compared; all but whole also needs
     :data:`ticdc_lab.events.schema.IMAGE_HASHES`, and ``labelled`` tables need
     :data:`ticdc_lab.events.schema.DISPATCH`. Returns: one row a change:
     ``schema_name, table_name, commit_ts, op``, ``kind`` (one of :data:`KINDS`), ``topic, partition, offset`` in
@@ -199,7 +199,7 @@ def covered(facts: LogFacts) -> tuple[int, int] | None:
 
     What was committed up to the first watermark of a partition that begins late may lie before its beginning, and some
     of what came later may, too, as rows go ahead of their watermark (:func:`ticdc_lab.facts.limits.begun_late`): the
-    log is whole but for that. Without a watermark a log is taken as whole up to its last event. None
+    log is whole except for that. Without a watermark a log is taken as whole up to its last event. None
     for one without events.
     """
     began = [ts for ts in facts.places["commit_ts"].to_pylist() if ts is not None]
@@ -208,7 +208,7 @@ def covered(facts: LogFacts) -> tuple[int, int] | None:
     progress, firsts = progress_of(facts), first_offsets(facts)
     late = [p for p in progress.to_pylist() if not is_first(firsts[p["topic"], p["partition"]])]
     several = [p["first_resolved_ts"] not in (None, p["resolved_ts"]) for p in late]
-    # with one watermark, such as a storage sink's, or none only its first row tells where it begins
+    # with one watermark, such as a storage sink's, or none only its first row shows where it begins
     behind = [
         p["first_resolved_ts"] + 1 if more else p["first_commit_ts"] or min(began)
         for p, more in zip(late, several, strict=True)

@@ -43,12 +43,12 @@ class Digest:
 
     @classmethod
     def of(cls, transactions: pa.Table, *, most: int = DRAWN) -> Self:
-        """That of transactions in Arrow's form, without any session."""
+        """The same of transactions in Arrow's form, without any session."""
         return cls.read(pa.Table.from_batches(digested(iter(transactions.to_batches()), most=most), _DIGEST), most=most)
 
     @classmethod
     def read(cls, digests: pa.Table, *, most: int = DRAWN) -> Self:
-        """Put those of several parts together."""
+        """Join several parts."""
         digests = digests.cast(_DIGEST)  # Spark names the elements of lists in its own way
         drawn = pc.is_valid(digests["commit_ts"])
         totals = _added(digests.filter(pc.invert(drawn)).select(_TOTALS.names))

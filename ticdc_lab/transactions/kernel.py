@@ -41,7 +41,7 @@ class KnownPlaces:
 
     @classmethod
     def read(cls, places: pa.Table, *, complete_to: int | Literal["resolved"] | None = "resolved") -> Self:
-        """Those of a frame as :func:`ticdc_lab.transactions.log_places` gives it; a place may come in several rows."""
+        """Places of a frame as :func:`ticdc_lab.transactions.log_places` gives it; a place may come in several rows."""
         number, first = np.unique(places["place"].to_numpy(), return_index=True)
         each = places.take(pa.array(first))
         table = table_names(each["schema_name"].combine_chunks(), each["table_name"].combine_chunks())
@@ -187,7 +187,7 @@ def restored(changes: Iterator[pa.RecordBatch], places: KnownPlaces) -> Iterator
 def _rows(
     batch: pa.RecordBatch, places: KnownPlaces, *, last: tuple[int, int, int] | None
 ) -> tuple[_Transactions, tuple[int, int, int]]:
-    """Every change as a transaction of its own, and what tells the last one from the next."""
+    """Every change as a transaction of its own, and what separates the last one from the next."""
     names = ("commit_ts", "start_ts", "change_id", "offset", "place")
     commit_ts, start_ts, change, offset, place = (batch[name].fill_null(NO_TS).to_numpy() for name in names)
     is_first = changes_in(commit_ts, start_ts, change)

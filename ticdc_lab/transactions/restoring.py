@@ -6,11 +6,11 @@ watermark at or above commit_ts in every partition proves it whole (MQ design, "
 
 A change is identified by ``commit_ts``, ``op`` and the row's key (``key_hash``, which covers schema and table). It may
 be delivered more than once (MQ design, constraint 1.2); it counts once. A table without a key offers only the change's
-content (``change_hash``) and its start_ts: two equal rows of one transaction cannot be told there from one row
+content (``change_hash``) and its start_ts: two equal rows of one transaction look there like one row
 delivered twice, and count once.
 
 Rows without commit_ts (canal-json without the TiDB extension) belong to no transaction that could be proved and are
-left out; the loader says so, since a transform cannot look at the data.
+left out; the loader reports it, since a transform cannot look at the data.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def transaction_rows(events: DataFrame) -> DataFrame:
     Deletes come first, then updates, then inserts, across all tables of the transaction, as TiCDC's source
     says of TiCDC's own order: TiCDC splits an update that changes a unique key into a delete and an insert, so that no
     row meets a key that another still holds. Within an operation the order is by table and key. With
-    ``output-raw-change-event=true`` such updates stay whole; :func:`split_key_updates` splits those of the handle key
+    ``output-raw-change-event=true`` such updates stay whole; :func:`split_key_updates` splits updates of the handle key
     first.
 
     Parameters
@@ -247,7 +247,7 @@ def duplicates(events: DataFrame) -> DataFrame:
     -------
     DataFrame
         ``schema_name, table_name, commit_ts, op, key_hash, topic, partition, offset, seq, delivery`` (from 2),
-        ``first_topic, first_partition, first_offset, first_seq`` and ``identical``: whether the content is that of
+        ``first_topic, first_partition, first_offset, first_seq`` and ``identical``: whether the content equals
         the first delivery. A repeat in another partition, or one that differs, breaks the design ("Table 迁移").
     """
     here = F.struct("topic", "partition", "offset", "seq")
@@ -350,5 +350,5 @@ def _deliveries() -> WindowSpec:
 
 
 def _of_no_key() -> Column:
-    """What tells equal rows without a key apart: their start_ts, if messages carry it."""
+    """What distinguishes equal rows without a key: their start_ts, if messages carry it."""
     return F.when(F.col("key_hash").isNull(), F.col("start_ts"))

@@ -44,8 +44,8 @@ def gaps_in(offsets: pa.Table, *, most: int) -> list[OffsetGap]:
 def suspects(events: DataFrame, *, gaps: Sequence[OffsetGap]) -> DataFrame:
     """Give the transactions that have row changes between both neighbours of a gap, by commit_ts.
 
-    A message that is missing lay between its neighbours in its partition, where commit_ts rises but for the rows of one
-    batch. So its transaction is most likely one of these, or one of which nothing was recorded.
+    A message that is missing lay between its neighbours in its partition, where commit_ts rises except in one
+    batch. So its transaction is most likely one of these, or was not recorded at all.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ def _new(metric: str, selector: str = "") -> str:
 
 
 class Alert(NamedTuple):
-    """An alert: critical ones need somebody now. ``for_`` is how long ``expr`` must be true."""
+    """An alert: critical ones need action now. ``for_`` is how long ``expr`` must be true."""
 
     name: str
     severity: str

@@ -61,7 +61,7 @@ def stepped(
     folder: str, bucket: int, packs: Sequence[bytes | pa.Buffer], watched: Watched, promises: Promises, *,
     before: int | None, version: int, kept_ts: int,
 ) -> Bucket:  # fmt: skip
-    """Take the changes of a batch into a bucket, of which a new file is written.
+    """Take the changes of a batch into a bucket, and write its new file.
 
     ``folder``: where the files of all buckets are. ``bucket``, ``packs``: as :func:`cut` gives them, of the whole
     batch. ``watched``, ``promises``, ``kept_ts``: as of :func:`ticdc_lab.watch.state.with_changes`. ``before``,

@@ -82,7 +82,7 @@ class WatchedComparison:
     """A comparison of two sources that grow.
 
     ``here``, ``there``: what :func:`ticdc_lab.watch` takes as a source. ``state``: a folder; a comparison that ended,
-    however it did, goes on where it was saved last. None to save nothing. ``once``: read both up to the end of now,
+    in any way, resumes where it was saved last. None to save nothing. ``once``: read both up to the end of now,
     compare, and end. ``memory``: bytes that the state may take. ``changefeed``, ``protocol``, ``schema_registry``,
     ``claim_check``, ``options``: as of :class:`ticdc_lab.watch.running.Watch`, for both. ``compared``: what both have
     in common so far (:class:`ticdc_lab.watch.comparison.ComparedSoFar`). Raises SourceError: a source cannot be
@@ -132,7 +132,7 @@ class WatchedComparison:
 
     @property
     def unread(self) -> tuple[int, int]:
-        """Messages of each that nobody could decode, or that the broker deleted before they were read."""
+        """Messages of each that could not be decoded, or that the broker deleted before they were read."""
         a, b = (s.quarantined + sum(s.lost.values()) for s in self._sides)
         return a, b
 

@@ -2,7 +2,7 @@
 
 No clock, no I/O. Row changes wait until the resolved_ts of both logs has passed them; then they are paired as
 :func:`ticdc_lab.transactions.differences.differences` pairs them, a window of time once. What was paired is kept while
-the memory lasts, an hour at most, as TiCDC may deliver a change again, whose window is then paired anew; the oldest
+the memory lasts, an hour at most, as TiCDC may deliver a change again, whose window is then paired again; the oldest
 window is counted and forgotten first. Where a batch or a window ends changes nothing.
 """
 
@@ -188,7 +188,7 @@ class Paired:
 
     @classmethod
     def of(cls, parts: Sequence[Paired]) -> Paired:
-        """That of several times."""
+        """The same of several times."""
         totals = dict[int, Ints]()
         for p in parts:
             totals = _sums(totals, p.totals)
@@ -281,7 +281,7 @@ class ComparedSides:
     # ``protocols``, ``settings``: of each log; settings that images show are added.
     protocols: tuple[str, str]
     settings: tuple[Settings, Settings] = (Settings(), Settings())
-    # ``memory``: bytes that the state may take. ``keep_ms``: so long paired changes are kept, to tell what is delivered
+    # ``memory``: bytes of the state. ``keep_ms``: paired changes are kept so long, to detect what is delivered
     # again. What is older is counted and forgotten.
     memory: int = 1 << 30
     keep_ms: int = 3_600_000
@@ -321,7 +321,7 @@ def _window(d: Delivered, until: int, state: CompareState, sides: ComparedSides,
 
 
 def _paired_now(w: Window, state: CompareState, sides: ComparedSides, span: tuple[int, int]) -> Window:
-    """The same window, paired anew if other changes of it count now, or another part of them."""
+    """The same window, paired again if other changes of it count now, or another part of them."""
     if w.compared == sides.of(state) and w.within(span) == w.within(w.span):
         return w
     return _window(w.delivered, w.until, state, sides, span)
@@ -391,7 +391,7 @@ def absorbed(
 
 
 _AT_ONCE = 1 << 16
-"""Changes that are put among the others at once, and those of a window, at least."""
+"""Changes that are put among the others at once, and a window's, at least."""
 
 
 def _with(pair: tuple[Of, Of], side: int, value: Of) -> tuple[Of, Of]:
@@ -441,7 +441,7 @@ def _by_numbers(rows: pa.Table) -> pa.Table:
 
 
 def with_windows(state: CompareState, parts: Iterable[tuple[int, Delivered]], sides: ComparedSides) -> CompareState:
-    """The same with windows of which ``until`` and what they have was saved."""
+    """The same with windows whose ``until`` and content were saved."""
     span = state.span()
     windows = [_window(d, until, state, sides, span or (int(d.commit_ts[0]), until)) for until, d in parts]
     return replace(state, windows=tuple(windows))
@@ -502,7 +502,7 @@ def _sums(one: Mapping[int, Ints], other: Mapping[int, Ints]) -> dict[int, Ints]
 
 
 def _deliveries(pairs: Pairs) -> Delivered:
-    """All deliveries of some changes; those of one lie behind its first."""
+    """All deliveries of some changes; each change's lie behind its first."""
     d, parts = pairs.delivered, []
     for here, there in zip(pairs.here.tolist(), pairs.there.tolist(), strict=True):
         for first in (here, there):

@@ -1,6 +1,6 @@
 """The folder in which a watch keeps its state: offsets, state and findings in one transaction, and evidence in files.
 
-Changes of rows are appended as they come; the last change of each row is written anew while as many changes come, a few
+Changes of rows are appended as they come; the last change of each row is rewritten while as many changes come, a few
 buckets in each commit. So a commit writes about what a batch brought.
 """
 
@@ -46,7 +46,7 @@ MESSAGES, STORAGE = "messages.jsonl.gz", "storage"
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 SNAPSHOT_AFTER = 200_000
-"""Changes in which the last change of each row is written anew, at least: some of its buckets in each commit."""
+"""Changes in which the last change of each row is rewritten, at least: some of its buckets in each commit."""
 
 _TABLES = """
 create table if not exists told(name text primary key, value text) without rowid;
@@ -65,7 +65,7 @@ class WatchProgress:
     source: str
     protocol: str
     has_commit_ts: bool
-    # ``ids``, ``positions``: what tells its topics from others, and the next offset of each partition.
+    # ``ids``, ``positions``: what identifies its topics, and the next offset of each partition.
     ids: Mapping[str, str] = field(default_factory=dict)
     positions: Mapping[Place, int] = field(default_factory=dict)
     # ``lost``, ``watermark_ms``: as of :class:`ticdc_lab.watch.metrics.PartitionView`, by partition.
@@ -187,7 +187,7 @@ class WatchFolder:
         if in_vain and self._lock is not None:
             for name in (FILE, f"{FILE}-wal", f"{FILE}-shm", LOCK):
                 (self.folder / name).unlink(missing_ok=True)
-            with suppress(OSError):  # somebody has put something there meanwhile
+            with suppress(OSError):  # something was put there meanwhile
                 for made in self._made:
                     made.rmdir()
         if self._lock is not None:
@@ -219,7 +219,7 @@ class WatchFolder:
         return {f.number: f for f in found}
 
     def put_aside(self) -> dict[int, str]:
-        """What somebody ignored or resolved: the status by number."""
+        """What was ignored or resolved: the status by number."""
         asked = "select number, status from finding where status in (?, ?)"
         with self._reading():
             return dict(self._db.execute(asked, (IGNORED, RESOLVED)).fetchall())
@@ -363,7 +363,7 @@ class WatchFolder:
         self._db.executemany("insert or replace into finding values(?, ?, ?)", rows)
 
     def put(self, finding: KeptFinding) -> None:
-        """Save a finding alone, as somebody who ignores or resolves it does beside the watch."""
+        """Save a finding alone, as ignoring or resolving it beside the watch does."""
         with self._commit():
             self._put(iter([finding]))
 

@@ -12,7 +12,7 @@ from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.settings import MATCH, Contradiction
 
 PENDING, OPEN, IGNORED, RESOLVED, WITHDRAWN = STATUSES = "pending", "open", "ignored", "resolved", "withdrawn"
-"""A finding is pending until nothing has explained it for as long as findings settle; then it is open, until somebody
+"""A finding is pending until nothing has explained it for as long as findings settle; then it is open, until a user
 ignores or resolves it. One that later messages explain is withdrawn.
 """
 
@@ -39,7 +39,7 @@ class KeptFinding:
     partition: int | None = None
     offset: int | None = None
     seq: int | None = None
-    row_id: int | None = None  # tells rows apart; None for what is about the log
+    row_id: int | None = None  # identifies rows; None for what is about the log
     evidence: tuple[Mapping[str, int | None], ...] = ()
     # ``found_s``, ``changed_s``: when it was found, and when its status changed, seconds since 1970.
     found_s: float = 0.0

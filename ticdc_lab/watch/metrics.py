@@ -33,7 +33,7 @@ class PartitionView:
     """How far a partition is watched."""
 
     # ``read``, ``first``, ``end``: the next offset to read; the first that the broker has, and where it ends, None
-    # where nobody knows.
+    # if unknown.
     read: int
     first: int | None = None
     end: int | None = None
@@ -61,7 +61,7 @@ class WatchView:
     # Those that are watched and not judged of all rows, with the reason.
     unjudged: Mapping[str, str] = field(default_factory=dict)
     settings: Sequence[Mapping[str, str]] = ()  # of the changefeed, as ``ticdc-lab settings`` shows them
-    notes: tuple[str, ...] = ()  # rules without effect, and keys of which a DDL changes the text, a sentence each
+    notes: tuple[str, ...] = ()  # rules without effect, and keys whose text a DDL changes, a sentence each
     # Another protocol that messages in quarantine are in, and how many of those that were looked at.
     strangers: Mapping[str, int] = field(default_factory=dict)
     undocumented: int = 0  # findings whose messages could not be read again yet

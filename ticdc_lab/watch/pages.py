@@ -109,6 +109,6 @@ def _handler(watch: Watch | WatchedComparison, token: str | None) -> type[BaseHT
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing of each request."""
+            """Log no request."""
 
     return Handler

@@ -34,7 +34,7 @@ REBUILT = 1 << 19
 """Rows, about, that are rebuilt at once without those that are forgotten."""
 
 _FEW = 1 << 18
-"""Rows whose times are all compared to choose those that are forgotten; of more, those of some buckets are."""
+"""Rows whose times are all compared to choose what is forgotten; of more, only some buckets' are."""
 
 
 def _narrow(values: Ints) -> NDArray[Any]:
@@ -73,7 +73,7 @@ class _Packed:
         return slice(int(np.searchsorted(self.row_id, first)), int(np.searchsorted(self.row_id, last, "right")))
 
     def with_rows(self, new: _Packed) -> _Packed:
-        """These with others, which replace those of the same rows."""
+        """These with others, which replace the same rows'."""
         if not len(new.row_id):
             return self
         at = self.row_id.searchsorted(new.row_id)
@@ -135,7 +135,7 @@ class LastChanges:
         return sum(p.nbytes for p in (*self.base, self.delta))
 
     def last(self, row_id: Ints) -> Changes:
-        """The last changes of those of some rows, which rise, that are known."""
+        """The known last changes of some rising rows."""
         at = self.delta.row_id.searchsorted(row_id)
         there = _has(self.delta.row_id, at, row_id)
         found = [self.delta.at(at[there])]
@@ -279,7 +279,7 @@ def joined(parts: Iterable[Changes]) -> Changes:
 
 
 def of_rows(changes: Changes, row_id: Ints) -> Changes:
-    """Those of some rows, of changes by rising ``row_id``; ``row_id`` rises too."""
+    """Changes of some rows, from changes by rising ``row_id``; ``row_id`` rises too."""
     first, last = (np.searchsorted(changes.row_id, row_id, side=side) for side in ("left", "right"))
     n = last - first
     at = np.repeat(first - np.append(0, np.cumsum(n)[:-1]), n) + np.arange(int(n.sum()))

@@ -63,10 +63,10 @@ asked for them so often less one.
 class Watch:
     """A watch of a source, with a state folder of its own.
 
-    ``source``: ``kafka://HOST:PORT/TOPIC``, or a recording. ``state``: the folder; a watch that ended, however it did,
-    goes on where its last commit was. ``once``: read up to the end of now, judge, and end. ``settle_s``: so long a
+    ``source``: ``kafka://HOST:PORT/TOPIC``, or a recording. ``state``: the folder; a watch that ended, in any way,
+    resumes at its last commit. ``once``: read up to the end of now, judge, and end. ``settle_s``: so long a
     finding that later messages may explain is pending. ``memory``: bytes that the state may take. ``keep_s``: so long
-    before the resolved_ts changes of rows are kept, to tell what is delivered again. ``changefeed``: what is known of
+    before the resolved_ts changes of rows are kept, to detect what is delivered again. ``changefeed``: what is known of
     the changefeed's settings. ``protocol``, ``schema_registry``, ``claim_check``, ``options``: as of
     :func:`ticdc_lab.load`. ``speed``: of a recording: how many times as fast as it was recorded; None as fast as it can
     be read. ``opens``: is given the findings that have just become open, in each look: often none; gives how many are
@@ -169,7 +169,7 @@ class Watch:
         """Watch until it is stopped, or, of what ends, to the end.
 
         Raises SourceError: the source cannot be read, or is not the one that the state is of; no space is left.
-        ProtocolError: its protocol cannot be detected, or is another one than that of the state.
+        ProtocolError: its protocol cannot be detected, or differs from the state's.
         """
         returns = 0
         try:
@@ -246,7 +246,7 @@ class Watch:
         return decoding
 
     def _follow(self, stopped: Callable[[], bool]) -> bool:
-        """Read on; False where partitions were added, so that reading begins anew with them."""
+        """Read on; False where partitions were added, so that reading restarts with them."""
         before, held, refused = dict(self._lost), list[pa.RecordBatch](), list[pa.RecordBatch]()
         clock = time.monotonic
         stepped = judged = committed = clock()
@@ -342,7 +342,7 @@ class Watch:
         """Ask what only the broker knows; whether it has partitions that are not read yet."""
         try:
             spans, ids = self._source.spans(), self._source.ids()
-        except SourceError:  # reading says it if it lasts
+        except SourceError:  # reading reports it if it lasts
             return False
         for topic, known in self._ids.items():
             if ids.get(topic, known) != known:
@@ -458,7 +458,7 @@ class Watch:
         self.history.append(WatchSample.of(self.view, self._now()))
 
     def _ends(self) -> Mapping[Place, int]:
-        """Where partitions end, as far as anybody knows."""
+        """Where partitions end, as far as known."""
         return self._source.ends_now() if isinstance(self._source, LiveTopic) and self._source.positions else {}
 
     def _pending(self) -> dict[str, int]:
@@ -496,7 +496,7 @@ def _trim() -> None:
 
 
 def _give_back() -> None:
-    """Give the system the memory that nobody needs: free pieces below others, and the code of LLVM, which only compiles
+    """Return unneeded memory to the system: free pieces below others, and the code of LLVM, which only compiles
     and is read from its file again if it has to.
     """
     with suppress(AttributeError, OSError):  # another C library than glibc, another system than Linux

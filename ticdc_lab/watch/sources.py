@@ -57,10 +57,10 @@ class WatchedSource(Protocol):
     """How many messages were gone before they were read, since :meth:`batches` began."""
 
     def ids(self) -> dict[str, str]:
-        """What tells topics from others that have their names later."""
+        """What distinguishes topics from later ones of their names."""
 
     def spans(self) -> dict[Place, Span]:
-        """First and end offset of each partition, as far as anybody knows."""
+        """First and end offset of each partition, as far as known."""
 
     def batches(self, positions: Mapping[Place, int], *, once: bool) -> Iterator[Read]:
         """What follows some positions, each partition in the order of its offsets; with ``once`` up to the end of now.
@@ -437,7 +437,7 @@ def with_schemas(known: Known, saved: Mapping[str, Any]) -> Known:
 
 
 def _name_of(registry_url: str) -> str:
-    """What tells a registry from others in a file: its URL may have a password."""
+    """What identifies a registry in a file: its URL may have a password."""
     return sha256(registry_url.encode()).hexdigest()[:16] if registry_url else ""
 
 

@@ -60,7 +60,7 @@ MESSAGES_A_BATCH = 1_000_000
 
 EVERY_S = 10.0
 _LOG = -1
-"""Stands for a bucket beside what a part states of the log."""
+"""The bucket's number beside what a part states of the log."""
 
 _IMAGES, _RAW = ("columns", "before"), ("reason", "key", "value")
 _FOLDER, _CHECKPOINT = "rows", "checkpoint"
@@ -71,10 +71,10 @@ class SparkWatch(Watch):
 
     ``source``: ``kafka://HOST:PORT/TOPIC``, or a recording or a folder of them, which is a stream of files as they
     come. ``state``: the folder. All machines of a cluster must see it. ``spark``: a session of Apache Spark, with its
-    Kafka connector for a topic. ``every_s``: seconds from the beginning of a batch to that of the next, at least.
+    Kafka connector for a topic. ``every_s``: seconds from the beginning of a batch to the next, at least.
     ``once``, ``settle_s``, ``memory``, ``keep_s``, ``changefeed``, ``protocol``, ``schema_registry``, ``claim_check``,
-    ``options``, ``opens``, ``now``: as of :class:`ticdc_lab.watch.running.Watch`; ``memory`` is that of all buckets,
-    and ``options`` has also those of Spark's connector, such as ``maxOffsetsPerTrigger``. Raises SourceError: as of
+    ``options``, ``opens``, ``now``: as of :class:`ticdc_lab.watch.running.Watch`; ``memory`` is for all buckets,
+    and ``options`` has also Spark's connector's, such as ``maxOffsetsPerTrigger``. Raises SourceError: as of
     :class:`ticdc_lab.watch.running.Watch`; the folder is not one that all workers see.
     """
 
@@ -290,7 +290,7 @@ _KEPT_ABOVE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a task tells the driver of its part: as of :class:`BatchPart`, :func:`watermarks_written`, and
+    """What a task reports to the driver of its part: as of :class:`BatchPart`, :func:`watermarks_written`, and
     :func:`ticdc_lab.watch.buckets.above`.
     """
 
@@ -310,7 +310,7 @@ def _joined(one: Mapping[str, Ints], other: Mapping[str, Ints]) -> dict[str, Int
 
 
 def reading(decode: Kernel | None, *, share: int, resolved_ts: Mapping[str, int], watched: Watched) -> Kernel:
-    """From messages, or from events where nothing decodes, to packs for buckets, and what a task tells of its part."""
+    """From messages, or from events where nothing decodes, to packs for buckets, and a task's report of its part."""
 
     def run(batches: Batches) -> Batches:
         told: _Told | None = None

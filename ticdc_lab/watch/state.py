@@ -1,7 +1,7 @@
 """The audit in steps: what a watch knows between two batches, and how a batch changes it. No clock, no I/O.
 
-A change that follows the last one of its row needs nothing else, and most do. Of the others the row's changes of a
-while are gathered, and judged by the guarantees of :mod:`ticdc_lab.audit`, as an audit judges them. Rows of which
+A change that follows the last one of its row needs nothing else, and most do. Else the row's changes of a
+while are gathered, and judged by the guarantees of :mod:`ticdc_lab.audit`, as an audit judges them. Rows where
 something was found, or may be when more of the log is known, are judged again in each step, so that later messages can
 explain what was found. What is found does not depend on where a batch ends.
 """
@@ -101,14 +101,14 @@ class Watched:
     has_commit_ts: bool = True
     settings: Settings = NO_SETTINGS
     memory: int = 1 << 30  # bytes that the state may take
-    keep_ms: int = 3_600_000  # so long before the resolved_ts changes of rows are kept, to tell what is delivered again
-    # Changes of rows of which something was found that are judged again and again; of others, findings stay.
+    keep_ms: int = 3_600_000  # changes of rows are kept so long before the resolved_ts, to detect redeliveries
+    # Changes of rows with findings that are judged again and again; of others, findings stay.
     suspects: int = 50_000
-    is_folder: bool = False  # it is a folder of the storage sink, whose one checkpoint is that of all its files
+    is_folder: bool = False  # it is a folder of the storage sink, with one checkpoint for all its files
     carried: frozenset[str] = frozenset()  # as of :attr:`ticdc_lab.facts.LogFacts.carried`, of what was read so far
 
     def on(self, facts: LogFacts) -> Watched:
-        """The same for a log of which this is known."""
+        """The same for a log with these facts."""
         return replace(self, carried=facts.carried)
 
     def of_bucket(self, buckets: int) -> Watched:
@@ -173,7 +173,7 @@ class WatchState:
     # ``rows``, ``recent``: what is remembered of rows.
     rows: LastChanges = field(default_factory=LastChanges)
     recent: RecentChanges = field(default_factory=RecentChanges)
-    # All known changes of rows of which something was or may be found, by rising ``row_id``.
+    # All known changes of rows with actual or possible findings, by rising ``row_id``.
     suspects: Changes = NO_CHANGES
     # Some suspects were too many: what was found of rows that are not among them any more stays as it is.
     dropped: bool = False
@@ -253,7 +253,7 @@ class BatchPart:
 
     @classmethod
     def read(cls, batch: pa.Table, *, share: int = 1, watched: Watched | None = None) -> BatchPart:
-        """That of events, as of :func:`step`."""
+        """The same of events, as of :func:`step`."""
         events, refused = _decoded(batch), batch.filter(pc.is_valid(batch["error_class"]))
         facts = pa.Table.from_batches(gathered(narrow_batches(events)), schema=ARROW)
         empty = refused.filter(pc.equal(refused["error_class"], EMPTY_MESSAGE))  # nothing is missing at their offsets
@@ -315,7 +315,7 @@ def _not_counted(facts: pa.Table, counted: Mapping[Home, CountedOffsets]) -> lis
 
 @dataclass(frozen=True, slots=True)
 class RowsJudged:
-    """What became of changes of rows, of those of several buckets by ``+``."""
+    """What became of changes of rows; several buckets' are added by ``+``."""
 
     # Changes that not all guarantees judge, by one of :data:`REASONS`.
     unchecked: Mapping[str, int] = field(default_factory=dict)
@@ -385,7 +385,7 @@ def with_changes(
 
 
 def _may_miss_one(c: Changes, promises: Promises) -> Bools:
-    """Of which changes the one before them may be left out by the changefeed's filters, so that their chain is not
+    """Changes after one that the changefeed's filters may have left out, so that their chain is not
     judged in full: an insert may miss a delete, another change an insert or an update.
     """
     of_place = promises.left_out[np.searchsorted(promises.place, c.place)]
@@ -435,7 +435,7 @@ def _concatenated(parts: list[Changes]) -> Changes:
 
 
 def _suspicious(every: Changes, found: pa.Table) -> Changes:
-    """The changes of rows of which something is found, or may be when more is known: in several places they move."""
+    """The changes of rows with findings, or with possible ones when more is known: in several places they move."""
     own = every[every.rank != LEAVES]
     pairs = np.unique(np.stack([own.row_id, own.place]), axis=1)[0]
     moved = pairs[1:][pairs[1:] == pairs[:-1]]
@@ -525,7 +525,7 @@ _WIDTHS = 64
 
 
 def with_few_facts(state: WatchState, newest: int) -> WatchState:
-    """The same with facts that do not grow with the log: offsets are counted, but for the last ones of each partition,
+    """The same with facts that do not grow with the log: offsets are counted, except the last ones of each partition,
     and of watermarks up to ``newest`` some values are kept, fewer the older they are, in each partition the same ones.
     """
     fact = state.facts["fact"]
@@ -604,7 +604,7 @@ class AuditedSoFar(Audited):
     contradicted: Sequence[Contradiction] = ()  # what was given of the changefeed and the log shows otherwise
     # Of the changes that are kept, inserts of rows that are there which may be updates: no chain is judged of them.
     unsure: int = 0
-    # Rules without effect, and keys of which a DDL changes the text, a sentence each.
+    # Rules without effect, and keys whose text a DDL changes, a sentence each.
     notes: tuple[str, ...] = ()
     verified: tuple[Setting, ...] = ()  # dispatchers that were given and that rows lie by
 

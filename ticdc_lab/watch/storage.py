@@ -1,6 +1,6 @@
 """A folder of the storage sink that grows, as a source of a watch: each file is read once, soon after it is there.
 
-Numbers are those of :mod:`ticdc_lab.sources.storage`: a stream is a partition, and an offset is a file's rank in its
+Numbers are as in :mod:`ticdc_lab.sources.storage`: a stream is a partition, and an offset is a file's rank in its
 stream and a place in the file. Streams and ranks are numbered as they appear, since what comes later must not renumber
 what was read. The file ``metadata`` is read before the folder is listed: all up to its checkpoint lies there then.
 """
@@ -180,7 +180,7 @@ class StorageFolder:
         return {"streams": streams, "group": self._group, "checkpoint_ts": self._checkpoint_ts, "reading": read_as}
 
     def resume(self, cursor: Mapping[str, Any], files: Mapping[str, ReadFile]) -> None:
-        """Go on where another process was."""
+        """Resume where another process was."""
         of = cursor["reading"]
         likely = None if of["likely"] is None else tuple(of["likely"])
         decided = {path: tuple(names) for path, names in of["decided"].items()}
@@ -258,7 +258,7 @@ class StorageFolder:
         return raw
 
     def _new(self, found: Listing, held: set[Stream], *, once: bool) -> Events:
-        """Events of the files that were not read; ``held`` are streams of which some must wait."""
+        """Events of the files that were not read; ``held`` are streams with files that must wait."""
         definitions, refused, bytes_held = schema_files(found.places), list[dict[str, Any]](), 0
         for path in self.files.keys() - {*found.sizes, *(r.path for r in found.refused)}:
             del self.files[path]  # expired
@@ -279,7 +279,7 @@ class StorageFolder:
                     if known is not None and not self._is_other(p, found, known):
                         continue
                     has_grown = known is not None and self._has_grown(p, at, found, known)
-                except Unreadable as error:  # it was written again, and nobody knows how
+                except Unreadable as error:  # it was written again, in an unknown way
                     n = self._waits[p.path] = self._waits.get(p.path, 0) + 1
                     if not once and n <= PATIENCE:
                         held.add(stream)
@@ -324,7 +324,7 @@ class StorageFolder:
         self, p: StoragePlace, at: _Position | None, found: Listing,
         definitions: Mapping[tuple[str, str, int], StoragePlace], known: ReadFile | None,
     ) -> bool:  # fmt: skip
-        """Whether a file may not be there as a whole yet: it is looked at again in the next listings, not for ever."""
+        """Whether a file may not be there as a whole yet: it is read again in the next listings, not without end."""
         is_there = p.kind == "schema" or (p.version_key in definitions and (known is not None or not _gap(p, at)))
         if is_there and (self._local is None or self._is_whole(p.path, found.sizes[p.path])):
             self._waits.pop(p.path, None)
@@ -337,7 +337,7 @@ class StorageFolder:
         try:
             raw = (Path(str(self._local)) / path).read_bytes()[:size]
         except OSError:
-            return True  # reading it says why it cannot be read
+            return True  # reading it shows why it cannot be read
         if raw.endswith(self._read_by.value("sink.terminator", "\n").encode()):
             return True
         if not path.endswith(".json"):
@@ -490,7 +490,7 @@ class StorageFolder:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record of a file: its events, the file's path and what stands before its records, itself, its schema file."""
+    """A record of a file: its events, the file's path and what precedes its records, itself, its schema file."""
 
     events: pa.Table
     path: str
@@ -509,7 +509,7 @@ def folder_of(evidence: Iterable[StoredRecord]) -> dict[str, bytes]:
 
 
 def _gap(p: StoragePlace, at: _Position | None) -> int:
-    """How many files lack between the last one of a stream and this one: TiCDC numbers those of a folder from 1."""
+    """How many files are missing between the last one of a stream and this one: TiCDC numbers a folder's from 1."""
     if at is None or at.last is None or p.kind != "data":
         return 0
     version, date, number, _ = at.last

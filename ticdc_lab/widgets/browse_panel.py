@@ -187,7 +187,7 @@ def table_panel(timeline: TableTimeline, *, table: str, made_from: Mapping[str, 
     table
         What the title calls it.
     made_from
-        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
+        How the panel can be made again, see :mod:`ticdc_lab.widgets.opening`.
     """
     options = [(f"{to_datetime(ts):%H:%M:%S.%f}"[:-3], ts) for ts in timeline.moments() or [0]]
     controls = {"ts": moments("as of", options, tip="After which of the table's changes it is shown")}

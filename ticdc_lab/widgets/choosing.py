@@ -26,7 +26,7 @@ _CONTROLS = {
     "guarantee": ("guarantee",),
     "between_ms": ("time_range",),
 }
-"""Fields of a selection to the controls that stand for them."""
+"""Fields of a selection to their controls."""
 
 
 def taken(controls: Mapping[str, widgets.Widget], selection: Selection, origin_ms: int | None) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _asked(field: str, name: str, wanted: Any) -> Any:
 
 
 def offered(controls: Mapping[str, widgets.Widget]) -> dict[str, list[Any]]:
-    """Give the fields of a selection that controls offer values for, with these, but for those that mean all."""
+    """Give the fields of a selection that controls offer values for, with these, without the ones that mean all."""
     lists = widgets.Dropdown | widgets.SelectMultiple
     found: dict[str, list[Any]] = {}
     for field in _SHARED:

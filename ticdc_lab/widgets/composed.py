@@ -79,7 +79,7 @@ class Places(widgets.HBox):  # type: ignore[misc]
 
 
 class Numbered(widgets.HBox):  # type: ignore[misc]
-    """A list of lines, one of which is chosen; the value is its number.
+    """A list of lines with one chosen; the value is its number.
 
     ``lines``: text and number of each; at least one. ``rows``: how many are seen at once. ``go``: what stands on a
     button for the chosen line.

@@ -67,7 +67,7 @@ def consumer_panel(
     lane
         What a listener reads: ``partition``, or ``stream`` of a storage sink.
     made_from
-        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
+        How the panel can be made again, see :mod:`ticdc_lab.widgets.opening`.
     """
     partitions = sorted({p.partition for p in log.parts})
     lanes = [(p.topic, p.partition) for p in log.parts]

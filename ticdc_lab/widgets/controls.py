@@ -17,7 +17,7 @@ _STEPS = 200
 
 
 class OneOf(widgets.Dropdown):  # type: ignore[misc]
-    """A list of which an option may have the value None, as *all* does; ipywidgets would show nothing then."""
+    """A list whose options may have the value None, as *all* does; ipywidgets would show nothing then."""
 
     @traitlets.observe("value")
     def _propagate_value(self, change: Any) -> None:

@@ -26,7 +26,7 @@ from ticdc_lab.widgets.runs import Ran, Runs
 class Incidents(widgets.VBox):  # type: ignore[misc]
     """A button for each fault; the value is a tuple of (fault, node, moment in s), in the order of the presses.
 
-    ``faults``: their names, which stand on the buttons. ``nodes``: which one it befalls. ``until_s``: the end of the
+    ``faults``: their names, also on the buttons. ``nodes``: which one it hits. ``until_s``: the end of the
     run.
     """
 
@@ -122,7 +122,7 @@ def ddl_service_panel(
     most_workers, most_clusters
         Ends of the sliders.
     made_from
-        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
+        How the panel can be made again, see :mod:`ticdc_lab.widgets.opening`.
     """
     names = [f"ddl-service-node-{i + 1}" for i in range(most_workers)]
     controls = {

@@ -94,7 +94,7 @@ class Drawing(Generic[View]):
             self._settle(_CANCELLED, stale=True)
 
     def tell(self, problem: Problem) -> None:
-        """Say what is wrong; the figure stays."""
+        """Show what is wrong; the figure stays."""
         self._settle(_REFUSED, problem, stale=True)
 
     def _drawn(self, value: View) -> Drawn:
@@ -185,7 +185,7 @@ class Background(Generic[Wish, Result]):
         self._start(lambda: self._fulfil(wish, given_up))
 
     def give_up(self) -> None:
-        """Give up what runs; nobody is told of its end."""
+        """Give up what runs, without reporting its end."""
         self._instead()
 
     def _instead(self) -> Event:
@@ -203,9 +203,9 @@ class Background(Generic[Wish, Result]):
                 found = self._work(wish)
         except GivenUpError:
             return
-        except Exception as error:  # said by whoever is told, as an error of its own thread would be
+        except Exception as error:  # reported by the receiver, as an error of its own thread would be
             found = error
-        with self._lock:  # also while it is told: no later wish may come between, and be overwritten by this one
+        with self._lock:  # also while it is reported: no later wish may come between, and be overwritten by this one
             if not given_up.is_set():
                 self._tell(wish, found)
 

@@ -49,7 +49,7 @@ class Asked(NamedTuple):
 
 
 def rows_sql(table: str, columns: Mapping[str, str], asked: Asked) -> str:
-    """The query that gives the rows, all pages of them, with its values in it: somebody takes it along.
+    """The query that gives the rows, all pages of them, with its values in it, to be copied.
 
     ``table``: a name that DuckDB knows. ``columns``: name to type, as DuckDB says them.
     """

@@ -93,7 +93,7 @@ class FigureView(anywidget.AnyWidget):
 
 
 def _nothing(_: Mapping[str, Any]) -> None:
-    """A message that nobody waits for."""
+    """A message without a waiter."""
 
 
 @cache

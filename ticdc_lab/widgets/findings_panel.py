@@ -53,7 +53,7 @@ def findings_panel(
     lane
         What messages lie in: ``partition``, or ``stream`` of a storage sink.
     made_from
-        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
+        How the panel can be made again, see :mod:`ticdc_lab.widgets.opening`.
     """
     found = {i: {str(k): v for k, v in r.items()} for i, r in enumerate(findings.to_dict("records"), start=1)}
     rows = max(2, min(_ROWS, len(found)))

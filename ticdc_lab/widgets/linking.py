@@ -25,14 +25,14 @@ _TITLES = {
 
 
 class ChosenBar(widgets.HBox):  # type: ignore[misc]
-    """Says what is chosen and who follows it.
+    """Shows what is chosen and who follows it.
 
     Parameters
     ----------
     put
-        Called with a field of the selection and its new value, when somebody chooses here.
+        Called with a field of the selection and its new value, on a choice here.
     clear
-        Called when somebody clears.
+        Called on clearing.
     """
 
     def __init__(self, put: Callable[[str, Any], None], clear: Callable[[], None]) -> None:
@@ -101,7 +101,7 @@ class Selecting(Protocol):
     controls: dict[str, Any]
 
     def select(self, selection: Selection) -> frozenset[str]:
-        """Filter by what was chosen elsewhere; give the controls that stand for it."""
+        """Filter by what was chosen elsewhere; give its controls."""
         ...
 
     def on_select(self, callback: Callable[[Selection], None]) -> None:
@@ -109,7 +109,7 @@ class Selecting(Protocol):
         ...
 
     def meant(self) -> Selection | None:
-        """What its controls say is chosen; None where they say nothing of the kind."""
+        """What its controls choose; None if they choose nothing of the kind."""
         ...
 
 
@@ -124,7 +124,7 @@ class Linked(traitlets.HasTraits):
     selection
         What is chosen; setting it filters all panels.
     bar
-        A line that says what is chosen, controls to choose without a mouse, and a button that clears it.
+        A line with what is chosen, controls to choose without a mouse, and a button that clears it.
     followed
         Name of each panel to the controls by which it follows what is chosen now.
     """

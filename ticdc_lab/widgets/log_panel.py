@@ -95,7 +95,7 @@ def _transactions(s: Summary) -> int:
 
 
 def _nothing(s: Summary, drawn_of: str) -> Figure:
-    """Nothing of what is drawn lies in what was chosen; of a sample that says nothing of the others."""
+    """Nothing of what is drawn lies in what was chosen; of a sample that proves nothing for the others."""
     widen = f"Widen the time, or choose all tables and {s.lane}s."
     n, of = len(s.transactions), _transactions(s)
     if drawn_of == "transactions" and n < of:
@@ -115,7 +115,7 @@ def _stretches(cut: Summary, drawn_of: str, lo: int, chosen: tuple[float, float]
 
 
 def _of_a_sample(s: Summary, drawn_of: str) -> str:
-    """How many watermarks a long log has of which the summary has some; how many of them were chosen it cannot know."""
+    """How many watermarks a long log has, if the summary has only some; how many were chosen is unknown."""
     if drawn_of != "steps" or s.steps.empty:
         return ""
     n, of = (int(v) for v in s.steps.groupby("topic").agg({"step": "nunique", "steps_total": "max"}).sum())
@@ -123,7 +123,7 @@ def _of_a_sample(s: Summary, drawn_of: str) -> str:
 
 
 _EXACT_S = 0.0015
-"""Two moments that a summary does not tell apart: it has milliseconds."""
+"""Two moments that a summary does not distinguish: it has milliseconds."""
 
 
 def _spans(s: Summary, of: Summary) -> Figure:
@@ -185,10 +185,10 @@ _FRAMES = {
 def cut_to(
     s: Summary, *, between_ms: tuple[int, int] | None = None, tables: Collection[str] = (), partition: int | None = None
 ) -> Summary:
-    """Cut the frames of a summary that pictures are drawn of; what does not tell tables or partitions apart stays.
+    """Cut the frames of a summary that pictures are drawn of; what does not distinguish tables or partitions stays.
 
     Watermarks and load of all partitions stay, too: who holds a topic back, and what share of the rows a partition
-    takes, is told only beside the others.
+    takes, is meaningful only beside the others.
 
     ``s``: the whole. ``between_ms``: first and last physical millisecond; None for all, as of a log without commit_ts.
     ``tables``: ``schema.table`` of each; none means all. A transaction stays whole where it changes one of them.

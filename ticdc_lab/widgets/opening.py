@@ -1,4 +1,4 @@
-"""Panels made anew from what a state says they were made from."""
+"""Panels made again from what a state records they were made from."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def open_state(
     state: Mapping[str, Any] | str | Path, spark: SparkSession | None = None, *, source: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Any:  # fmt: skip
-    """Make a panel, or a workbench, anew and set its controls as they were saved.
+    """Make a panel, or a workbench, again and set its controls as they were saved.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def open_state(
     Raises
     ------
     StateError
-        It is no state, only the code that made its panel can make it anew, or its values do not fit what there is now.
+        It is no state, only the code that made its panel can make it again, or its values do not fit what there is now.
     SourceError, ProtocolError
         The log cannot be loaded.
     """

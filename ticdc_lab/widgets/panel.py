@@ -79,11 +79,11 @@ class Panel(Generic[View]):
     doing
         What is said while a slow panel draws.
     made_from
-        How the panel can be made anew, as JSON; None where only code can.
+        How the panel can be made again, as JSON; None where only code can.
     origin_ms
         Physical millisecond at which a control ``time_range``, in seconds, begins.
     means
-        What somebody chooses who changes a control, such as an entry of a list; None where it is nothing to select by.
+        What a changed control chooses, such as an entry of a list; None where it is nothing to select by.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Panel(Generic[View]):
         self._drawing: Drawing[View] = Drawing(draw, slow=slow, doing=doing, marked=bar.mark)
         inner = widgets.VBox([bar, self.view])
         inner.add_class("ticdc-panel")
-        self.widget = widgets.VBox([inner])  # as wide as the page; what is in it stands beside each other where it can
+        self.widget = widgets.VBox([inner])  # as wide as the page; its content is side by side where it fits
         self.widget.add_class("ticdc-place")
         self._listen()
         self._at_first = self._values()
@@ -141,7 +141,7 @@ class Panel(Generic[View]):
 
     @property
     def frames(self) -> Mapping[str, pd.DataFrame]:
-        """What the figure was drawn of, by name; empty where a panel does not tell."""
+        """What the figure was drawn of, by name; empty where a panel does not give it."""
         return self._drawing.frames
 
     @property
@@ -161,11 +161,11 @@ class Panel(Generic[View]):
 
     @property
     def is_as_made(self) -> bool:
-        """Whether nobody has changed a control, but for what was chosen elsewhere."""
+        """Whether no control was changed, except by a choice elsewhere."""
         return self._values() | self._unselected == self._at_first
 
     def redraw(self) -> None:
-        """Draw what the controls say anew, and wait for it."""
+        """Draw again by the controls, and wait for it."""
         self._drawing.now(self.value)
 
     def cancel(self) -> None:
@@ -180,7 +180,7 @@ class Panel(Generic[View]):
         Returns
         -------
         frozenset of str
-            The controls that stand for the selection.
+            The controls of the selection.
         """
         now, named = self._values(), taken(self.controls, selection, self.origin_ms)
         wanted = now | self._unselected | named
@@ -194,7 +194,7 @@ class Panel(Generic[View]):
         return self._followed
 
     def leave_out(self, names: Iterable[str]) -> None:
-        """Hide controls that a bar above stands for, as long as they say no more than it does."""
+        """Hide controls that a bar above replaces, while they choose no more than it does."""
         self._above = frozenset(names)
         self._leave_out()
 
@@ -215,7 +215,7 @@ class Panel(Generic[View]):
                 callback(selection)
 
     def meant(self) -> Selection | None:
-        """What somebody chooses by what the controls say now; None where it is nothing to select by."""
+        """What the controls choose now; None where it is nothing to select by."""
         return self._means(self.value)
 
     def state(self) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class Panel(Generic[View]):
         Raises
         ------
         StateError
-            It is no state, of another panel, or says what a control cannot; the panel is as before then.
+            It is no state, of another panel, or has what a control cannot; the panel is as before then.
         """
         self._open(read_state(state), self._drawing.now)
 

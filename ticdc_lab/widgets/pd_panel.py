@@ -75,7 +75,7 @@ class Futures:
     moved: Callable[[], Figure]
 
     def moment(self, view: PdView) -> int:
-        """Give the moment that the player stands at, µs."""
+        """Give the moment that the player is at, µs."""
         return round(self.one.samples[-1].at_us * view.step / STEPS)
 
 
@@ -153,7 +153,7 @@ def pd_panel(
     until_s
         How long runs are at most, virtual seconds; by default as long as each case lasts at most.
     made_from
-        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
+        How the panel can be made again, see :mod:`ticdc_lab.widgets.opening`.
     """
     known = {PD_ITSELF: DEFAULT_POLICIES, **(policies or {})}
 

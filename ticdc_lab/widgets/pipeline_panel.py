@@ -16,7 +16,7 @@ from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.runs import Ran, Runs
 
 STEPS = 100
-"""The last step of the player, which is the end of the run; step 0 stands for the moment that tells most."""
+"""The last step of the player, which is the end of the run; step 0 is the most telling moment."""
 
 NOTHING = "nothing"
 
@@ -60,7 +60,7 @@ class Shown:
     until_s: float
 
     def moment(self, view: PipelineView) -> int | None:
-        """Give the moment that the player stands at, µs; None at its step 0."""
+        """Give the moment that the player is at, µs; None at its step 0."""
         return round(1e6 * self.until_s * view.step / STEPS) if view.step else None
 
 
@@ -85,7 +85,7 @@ def pipeline_panel(
     memory_rows
         Rows that a sorter holds in memory; None where there is no limit.
     made_from
-        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
+        How the panel can be made again, see :mod:`ticdc_lab.widgets.opening`.
     """
     usual = "at-least-once" if "at-least-once" in semantics else semantics[0]
     controls = {

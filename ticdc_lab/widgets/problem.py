@@ -1,4 +1,4 @@
-"""What is wrong with what was chosen, as a panel says it."""
+"""What is wrong with what was chosen, as a panel shows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ticdc_lab.errors import TiCDCLabError
 
 
 class ControlError(TiCDCLabError):
-    """What a control says cannot be drawn; the panel says so beside the control.
+    """What a control chooses cannot be drawn; the panel reports it beside the control.
 
     ``control``: the field of the panel's value. ``message``, ``hint``: as of :class:`ticdc_lab.errors.TiCDCLabError`.
     """

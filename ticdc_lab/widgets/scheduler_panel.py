@@ -25,7 +25,7 @@ _HOLDS = "What may be assumed; take one away to see what it is good for"
 
 
 class Of(TypedDict):
-    """Whose things are drawn and of which tables, as figures take it; none means all."""
+    """Whose things are drawn and for which tables, as figures take it; none means all."""
 
     captures: tuple[str, ...]
     tables: tuple[str, ...]
@@ -36,7 +36,7 @@ class SchedulerView:
     """What the panel shows.
 
     The protocol, how many captures and tables, the seed, which assumptions of the design hold, the fault that is
-    injected (a name of the panel's faults, or :data:`NOTHING`), at which capture and when (s), what is drawn: of which
+    injected (a name of the panel's faults, or :data:`NOTHING`), at which capture and when (s), what is drawn: for which
     capture and of which table (an id; empty texts mean all), the picture, and the player's step, 0 to :data:`STEPS`.
     """
 
@@ -86,7 +86,7 @@ def scheduler_panel(
     most_captures, most_tables
         Ends of the sliders.
     made_from
-        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
+        How the panel can be made again, see :mod:`ticdc_lab.widgets.opening`.
     """
     nodes = [f"capture-{i + 1}" for i in range(most_captures)]
     held = several("holds", assumptions, value=assumptions, rows=max(2, len(assumptions)), width=WIDE, tip=_HOLDS)

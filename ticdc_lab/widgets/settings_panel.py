@@ -24,7 +24,7 @@ def settings_panel(known: Settings, *, made_from: Mapping[str, Any] | None = Non
     """Build a panel over the settings of a changefeed.
 
     ``known``: :attr:`ticdc_lab.sources.change_log.ChangeLog.settings`, or what :meth:`ticdc_lab.log.Log.settings`
-    shows. ``made_from``: how the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
+    shows. ``made_from``: how the panel can be made again, see :mod:`ticdc_lab.widgets.opening`.
     """
     rows = {row["setting"]: row for row in known.rows()}
     wrong = {c.given.name: c.words for c in known.contradictions}

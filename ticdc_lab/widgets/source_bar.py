@@ -1,4 +1,4 @@
-"""Where one says what to look into: a path, a topic or a table, what lies beside it, and what of it to read."""
+"""Controls for what to read: a path, a topic or a table, what lies beside it, and what of it to read."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SourceBar(widgets.VBox):  # type: ignore[misc]
         return sample_of(",".join(self.tables.value), self.first.value, self.last.value)
 
     def show(self, found: Found | None) -> None:
-        """Say what was found, and offer what of it can be read."""
+        """Show what was found, and offer what of it can be read."""
         self.found = found
         self.choice.layout.display = "none" if found is None else None
         self.told.value = "" if found is None else _told(found)
@@ -94,7 +94,7 @@ class SourceBar(widgets.VBox):  # type: ignore[misc]
             return
         try:
             place = Path(bare_path(source)).expanduser()
-        except SourceError:  # whoever looks at it says what is wrong
+        except SourceError:  # the preview shows what is wrong
             return
         folder = next((p for p in (place, *place.parents) if p.is_dir()), Path())
         options = [(f"{folder}/", ""), *_entries(folder)]
@@ -191,9 +191,9 @@ def _told(found: Found) -> str:
 
 
 class SourceLine(widgets.HBox):  # type: ignore[misc]
-    """Says what is shown below; hidden until something was read.
+    """Names what is shown below; hidden until something was read.
 
-    ``other``: called when somebody wants to look into another source. ``beside``: what stands at its end.
+    ``other``: called to read another source. ``beside``: what is at its end.
     """
 
     def __init__(self, other: Callable[[], None], beside: widgets.Widget) -> None:
@@ -208,7 +208,7 @@ class SourceLine(widgets.HBox):  # type: ignore[misc]
         self.add_class("ticdc-source-line")
 
     def say(self, source: str, state: str) -> None:
-        """Name the log that was read, and say how far it is complete; what it holds is the first tab's answer."""
+        """Name the log that was read, and how far it is complete; its content is the first tab's answer."""
         name = source.rstrip("/").rsplit("/", 1)[-1] or source
         self.line.value = (
             f'<span role="status" title="{html.escape(source)}"><b>{html.escape(name)}</b> {html.escape(state)}</span>'

@@ -22,13 +22,13 @@ _NO_STATE = "Save one with the button `save` of a panel or `save all` of a workb
 
 
 class StateError(TiCDCLabError):
-    """A saved state cannot be read, is of another panel, or says what the controls cannot."""
+    """A saved state cannot be read, is of another panel, or has what the controls cannot."""
 
 
 def state_of(name: str, made_from: Mapping[str, Any] | None, value: Any) -> dict[str, Any]:
     """Write a value down.
 
-    ``name``: the panel's kind. ``made_from``: how the panel can be made anew. ``value``: the frozen dataclass of the
+    ``name``: the panel's kind. ``made_from``: how the panel can be made again. ``value``: the frozen dataclass of the
     controls. Returns: ``ticdc_lab`` (version), ``format``, ``panel``, ``made_from`` and ``value``; as JSON has them.
     """
     made = None if made_from is None else dict(made_from)
@@ -84,7 +84,7 @@ def values_of(state: Mapping[str, Any], *, panel: str, view: type) -> dict[str, 
 
 
 def unlike(saved: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> str:
-    """Say what a panel is made from and the one that was saved was not; empty where it is the same.
+    """Name what a panel is made from and the saved one was not; empty if it is the same.
 
     ``saved``, ``now``: ``made_from`` of the state and of the panel.
     """

@@ -111,7 +111,7 @@ class TabPages:
         self.widget.observe(lambda change: self._open_at(change["new"]), names="selected_index")
 
     def show(self, log: Log, linked: Linked) -> None:
-        """Begin anew with a log; the first tab is opened."""
+        """Restart with a log; the first tab is opened."""
         self.cancel()
         self.log, self._linked = log, linked
         self.verdict.put(log)
@@ -197,7 +197,7 @@ class OpenPanels(Mapping[str, Panel[Any]]):
 
 
 def _limits(answer: Answer) -> str:
-    """What the log cannot tell, folded; nothing where it tells all."""
+    """What the log cannot show, folded; nothing if it shows all."""
     said = "".join(f"<li>{html.escape(text)}</li>" for text in answer.limits)
     return f"<details><summary>What the log cannot show</summary><ul>{said}</ul></details>" if said else ""
 

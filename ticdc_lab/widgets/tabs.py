@@ -37,7 +37,7 @@ _TABLE_NOTE = (
 
 
 MOST_AT_ONCE = 100_000
-"""Rows of a table at a moment that are brought; its count says how many there are."""
+"""Rows of a table at a moment that are brought; its count gives how many there are."""
 
 
 @dataclass(frozen=True, slots=True)

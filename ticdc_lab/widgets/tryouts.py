@@ -74,7 +74,7 @@ def pd_tryout(
     until_s
         How long runs are at most, virtual seconds.
     more
-        ``policies`` of one's own, see :func:`ticdc_lab.widgets.pd_panel.pd_panel`; then only code can make it anew.
+        ``policies`` of one's own, see :func:`ticdc_lab.widgets.pd_panel.pd_panel`; then only code can make it again.
     """
     cases = reference_cases(reference) | ({} if scenarios is None else scenario_cases(scenarios))
     written = {

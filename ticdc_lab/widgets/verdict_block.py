@@ -17,7 +17,7 @@ from ticdc_lab.widgets.under_way import UnderWay
 from ticdc_lab.words import count, some_of
 
 AT_ONCE = 300_000
-"""Messages that are audited without being asked; a larger log is audited when somebody presses the button."""
+"""Messages that are audited without being asked; a larger log is audited on the button."""
 
 _CAUSES, _NAMED = 20, 2
 _EVIDENCE = {"audit": "findings", "watermarks": "how complete", "why": "silent partitions", "settings": "settings"}
@@ -27,8 +27,8 @@ _EVIDENCE = {"audit": "findings", "watermarks": "how complete", "why": "silent p
 class VerdictBlock(widgets.HBox):  # type: ignore[misc]
     """Guarantees kept, broken and not judged, causes, how complete the log is, silent partitions, and settings.
 
-    ``spark``: gives the session. ``open_tab``: opens the tab with the evidence. ``is_displayed``: whether somebody
-    looks at it; nothing is computed before.
+    ``spark``: gives the session. ``open_tab``: opens the tab with the evidence. ``is_displayed``: whether it is
+    visible; nothing is computed before.
     """
 
     def __init__(self, spark: Callable[[], SparkSession], open_tab: Callable[[str], object]) -> None:
@@ -50,7 +50,7 @@ class VerdictBlock(widgets.HBox):  # type: ignore[misc]
         self._log: Log | None = None
 
     def put(self, log: Log) -> None:
-        """Begin anew with a log, of which only is said that it was not checked."""
+        """Restart with a log, marked as not checked."""
         self._log = log
         self.under_way.layout.display = "none"
         self.links.layout.display = "none"
@@ -60,7 +60,7 @@ class VerdictBlock(widgets.HBox):  # type: ignore[misc]
         self.words.value = f"<b>Guarantees{n} are not checked yet.</b>"
 
     def follow(self) -> None:
-        """Compute it, if somebody looks, the log is small, and it is not there or under way."""
+        """Compute it, if it is visible, the log is small, and it is not there or under way."""
         counts = None if self._log is None else self._log.change_log.counts
         is_small = counts is not None and counts.messages <= AT_ONCE
         if self.is_displayed and is_small and self.check.layout.display is None:

@@ -1,4 +1,4 @@
-"""A watch while it runs: lag, rates, findings and the last messages, drawn anew as long as it goes on."""
+"""A watch while it runs: lag, rates, findings and the last messages, redrawn as long as it runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def watch_panel(watch: Watch, *, interval_s: float = 1.0) -> Panel[WatchPanelVie
     watch
         The watch.
     interval_s
-        How often it is drawn anew until the watch ends; 0 for only when :meth:`Panel.redraw` is called.
+        How often it is redrawn until the watch ends; 0 for only when :meth:`Panel.redraw` is called.
     """
 
     def draw(view: WatchPanelView) -> Drawn:

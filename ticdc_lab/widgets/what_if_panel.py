@@ -55,7 +55,7 @@ def what_if_panel(
     partitions
         Number of partitions to begin with.
     made_from
-        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
+        How the panel can be made again, see :mod:`ticdc_lab.widgets.opening`.
     """
     lo, hi = what_if.span_ms
     length = max(0.001, (hi - lo) / 1000)

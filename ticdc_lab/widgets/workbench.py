@@ -1,4 +1,4 @@
-"""One's own data in a notebook: say where it is, see what it is, read it or a part of it, open every panel on it."""
+"""One's own data in a notebook: name where it is, see what it is, read it or a part of it, open every panel on it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class WorkbenchView:
 
 
 def saved(bench: Workbench, made_from: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Write down what a workbench shows: of its panels those that somebody has changed.
+    """Write down what a workbench shows: of its panels the changed ones.
 
     The others are made as they are. Which of them are there already depends on how fast they were computed.
     """
@@ -67,7 +67,7 @@ def saved(bench: Workbench, made_from: Mapping[str, Any] | None) -> dict[str, An
 def restored(bench: Workbench, state: Mapping[str, Any] | str | Path) -> None:
     """Show what was saved; the workbench has read its source already.
 
-    Raises StateError: it is no state of a workbench, or says what a control cannot.
+    Raises StateError: it is no state of a workbench, or has what a control cannot.
     """
     told = read_state(state)
     value = values_of(told, panel=NAME, view=WorkbenchView)
@@ -86,7 +86,7 @@ def restored(bench: Workbench, state: Mapping[str, Any] | str | Path) -> None:
     bench.pages.open(value["tab"])
 
 
-# One's own data in a notebook: say where it is, see what it is, read it or a part of it, open every panel on it.
+# One's own data in a notebook: name where it is, see what it is, read it or a part of it, open every panel on it.
 
 
 _IN_ROWS = {"align_items": "center", "flex_flow": "row wrap"}
@@ -95,7 +95,7 @@ _IN_ROWS = {"align_items": "center", "flex_flow": "row wrap"}
 class KeepBar(widgets.HBox):  # type: ignore[misc]
     """One row: save, open, and beside them how far opening is or why it cannot be.
 
-    ``save``: called when somebody saves. ``take``: called with the name of a file and its text.
+    ``save``: called on saving. ``take``: called with the name of a file and its text.
     """
 
     def __init__(self, save: Callable[[], None], take: Callable[[str, str], None]) -> None:
@@ -141,7 +141,7 @@ class Workbench(traitlets.HasTraits):
         The caller's session; by default one of the engine that fits the source, when it is first needed.
     sample
         What of it to read; where left out, all of it is read if that takes less than
-        :data:`ticdc_lab.sources.survey.LARGE_S`, and else nothing before somebody says what.
+        :data:`ticdc_lab.sources.survey.LARGE_S`, and else nothing before a choice.
     watch
         A watch that runs (:func:`ticdc_lab.watch`): a panel above the source shows it.
     how
@@ -270,7 +270,7 @@ class Workbench(traitlets.HasTraits):
         Raises
         ------
         StateError
-            It is no state of a workbench, or says what a control cannot.
+            It is no state of a workbench, or has what a control cannot.
         """
         restored(self, state)
 
@@ -300,7 +300,7 @@ class Workbench(traitlets.HasTraits):
             return self._spark
 
     def _session_for(self, source: str) -> SparkSession:
-        """The engine that a source needs; one begun here that cannot read it is ended, with what stood on it."""
+        """The engine that a source needs; one begun here that cannot read it is ended, with what was on it."""
         with self._guard:
             if self._began and self._spark and is_sail(self._spark) and choose(source).engine == "spark":
                 self.pages.cancel()

@@ -27,7 +27,7 @@ class Touches(NamedTuple):
     # ``fixed_0``, ``fixed_1``: what an insert fixes.
     fixed_0: Ints
     fixed_1: Ints
-    # Of which of these changes ``add_0`` is the opposite, by index, where that is known only when it is known whether
+    # The change that ``add_0`` reverts, by index, where that is known only when it is known whether
     # it deletes: a delete takes all that has been added. -1: none.
     against: Ints
 
@@ -47,7 +47,7 @@ def touches(slot: Ints, round_: Ints, table: Ints | int, handle: Ints, *, delete
 
 
 def united(parts: Sequence[Touches]) -> Touches:
-    """Put parts in commit order; in a transaction those of an earlier part come first."""
+    """Put parts in commit order; in a transaction an earlier part's come first."""
     ends = np.cumsum([0] + [len(p.slot) for p in parts])
     moved = [
         p._replace(against=np.where(p.against < 0, -1, p.against + at)) for p, at in zip(parts, ends, strict=False)
@@ -140,7 +140,7 @@ def _defined(those: Touches, shape: Shape) -> tuple[Touches, Ints, Ints]:
 
 
 def _ops(first: Bools, delete: Bools) -> tuple[Bools, Bools]:
-    """Say which touches insert and which delete: of deletes in a row every second one finds no row and inserts."""
+    """Decide which touches insert and which delete: of deletes in a row every second one finds no row and inserts."""
     at = np.arange(len(first))
     there = (at - np.maximum.accumulate(np.where(first | ~delete, at, 0))) % 2 == 0
     before = np.append(False, there[:-1])[: len(first)] & ~first

@@ -19,7 +19,7 @@ _STEP, _A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np
 
 
 def rng_of(*what: int) -> np.random.Generator:
-    """Give the random numbers for a purpose, told by numbers that are not negative."""
+    """Give the random numbers for a purpose, given by numbers that are not negative."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(what)))
 
 
@@ -55,7 +55,7 @@ def weighted(rng: np.random.Generator, n: int, weights: NDArray[np.float64]) -> 
 
 
 def in_runs(lengths: Ints) -> Ints:
-    """Count 0, 1, 2, ... anew in each run."""
+    """Count 0, 1, 2, ... afresh in each run."""
     ends = np.cumsum(lengths)
     return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths, lengths)
 

@@ -214,7 +214,7 @@ FIRST_ID = 104
 class Definition(NamedTuple):
     """A table from one round on."""
 
-    # ``table``, ``incarnation``: its number, and how often it has begun anew without rows.
+    # ``table``, ``incarnation``: its number, and how often it has restarted without rows.
     table: int
     since: int
     incarnation: int

@@ -51,7 +51,7 @@ def generate(spark: SparkSession, workload: Workload, *, partitions: int | None 
     DataFrame
         The events contract (:data:`ticdc_lab.events.schema.EVENTS`), in no order, made when it is read. ``topic`` is
         ``upstream`` and ``partition`` 0; ``offset`` is the place in the order of all transactions, DDL and watermarks;
-        ``seq`` tells rows of one transaction apart; ``protocol`` is null. An update has the image before whole. Row
+        ``seq`` numbers rows of one transaction; ``protocol`` is null. An update has the image before whole. Row
         changes have ``start_ts``, values of ENUM, SET and BIT are numbers, ``ddl_type`` is TiDB's action number. A
         watermark states the greatest ts below which no transaction is open any more.
 

@@ -149,7 +149,7 @@ def _big_of_hot_keys(shape: Shape, lane: int) -> Touches:
 
 
 def _of_tables_that_are_there(those: Touches, shape: Shape) -> Touches:
-    """Rows of table 0, other ones for each table, stand in for those of a table while it is dropped."""
+    """Rows of table 0, other ones for each table, replace a table's while it is dropped."""
     table, handle = those.table.copy(), those.handle.copy()
     room = (shape.workload.keys_a_lane + 1) * shape.workload.lanes
     for number, versions in enumerate(shape.plan.definitions):

@@ -37,7 +37,7 @@ _Row = tuple[int, int, int, Mutation]
 def load_of(workload: Workload) -> Load:
     """Give the transactions and DDL of a workload to a simulated cluster.
 
-    The values of a row are those of :func:`ticdc_lab.workload.generate`, change by change; timestamps and order of
+    The values of a row are as in :func:`ticdc_lab.workload.generate`, change by change; timestamps and order of
     transactions that share no row are the simulation's. A transaction waits until those before it that change one of
     its rows should be done, so the load lasts longer than the workload where rows are hot.
 

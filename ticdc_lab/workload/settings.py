@@ -18,7 +18,7 @@ _MOST_ROWS_PER_S = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Changes of an upstream, told by a few numbers; equal ones give equal rows, however Spark divides the work.
+    """Changes of an upstream, given by a few numbers; equal ones give equal rows, however Spark divides the work.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Workload:
     Raises
     ------
     ContractError
-        A number is out of its range; the message says which and why.
+        A number is out of its range; the message names it and the reason.
 
     Examples
     --------
@@ -113,7 +113,7 @@ class Workload:
 
     @property
     def keys_a_lane(self) -> int:
-        """Say how many rows a lane has at the beginning, or chooses from."""
+        """Count the rows that a lane has at the beginning, or chooses from."""
         keys = min(self.rows // 10, 1_000_000) if self.keys is None else self.keys
         return max(8, keys // self.lanes)
 

@@ -2,7 +2,7 @@
 
 Time goes in rounds. In a round every lane commits one transaction (of hot keys as many as its keys are worth), lane 0
 first. What concerns all lanes (DDL, big
-transactions, watermarks) stands at the beginning of a round. Everything in that order has a slot, from 0 on without
+transactions, watermarks) is at the beginning of a round. Everything in that order has a slot, from 0 on without
 gaps, and a slot has one commit_ts: what one lane does is known without looking at the others.
 """
 
@@ -67,7 +67,7 @@ class Shape:
 
     @cached_property
     def warehouses(self) -> Warehouses:
-        """Say what a lane of tpcc begins with."""
+        """Give what a lane of tpcc begins with."""
         return Warehouses.of(self.workload.keys_a_lane)
 
     @property
@@ -126,7 +126,7 @@ class Shape:
 
     @cached_property
     def plan(self) -> DefinitionPlan:
-        """Give definitions and statements; those of the mix stand evenly behind the loading."""
+        """Give definitions and statements; the mix's are spread evenly behind the loading."""
         w, usual = self.workload, self.rounds - self.loading
         return plan_of(w, [self.loading + (k + 1) * usual // (w.ddl + 1) for k in range(w.ddl)])
 
@@ -151,7 +151,7 @@ class Shape:
         return max(1, round(1_000 * _NS_A_MS * self.mean_rows / self.workload.rows_per_s))
 
     def slots_of_lane(self, lane: int, rounds: Ints, turn: Ints | int = 0) -> Ints:
-        """Give the slots of a lane's own transactions; ``turn`` counts those of one round."""
+        """Give the slots of a lane's own transactions; ``turn`` counts the slots of one round."""
         first = int(self.widths[:lane].sum())
         return rounds * self.a_round + first + turn + np.searchsorted(self.shared[0], rounds, side="right")
 

@@ -159,7 +159,7 @@ class _Mix:
 def _orders(district: Ints, places: Bools, wants: Bools) -> tuple[Ints, Ints]:
     """Number the orders of each district, and give each delivery the oldest one that waits, if any does.
 
-    A queue's length is how far orders less deliveries stand above the least that they ever stood, or 0.
+    A queue's length is how far orders less deliveries are above their least ever, or 0.
     """
     by = np.lexsort((np.arange(len(district)), district))
     d, up, down = district[by], places[by], wants[by]

@@ -1,7 +1,7 @@
 """Rows and watermarks in Avro, as TiCDC writes them: avro, debezium-avro, and simple in Avro; the rest is Python's.
 
 A message that this kernel decodes is one that the codec in Python decodes to the same event. It follows the operations
-of :mod:`.avro_plans` over the bytes. It never says what is wrong with a message: faults, DDL, Glue's framing, schemas
+of :mod:`.avro_plans` over the bytes. It never names a message's fault: faults, DDL, Glue's framing, schemas
 that have no operations and values whose text is not sure are all left.
 """
 
@@ -133,7 +133,7 @@ def decode(
     b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray, kb: np.ndarray,
     key_starts: np.ndarray, key_ends: np.ndarray, longest: int, mode: int, plans: AvroPlans, tables: Versions,
 ) -> int:  # fmt: skip
-    """Decode messages of up to ``longest`` bytes, but for those that are left to Python. NEED_MORE or OK."""
+    """Decode messages of up to ``longest`` bytes, except those left to Python. NEED_MORE or OK."""
     for m in range(len(starts)):
         mark(st, marks)
         for role in range(F.N_ROLES):
@@ -253,7 +253,7 @@ _CHECKSUM_MAX = (1 << 32) - 1
 
 @part
 def _without_row(m: int, key: int, b: np.ndarray, p: int, marks: np.ndarray, plans: AvroPlans, st: State) -> int:
-    """A watermark, or a delete of which the key alone is there; without its commit_ts where there is no value."""
+    """A watermark, or a delete with its key alone; without its commit_ts where there is no value."""
     ts = 0
     if p >= 0:
         if b[p + 1] >= 0x80:

@@ -1,6 +1,6 @@
 """Values of Avro: where they lie, and the text that MySQL would print, by the form of their column.
 
-What surely has one text is written; any other value is left to Python, which says what is wrong with it, if anything.
+What surely has one text is written; any other value is left to Python, which names the fault, if any.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def decode_batch(
     quarantine, if ``batch`` was unpacked from them. ``bounds``: how much a message may become. Returns:
     :data:`ticdc_lab.events.schema.DECODED`; first the events, in message order, then a row for each message that could
     not be decoded, with ``error_class``, ``reason`` and the untouched ``key`` and ``value``. Raises TooMuchError: the
-    events need more than ROOM; :func:`decode_batches` goes on with fewer messages.
+    events need more than ROOM; :func:`decode_batches` then takes fewer messages.
     """
     keys, values = spans(batch.column("key")), spans(batch.column("value"))
     faults, marks = np.zeros((batch.num_rows, 2), np.int64), np.zeros(16, np.int64)
@@ -106,7 +106,7 @@ def decode_batch(
     _check_count(batch, st, faults)
     if not faults[:, 0].any():
         return decoded
-    if protocol == "open-protocol" and (faults[:, 0] >> 40 == EMPTY_ROW).any():  # costs itself alone: Python says where
+    if protocol == "open-protocol" and (faults[:, 0] >> 40 == EMPTY_ROW).any():  # costs itself alone: Python finds it
         codec = codec_of(protocol, Known(bounds=bounds))
         return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
     found = _faults(faults, keys[1], values[1])

@@ -32,7 +32,7 @@ def folder() -> Path:
     """Where the kernels of this source are kept.
 
     numba keys its cache by the file of the function alone, so a change in a callee of another file would go unnoticed:
-    the folder's name is therefore a digest of all kernel sources, those of dispatch and checksums included.
+    the folder's name is therefore a digest of all kernel sources, dispatch and checksums included.
     """
     h = hashlib.sha256("|".join((version("numba"), version("llvmlite"), sys.version, _processor())).encode())
     here = Path(__file__).parent
@@ -45,7 +45,7 @@ def folder() -> Path:
 
 
 def _processor() -> str:
-    """What tells processors apart for which different code is made."""
+    """What distinguishes processors that get different code."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -107,7 +107,7 @@ def being_filled() -> bool:
 
 
 def start_filling(module: str = "ticdc_lab.codecs.kernel.compiling") -> None:
-    """Let a process of its own, of less priority than the work, compile what a module does; nobody waits for it."""
+    """Let a process of its own, of less priority than the work, compile what a module does; nothing waits for it."""
     if module in _started or os.environ.get("TICDC_LAB_COMPILE") == "no":
         return
     command = [sys.executable, "-m", module, _NICENESS]

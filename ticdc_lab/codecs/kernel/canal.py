@@ -85,7 +85,7 @@ class CanalKernel:
 
 @kernel
 def decode(b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray) -> int:
-    """Decode values of messages, but for those that are left to Python. NEED_MORE or OK."""
+    """Decode values of messages, except those left to Python. NEED_MORE or OK."""
     for m in range(len(starts)):
         mark(st, marks)
         status = LEFT if starts[m] < 0 else _message(m, b, starts[m], ends[m], st)

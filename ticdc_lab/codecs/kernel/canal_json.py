@@ -62,7 +62,7 @@ _W_ROW_KEY = word_of(b"rowkey")
 _WATERMARK = 3
 _SIXES = np.full(256, -1, np.int64)
 _SIXES[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)] = np.arange(64)
-"""What a byte of base64 stands for."""
+"""The value of a byte of base64."""
 _SIGN = np.int64(-1 << 63)
 """Set in a number that TiKV's keys carry, so that negative ones come first."""
 
@@ -85,7 +85,7 @@ def _field(b: np.ndarray, p: int, q: int) -> int:
 
 @part
 def _unread_field(b: np.ndarray, p: int, q: int) -> int:
-    """A number for each field that the format has and nobody reads: it stands once, too."""
+    """A number for each field of the format that is not read: it occurs once, too."""
     n, w = q - p, word(b, p, q)
     if n == 2:
         return _UNREAD if w == _W_ID else _UNREAD + 1 if w == _W_ES else _UNREAD + 2 if w == _W_TS else 0
@@ -312,7 +312,7 @@ def _rows(
 
 @part
 def _row_key(b: np.ndarray, p: int, q: int, st: State, i: int) -> int:
-    """Tell a row without a handle key from equal ones by its key in TiKV, and read the table's id from that."""
+    """Identify a row without a handle key by its key in TiKV, and read the table's id from that."""
     if b[p] != 0x22:
         return fault_at(BAD_TYPE, p)
     size = put_string(b, p + 1, q - 1, True, st.text, 0)

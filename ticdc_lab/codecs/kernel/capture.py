@@ -98,7 +98,7 @@ def read_line(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
 
 @part
 def _coded(b: np.ndarray, p: int, end: int, field: int, st: State, i: int) -> int:
-    """Put base64 without escapes, read once, and give where it ends; 0 for all else, of which nothing is put."""
+    """Put base64 without escapes, read once, and give where it ends; 0 for all else, which is not put."""
     if p >= end or b[p] != 0x22:
         return 0
     out = st.data[field]

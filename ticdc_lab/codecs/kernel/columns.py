@@ -56,7 +56,7 @@ def decoded_in_part(
 def filled(n: int, size: int, run: Callable[[State], int], *, columns: int = 0, beside: int = 0) -> State:
     """A state after a kernel's run over ``n`` messages, which starts again with more room as it needs it.
 
-    ``n``, ``size``: how many messages, and their bytes. ``run``: the kernel; it begins anew each time. ``columns``:
+    ``n``, ``size``: how many messages, and their bytes. ``run``: the kernel; it starts afresh each time. ``columns``:
     columns of an image where that is known before. ``beside``: bytes of texts that the events have and the messages do
     not. Raises TooMuchError: the events need more than ROOM, or one message's more than MOST_ROOM.
     """
@@ -140,6 +140,6 @@ def hash_columns(st: State) -> dict[str, pa.Array]:
 
 
 def _has_before(st: State, n: int) -> np.ndarray:
-    """Which events have an image before them; one that is empty, or has values without a name, says nothing."""
+    """Which events have an image before them; one that is empty, or has values without a name, counts as none."""
     ends = st.number[S.BEFORE_END, : n + 1]
     return st.byte[S.HAS_BEFORE, :n] & (ends[1:] > ends[:-1]) & (st.byte[S.INCOMPLETE, :n] != S.BEFORE_UNNAMED)

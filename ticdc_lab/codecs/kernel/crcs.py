@@ -1,7 +1,7 @@
 """What TiCDC's dispatchers hash of each row, over what a kernel has decoded: :data:`ticdc_lab.events.schema.DISPATCH`.
 
 Rows of a table have the same column names in the same order again and again, so each such layout of a batch is kept
-with the crc of each name, and the crc of a column goes on from there with the bytes of its value.
+with the crc of each name, and the crc of a column continues with the bytes of its value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AFTER_END, BEFORE_END = S.AFTER_END, S.BEFORE_END
 AFTER_IS_KEY, BEFORE_IS_KEY = S.AFTER_IS_KEY, S.BEFORE_IS_KEY
 
 UNKNOWN = -1
-"""In place of a crc: the log cannot tell it."""
+"""In place of a crc that the log does not show."""
 
 COMMA_IN_A_NAME = 0x1F
 _COMMA = 0x2C
@@ -105,7 +105,7 @@ def _entry(n: int, byte: np.uint64) -> np.uint64:
 
 @small_kernel
 def add_byte(crc: np.uint64, byte: int) -> np.uint64:
-    """Go on with one byte."""
+    """Continue with one byte."""
     return _entry(0, crc ^ np.uint64(byte)) ^ crc >> np.uint64(8)
 
 
@@ -118,7 +118,7 @@ def _of_word(x: np.uint64) -> np.uint64:
 
 @small_kernel
 def add_bytes(crc: np.uint64, b: np.ndarray, start: int, stop: int) -> np.uint64:
-    """Go on with the bytes between the positions, eight at a time. A crc begins as, and ends with a XOR of, 32 ones."""
+    """Add the bytes between the positions, eight at a time. A crc begins as, and ends with a XOR of, 32 ones."""
     p = start
     while p + WORD <= stop:
         crc = _of_word(load(b, p) ^ crc)
@@ -160,7 +160,7 @@ def _is_binary(b: np.ndarray, start: int, stop: int) -> bool:
 def _is_rewritten(types: np.ndarray, t: int, t_stop: int, b: np.ndarray, v: int, v_stop: int, exact: bool) -> bool:
     """Whether debezium may carry another text than TiCDC hashes.
 
-    A TIMESTAMP is in UTC. DECIMAL, TIME and DATETIME have all digits of a fraction only where their type says how many,
+    A TIMESTAMP is in UTC. DECIMAL, TIME and DATETIME have all digits of a fraction only if their type defines how many,
     and a DECIMAL is a number in JSON, which is ``exact`` in avro. A zero date is NULL or the first moment of 1970.
     """
     if _begins(types, t, t_stop, _DECIMAL):

@@ -104,7 +104,7 @@ Q_QUOTE, Q_TS, Q_UPDATE, Q_HANDLE = range(4)
 
 @small_kernel
 def _at(b: np.ndarray, p: int, end: int, text: np.ndarray) -> bool:
-    """Whether ``text`` stands at ``p``."""
+    """Whether ``text`` is at ``p``."""
     if b[p] != text[0] or p + len(text) > end:
         return False
     for i in range(1, len(text)):

@@ -124,7 +124,7 @@ class DebeziumKernel:
                 self._schemas[schema] = types_of_schema(schema, self._forms)
             except Malformed:
                 continue
-            except Exception:  # Python says what is wrong with it
+            except Exception:  # Python names the fault
                 self._schemas[schema] = None
         return len(self._schemas) > before
 
@@ -143,7 +143,7 @@ def decode(
     b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray,
     kb: np.ndarray, key_starts: np.ndarray, key_ends: np.ndarray, longest: int, with_log: bool, plans: Plans,
 ) -> int:  # fmt: skip
-    """Decode messages of up to ``longest`` bytes, but for those that are left to Python. NEED_MORE or OK."""
+    """Decode messages of up to ``longest`` bytes, except those left to Python. NEED_MORE or OK."""
     for m in range(len(starts)):
         mark(st, marks)
         status = LEFT
@@ -240,7 +240,7 @@ def _message(
         p, more = next_member(b, q, end, 0x7D, False)
     if p < 0 or p >= end or at[SOURCE] < 0:
         return LEFT
-    if at[SQL] >= 0:  # its schema says nothing of columns, and is guessed beside those of the table's rows
+    if at[SQL] >= 0:  # its schema has no columns, and is guessed beside the table's rows' schemas
         status = _check_schema(b, p, end, plans, plans.guess, GUESSES)
         return status if status == LEFT else _ddl(m, b, end - at[SOURCE], st)
     if at[OP] < 0:
@@ -278,7 +278,7 @@ def _field(b: np.ndarray, p: int, q: int) -> int:
 
 @part
 def _read_source(b: np.ndarray, p: int, end: int, plans: Plans, at: np.ndarray) -> int:
-    """Find what the event is told by in the object at ``p``; the position after it, or LEFT."""
+    """Find the event's content in the object at ``p``; the position after it, or LEFT."""
     q = _source_as_last(b, p, end, plans, at)
     if q >= 0 or b[p] != 0x7B:
         return q
@@ -359,7 +359,7 @@ def _nth_of(b: np.ndarray, p: int, q: int, first: int, text: np.ndarray, ends: n
 def _read_changes(b: np.ndarray, p: int, end: int, st: State) -> int:
     """Find the type of the first of the changes in the list at ``p``; the position after it, or LEFT.
 
-    In each object the names stand in TiCDC's order: so none is there twice.
+    In each object the names are in TiCDC's order, so none is repeated.
     """
     at, stack, depth, seen = st.at, st.stack, 0, 0
     while True:
@@ -505,7 +505,7 @@ _SHORT = 40
 
 @part
 def _check_schema(b: np.ndarray, p: int, end: int, plans: Plans, guesses: np.ndarray, slot: int) -> int:
-    """Whether what stands behind the payload is the schema that was guessed: OK; _AGAIN if another one is, or LEFT."""
+    """Whether the guessed schema follows the payload: OK; _AGAIN if another one is, or LEFT."""
     guess, found = guesses[slot], -1
     if p + 1 == end and b[p] == 0x7D:
         found = -1

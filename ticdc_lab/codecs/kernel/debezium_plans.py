@@ -61,7 +61,7 @@ class Plans(Arrays):
 
 
 UNTYPED_PLAN, IN_PYTHON = 0, -1
-"""The plan of an image of which no type is known; and that of what Python alone reads."""
+"""The plan of an image without known types; and of what Python alone reads."""
 
 KEYS_MAX, GUESSES, NO_SOURCE = 32, 1 << 10, -1
 

@@ -1,4 +1,4 @@
-"""Numbers by their value: the fewest digits that tell a DOUBLE or a FLOAT, as Python and Go write them.
+"""Numbers by their value: the fewest digits that identify a DOUBLE or a FLOAT, as Python and Go write them.
 
 C's own functions read and print the number, exactly; where two choices of digits are as short, Python chooses.
 """
@@ -21,7 +21,7 @@ from ticdc_lab.codecs.kernel.text import digits_of, is_number, put_float, put_in
 LEFT = -2
 
 _DOUBLE_DIGITS, _FLOAT_DIGITS = 15, 6
-"""So many digits of a decimal tell its nearest number, and that number's fewest digits are they again."""
+"""So many digits of a decimal determine its nearest number, and that number's fewest digits are they again."""
 
 _DOUBLE_POWER, _FLOAT_POWER = 290, 6
 """Where that holds: far from numbers with fewer bits, and for a FLOAT where rounding twice cannot differ from once."""
@@ -41,7 +41,7 @@ def _is_read(b: np.ndarray, p: int, q: int) -> bool:
 
 @part
 def _is_fewest(b: np.ndarray, p: int, q: int, narrow: bool) -> bool:
-    """Whether a number's digits, without zeros at its ends, are surely the fewest that tell it."""
+    """Whether a number's digits, without zeros at its ends, are surely the fewest that identify it."""
     if not _is_read(b, p, q):
         return False
     first, last, power = digits_of(b, p, q)
@@ -54,7 +54,7 @@ def _is_fewest(b: np.ndarray, p: int, q: int, narrow: bool) -> bool:
 
 
 _SHORTEST_DIGITS = (6, 9), (15, 17)
-"""From so many digits on a number may be told by fewer than it has; with so many each FLOAT, each DOUBLE is told."""
+"""From so many digits on, fewer may identify a number; so many identify each FLOAT, each DOUBLE."""
 
 _LENGTH_MAX, _PRINTED_MAX = 400, 32
 FLOAT_ROOM = 96
@@ -62,7 +62,7 @@ FLOAT_ROOM = 96
 
 _SCRATCH, _FIXED_TENS = FLOAT_ROOM - _PRINTED_MAX, 28
 _FLOAT_LEAST, _DOUBLE_LEAST = 1e-37, 1e-300
-"""Below, any number of digits may tell a number."""
+"""Below, any number of digits may identify a number."""
 
 _POWER_OF_TWO = 0.5
 """What is left of one by ``frexp``: the numbers below it lie closer than those above."""
@@ -142,7 +142,7 @@ def put_shortest(b: np.ndarray, p: int, q: int, narrow: bool, out: np.ndarray, o
 def put_number(x: float, narrow: bool, out: np.ndarray, o: int) -> int:
     """Append a DOUBLE, or the FLOAT nearest to it, as MySQL prints it; LEFT where that is not sure.
 
-    ``out`` needs FLOAT_ROOM bytes and 40 more. What so few digits tell as no other digits do needs no printing.
+    ``out`` needs FLOAT_ROOM bytes and 40 more. What so few digits identify uniquely needs no printing.
     """
     if narrow:
         x = np.float64(np.float32(x))
@@ -172,7 +172,7 @@ def put_number(x: float, narrow: bool, out: np.ndarray, o: int) -> int:
 
 
 _FLOAT_WHOLE, _DOUBLE_WHOLE, _FLOAT_UNITS = 16_777_216.0, 1e15, 1e6
-"""Up to these, whole numbers are their own fewest digits; so are those of fewer units of a power of ten."""
+"""Up to these, whole numbers are their own fewest digits; so are fewer units of a power of ten."""
 
 _FRACTION_LEAST, _FRACTION_DIGITS = 0.1, 9
 
@@ -199,7 +199,7 @@ def _put_units(units: int, digits: int, negative: bool, out: np.ndarray, o: int)
 def put_fixed(b: np.ndarray, p: int, q: int, exact: bool, scale: int, out: np.ndarray, o: int) -> int:
     """Append a number without exponent: ``exact``, or the digits of the nearest DOUBLE; LEFT where that is not sure.
 
-    ``scale`` are those behind the point, of which none may be cut off; below zero: as many as there are.
+    ``scale``: digits behind the point, none of them cut off; below zero: as many as there are.
     """
     if exact or _is_fewest(b, p, q, False):
         return put_fixed_digits(b, p, q, scale, out, o)

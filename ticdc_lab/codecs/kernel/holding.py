@@ -17,7 +17,7 @@ NO_MYSQL_TYPE, HOURS_MAX = m.NO_MYSQL_TYPE, m.HOURS_MAX
 def holds(kind: int, b: np.ndarray, start: int, stop: int) -> bool:
     """Whether text fits the types of a kind (``MySQLType.holds``).
 
-    The kind is not ``ANYTHING``, and not ``FINITE``: of a float ``is_number`` and ``put_float`` say it.
+    The kind is not ``ANYTHING``, and not ``FINITE``: for a float ``is_number`` and ``put_float`` decide.
     """
     if kind == NO_MYSQL_TYPE:
         return False
@@ -50,7 +50,7 @@ def _is_decimal(b: np.ndarray, p: int, stop: int) -> bool:
 
 @part
 def _number(b: np.ndarray, p: int, stop: int, most: int) -> bool:
-    """Whether two digits up to a number stand at ``p``."""
+    """Whether two digits up to a number are at ``p``."""
     if p + 2 > stop or b[p] < 0x30 or b[p] > 0x39 or b[p + 1] < 0x30 or b[p + 1] > 0x39:
         return False
     return 10 * (b[p] - 0x30) + b[p + 1] - 0x30 <= most

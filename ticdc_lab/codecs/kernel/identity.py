@@ -81,7 +81,7 @@ def _both(names: np.uint64, values: np.uint64) -> np.int64:
 
 @part
 def _set_images(st: State, i: int, op: int, a0: int, a1: int, b0: int, b1: int) -> None:
-    """The hashes of :data:`ticdc_lab.events.schema.IMAGE_HASHES`; what the old image lacks is as in the new one."""
+    """The hashes of :data:`ticdc_lab.events.schema.IMAGE_HASHES`; absent old values are as in the new image."""
     names, after, before = np.uint64(0), np.uint64(0), np.uint64(0)
     for c in range(a0, a1):
         name, value = _column(st, AFTER, c)
@@ -99,7 +99,7 @@ def _set_images(st: State, i: int, op: int, a0: int, a1: int, b0: int, b1: int) 
 
 @part
 def _other(st: State, a0: int, c: int, b0: int, b1: int) -> int:
-    """Where the old image has the column ``c`` of the new one; ``b1`` where it lacks it."""
+    """Where the old image has the column ``c`` of the new one; ``b1`` where it is absent."""
     o = b0 + c - a0
     if o < b1 and same_text(st, BEFORE + NAMES, o, AFTER + NAMES, c):
         return o

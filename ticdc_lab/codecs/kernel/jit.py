@@ -1,4 +1,4 @@
-"""Which functions are kernels: compiled with all that they call, once, into a cache, when somebody first calls them.
+"""Which functions are kernels: compiled with all that they call, once, into a cache, on the first call.
 
 Their modules are imported for much besides, constants above all, and numba takes half a second to import: it is
 imported with the first call (:mod:`ticdc_lab.codecs.kernel.making`).

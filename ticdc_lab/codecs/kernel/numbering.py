@@ -34,7 +34,7 @@ ROW, DDL, WATERMARK, BOOTSTRAP, ADMIN = 0, 1, 2, 3, 4
 KINDS = ("row", "ddl", "watermark", "bootstrap", "admin")
 AS_WRITTEN, IN_JSON, IN_AVRO, LABELLED = range(4)
 REWRITTEN = {"debezium": IN_JSON, "debezium-avro": IN_AVRO, "avro": LABELLED, "csv": LABELLED}
-"""Protocols of which a value's text may be another than the one that TiCDC hashes, and what carries it; ``LABELLED``
+"""Protocols whose text of a value may differ from the one that TiCDC hashes, and what carries it; ``LABELLED``
 have only the labels of ENUM and SET for their numbers, as the first two do."""
 INSERT, UPDATE, DELETE = 0, 1, 2
 OPS = ("insert", "update", "delete")

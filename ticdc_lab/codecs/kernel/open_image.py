@@ -70,7 +70,7 @@ _TYPE_TEXT, _TYPE_END, _FORM, _HELD = _type_tables()
 def read_image(b: np.ndarray, p: int, end: int, st: State, image: int, unnamed: bool) -> int:
     """Read ``{"column": {"t":.., "h":.., "f":.., "v":..}, ..}``; the position after it.
 
-    Where ``unnamed``, the fields of a column may stand there without the column's name: they are stepped over.
+    Where ``unnamed``, the fields of a column may come without the column's name: they are stepped over.
     """
     which = N_AFTER if image == AFTER else N_BEFORE
     first = st.count[which]

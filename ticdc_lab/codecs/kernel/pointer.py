@@ -47,7 +47,7 @@ class Arrays:
         self.address = self._words.ctypes.data
 
 
-_name_of = cache(lambda dtype: dtype.name)  # numpy makes it anew each time
+_name_of = cache(lambda dtype: dtype.name)  # numpy builds it each time
 
 
 class ArraysType(types.Type):

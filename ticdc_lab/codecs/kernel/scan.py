@@ -206,7 +206,7 @@ def scalar_end(b: np.ndarray, p: int, end: int) -> int:
 
 @part
 def value_end(b: np.ndarray, p: int, end: int, stack: np.ndarray) -> int:
-    """Position after the JSON value at ``p``, whatever it is, checked all the way; ``stack`` is scratch."""
+    """Position after any JSON value at ``p``, checked all the way; ``stack`` is scratch."""
     depth = 0
     while True:
         p = skip_space(b, p, end)

@@ -1,7 +1,7 @@
 """Rows of maxwell, and rows and watermarks of mq-v1: JSON that needs nothing beside its messages.
 
 A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.maxwell` or :mod:`ticdc_lab.codecs.mq_v1` decodes
-to the same events. It never says what is wrong with a message: faults, DDL, escaped names, fields that the format does
+to the same events. It never names a message's fault: faults, DDL, escaped names, fields that the format does
 not have, empty images, and numbers whose digits may not be the fewest are all left to Python.
 """
 
@@ -52,8 +52,8 @@ SCHEMA_NAME, TABLE_NAME, HAS_BEFORE = S.SCHEMA_NAME, S.TABLE_NAME, S.HAS_BEFORE
 MAX_EVENTS, MAX_COLUMNS = S.MAX_EVENTS, S.MAX_COLUMNS
 
 SCHEMA, TABLE, TYPE, TS, NEW, OLD, UNIQUE, VALUE = range(8)
-"""What a name means; ``state.at`` holds where the value of each begins and, 8 further, ends. Those of a column are 16
-further than those of its row."""
+"""What a name means; ``state.at`` holds where the value of each begins and, 8 further, ends. A column's are 16
+further than its row's."""
 _ENDS, _OF_ROW, _OF_COLUMN = 8, 0, 16
 _LEFT_FIELD, _NO_MORE = -1, -2
 
@@ -65,7 +65,7 @@ _MEANING = (
     {b"type": TYPE, b"value": VALUE, b"unique": UNIQUE},
 )
 """The objects of both formats: one of maxwell, key and value of mq-v1, and a column of it. Their names are no longer
-than a word, which tells them."""
+than a word, which identifies them."""
 _MOST = max(map(len, _MEANING))
 _WORDS = np.array([[*map(word_of, of), *[0] * (_MOST - len(of))] for of in _MEANING], np.uint64)
 _FIELDS = np.array([[*of.values(), *[_LEFT_FIELD] * (_MOST - len(of))] for of in _MEANING], np.int64)
@@ -131,7 +131,7 @@ def decode(
     b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray,
     kb: np.ndarray, key_starts: np.ndarray, key_ends: np.ndarray, longest: int, maxwell: bool, of: Types,
 ) -> int:  # fmt: skip
-    """Decode messages of up to ``longest`` bytes, but for those that are left to Python. NEED_MORE or OK."""
+    """Decode messages of up to ``longest`` bytes, except those left to Python. NEED_MORE or OK."""
     for m in range(len(starts)):
         mark(st, marks)
         status = LEFT
@@ -152,7 +152,7 @@ def _member(b: np.ndarray, p: int, end: int, first: bool, of: int, base: int, at
     """Which field the next member of an object is, and where its value begins.
 
     _NO_MORE, and the position after the object, where there is none; _LEFT_FIELD where it is left: a name that is
-    escaped, stands twice or means nothing to the kind ``of`` object. Before the first member all fields are forgotten.
+    escaped, repeated or means nothing to the kind ``of`` object. Before the first member all fields are forgotten.
     """
     if first:
         for k in range(_ENDS):

@@ -126,7 +126,7 @@ class SimpleKernel:
 def decode(
     b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray, longest: int, versions: Versions
 ) -> int:
-    """Decode values of up to ``longest`` bytes, but for those that are left to Python. NEED_MORE or OK."""
+    """Decode values of up to ``longest`` bytes, except those left to Python. NEED_MORE or OK."""
     for m in range(len(starts)):
         mark(st, marks)
         status = LEFT
@@ -280,7 +280,7 @@ def _row(m: int, b: np.ndarray, ts: int, st: State) -> int:
 
 @part
 def _rows_image(b: np.ndarray, p: int, end: int, field: int, versions: Versions, st: State) -> int:
-    """Read an image, if what tells its table came before; the position after it, or a status below zero."""
+    """Read an image, if its table's definition came before; the position after it, or a status below zero."""
     at = st.at
     if at[DATABASE] < 0 or at[TABLE] < 0 or at[SCHEMA_VERSION] < 0:
         return LEFT
@@ -329,7 +329,7 @@ def _find_values(b: np.ndarray, p: int, end: int, table: int, versions: Versions
 def _value(b: np.ndarray, p: int, end: int) -> tuple[int, int, bool, int]:
     """Where a value's string or null lies, whether it has escapes, and the position after the value.
 
-    A timestamp stands in an object behind its location: the string is that in ``value``.
+    A timestamp is in an object behind its location: the string in ``value``.
     """
     if b[p] == 0x6E:
         q = literal_end(b, p, end)

@@ -20,7 +20,7 @@ AS_BYTES, AS_FLOAT, AS_DOUBLE, IN_PYTHON = 255, 254, 253, 252
 class Versions(Arrays):
     """Table versions, by their number; texts are spans of ``text``, and table ``i`` has columns from ``first[i]``.
 
-    ``name`` has the spans of schema and table; ``column`` those of name and type, whether it is a key, how its values
+    ``name`` has the spans of schema and table; ``column`` of name and type, whether it is a key, how its values
     are written, which column of the table comes at this place by name, as TiCDC writes them, and whether a number below
     zero is one from 2^63 on. ``at`` is scratch.
     """
@@ -37,7 +37,7 @@ NAME, TYPE_OF, IS_KEY, FORM, BY_NAME, SIGN = 0, 2, 4, 5, 6, 7
 
 
 def versions_of(tables: Tables, *, most_columns: int) -> Versions:
-    """Table versions as the kernel reads them, but for those that are for Python alone.
+    """Table versions as the kernel reads them, except those for Python alone.
 
     One whose name has a backslash is: names are compared as JSON writes them, where that begins an escape.
     """

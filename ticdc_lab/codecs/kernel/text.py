@@ -1,7 +1,7 @@
 """From JSON strings and numbers to the canonical text of a value.
 
 Each function appends to ``out`` at ``o`` and returns the new end, or a fault as in :mod:`.scan`. Room is the caller's
-duty: :func:`room_for` says how much is enough.
+duty: :func:`room_for` gives how much is enough.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _put_0x(out: np.ndarray, o: int) -> int:
 
 @part
 def put_latin1_hex(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
-    """Append UTF-8 text, each character of which stands for one byte, as ``0x..`` (canal-json's binary columns)."""
+    """Append UTF-8 text, each character one byte, as ``0x..`` (canal-json's binary columns)."""
     o = _put_0x(out, o)
     p = start
     while p < stop:
@@ -186,7 +186,7 @@ def _put_rune_hex(code: int, out: np.ndarray, o: int) -> int:
 
 @part
 def put_base64_bytes(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
-    """Append the bytes that base64 text stands for."""
+    """Append the bytes of base64 text."""
     if (stop - start) % 4:
         return fault_at(BAD_BASE64, start)
     p, o = base64_groups(b, start, stop - 4, out, o)
@@ -221,7 +221,7 @@ def base64_groups(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int)
 
 @part
 def put_base64(b: np.ndarray, start: int, stop: int, as_hex: bool, out: np.ndarray, o: int, checked: bool) -> int:
-    """Append what base64 text stands for: as ``0x..``, as text, or (``checked``) as text that must be UTF-8."""
+    """Append the content of base64 text: as ``0x..``, as text, or (``checked``) as text that must be UTF-8."""
     n = stop - start
     if n % 4:
         return fault_at(BAD_BASE64, start)
@@ -339,7 +339,7 @@ def _scaled(x: float, tens: int) -> float:
 
 @part
 def put_single(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
-    """Append a FLOAT with the fewest digits that tell it, in MySQL's form: 61.2 where a double's digits stand.
+    """Append a FLOAT with the fewest digits that identify it, in MySQL's form: 61.2 in place of a double's digits.
 
     A number that no FLOAT is, too large or too small, is put as it is.
     """
@@ -419,7 +419,7 @@ def digits_of(b: np.ndarray, start: int, stop: int) -> tuple[int, int, int]:
 
 @part
 def _is_below_infinity(b: np.ndarray, first: int, stop: int) -> bool:
-    """Whether a number whose first digit stands for 10^308 is one that a DOUBLE can hold: digit by digit."""
+    """Whether a number whose first digit counts 10^308 is one that a DOUBLE can hold: digit by digit."""
     p = first
     for i in range(len(_INFINITE)):
         if p < stop and b[p] == 0x2E:

@@ -1,6 +1,6 @@
 """Values of JSON by the form of their column (:mod:`ticdc_lab.codecs.debezium_types`): the text that MySQL would print.
 
-What surely has one text is written; any other value is left to Python, which says what is wrong with it, if anything.
+What surely has one text is written; any other value is left to Python, which names the fault, if any.
 """
 
 from __future__ import annotations

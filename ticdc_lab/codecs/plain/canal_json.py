@@ -1,8 +1,8 @@
 """Canal-json: one JSON object a message, every value a string (docs/reading.md).
 
-``mysqlType`` and ``pkNames`` say what the values in ``data`` and ``old`` are. What describes rows is read where it
+``mysqlType`` and ``pkNames`` define the values in ``data`` and ``old``. What describes rows is read where it
 stands if all it builds on came before it, as TiCDC writes it, and after all else if not: so the first fault in the text
-is the one that is told.
+is the one reported.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from ticdc_lab.codecs.values import single_text
 from ticdc_lab.events.mysql_types import BINARIES, BY_NAME, FINITE, NO_MYSQL_TYPE, OTHER_NAMES, SINGLE, held_by
 
 _UNREAD = ("id", "es", "ts", "sqlType")
-"""Fields that the format has and nobody reads: they stand once, too."""
+"""Fields of the format that are not read: they occur once, too."""
 _ENVELOPE = ("database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb")
 _EXTENSION = ("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation", "rowkey")
 _OPERATIONS = {"INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE}

@@ -85,7 +85,7 @@ class Texts:
         return _avalanche(h)
 
     def _blocks(self, seed: Hashes, p: np.ndarray, left: np.ndarray) -> Hashes:
-        """What the blocks of 32 bytes of the longer texts give; ``p`` and ``left`` go on behind them."""
+        """What the blocks of 32 bytes of the longer texts give; ``p`` and ``left`` continue behind them."""
         h = seed + _P5
         if not len(long := np.flatnonzero(left >= _BLOCK)):
             return h
@@ -105,7 +105,7 @@ class Texts:
 
 
 def _fold_flag(h: Hashes, flag: np.ndarray) -> Hashes:
-    """Go on with a boolean, as Spark hashes it: the int 1 or 0."""
+    """Continue with a boolean, as Spark hashes it: the int 1 or 0."""
     return _avalanche(_rotated(h + _P5 + np.uint64(4) ^ flag.astype(np.uint64) * _P1, 23) * _P2 + _P3)
 
 
@@ -175,7 +175,7 @@ def _both(names: Hashes, values: Hashes) -> Hashes:
 
 
 def _others(laid: LaidOut) -> np.ndarray:
-    """For each column of a new image the place of its name in the old one; below zero where that lacks it."""
+    """For each column of a new image the place of its name in the old one; below zero where it is absent."""
     other = np.full(len(laid.after.names), -1)
     new, old = laid.after.names.to_pylist(), laid.before.names.to_pylist()
     a, b = laid.after.ends, laid.before.ends
@@ -229,7 +229,7 @@ def _key_columns(image: Image, rows: np.ndarray) -> list[tuple[np.ndarray, np.nd
 
 
 UNKNOWN = -1
-"""In place of a crc: the log cannot tell it."""
+"""In place of a crc that the log does not show."""
 
 COMMA_IN_A_NAME = "\x1f"
 
@@ -280,7 +280,7 @@ def dispatch_columns(laid: LaidOut, sizes: np.ndarray, protocol: str = "") -> di
 def is_rewritten(mysql_type: str, value: str | None, *, exact: bool) -> bool:
     """Whether debezium may carry another text than TiCDC hashes.
 
-    A TIMESTAMP is in UTC. DECIMAL, TIME and DATETIME have all digits of a fraction only where their type says how many,
+    A TIMESTAMP is in UTC. DECIMAL, TIME and DATETIME have all digits of a fraction only if their type defines how many,
     and a DECIMAL is a number in JSON, which is ``exact`` in avro. A zero date is NULL or the first moment of 1970.
     """
     if value is None:

@@ -1,7 +1,7 @@
 """JSON text in plain Python: strict, with the place of each fault; its numbers, and what types hold.
 
 Every function takes the bytes ``b`` and a position ``p`` and returns the position after what it read; it raises
-:class:`JsonFault` where the text is wrong. The rules and the places are those of :mod:`ticdc_lab.codecs.kernel.scan`.
+:class:`JsonFault` where the text is wrong. The rules and the places are as in :mod:`ticdc_lab.codecs.kernel.scan`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _MEMBER = rb'"' + _PLAIN + rb'"' + _SPACE + rb":" + _SPACE + _SCALAR + _SPACE
 
 
 def _each(group: bytes) -> bytes:
-    """Repeat a group and give nothing back; before Python 3.11.5 ``*+`` goes on past what differs (gh-106052)."""
+    """Repeat a group and give nothing back; before Python 3.11.5 ``*+`` continues past what differs (gh-106052)."""
     return rb"(?>(?:" + group + rb")*)"
 
 
@@ -115,7 +115,7 @@ def read_text(b: bytes, p: int) -> tuple[str, int]:
 
 
 def _wrong_inside(b: bytes, q: int) -> NoReturn:
-    """Say why a string does not go on at ``q``."""
+    """Report why a string breaks at ``q``."""
     if q < len(b) and b[q] >= 0x80:
         raise JsonFault(BAD_UTF8, q)
     raise JsonFault(BAD_ESCAPE if first(b, q) == 0x5C and q + 1 < len(b) else NOT_JSON, q)
@@ -175,7 +175,7 @@ def _scalar_end(b: bytes, p: int) -> int:
 
 
 def value_end(b: bytes, p: int) -> int:
-    """Position after the value at ``p``, whatever it is, checked all the way."""
+    """Position after any value at ``p``, checked all the way."""
     found = _easy(b, p)
     return found.end() if found else _nested_end(b, p)
 
@@ -298,7 +298,7 @@ def integer_text(number: str, at: int) -> str:
 
 
 def latin1_hex(text: str, at: int) -> str:
-    """Text each character of which stands for one byte, as ``0x..`` (canal-json's binary columns)."""
+    """Text with one byte for each character, as ``0x..`` (canal-json's binary columns)."""
     try:
         return "0x" + text.encode("latin-1").hex()
     except UnicodeEncodeError:
@@ -323,7 +323,7 @@ def go_quoted_hex(text: str, at: int) -> str:
 
 
 def base64_text(text: str, binary: bool, at: int) -> str:
-    """What base64 stands for: as ``0x..``, or as text that must be UTF-8."""
+    """The content of base64: as ``0x..``, or as text that must be UTF-8."""
     if len(text.encode()) % 4 or not _BASE64.fullmatch(text):
         raise JsonFault(BAD_BASE64, at)
     raw = b64decode(text)
@@ -382,4 +382,4 @@ PLAINLY_HELD: dict[int, str] = {
     TIME: f"-?[0-9]{{2}}{_MINUTES}",
     DATETIME: _DATETIME.pattern,
 }
-"""Of a kind, what is held whatever its value, as a regular expression of the whole text; more may be."""
+"""What any value of a kind allows, as a regular expression of the whole text; more may be allowed."""

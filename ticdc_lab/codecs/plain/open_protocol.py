@@ -1,7 +1,7 @@
 """Open-protocol: length-framed JSON keys and values, many events a message (docs/reading.md).
 
 The key is the 8-byte version 1 and then frames, the value is frames, as many: a frame is an 8-byte length and a JSON
-object. A key says what its value is: ``t`` 1 a row, 2 a DDL statement, 3 a watermark, which has an empty value.
+object. A key defines its value: ``t`` 1 a row, 2 a DDL statement, 3 a watermark, which has an empty value.
 """
 
 from __future__ import annotations
@@ -236,8 +236,8 @@ def _read_row(b: bytes, event: Event, most: int) -> None:
 def _read_image(b: bytes, p: int, most: int, *, unnamed: bool) -> tuple[list[Cell], int, bool]:
     """Read ``{"column": {"t": type, "h": in the handle key, "f": flags, "v": value}, ..}``.
 
-    Where ``unnamed``, the fields of a column may stand there without the column's name, as TiCDC writes with
-    `only-output-updated-columns` what was before a NULL: they are stepped over, and whether there were any is said.
+    Where ``unnamed``, the fields of a column may come without the column's name, as TiCDC writes with
+    `only-output-updated-columns` what was before a NULL: they are stepped over, and reported.
     """
     start, cells, names, found = p, list[Cell](), set[str](), False
     p, more = first_member(b, p, OBJECT_END)

@@ -15,7 +15,7 @@ from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import TableDef, TableName
 
 Note = tuple[int, str, str]
-"""commit_ts (TSO), table and what the target cannot hold or tell, one sentence."""
+"""commit_ts (TSO), table and what the target cannot store or show, one sentence."""
 
 
 class Sink(Protocol):
@@ -49,7 +49,7 @@ class Sink(Protocol):
         """The rows of a table as they are now; ``folder`` is a place for them, on this machine."""
 
     def notes(self) -> list[Note]:
-        """What the target cannot hold or tell."""
+        """What the target cannot store or show."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -60,7 +60,7 @@ KEY = "_ticdc_lab_key"
 date: the texts of that key, as JSON; NULL in all other rows. Tables have it from the first such key on."""
 
 OTHER_KEY = "a DDL has changed the key; later changes miss the rows whose old key no value here can represent: {n}"
-"""What is noted where the texts in :data:`KEY` are no longer those of the table's key."""
+"""What is noted where the texts in :data:`KEY` differ from the table's key."""
 
 
 def key_is_other(before: TableDef, after: TableDef) -> bool:
@@ -70,7 +70,7 @@ def key_is_other(before: TableDef, after: TableDef) -> bool:
 
 
 FORMAT = 2
-"""Of all kinds of targets; 1 did not say it, and is otherwise the same."""
+"""Of all kinds of targets; 1 has no version, and is otherwise the same."""
 
 
 def require_format(name: str, written: int) -> None:
@@ -83,9 +83,9 @@ def require_format(name: str, written: int) -> None:
 
 
 def not_a_database(path: str, words: object) -> SourceError:
-    """Give the error of a DuckDB file that DuckDB did not open, in words that say what to do.
+    """Give the error of a DuckDB file that DuckDB did not open, with what to do.
 
-    ``path``: of the file. ``words``: DuckDB's own error; said only where it is of a kind that nobody here knows.
+    ``path``: of the file. ``words``: DuckDB's own error; used only if its kind is unknown here.
     """
     file = Path(path)
     if not file.parent.is_dir():

@@ -3,10 +3,10 @@
 Delta commits one table at a time. A batch first writes every table it touches, one commit each, then replaces
 ``_state`` in one commit: in that moment the batch is done. A reader of one consistent state takes the versions that
 ``_state`` names (:func:`ticdc_lab.consumer.sinks.delta.consistent`). A replay that is killed before that commit
-leaves tables ahead of ``_state``; the next one restores each to the version that ``_state`` names before it goes on, so
+leaves tables ahead of ``_state``; the next one restores each to the version that ``_state`` names before it resumes, so
 that nothing is applied twice, in tables without a key too.
 
-DDL that changes columns writes the table anew, and so does a batch that changes a table without a key. Folders are
+DDL that changes columns rewrites the table, and so does a batch that changes a table without a key. Folders are
 called after the table's first name and the commit_ts of its creation, and stay after a rename or drop.
 """
 
@@ -62,10 +62,10 @@ OURS = "ticdc_lab.consume"
 """Delta's note on commits of files that our tasks have written."""
 
 REWRITTEN_BYTES = 16 << 20
-"""A table whose files have at most so many bytes is written anew by a batch, others are merged: MERGE reads twice."""
+"""A table whose files have at most so many bytes is rewritten by a batch, others are merged: MERGE reads twice."""
 
 CHANGES_A_TASK = 100_000
-"""So many row changes of a table that is written anew are put into it by one task; more are parted among all."""
+"""So many row changes of a table that is rewritten are put into it by one task; more are parted among all."""
 
 
 class DeltaSink:
@@ -180,7 +180,7 @@ class DeltaSink:
     def _with_keys(
         self, merged: DataFrame, keyed: Mapping[TableName, TableDef], state: TargetState, ts: int
     ) -> TargetState:
-        """Give the column :data:`KEY` to tables that need it from now on; say which keys these are."""
+        """Give the column :data:`KEY` to tables that need it from now on; return these keys."""
         suspects = {n: t for n, t in enumerate(keyed.values()) if any(map(_may_be_odd, _handle(t)))}
         if not suspects:
             return state
@@ -200,7 +200,7 @@ class DeltaSink:
         return state
 
     def _small(self, folder: str) -> tuple[str, ...] | None:
-        """The files of a table that one task may write anew; None of another, which Spark writes.
+        """The files of a table that one task may rewrite; None of another, which Spark writes.
 
         A task reads and writes plain files of a folder that it sees; what is greater is parted among all tasks.
         """
@@ -209,11 +209,11 @@ class DeltaSink:
         return tuple(f.name for f in files) if files is not None and few else None
 
     def _rewrite(self, merged: DataFrame, small: Mapping[int, tuple[_Target, SmallTable]]) -> None:
-        """Write small tables anew, all of them in one job, a file each; then each is one commit without a job.
+        """Rewrite small tables, all of them in one job, a file each; then each is one commit without a job.
 
         Tables of the same columns are one part of the job: Spark compiles each part.
 
-        Raises SourceError: somebody else has changed a table since its files were read.
+        Raises SourceError: another writer has changed a table since its files were read.
         """
         alike: dict[tuple[object, bool], dict[int, TableDef]] = {}
         for number, (target, _) in small.items():
@@ -376,7 +376,7 @@ def newest(rows: DataFrame, tables: Sequence[TableDef]) -> DataFrame:
     """The newest change of each key of many tables, in one pass over their rows.
 
     Returns: ``_table`` (string: its number in ``tables``; Spark writes numbers into the classes that it compiles, so
-    that those of one table would not do for the next), ``_key`` (array<string>), ``_op``, the parts of :data:`ROW`, and
+    that one table's would not do for the next), ``_key`` (array<string>), ``_op``, the parts of :data:`ROW`, and
     ``protocol``; tables lie one after the other in each partition.
     """
     handles = [
@@ -424,7 +424,7 @@ def _key_in(*images: ImageParts) -> Column:
         for image in reversed(images):
             place = F.array_position(image.names, name).cast("int")
             found = F.when(place > 0, F.get(image.texts, place - 1)).otherwise(found)
-        # TiCDC prints a FLOAT with its own digits or with those of a DOUBLE: here one value has one text
+        # TiCDC prints a FLOAT with its own digits or with a DOUBLE's: here one value has one text
         zero = {of: (found.try_cast(of) + F.lit(0).cast(of)).cast("string") for of in ("float", "double")}
         number = F.when(kind == "float", zero["float"]).when(kind == "double", zero["double"])
         return F.coalesce(number, found)

@@ -1,4 +1,4 @@
-"""Small Delta tables written anew by the workers, a Parquet file each.
+"""Small Delta tables rewritten by the workers, a Parquet file each.
 
 To Spark each table is a plan of its own: it reads the table's log, compiles classes, and runs jobs for a hundred rows.
 Here one task takes the changes of many tables, one after the other: it writes what they leave into a file beside those
@@ -43,7 +43,7 @@ def rewriting(place: str, tables: Mapping[int, SmallTable]) -> Callable[[Batches
     """Put changes into the tables that they are of; yields :data:`NEW_FILES`.
 
     ``place``: the target's folder, which the driver and all workers share. ``tables``: by their numbers, ``_table`` in
-    the changes; those of a table come one after the other (:func:`ticdc_lab.consumer.sinks.delta.changes_to`).
+    the changes; a table's come one after the other (:func:`ticdc_lab.consumer.sinks.delta.changes_to`).
     """
 
     def run(batches: Batches) -> Batches:

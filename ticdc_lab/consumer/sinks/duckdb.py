@@ -71,7 +71,7 @@ def changed(db: duckdb.DuckDBPyConnection, change: DdlStep) -> list[str]:
 
 
 def _reshaped(db: duckdb.DuckDBPyConnection, before: TableDef, after: TableDef) -> list[str]:
-    """Write a table anew with other columns: DuckDB adds columns at the end only."""
+    """Rewrite a table with other columns: DuckDB adds columns at the end only."""
     name, columns, keys = (after.schema_name, after.table_name), moves(before, after), False
     said = [s for m in columns if (s := _lost(db, name, m))]
     if has_column(db, name, KEY):
@@ -105,7 +105,7 @@ def _moved(move: Move) -> str:
 
 
 def _lost(db: duckdb.DuckDBPyConnection, name: TableName, move: Move) -> str:
-    """Which values become NULL because what TiDB made of them cannot be told, or fits no more; empty if none."""
+    """Which values become NULL because TiDB's result is unknown, or fits no more; empty if none."""
     if move.source is None and not move.reason:
         return ""
     there = "true" if move.source is None else f"{quoted(move.source.name)} IS NOT NULL"
@@ -244,7 +244,7 @@ class DuckDBSink:
         net = f"SELECT {listed}, sum(copies)::BIGINT AS copies FROM ({net}) GROUP BY {listed}"
         same = " AND ".join(f"n.c{i} IS NOT DISTINCT FROM g.c{i}" for i in range(len(columns)))
         copies = f"SELECT *, row_number() OVER (PARTITION BY {listed}) AS copy"
-        if "rowid" in {c.name.lower() for c in columns}:  # which hides where a row lies: all are written anew
+        if "rowid" in {c.name.lower() for c in columns}:  # which hides where a row lies: all are rewritten
             left = f"{copies} FROM (SELECT {there} FROM {at} t)"
             left = f"SELECT n.* FROM ({left}) n LEFT JOIN ({net}) g ON {same} WHERE coalesce(n.copy > -g.copies, true)"
             self.db.execute(f"CREATE OR REPLACE TABLE {_DRAFT} AS {left}; DELETE FROM {at}")
@@ -264,7 +264,7 @@ class DuckDBSink:
         return value(text, column.mysql_type, numbered=self.numbered)
 
     def _note_unfit(self, number: int, table: TableDef, ts: int) -> None:
-        """Say which values became NULL because their DuckDB type cannot hold them, or their own type does not."""
+        """Name the values that became NULL because their DuckDB type, or their own, cannot represent them."""
         columns = [(f"texts[{i + 1}]", c) for i, c in enumerate(carried(table))]
         asked = [(text, c, value) for text, c in columns if (value := self._value(text, c)) != text]
         if not asked:

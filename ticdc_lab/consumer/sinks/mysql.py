@@ -60,7 +60,7 @@ EQUAL = "@ticdc_lab_equal"
 def upserts(
     db: duckdb.DuckDBPyConnection, number: int, table: TableDef, *, numbered: bool
 ) -> Iterator[tuple[str, int]]:
-    """Statements that delete and write the keys of a batch; those that replace say how many rows they write, else 0.
+    """Statements that delete and write the keys of a batch; replacing ones count the rows they write, else 0.
 
     Where a second unique key may move from one row to another, all keys of the batch are deleted before any is written.
     In row mode another partition may hold the row that has such a value still: it gives way. Texts of a key are the
@@ -200,7 +200,7 @@ class MySQLSink:
         self.rows = LogRows(self.merging, files)
         self.numbered = protocol in NUMBERED
         self.interrupted = (0, -1)
-        """commit_ts of the DDL, and the number among those of it, that was running when a run ended."""
+        """commit_ts of the DDL, and the number of its part that was running when a run ended."""
 
     def progress(self) -> TargetProgress | None:
         """As the tables ``state`` and ``progress`` say; a :class:`SourceError` where a later version has written it."""
@@ -330,7 +330,7 @@ class MySQLSink:
             ) from e
 
     def _count(self, number: int, table: TableDef, ts: int) -> None:
-        """Take away and add as many copies of each row as the batch says; say which were not there."""
+        """Take away and add as many copies of each row as the batch defines; return those that were missing."""
         lacking = 0
         for sql, copies in taken(self.merging, number, table, numbered=self.numbered):
             lacking += copies - self._do(sql)
@@ -414,7 +414,7 @@ class MySQLSink:
         return ""
 
     def _do_or_nearest(self, ts: int, name: TableName, sql: str) -> None:
-        """Run a DDL; if the server lacks what it names, run it with the server's nearest, which is noted."""
+        """Run a DDL; if the server does not have what it names, run it with the server's nearest, which is noted."""
         try:
             self._do(sql)
         except pymysql.MySQLError as e:
@@ -438,7 +438,7 @@ class MySQLSink:
             ) from e
 
     def _is_there(self, step: DdlStep) -> bool:
-        """Whether somebody has done by hand what a step should do, as far as names tell."""
+        """Whether a step was already done by hand, as far as names show."""
         after = step.after
         virtual = {c.name.lower() for c in after.columns if c.generated == "virtual"} if after else set()
         there = [name.lower() for (name,) in self._ask(f"{_NAMES_OF} ORDER BY ordinal_position", *step.name)]
@@ -453,7 +453,7 @@ class MySQLSink:
         self._do(f"REPLACE INTO {self._at('progress')} VALUES {rows}", *values)
 
     def frame(self, spark: SparkSession, table: TableDef, folder: str) -> DataFrame:
-        """The table's texts, typed as those of events are; they pass through here in batches of bounded size."""
+        """The table's texts, typed as in events; they pass through here in batches of bounded size."""
         columns, path = carried(table), Path(folder) / "rows.parquet"
         with connection_said(self.name):
             _print_rows(self.db, f"SELECT {', '.join(map(printed, columns))} FROM {of(table)}", len(columns), path)
@@ -578,7 +578,7 @@ They count as success only for the statement that was running when a consumer wa
 
 
 def statement(query: str) -> str:
-    """A DDL without clauses that only TiDB has; what stands in quotes is left alone."""
+    """A DDL without clauses that only TiDB has; quoted text is left alone."""
     return _TIDB_ONLY.sub(lambda m: m["kept"] or " ", query).strip().rstrip(";")
 
 
@@ -696,7 +696,7 @@ def is_text(column: ColumnDef) -> bool:
 
 
 def bytes_of(column: ColumnDef, value: str = "") -> str:
-    """SQL for MySQL that gives the bytes of a text in UTF-8, whatever its column is stored in."""
+    """SQL for MySQL that gives the bytes of a text in UTF-8, for any charset of its column."""
     own = value or named(column.name)
     return f"CAST(CONVERT({own} USING utf8mb4) AS BINARY)" if is_text(column) else f"CAST({own} AS BINARY)"
 

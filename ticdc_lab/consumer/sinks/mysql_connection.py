@@ -1,4 +1,4 @@
-"""A connection to a MySQL-compatible server, whose password nobody sees."""
+"""A connection to a MySQL-compatible server, whose password is never shown."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Address:
 def address_of(url: str) -> Address:
     """Read ``mysql://USER@HOST:PORT[/DATABASE]``; the password comes from the environment.
 
-    Raises SourceError: the URL contains a password, is none, or lacks the user or the host.
+    Raises SourceError: the URL contains a password, is none, or has no user or host.
     """
     expected = "Expected mysql://USER@HOST:PORT[/DATABASE] with a user, a host and a port from 1 to 65535."
     try:

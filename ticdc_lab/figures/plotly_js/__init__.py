@@ -1,6 +1,6 @@
 """plotly.js with the traces that our figures have, and no others: a quarter of the whole.
 
-``make.sh`` builds it anew from plotly's own sources; ``SHA256`` is that of the text, which a test holds.
+``make.sh`` builds it again from plotly's own sources; a test checks that ``SHA256`` is the text's.
 """
 
 from __future__ import annotations
