@@ -5,8 +5,8 @@
     python benchmarks/answers.py --events 1000000 --dispatch columns  # rows that move: inputs made with it
     python benchmarks/answers.py --events 10000000 --protocol canal-json --topics 10 --rounds 0 --engine spark
 
-Each engine is asked in a process of its own, each round on a log that was opened anew, after a round that does not
-count. ``cpu`` is that of the process and of all that it started, ``peak`` their largest resident memory together.
+Each engine is asked in a process of its own, each round on a freshly opened log, after a round that does not
+count. ``cpu`` is for the process and all that it started, ``peak`` their largest resident memory together.
 With ``--topics`` the input lies there that many times, each time as a topic and a schema of its own, so that its rows
 are others and a sound log stays sound; of no rounds the first counts.
 The peers read the Parquet that ``open`` has decoded to, on two threads: watermarks of partitions; transactions with

@@ -7,8 +7,8 @@ Ours takes Arrow batches to events with all images and hashes, as a Spark worker
 in Avro, protobuf's own classes for canal. So a ratio of 1 would mean that making events costs nothing. Each round runs
 both in turn; the table gives medians, by seconds of CPU time, as the machine may be shared.
 
-Topics are those of the repository or of ``--golden``: bank where there is one, else small, again and again until there
-are enough rows. Nobody has recorded maxwell and mq-v1: their rows are those of canal-json.
+Topics are from the repository or ``--golden``: bank where there is one, else small, again and again until there
+are enough rows. maxwell and mq-v1 were not recorded: their rows come from canal-json.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _IMAGE = "array<struct<name: string, mysql_type: string, value: string, is_key: 
 
 
 def made(spark: SparkSession, rows: int, case: str) -> DataFrame:
-    """Updates of a bank's accounts, each of which gives a new unique value to its row."""
+    """Updates of a bank's accounts; each gives a new unique value to its row."""
     at = spark.range(rows, numPartitions=16)
     table = F.sqrt(F.pmod(F.xxhash64(F.col("id") + 1), F.lit(400))).cast("int") if case == "tables" else F.lit(0)
     key = F.pmod(F.xxhash64("id"), F.lit(rows // 10))

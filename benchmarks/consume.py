@@ -8,8 +8,8 @@ starts one as the tests do.
 The peers there have the same rows, deletes left out, in the same number of rows a transaction. One is LOAD DATA by the
 server itself, from files that are there before the clock starts; the other a plain loader by PyMySQL's ``executemany``.
 They do less: they merge nothing.
-Decoding gives the full events table with nothing written. CPU seconds and ``peak`` are those of this process, in which
-DuckDB runs, and of all that it started: the engine, its workers and MariaDB. Inputs are those of ``make_inputs.py``.
+Decoding gives the full events table with nothing written. CPU seconds and ``peak`` are of this process, in which
+DuckDB runs, and of all that it started: the engine, its workers and MariaDB. Inputs are as in ``make_inputs.py``.
 """
 
 from __future__ import annotations

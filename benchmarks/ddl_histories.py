@@ -45,7 +45,7 @@ WEIGHTS = {"none": 15, "pause": 30, "stop": 5, "kill": 4, "store": 3, "slow": 12
 
 
 class World:
-    """A fleet whose lines, clocks and lives are in somebody's hand."""
+    """A fleet whose lines, clocks and lives are under control."""
 
     def __init__(self, store: str, folder: Path) -> None:
         self.etcd = real_etcd.begun(folder / "etcd") if store == "etcd" else None

@@ -127,7 +127,7 @@ def quantiles(took_s: list[float]) -> str:
 
 
 def etcds_own(endpoint: str, ttl_s: int) -> tuple[list[float], float]:
-    """How long etcd's own puts take, and how long a key lives whose lease of so many seconds nobody keeps alive."""
+    """How long etcd's own puts take, and how long a key lives whose lease of so many seconds is not kept alive."""
     from aetcd import rpc
 
     from ticdc_lab.ddl_service import etcd_rpc

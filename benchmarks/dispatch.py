@@ -4,8 +4,8 @@
 
 Every contestant gives the number of rows of each of 16 partitions, so that the partition of every row is computed.
 Each round runs all once, in turn; the table gives medians, and the ratio to decoding (the full events table, nothing
-written). ``cpu`` counts the JVM, its Python workers and the peers' processes: it tells more than ``wall`` on a machine
-that does other work. Inputs are those of ``make_inputs.py``.
+written). ``cpu`` counts the JVM, its Python workers and the peers' processes: it shows more than ``wall`` on a machine
+that does other work. Inputs are as in ``make_inputs.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Explore small worlds of the table scheduler to their end, and say how many states they have.
+"""Explore small worlds of the table scheduler to their end, and count their states.
 
     python benchmarks/explore_scheduler.py [--variant v3] [--captures 3] [--tables 2] [--moments 0] ...
 

@@ -3,7 +3,7 @@
     python benchmarks/fidelity.py
 
 All but two logs are what TiCDC's own encoders wrote of one set of transactions (`data/README.md`): mq-v1 is written by
-ticdc_lab.produce, as TiCDC never had it, and canal by canal's own library. Maxwell nobody has recorded.
+ticdc_lab.produce, as TiCDC never had it, and canal by canal's own library. Maxwell was not recorded.
 """
 
 from __future__ import annotations

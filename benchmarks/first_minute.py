@@ -1,4 +1,4 @@
-"""What somebody waits for in the first minute: set-up, the demo, a wrong argument, each question about the sample.
+"""What a user waits for in the first minute: set-up, the demo, a wrong argument, each question about the sample.
 
     python benchmarks/first_minute.py [--engine embedded --engine spark] [--rounds 3] [--set-up] [--json out.json]
 
@@ -181,7 +181,7 @@ def table(found: Mapping[str, Took]) -> list[str]:
 
 
 def agree(found: Mapping[str, Took], engines: Sequence[str]) -> None:
-    """Our number of transactions is that of the DuckDB script, which knows nothing of us."""
+    """Our number of transactions equals the DuckDB script's, which knows nothing of us."""
     theirs = json.loads(found["peer: DuckDB"].said)["transactions"]
     for engine in engines:
         ours = json.loads(found[f"{engine}: transactions"].said.splitlines()[-1])["transactions"]

@@ -2,16 +2,16 @@
 
     python benchmarks/make_inputs.py --events 1000000
     python benchmarks/kafka.py --events 1000000 [--protocol canal-json] [--json out.json]
-    python benchmarks/kafka.py --minutes 20 --rate 60000      # a topic that goes on, and how late its rows are
+    python benchmarks/kafka.py --minutes 20 --rate 60000      # a growing topic, and how late its rows are
 
 A broker of its own is started with the jars of the tests. *ingest* is ``ticdc-lab ingest`` of the whole topic in
 batches, all five tables with it; *batch* decodes the same topic in one pass and writes its events; *batch, all tables*
 writes messages, events, watermarks and transactions as Delta tables too, once. The first pass of each does not count.
-CPU seconds are those of the engine and its workers, the broker's are not among them.
+CPU seconds are of the engine and its workers, the broker's are not among them.
 
 With ``--minutes`` a producer in a process of its own (a Spark, whose CPU is used but not counted) writes the canal-json
-log again and again at ``--rate`` row changes a second, with timestamps that go on, while ``ingest`` runs; after each
-batch it is said how many rows came, how long ago the batch's last message was written (latency: from message to table),
+log again and again at ``--rate`` row changes a second, with rising timestamps, while ``ingest`` runs; after each
+batch it prints how many rows came, how long ago the batch's last message was written (latency: from message to table),
 and how many files the table of events has.
 """
 
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--batch", type=int, default=500_000, help="messages of one batch of ingest")
     parser.add_argument("--protocol", choices=["canal-json", "open-protocol"], action="append")
-    parser.add_argument("--minutes", type=float, default=0, help="a topic that goes on for so long")
+    parser.add_argument("--minutes", type=float, default=0, help="a topic that grows for so long")
     parser.add_argument("--rate", type=float, default=60_000, help="row changes a second of that topic")
     parser.add_argument("--to", type=int, help="only produce, to the broker at this port of loopback")
     parser.add_argument("--folder", type=Path, default=HERE / "out")
@@ -186,7 +186,7 @@ def main() -> None:
             took = measured(spark, broker.url(protocol), args.rounds, args.batch)
             print(f"\n### {protocol}, {args.events:,} row changes in {n:,} messages\n")
             print(
-                "| | s | row changes/s | CPU s | row changes/CPU s | rate to that of batch |\n|---|---|---|---|---|---|"
+                "| | s | row changes/s | CPU s | row changes/CPU s | rate to batch's |\n|---|---|---|---|---|---|"
             )
             for name, m in took.items():
                 rate, ratio = args.events / m["wall_s"], took["batch"]["wall_s"] / m["wall_s"]

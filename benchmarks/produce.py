@@ -2,7 +2,7 @@
 
     python benchmarks/produce.py [--rows 52000] [--rounds 5]
 
-The events are those of the bank log in `data/`, repeated or cut to ``--rows`` row changes. Each round runs every
+The events are from the bank log in `data/`, repeated or cut to ``--rows`` row changes. Each round runs every
 contestant once, in turn; the table gives medians. The peer is given its events as Python objects for nothing: making
 them of Arrow, which a worker would have to do, is measured on its own.
 """

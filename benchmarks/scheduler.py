@@ -4,7 +4,7 @@
     python benchmarks/scheduler.py tables 131072 v2    # 8 captures from nothing, a ninth joins, all is rebalanced
     python benchmarks/scheduler.py random 10000 v2     # seeds with all faults: violations, and whether all ends well
 
-Times are CPU seconds of one process (`random`: of two), best read beside those of another variant in the same minute.
+Times are CPU seconds of one process (`random`: of two), best read beside another variant's in the same minute.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _one(which: tuple[str, int]) -> tuple[int, str, int, int]:
 
 
 def _wrong(run: SchedulerRun) -> str:
-    """Say what is wrong with a run, nothing if it held every invariant and ended with all tables evenly at work."""
+    """Name what is wrong with a run, nothing if it held every invariant and ended with all tables evenly at work."""
     if run.violation:
         return f"{run.violation.invariant}: {run.violation.because}"
     at = where(run)

@@ -2,8 +2,8 @@
 
     python benchmarks/swarm_seeds.py FOLDER [LAST]     # until each model has seeds 0 to LAST - 1, by default 10,000
 
-FOLDER/progress.json says how far each model is (`next`), which seeds fell and what they cost; FOLDER/fallen.jsonl has,
-for each that fell, why and the command that runs it again. It may be ended at any moment, and goes on where it was.
+FOLDER/progress.json has how far each model is (`next`), which seeds fell and what they cost; FOLDER/fallen.jsonl has,
+for each that fell, why and the command that runs it again. It may be ended at any moment, and resumes where it was.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ row, which only counts there, on a tenth of both.
 
 *workers* watches a recording, which it makes if it is not there, on a standalone master with one worker, then with two,
 of one core each, against the desk. Beside wall seconds it gives the CPU seconds of each worker and of the driver: on a
-machine that does other work, too, these tell how the work is divided.
+machine that does other work, too, these show how the work is divided.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 def promises() -> Promises:
-    """Those of a log of eight partitions of one table."""
+    """Partitions of a log of eight partitions of one table."""
     rows = [
         {"kind": "row", "commit_ts": 1, "op": "insert", "topic": "t", "partition": p, "offset": 0, "seq": 0,
          "schema_name": "s", "table_name": "a"}

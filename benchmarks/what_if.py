@@ -5,8 +5,8 @@
 *sweep* is one ``WhatIf.from_events`` over the materialised log: balance by rows and bytes over time, row order, table
 order and transactions, and conflict detection. Its peers count the balance alone, of one dispatcher, at the same 128
 partition counts, with their own hash (they have no crc32): DuckDB and polars over the same Parquet. *redraw* is the
-panel's time for a changed control, over every strategy, picture and partition count of the list. CPU seconds are those
-of the process and of all that it started.
+panel's time for a changed control, over every strategy, picture and partition count of the list. CPU seconds are of
+the process and all that it started.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Words that must not return to texts for people: pages, notebooks, help, messages of errors and findings."""
+"""Words that must not return to texts for people: pages, notebooks, help, messages, docstrings and comments."""
 
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,9 +60,13 @@ EXCEPTIONS = frozenset({"Used Space is That of Peers"})
 CODE = re.compile(r"\bfunction\b|^\s*(?:create|insert|select|update|delete) ")
 """Texts that are JavaScript or SQL."""
 
+QUOTED = re.compile(r"``[^`]*``|`[^`]*`|^ *(?:>>> .*|\w+(?:, \w+)*)$", re.MULTILINE)
+"""Code in a docstring: in backticks, an example, the names of parameters."""
+
 
 def unwelcome(text: str) -> list[str]:
-    """Every match of a pattern, with the words around it and what to write."""
+    """Every match of a pattern, also across line ends, with the words around it and what to write."""
+    text = " ".join(text.split())
     for name in EXCEPTIONS:
         text = text.replace(name, "")
     return [
@@ -110,22 +116,43 @@ def test_help_has_no_such_words() -> None:
     assert found == {}
 
 
-def test_pages_of_questions_have_no_such_words() -> None:
-    """They are made from the docstrings of a log's methods."""
-    tree = ast.parse((ROOT / "ticdc_lab/log.py").read_text("utf-8"))
-    of = {n.name: ast.get_docstring(n) or "" for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-    assert len(of) > 50 and {name: words for name, text in of.items() if (words := unwelcome(text))} == {}
+ROOMS = sorted(f"ticdc_lab/{p.name}" for p in (ROOT / "ticdc_lab").iterdir() if p.suffix in ("", ".py"))
 
 
-@pytest.mark.parametrize("room", sorted(p.name for p in (ROOT / "ticdc_lab").iterdir() if p.suffix in ("", ".py")))
-def test_messages_have_no_such_words(room: str) -> None:
-    """Strings of code that are sentences, docstrings apart: errors, hints, findings, titles."""
-    place = ROOT / "ticdc_lab" / room
+@pytest.mark.parametrize("room", [*ROOMS, "benchmarks", "docs"])
+def test_code_has_no_such_words(room: str) -> None:
+    """Its sentences (errors, hints, findings, titles), docstrings, from which pages are made, and comments."""
+    place = ROOT / room
     found = {}
     for path in [place] if place.suffix else sorted(place.rglob("*.py")):
-        words = [w for text in _sentences(ast.parse(path.read_text("utf-8"))) for w in unwelcome(text)]
+        source = path.read_text("utf-8")
+        texts = [*_sentences(ast.parse(source)), *_docstrings(ast.parse(source)), *_comments(source)]
+        words = [w for text in texts for w in unwelcome(text)]
         found |= {path.relative_to(ROOT).as_posix(): words} if words else {}
     assert found == {}
+
+
+def test_docstrings_and_comments_are_read() -> None:
+    """Of classes, functions and values; code in them is left out, and a phrase may cross a line end."""
+    source = '''
+def f(told):
+    """What nobody reads, and ``nobody``.
+
+    told
+        >>> f("nobody")
+    """
+    # the checksum is that
+    # of NULL
+X = 1
+"""What X lacks; not what :attr:`lacks` is."""
+'''
+    texts = [*_docstrings(ast.parse(source)), *_comments(source)]
+    found = [w.split("..")[1] for text in texts for w in unwelcome(text)]
+    assert found == [
+        "What X lacks; not what :attr:`_` is",
+        "What nobody reads, and `_`. `_` `_`",
+        "# the checksum is that of NULL",
+    ]
 
 
 def _helps(name: str, command: click.Command) -> Iterator[tuple[str, str]]:
@@ -141,6 +168,27 @@ def _sentences(tree: ast.Module) -> Iterator[str]:
         is_text = isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in alone
         if is_text and n.value.count(" ") > 1 and not CODE.search(n.value):
             yield n.value
+
+
+def _docstrings(tree: ast.Module) -> Iterator[str]:
+    """Texts that are statements, without the code in them."""
+    for n in ast.walk(tree):
+        if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant) and isinstance(n.value.value, str):
+            yield QUOTED.sub("`_`", n.value.value)
+
+
+def _comments(source: str) -> Iterator[str]:
+    """Each as a whole: lines one below the other are one text."""
+    last, lines = 0, list[str]()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            if token.start[0] != last + 1 and lines:
+                yield QUOTED.sub("`_`", " ".join(lines))
+                lines = []
+            last = token.start[0]
+            lines.append(token.string if not lines else token.string.lstrip("# "))
+    if lines:
+        yield QUOTED.sub("`_`", " ".join(lines))
 
 
 def test_a_share_has_one_spelling() -> None:

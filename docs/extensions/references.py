@@ -261,7 +261,7 @@ def module_section(module: ModuleType) -> str:
 
 
 def again(module: ModuleType) -> str:
-    """The option for names of the package itself, each of which is documented where it is made, too."""
+    """The option for names of the package itself, all documented where it is made, too."""
     return "   :no-index:\n" if module.__name__ == "ticdc_lab" else ""
 
 
@@ -290,7 +290,7 @@ def public_names(module: ModuleType) -> list[str]:
 
 
 def defined_in(module: ModuleType, public: str) -> str | None:
-    """The file that says what a constant is: the module's, or one below it."""
+    """The file that defines a constant: the module's, or one below it."""
     files = [inspect.getfile(module)]
     files += [
         str(Path(files[0]).parent / f"{m.name}.py") for m in pkgutil.iter_modules(getattr(module, "__path__", []))

@@ -46,7 +46,7 @@ LEAVES, DELETE, UPDATE, INSERT = range(4)
 _COLUMNS = ("row_id", "place", "commit_ts", "offset", "seq", "rank", "change_hash", "before", "after")
 
 _DELETES, _UPDATES, _INSERTS, _TAKES, _UNSURE, _IS_OLD = (1 << n for n in range(6))
-"""Bits of the flags of a change: its operation; it takes another key's place; it may not be that operation; it stands
+"""Bits of the flags of a change: its operation; it takes another key's place; it may not be that operation; it is
 for the key that it leaves."""
 _PER_SEQ = 256
 """``seq_flags``, as seq and flags go through the shuffle: an engine hands one number on for half of what two cost."""

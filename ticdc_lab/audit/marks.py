@@ -236,7 +236,7 @@ class Unrecorded:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Which part of its topic was recorded, by place. The owner broadcasts one watermark after the other: what stands
+    """Which part of its topic was recorded, by place. The owner broadcasts one watermark after the other: what lies
     behind one was sent after the one below it had reached every partition, and nothing up to one follows it.
     """
 

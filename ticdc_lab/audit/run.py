@@ -405,8 +405,8 @@ def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOu
 
 
 def asks_for_causes(found: pa.Table, facts: LogFacts) -> bool:
-    """Whether a rule of dispatch may explain some findings: rows move, or changes of rows do not chain in a topic of
-    which nothing but its first partition was recorded, where no row is seen to move.
+    """Whether a rule of dispatch may explain some findings: rows move, or changes of rows do not chain in a topic
+    with nothing but its first partition recorded, where no row is seen to move.
     """
     named = pc.unique(found["guarantee"]).to_pylist()
     return _MOVES in named or (CHAIN in named and _one_partition(facts))

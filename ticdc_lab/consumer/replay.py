@@ -5,8 +5,8 @@ committed: all row changes up to it, each transaction whole, then the DDL of tha
 only its newest version in the range is written. In row mode each partition goes its own way up to its own resolved_ts
 (MQ design, "Kafka Consumer 逻辑", 3.1), and only DDL wait until all partitions are there.
 
-How far it is, the target says itself, in the same transaction as the rows: a consumer that is killed at any moment goes
-on from there.
+The target itself records how far it is, in the same transaction as the rows: a consumer killed at any moment resumes
+from there.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def _sockets(host: str, port: int) -> list[socket.socket]:
 def instance_address(node_id: str, host: str, port: int) -> str:
     """Give the address by which a worker is known in its service: no other has it.
 
-    Where it listens on all its addresses or on loopback, each host would give the same: the worker's own id stands
+    Where it listens on all its addresses or on loopback, each host would give the same: the worker's own id is
     there instead.
     """
     bound = ipaddress.ip_address(host)

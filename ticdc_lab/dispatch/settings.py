@@ -247,8 +247,8 @@ def without_old_value(events: DataFrame) -> DataFrame:
 
         - an update that changes its handle key becomes a delete and an insert, because TiKV deletes the old key's entry
           and puts the new one;
-        - an insert and an update look the same: ``op`` is ``insert``, ``incomplete`` is ``op-unknown`` where it says
-          nothing yet, and there is no image before;
+        - an insert and an update look the same: ``op`` is ``insert``, ``incomplete`` is ``op-unknown`` where it is
+          empty so far, and there is no image before;
         - a delete holds only its handle key, so that a dispatcher by another column cannot place it;
         - a table without handle key has no deletes.
 

@@ -25,7 +25,7 @@ def arrows(trace: pa.Table) -> pd.DataFrame:
     ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`. Returns: ``sender``, ``receiver`` (addresses), ``message``,
     ``message_id``, ``detail`` (JSON), ``sent_step``, ``sent_us``, ``end_step``, ``end_us`` (where it arrived or got
     lost), ``fate`` (of :data:`FATES`) and ``because``; sorted as they were sent. A message that was duplicated on the
-    way is there once for each arrival; where the transport had to send it again, ``because`` says so.
+    way occurs once for each arrival; where the transport resent it, ``because`` shows it.
     """
     rows = trace.filter(pc.is_in(trace["kind"], pa.array(_KINDS)))
     names = ("kind", "step", "time_us", "node", "peer", "message", "message_id", "detail", "because")

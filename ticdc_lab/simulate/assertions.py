@@ -1,4 +1,4 @@
-"""What a scenario claims about its run: how its file says it, and how it is judged row by row of the trace.
+"""What a scenario claims about its run: in its file, and as judged row by row of the trace.
 
 Claims are sentences of the model's vocabulary (:mod:`ticdc_lab.simulate.scheduler.model`). Four modes:
 
@@ -44,7 +44,7 @@ class Claim(Protocol):
         ...
 
     def why(self, facts: Any, at_us: int) -> str:
-        """Say what is there at a moment: names the table, the capture, the number."""
+        """Collect what is there at a moment: names the table, the capture, the number."""
         ...
 
 
@@ -72,7 +72,7 @@ class Facts(Protocol):
 class Assertion:
     """A claim, how it must hold and when: in ``(from_us, until_us]``; ``after`` names what happened at ``from_us``.
 
-    A window that ``ends`` does so where the file says, not with the run, which goes on until then.
+    A window that ``ends`` does so at the file's time, not with the run, which lasts until then.
     """
 
     mode: Mode
@@ -111,7 +111,7 @@ class Outcome(NamedTuple):
 
 
 class Settling(NamedTuple):
-    """A run need not go on once nothing happens to it (from ``quiet_us`` on) and what must hold has for ``for_us``.
+    """A run can end once nothing happens to it (from ``quiet_us`` on) and what must hold has for ``for_us``.
 
     That a window begins counts as something that happens.
     """
@@ -188,7 +188,7 @@ class Judge:
         return not awaits and max([settling.quiet_us, begun_us, *since_us]) + settling.for_us <= at_us
 
     def end(self, at_us: int, step: int | None = None) -> list[Outcome]:
-        """Let the run end at a moment, after a step of the world; without it, after that of the last row."""
+        """Let the run end at a moment, after a step of the world; without it, after the last row's."""
         self._look()
         if at_us > self.at_us:
             self._advance(at_us)

@@ -66,7 +66,7 @@ last write, which it knows to be broken; nothing."""
 class Restart(NamedTuple):
     """A node that is down comes back: with its state and its address, or as a new process under a new address.
 
-    ``disk`` is of :data:`DISKS`; a node without a disk begins empty whatever it says.
+    ``disk`` is of :data:`DISKS`; a node without a disk begins empty in any case.
     """
 
     at_us: int
@@ -272,7 +272,7 @@ def _rearm(kernel: Kernel, address: Address) -> None:
 
 
 def _up(kernel: Kernel, address: Address) -> None:
-    """Let the node look at its clock before it goes on."""
+    """Let the node look at its clock before it continues."""
     kernel.take(address, Fired("resumed"))
     if kernel.auditor and not kernel.violation:
         kernel.judge(address, kernel.auditor.came_up(kernel, address, kernel.states[address]))
@@ -392,7 +392,7 @@ class Chaos(NamedTuple):
 def replanned(planned: Sequence[Fault], at_us: int, faults: Sequence[Fault]) -> list[Fault]:
     """Give other faults from a moment on, after those that were planned before it.
 
-    Nodes that would have joined later still do, unless another :class:`Join` says when: without one they would be there
+    Nodes that would have joined later still do, unless another :class:`Join` sets a time: else they would be there
     from the beginning.
 
     Raises
@@ -414,7 +414,7 @@ def drawn(chaos: Chaos, nodes: Sequence[str], centre: str, seed: int) -> list[Fa
     Parameters
     ----------
     chaos
-        How many, of which kinds.
+        How many, and their kinds.
     nodes
         Those that may fail.
     centre

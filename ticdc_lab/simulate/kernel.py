@@ -137,7 +137,7 @@ class Kernel:
     recorder
         Takes the trace.
     step_limit
-        A run that takes more steps than this ends and says what it was doing.
+        A run that takes more steps than this ends with what it was doing.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Kernel:
             self.put(one.at_us, FAULT, one)
 
     def run(self, until_us: int) -> End:
-        """Go on until a moment, a violation or the step limit."""
+        """Run until a moment, a violation or the step limit."""
         with no_cycles():
             return self._run(until_us)
 
@@ -247,7 +247,7 @@ class Kernel:
         return order
 
     def begin(self, node: str, before: Any = None, disk: str = fault.LOST) -> None:
-        """Let a node begin its next life; ``before`` is the end of its last one, of which a disk may have something."""
+        """Let a node begin its next life; ``before`` is the end of its last one, whose disk may have something."""
         life = self.lives[node]
         address = node if life == 1 else f"{node}.{life}"
         self.address[node], self.node[address] = address, node

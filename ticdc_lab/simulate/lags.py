@@ -34,8 +34,8 @@ def watermarks(trace: pa.Table) -> pd.DataFrame:
     """Give every value that a watermark got.
 
     ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`. Returns: ``time_us``, ``step``, ``who`` (a capture, a table, or
-    :data:`GLOBAL`), ``watermark`` (``checkpoint`` or ``resolved``), ``ts`` (TSO) and ``at_us`` (the moment it stands
-    for, µs). Where a capture has nothing to report any more (``MAX_TS``) or crashes both are 0.
+    :data:`GLOBAL`), ``watermark`` (``checkpoint`` or ``resolved``), ``ts`` (TSO) and ``at_us`` (its moment,
+    µs). Where a capture has nothing to report any more (``MAX_TS``) or crashes both are 0.
     """
     told = [*(changes(trace, subject) for subject in _OF), _reported(trace), _crashed(trace)]
     rows = pd.concat(told, ignore_index=True).sort_values("order", kind="stable")
@@ -62,7 +62,7 @@ def _reported(trace: pa.Table) -> pd.DataFrame:
 
 
 def reports(trace: pa.Table) -> pa.ChunkedArray:
-    """Say which rows are messages in which captures report their watermarks to the owner, in whatever protocol."""
+    """Mark the rows with messages in which captures report their watermarks to the owner, in any protocol."""
     named = pc.is_in(trace["message"], pa.array(_REPORTS))
     return pc.and_(pc.equal(trace["kind"], "sent"), named)
 
@@ -160,7 +160,7 @@ def schedule_tasks(trace: pa.Table) -> pd.DataFrame:
 def slowest_table(trace: pa.Table) -> pd.DataFrame:
     """Give the lag of the table that holds the lowest checkpoint of all captures, s; ``series`` is the table.
 
-    As captures tell it in their reports to the owner; ``none alone`` where all tables of the slowest are equally far.
+    From the captures' reports to the owner; ``none alone`` where all tables of the slowest are equally far.
     """
     rows = trace.select(["kind", "time_us", "node", "detail"])
     rows = rows.filter(pc.or_(reports(trace), pc.equal(trace["kind"], "crashed")))

@@ -20,7 +20,7 @@ from ticdc_lab.simulate.trace import Row
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """Sort names by this: ``capture-2`` stands before ``capture-10``."""
+    """Sort names by this: ``capture-2`` comes before ``capture-10``."""
     return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", name) if p]
 
 
@@ -109,7 +109,7 @@ def owners(trace: pa.Table) -> pd.DataFrame:
     -------
     pd.DataFrame
         ``capture``, ``rev`` (its owner-rev as text), ``since_us``, ``until_us``, ``since_step``, ``until_step`` and
-        ``because``. A period ends where the node says so or crashes: a node that does not know yet that it is no longer
+        ``because``. A period ends where the node ends it or crashes: a node that does not know yet that it is no longer
         the owner still is one here, so that periods can overlap.
     """
     own = _ledger(trace, OWNER).rename(columns={"holder": "capture", "state": "rev"})
@@ -171,7 +171,7 @@ def bands(held: pd.DataFrame, *, last_us: int) -> pd.DataFrame:
 
 
 def writers_over_time(covered: pd.DataFrame) -> pd.DataFrame:
-    """Count the tables that two write and those that nobody writes: ``what``, ``time_us``, ``n``."""
+    """Count the tables that two write and the unwritten ones: ``what``, ``time_us``, ``n``."""
     out = []
     n = covered["writers"]
     for what, mine in (("two write", covered[n > 1]), ("nobody writes", covered[n == 0])):
@@ -197,7 +197,7 @@ def coverage(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
     trace
         :data:`ticdc_lab.simulate.trace.TRACE`.
     held
-        Its :func:`ticdc_lab.simulate.ledger.stretches`, all or those of some tables.
+        Its :func:`ticdc_lab.simulate.ledger.stretches`, all or some tables'.
 
     Returns
     -------
@@ -240,7 +240,7 @@ def overlaps(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        As :func:`coverage`, and ``captures``: who writes, joined by "and". Also those of no length in time, if another
+        As :func:`coverage`, and ``captures``: who writes, joined by "and". Also periods of no length, if another
         step follows before one stops.
     """
     c = coverage(trace, held)
@@ -255,7 +255,7 @@ def overlaps(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
 
 
 def gaps(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
-    """Give the stretches in which nobody writes a table that was written and not dropped, as :func:`coverage`."""
+    """Give the stretches without a writer of a table that was written and not dropped, as :func:`coverage`."""
     c = coverage(trace, held)
     wanted = c["since"] <= c["table"].map(dropped(trace)).fillna(len(trace))
     return c[(c["writers"] == 0) & (c["until_us"] > c["since_us"]) & wanted].reset_index(drop=True)

@@ -132,7 +132,7 @@ class Traffic:
         return found
 
     def arrivals(self, sender: str, to: str, at_us: int) -> list[Arrival]:
-        """Say when a message that is sent now comes in: never, once or more often."""
+        """When a message that is sent now arrives: never, once or more often."""
         pair = (sender, to)
         link = self.links.get(pair, self.network.link)
         shortest, longest = link.delay_us

@@ -38,7 +38,7 @@ PD_RUNS = pa.schema(
 def sweep(
     spark: SparkSession, scenario: Scenario, seeds: Sequence[int], settings: Sequence[Changes] = ({},)
 ) -> DataFrame:
-    """Run a scenario of the model ``pd`` as :func:`ticdc_lab.simulate.sweep.sweep` runs those of the others.
+    """Run a scenario of the model ``pd`` as :func:`ticdc_lab.simulate.sweep.sweep` runs the others'.
 
     Returns: :data:`PD_RUNS`.
     """

@@ -1,4 +1,4 @@
-"""What a scenario file says of the network, and can let happen at a moment: the faults that every model knows.
+"""What a scenario file defines of the network, and can let happen at a moment: the faults that every model knows.
 
 An event is one row of a table, an :class:`EventKind` by its name: a sentence, its fields with their types
 (:mod:`.reading`), and what it is to the kernel. What a model adds are rows of its own table.
@@ -75,7 +75,7 @@ Duration: TypeAlias = int
 """µs."""
 
 Lasting: TypeAlias = Annotated[int, ReadBy(lambda value, names: value.duration_us())]
-"""µs for which what happens goes on: its end is the event's end."""
+"""µs for which what happens lasts: its end is the event's end."""
 
 SignedDuration: TypeAlias = Annotated[int, ReadBy(lambda value, names: value.duration_us(negative=True))]
 """µs; may be negative."""
@@ -185,7 +185,7 @@ class EventKind(NamedTuple):
 
     says: str  # what happens, for people: the reference page has it
     # By name its type, or type and default. The first is the value beside the event's name, ``crash: capture-1``, the
-    # others stand beside it, ``for: 2s``. The type says how it is read.
+    # others are beside it, ``for: 2s``. The type defines how it is read.
     fields: Mapping[str, Any]
     # What it is to the kernel (of PD: to the world), of the event's values, the event and the scenario; nothing where
     # it is of the load.
@@ -285,7 +285,7 @@ class Planned:
     name: str  # how assertions speak of it: ``crash capture-1``, or the ``name`` it is given
     kind: str  # its name in the model's table
     what: Any  # its values; their ``apply`` gives what it is to the kernel, PD's to the world
-    line: int  # where it stands in the file
+    line: int  # its line in the file
 
     @property
     def ends_us(self) -> int:

@@ -1,9 +1,9 @@
 """The one reader of scenario files: a section is read by the types of the class that it becomes.
 
-A field stands in the file under its name, without an ending ``_us`` (it is a duration then) and without ``_``. A number
-that is bounded says so (``Annotated[int, Meta(ge=1, le=100)]``, msgspec's), a value of another form how it is read
+A field is in the file under its name, without an ending ``_us`` (it is a duration then) and without ``_``. A number
+that is bounded declares it (``Annotated[int, Meta(ge=1, le=100)]``, msgspec's), a value of another form how it is read
 (``Annotated[str, Read(..)]``); a class may read itself (``read_from``), and look at what it was made of (``refuse``).
-Every mistake is told with line, place, what was expected, what was found and what to do, as msgspec's and pydantic's
+Every mistake is reported with line, place, what was expected, found and what to do, as msgspec's and pydantic's
 own readers cannot: they know neither lines, nor the names that the rest of the file has.
 """
 
@@ -70,9 +70,9 @@ class Reader:
 
     names: Names = Names()  # what they may speak of
     least: int = 0  # of whole numbers that are not bounded
-    without: Collection[str] = ()  # fields that do not stand in the file
+    without: Collection[str] = ()  # fields that are not in the file
     choices: Choices = field(default_factory=dict)  # fields that are one of some texts
-    takes_none: bool = True  # whether ``none``, or an empty place, stands for nothing where there may be nothing
+    takes_none: bool = True  # whether ``none``, or an empty place, means nothing where there may be nothing
 
     def record(self, value: Value, kind: type[T], base: T | None = None) -> T:
         """Give what a section says; what it does not name is as in ``base``, or has its default."""
@@ -123,7 +123,7 @@ class Reader:
 
 
 def read_record(value: Value | None, kind: type[T], reader: Reader | None = None) -> T:
-    """Give what a section says; one that is not there, or says nothing, has its defaults."""
+    """Give a section's content; an absent or empty one has its defaults."""
     return kind() if value is None or value.is_empty else (reader or Reader()).record(value, kind)
 
 
@@ -173,7 +173,7 @@ def yaml_name(name: str) -> str:
 
 
 def field_types(kind: Any, without: frozenset[str] = frozenset()) -> Mapping[str, Any]:
-    """Give the types of a class's fields that stand in a file; the others may speak of names that are not known."""
+    """Give the types of a class's fields that are in a file; the others may use unknown names."""
     if (kind, without) not in _FIELD_TYPES:
         there = [name for name in _defaults(kind) if name not in without]
         hints: dict[str, Any] = {}

@@ -68,7 +68,7 @@ class SimulatedRun(EndedRun, Generic[SettingsOf]):
     def again(self, at_us: int, faults: Sequence[Fault]) -> Self:
         """Run once more with other faults from ``at_us`` on: the same world up to there.
 
-        Nodes that would have joined later still do, unless another ``Join`` says when: without one they would be there
+        Nodes that would have joined later still do, unless another ``Join`` has a time: without one they would be there
         from the beginning.
 
         Raises ValueError: a new fault lies before ``at_us``.
@@ -121,7 +121,7 @@ SETTLED_LOOK_US = 500_000
 """How often it is asked whether a run has settled: so much later than it has it may end."""
 
 SWARM = "swarm"
-"""Stands for the file of a scenario that a seed has drawn (:mod:`ticdc_lab.simulate.swarm`)."""
+"""Replaces the file of a scenario that a seed has drawn (:mod:`ticdc_lab.simulate.swarm`)."""
 
 RunOf = TypeVar("RunOf", bound=EndedRun)
 FactsOf = TypeVar("FactsOf")
@@ -135,10 +135,10 @@ class Played(Generic[RunOf, FactsOf]):
     scenario: Scenario
     seed: int
     run: RunOf  # what happened; its trace is empty unless it was kept
-    # Of the assertions, in the file's order; ``also`` are those of more that the caller asked for.
+    # Of the assertions, in the file's order; ``also`` are of more that the caller asked for.
     outcomes: tuple[Outcome, ...]
     also: tuple[Outcome, ...]
-    facts: FactsOf = field(repr=False)  # how things stood at the end
+    facts: FactsOf = field(repr=False)  # the state at the end
 
     @property
     def held(self) -> bool:
@@ -189,7 +189,7 @@ class Staged(Generic[PlayedOf]):
     facts: Facts  # of the model, kept row by row
     simulate: Callable[..., Any]  # the model's, with what is of this model alone
     played: Callable[..., PlayedOf]  # makes of run, outcomes and ``also`` what the model gives
-    # How much the trace holds unless the caller says it; None where that depends on whether it is kept.
+    # How much the trace has by default; None where that depends on whether it is kept.
     level: str | None = None
     # Given the world before anything happens in it, and the run before its end is judged.
     begun: Callable[[Kernel, Judge], None] | None = None
@@ -198,7 +198,7 @@ class Staged(Generic[PlayedOf]):
 
 @dataclass(frozen=True, slots=True)
 class Play(Generic[PlayedOf]):
-    """Runs scenarios of a model, and judges them while they go on; ``stage`` makes one ready for a seed."""
+    """Runs scenarios of a model, and judges them while they run; ``stage`` makes one ready for a seed."""
 
     stage: Callable[..., Staged[PlayedOf]]
 

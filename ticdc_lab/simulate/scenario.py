@@ -54,7 +54,7 @@ class Model:
     unsettled
         Fields of the settings that other sections give.
     choices
-        What fields may be whose type says no more than a text.
+        Allowed values of fields whose type is just a text.
     events
         Kinds of events by their names, the faults that every model knows among them.
     random
@@ -70,7 +70,7 @@ class Model:
     play
         Runs a scenario and judges it, as :func:`ticdc_lab.simulate.scheduler.model.play`.
     steady, balanced
-        What runs of many seeds are compared by: all has its place, and nobody has more than one too many.
+        What runs of many seeds are compared by: all has its place, and none has more than one too many.
     load
         Reads what clients do; None where a model has no load but its events.
     refused
@@ -136,9 +136,9 @@ class Scenario:
         When a run ends, µs of virtual time; one of more than ``step_limit`` steps stops before.
     cluster, settings, load
         Of the model: :class:`ticdc_lab.simulate.scheduler.scenario.SchedulerCluster`, its settings; what clients do,
-        None where the file says nothing of it.
+        None if the file has nothing of it.
     events
-        By time; those of one moment in the file's order.
+        By time; at one moment in the file's order.
     faults_end_us
         When the last event is over; None where nothing happens.
     changes
@@ -290,7 +290,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _event_schema(kind: str, what: type) -> dict[str, Any]:
-    """Give the schema of an event: the value beside its name is its first field, others stand beside it."""
+    """Give the schema of an event: the value beside its name is its first field, others are beside it."""
     found = json_record(what, Reader())
     main = next((yaml_name(f.name) for f in fields(what)), None)
     own = found["properties"]

@@ -1,4 +1,4 @@
-"""The values of a YAML file, each with its line, so that every mistake is told where it stands.
+"""The values of a YAML file, each with its line, so that every mistake is reported with its place.
 
 Nothing is constructed from the file but texts, integers and what is read from them, durations among it: tags have no
 effect. :func:`replace_value` puts other values in, for comparisons and sweeps.
@@ -67,7 +67,7 @@ _TAGS = {PLAIN + kind for kind in ("str", "int", "float", "bool", "timestamp", "
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value of a file: ``path`` says which, as in ``events[2].at``."""
+    """One value of a file: ``path``: which, as in ``events[2].at``."""
 
     file: str
     node: yaml.Node
@@ -91,13 +91,13 @@ class Value:
         return isinstance(self.node, yaml.ScalarNode) and self.node.tag == f"{PLAIN}null"
 
     def wrong(self, expected: str, *, hint: str = "", found: str | None = None) -> ScenarioError:
-        """Give the error that says where, what was expected, what was found and what to do."""
+        """Give the error with place, what was expected, what was found and what to do."""
         where = f" at {self.path}" if self.path else ""
         told = self._told() if found is None else found
         return ScenarioError(f"{self.file}:{self.line}: expected {expected}{where}; found {told}.", hint=hint)
 
     def fields(self, known: Collection[str], *, required: Collection[str] = ()) -> dict[str, Value]:
-        """Give the entries of a mapping; a name that is not ``known``, or stands twice, is refused."""
+        """Give the entries of a mapping; a name that is not ``known``, or is repeated, is refused."""
         found: dict[str, Value] = {}
         for key, value in self.entries():
             if key.text() not in known:
@@ -111,7 +111,7 @@ class Value:
         return found
 
     def entries(self) -> Iterator[tuple[Value, Value]]:
-        """Give (key, value) of a mapping in the file's order; a key that stands twice is refused."""
+        """Give (key, value) of a mapping in the file's order; a repeated key is refused."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.wrong("fields with names")
         seen: dict[str, int] = {}

@@ -27,7 +27,7 @@ NO_WORDS: Words = Map()
 class Said:
     """A sentence of the vocabulary: of a moment's facts, the words that a file has in it, and the moment.
 
-    ``live``: it reads the world as it is now, not what rows of the trace told; ``at_end``: it is of a whole run.
+    ``live``: it reads the world as it is now, not the rows of the trace; ``at_end``: it is of a whole run.
     """
 
     test: Callable[[Any, Words, int], bool]
@@ -99,7 +99,7 @@ _MOST_NAMED = 40
 
 
 def broken(facts: Any) -> str:
-    """Say which invariants are violated, of facts that count them by name."""
+    """List the violated invariants, of facts that count them by name."""
     return f"{', '.join(sorted(facts.broken))} is violated" if facts.broken else "no invariant is violated"
 
 
@@ -125,7 +125,7 @@ OF_MESSAGES: Mapping[str, Measure] = {
 class Vocabulary:
     """What assertions about a model can say."""
 
-    # Pattern to what it means, tried in this order; a group's name says what must be there.
+    # Pattern to what it means, tried in this order; a group's name is what must be there.
     sentences: Mapping[str, Said]
     measures: Mapping[str, Measure]
     # What there is, by the name of a group; groups it does not name are not checked.

@@ -4,7 +4,7 @@ What is drawn is a scenario file like any other, so that ``--lines``, ``--why`` 
 the first part of a run faults come; then they stop, and the run must become live: all that should be done is done in
 its end. (TigerBeetle's VOPR goes the same way.) It ends when all has been so for some calm
 (``settle``), longer than the interval at which tables are balanced: after that a protocol does nothing new. PD does,
-for its clients go on: its calm is longer than the interval after which regions are merged, and every fourth seed runs
+for its clients continue: its calm is longer than the interval after which regions are merged, and each fourth seed runs
 to its end.
 """
 
@@ -77,7 +77,7 @@ def fallen(model: str, seeds: range, changes: Mapping[str, str] = _NO_CHANGES) -
 
 
 def _stopped(run: Any) -> str:
-    """Say what ended a run whose assertions all held."""
+    """Describe what ended a run whose assertions all held."""
     violation = getattr(run, "violation", None) or getattr(run, "violated", None)
     return str(violation) if violation else f"it ended because of its {run.end.because}"
 
@@ -308,7 +308,7 @@ _PD_FAULTS_S = 120
 _PD_MERGES_S = 60
 _PD_SETTLES_S = _PD_MERGES_S + 30
 _PD_WHOLE = 4
-"""One seed in so many runs to its end: clients go on, and so does what PD makes of them."""
+"""One seed in so many runs to its end: clients continue, and so does what PD makes of them."""
 
 
 def _pd_words(chance: Random, stores: int, regions: int) -> str:

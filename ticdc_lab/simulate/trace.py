@@ -1,6 +1,6 @@
 """The trace of a run: what happened, in order, as a table that Spark, DuckDB and the figures read, or as a file.
 
-While a run goes on it is cheap tuples; text is made when somebody reads it.
+During a run it is cheap tuples; text is made on reading.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TRACE = pa.schema(
         ("reason", pa.struct([("kind", pa.string()), ("name", pa.string()), ("since_us", pa.int64())])),
     ]
 )
-"""One row an event or an output of it. Sorted by step; rows of a step stand in the order in which they came out."""
+"""One row an event or an output of it. Sorted by step; rows of a step are in the order in which they came out."""
 
 KINDS = (
     "started",  # a node begins
@@ -50,7 +50,7 @@ KINDS = (
     "lost",  # the network dropped it for good (because: loss, partition, the node is down)
     "resent",  # the transport tries again
     "refused",  # the transport took nothing ("try again")
-    "ignored",  # received and without effect; because says why (stale owner, old epoch)
+    "ignored",  # received and without effect; because: why (stale owner, old epoch)
     "fired",  # a timer; only with a full trace
     "asked",  # a user, a load or a fault asked the node for something
     "changed",
@@ -61,8 +61,8 @@ KINDS = (
     "resumed",
     "parted",  # a partition begins; peer is the other side
     "healed",
-    "violated",  # an invariant: subject is its name, because tells it; the run ends here
-    "stopped",  # the end: because says why
+    "violated",  # an invariant: subject is its name, because has the details; the run ends here
+    "stopped",  # the end: because has the reason
 )
 
 

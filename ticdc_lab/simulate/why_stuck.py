@@ -1,7 +1,7 @@
 """Why the global checkpoint does not move: what holds it, and since when.
 
 It is read off a trace, of any protocol and without the data path; :mod:`.pipeline.why` looks into the states of a run
-that has one, and says of each watermark which region, transaction or sink it stands at.
+that has one, and names for each watermark the region, transaction or sink that holds it.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _apart(found: list[Stretch]) -> list[Stretch]:
 
 
 def why_stuck(trace: pa.Table, *, at_us: int) -> Stuck | None:
-    """Say what holds the checkpoint at a moment; None where nothing does."""
+    """Name what holds the checkpoint at a moment; None if nothing does."""
     found = causes(trace)
     now = found[(found["since_us"] <= at_us) & (at_us < found["until_us"])]
     if now.empty:

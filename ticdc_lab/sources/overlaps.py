@@ -1,8 +1,8 @@
 """Messages that several files of a folder hold, and offsets that none of them holds.
 
 Two recordings of one topic may overlap: a message is what its topic, partition and offset say, so it counts once,
-from the first file that holds it. A recording that was cut at a line's end looks whole by itself; the file that goes
-on after it shows what is missing between them.
+from the first file that holds it. A recording that was cut at a line's end looks whole by itself; the next file
+shows what is missing between them.
 
 The tasks that decode report which offsets each file has, so that a folder without overlaps is read once.
 """

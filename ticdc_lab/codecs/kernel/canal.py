@@ -1,8 +1,8 @@
 """Rows of canal's protobuf, as TiCDC writes them; what is written in another way is left to Python.
 
-A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.canal` decodes to the same events. It never says
-what is wrong with a message: faults, DDL, fields that TiCDC does not write, those it writes once that come again, and
-types in capitals are left.
+A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.canal` decodes to the same events. It leaves
+all else: faults, DDL, fields that TiCDC does not write, those it writes once that come again, and
+types in capitals.
 """
 
 from __future__ import annotations

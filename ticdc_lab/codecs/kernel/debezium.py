@@ -1,8 +1,8 @@
 """Rows, watermarks and DDL of debezium in JSON, as TiCDC writes them; what is written in another way is left to Python.
 
-A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.debezium` decodes to the same event. It never says
-what is wrong with a message: faults, JSON with spaces or in another order, escaped names, nested values, and
-schemas that are not known are left. Schemas are learned from messages that were left, and the batch is decoded again.
+A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.debezium` decodes to the same event. It leaves
+all else: faults, JSON with spaces or in another order, escaped names, nested values, and
+unknown schemas. Schemas are learned from messages that were left, and the batch is decoded again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rows and watermarks of simple in JSON, as TiCDC writes them; what is written in another way is left to Python.
 
-A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.simple` decodes to the same event. It never says
-what is wrong with a message: a fault, a value that its type cannot hold, a table version that is not known, DDL and
-bootstraps, JSON in another order, and floats whose digits may not be the fewest are all left.
+A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.simple` decodes to the same event. It leaves
+all else: a fault, a value that its type cannot hold, a table version that is not known, DDL and
+bootstraps, JSON in another order, and floats whose digits may not be the fewest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The auditor of the service: who really owns the DDL of what, which schemas are really in use, what jobs really did.
 
 It believes no message: it reads the states of the nodes. One that is paused or down owns and serves nothing.
-Once nothing has gone wrong for a while more must be so (:func:`unsettled`): every cluster owned, balanced, no job left.
+Once nothing has gone wrong for a while more is required (:func:`unsettled`): clusters owned, balanced, no job left.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class ServiceMonitor:
 # What is so at a moment of a run: who leads, who is to own and who owns what, how jobs stand; kept row by row.
 #
 # Who owns and which jobs there are is the auditor's to say (:mod:`.monitor`), which reads the nodes themselves.
-# What happened is told in sentences (:func:`narrative`), and how things stood at the end (:func:`last_state`).
+# Events become sentences (:func:`narrative`), and so does the end (:func:`last_state`).
 
 
 _LIVES = frozenset({"started", "restarted", "crashed", "paused", "resumed"})
@@ -347,13 +347,13 @@ class ServiceFacts:
 
     @property
     def left(self) -> list[records.Job]:
-        """The jobs of registered clusters that have not ended; who is not registered has nobody to run them."""
+        """The jobs of registered clusters that have not ended; without registration they do not run."""
         stores = {store_of(c) for c in self.registered}
         known = sorted(self.monitor.known.items())
         return [job for (at, _), job in known if at in stores and job.state not in records.ENDS]
 
     def states(self, cluster: str, element: str) -> dict[str, str]:
-        """Give the schema state of an element on every server that serves; it is none where nobody has it."""
+        """Give the schema state of an element on every server that serves; it is none where no server has it."""
         serving = self.monitor.schemas.get(cluster, {})
         return {node_of(a): s.elements.get(element, jobs.NONE) for a, s in sorted(serving.items())}
 

@@ -71,7 +71,7 @@ def _comings_and_goings(chance: random.Random, settings: ServiceSettings, at_us:
 
 
 _CUT_US = (5_000_000, 9_000_000)
-"""Longer than a lease, with the settings that workers have unless told otherwise."""
+"""Longer than a lease, with the workers' default settings."""
 
 
 def mischief(
@@ -122,7 +122,7 @@ def _slow(chance: random.Random, settings: ServiceSettings, at_us: int, until_us
 def _lose(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
     """Requests and answers that come often: what is to be lost must not wait until after the end.
 
-    Not what a store tells of changes: who observes it would know of the gap, and ask anew.
+    Not what a store sends of changes: an observer would see the gap, and ask again.
     """
     node = chance.choice([*settings.worker_names(), *settings.server_names()])
     message = chance.choice(("KeepAlive", "Txn", "KeptAlive", "Done"))

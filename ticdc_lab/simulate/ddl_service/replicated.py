@@ -40,7 +40,7 @@ def pipeline_jobs(
     """Give jobs as the replication pipeline has them.
 
     ``done``: as of :func:`done_jobs`. ``tables``: those that the pipeline has at first; jobs speak of them by their
-    names. What a job does to a table that is not there is left out, but for creating it. ``schema``: of the tables that
+    names. A job's effect on an absent table is left out, except its creation. ``schema``: of the tables that
     are created.
     """
     infos = {t.name: t for t in tables}

@@ -105,7 +105,7 @@ def hash_of(seed: int, cluster: str) -> int:
 
 
 def _twice(fault: Fault, settings: ServiceSettings) -> bool:
-    """Whether a fault befalls a worker itself: those are drawn once, not for each cluster."""
+    """Whether a fault hits a worker itself: such faults are drawn once, not for each cluster."""
     return getattr(fault, "node", "") in settings.worker_names()
 
 

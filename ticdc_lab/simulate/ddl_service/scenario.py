@@ -31,7 +31,7 @@ from ticdc_lab.simulate.scheduler.narrative import Line
 class ServiceCluster:
     """How many workers and clusters there are, and tidb-servers in each; the last ones may not be registered yet.
 
-    ``{workers: 3, clusters: 6, servers: 2, unregistered: 1}``; ``versions`` are those of clusters whose tidb-servers
+    ``{workers: 3, clusters: 6, servers: 2, unregistered: 1}``; ``versions``: of clusters whose tidb-servers
     have another one than the settings say.
     """
 

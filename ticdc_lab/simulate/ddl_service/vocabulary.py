@@ -10,7 +10,7 @@ True or false of a moment::
     no violation                        One DDL Owner is violated
 
 A state of a job may be of several words (``rollback done``, ``cancelled`` for a rejected one). ``ELEMENT of CLUSTER is
-STATE`` speaks of every server that serves. ``every job has ended``: those of registered clusters. ``the service is
+STATE`` speaks of every server that serves. ``every job has ended``: jobs of registered clusters. ``the service is
 settled``: every cluster owned by whom it is assigned to, balanced, no job left, every server serves.
 
 Comparisons of a number or a duration::
@@ -147,7 +147,7 @@ _SENTENCES: Mapping[str, Said] = {
     r"(?P<element>\S+/\S*) of (?P<cluster>\S+) is (?P<state>.+)": Said(_is, _element),
     **OF_INVARIANTS,
 }
-"""Sentences as patterns; a group's name says what must be there."""
+"""Sentences as patterns; a group's name is what must be there."""
 
 
 def _ended(f: ServiceFacts, *states: str) -> int:
@@ -176,4 +176,4 @@ _MEASURES: Mapping[str, Measure] = {
 VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
 STEADY = replace(_SENTENCES["every cluster is owned"], text="every cluster is owned")
 BALANCED = Comparison("imbalance <= 1", replace(_MEASURES["imbalance"], text="imbalance"), "<=", 1)
-"""What runs are compared by, whatever their scenario asserts."""
+"""What runs are compared by, besides their scenario's assertions."""

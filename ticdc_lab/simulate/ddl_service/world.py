@@ -30,7 +30,7 @@ class ServiceSettings:
     habits: Habits = HABITS
     slow: Mapping[str, Habits] = Map()  # habits of single servers by their names
     bootstrapped: str = "v6.5.0"  # the version that the meta of the clusters has
-    joining: tuple[str, ...] = ()  # workers that come later; a ``ticdc_lab.simulate.faults.Join`` says when
+    joining: tuple[str, ...] = ()  # workers that come later; a ``ticdc_lab.simulate.faults.Join`` has the time
     unregistered: int = 0  # clusters, the last ones, that are not registered at first
     # Of clusters whose tidb-servers have another one than ``habits`` says.
     cluster_versions: Mapping[str, str] = Map()

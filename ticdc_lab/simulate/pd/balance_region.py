@@ -75,7 +75,7 @@ def schedule(
 ) -> tuple[Explained, Mapping[int, int]]:
     """Play one round: give the operator, or why there is none, and ``retries`` for the next round.
 
-    ``cluster`` has the influence of running operators, ``draw`` gives random regions of a store, ``retries`` says how
+    ``cluster`` has the influence of running operators, ``draw`` gives random regions of a store, ``retries``: how
     often each store is tried (10 where it is not named), ``running`` region operators run now.
     """
     notes = Notes()
@@ -130,7 +130,7 @@ def transfer(found: Field, source_index: int, region: Region, notes: Notes) -> t
 def takers(
     found: Field, source: int, region: Region, notes: Notes, among: Sequence[Store] | None = None
 ) -> list[Store]:
-    """Give the stores, of all sources or some, that may take a region's peer off a store, whatever their scores."""
+    """Give the stores, of all sources or some, that may take a region's peer off a store, at any scores."""
     cluster = found.scale.cluster
     filters = [excluding(region.stores), excluding(found.closed, "it takes no peers now"),
                safeguard(cluster, region, cluster.stores[source])]  # fmt: skip

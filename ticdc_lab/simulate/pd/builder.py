@@ -31,7 +31,7 @@ Peers = dict[int, Peer]
 
 
 class CannotBuild(Exception):
-    """No operator leads to the wanted peers; the message says why."""
+    """No operator leads to the wanted peers; the message has the reason."""
 
 
 class StepPlan:

@@ -59,7 +59,7 @@ def drawn(regions: Sequence[Region], may: Callable[[Region], bool]) -> tuple[dic
 
 
 def retried(once: Mapping[Operator, float], tries: int = RETRIES) -> tuple[dict[Operator, float], float]:
-    """Give the chances after so many tries of which the first success counts, and that all fail."""
+    """Give the chances after so many tries until the first success, and that all fail."""
     success = sum(once.values())
     if not success:
         return {}, 1.0

@@ -87,7 +87,7 @@ def check_region(
 def check_repairs(
     cluster: Cluster, region: Region, leaders_given: Mapping[int, int] = _NO_LEADERS, running: int = 0
 ) -> Explained:
-    """Check rules or replicas; what they want waits for the limit of replica operators, whatever its own kind."""
+    """Check rules or replicas; what they want waits for the limit of replica operators, of any kind."""
     limit = cluster.config.replica_schedule_limit
     if not cluster.config.placement_rules:
         learners = check_learners(cluster, region)

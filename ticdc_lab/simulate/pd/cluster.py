@@ -107,7 +107,7 @@ def borders_within(cluster: Cluster, region: Region) -> list[str]:
 
 
 def keys_within(region: Region, keys: Iterable[str]) -> list[str]:
-    """Give those of some keys that lie inside a region, in order."""
+    """Give the keys that lie inside a region, in order."""
     return sorted(k for k in keys if region.start_key < k and (not region.end_key or k < region.end_key))
 
 

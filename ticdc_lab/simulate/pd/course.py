@@ -103,7 +103,7 @@ def out_of_joint_state(cluster: Cluster, region: Region) -> Region:
 
 
 def _what_for(cluster: Cluster, region: Region, op: Operator, target: int) -> str:
-    """Name what a peer is made for: a lost one, a better place, or one that a rule lacks."""
+    """Name what a peer is made for: a lost one, a better place, or one that a rule misses."""
     if any(isinstance(s, RemovePeer) for s in op.steps):
         return BETTER if op.desc == "move-to-better-location" else ""
     if len(cluster.rules) < 2 or not cluster.config.placement_rules:
@@ -130,7 +130,7 @@ def _is_well(cluster: Cluster, region: Region) -> bool:
 
 
 def _why_stuck(cluster: Cluster, region: Region, told: Explained) -> str:
-    """Say why nothing more is done: the reason, and what refused the stores."""
+    """Give why nothing more is done: the reason, and what refused the stores."""
     config = cluster.config
     because = told.because
     if not config.placement_rules:
@@ -186,7 +186,7 @@ def _done(region: Region, op: Operator) -> Region:
 
 
 def why_it_leaves(cluster: Cluster, store_id: int) -> str:
-    """Say why peers leave a store, "" where they do not."""
+    """Give why peers leave a store, "" if they do not."""
     store = cluster.stores.get(store_id)
     if store is None or store.state == REMOVED:
         return f"store {store_id} is gone"

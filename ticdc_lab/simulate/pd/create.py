@@ -163,7 +163,7 @@ def split_region(region: Region, desc: str, policy: str, keys: tuple[bytes, ...]
 
 
 def leave_joint_state(cluster: Cluster, region: Region) -> Operator:
-    """Finish a joint change that somebody left half done; a demoted leader hands over first."""
+    """Finish a joint change that was left half done; a demoted leader hands over first."""
     if not in_joint_state(region):
         raise CannotBuild("the region is not in a joint state")
     if region.peer_on(region.leader) is None:

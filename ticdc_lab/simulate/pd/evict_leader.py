@@ -40,7 +40,7 @@ def evict_leaders(cluster: Cluster, draw: Draw, store: int, desc: str, batch: in
 
 
 def grant_leader(cluster: Cluster, draw: Draw, store: int, desc: str) -> Explained:
-    """Give a round that brings a leader to a store, whatever the store's state and the rules say."""
+    """Give a round that brings a leader to a store, for any state of the store and any rules."""
     notes = Notes()
     found: dict[int, Operator] = {}
     region = next((r for r in draw(store, FOLLOWER_HERE) if balance_leader.may_transfer(r)), None)

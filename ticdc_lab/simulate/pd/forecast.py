@@ -1,7 +1,7 @@
 """How long until done: what checkers and schedulers would do with each region, what store limits let through, and why
-some of it is never done. All that says how long asks here: `explain`, two moments, recordings, and PD's own progress.
+some of it is never done. All estimates are from here: `explain`, two moments, recordings, and PD's own progress.
 
-The repairs of a region are played out (:mod:`ticdc_lab.simulate.pd.course`); regions that nothing tells apart are
+The repairs of a region are played out (:mod:`ticdc_lab.simulate.pd.course`); regions that nothing distinguishes are
 played once. Peers that may go to several stores wait for the slowest group of stores that all of them need.
 """
 
@@ -134,7 +134,7 @@ def forecast(
     expected: Mapping[int, int] = MappingProxyType({}),
     schedulers: PdSchedulers | None = None,
 ) -> tuple[Forecast, ...]:  # fmt: skip
-    """Say how long each repair and the balance of regions take at best, and what is never done.
+    """Estimate how long each repair and the balance of regions take at best, and what is never done.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def forecast(
     Returns
     -------
     tuple[Forecast, ...]
-        For every leaving, down or silent store with peers, for the peers that each rule lacks, for better places, and
+        For every leaving, down or silent store with peers, for the peers that each rule misses, for better places, and
         for the balance of sizes; only where something is to be done. Source: `pd_notes.md` section 7.
     """
     if cluster.config.halt_scheduling:
@@ -303,7 +303,7 @@ _MOST_SETS = 200
 
 
 class _Alike(NamedTuple):
-    """Regions that nothing tells apart: which, one of them, and the stores that can stand for each of its targets."""
+    """Regions that nothing distinguishes: which, one of them, and the stores that can replace each of its targets."""
 
     which: NDArray[np.bool_]
     example: int
@@ -311,9 +311,9 @@ class _Alike(NamedTuple):
 
 
 def _alike_regions(cluster: Cluster, c: RegionColumns, lost: Sequence[NDArray[np.bool_]]) -> Iterator[_Alike]:
-    """Divide regions by what the checkers can tell apart, by the lost stores that they have peers on, and by where.
+    """Divide regions by what the checkers distinguish, by the lost stores that they have peers on, and by where.
 
-    Of more than 200 different sets of stores those are put together that can stand for each other: then all stores
+    Of more than 200 different sets of stores the interchangeable ones are merged: then all stores
     like a target may take the peer, also those where some of the regions have one already.
     """
     if not len(c.id):
@@ -388,7 +388,7 @@ def _sentence(f: Forecast) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Give a duration as people say it."""
+    """Give a duration in words."""
     if math.isinf(seconds):
         return "never"
     if seconds < 120:

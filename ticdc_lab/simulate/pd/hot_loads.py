@@ -84,8 +84,8 @@ class StoreLoad(NamedTuple):
 def store_loads(stores: Mapping[int, Store], flow: Flow, action: str) -> dict[int, StoreLoad]:
     """Give the loads that matter for an action.
 
-    Leaders that are written are counted by their peers, as stores do not tell them apart; all else by the stores. The
-    mean is that of all stores that reported; for leaders of those only that take leaders.
+    Leaders that are written are counted by their peers, as stores do not distinguish them; all else by the stores. The
+    mean is of all stores that reported; for leaders only of stores that take leaders.
     """
     leaders = action == TRANSFER_LEADER
     peers = {i: tuple(p for p in flow.peers if p.store == i and (p.leads or not leaders)) for i in flow.stores}
@@ -120,7 +120,7 @@ def _spread(loads: Sequence[Loads], mean: Loads) -> Loads:
 _PERCEIVED, _LEAST_HOT = (0.2, 0.3), (0.02, 0.03)
 _PENDING_FACTOR = 2.0
 _TOP = 10
-"""The peer that ranks so in its store says what is small there."""
+"""The peer of this rank in its store defines what is small there."""
 
 
 class Ratios(NamedTuple):
@@ -157,7 +157,7 @@ class Pair(NamedTuple):
 
 
 def score(pair: Pair, r: Ratios) -> int:
-    """Say how good a move is for one dimension.
+    """Rate a move for one dimension.
 
     3: both are even then. 2: on the way there. 1: a little beyond. 0: no worse. -1, -2: worse.
     """

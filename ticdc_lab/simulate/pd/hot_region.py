@@ -161,7 +161,7 @@ def _is_cold(p: Problem, load: StoreLoad) -> bool:
 
 
 def _dimensions(p: Problem) -> tuple[int, ...]:
-    """Give the dimensions of which one must tell: both, but only the first for leaders that are written."""
+    """Give the dimensions that may decide: both, but only the first for leaders that are written."""
     first_only = p.flow.kind == WRITE and p.action == TRANSFER_LEADER
     return p.settings.priorities[:1] if first_only else p.settings.priorities
 

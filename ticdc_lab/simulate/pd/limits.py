@@ -96,7 +96,7 @@ def taken(b: Bucket, at_s: float, cost: float = LARGE_COST) -> Bucket:
 class Windows(NamedTuple):
     """Snapshots that a store sends, MiB, a window a priority; ``total`` is the capacity of the lowest.
 
-    ``errors`` is the sum of what feedback said so far.
+    ``errors`` is the sum of feedback so far.
     """
 
     total: float = WINDOW_MIB

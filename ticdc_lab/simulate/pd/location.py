@@ -72,7 +72,7 @@ _CHUNK = 8192
 
 
 def distances(stores: Sequence[Store], labels: Sequence[str]) -> Distances:
-    """Give the pair scores of all stores, a row and a column each; the last ones stand for no store."""
+    """Give the pair scores of all stores, a row and a column each; the last ones are no store."""
     n = len(stores)
     found = np.zeros((n + 1, n + 1), dtype=np.int64)
     for i, a in enumerate(stores):
@@ -82,7 +82,7 @@ def distances(stores: Sequence[Store], labels: Sequence[str]) -> Distances:
 
 
 def may_improve(apart: Distances, peers: Positions, takes: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Say which regions the checkers would move to a better location, and few others.
+    """Find the regions that the checkers would move to a better location, and few others.
 
     A store that ``takes`` peers, now or soon, would be better isolated than the worst peer's; ``apart`` are
     :func:`distances`, ``peers`` regions by replicas.

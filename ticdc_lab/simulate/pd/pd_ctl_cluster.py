@@ -52,7 +52,7 @@ _LATER_NS = 60 * 10**9
 def stores_of(files: Sequence[PrintedFile], max_store_down_time_s: float) -> ReadStores:
     """Read stores; of two documents about one the later heartbeat counts.
 
-    The age of a heartbeat is counted from the latest heartbeat of any store, since the document does not say when it
+    The age of a heartbeat is counted from the latest heartbeat of any store, since the document does not show when it
     was printed; a store shown as Disconnected or Down is silent for as long as that means at least. PD shows Up or
     Disconnected only for a store that it heard, so a heartbeat that is missing there was left out of the document.
     """
@@ -129,7 +129,7 @@ _PREPARES_SINCE: Version = (6, 0)
 
 
 def _state(meta: Mapping[str, Any], shown: str) -> str:
-    """Give the node state; where it is not told, what the shown state means."""
+    """Give the node state; where it is missing, what the shown state means."""
     node = meta.get("node_state")
     if isinstance(node, str) and node.lower() in _NODE_STATES:
         return node.lower()

@@ -72,7 +72,7 @@ COMMANDS = {
 
 
 class PrintedFile(NamedTuple):
-    """A file, or a member of a tar or zip; of one with several kinds of documents those of one ``kind``."""
+    """A file, or a member of a tar or zip; of one with several kinds of documents one ``kind``'s."""
 
     path: Path
     member: str = ""
@@ -130,7 +130,7 @@ def opened(file: PrintedFile | Path) -> IO[bytes]:
     try:
         head = stream.peek(_HEAD)[:_HEAD]
     except _BROKEN:
-        head = b""  # reading it says what is wrong
+        head = b""  # reading it shows what is wrong
     utf_16 = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     return _AsUtf8(stream) if utf_16 else _Plain(stream) if _COLOURS.search(head) else stream  # type: ignore[return-value]
 
@@ -192,7 +192,7 @@ class _Plain(io.RawIOBase):
         while not found and (data := self._stream.read(size)):
             text = _COLOURS.sub(b"", self._rest + data)
             begun = text.rfind(b"\x1b")
-            cut = begun if begun >= 0 else len(text)  # a colour goes on in the next read
+            cut = begun if begun >= 0 else len(text)  # a colour continues in the next read
             found, self._rest = text[:cut], text[cut:]
         return found
 
@@ -383,7 +383,7 @@ def _decoded(file: PrintedFile | Path, text: bytes) -> list[dict[str, Any]]:
 def printed_files(given: Sequence[str | Path], copies: str | Path) -> PrintedFiles:
     """Find what pd-ctl printed.
 
-    ``given``: files, folders, tars, zips; each file is recognised by what it contains, whatever its name, and may have
+    ``given``: files, folders, tars, zips; each file is recognised by what it contains, with any name, and may have
     several kinds of documents, as a session of pd-ctl. The folder that PingCAP Clinic's diag makes is one of these:
     ``HOST/DEPLOY_DIR/conf/`` of each PD has ``store.json``, ``config.json``, ``placement-rule.json``. ``copies``: a
     folder for what is in tars.
@@ -447,7 +447,7 @@ def kinds_of(file: PrintedFile) -> list[str]:
         try:
             return list(dict.fromkeys(_kind(one, file.name.lower()) for one in documents(file)))
         except SourceError:
-            pass  # cut off, or no JSON: what can be seen decides, and reading it says what is wrong
+            pass  # cut off, or no JSON: the visible part decides, and reading it shows what is wrong
     if head.startswith(_ENCRYPTED):
         hint = "Give the folder that diag collected, from before `diag package`."
         raise SourceError(f"{file}: diag packed it for Clinic, whose key alone opens it", hint=hint)

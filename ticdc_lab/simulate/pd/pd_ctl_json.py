@@ -93,7 +93,7 @@ class Loaded(NamedTuple):
     Attributes
     ----------
     limits
-        Store limits by store, where they were told.
+        Store limits by store, where given.
     missing
         What was not given although answers depend on it.
     notes
@@ -165,7 +165,7 @@ def from_pd_ctl(
     Raises
     ------
     SourceError
-        A file cannot be read, or is of another form; the message says where, what was expected and what was found.
+        A file cannot be read, or is of another form; the message has the place, what was expected and what was found.
     """
     with tempfile.TemporaryDirectory(prefix="ticdc-lab-") as copies:
         found = printed_files(more, copies)
@@ -311,7 +311,7 @@ def _special(cluster: Cluster) -> list[Store]:
 
 
 def _doubted(cluster: Cluster, c: RegionColumns, files: PrintedFiles, placed: PlacementRules) -> Flags | None:
-    """Mark the regions that rules place that were not given: what they lack or have too much is not known."""
+    """Mark the regions that rules place that were not given: what they miss or have too much is unknown."""
     if not cluster.config.placement_rules or files.get(RULES):
         unknown = [g for g in placed.ungrouped if not g.startswith("TiDB_")]
         if not unknown or not cluster.config.placement_rules:
@@ -358,9 +358,9 @@ def _missing_rules(cluster: Cluster, c: RegionColumns, files: PrintedFiles, plac
 def _missing_settings(
     told: Mapping[str, Any], version: Version, unlimited: Sequence[Store], first: str
 ) -> list[Missing]:
-    """Name settings that nobody printed: all, those that ``config show`` leaves out, and limits of stores.
+    """Name settings that were not printed: all, those that ``config show`` leaves out, and limits of stores.
 
-    ``first``: the file of settings for PD's first start that stands in for them.
+    ``first``: the file of settings for PD's first start that replaces them.
     """
     found, schedule = [], told.get("schedule")
     since = "the newest PD" if version == NEWEST else f"PD {'.'.join(map(str, version))}"
@@ -424,7 +424,7 @@ def _unread(files: PrintedFiles, unused: Sequence[Unused], taken: Sequence[Print
 
 
 def _named(files: Sequence[PrintedFile]) -> list[str]:
-    """Name files, those of one name once."""
+    """Name files, each name once."""
     return [name if n == 1 else f"{n} files {name}" for name, n in Counter(f.name for f in files).items()]
 
 

@@ -58,7 +58,7 @@ MOVE_LITTLE = frozenset({
     "balance-hot-region-scheduler", "hot-region-scheduler", EVICT_SLOW_STORE, "evict-slow-trend-scheduler",
     "evict-stopping-store-scheduler", "split-bucket-scheduler",
 })  # fmt: skip
-"""Those of them that a PD starts with; the others move regions or leaders without end, or against what is forecast."""
+"""The ones that a PD starts with; the others move regions or leaders without end, or against what is forecast."""
 OF_LABELS = frozenset({"label-scheduler"})
 OF_WITNESSES = frozenset({"balance-witness-scheduler", "transfer-witness-leader-scheduler"})
 """Those that a PD of some versions starts with, and that move nothing without label-property, or without witnesses."""
@@ -70,7 +70,7 @@ _EVICTS_SLOW_SINCE: Version = (7, 6)
 class SchedulerState(NamedTuple):
     """A scheduler: whether it has rounds, the stores that it is about, and how many operators a round has at most.
 
-    ``ranges`` are the keys that it is about, by store; 0 stands for all stores, nothing for all keys.
+    ``ranges`` are the keys that it is about, by store; 0 means all stores, nothing all keys.
     """
 
     name: str
@@ -86,7 +86,7 @@ class SchedulerState(NamedTuple):
 
 
 class PdSchedulers(NamedTuple):
-    """The schedulers of a PD by name; ``told`` is False where nobody printed them and PD's default ones are assumed."""
+    """The schedulers of a PD by name; ``told`` is False if they were not printed and PD's defaults are assumed."""
 
     of: Mapping[str, SchedulerState]
     told: bool
@@ -111,7 +111,7 @@ class PdSchedulers(NamedTuple):
 
 
 def default_schedulers(version: Version = (0,)) -> PdSchedulers:
-    """Give the schedulers that every PD starts with, and of those of its version the one that is played here."""
+    """Give the schedulers that every PD starts with, and of its version's the one that is played here."""
     names = (*_DEFAULT, *([EVICT_SLOW_STORE] if version >= _EVICTS_SLOW_SINCE else []))
     return PdSchedulers({name: SchedulerState(name) for name in names}, False)
 
@@ -119,8 +119,8 @@ def default_schedulers(version: Version = (0,)) -> PdSchedulers:
 def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile], version: Version = (0,)) -> PdSchedulers:
     """Read schedulers from the settings (``schedulers-v2``), ``scheduler show`` and ``scheduler config NAME``.
 
-    What ``scheduler show`` lists runs, what it does not list does not; the settings say what is disabled and about
-    which stores a scheduler is. What a scheduler's own settings say replaces the arguments that it was added with.
+    What ``scheduler show`` lists runs, what it does not list does not; the settings show what is disabled and about
+    which stores a scheduler is. A scheduler's own settings replace the arguments that it was added with.
     """
     schedule = config.get("schedule")
     schedule = schedule if isinstance(schedule, Mapping) else config
@@ -405,7 +405,7 @@ def hot_of(files: Sequence[PrintedFile], threshold: int) -> frozenset[int]:
 
 
 def paused_leaders(state: PdSchedulers, version: Version) -> Mapping[int, tuple[bool, bool]]:
-    """Give the stores into and out of which balance moves no leader, since a scheduler evicts or grants them.
+    """Give the stores that balance moves no leader into or out of, since a scheduler evicts or grants them.
 
     PD up to v8.5 stops both ways for either scheduler; later ones stop evicted stores as targets and granted ones as
     sources.

@@ -250,7 +250,7 @@ class RuleGroup(NamedTuple):
 
 
 class PlacementRules(NamedTuple):
-    """Rules in the order in which PD applies them, and groups whose index and override nobody printed."""
+    """Rules in the order in which PD applies them, and groups whose index and override were not printed."""
 
     rules: tuple[Rule, ...] = ()
     ungrouped: tuple[str, ...] = ()
@@ -274,7 +274,7 @@ def rules_of(files: Sequence[PrintedFile | Path]) -> PlacementRules:
 
 
 def rules_in(given: Iterable[tuple[PrintedFile | Path, list[Any]]], known: Iterable[Rule] = ()) -> PlacementRules:
-    """Read placement rules and their groups from documents; groups that stand nowhere there are as those of ``known``.
+    """Read placement rules and their groups from documents; groups that are not in them are as in ``known``.
 
     The file beside the documents is what errors name.
     """

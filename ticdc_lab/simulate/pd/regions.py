@@ -101,7 +101,7 @@ ROLES = (VOTER, LEARNER, INCOMING, DEMOTING)
 Flags = NDArray[np.bool_]
 
 KeyRanges = tuple[tuple[str, str], ...]
-"""Ranges of keys in upper-case hexadecimal, an end that is "" is open; () stands for all keys."""
+"""Ranges of keys in upper-case hexadecimal, an end that is "" is open; () means all keys."""
 
 OUTSIDE = "it lies outside of the scheduler's key ranges"
 

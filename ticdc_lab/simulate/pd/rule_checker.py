@@ -67,7 +67,7 @@ def _beside(cluster: Cluster, region: Region, fit: RegionFit, rf: RuleFit, old: 
 
 
 def fix_orphans(cluster: Cluster, region: Region, fit: RegionFit) -> tuple[Operator, ...]:
-    """Give the removal of an orphan, or of the lost peer that one can stand in for.
+    """Give the removal of an orphan, or of the lost peer that one can replace.
 
     Orphans go only once every rule is satisfied by healthy peers. Before that an orphan may replace a peer on a
     disconnected store, and of two or more orphans unhealthy ones go.
@@ -85,7 +85,7 @@ def fix_orphans(cluster: Cluster, region: Region, fit: RegionFit) -> tuple[Opera
 
 
 def _first_sick(cluster: Cluster, region: Region, fit: RegionFit) -> tuple[bool, Peer | None]:
-    """Say whether a rule lacks a healthy peer, and which peer is lost, if one is."""
+    """Check whether a rule misses a healthy peer, and which peer is lost, if one is."""
     for rule_fit in fit.rules:
         if not rule_fit.satisfied:
             return True, None

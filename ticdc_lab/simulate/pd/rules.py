@@ -55,7 +55,7 @@ class Rule(NamedTuple):
 
 
 def default_rules(config: Config) -> tuple[Rule, ...]:
-    """Give the one rule that stands for ``max-replicas``, ``location-labels`` and ``isolation-level``."""
+    """Give the one rule that replaces ``max-replicas``, ``location-labels`` and ``isolation-level``."""
     return (Rule(ANY_VOTER, config.max_replicas, (), config.location_labels, config.isolation_level),)
 
 
@@ -71,7 +71,7 @@ def with_rules(rules: Iterable[Rule], saved: Iterable[Rule]) -> tuple[Rule, ...]
 
 
 def in_force(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Keep those of the rules of one range, in their order, that no later one overrides."""
+    """Keep the rules of one range, in their order, that no later one overrides."""
     if not any(r.override or r.group_override for r in rules):
         return tuple(rules)
     kept: list[Rule] = []
@@ -127,7 +127,7 @@ def _match(labels: StoreLabels, constraints: tuple[Constraint, ...]) -> bool:
 
 
 class RuleFit(NamedTuple):
-    """The peers that serve one rule, those of them in another role than it asks, and how well they are spread."""
+    """The peers that serve one rule, the ones in another role than it requires, and how well they are spread."""
 
     rule: Rule
     peers: tuple[Peer, ...]

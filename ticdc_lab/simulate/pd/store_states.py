@@ -1,4 +1,4 @@
-"""What administrators tell PD about stores: delete, bring up, bury, put; and when one that prepares may serve."""
+"""What administrators do to stores in PD: delete, bring up, bury, put; and when one that prepares may serve."""
 
 from __future__ import annotations
 

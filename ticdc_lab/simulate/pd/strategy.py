@@ -32,7 +32,7 @@ from ticdc_lab.simulate.pd.stores import Store
 class Strategy(NamedTuple):
     """How stores are chosen for one region under one rule.
 
-    ``constraints`` is None where no rule stands behind the choice (the replica checker). ``failover``: a witness
+    ``constraints`` is None where no rule is behind the choice (the replica checker). ``failover``: a witness
     suffices, so limits and snapshots do not matter.
     """
 
@@ -45,7 +45,7 @@ class Strategy(NamedTuple):
 
 
 class StoreChoice(NamedTuple):
-    """Equally good stores, none where nothing is left; ``waits`` where only temporary states stand in the way."""
+    """Equally good stores, none where nothing is left; ``waits`` if only temporary states prevent it."""
 
     stores: tuple[int, ...]
     waits: bool = False
@@ -58,7 +58,7 @@ NO_STORE = "no store may take a peer"
 
 
 def store_to_add(s: Strategy, beside: Sequence[Store], notes: Notes, extra: Sequence[Filter] = ()) -> StoreChoice:
-    """Choose the store of a new peer beside those of others.
+    """Choose the store of a new peer beside the others' stores.
 
     First by what lasts: no peer yet, space, state, isolation, labels; the best isolation wins. Then by what passes:
     if all winners are in temporary trouble nothing is chosen now, rather than a worse place. The lowest region score
@@ -72,7 +72,7 @@ def store_to_add(s: Strategy, beside: Sequence[Store], notes: Notes, extra: Sequ
         by_state(REGION_TARGET, config, temporary_too=False),
     ]
     if s.constraints is not None:
-        filters.append(with_labels(s.constraints))  # PD asks this last: a store of another engine is better told first
+        filters.append(with_labels(s.constraints))  # PD checks this last: another engine is the better reason
     if s.labels and s.isolation_level:
         filters.append(isolated(s.isolation_level, s.labels, beside))
     filters.extend(extra)
@@ -123,7 +123,7 @@ def store_to_remove(s: Strategy, beside: Sequence[Store], notes: Notes) -> Store
 
 
 def store_to_better(s: Strategy, beside: Sequence[Store], notes: Notes) -> StoreChoice:
-    """Choose the store that a better location would replace: the worst isolation, whatever its state.
+    """Choose the store that a better location would replace: the worst isolation, in any state.
 
     Where all of the worst are in temporary trouble they wait: no better isolated peer moves instead.
     """

@@ -1,6 +1,6 @@
 """What PD would do with a whole cluster now: the checkers for every region, one round of each balance scheduler.
 
-Which of a million regions a checker may have something to do with is found on columns; of those of one kind one is
+Columns find which of a million regions a checker may have work with; of each kind one is
 checked.
 """
 
@@ -63,7 +63,7 @@ class Kinds(NamedTuple):
 
 
 def kinds(cluster: Cluster, c: RegionColumns) -> Kinds:
-    """Divide regions by what placement rules and places can tell apart.
+    """Divide regions by what placement rules and places distinguish.
 
     Regions between the same borders of rules are of one kind where their peers, in the order of their ids, have the
     same roles and troubles and are on stores that differ in nothing but how full they are.
@@ -96,7 +96,7 @@ def _between(cluster: Cluster, c: RegionColumns) -> list[NDArray[np.bool_]]:
 
 
 def classes(cluster: Cluster, stores: Sequence[Store | None]) -> NDArray[np.int64]:
-    """Number stores so that those with one number can stand for each other."""
+    """Number stores so that equal numbers are interchangeable."""
     known = [s for _, s in sorted(cluster.stores.items())]
     places = [_places(known, r.location_labels) for r in cluster.rules]
     seen: dict[Hashable, int] = {}
@@ -222,7 +222,7 @@ def _has_one_rule(cluster: Cluster) -> bool:
 
 
 def _by_one_rule(cluster: Cluster, c: RegionColumns, stores: list[Store | None]) -> tuple[Flags, Flags]:
-    """Say which regions have not the peers they should have, and which a store that lasts would isolate better."""
+    """Find regions without the peers they should have, and which a store that lasts would isolate better."""
     config, rule, there = cluster.config, cluster.rules[0], c.peers >= 0
     replicas, labels = rule.replicas, rule.location_labels
     if not config.placement_rules:
@@ -455,7 +455,7 @@ def _grouped(refused: Mapping[tuple[int, str, str], Sequence[int]]) -> list[NotC
 
 
 def _unmoved(cluster: Cluster, c: RegionColumns, groups: Sequence[Group]) -> list[NotChosen]:
-    """Say which regions balance leaves where they are, whatever the scores: the largest group first."""
+    """Find the regions that balance leaves where they are, at any scores: the largest group first."""
     few = cluster.region_count < FEW_REGIONS
     leads = [s.id for s in cluster.stores.values() if s.busy]
     marks: list[tuple[str, NDArray[np.int64]]] = [

@@ -109,7 +109,7 @@ def explain(
     ``cluster``, ``region``, ``beside``, ``up_s``, ``running``: as for
     :func:`ticdc_lab.simulate.pd.checkers.check_region`. ``schedulers``: PD's, whether they have rounds, and the keys
     that they are about. Returns: the patrol first, which is what PD does; then each checker by itself, and the two
-    balance schedulers, which say what they would do if they drew this region.
+    balance schedulers, with what they would do if they drew this region.
     """
     answers = [
         Opinion("patrol", check_region(cluster, region, beside, up_s=up_s, running=dict(running))),
@@ -131,7 +131,7 @@ def explain(
 
 
 def why_no_operator(cluster: Cluster, region: Region, beside: Neighbours = ALONE, *, up_s: float = float("inf")) -> str:
-    """Say in words why a region is left alone by everybody; "" where somebody would act on it."""
+    """Give in words why a region is left alone by all; "" where one would act on it."""
     answers = explain(cluster, region, beside, up_s=up_s)
     if any(a.explained.operators for a in answers):
         return ""

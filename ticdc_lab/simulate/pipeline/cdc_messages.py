@@ -41,7 +41,7 @@ class KvRow(NamedTuple):
     key: int
     start_ts: int
     commit_ts: int = 0  # 0 in a ``prewrite`` and in a ``rollback``
-    op: str = ""  # ``put`` or ``delete``; empty in ``commit`` and ``rollback``, whose prewrite says it
+    op: str = ""  # ``put`` or ``delete``; empty in ``commit`` and ``rollback``, whose prewrite has it
     # Of ``prewrite`` and ``committed``; None where there is none.
     value: Value | None = None
     old_value: Value | None = None

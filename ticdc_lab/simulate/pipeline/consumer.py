@@ -1,14 +1,14 @@
 """Partitions of a topic and the consumer that reads them, inside the kernel (MQ design, "Kafka Consumer 逻辑").
 
 A partition is a node: what the sink writes comes to it, and it hands it on, in its order, over a link of its own. So
-partitions overtake each other, one may be slow, stand still or be cut off. The consumer has a listener a partition:
+partitions overtake each other, one may be slow, stalled or cut off. The consumer has a listener a partition:
 
 - it buffers rows, and executes those up to a watermark when it has read it; where transactions are to be restored,
   when all listeners have;
 - at a DDL it executes what it holds up to there, and waits for all listeners to read the DDL, which is executed then;
 - at an Admin event it waits likewise; what is above the watermark is dropped, for it comes again;
 - by conflict detection, rows of a table behind an alignment wait until all listeners have read that and executed what
-  stands before it. One that restores transactions has no need of it: it executes all partitions together.
+  precedes it. One that restores transactions has no need of it: it executes all partitions together.
 
 Rows below the greatest commit_ts that was executed of their table are repeats and filtered ("CDC Processor 异常下线"):
 in their partition, where a row stays in one; by conflict detection in any, for a repeat may come to another one.
@@ -202,7 +202,7 @@ class Consumer:
         return ConsumerState(Map({p: Listener() for p in range(n)}), n), []
 
     def again(self, address: Address, before: ConsumerState, disk: str, now: Now) -> tuple[ConsumerState, list[Output]]:
-        """Go on with the database: what was executed is there, what was only read is read again."""
+        """Resume with the database: what was executed is there, what was only read is read again."""
         listeners = {
             p: Listener(x.saved.offset, x.saved.resolved_ts, executed=x.executed, aligned=x.saved.aligned)
             for p, x in sorted(before.listeners.items())
@@ -248,8 +248,8 @@ class Consumer:
                 aligned = listener.aligned.set(entry.table, entry.number)
                 state = self._opened(_with(state, partition, listener._replace(aligned=aligned)), now)
             elif isinstance(entry, DdlEntry) and entry.ts <= state.ddl_ts:
-                # All have stood at it: who reads it again after a crash, from rows before it that wait still, would
-                # stand there alone.
+                # All have been at it: a listener that reads it again after a crash, from earlier waiting rows, would
+                # wait there alone.
                 if self.settings.consumer != BY_TRANSACTION:
                     state = execute(state, (partition,), entry.ts, now)
             else:
@@ -273,7 +273,7 @@ class Consumer:
         return execute(state, range(state.partitions), resolved_ts(state), now)
 
     def _opened(self, state: ConsumerState, now: Now) -> ConsumerState:
-        """Go on behind alignments that all have come to, and execute what had waited there."""
+        """Resume behind alignments that all have reached, and execute what had waited there."""
         if self.settings.dispatcher != CONFLICT or self.settings.consumer == BY_TRANSACTION:
             return state
         after = opened(state)
@@ -286,7 +286,7 @@ class Consumer:
     def _all_there(
         self, state: ConsumerState, entry: DdlEntry | Partitions, now: Now
     ) -> tuple[ConsumerState, list[Output]]:
-        """Go on behind a DDL or an Admin event once every listener stands at it."""
+        """Resume behind a DDL or an Admin event once every listener is at it."""
         n = max(state.partitions, entry.partitions) if isinstance(entry, Partitions) else state.partitions
         if not all_stand(state, entry, n):
             return state, []
@@ -335,14 +335,14 @@ def execute(state: ConsumerState, partitions: Sequence[int], upto_ts: int, now: 
 
 
 def _waits(state: ConsumerState, buffered: tuple[Change, ListenerPlace]) -> bool:
-    """Whether a row stands behind an alignment that not all have come to; never where there are none."""
+    """Whether a row is behind an alignment that not all have reached; never where there are none."""
     change, place = buffered
     table = table_of(change.key)
     return place.aligned.get(table, 0) > state.open.get(table, 0) if place.aligned else False
 
 
 def opened(state: ConsumerState) -> ConsumerState:
-    """Go on behind each alignment that all listeners have read, where what stands before it is executed.
+    """Resume behind each alignment that all listeners have read, if what precedes it is executed.
 
     What comes behind it and is not above all that was executed of the table is a repeat.
     """

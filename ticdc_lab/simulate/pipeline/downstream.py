@@ -90,7 +90,7 @@ class Partitions(NamedTuple):
 
 
 class Align(NamedTuple):
-    """In every partition: what of a table stands behind it conflicts with what stands before it, the ``number``-th."""
+    """In every partition, the ``number``-th: a table's changes behind it conflict with those before it."""
 
     at_us: int
     writer: Address
@@ -120,12 +120,12 @@ class DownstreamState(NamedTuple):
     free_us: int = 0
     rows_per_s: int | None = None
     writers: Map[int, Address] = Map()  # of a table, under ``exactly-once-snapshot``: who staged last
-    staged: Map[int, tuple[Change, ...]] = Map()  # of a table: what nobody can see yet
+    staged: Map[int, tuple[Change, ...]] = Map()  # of a table: what is not visible yet
     # Of a table: the place of the last change that was taken (``exactly-once-deduplication``) or staged.
     marks: Map[int, tuple[int, int, int]] = Map()
     dropped: int = 0  # row changes that came again and were left out, or that were staged in vain
     partitions: int = 0  # how many there are
-    placing: Placing | None = None  # what the dispatcher knows, where somebody reads the partitions in the run
+    placing: Placing | None = None  # what the dispatcher knows, if partitions are read in the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Downstream:
     # What it is, and what it does against repetition.
     settings: DownstreamSettings
     semantics: str
-    # Gives what the dispatcher knows then, and what goes to partitions; None where nobody reads them in the run.
+    # Gives what the dispatcher knows then, and what goes to partitions; None if they are not read in the run.
     route: Callable[[DownstreamState, DownstreamState, DownstreamSettings], tuple[Placing, list[Output]]] | None = None
 
     def start(self, address: Address, now: Now) -> tuple[DownstreamState, list[Output]]:
@@ -179,7 +179,7 @@ class Downstream:
 
     def _queued(self, state: DownstreamState, one: PendingWrite, now: Now) -> tuple[DownstreamState, list[Output]]:
         takes_us = self._takes_us(state, one.message)
-        if takes_us is None:  # it stands still
+        if takes_us is None:  # it is stalled
             return state._replace(queue=(*state.queue, one._replace(due_us=-1))), []
         due_us = max(now.at_us, state.free_us) + takes_us
         if due_us <= now.at_us and not state.queue:
@@ -207,7 +207,7 @@ class Downstream:
         return state, outputs
 
     def _paced(self, state: DownstreamState, pace: Pace, now: Now) -> tuple[DownstreamState, list[Output]]:
-        """Take another pace; what waits is planned anew."""
+        """Take another pace; what waits is planned again."""
         waiting = state.queue
         told = Changed("downstream", _shown(state.rows_per_s), _shown(pace.rows_per_s), "its pace is another one")
         state = state._replace(rows_per_s=pace.rows_per_s, queue=(), free_us=now.at_us)
@@ -301,7 +301,7 @@ class Downstream:
         )
 
     def _all_published(self, state: DownstreamState, ts: int, sender: Address, now: Now) -> DownstreamState:
-        """Let everything up to a persisted checkpoint be seen, before the watermark or the DDL that stands there."""
+        """Make everything up to a persisted checkpoint visible, before the watermark or the DDL there."""
         for table in sorted(t for t, staged in state.staged.items() if staged):
             state = self._published(state, table, ts, sender, now)
         return state
@@ -327,7 +327,7 @@ def _waits(queue: tuple[PendingWrite, ...], sender: Address, message: Write | Ex
     """Say whether a message that came again waits for its turn already, and nothing older of its table after it.
 
     Where an older write was done and came again behind this one, this one has to follow it once more: else the older
-    rows would stand for good.
+    rows would be final.
     """
     for one in reversed(queue):
         if one.sender != sender:
@@ -347,7 +347,7 @@ def _is_older(waiting: Write | Execute | Admin, message: Write | Execute | Admin
 
 
 def place_of(change: Change) -> tuple[int, int, int]:
-    """Give the place of a change among those of its table."""
+    """Give the place of a change among its table's."""
     return change.commit_ts, ORDER[change.op], change.key
 
 

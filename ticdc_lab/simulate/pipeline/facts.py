@@ -40,9 +40,9 @@ class RunOutcome(NamedTuple):
     lost: int  # of those committed, never delivered
     repeated: int  # deliveries beyond the first
     regressed: int  # deliveries of a version that is older than what the row already had
-    # Each delivery replaces the row (upsert, delete): the rows at the checkpoint are those of the upstream.
+    # Each delivery replaces the row (upsert, delete): the rows at the checkpoint are the upstream's.
     final_right_idempotent: bool
-    # Each delivery adds what it changed to a sum (a balance, a counter): the sums are those of the upstream.
+    # Each delivery adds what it changed to a sum (a balance, a counter): the sums are the upstream's.
     final_right_blind: bool
 
     def __str__(self) -> str:
@@ -152,7 +152,7 @@ class PipelineFacts(SchedulerFacts):
         return state.next >= len(self.monitor.items) and not state.open and not state.waiting
 
     def holding(self, watermark: str, at_us: int) -> Why:
-        """Say what holds a watermark now."""
+        """Find what holds a watermark now."""
         assert self.kernel is not None
         known = self.seen.get(watermark)
         if known is None or known[0] // HOLD_US != at_us // HOLD_US:

@@ -138,7 +138,7 @@ class Regions(NamedTuple):
 
 
 class RegionHeartbeat(NamedTuple):
-    """A leader tells PD of its regions when one changed, and now and then; ``gone`` were merged into others.
+    """A leader reports its regions to PD when one changed, and periodically; ``gone`` were merged into others.
 
     ``terms`` are the terms of its leaderships and ``peers`` the stores that hold the regions, each as ``regions``.
     """

@@ -93,7 +93,7 @@ def log_events(entries: Sequence[Entry], settings: DownstreamSettings, *, topic:
 
     ``entries``: see :func:`ticdc_lab.simulate.pipeline.downstream.entries`. ``settings``: how many partitions, and the
     dispatcher; a database is one partition. Returns: the events contract and ``target_partition`` (int),
-    ``dispatch_key`` (string), ``arrived_us`` (bigint, virtual time). A watermark and a DDL stand in every partition, an
+    ``dispatch_key`` (string), ``arrived_us`` (bigint, virtual time). A watermark and a DDL are in every partition, an
     Admin event in old and new ones; ``offset`` is the place in the partition. Alignments of conflict detection have no
     event.
     """
@@ -223,7 +223,7 @@ def write_rows(rows: pa.Table, out: str) -> None:
     """Write messages as a capture file, which every command reads, or events; what is there is replaced.
 
     ``rows``: of :func:`ticdc_lab.simulate.pipeline.log.messages`, or the truth of a run. Bytes are base64 in JSON.
-    ``out``: ``*.parquet``, ``*.jsonl`` or ``*.jsonl.gz``. The same rows give the same bytes, whatever the name. Raises
+    ``out``: ``*.parquet``, ``*.jsonl`` or ``*.jsonl.gz``. The same rows give the same bytes, under any name. Raises
     SourceError: another ending, or the folder does not exist.
     """
     require_writable(out)

@@ -97,7 +97,7 @@ def current_us_of(settings: PipelineSettings) -> int:
 
 
 def why_at(run: Sampled, *, at_us: int, watermark: str = RESOLVED, current_us: int | None = None) -> Why:
-    """Say what holds a global watermark of a run at the last sample up to ``at_us`` (:func:`.why.why`).
+    """Find what holds a global watermark of a run at the last sample up to ``at_us`` (:func:`.why.why`).
 
     ``current_us`` is :func:`current_us_of` the settings if left out.
 

@@ -22,7 +22,7 @@ WATERMARKS = pa.schema(
         ("path", pa.string()),  # capture-1/table 7/region 3/lock 445644800000; changefeed is the root
         ("parent", pa.string()),  # empty of the root
         ("level", pa.string()),  # one of LEVELS
-        ("name", pa.string()),  # as people say it
+        ("name", pa.string()),  # in words
         ("resolved_ts", pa.int64()),  # of a lock its start_ts; null where there is none
         ("checkpoint_ts", pa.int64()),  # of a sink the oldest row under way; null where a level has none of its own
         ("state", pa.string()),
@@ -171,7 +171,7 @@ def by_moment(watermarks: pa.Table) -> dict[int, list[MarkRow]]:
 
 
 def chains(watermarks: pa.Table, *, of: Of = "checkpoint") -> list[Chain]:
-    """Say what holds a global watermark at every moment.
+    """Find what holds a global watermark at every moment.
 
     ``watermarks``: :data:`ticdc_lab.simulate.pipeline.marks.WATERMARKS`. ``of``: which watermark. Returns: in order of
     time; moments with nothing below global are left out.
@@ -191,7 +191,7 @@ def chains(watermarks: pa.Table, *, of: Of = "checkpoint") -> list[Chain]:
 
 
 def chain(watermarks: pa.Table, *, at_us: int, of: Of = "checkpoint") -> Chain | None:
-    """Say what holds a global watermark at the last moment up to ``at_us``; see :func:`chains`."""
+    """Find what holds a global watermark at the last moment up to ``at_us``; see :func:`chains`."""
     return next((c for c in reversed(chains(watermarks, of=of)) if c.time_us <= at_us), None)
 
 
@@ -232,7 +232,7 @@ def _lowest(parent: MarkRow, below: Sequence[MarkRow], of: Of) -> MarkRow | None
     for mark in below:
         ts = bound(mark, of)
         if ts is None and mark.level in ("table", "region"):
-            ts = 0  # it has told nothing yet
+            ts = 0  # it has reported nothing yet
         if ts is not None:
             bounds.append((ts - (mark.level == "barrier"), mark.path, mark))  # checkpoints stop one before a DDL
     if not bounds:

@@ -65,7 +65,7 @@ from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
 # ``everything is downstream``: clients are done, and all they committed is there, DDLs too. ``the final state is
 # right`` (rows replaced) and ``sums are right`` (differences added up) are known at the end of a run: say them with
 # `eventually`.
-# Kinds of holders are those of :data:`ticdc_lab.simulate.pipeline.why.KINDS`, a hyphen for the space.
+# Kinds of holders are in :data:`ticdc_lab.simulate.pipeline.why.KINDS`, a hyphen for the space.
 #
 # Numbers and durations::
 #
@@ -182,7 +182,7 @@ class PlayedPipeline(PlayedCaptures[PipelineRun, PipelineFacts]):
         return self.run.monitor.scheduler.measures
 
     def whys(self, at_us: int) -> list[Why]:
-        """Say what holds both watermarks at a moment; it was played with ``sample_us``."""
+        """Find what holds both watermarks at a moment; it was played with ``sample_us``."""
         return [why_at(self.run, at_us=at_us, watermark=w) for w in WATERMARKS]
 
     @property

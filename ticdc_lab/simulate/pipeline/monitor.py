@@ -1,9 +1,9 @@
 """The auditor of the pipeline: which row changes are owed to the downstream, and what each watermark has promised.
 
-It reads what clients committed, what stores told, what the downstream holds, and believes no capture. It also is the
+It reads what clients committed, what stores sent, what the downstream has, and believes no capture. It also is the
 scheduler's auditor, whose invariants hold here too.
 
-Invariants: ``Resolved Consistency`` (nothing committed at or below a resolved_ts that was told comes after it),
+Invariants: ``Resolved Consistency`` (nothing committed at or below a sent resolved_ts comes after it),
 ``Watermarks Are Monotone``, ``Checkpoint Below Resolved``, ``Rows In Order`` (of each table), ``Processors In Order``
 (TiCDC's MQ design: a processor puts out its rows by commit_ts), ``Transactions Whole`` (a database gets all rows that a
 transaction has in a table at once), ``No Row Lost``, ``DDL Barrier`` and ``Nothing Delivered Twice`` (where promised).

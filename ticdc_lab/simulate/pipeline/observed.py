@@ -1,6 +1,6 @@
 """What can be seen of a state of the pipeline: the parts that figures and explanations read.
 
-States are immutable, so a run keeps those of every few milliseconds and these facts are made when somebody asks.
+States are immutable, so a run keeps one for every few milliseconds and these facts are made on demand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class HeldLock(NamedTuple):
 
 
 class RegionFacts(NamedTuple):
-    """A region on the store that leads it; ``resolved_ts`` is what its CDC component told last, 0 before."""
+    """A region on the store that leads it; ``resolved_ts`` is what its CDC component sent last, 0 before."""
 
     id: int
     store: str

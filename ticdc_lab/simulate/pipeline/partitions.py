@@ -61,7 +61,7 @@ class _Known:
 
 
 class Home(NamedTuple):
-    """Where a change goes, with which key, and how many alignments of its table stand before it."""
+    """Where a change goes, with which key, and how many alignments of its table precede it."""
 
     partition: int
     key: str | None
@@ -91,7 +91,7 @@ class Placing(NamedTuple):
 
 
 def homes(placing: Placing, entry: Rows) -> tuple[Placing, list[Home]]:
-    """Say where each change of an entry goes, in their order."""
+    """Find where each change of an entry goes, in their order."""
     dispatcher, n, known = placing
     if dispatcher != CONFLICT:
         return placing, [Home(*partition_of(c, dispatcher, n), 0) for c in entry.changes]

@@ -1,7 +1,7 @@
 """Run the replication pipeline: an upstream, its load, a cluster of captures, downstreams, faults, one seed.
 
 A changefeed alone has etcd, owner and downstream for itself. Several are created, paused, resumed and removed while
-clients go on: etcd and captures hold a state for each (:mod:`.changefeeds`), and each has a downstream of its own.
+clients continue: etcd and captures keep a state for each (:mod:`.changefeeds`), and each has a downstream of its own.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.scheduler.variants import capture_machine
 from ticdc_lab.simulate.trace import EVENTS, Recorder
 
-# The tables of a load over time, told from what TiKV holds and from nothing that a capture says.
+# The tables of a load over time, from TiKV's content and from nothing that a capture reports.
 
 
 class History:
@@ -100,7 +100,7 @@ def cells_of(raw: Raw, info: TableInfo) -> tuple[Cell, ...]:
     return tuple(known.get(c.id, c.default) for c in info.columns)
 
 
-# What was committed upstream in a run, told from the upstream alone.
+# What was committed upstream in a run, from the upstream alone.
 
 Version: TypeAlias = tuple[Any, ...]
 """commit_ts, start_ts, key, operation, value, value before."""
@@ -181,7 +181,7 @@ class PipelineRun(SimulatedRun[PipelineSettings]):
 
     @property
     def trace(self) -> pa.Table:
-        """The trace; of one of several as if there were no other: its rows and those of the nodes."""
+        """The trace; of one of several as if there were no other: its rows and the nodes'."""
         trace = self.recorder.table()
         if self.changefeed is None:
             return trace
@@ -211,7 +211,7 @@ class PipelineRun(SimulatedRun[PipelineSettings]):
 
     @property
     def snapshots(self) -> list[tuple[int, dict[str, Any]]]:
-        """The states of all live nodes, now and then; of one of several, a capture's is that of its part of it."""
+        """The states of all live nodes, periodically; of one of several, a capture's is its part of it."""
         auditor = self.kernel.auditor
         if self.changefeed is None or not isinstance(auditor, ChangefeedsAuditor):
             return self.monitor.snapshots
@@ -240,7 +240,7 @@ class PipelineRun(SimulatedRun[PipelineSettings]):
 
     @property
     def changes(self) -> list[Change]:
-        """What was committed upstream after the start in its tables, in commit order: told from what TiKV holds.
+        """What was committed upstream after the start in its tables, in commit order: from TiKV's content.
 
         Where GC takes old versions from it (``keeps_versions``), from what clients committed.
         """

@@ -66,7 +66,7 @@ def queues(samples: Sequence[Sample]) -> pa.Table:
 
 
 def flow(samples: Sequence[Sample]) -> pa.Table:
-    """Give :data:`FLOW`; what a pipeline that began anew has done so far counts as its first interval."""
+    """Give :data:`FLOW`; what a restarted pipeline has done so far counts as its first interval."""
     before: dict[tuple[str, int], tuple[int, ...]] = {}
     rows = []
     for s, c, t in _tables(samples):
@@ -172,7 +172,7 @@ class SeenRun(NamedTuple):
 
 
 def seen(samples: Sequence[Sample]) -> SeenRun:
-    """Give the tables of some samples, which stand in order of time."""
+    """Give the tables of some samples, in order of time."""
     return SeenRun(watermarks(samples), queues(samples), flow(samples), regions(samples))
 
 

@@ -68,7 +68,7 @@ def _workload(value: Value, names: Names) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A transaction that stands in the file."""
+    """A transaction of the file."""
 
     at_us: Duration
     table: TableId

@@ -40,8 +40,8 @@ DELIVERY = pa.schema(
         ("lost", pa.int64()),  # of those committed, never delivered
         ("repeated", pa.int64()),  # deliveries beyond the first
         ("regressed", pa.int64()),  # deliveries of an older version than the row had: overwritten for a moment
-        ("final_right_idempotent", pa.bool_()),  # rows are replaced: they are those of the upstream
-        ("final_right_blind", pa.bool_()),  # differences are added up: the sums are those of the upstream
+        ("final_right_idempotent", pa.bool_()),  # rows are replaced: they are the upstream's
+        ("final_right_blind", pa.bool_()),  # differences are added up: the sums are the upstream's
         ("violation", pa.string()),  # the invariant that was violated; null without one
     ]
 )
@@ -112,7 +112,7 @@ def compare_rules(
     """Run one load under the base rule and under the MQ rule (:data:`GAINS`).
 
     Each table goes by itself, as in TiCDC: where all of a processor leave by commit_ts, most of the gain is lost, for
-    what one table waits for holds those beside it.
+    one table's wait holds the tables beside it.
 
     ``load`` is :func:`small_load` with a transaction of two seconds if left out.
     """

@@ -1,4 +1,4 @@
-"""What a run of the replication pipeline can be told."""
+"""The settings of a run of the replication pipeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AT_MOST_ONCE, AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT = SEMANTICS = (
 BASE, MQ = RULES = "base", "mq"
 """How far processors may write: up to the global resolved_ts; at once (the design's optimisation)."""
 BY_PROCESSOR, BY_TABLE = ORDERS = "processor", "table"
-"""What leaves a capture by commit_ts: all rows of a processor (the design), or those of each table (released TiCDC)."""
+"""What leaves a capture by commit_ts: all rows of a processor (the design), or each table's (released TiCDC)."""
 TABLE, TS, INDEX_VALUE, TIDB_ROWID, CONFLICT = DISPATCHERS = "table", "ts", "index-value", "tidb-rowid", "conflict"
 """The design's; all but the last need nothing but the row."""
 KAFKA, MYSQL = DOWNSTREAMS = "kafka", "mysql"
@@ -43,15 +43,15 @@ class TikvSettings:
     apply_us
         From a majority's answer until a command is applied and observed.
     resolved_us
-        How often resolved_ts is advanced and told.
+        How often resolved_ts is advanced and sent.
     scan_rows_per_s, scan_batch
         How fast an incremental scan reads, and how many rows it sends at once.
     store_down_us
         After how long without heartbeat PD lets another peer lead the regions of a store.
     keeps_versions
-        How many write records of a key survive besides the newest (GC), apart from those of the last moments (twice
+        How many write records of a key survive besides the newest (GC), apart from the last moments' (twice
         ``store_down_us``); None for all. No safepoint of a changefeed holds GC back: one that is further behind loses
-        rows, which the auditor tells.
+        rows, which the auditor reports.
     splits_tables
         Whether a table that is created later gets a region of its own when it is first written, as TiDB does it; that
         ends the streams of the region in which it was, and rows come again.
@@ -77,7 +77,7 @@ class CaptureSettings:
     ----------
     rule, semantics
         Of :data:`RULES` and :data:`SEMANTICS`. Under at most once also a table that moves without a fault loses
-        rows: those that its old writer had told in a checkpoint and not sent when it stopped (v3 the most).
+        rows: the ones that its old writer had reported in a checkpoint and not sent when it stopped (v3 the most).
     order
         Of :data:`ORDERS`. By processor a table that stands, or whose region is behind, holds all tables beside it.
     sink, by_conflict
@@ -88,7 +88,7 @@ class CaptureSettings:
         Rows in one write, and rows of a table that may be under way unacknowledged.
     retry_us
         After how long without an answer a request is sent again, and a silent store given up: longer than
-        ``resolved_us`` and than a batch of a scan takes, or streams begin again for ever.
+        ``resolved_us`` and than a batch of a scan takes, or streams restart without end.
     mounter_workers, mounter_rows_per_s
         The pool of a capture, for all its tables together, and how many rows each worker mounts in a second; None for
         at once.
@@ -130,7 +130,7 @@ class DownstreamSettings:
     kind
         Of :data:`DOWNSTREAMS`: a topic, which takes rows, or a database, which takes transactions.
     partitions, dispatcher
-        Of Kafka; one of :data:`DISPATCHERS` (a row's handle is its _tidb_rowid). By ``conflict`` a batch holds whole
+        Of Kafka; one of :data:`DISPATCHERS` (a row's handle is its _tidb_rowid). By ``conflict`` a batch has whole
         transactions, as they are placed whole in each table, and partitions align where keys clash.
     rows_per_s
         How fast it takes rows, of all writers together; None for at once.
@@ -164,7 +164,7 @@ class PipelineSettings:
     Attributes
     ----------
     scheduler
-        The cluster of captures; its ``tables`` and ``pace`` are replaced: the load says which tables there are, and the
+        The cluster of captures; its ``tables`` and ``pace`` are replaced: the load defines the tables, and the
         data path how far they are.
     start_ts
         Where the changefeed starts (exclusive); None for the moment of its creation.

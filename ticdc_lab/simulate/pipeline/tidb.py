@@ -118,7 +118,7 @@ class Clients:
     # Transactions begin
 
     def begin(self) -> None:
-        """Start what is due and waits for nobody."""
+        """Start what is due and waits for nothing."""
         state, at_us, items = self.state, self._now.at_us, self.items
         until = state.next
         while until < len(items) and items[until].at_us <= at_us:
@@ -219,7 +219,7 @@ class Clients:
     # Answers
 
     def answered(self, answer: BatchResponses) -> None:
-        """Go on with the transactions whose commands were carried out; try the others again."""
+        """Continue the transactions whose commands were carried out; retry the others."""
         batch = self._batches.pop(answer.id, None)
         if batch is None:
             return

@@ -54,7 +54,7 @@ class LoadRows:
         return (m for m in mutations if m.op == DELETE and m.key not in self._there)
 
     def take(self, txn: ClientTxn) -> None:
-        """Go on behind a transaction."""
+        """Continue behind a transaction."""
         if not txn.rolls_back:
             self._there.difference_update(m.key for m in txn.mutations if m.op == DELETE)
             self._there.update(m.key for m in txn.mutations if m.op != DELETE)
@@ -134,7 +134,7 @@ PREWRITING, HELD, COMMITTING, FINISHING, ROLLING_BACK = (
 class Item(NamedTuple):
     """One transaction of the load, a DDL job's among them.
 
-    ``keys`` are those of its mutations, the primary key first.
+    ``keys`` are its mutations', the primary key first.
     """
 
     at_us: int
@@ -198,7 +198,7 @@ class TidbState(NamedTuple):
 
 
 def items_of(load: Load) -> tuple[Item, ...]:
-    """Put transactions and jobs in one order; a job stands before the transactions of its moment."""
+    """Put transactions and jobs in one order; a job precedes the transactions of its moment."""
     rows = [_of_rows(*txn) for txn in load.transactions if txn[2]]
     return tuple(sorted([*(_of_job(at_us, job) for at_us, job in load.jobs), *rows], key=itemgetter(0)))
 

@@ -61,7 +61,7 @@ def transactions(changes: Iterable[Change]) -> pa.Table:
 def changes_told(trace: pa.Table, *, keys: Iterable[int]) -> pa.Table:
     """Give what stores sent of some keys.
 
-    ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`, with messages. ``keys``: those of interest. Returns:
+    ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`, with messages. ``keys``: of interest. Returns:
     :data:`TOLD`. A prewrite is the scan's if it comes before the scan's end and its transaction began before the
     request: one that began before and wrote after it is taken for the scan's too.
     """

@@ -1,6 +1,6 @@
 """Why the watermarks of a run are where they are, and what holds them, read off the states of the pipeline's nodes.
 
-What a trace alone tells, of a cluster of captures without a data path too, is in :mod:`ticdc_lab.simulate.why_stuck`.
+What a trace alone shows, of a cluster of captures without a data path too, is in :mod:`ticdc_lab.simulate.why_stuck`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ticdc_lab.simulate.pipeline.tables import span_of
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.executor import WRITING
 
-# A bound of a watermark, and of which kinds its causes are.
+# A bound of a watermark, and the kinds of its causes.
 
 KINDS = (
     "transaction", "scan", "store", "region", "ddl", "ddl puller", "mounter", "sink", "capture", "scheduler", "report",
@@ -54,7 +54,7 @@ class Hold(NamedTuple):
     ts: int  # the watermark cannot be above it
     path: tuple[ChainStep, ...]  # from the processor down to the cause
     because: str  # a sentence: what it is
-    since_us: int | None = None  # since when the cause is there, where the facts say so
+    since_us: int | None = None  # since when the cause is there, if the facts show it
 
 
 def is_unexplained(ts: int, bounds: Iterable[int], current_us: int) -> bool:
@@ -123,7 +123,7 @@ def _of_stream(moment: Moment, stream: StreamFacts, path: tuple[ChainStep, ...],
 
 
 def of_lost(moment: Moment, lost: Reported) -> Iterator[Hold]:
-    """Give the locks in tables of a capture that does not run: wherever these begin anew, they wait for them too."""
+    """Give the locks in tables of a capture that does not run: wherever these restart, they wait for them too."""
     for table in lost.tables:
         start, end = span_of(table)
         path = (ChainStep("processor", lost.capture, lost.resolved_ts), ChainStep("table", str(table)))
@@ -172,7 +172,7 @@ def _and_now(moment: Moment, bounds: Iterable[Hold]) -> list[int]:
     return [ts_of(moment.at_us), *(h.ts for h in bounds)]
 
 
-# What bounds the global watermarks beyond the pullers: sinks, DDL, the owner, and what has not been told.
+# What bounds the global watermarks beyond the pullers: sinks, DDL, the owner, and what has not been reported.
 
 
 def of_sinks(moment: Moment, rule: str, current_us: int) -> Iterator[Hold]:
@@ -277,7 +277,7 @@ def _scheduler(moment: Moment, bounds: list[Hold], own_ts: int) -> Iterator[Hold
 # Why is resolved_ts or checkpoint_ts not moving: what holds it, since when, and what it would be without it.
 #
 # A watermark is a minimum: each of its causes bounds it by itself (``hold``). The lowest bound holds it; without
-# this cause the next one would, and so on until the watermark would be that of now.
+# this cause the next one would, and so on until the watermark would be now's.
 #
 # References
 # ----------
@@ -298,7 +298,7 @@ HOLDERS = pa.schema(
         ("path", pa.list_(pa.struct([("level", pa.string()), ("name", pa.string()), ("ts", pa.int64())]))),
         ("held_ts", pa.int64()),  # where it holds the watermark
         ("since_us", pa.int64()),  # since when it has been there; null before the first sample
-        ("without_ts", pa.int64()),  # what the watermark would be without it; null for that of now
+        ("without_ts", pa.int64()),  # what the watermark would be without it; null: now's
         ("n_bounds", pa.int64()),  # in how many places: regions with its locks, tables of the store
         ("because", pa.string()),
     ]
@@ -373,7 +373,7 @@ class Why:
 
 
 def why(history: Sequence[Moment], *, watermark: str = RESOLVED, rule: str = BASE, current_us: int = CURRENT_US) -> Why:
-    """Say what holds a global watermark.
+    """Find what holds a global watermark.
 
     ``history``: samples of a run by time; the last one is the moment that is asked about. Those before it say since
     when. ``watermark``: of :data:`WATERMARKS`. ``rule``: of :data:`ticdc_lab.simulate.pipeline.settings.RULES`. By the

@@ -67,7 +67,7 @@ class AgentState(NamedTuple):
     executor: Executor  # the tables
     epoch: int = 1  # begins with each Sync; orders of another one are void
     owner: Owner | None = None  # whom it obeys; None before the first message of one
-    owes_sync: bool = False  # whether the owner is to be told the state before anything else
+    owes_sync: bool = False  # whether the owner is to be sent the state before anything else
     operations: Map[Key, Operation] = Map()  # orders that are not finished, by table
     reported: tuple[int, int] | None = None  # the watermarks that were sent last
 
@@ -138,7 +138,7 @@ class Agent:
         return state._replace(operations=operations, executor=executor), list(changes)
 
     def _heard(self, state: AgentState, sender: Address, message: Any) -> tuple[AgentState, Ignored | Broken | None]:
-        """Learn of a new owner, or say why this one is not obeyed."""
+        """Learn of a new owner, or give why this one is not obeyed."""
         owner = state.owner
         stale = owner is not None and message.owner_rev < owner.rev
         if owner is None or message.owner_rev > owner.rev:
@@ -191,7 +191,7 @@ class Agent:
 
 
 def _void(state: AgentState, message: DispatchTable) -> str | None:
-    """Say why an order is of a former epoch, None where it is not."""
+    """Give why an order is of a former epoch, None if it is not."""
     if state.owes_sync:
         return f"epoch {message.epoch} ends with the Sync that the owner is still to receive"
     if message.epoch != state.epoch:

@@ -89,7 +89,7 @@ class Places:
 
 
 def ranks(names: Iterable[Address], prefer: Sequence[object]) -> dict[Address, tuple[int, str]]:
-    """Give the order of equals: that of ``prefer``, then by name."""
+    """Give the order of equals: by ``prefer``, then by name."""
     first = {name: i for i, name in enumerate(prefer)}
     return {name: (first.get(name, len(first)), name) for name in sorted(names)}
 
@@ -108,7 +108,7 @@ def plan(
     balance: Balance,
     prefer: Sequence[object] = (),
 ) -> BalancePlan:
-    """Say which tables leave their captures.
+    """Choose the tables that leave their captures.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ from ticdc_lab.simulate.scheduler.roles import (
 
 
 class Stick(NamedTuple):
-    """Asked of a capture: the sink of a table takes nothing, or goes on."""
+    """Asked of a capture: the sink of a table takes nothing, or resumes."""
 
     table: Key
     free: bool = False
@@ -91,7 +91,7 @@ class CaptureState(NamedTuple):
     processor: Any
     ends_us: int  # when it must stop to write, on its own clock
     owner: Any = None
-    view: View | None = None  # what etcd told last; None before the first time
+    view: View | None = None  # what etcd sent last; None before the first time
     # The global watermarks, as far as this capture knows.
     checkpoint_ts: int = 0
     resolved_ts: int = 0
@@ -114,7 +114,7 @@ def with_status(state: CaptureState, checkpoint_ts: int, resolved_ts: int, now: 
 
 
 def sticking(state: CaptureState, stick: Stick, now: Now) -> tuple[CaptureState, list[Output]]:
-    """Let a sink stick, or go on."""
+    """Let a sink stick, or resume."""
     executor = state.processor.executor
     if stick.table not in executor.pipelines or (stick.free and stick.table not in executor.stalled):
         return state, [Ignored(stick, f"table {stick.table} is not on {state.address}, or not stuck")]
@@ -152,7 +152,7 @@ class Capture:
     """The machine of a capture."""
 
     variant: Variant  # the protocol
-    version: str = "v6.1.0"  # told to etcd when it registers
+    version: str = "v6.1.0"  # sent to etcd when it registers
     # How often the owner's and the processor's periodic calls come.
     tick_us: int = 50_000
     poll_us: int = 50_000
@@ -299,7 +299,7 @@ class Capture:
         return state, outputs
 
     def _advanced(self, state: CaptureState, marks: Watermarks, now: Now) -> tuple[CaptureState, list[Output]]:
-        """Persist the watermarks, which never fall, and say what holds them."""
+        """Persist the watermarks, which never fall, and name what holds them."""
         outputs: list[Output] = []
         if marks.checkpoint_ts is not None and marks.resolved_ts is not None:
             checkpoint_ts = max(marks.checkpoint_ts, state.checkpoint_ts, state.put_ts[0])

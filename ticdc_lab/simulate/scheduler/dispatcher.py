@@ -65,7 +65,7 @@ Stepped = tuple[DispatcherState, list[OwnerOutput]]
 
 
 class TickWork:
-    """The owner's state while a tick goes on; each step gives why the checkpoint cannot proceed after it, or None."""
+    """The owner's state during a tick; each step gives why the checkpoint cannot proceed after it, or None."""
 
     def __init__(
         self, state: DispatcherState, tick: Tick, now: Now, balance: Balance, outputs: list[OwnerOutput]
@@ -95,7 +95,7 @@ class TickWork:
         )
 
     def in_flight(self) -> Reason | None:
-        """Say which table keeps the checkpoint from proceeding."""
+        """Name the table that keeps the checkpoint from proceeding."""
         key = self._draft.any_in_flight()
         record = None if key is None else self._draft.get(key)
         return waits_for(key, record, self._draft.n_in_flight())
@@ -237,7 +237,7 @@ class Dispatcher:
     balance: Balance = BY_COUNT  # where tables go, and which of them move
 
     def elected(self, address: Address, owner_rev: int, now: Now) -> Stepped:
-        """Give an owner that has heard of nobody."""
+        """Give an owner that has heard of none."""
         return DispatcherState(address, owner_rev, checked_us=now.at_us), []
 
     def step(self, state: DispatcherState, event: Event, now: Now) -> Stepped:

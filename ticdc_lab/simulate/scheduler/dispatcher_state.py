@@ -247,7 +247,7 @@ def without_the_lost(state: DispatcherState, tick: Tick, outputs: list[OwnerOutp
 
 
 def in_flight(tables: Tables) -> Reason | None:
-    """Say which table keeps the checkpoint from proceeding."""
+    """Name the table that keeps the checkpoint from proceeding."""
     key = first(tables.in_flight)
     return waits_for(key, None if key is None else tables.records[key], len(tables.in_flight))
 
@@ -261,7 +261,7 @@ def waits_for(key: Key | None, record: Record | None, n: int) -> Reason | None:
 
 
 def unsynced(state: DispatcherState) -> Reason | None:
-    """Say which capture has not synced, None where all have."""
+    """Name a capture that has not synced, None if all have."""
     waiting = [(c, s.sync) for c, s in state.captures.items() if s.sync != SYNCED]
     if not waiting:
         return None if state.captures else Reason(OTHER, "", "no capture is alive")
@@ -276,5 +276,5 @@ def unsynced(state: DispatcherState) -> Reason | None:
 
 
 def counted(sync: Sync) -> str:
-    """Count what a Sync tells."""
+    """Count what a Sync reports."""
     return f"{len(sync.running)} running, {len(sync.adding)} adding, {len(sync.removing)} removing"

@@ -64,7 +64,7 @@ class EtcdState:
     # The persisted global watermarks.
     checkpoint_ts: int
     resolved_ts: int
-    leases: Map[Address, Lease] = Map()  # by capture; the revision is that of its campaign
+    leases: Map[Address, Lease] = Map()  # by capture; the revision is its campaign's
     barrier_ts: int | None = None
     waiting: tuple[tuple[int, Ddl], ...] = ()
     executing: bool = False
@@ -83,7 +83,7 @@ class Etcd:
     start_ts: int
     ttl_us: int = 5_000_000  # of leases
     # The global resolved_ts of the beginning, which no owner lowers; None for ``start_ts``. MaxUint64 (the
-    # executor's ``MAX_TS`` stands for it) lets no table wait for another one.
+    # executor's ``MAX_TS`` is its like) lets no table wait for another one.
     resolved_ts: int | None = None
 
     def start(self, address: Address, now: Now) -> tuple[EtcdState, list[Output]]:
@@ -223,7 +223,7 @@ class Etcd:
         return [Wake(state.waiting[0][1].takes_us, DDL)] if reached else []
 
     def _written(self, state: EtcdState, message: ExecuteDdl) -> tuple[EtcdState, list[Output]]:
-        """Execute a DDL that dispatchers have come to by themselves, once however often they say so."""
+        """Execute a DDL that dispatchers have come to by themselves, once for any number of reports."""
         if message.barrier_ts != state.barrier_ts or state.executing:
             return state, [Ignored(message, "it is executed, or being executed")]
         return replace(state, executing=True), [Wake(state.waiting[0][1].takes_us, DDL)]
@@ -260,7 +260,7 @@ class Etcd:
 
 
 def superseded(state: EtcdState, put: PutStatus) -> str:
-    """Say why watermarks are not written, though their owner is one; empty where they are.
+    """Give why watermarks are not written, though their owner is one; empty where they are.
 
     An owner writes them in a transaction that compares its own revision and the value that it has read. So they never
     fall, though two captures be the owner at a time (MQ design: the global checkpoint must not go back).

@@ -57,7 +57,7 @@ class PutPartitions(NamedTuple):
 
 
 class ExecuteDdl(NamedTuple):
-    """The DDL dispatcher of v4 was told to write the DDL at which all stand: execute it."""
+    """The DDL dispatcher of v4 was ordered to write the DDL at which all wait: execute it."""
 
     barrier_ts: int
 

@@ -33,7 +33,7 @@ V = TypeVar("V")
 class TablePace:
     """How fast pipelines are; µs, and how many times faster than the upstream one that is behind catches up.
 
-    ``measured`` says that scans end and watermarks proceed when a data path says so; of the others ``stop_us`` alone
+    ``measured``: scans end and watermarks proceed by a data path; of the others ``stop_us`` alone
     counts then.
     """
 
@@ -122,7 +122,7 @@ def scanned(executor: Executor, key: Key, at_us: int) -> Executor:
 
 
 def marked(executor: Executor, marks: Mapping[Key, Marks]) -> Executor:
-    """Let the data path say how far its tables are."""
+    """Let the data path report how far its tables are."""
     return executor._replace(marks=executor.marks.update(marks))
 
 
@@ -299,7 +299,7 @@ def stuck(executor: Executor, key: Key, at_us: int) -> Executor:
 
 
 def freed(executor: Executor, key: Key, at_us: int) -> Executor:
-    """Let a stuck sink go on from where it stood."""
+    """Let a stuck sink resume from where it stopped."""
     at_ts = executor.stalled[key]
     pipeline = executor.pipelines[key]._replace(start_ts=at_ts, since_us=at_us)
     return executor._replace(

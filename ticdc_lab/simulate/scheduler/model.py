@@ -126,7 +126,7 @@ _SENTENCES: dict[str, Said] = {
     "no double write": Said(lambda f, w, t: not f.double_for.since_us, lambda f, w, t: _double(f)),
     **OF_INVARIANTS,
 }
-"""Sentences as patterns; a group's name says what must be there."""
+"""Sentences as patterns; a group's name is what must be there."""
 
 _MEASURES: dict[str, Measure] = {
     "imbalance": Measure(lambda f, w, t: _imbalance(f)),
@@ -148,7 +148,7 @@ _MEASURES: dict[str, Measure] = {
 VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
 STEADY = replace(_SENTENCES["every table replicates"], text="every table replicates")
 BALANCED = Comparison("imbalance <= 1", replace(_MEASURES["imbalance"], text="imbalance"), "<=", 1)
-"""What runs are compared by, whatever their scenario asserts."""
+"""What runs are compared by, besides their scenario's assertions."""
 
 
 # How a scenario is played.
@@ -207,7 +207,7 @@ class PlayedScheduler(PlayedCaptures[SchedulerRun, SchedulerFacts]):
 
     @property
     def last(self) -> list[str]:
-        """How things stood at the end, in sentences."""
+        """The state at the end, in sentences."""
         return last_state(self.facts)
 
 

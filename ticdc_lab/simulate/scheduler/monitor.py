@@ -4,7 +4,7 @@ It believes no message: it reads the pipelines of every processor. A capture tha
 
 Invariants: ``No Double Write`` and ``No Lost Table`` (design), ``Checkpoint Is Monotone``, ``Owner Revisions Rise``,
 ``Tables Come To A DDL`` (before it is executed); under v4's coordinator ``One Maintainer An Epoch`` and ``Nodes Stop
-Empty`` (one that is drained has nothing when it is told to stop).
+Empty`` (one that is drained has nothing when it gets the order to stop).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WriterMeasures:
     """What a run cost."""
 
     overlap_us: int = 0  # time in which two captures wrote one table, summed over tables (0 while the protocol holds)
-    gap_us: int = 0  # time in which nobody wrote a wanted table that had been written before, summed over tables
+    gap_us: int = 0  # time in which none wrote a wanted table that had been written before, summed over tables
     # Changes written a second time by the next writer, as the span of upstream time, summed over tables.
     doubled_us: int = 0
     starts: int = 0  # how often a capture began to write a table
@@ -45,17 +45,17 @@ class SchedulerMonitor:
 
     start_ts: int
     wanted: frozenset[Key]
-    stops_at_violation: bool = True  # whether a run ends at a violation; the measures go on otherwise
-    # Whether dispatchers stand below a DDL until it is written, so that the checkpoint does (v4's coordinator); else it
+    stops_at_violation: bool = True  # whether a run ends at a violation; the measures continue otherwise
+    # Whether dispatchers stay below a DDL until it is written, so that the checkpoint does (v4's coordinator); else it
     # comes to the DDL first.
     stands_below: bool = False
     writers: dict[Key, list[Address]] = field(default_factory=dict)  # captures that write, by table or span
     # Of tables that were split: the table and all its spans so far. A span takes over what it covers of those before.
     split: dict[int, dict[Key, None]] = field(default_factory=dict)
-    # Of tables that somebody wrote and nobody writes: up to where all is downstream, and since when.
+    # Of tables that were written and have no writer: up to where all is downstream, and since when.
     durable: dict[Key, tuple[int, int]] = field(default_factory=dict)
-    # Of tables that somebody writes: up to where those before had come, where the writer began below. All up to there
-    # is downstream, so that a checkpoint that was told while they wrote, and comes late, is right.
+    # Of tables with a writer: up to where those before had come, where the writer began below. All up to there
+    # is downstream, so that a checkpoint that was sent while they wrote, and comes late, is right.
     reached: dict[Key, int] = field(default_factory=dict)
     written: dict[Address, dict[Key, None]] = field(default_factory=dict)
     # The highest that were published.
@@ -167,7 +167,7 @@ class SchedulerMonitor:
         return [other for other, left, right in ranges if left < end and start < right]
 
     def _taken_over(self, key: Key, sharing: list[Key]) -> tuple[int, int] | None:
-        """A table or span begins: up to where it was written, and since when by nobody; what it leaves is still so."""
+        """A table or span begins: up to where it was written, and since when unwritten; what it leaves stays so."""
         start, end = _range(key)
         found = []
         for one in [k for k in sharing if k in self.durable]:

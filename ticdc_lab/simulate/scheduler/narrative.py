@@ -76,7 +76,7 @@ def _order(key: str) -> tuple[int, str]:
 
 
 def line_of(row: Row) -> Line | None:
-    """Say what a row tells; None where it is left out."""
+    """Describe a row; None where it is left out."""
     because = str(row.because or "")
     if row.kind == "started" and row.time_us:
         return Line(row.time_us, row.node, "starts", because)
@@ -127,7 +127,7 @@ def _or_none(value: str | int | Reason | None) -> str:
 
 
 def _tables(rows: list[Row]) -> Iterator[tuple[str, str]]:
-    """What became of tables in one step, those of one change together."""
+    """What became of tables in one step, one change's together."""
     changes: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         if row.kind == "changed" and row.subject and row.subject.startswith("table:"):
@@ -139,7 +139,7 @@ def _tables(rows: list[Row]) -> Iterator[tuple[str, str]]:
 
 
 def _without_repeats(lines: list[Line]) -> list[Line]:
-    """Say what repeats only once, with how often it came at a stretch."""
+    """Write repeats once, with how often they came at a stretch."""
     out: list[Line] = []
     for (_, what, _), same in groupby(lines, key=lambda line: line[1:]):
         first, *others = same

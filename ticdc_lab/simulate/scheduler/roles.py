@@ -1,4 +1,4 @@
-"""What every variant of the protocol has in common: what an owner and a processor are told and asked.
+"""What every variant of the protocol has in common: what an owner and a processor are sent and asked.
 
 A variant is a module with two machines (:class:`ticdc_lab.machines.machine.Machine`): the owner's side (dispatcher,
 coordinator, maintainer) and the processor's side (agent, dispatcher manager). :mod:`.capture` puts both into one node.
@@ -94,7 +94,7 @@ class Poll(NamedTuple):
     """The processor's periodic call (command of an ``Asked`` to the processor's machine).
 
     ``limit_ts`` is the global resolved ts as this capture last heard: nothing is written beyond it. ``barrier_ts`` is
-    the DDL that etcd has, for processors that stand at it by themselves.
+    the DDL that etcd has, for processors that stop at it by themselves.
     """
 
     limit_ts: int

@@ -190,7 +190,7 @@ class SchedulerCluster:
     versions: Versions = ()
 
     def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
-        """Refuse a version of nobody."""
+        """Refuse a version of no capture."""
         for name, _ in given["versions"].entries() if "versions" in given else ():
             name.choice(self.captures, "a capture of the cluster")
 

@@ -106,7 +106,7 @@ class Small:
         self._orders = tuple((*c, *t) for c in permutations(self.names) for t in self._table_orders)
 
     def start(self) -> SmallWorld:
-        """All captures but the late ones have registered, and nobody knows of it."""
+        """All captures but the late ones have registered, and none knows of it."""
         b = self.bounds
         there = self.names[: len(self.names) - b.joins]
         nodes = tuple((n, SmallNode(self.agent.start(n, Now(0))[0] if n in there else None)) for n in self.names)

@@ -89,7 +89,7 @@ class Structures:
 # The two-phase scheduler (v3) and the maintainer (v4) in a small world, for the explorer: every order of events.
 #
 # Owner's and processors' machines are those that run in the kernel, without a change. Links keep their order, as the
-# streams of both do; so the numbers of messages, which stand for that order, do not count for a state. Heartbeats
+# streams of both do; so the numbers of messages, which represent that order, do not count for a state. Heartbeats
 # would never end: a periodic call waits while messages of the node, or for it, are on their way (``Bounds.on_way``).
 
 NEVER_US = 1 << 60
@@ -206,7 +206,7 @@ class SmallCoordinated(SmallVariant):
     ``bounds``: what may happen, with ``coordinator``.
 
     A node's tick is its maintainer's and then its coordinator's, as in a capture. Beside the design's safety no epoch
-    has its maintainer on two nodes, and no node is told to stop while something is on it.
+    has its maintainer on two nodes, and no node is ordered to stop while something is on it.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -255,7 +255,7 @@ class SmallCoordinated(SmallVariant):
 
 
 def _coordinated(world: SmallWorld, name: str) -> tuple[str, str] | None:
-    """See whether a node's maintainer is elsewhere too, or it was told to stop with something on it."""
+    """See whether a node's maintainer is elsewhere too, or it was ordered to stop with something on it."""
     here = dict(world.nodes)[name].agent
     if here is None:
         return None

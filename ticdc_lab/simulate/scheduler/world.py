@@ -26,7 +26,7 @@ class Bounds:
     # How many.
     captures: int = 2
     tables: int = 2
-    moments: int = 1  # how often the upstream goes on
+    moments: int = 1  # how often the upstream advances
     owner_changes: int = 0  # elections while the old owner lives and does not know
     # Captures that crash, processors that restart, messages lost, sessions that end while the capture lives (a
     # partition or a pause), captures that come later.
@@ -47,7 +47,7 @@ class Bounds:
     at_once: bool = False
     # The design's assumption: a capture whose session ends writes no more. Without it, it writes until it notices.
     stops_at_once: bool = True
-    # The design's assumption: etcd never has two owners. Without it the old owner goes on hearing of new captures.
+    # The design's assumption: etcd never has two owners. Without it the old owner keeps hearing of new captures.
     one_owner: bool = True
 
 

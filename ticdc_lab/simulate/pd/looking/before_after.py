@@ -46,7 +46,7 @@ class BeforeAfter(NamedTuple):
     running: int  # operators that run after
     held_by: tuple[str, ...]  # what holds the rest, the most likely first
     whole: bool = True  # whether both have all regions
-    running_given: bool = True  # whether somebody printed which operators run
+    running_given: bool = True  # whether the running operators were printed
 
     @property
     def moves(self) -> bool:
@@ -167,7 +167,7 @@ _AS_FAST = 0.5
 
 
 def _held(after: Loaded, left: tuple[Left, ...], moved: int, seconds: float) -> list[str]:
-    """Say what holds the rest: limits that are reached, else what slows operators down, and what is never done.
+    """Name what holds the rest: limits that are reached, else what slows operators down, and what is never done.
 
     What concerns more peers comes first.
     """
@@ -179,7 +179,7 @@ def _held(after: Loaded, left: tuple[Left, ...], moved: int, seconds: float) -> 
 
 
 def _slowed(after: Loaded, todo: Sequence[Left], moved: int, seconds: float) -> list[str]:
-    """Say what holds the work that is done: a limit that is reached, or operators that are slow or not made."""
+    """Name what holds the work that is done: a limit that is reached, or operators that are slow or not made."""
     found: list[str] = []
     worst = max(todo, key=lambda f: f.at_best_s)
     waits = [f for f in todo if f.forecast.waits_s]

@@ -49,7 +49,7 @@ def own_case(
 
     ``loaded``: what :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives. ``name``: how it is called.
     ``minutes``: how long the case lasts, virtual time. ``settings``: disks and clocks, which pd-ctl does not print;
-    those of a cluster in real time by default.
+    by default a cluster's in real time.
 
     Stores that are offline leave, those that are silent stop, at the start. What a store uses besides its regions
     counts as foreign files. Regions are read and written as in their last heartbeat, and store limits are those given.
@@ -139,7 +139,7 @@ class IsSilent(NamedTuple):
 
 
 class Paused(NamedTuple):
-    """A store into or out of which balance moves no leader, since a scheduler evicts or grants its leaders."""
+    """A store that balance moves no leader into or out of, since a scheduler evicts or grants its leaders."""
 
     store: int
     into: bool
@@ -171,7 +171,7 @@ def _regions(loaded: Loaded) -> RegionsStart:
 
 
 def own_policies(loaded: Loaded) -> tuple[Policy, ...]:
-    """Give the schedulers that run in the user's PD; those that are not modelled stand in the notes of ``loaded``."""
+    """Give the schedulers that run in the user's PD; the notes of ``loaded`` name the ones that are not modelled."""
     run = loaded.schedulers
     pairs = (
         (BALANCE_REGION, BALANCE_REGION_POLICY), (BALANCE_LEADER, BALANCE_LEADER_POLICY),

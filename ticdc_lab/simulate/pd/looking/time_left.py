@@ -17,10 +17,10 @@ from ticdc_lab.simulate.pd.stores import takes_part
 from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
 
 PACE_S = 30.0
-"""The pace is that of so many seconds."""
+"""The pace is measured over so many seconds."""
 
 _STEPS_TICKS = 8
-"""Ticks that the steps of a move take besides its snapshot: told, entered, left, removed, each reported."""
+"""Ticks that the steps of a move take besides its snapshot: sent, entered, left, removed, each reported."""
 
 _SLOWER = 2.0
 _CAUTION = "what moved in the last 10 s counts five times, and rounds that find nothing come up to 5 s apart"
@@ -106,9 +106,9 @@ def pace(samples: Sequence[ClusterSample], at_us: int, pace_s: float = PACE_S) -
 
 
 def time_left(recording: Recording, settings: WorldSettings, *, at_us: int) -> TimeLeft:
-    """Say how long until done, from a moment on.
+    """Estimate how long until done, from a moment on.
 
-    ``recording``: the run up to there, of which the pace is taken. ``settings``: of the stores: disks and ticks.
+    ``recording``: the run up to there, for the pace. ``settings``: of the stores: disks and ticks.
     ``at_us``: the moment, µs.
     """
     sample = recording.at(at_us)
@@ -126,7 +126,7 @@ def time_left(recording: Recording, settings: WorldSettings, *, at_us: int) -> T
 
 
 def time_left_sentence(left: TimeLeft) -> str:
-    """Say it in a sentence."""
+    """Give it in a sentence."""
     if not left.work:
         return "Nothing is left to do: balance tolerates the differences that are left"
     held = left.held_by

@@ -188,7 +188,7 @@ _READ_BY_JUDGES = frozenset({
 
 
 def not_understood(given: Given) -> list[str]:
-    """Give the names of what a scenario says and nobody reads, so that a wrong answer can be told from a deaf one."""
+    """Give the scenario's names that were not read, to distinguish a wrong answer from a deaf one."""
     groups = {"config": (given.settings,), "stores": given.stores, "regions": given.regions_told}
     names = {f"{group}.{n}" for group, told in groups.items() for fields in told for n in fields.unread()}
     return sorted(n for n in names if n.split(".")[1] not in _READ_BY_JUDGES)
@@ -303,7 +303,7 @@ def _region(n: int, r: Fields) -> Region:
 def flow_of(given: Given) -> Flow:
     """Read what is written or read a second: ``write_mib_s``, ``write_keys_s``, ``read_qps`` and so on.
 
-    A store of which nothing is said never reported, nor one that is down and carries nothing. A region with too little
+    A store without any entry never reported, nor one that is down and carries nothing. A region with too little
     flow is not hot.
     """
     kind = READ if any(f"read_{unit}" in s for s in given.stores for unit in FLOW_UNITS) else WRITE

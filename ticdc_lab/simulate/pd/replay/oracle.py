@@ -92,7 +92,7 @@ def _balanced(play: Callable[[Cluster, list[Region], Notes], Chances], *, leader
 
 
 def _cluster(given: Fields, *, leaders: bool) -> Cluster:
-    """Build the cluster of a record; weights and counters are those of what is balanced."""
+    """Build the cluster of a record; weights and counters are for what is balanced."""
     config = Config(
         max_replicas=given.integer("max_replicas"), location_labels=given.texts("location_labels"),
         isolation_level=given.text("isolation_level"), placement_rules=given.flag("placement_rules"),

@@ -28,7 +28,7 @@ class Malformed(Exception):
 
 
 class UnknownRecord(Exception):
-    """A record is well formed and asks for something that is not modelled; the message says what."""
+    """A record is well formed and needs something that is not modelled; the message names it."""
 
 
 MISSING: Any = object()
@@ -47,7 +47,7 @@ class Fields:
         return key in self.value
 
     def unread(self) -> list[str]:
-        """Names of fields that nobody asked for."""
+        """Names of fields that were not read."""
         return sorted(set(self.value) - self.read)
 
     def any(self, key: str, default: Any = MISSING) -> Any:

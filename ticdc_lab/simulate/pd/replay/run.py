@@ -88,7 +88,7 @@ class Replayed(NamedTuple):
 
     @property
     def agree(self) -> int:
-        """Records to which we say what the file says."""
+        """Records where our answer is the file's."""
         return sum(r["agrees"] is True for r in self.records)
 
     @property
@@ -158,14 +158,14 @@ def _judged(lines: list[bytes], seeds: Sequence[int]) -> Iterator[dict[str, Any]
 def judge_scenario(record: Fields) -> Verdict:
     """Judge a scenario.
 
-    It is not judged where we disagree and something that it says was not read, or where only what we do not tell is
+    It is not judged where we disagree and a part of it was not read, or where only what we do not report is
     left to compare. What asks for something that is not modelled is an :class:`UnknownRecord`.
     """
     row, expect = _judge(record), record.object("expect")
     given = row.read(record)
     verdict = row.judge(given, expect)
     unread = not_understood(given_of(record)) if isinstance(given, Given) else []
-    untold: list[str] = []  # facts that it expects of an operator and that we do not tell
+    untold: list[str] = []  # facts that it expects of an operator and that we do not report
     if _is_decision(record):
         options = [f.value for f in expect.objects("one_of")] if "one_of" in expect else [expect.value]
         untold = [f"expect.{k}" for k in sorted({k for option in options for k in option} - decisions.FACTS)]

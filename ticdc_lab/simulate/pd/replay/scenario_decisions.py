@@ -51,14 +51,14 @@ FACTS = frozenset({
     *_WORDS, "operator", "one_of", "count", "sequence", "region", "desc", "priority", "steps", "source", "target",
     "from_store", "to_store", "store",
 })  # fmt: skip
-"""What a scenario may expect of an operator and we tell; of other facts nothing is said."""
+"""What a scenario may expect of an operator and we report; other facts are left out."""
 
 LIKELY = 0.99
 """Where regions are drawn by chance, so many of a hundred rounds must end as the scenario says."""
 
 
 def operator_json(op: Operator | None) -> dict[str, Any]:
-    """Tell an operator: what it does, with which stores, for which region, why and how urgently."""
+    """Describe an operator: what it does, with which stores, for which region, why and how urgently."""
     if op is None:
         return dict(NONE)
     facts = _verb(op.steps)

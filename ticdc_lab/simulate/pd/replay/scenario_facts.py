@@ -118,7 +118,7 @@ def low_space(given: Given, expect: Fields) -> Verdict:
 
 
 def store_state(given: Given, expect: Fields) -> Verdict:
-    """Say which roles a store's state lets it play."""
+    """Find the roles that a store's state lets it play."""
     store = stores_of(given)[0]
     ours, why = {}, []
     for name in expect.value:
@@ -206,7 +206,7 @@ def _grid_fit(given: Given, *more: int) -> tuple[RegionFit, dict[int, Store], li
 
 
 def peers_per_rule(given: Given, expect: Fields) -> Verdict:
-    """Say which peers serve which rule, and where the file asks, which serve none."""
+    """Find which peers serve which rule, and where the file asks, which serve none."""
     fit, _, rules = _grid_fit(given)
     ours = [_joined(r.peers) for r in fit.rules]
     if len(expect.items("peers_per_rule")) > len(rules):

@@ -1,4 +1,4 @@
-"""Judging whole-cluster runs: ours from a case's own start, beside those of the real PD.
+"""Judging whole-cluster runs: ours from a case's own start, beside the real PD's.
 
 PD draws by chance, so that each of its runs is another; what is compared is what its repetitions agree in:
 

@@ -132,7 +132,7 @@ _KEY_DIGITS = 12
 
 
 class AllRegions:
-    """All regions; rows are never moved, those of merged regions are ``alive`` no more.
+    """All regions; rows are never moved, merged regions' are ``alive`` no more.
 
     ``told`` are rows as regions, as long as nothing about them changes and no peer is down. ``unnamed`` are rows whose
     leader reports an id that none of their peers has.

@@ -1,4 +1,4 @@
-"""Operators on their way: admitted against limits and what runs already, told step by step, watched, ended.
+"""Operators on their way: admitted against limits and what runs already, sent step by step, watched, ended.
 
 pkg/schedule/operator/operator_controller.go; `pd_notes.md` section 8. PD's waiting queue is emptied as it is filled,
 so that an operator is promoted at once or cancelled.
@@ -67,8 +67,8 @@ class Controller:
     """All running operators, one a region.
 
     ``pushes`` is PD's queue of steps to send again: when, the operator's number and its region's row.
-    ``unheard`` are regions that changed and whose leaders could not tell it yet.
-    ``on_change`` is told of every state that an operator takes; ``ended`` gets those that were started; ``config``
+    ``unheard`` are regions that changed and whose leaders could not report it yet.
+    ``on_change`` receives every state that an operator takes; ``ended`` gets those that were started; ``config``
     gives PD's settings.
     """
 
@@ -124,7 +124,7 @@ class Controller:
         )
 
     def _shut_windows(self, ops: Sequence[Operator], now_us: int) -> tuple[tuple[int, int], ...]:
-        """Give those of the stores that are to send snapshots; when an operator ends there may be room again."""
+        """Give the stores that are to send snapshots; when an operator ends there may be room again."""
         found = dict.fromkeys(self._sends(op)[0] for op in ops if self._sends(op)[1])
         priority = max((op.priority for op in ops), default=Priority.LOW)
         shut = tuple((i, SEND) for i in found if not window_open(self.nodes.all[i].windows, priority))
@@ -228,7 +228,7 @@ class Controller:
             self.tasks.tell(r.row, r.step, tick)
 
     def reported(self, row: int, cluster: Cluster, now_us: int, tick: int) -> bool:
-        """Take a heartbeat of a region that changed: go on with its operator, if it has one."""
+        """Take a heartbeat of a region that changed: advance its operator, if it has one."""
         r = self.running.get(row)
         if r is None:
             return False
@@ -322,7 +322,7 @@ class Controller:
         return 0 if r is None or self._changed(r) else due_us
 
     def _changed(self, r: OperatorLife) -> str:
-        """Say how a region changed so that its operator is in vain, "" where it did not."""
+        """Give how a region changed so that its operator is in vain, "" if it did not."""
         if not self.regions.alive[r.row]:
             return GONE
         return EPOCH if merges(r.op) is not None and int(self.regions.version[r.row]) > r.version else ""

@@ -1,4 +1,4 @@
-"""Heartbeats of regions at their interval: those that tell PD something new.
+"""Heartbeats of regions at their interval: those with news for PD.
 
 Each region has its own place in the interval; one that changes is reported at once besides. What a heartbeat brings:
 that a peer is down; what changed, where the report of that was lost or could not be sent; and, to a store that was
@@ -30,13 +30,13 @@ _Ids = TypeVar("_Ids", int, NDArray[np.int64])
 
 
 def next_heartbeat_us(region: _Ids, after_us: int, every_us: int) -> _Ids:
-    """Give when a region's next heartbeat comes after a moment, or those of many."""
+    """Give when a region's next heartbeat comes after a moment, or of many."""
     place_us = (region * _SPREAD % (1 << _BITS)) * every_us >> _BITS
     return after_us + 1 + (place_us - after_us - 1) % every_us
 
 
 class Heartbeats:
-    """Those to come that tell something: (when, what, store by position, region). And what a new leader heard."""
+    """Future ones with news: (when, what, store by position, region). And what a new leader heard."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -49,9 +49,9 @@ class Heartbeats:
         self.heard, self.heard_us = np.zeros(0, np.int64), self.world.now_us
 
     def gathered(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Take the heartbeats of all regions since the last time; give of which rows one has come since another PD led.
+        """Take the heartbeats of all regions since the last time; give the rows with one since another PD led.
 
-        One that the network loses, or whose leader cannot reach PD, is made up for an interval later. Those that report
+        One that the network loses, or whose leader cannot reach PD, is repeated an interval later. Those that report
         a change came as well (:meth:`came`).
         """
         world, r = self.world, self.world.regions
@@ -70,7 +70,7 @@ class Heartbeats:
         self.heard[rows] = r.id[rows]
 
     def expect(self, what: str, i: int, region: int) -> None:
-        """Let a region's next heartbeat tell something about its peer on a store."""
+        """Let a region's next heartbeat report its peer on a store."""
         at_us = next_heartbeat_us(region, self.world.now_us, self.world.settings.region_heartbeat_us)
         heapq.heappush(self.due, (at_us, what, i, region))
 
@@ -92,7 +92,7 @@ class Heartbeats:
             return False
         leader = int(world.regions.leader[row])
         if leader == NONE or not world.nodes.hears(leader):
-            self.expect(DOWN, i, region)  # nobody can tell now
+            self.expect(DOWN, i, region)  # none can report now
             return False
         rows.add(row)
         world.patrol.mark(row)
@@ -116,7 +116,7 @@ class Heartbeats:
         return heard
 
     def changed(self, row: int) -> None:
-        """A region was reported because it changed: its heartbeat tells all that is to be told of it."""
+        """A region was reported because it changed: its heartbeat reports all of it."""
         for i, rows in self.world.regions.down_rows.items():
             if i in self.world.regions.store[row]:
                 rows.add(row)

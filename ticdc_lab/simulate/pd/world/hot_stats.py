@@ -1,4 +1,4 @@
-"""What is hot: flows as heartbeats tell them, degrees of regions, the history of stores; `pd_notes.md` section 10.
+"""What is hot: flows as heartbeats report them, degrees of regions, the history of stores; `pd_notes.md` section 10.
 
 Simpler than PD in two things: a degree belongs to a region, not to each of its peers (PD lets a peer that moved
 inherit it), and the threshold does not rise once a store has sixty hot peers.
@@ -63,7 +63,7 @@ class HotStats:
         self.pending: dict[int, Pending] = {}
 
     def forget(self) -> None:
-        """Let another PD lead: what is hot is found out anew."""
+        """Let another PD lead: what is hot is found out again."""
         for counts in (*self.degree.values(), *self.absorbed.values()):
             counts.clear()
         self.history.clear()
@@ -81,7 +81,7 @@ class HotStats:
         return min(*self.due_us.values(), self.sample_us)
 
     def tick(self, now_us: int) -> None:
-        """Take what heartbeats tell, where it is time."""
+        """Take what heartbeats report, where it is time."""
         if now_us < self.next_us():
             return
         active = self.any_flow

@@ -50,7 +50,7 @@ from ticdc_lab.simulate.trace import CHANGES, Row
 
 
 class ClusterMoment(NamedTuple):
-    """How a cluster stands at a sample; counts by store id."""
+    """The state of a cluster at a sample; counts by store id."""
 
     peers: Mapping[int, int]
     leaders: Mapping[int, int]
@@ -140,7 +140,7 @@ def _there(names: Names, invariants: Collection[str]) -> Mapping[str, Collection
 VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
 STEADY = replace(_SENTENCES["nothing runs"], text="nothing runs")
 BALANCED = replace(_SENTENCES["peers are even"], text="peers are even")
-"""What runs are compared by, whatever their scenario asserts."""
+"""What runs are compared by, besides their scenario's assertions."""
 
 
 _ERROR = re.compile(r"Err\w+")
@@ -169,7 +169,7 @@ class PlayedPd(runs.Played[PdRun, PdFacts]):
 
     @property
     def last(self) -> list[str]:
-        """How things stood at the end, in sentences."""
+        """The state at the end, in sentences."""
         m = moment(self.run.world)
         lines = [
             f"store {s}: {state}, {m.peers.get(s, 0)} peers, {m.leaders.get(s, 0)} leaders"
@@ -180,7 +180,7 @@ class PlayedPd(runs.Played[PdRun, PdFacts]):
 
 
 def moment(world: World, *, with_thrash: bool = False) -> ClusterMoment:
-    """Say how a cluster stands now; how much was moved in vain only where that is asked for: it costs a look at all."""
+    """Describe a cluster now; moves in vain only on request: they cost a pass over all."""
     members, at = world.regions.members, world.regions.at
     cluster = world.cluster()
     stores = cluster.stores
@@ -227,7 +227,7 @@ def play(
         now = moment(world, with_thrash=with_thrash)
         judge.see(Row(next(samples), world.now_us, "pd", "sampled", message=now))
         settling = scenario.settling
-        # A PD that collects makes no operator yet; an operator may hang, and only time tells.
+        # A PD that collects makes no operator yet; an operator may hang, and only time shows.
         if settling is None or world.leads_since_us is not None or now.oldest_us >= settling.for_us:
             return False
         paused_us = (s.paused_until_us for s in world.schedulers.values())

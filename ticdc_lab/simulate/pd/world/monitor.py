@@ -40,7 +40,7 @@ class Violated(Exception):
 
 
 class _Start(NamedTuple):
-    """How things stood when an operator started: as they were, and as far as PD knew.
+    """The state when an operator started: as it was, and as far as PD knew.
 
     ``ran`` are the stores that ran, ``known`` those that PD had heard of lately; ``before`` is the region.
     """
@@ -61,7 +61,7 @@ class PdMonitor:
         self.other_mib = [n.used - m for n, m in zip(world.nodes.all, world.regions.members.mib, strict=True)]
 
     def region_changed(self, row: int, before: Region, told: Region | None = None) -> None:
-        """Check a region after a heartbeat that told something new; ``told`` as its leader saw it, before it grew."""
+        """Check a region after a heartbeat with news; ``told`` as its leader saw it, before it grew."""
         region = self.world.regions.region(row)
         if told is not None:
             caught_up = (before.pending - region.pending) & region.stores
@@ -216,8 +216,8 @@ def wanted(cluster: Cluster, region: Region, able: frozenset[int]) -> int:
     """Count the healthy peers of a region that placement rules ask for.
 
     Neither those that are too many nor a voter that is to be demoted count. Healthy ones are fitted alone: among all
-    PD ends its search at the first set that satisfies the rules, though a peer of it be lost and an orphan could stand
-    in (fitRule in pkg/schedule/placement/fit.go), as fixOrphanPeers then lets it.
+    PD stops at the first set that satisfies the rules, even if a peer of it is lost and an orphan could replace
+    it (fitRule in pkg/schedule/placement/fit.go), as fixOrphanPeers then lets it.
     """
     if not cluster.config.placement_rules:
         return min(_lasting(region, able), cluster.config.max_replicas)

@@ -73,7 +73,7 @@ class Patrol:
         self.cooling: dict[int, None] = {}
 
     def forget(self, now_us: int) -> None:
-        """Let another PD lead, which looks at all regions anew, and merges none for a while."""
+        """Let another PD lead, which looks at all regions again, and merges none for a while."""
         for rows in (self.todo, self.waiting, self.to_merge, self.split_us, self.cooling, self.leaders_given):
             rows.clear()
         self.deferred.clear()
@@ -143,7 +143,7 @@ class Patrol:
                 self.mark(beside)
 
     def scan(self, slices: int, a_slice: int, passed: int = 0) -> list[int]:
-        """Go on through the key space, so many slices of regions; give those that may merge, in the order met.
+        """Advance through the key space, so many slices of regions; give those that may merge, in the order met.
 
         A slice ends at the last region, and the next begins at the first one again, as PD's patrol does. Of the first
         slice so many regions are ``passed`` already.
@@ -163,7 +163,7 @@ class Patrol:
         return list(found)
 
     def merged(self, source: int, target: int) -> None:
-        """Forget a region that is gone; the patrol goes on at the one that holds its keys."""
+        """Forget a region that is gone; the patrol resumes at the one that has its keys."""
         self.todo.pop(source, None)
         self.to_merge.pop(source, None)
         if self.cursor == source:
@@ -234,7 +234,7 @@ class Patrol:
         return told
 
     def _waits(self, told: Explained) -> Waits | None:
-        """Give the store limits that stand in the way, where nothing else does."""
+        """Give the store limits in the way, where nothing else is."""
         passing = [r for r in told.rejected if r.filter == "state"]
         limits = tuple(
             (self.regions.at[r.store], which) for r in passing for word, which in _LIMIT_WORDS if r.why.startswith(word)

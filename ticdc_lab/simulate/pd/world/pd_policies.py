@@ -1,4 +1,4 @@
-"""PD's own schedulers as policies: the decisions are those of the core, this only carries what they need."""
+"""PD's own schedulers as policies: the core decides, this only carries what it needs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROLES = (REGION_SOURCE, REGION_TARGET, LEADER_SOURCE, LEADER_TARGET)
 
 
 class StoreTable:
-    """Columns of all stores in the order of their ids; ``may[role]`` says which of them the role is open to."""
+    """Columns of all stores in the order of their ids; ``may[role]``: which of them the role is open to."""
 
     def __init__(self) -> None:
         self.config: Config | None = None
@@ -91,7 +91,7 @@ SETTINGS = {
 
 
 def nothing_is_hot(seen: SeenCluster) -> str:
-    """Say why no hot region can be moved."""
+    """Give why no hot region can be moved."""
     hot = seen.hot()
     if not hot.regions:
         return "no region is hot, or all that are move already"
@@ -165,7 +165,7 @@ def _hopeful(seen: SeenCluster) -> Draw:
 
 
 def no_region_pays(seen: SeenCluster) -> str:
-    """Say why no region can be moved to balance, whichever is drawn: no two scores are far enough apart."""
+    """Give why no region can be moved to balance, whichever is drawn: no two scores are far enough apart."""
     if unchanged := _unchanged(seen):
         return unchanged
     cluster, table = seen.cluster, _table(seen)
@@ -187,7 +187,7 @@ def no_region_pays(seen: SeenCluster) -> str:
 
 
 def no_leader_pays(seen: SeenCluster) -> str:
-    """Say why no leader can be moved to balance, whichever region is drawn: no pair of stores with one to move."""
+    """Give why no leader can be moved to balance, whichever region is drawn: no pair of stores with one to move."""
     if unchanged := _unchanged(seen):
         return unchanged
     cluster, table = seen.cluster, _table(seen)

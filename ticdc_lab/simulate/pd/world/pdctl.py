@@ -67,7 +67,7 @@ def pdctl(world: World, words: str) -> Any:
     Raises
     ------
     Refused
-        PD refuses (its error stands in the message, ``ErrStoresNotEnough`` for instance), or it knows no such words.
+        PD refuses (its error is in the message, ``ErrStoresNotEnough`` for instance), or it knows no such words.
     """
     verb, rest = read_words(words)
     try:

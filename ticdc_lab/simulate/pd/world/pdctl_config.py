@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Refused(TiCDCLabError):
-    """PD says no, or the words are none of pd-ctl's."""
+    """PD refuses, or the words are none of pd-ctl's."""
 
 
 class NotUnderstood(Refused):

@@ -1,4 +1,4 @@
-"""What ``pd-ctl store``, ``region``, ``hot`` and ``health`` print, and what ``store`` tells PD."""
+"""What ``pd-ctl store``, ``region``, ``hot`` and ``health`` print, and what ``store`` sets in PD."""
 
 from __future__ import annotations
 

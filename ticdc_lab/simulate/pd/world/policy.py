@@ -176,7 +176,7 @@ def limit_reached(kind: Kind, running: int, config: Config) -> str:
 
 
 class DecisionListener(Protocol):
-    """Somebody who keeps what is decided, and why: nothing else about a cluster changes."""
+    """A recorder of what is decided, and why: nothing else about a cluster changes."""
 
     def operator_changed(self, running: OperatorLife, before: str) -> None:
         """An operator has another state."""
@@ -201,7 +201,7 @@ def play_round(
     ended_us = now_us + seen.chance.randint(*settings.round_us)
     limit = limit_reached(s.policy.limited_as, seen.running.get(s.policy.limited_as, 0), seen.cluster.config)
     s.rounds += 1
-    if seen.cluster.config.halt_scheduling:  # its interval stays: the world lets it go on when the halt is over
+    if seen.cluster.config.halt_scheduling:  # its interval stays: the world resumes it when the halt is over
         return _without(s, Explained((), HALTED, limit="halt-scheduling"), ended_us + settings.scheduler_most_us)
     if limit or now_us < s.paused_until_us:
         why = f"{limit} is reached" if limit else "the scheduler is paused"

@@ -124,7 +124,7 @@ class RunTables:
         self.recorder.add(Row(self.world.tick, self.world.now_us, node, kind, **fields))
 
     def operator_changed(self, r: OperatorLife, before: str) -> None:
-        """Tell a new state of an operator; one that was cancelled before it started is only told in full."""
+        """Record a new state of an operator; one that was cancelled before it started only in full."""
         if before == CREATED and r.status != "started" and self.level != FULL:
             return
         because = r.ended_because or (f"{r.op.desc}: {r.because}" if before == CREATED else r.op.brief)
@@ -134,7 +134,7 @@ class RunTables:
         )  # fmt: skip
 
     def decided(self, who: str, told: Explained) -> None:
-        """Tell a round: each that made operators, and each change of the reason why there are none."""
+        """Record a round: each that made operators, and each change of the reason why there are none."""
         chosen = "; ".join(op.brief or op.desc for op in told.operators[:4]) or None
         if chosen is None and self.said.get(who) == told.because and self.level != FULL:
             return

@@ -52,7 +52,7 @@ class Watch:
 class PdRun(EndedRun):
     """A run, and what it left: see :mod:`ticdc_lab.simulate.pd.world.recording` for the tables.
 
-    ``world`` is the cluster at the end; ask it what you like, or go on with it.
+    ``world`` is the cluster at the end; query it, or continue it.
     """
 
     start: Start

@@ -204,6 +204,6 @@ def merges(op: Operator) -> MergeRegion | None:
 
 
 def conf_changes(r: OperatorLife, region: Region) -> int:
-    """Count the changes of a region's configuration that are an operator's own: more is somebody else's doing."""
+    """Count the changes of a region's configuration that are an operator's own: more has another cause."""
     done = sum(not isinstance(step, TransferLeader | MergeRegion | SplitRegion) for step in r.op.steps[: r.at_step])
     return done + (isinstance(r.step, AddLearner) and region.peer_on(r.step.store) is not None)

@@ -23,7 +23,7 @@ NEVER_US = 1 << 62
 class WorldSettings:
     """Periods and speeds of simulated stores and of PD's loops.
 
-    The defaults are those of a cluster in real time. The reference runs (`pd_notes.md` section 12) squeeze ten seconds
+    The defaults are a cluster's in real time. The reference runs (`pd_notes.md` section 12) squeeze ten seconds
     of store time into one, see :data:`REFERENCE`.
 
     Attributes
@@ -50,7 +50,7 @@ class WorldSettings:
         silent, as the leaders of PD's simulated stores do.
     keeps_stale_peers
         Whether a store that is silent while its peers are removed still has them when it comes back, until their
-        regions' next heartbeats tell it. PD's simulated stores forget them.
+        regions' next heartbeats report it. PD's simulated stores forget them.
     scheduler_least_us, scheduler_most_us
         The interval of rounds: the first after a success, 1.3 times more after each fruitless one, up to the second.
     hot_least_us
@@ -61,7 +61,7 @@ class WorldSettings:
         Measured by the reference runs: with a token a second a store gains 166 to 170 peers in 178 s, since the
         fourteenth round comes just behind the second and not at 1.28 s.
     patrol_us, patrol_regions
-        How often, and how many regions at a time, the checkers go on; at least one 1024th of all.
+        How often, and how many regions at a time, the checkers advance; at least one 1024th of all.
     check_us
         How long a look of the checkers takes PD itself, on average. Measured by the reference runs: 290 regions that
         wait for a store limit were walked 94 times a second where the machine was least busy.
@@ -93,7 +93,7 @@ class WorldSettings:
     loss
         The part of heartbeats, and of PD's answers to them, that the network loses; `network.loss` of a scenario.
     row_bytes
-        Bytes of a key with its value, by which flows of bytes give those of keys and queries; 0: only bytes count.
+        Bytes of a key with its value, to derive flows of keys and queries from bytes; 0: only bytes count.
     """
 
     tick_us: int = 100_000
@@ -162,7 +162,7 @@ class StoreStart(NamedTuple):
 class RegionsStart(NamedTuple):
     """Regions at first, in key order, a row each.
 
-    ``peers`` holds store ids, 0 for none; ``learner`` says which of them have no vote. ``size`` is MiB, ``read`` and
+    ``peers`` holds store ids, 0 for none; ``learner``: which of them have no vote. ``size`` is MiB, ``read`` and
     ``write`` are bytes a second.
     """
 

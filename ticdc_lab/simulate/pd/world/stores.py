@@ -299,7 +299,7 @@ class Nodes:
         return self.all[i].in_touch and not self.loses()
 
     def forget(self, now_us: int) -> None:
-        """Let another PD lead: limits are as full as at a start, and averages of free space begin anew."""
+        """Let another PD lead: limits are as full as at a start, and averages of free space restart."""
         self.closed.clear()
         self.smoothed = Hull(len(self.all))
         for i, node in enumerate(self.all):

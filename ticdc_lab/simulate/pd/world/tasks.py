@@ -80,7 +80,7 @@ def _without(region: Region, store: int) -> Region | None:
 
 
 def is_done(step: Step, region: Region) -> bool:
-    """Whether a region's heartbeat shows that a step is carried out; merges and splits are told otherwise."""
+    """Whether a region's heartbeat shows that a step is carried out; merges and splits show differently."""
     match step:
         case AddLearner(store, _):
             return region.peer_on(store) is not None and store not in region.pending
@@ -108,7 +108,7 @@ def _has_role(region: Region, stores: Collection[int], roles: tuple[str, ...]) -
 
 
 class Report(NamedTuple):
-    """What a region's next heartbeat tells: the region as it is, or that it merged into another or was cut at keys."""
+    """What a region's next heartbeat reports: the region as it is, merged into another or cut at keys."""
 
     row: int
     region: Region | None
@@ -120,7 +120,7 @@ class Report(NamedTuple):
 
 @dataclass(slots=True)
 class Task:
-    """A step that a region's leader was told to carry out; sizes in MiB."""
+    """A step sent to a region's leader; sizes in MiB."""
 
     row: int
     step: Step
@@ -146,7 +146,7 @@ class Tasks:
         self.arrived: set[tuple[int, int]] = set()  # region and store of the snapshots that ended in this tick
 
     def tell(self, row: int, step: Step, tick: int) -> None:
-        """Tell a region's leader what to do; where that comes to it, it acts from the next tick on."""
+        """Send a step to a region's leader; if it arrives, it acts from the next tick on."""
         leader = int(self.regions.leader[row])
         if leader < 0 or not self.nodes.hears(leader) or self._is_at(leader, row):
             return
@@ -158,7 +158,7 @@ class Tasks:
         self.of[leader, row] = task
 
     def _is_at(self, leader: int, row: int) -> bool:
-        """Whether the leader is at a step of the region; one that the region shows as done was told again in vain."""
+        """Whether the leader is at a step of the region; one that the region shows as done was resent in vain."""
         old = self.of.get((leader, row))
         if old is None or not is_done(old.step, self.regions.region(row)):
             return old is not None
@@ -179,7 +179,7 @@ class Tasks:
             self._end(self.of.pop(key))
 
     def tick(self, tick: int) -> list[Report]:
-        """Let every store go on; give what regions will report."""
+        """Advance every store; give what regions will report."""
         reports: list[Report] = []
         self.arrived.clear()
         for key, task in list(self.of.items()):
@@ -226,7 +226,7 @@ class Tasks:
         return True
 
     def _demotes_leader(self, row: int, step: EnterJoint) -> bool:
-        """Whether a step demotes a leader that may not be demoted: its store does nothing, and is told again."""
+        """Whether a step demotes a leader that may not be demoted: its store does nothing, and PD resends."""
         leader = self.regions.known_leader(row)
         may = self.nodes.settings.demotes_leaders or leader < 0
         return not may and self.regions.store_ids[leader] in step.demote
@@ -260,7 +260,7 @@ class Tasks:
         return True
 
     def has_data(self, region: Region, row: int, store: int) -> bool:
-        """Whether a peer has its snapshot, so that its step, told again, has nothing to send."""
+        """Whether a peer has its snapshot, so that its step, resent, has nothing to send."""
         return store not in region.pending or (row, store) in self.arrived
 
     def _send(self, task: Task, at: int, tick: int) -> bool:

@@ -1,7 +1,7 @@
 """The loop: PD and its stores, tick by tick, from one source of chance; where nothing can happen time is skipped.
 
 Not the house kernel (:mod:`ticdc_lab.simulate.kernel`): that sends every heartbeat of every region as a message of its
-own, some ten thousand a simulated second for the clusters that this one is for. Here a heartbeat that tells nothing
+own, some ten thousand a simulated second for the clusters that this one is for. Here a heartbeat that reports nothing
 new is no event at all, those that do are taken a tick at a time, and regions are columns. What the kernel promises
 holds here too: virtual time, one seed, the same trace from the same start.
 
@@ -173,7 +173,7 @@ class World:
         return [row for row in rows if row in inside]
 
     def draw_sent(self, store: int, kind: str, ranges: KeyRanges = ()) -> Iterator[Region]:
-        """Draw those of them whose leader's store may send a snapshot now (store limit v2)."""
+        """Draw the ones whose leader's store may send a snapshot now (store limit v2)."""
         for region in self.draw(store, kind, ranges):
             sender = self.regions.at.get(region.leader)
             if sender is not None and window_open(self.nodes.all[sender].windows, Priority.MEDIUM):
@@ -200,7 +200,7 @@ class World:
     # The loop
 
     def run(self, until_us: int) -> None:
-        """Go on until a moment."""
+        """Run until a moment."""
         while self.tick * self.settings.tick_us < until_us:
             self.play_tick()
             self.tick = min(max(self.tick + 1, self.next_tick()), -(-until_us // self.settings.tick_us))
@@ -285,7 +285,7 @@ class World:
         return min(min(dues) // self.settings.tick_us, self.nodes.next_compaction())
 
     def take_reports(self) -> None:
-        """Take the heartbeats of regions that changed, and go on with their operators."""
+        """Take the heartbeats of regions that changed, and advance their operators."""
         if not self.reports:
             return
         reports, self.reports = self.reports, []
@@ -302,7 +302,7 @@ class World:
                 self.mark(row)
 
     def hear(self, row: int, cluster: Cluster) -> bool:
-        """Let PD take the heartbeat of a region that changed, where it comes; else the next one tells it."""
+        """Let PD take the heartbeat of a region that changed, where it comes; else the next one reports it."""
         leader = int(self.regions.leader[row])
         if leader >= 0 and not self.nodes.hears(leader):
             self.controller.unheard.add(row)
@@ -337,7 +337,7 @@ class World:
         """Merge two regions.
 
         PD sees that it is done by the key range of the one that stays. Where that is cut at once to the range that it
-        had, PD sees nothing, and gives the two operators up when it would tell them again. Meanwhile one of them
+        had, PD sees nothing, and gives the two operators up when it would resend them. Meanwhile one of them
         may have been absorbed or cut: then they are no siblings any more, and nothing merges.
         """
         r = self.regions
@@ -382,7 +382,7 @@ class World:
         self.controller.fast.expire(self.now_us)
         report_down(self)
         halted = self.config.halt_scheduling
-        if self.was_halted and not halted:  # PD's tickers went on meanwhile, at the interval that each scheduler had
+        if self.was_halted and not halted:  # PD's tickers ran meanwhile, at the interval that each scheduler had
             for on in (on for on in self.schedulers.values() if on.due_us < NEVER_US):
                 on.due_us = min(on.due_us, self.now_us + self.chance.randint(1, on.interval_us))
         self.was_halted = halted

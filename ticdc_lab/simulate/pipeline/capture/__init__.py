@@ -1,6 +1,6 @@
 """The data path inside a capture: kv client, puller, matcher, sorter, schema storage, mounter, sink.
 
-It wraps the scheduler's capture, which says what is replicated where (:mod:`ticdc_lab.simulate.scheduler`).
+It wraps the scheduler's capture, which decides what is replicated where (:mod:`ticdc_lab.simulate.scheduler`).
 """
 
 from __future__ import annotations

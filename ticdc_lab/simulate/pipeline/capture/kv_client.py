@@ -94,8 +94,8 @@ def parts_of(gap: Gap, regions: tuple[KvRegion, ...]) -> tuple[list[GapPart], li
 
 # The matcher of a region: prewrites and commits of the raft log become rows.
 #
-# A commit that comes while the region is scanned may be of a lock that the scan has not told yet: it waits until
-# ``initialized``. What is left then has been told as ``committed`` too (tiflow `cdc/kv/matcher.go`).
+# A commit that comes while the region is scanned may be of a lock that the scan has not sent yet: it waits until
+# ``initialized``. What is left then was sent as ``committed`` too (tiflow `cdc/kv/matcher.go`).
 
 
 class Matched(NamedTuple):
@@ -105,7 +105,7 @@ class Matched(NamedTuple):
     rows: list[Row]  # whole ones, in the order in which they became whole
     initialized: bool = False  # whether the scan ended in it
     orphans: int = 0  # commits after the scan whose prewrite never came
-    told_twice: int = 0  # commits beside the scan whose prewrite never came: the scan told them as committed
+    told_twice: int = 0  # commits beside the scan whose prewrite never came: the scan sent them as committed
 
 
 def matched(stream: PulledStream, rows: tuple[KvRow, ...]) -> Matched:
@@ -224,7 +224,7 @@ def ask(desk: CaptureDesk, key: Key) -> None:
 
 
 def regions_found(desk: CaptureDesk, answer: Regions) -> None:
-    """Take PD's answer: register what it tells of gaps."""
+    """Take PD's answer: register what it has for gaps."""
     keys = [key for key in (META, *in_turn(desk.paths)) if asks(desk.puller(key), answer)]
     if not keys:
         desk.outputs.append(Ignored(answer, "nothing waits for it"))
@@ -258,7 +258,7 @@ def cover(desk: CaptureDesk, key: Key, gap: Gap, regions: Iterable[KvRegion]) ->
 
 
 def begin_scans(desk: CaptureDesk) -> None:
-    """Register as many waiting regions as may be scanned at once; that of the DDL jobs does not wait."""
+    """Register as many waiting regions as may be scanned at once; the DDL jobs' does not wait."""
     left: list[int] = []
     for request_id in desk.kv.waiting:
         key = desk.kv.owners[request_id]
@@ -295,7 +295,7 @@ def scan_ended(desk: CaptureDesk, key: Key, stream: PulledStream) -> PulledStrea
 
 
 def refused(desk: CaptureDesk, failure: RegionFailed) -> None:
-    """Take the end of a stream that a store tells: the store may know the regions that hold its keys now."""
+    """Take the end of a stream from a store, which may know the regions that now have its keys."""
     key = desk.kv.owners.get(failure.request_id)
     if key is None:
         desk.outputs.append(Ignored(failure, "the request is an old one"))

@@ -1,6 +1,6 @@
 """A capture with its data path: the scheduler's machine inside, and what really moves rows around it.
 
-The inner machine decides which tables are here and in which state; the data path follows it, and tells it before each
+The inner machine decides which tables are here and in which state; the data path follows it, and reports before each
 of its calls how far the tables are. Nothing is written once the session may be gone.
 """
 

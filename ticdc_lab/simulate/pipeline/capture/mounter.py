@@ -55,7 +55,7 @@ def _sorted(sorter: Sorter) -> Sorter:
 def taken(sorter: Sorter, upto_ts: int, room: int) -> tuple[Sorter, list[Row]]:
     """Take out the first rows up to ``upto_ts``, about ``room`` of them.
 
-    Of each run no more than ``room`` rows can be among the first; those of the last one's commit_ts go with it, so that
+    Of each run no more than ``room`` rows can be among the first; rows of the last one's commit_ts go with it, so that
     no transaction is torn.
     """
     may_be_due = upto_ts > sorter.drained_ts or sorter.runs or sorter.fresh_ts <= upto_ts

@@ -42,7 +42,7 @@ def next_job(desk: CaptureDesk) -> tuple[int, FinishedJob] | None:
 
 
 def _is_replicated(desk: CaptureDesk, job: FinishedJob) -> bool:
-    """Whether the changefeed's filter lets a job through; those of schemas always."""
+    """Whether the changefeed's filter lets a job through; jobs of schemas always."""
     tables = {job.dropped, job.info and job.info.id} - {None}
     return desk.only is None or not tables or not tables.isdisjoint(desk.only)
 
@@ -92,7 +92,7 @@ def instruct(desk: CaptureDesk) -> None:
 
 
 def proceed(desk: CaptureDesk) -> None:
-    """Tell the downstream the checkpoint, and let it execute the job that the checkpoint has come to."""
+    """Send the checkpoint downstream, and let it execute the job that the checkpoint has come to."""
     duty, checkpoint_ts = desk.duty, desk.inner.checkpoint_ts
     if duty is None:
         return
@@ -125,8 +125,8 @@ def _execute(desk: CaptureDesk, duty: Duty, checkpoint_ts: int) -> None:
 def _wished(desk: CaptureDesk, duty: Duty, view: View) -> Duty:
     """Begin to pause every task, as a user wants another number of partitions, which an earlier owner may have heard.
 
-    Etcd keeps the wish until an owner says that it is done with; one that was carried out before its owner could say
-    so is carried out again, which changes nothing downstream.
+    Etcd keeps the wish until an owner says that it is done with; one that was carried out before its owner could report
+    it is carried out again, which changes nothing downstream.
     """
     wanted = view.partitions
     if wanted is None or duty.partitions is not None:
@@ -146,7 +146,7 @@ def _wished(desk: CaptureDesk, duty: Duty, view: View) -> Duty:
 def _repartition(desk: CaptureDesk, duty: Duty, partitions: int) -> None:
     """Send the Admin event when no table is dispatched and what was under way has come to rest.
 
-    TiCDC's design misses an answer of the processors. Here the scheduler tells that they have stopped, and ``retry_us``
+    TiCDC's design misses an answer of the processors. Here the scheduler reports their stop, and ``retry_us``
     more must pass: what a processor had sent before is there by then, or was sent in vain.
     """
     if not is_idle(desk.inner.owner):
@@ -183,7 +183,7 @@ def repartitioned(desk: CaptureDesk, answer: AdminWritten) -> None:
 
 
 def executed(desk: CaptureDesk, answer: Executed) -> None:
-    """Go on behind a job that is executed."""
+    """Resume behind an executed job."""
     duty = desk.duty
     if duty is None or duty.executing is None or duty.executing[0] != answer.finished_ts:
         desk.outputs.append(Ignored(answer, "this capture waits for no such DDL"))

@@ -212,13 +212,13 @@ def _drop(desk: CaptureDesk, key: Key) -> None:
 
 
 def measured(desk: CaptureDesk) -> None:
-    """Tell the scheduler how far every table is, and whose scan has ended."""
+    """Report to the scheduler how far every table is, and whose scan has ended."""
     executor = desk.executor
     marks = {}
     for key in in_turn(desk.paths):
         path, pipeline = desk.paths[key], executor.pipelines[key]
         if pipeline.state == STOPPING and pipeline.due_us <= desk.at_us:
-            continue  # it ends now, at what was told last
+            continue  # it ends now, at what was reported last
         found = sink.marks_of(desk, path)
         if found != executor.marks.get(key):
             marks[key] = found

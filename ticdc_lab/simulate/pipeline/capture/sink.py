@@ -35,7 +35,7 @@ def first_due_ts(path: Path) -> int | None:
 
 
 def marks_of(desk: CaptureDesk, path: Path) -> Marks:
-    """Say how far a table is: its checkpoint_ts is just below the first row that is not downstream."""
+    """Give how far a table is: its checkpoint_ts is just below the first row that is not downstream."""
     resolved = resolved_ts(desk, path)
     if path.state not in WRITING:
         return Marks(path.start_ts, resolved)
@@ -79,7 +79,7 @@ def pump_due(desk: CaptureDesk) -> None:
 
 
 def _begins_writes(desk: CaptureDesk, path: Path) -> bool:
-    """One that stops begins nothing new, unless nobody else will write it: what was published at most once."""
+    """One that stops begins nothing new, unless no other will write it: what was published at most once."""
     return path.state == REPLICATING or (path.state == STOPPING and desk.publishes_first)
 
 
@@ -140,7 +140,7 @@ def _sent_in_order(desk: CaptureDesk, keys: list[Key], upto_ts: int) -> bool:
                 return False
             due.append((path, changes))
     places = [(change[0], i, change) for i, (_, changes) in enumerate(due) for change in changes]
-    places.sort(key=_COMMIT_TS)  # of one commit_ts they stand in the order of the tables
+    places.sort(key=_COMMIT_TS)  # of one commit_ts they are in the order of the tables
     at = 0
     while at < len(places):
         batch = places[at : _batch_end(places, at, len(places), desk.settings)]
@@ -268,7 +268,7 @@ def written(desk: CaptureDesk, answer: Written) -> None:
 def _acknowledged(sink: Sink, number: int) -> Sink:
     """Note an acknowledgement; a write lands when all before it have.
 
-    What came before is sent again if it was lost, and this one behind it, so that older rows do not stand for good.
+    What came before is sent again if it was lost, and this one behind it, so that older rows are not final.
     """
     flights = tuple(f._replace(is_written=True) if f.id == number else f for f in sink.flights)
     n = next((i for i, f in enumerate(flights) if not f.is_written), len(flights))

@@ -40,14 +40,14 @@ class PulledStream(NamedTuple):
     start: int
     end: int
     state: str
-    resolved_ts: int  # what the store told, or from where it was registered
+    resolved_ts: int  # what the store sent, or from where it was registered
     # Since when it is in this state, and when the store last mentioned it.
     since_us: int
     heard_us: int
     tries: int = 0  # how often it has failed since it last streamed
     epoch: int = 0
     prewrites: Map[int, KvRow] = Map()  # by key: what has neither been committed nor rolled back
-    # commit_ts by (key, start_ts) of commits that came before the scan told their prewrite; 0 of rollbacks.
+    # commit_ts by (key, start_ts) of commits that came before the scan sent their prewrite; 0 of rollbacks.
     early: Map[tuple[int, int], int] = Map()
 
 
@@ -79,7 +79,7 @@ class Puller(NamedTuple):
 
 
 class SortedRun(NamedTuple):
-    """Sorted rows, of which those before ``at`` have gone out."""
+    """Sorted rows; those before ``at`` have gone out."""
 
     rows: tuple[Row, ...] = ()
     at: int = 0
@@ -129,7 +129,7 @@ class Sink(NamedTuple):
 
 @stepped
 class Path(NamedTuple):
-    """The data path of a table; ``state`` is that of the scheduler's pipeline, ``start_ts`` where it writes from."""
+    """The data path of a table; ``state`` is the scheduler's pipeline's, ``start_ts`` where it writes from."""
 
     key: Key
     state: str
@@ -187,11 +187,11 @@ class Duty(NamedTuple):
     # The job that the downstream executes, and when it was asked last.
     executing: tuple[int, int] | None = None
     asked_us: int = 0
-    told_ts: int = 0  # the last checkpoint that the downstream was told
+    told_ts: int = 0  # the last checkpoint sent downstream
     # The tables as of ``executed``: one object while they do not change.
     wanted: frozenset[Key] = frozenset()
     wanted_ts: int = -1
-    put: frozenset[Key] | None = None  # the tables that etcd was told last
+    put: frozenset[Key] | None = None  # the tables last sent to etcd
     waits: bool = False  # whether its DDL puller has not come to the checkpoint
     # The number of partitions that it goes over to (no table is wanted until it is there), and the last that it is done
     # with: carried out, or refused.

@@ -2,7 +2,7 @@
 
 Invariants: ``Stopped Changefeeds Stand`` (the checkpoint of one that is paused does not move), ``Stopped Changefeeds
 Are Silent`` (no capture that has heard of it, or whose session must have ended since, writes for one that is paused or
-removed), ``Resumed At The Checkpoint`` (no table of one that goes on begins below it; above it is ``No Lost Table``).
+removed), ``Resumed At The Checkpoint`` (no table of a resumed one begins below it; above it is ``No Lost Table``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STAND, SILENT, RESUMED = CHANGEFEED_INVARIANTS = (
 
 @dataclass(frozen=True, slots=True)
 class _OneChangefeed:
-    """The world as the auditor of one changefeed sees it: a capture's state is that of its part."""
+    """The world as the auditor of one changefeed sees it: a capture's state is its part's."""
 
     kernel: Kernel
     changefeed: str
@@ -56,7 +56,7 @@ class _OneChangefeed:
 class ChangefeedsAuditor:
     """Watches one run."""
 
-    upstream: PipelineMonitor  # watches what stores tell, of whatever changefeed
+    upstream: PipelineMonitor  # watches what stores send, of any changefeed
     each: Mapping[str, PipelineMonitor]  # by name of the changefeed: watches what is owed to its downstream
     # So long after it was stopped no capture may write for a changefeed: a session that hears nothing has ended.
     silent_us: int
@@ -157,7 +157,7 @@ class ChangefeedsAuditor:
 
     def _stepped(self, kernel: Kernel, at: Address, step: ChangefeedStep) -> Found:
         monitor = self.each[step.changefeed]
-        if step.before is None:  # it begins anew: an owner is elected once an epoch, and writes come again
+        if step.before is None:  # it restarts: an owner is elected once an epoch, and writes come again
             monitor.scheduler.owner_rev = 0
             monitor.written = {one: last for one, last in monitor.written.items() if one[0] != at}
         seen = cast(Kernel, _OneChangefeed(kernel, step.changefeed))
@@ -165,7 +165,7 @@ class ChangefeedsAuditor:
         return found or self._resumed(at, step)
 
     def _resumed(self, at: Address, step: ChangefeedStep) -> Found:
-        """See whether a table begins below what was persisted when the changefeed began, or went on."""
+        """See whether a table begins below what was persisted when the changefeed began, or resumed."""
         pipelines, old = step.after.processor.executor.pipelines, step.before
         if old is not None and pipelines is old.processor.executor.pipelines:
             return None

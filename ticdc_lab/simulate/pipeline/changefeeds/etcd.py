@@ -29,7 +29,7 @@ from ticdc_lab.simulate.scheduler.etcd import Etcd, EtcdState
 from ticdc_lab.simulate.scheduler.etcd_messages import NoLease, View
 from ticdc_lab.simulate.scheduler.roles import Key
 
-# What etcd holds of a changefeed, what users ask, and how messages say of which changefeed they are.
+# What etcd has of a changefeed, what users ask, and how messages name their changefeed.
 
 
 NORMAL, STOPPED = "normal", "stopped"
@@ -135,7 +135,7 @@ def named(changefeed: str, subject: str) -> str:
 
 
 class SharedState(NamedTuple):
-    """What etcd holds: ``sessions`` is that of a cluster without tables."""
+    """What etcd holds: ``sessions`` is a cluster's without tables."""
 
     sessions: EtcdState
     changefeeds: Map[str, Changefeed] = Map()

@@ -1,6 +1,6 @@
 """Several changefeeds as scenarios know them.
 
-The events are those of the pipeline's upstream and nodes, and ``create_changefeed``, ``pause_changefeed``,
+The events are the ones of the pipeline's upstream and nodes, and ``create_changefeed``, ``pause_changefeed``,
 ``resume_changefeed``, ``remove_changefeed``. True or false of a moment::
 
     NAME is normal        NAME is stopped       NAME is removed
@@ -151,7 +151,7 @@ class ChangefeedsFacts:
         return idle and not self.owed(name) and not self.auditor.each[name].jobs
 
     def lag_us(self, name: str, at_us: int) -> int:
-        """Say how far the checkpoint is behind; 0 of one that is not there."""
+        """Measure how far the checkpoint is behind; 0 of an absent one."""
         found = self.changefeed(name)
         return max(0, at_us - us_of(found.checkpoint_ts)) if found else 0
 

@@ -2,7 +2,7 @@
 
 What of a changefeed is sent carries its name and epoch, requests to stores carry the epoch in their number, and each
 changefeed has a downstream of its own: an answer to what a paused one had asked reaches no one. A message of an epoch
-that etcd has not told yet waits for it, as the message server of a capture keeps what has no handler.
+that etcd has not sent yet waits for it, as the message server of a capture keeps what has no handler.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class CaptureServerState(NamedTuple):
 
     address: Address  # its id in etcd
     ends_us: int  # when it must stop to write, on its own clock
-    view: Changefeeds | None = None  # what etcd told last
+    view: Changefeeds | None = None  # what etcd sent last
     running: Map[str, RunningChangefeed] = Map()  # by name of the changefeed
-    early: tuple[tuple[Address, Of], ...] = ()  # senders and messages of epochs that etcd has not told
+    early: tuple[tuple[Address, Of], ...] = ()  # senders and messages of epochs that etcd has not sent
     lost: bool = False
     steps: tuple[ChangefeedStep, ...] = ()  # what happened to changefeeds in the last step
 
@@ -158,7 +158,7 @@ class _Work:
             self.outputs.append(Wake(self.server.scheduler.terms.keep_alive_us, "keepalive"))
         elif name == "fence":
             self.fence()
-        elif isinstance(name, str):  # of the node: it goes on
+        elif isinstance(name, str):  # of the node: it continues
             self.deliver_all(Fired(name))
         else:
             changefeed, epoch, own = name
@@ -196,7 +196,7 @@ class _Work:
             self.outputs.append(Ignored(of, f"changefeed {of.changefeed} {what}"))
 
     def _take_resolved(self, sender: Address, told: cdc.ResolvedTs) -> None:
-        """A store tells the regions of all changefeeds at once."""
+        """A store sends the regions of all changefeeds at once."""
         of_epoch: dict[int, list[tuple[int, int]]] = {}
         for region in told.regions:
             of_epoch.setdefault(region[0] >> PLACES, []).append(region)
@@ -230,7 +230,7 @@ class _Work:
         self.fence()
 
     def _take_view(self, view: Changefeeds) -> None:
-        """Stop what is not to run, begin what is, and tell the others who is there and who the owner is."""
+        """Stop what is not to run, begin what is, and send the others the members and the owner."""
         if self.view is not None and view.revision < self.view.revision:
             self.outputs.append(Ignored("changefeeds", f"revision {self.view.revision} is known"))
             return
@@ -299,7 +299,7 @@ class _Work:
 
 
 def _named(changefeed: str, epoch: int, output: Output) -> Output | None:
-    """Say in an output of which changefeed it is; None for what the session does for all."""
+    """Name an output's changefeed; None for what the session does for all."""
     if isinstance(output, Send):
         to, message = output
         if isinstance(message, _SESSION):

@@ -115,7 +115,7 @@ def deregister(turn: StoreTurn, sender: Address, message: Deregister) -> None:
 
 
 def _forget_former_lives(turn: StoreTurn, sender: Address) -> None:
-    """Let the streams of a capture go that came back under a new address: nobody reads them."""
+    """Let the streams of a capture go that came back under a new address: they are not read."""
     node, life = node_of(sender), life_of(sender)
     for region, streams in sorted(turn.state.streams.items()):
         left = [s for s in streams if node_of(s.address) != node or life_of(s.address) >= life]
@@ -167,7 +167,7 @@ def observe(turn: StoreTurn, region: int, rows: tuple[KvRow, ...]) -> None:
 
 
 def tell_resolved(turn: StoreTurn, regions: Iterable[int]) -> None:
-    """Tell every initialised stream of these regions its resolved_ts, also one that has not moved: the stream lives."""
+    """Send every initialised stream of these regions its resolved_ts, also one that has not moved: the stream lives."""
     told: dict[tuple[Address, int], list[tuple[int, int]]] = {}
     for region in regions:
         peer = turn.state.peers.get(region)

@@ -76,7 +76,7 @@ def committed_in(states: Iterable[TikvStoreState]) -> Iterator[Version]:
     """Give all versions that are committed upstream, each once, whatever has happened to the stores.
 
     A store that is down or cut off may still take itself for a leader of what has another leader or is divided by now:
-    of regions that overlap the latest counts (epoch, then term). Where nobody leads, the newest that a peer holds does.
+    of regions that overlap the latest counts (epoch, then term). Without a leader, the newest that a peer has does.
     """
     found: list[tuple[bool, int, int, int, Data]] = []
     for state in states:

@@ -95,7 +95,7 @@ class Pd:
         return state, [Ignored(message, "PD has no use for it")]
 
     def _store_heard(self, state: PdState, sender: Address, now: Now) -> tuple[PdState, list[Output]]:
-        """Note that a store lives; where it is under another address now, tell all of them."""
+        """Note that a store lives; where it is under another address now, inform all of them."""
         name = node_of(sender)
         known, _ = state.stores.get(name, (sender, 0))
         if life_of(sender) < life_of(known):
@@ -126,7 +126,7 @@ class Pd:
         return state._replace(regions=Map(known)), outputs
 
     def _look(self, state: PdState, now: Now) -> tuple[PdState, list[Output]]:
-        """Let a peer that lives stand for election where no leader has been heard for too long."""
+        """Let a living peer campaign where no leader has been heard for too long."""
         outputs: list[Output] = []
         asked: dict[str, list[int]] = {}
         for region, known in sorted(state.regions.items()):

@@ -109,7 +109,7 @@ def prewrite(draft: RegionDraft, command: Prewrite) -> Refusal | None:
 
 
 def _judged(key: int, newest: Written, start_ts: int) -> tuple[Refusal | None, bool]:
-    """Say what the write records since a transaction began mean for its prewrite, and whether it is committed."""
+    """Derive what the write records since a transaction began mean for its prewrite, and whether it is committed."""
     own = record_of(newest, start_ts)
     if own is not None:
         return (Gone(start_ts), False) if own[2] == ROLLBACK else (None, True)
@@ -241,7 +241,7 @@ def _data_of(turn: StoreTurn, region: int) -> Data:
 
 
 def _refused(turn: StoreTurn, command: Command) -> NotLeader | EpochNotMatch | RegionNotFound | None:
-    """Say why this store cannot take a command at all; what is proposed counts, a split from then on."""
+    """Give why this store cannot take a command at all; what is proposed counts, a split from then on."""
     region = command.region
     peer = turn.state.peers.get(region)
     if peer is None:

@@ -82,7 +82,7 @@ def destroyed(turn: StoreTurn, sender: Address, message: Destroy) -> None:
 
 
 def destroy(turn: StoreTurn, region: int) -> None:
-    """Let the peer of a region go that was merged into another; nobody votes in it any more."""
+    """Let the peer of a region go that was merged into another; it has no votes any more."""
     peer = turn.state.peers.get(region)
     if peer is not None:
         if peer.led is not None:
@@ -96,7 +96,7 @@ def destroy(turn: StoreTurn, region: int) -> None:
 
 # A leader's states go to its followers, and are applied once a majority of the peers holds them.
 #
-# Nothing is answered and nothing observed before that: what a leader without a majority proposes is seen by nobody.
+# Nothing is answered and nothing observed before that: what a leader without a majority proposes is not seen.
 
 APPLY = "apply"
 EVER = 1 << 62
@@ -252,7 +252,7 @@ def _let_see(turn: StoreTurn, region: int, before: Data | None, entries: tuple[L
         turn.changes.append((region, before, after))
 
 
-# Elections: a candidate asks for what the others hold, and goes on from the newest once a majority has answered.
+# Elections: a candidate asks for what the others have, and continues from the newest once a majority has answered.
 #
 # What was acknowledged is held by a majority, and two majorities share a peer: the newest of a majority's states has
 # it. Raft lets only the peer with the newest log win; here the winner fetches it, which leads to the same state. A
@@ -261,7 +261,7 @@ def _let_see(turn: StoreTurn, region: int, before: Data | None, entries: tuple[L
 
 
 def campaign(turn: StoreTurn, regions: Sequence[int], because: str) -> None:
-    """Stand for election where this store holds a peer that may vote and does not lead."""
+    """Campaign where this store has a peer that may vote and does not lead."""
     asked: dict[str, list[tuple[int, int]]] = {}
     alone: list[int] = []
     name = turn.state.name
@@ -283,7 +283,7 @@ def campaign(turn: StoreTurn, regions: Sequence[int], because: str) -> None:
 
 
 def vote(turn: StoreTurn, sender: Address, message: Vote) -> None:
-    """Promise to obey no earlier leader, and tell what is held here."""
+    """Promise to obey no earlier leader, and send what is here."""
     newborn = RegionPeer(None, voter=turn.state.whole)
     granted: list[tuple[int, int, int, int, Data | None]] = []
     stale: list[tuple[int, int]] = []
@@ -355,7 +355,7 @@ def _won(turn: StoreTurn, regions: Sequence[int]) -> None:
 # So each such transaction holds a lock in what is applied when the majority has answered, and resolved_ts stays below
 # the start_ts of every lock; or its commit or rollback is applied, hence already streamed, in front of the
 # resolved_ts. A region that stopped in order to be merged advances no more: its keys may be written elsewhere. A lock
-# that comes later with a start_ts below a told resolved_ts does no harm: its commit_ts is later than ``sent_us``.
+# that comes later with a start_ts below a sent resolved_ts does no harm: its commit_ts is later than ``sent_us``.
 
 RESOLVE = "resolve"
 
@@ -389,7 +389,7 @@ def is_lost(turn: StoreTurn, led: Led) -> bool:
 
 
 def check_leader(turn: StoreTurn, sender: Address, message: CheckLeader) -> None:
-    """Say which of a leader's regions it leads as far as this store knows, and what is missing here."""
+    """Find which of a leader's regions it leads as far as this store knows, and what is missing here."""
     leader, voter = node_of(sender), turn.state.whole
     peers, gone = turn.state.peers, turn.state.gone
     agreed, lacking, learning, stale = [], [], [], []
@@ -419,7 +419,7 @@ def check_leader(turn: StoreTurn, sender: Address, message: CheckLeader) -> None
 
 
 def checked_leader(turn: StoreTurn, sender: Address, message: CheckedLeader) -> None:
-    """Advance resolved_ts where a majority has agreed, and send what a follower lacks."""
+    """Advance resolved_ts where a majority has agreed, and send what a follower misses."""
     follower, sent_us = node_of(sender), message.sent_us
     advanced = [r for r in message.agreed if _agreed(turn, r, follower, sent_us)]
     tell_resolved(turn, advanced)
@@ -465,7 +465,7 @@ def _advance(turn: StoreTurn, region: int, sent_us: int) -> None:
 def _admit(turn: StoreTurn, region: int, follower: str) -> None:
     """Let a peer that began empty vote, once a majority without it has confirmed the leader after it had caught up.
 
-    Whatever it promised in its former life, it promised before that; and the others would have told a later term.
+    All promises of its former life are older; and the others would have sent a later term.
     """
     peer = turn.state.peers.get(region)
     if peer is None or peer.led is None:

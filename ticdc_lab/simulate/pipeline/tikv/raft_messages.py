@@ -71,7 +71,7 @@ class Admit(NamedTuple):
 
 
 class Campaign(NamedTuple):
-    """Stand for election in these regions: PD, or the leader that gives its place up, asks for it."""
+    """Campaign in these regions: PD, or the leader that gives its place up, asks for it."""
 
     regions: tuple[int, ...]
     because: str
@@ -84,7 +84,7 @@ class Destroy(NamedTuple):
 
 
 class Stores(NamedTuple):
-    """PD tells where stores are: (name, address)."""
+    """PD sends where stores are: (name, address)."""
 
     addresses: tuple[tuple[str, Address], ...]
 

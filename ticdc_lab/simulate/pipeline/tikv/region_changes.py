@@ -2,7 +2,7 @@
 
 A split is one entry of the divided region: with it a majority holds the part that was split off (``sprouts``), which
 then elects its own leader. A merge takes two entries: the right region stops taking commands (``merging``); once that
-is applied, the left one takes its content in. Whoever comes to lead a region that has stopped goes on with it.
+is applied, the left one takes its content in. The next leader of a stopped region continues it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _served(turn: StoreTurn) -> list[Data]:
 
 
 def _transfer(turn: StoreTurn, data: Data, to: str) -> None:
-    """Let another store stand for election; that it asks for votes is how this one hears of it."""
+    """Let another store campaign; that it asks for votes is how this one hears of it."""
     if to not in data.peers or to == turn.state.name:
         turn.out.append(Decided(f"region:{data.id}", None, f"{to} is no follower of region {data.id}"))
         return
@@ -94,7 +94,7 @@ def _stop_right(turn: StoreTurn, left: Data) -> None:
 
 
 def merge_on(turn: StoreTurn, right: Data) -> None:
-    """Go on with a merge: the left region takes the right one in, or the right one goes on by itself."""
+    """Continue a merge: the left region takes the right one in, or the right one resumes by itself."""
     left_id = right.merging
     peer = turn.state.peers.get(left_id) if left_id is not None else None
     if peer is None or peer.data is None or left_id is None:
@@ -110,7 +110,7 @@ def merge_on(turn: StoreTurn, right: Data) -> None:
 
 
 def merges_on(turn: StoreTurn) -> None:
-    """Go on with every merge that has come to a standstill."""
+    """Continue every stalled merge."""
     for _, peer in turn.led():
         applied = peer.led.applied if peer.led else None
         if applied is not None and applied.merging is not None and peer.data is applied:
@@ -118,7 +118,7 @@ def merges_on(turn: StoreTurn) -> None:
 
 
 def changed(turn: StoreTurn, region: int, before: Data | None, after: Data) -> None:
-    """A region came to be served here, or is another one now: tell streams and PD, and do what is next."""
+    """A region came to be served here, or is another one now: inform streams and PD, and do what is next."""
     name, peer = turn.state.name, turn.state.peers.get(region)
     if peer is None or peer.led is None:
         return
@@ -140,9 +140,9 @@ def changed(turn: StoreTurn, region: int, before: Data | None, after: Data) -> N
 
 
 def _is_another(turn: StoreTurn, region: int, after: Data) -> None:
-    """End the streams of a region that has another range or stops, and begin its resolved_ts anew.
+    """End the streams of a region that has another range or stops, and restart its resolved_ts.
 
-    What was taken in may have locks below the resolved_ts that was told of the rest.
+    What was taken in may have locks below the resolved_ts that was sent for the rest.
     """
     regions = (after.region(turn.state.address), *turn.parts_of(after))
     end_streams(turn, region, turn.not_leader(region) if after.merging else EpochNotMatch(region, regions))
@@ -178,7 +178,7 @@ def _what(before: Data, after: Data) -> str:
 
 
 def report(turn: StoreTurn, gone: tuple[int, ...] = (), young: list[Data] | None = None) -> None:
-    """Tell PD what is led here: regions whose leadership a majority confirmed of late, and new parts of them."""
+    """Report to PD what is led here: regions whose leadership a majority confirmed of late, and new parts of them."""
     half_us = turn.store.settings.store_down_us // 2
     regions, terms, peers = [], [], []
     for _, peer in turn.led():

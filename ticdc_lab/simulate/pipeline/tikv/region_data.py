@@ -1,6 +1,6 @@
 """What a region holds: its range and its column families, replicated as one immutable value.
 
-Short values stand in locks and write records, as TiKV has it; longer ones in the default column family, by key and
+Short values are in locks and write records, as TiKV has it; longer ones in the default column family, by key and
 start_ts, and :data:`IN_DEFAULT` in their place.
 """
 
@@ -97,7 +97,7 @@ def inserted(newest: Written | None, ts: int, start_ts: int, kind: str, value: S
 
 
 def kept(newest: Written, keeps: int, before_ts: int) -> Written:
-    """Cut the oldest write records off, but never the last one that says what the row is.
+    """Cut the oldest write records off, but never the last one that defines the row.
 
     ``newest``: the newest of all. ``keeps``: how many stay besides it. ``before_ts``: what is not older than it stays.
     Returns: the newest.
@@ -156,7 +156,7 @@ def part_of(data: Data, start: int, end: int) -> Data:
 
 
 def united(left: Data, right: Data) -> Data:
-    """Give the region that holds what two neighbours hold; it goes on as the left one."""
+    """Give the merged region of two neighbours; it continues as the left one."""
     return replace(
         left,
         end=right.end,
@@ -176,8 +176,8 @@ PD = "pd"
 def initial_regions(settings: TikvSettings, table_ids: Iterable[int] = (), handles: int = 1000) -> tuple[KvRegion, ...]:
     """Divide the whole key space: one region for DDL jobs, ``regions_per_table`` for each table.
 
-    ``settings``: says how many regions a table has and how many stores there are. ``table_ids``: tables that have
-    regions of their own. The last region of a table goes on to the next table of these (the very last one to the end),
+    ``settings``: the regions of a table and the number of stores. ``table_ids``: tables that have
+    regions of their own. The last region of a table reaches to the next table of these (the very last one to the end),
     so what is created between them later lives there. ``handles``: tables are divided evenly among handles 0 ..
     ``handles`` - 1; higher ones are in the last region. Returns: in key order, with ids from 1 on and epoch 1; the
     leaders are taken from the stores in turn.

@@ -63,7 +63,7 @@ class TikvStore:
     def again(
         self, address: Address, before: TikvStoreState, disk: str, now: Now
     ) -> tuple[TikvStoreState, list[Output]]:
-        """Go on with what the disk has: logs, terms and votes; nothing is led, and no stream or question is known.
+        """Resume with what the disk has: logs, terms and votes; nothing is led, and no stream or question is known.
 
         Of a torn write it is not known whether it was acknowledged: its regions are as before it, and do not vote.
         """
@@ -148,7 +148,7 @@ def _on_disk(peer: RegionPeer, before: RegionPeer | None) -> RegionPeer:
 
 
 def _resumed(turn: StoreTurn) -> None:
-    """Begin again with what is on disk: a process that comes back leads nothing; where nobody else led, it stands."""
+    """Begin again with what is on disk: a process that comes back leads nothing; where no other led, it campaigns."""
     led = [region for region, _ in turn.led()]
     because = f"{turn.state.name} was not there for a while"
     for region in led:

@@ -24,7 +24,7 @@ class LogEntry(NamedTuple):
     log_index: int
     data: Data
     rows: tuple[KvRow, ...] = ()  # what its observer sees when it is applied
-    # Whose answer waits for it, and which of its commands; batch 0 is nobody's.
+    # Whose answer waits for it, and which of its commands; batch 0 has no client.
     batch: int = 0
     commands: tuple[int, ...] = ()
 
@@ -43,7 +43,7 @@ class Led(NamedTuple):
     applied: Data | None  # what can be served and observed; None until the first entry of the term is applied
     resolved_ts: int = 0  # no commit_ts at or below it will be applied any more
     learning: tuple[tuple[str, int], ...] = ()  # followers that began empty, and when they were seen to have caught up
-    because: str = ""  # why it stood for election
+    because: str = ""  # why it campaigned
 
     def with_pending(self, pending: tuple[LogEntry, ...], applied: Data | None = None) -> Led:
         """Propose or apply entries; ``applied`` is the last of the latter."""
@@ -86,7 +86,7 @@ class RegionPeer(NamedTuple):
     votes: Votes | None = None
 
     def with_led(self, led: Led) -> RegionPeer:
-        """Go on as a leader."""
+        """Continue as a leader."""
         data, term, last_term, log_index, voter, leader, _, votes = self
         return RegionPeer(data, term, last_term, log_index, voter, leader, led, votes)
 

@@ -61,7 +61,7 @@ class Failing(NamedTuple):
 
 
 class V3Owner(NamedTuple):
-    """The owner that counts for a processor: that of the highest revision it has heard."""
+    """The owner that counts for a processor: of the highest revision it has heard."""
 
     address: Address
     revision: int
@@ -78,10 +78,10 @@ class V3AgentState:
     epoch: int = 1
     held: Map[Key, None] = Map()  # the spans it has
     tasks: Map[Key, Request] = Map()  # by span, the request that has not been carried out yet
-    ready: Map[Key, None] = Map()  # those that are prepared and wait to be told to write
+    ready: Map[Key, None] = Map()  # those that are prepared and wait for the order to write
     gone: Map[Key, None] = Map()  # those it has no more; they are reported Absent while the owner asks for them
     owner: V3Owner | None = None  # whom it obeys, None before one has spoken
-    liveness: str = ALIVE  # alive until it is told to stop
+    liveness: str = ALIVE  # alive until the order to stop
     seq: int = 0  # of the last message sent
     taken: Map[Key, int] = Map()  # by span, the ``seq`` of the last request of this owner
     failing: frozenset[str] = frozenset()  # calls of the executor that fail
@@ -123,7 +123,7 @@ class AgentDesk:
         return Header(its.version, owner.revision, self.of.epoch, its.changefeed_epoch, self.seq)
 
     def respond(self, status: TableStatus) -> None:
-        """Tell the owner of one span."""
+        """Report one span to the owner."""
         owner = self.of.owner
         if owner is not None:
             response = DispatchTableResponse(self.header(owner), owner.address, status)

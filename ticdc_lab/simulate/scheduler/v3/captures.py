@@ -20,7 +20,7 @@ class V3CaptureStatus(NamedTuple):
     """One capture.
 
     ``epoch`` is of its processor; ``response`` is the last it said, kept until the owner knows all captures. ``seq`` is
-    that of its last heartbeat response and ``newer`` of what it has said of single spans since.
+    its last heartbeat response's and ``newer`` of what it has reported of single spans since.
     """
 
     address: Address

@@ -1,6 +1,6 @@
 """What owner and processors of the two-phase scheduler say to each other, with the field names of TiCDC's protobuf.
 
-Every message has a header. Its ``seq`` stands for the order that TiCDC's peer-to-peer streams keep: the receiver takes
+Every message has a header. Its ``seq`` represents the order that TiCDC's peer-to-peer streams keep: the receiver takes
 nothing that was sent before what it has already taken of the same span (0: sent without order, always taken).
 """
 
@@ -86,7 +86,7 @@ class DispatchTableResponse(NamedTuple):
 class Heartbeat(NamedTuple):
     """Owner to processor: report all you have, and these spans also where you have not.
 
-    ``is_stopping`` tells a capture that it is being drained, ``collect_stats`` asks for the pullers' resolved ts.
+    ``is_stopping``: the capture is being drained, ``collect_stats`` asks for the pullers' resolved ts.
     """
 
     header: Header

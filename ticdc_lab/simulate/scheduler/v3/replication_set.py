@@ -47,7 +47,7 @@ class ReplicationSet(NamedTuple):
 
 
 def absent(span: Key, checkpoint_ts: int) -> ReplicationSet:
-    """Give a span that nobody has."""
+    """Give an unassigned span."""
     return ReplicationSet(span, ABSENT_SET, None, (), Checkpoint(checkpoint_ts, checkpoint_ts), checkpoint_ts)
 
 
@@ -144,16 +144,16 @@ def advanced(replication: ReplicationSet, status: TableStatus) -> ReplicationSet
 
 
 def has_removed(replication: ReplicationSet) -> bool:
-    """Whether it was to be removed and nobody has it any more."""
+    """Whether it was to be removed and no capture has it any more."""
     return replication.state == REMOVING and not replication.captures
 
 
 # What a report of one capture does to a replication set, state by state.
 #
 # Safer than TiCDC at four places, where it would let a destination write while another capture may still do so or
-# would wait for ever: (1) Prepare, the primary reports Stopping: it stays the primary until it has stopped, TiCDC
-# forgets it; (2) Commit, the primary has stopped and somebody is undetermined: nobody is promoted yet; (3)
-# Replicating, the primary reports Absent: as Stopped, TiCDC ignores it, which is for ever where the Stopped was lost;
+# would wait without end: (1) Prepare, the primary reports Stopping: it stays the primary until it has stopped, TiCDC
+# forgets it; (2) Commit, the primary has stopped and a capture is undetermined: none is promoted yet; (3)
+# Replicating, the primary reports Absent: as Stopped, TiCDC ignores it, which is final if the Stopped was lost;
 # (4) an undetermined capture that has stopped or is gone has no role any more in any state
 # (:func:`.replication_set.poll`), TiCDC sees that in Commit and Removing only.
 
@@ -173,7 +173,7 @@ class ReplicationTurn(NamedTuple):
 
 
 def on_absent(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
-    """Nobody has the span; an Absent of a capture that was chosen for it begins the preparation."""
+    """No capture has the span; an Absent of a capture that was chosen for it begins the preparation."""
     if status.state == ABSENT:
         prepared = with_role(rep, sender, SECONDARY)._replace(state=PREPARE)
         return ReplicationTurn(prepared, f"{sender} is to prepare it", again=True)
@@ -181,7 +181,7 @@ def on_absent(rep: ReplicationSet, sender: Address, status: TableStatus) -> Repl
 
 
 def on_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
-    """A secondary prepares; a primary goes on, where there is one."""
+    """A secondary prepares; a primary continues, where there is one."""
     if role_of(rep, sender) == SECONDARY:
         if status.state == ABSENT:
             return ReplicationTurn(rep, request=(sender, AddTable(rep.span, True, rep.checkpoint)))
@@ -255,7 +255,7 @@ def _primary_stopped_in_commit(rep: ReplicationSet, sender: Address) -> Replicat
 
 
 def on_replicating(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
-    """The primary replicates, nobody prepares."""
+    """The primary replicates, none prepares."""
     if status.state == REPLICATING:
         if rep.primary == sender:
             return ReplicationTurn(advanced(rep, status))
@@ -298,7 +298,7 @@ Note: TypeAlias = Changed | Ignored | Broken
 
 
 class PolledReplication(NamedTuple):
-    """The next record, the requests to send, and what to tell of it.
+    """The next record, the requests to send, and what to report of it.
 
     ``Changed`` has the subject ``replication:SPAN`` for the state and ``primary:SPAN`` for the primary.
     """
@@ -335,7 +335,7 @@ def poll(rep: ReplicationSet, sender: Address, status: TableStatus) -> PolledRep
 
 
 def changes(before: ReplicationSet, after: ReplicationSet, because: str) -> list[Note]:
-    """Tell what people know by name and is another now."""
+    """Report what has a name and has changed."""
     said: list[Note] = []
     if before.state != after.state:
         said.append(Changed(f"replication:{after.span}", before.state, after.state, because))
@@ -349,7 +349,7 @@ def _refused(rep: ReplicationSet, command: tuple[object, ...], because: str) -> 
 
 
 def add(rep: ReplicationSet, to: Address) -> PolledReplication:
-    """Let a capture prepare a span that nobody has; otherwise nothing happens."""
+    """Let a capture prepare an unassigned span; otherwise nothing happens."""
     command = ("add", rep.span, to)
     if rep.state != ABSENT_SET:
         return _refused(rep, command, f"table {rep.span} is {rep.state}, not Absent")

@@ -35,7 +35,7 @@ from ticdc_lab.simulate.scheduler.v3.replication_set import (
 
 
 class AddTask(NamedTuple):
-    """Give a span that nobody has to a capture; ``checkpoint_ts`` counts only where the owner has no record of it."""
+    """Give an unassigned span to a capture; ``checkpoint_ts`` counts only where the owner has no record of it."""
 
     span: Key
     to: Address
@@ -89,8 +89,8 @@ class Replications:
     # The spans whose own checkpoint counts, and the same by the captures that have a role in them.
     exact: Keys = EMPTY
     watched: Map[Address, Keys] = Map()
-    absent: Keys = EMPTY  # the spans that nobody has
-    # By capture, the watermark of all spans of which it is the primary and that are not exact.
+    absent: Keys = EMPTY  # the unassigned spans
+    # By capture, the watermark of all spans that it is the primary of and that are not exact.
     steady: Map[Address, TableStatus] = Map()
 
 
@@ -221,7 +221,7 @@ class WantedSpans:
     todo: tuple[Key, ...] = ()
     at: int = 0
     lost: Keys = EMPTY  # those whose record has gone since
-    surplus: Keys = EMPTY  # spans with a record that nobody wants
+    surplus: Keys = EMPTY  # spans with a record that are not wanted
 
 
 def planned(wanted: Iterable[Key], sets: Mapping[Key, ReplicationSet]) -> WantedSpans:
@@ -270,7 +270,7 @@ def noted(plan: WantedSpans, gone: Iterable[Key], sets: Mapping[Key, Replication
 
 
 def unscheduled(plan: WantedSpans, sets: Mapping[Key, ReplicationSet]) -> Iterator[Key]:
-    """Give the wanted spans of which the owner has no record, the smallest of those that came together first."""
+    """Give the wanted spans without a record of the owner, the smallest of simultaneous ones first."""
     for span in sorted(plan.lost, key=order):
         if span not in sets:
             yield span
@@ -334,7 +334,7 @@ def take_status(draft: ReplicationsDraft, sender: Address, status: TableStatus) 
 def take_response(
     draft: ReplicationsDraft, sender: Address, response: HeartbeatResponse, newer: Mapping[Key, int] = NEWER_NOWHERE
 ) -> None:
-    """Take what a capture says of all its spans, except of those of which it has said something ``newer``."""
+    """Take a capture's report of all its spans, except spans with a ``newer`` report."""
     for status in response.statuses:
         if status.span not in newer:
             take_status(draft, sender, status)

@@ -127,7 +127,7 @@ def balance_moves(view: V3View, limit: int, name: str) -> tuple[list[MoveTask], 
     return moves, Decided(name, chosen, because, tuple(rejected))
 
 
-# Every wanted span gets a capture, every span that nobody wants is stopped.
+# Every wanted span gets a capture, every unwanted span is stopped.
 
 BASIC = "basic"
 
@@ -195,7 +195,7 @@ def drain_capture(
     """Move the tables of the target to the emptiest captures, at most ``max_task_concurrency`` at once.
 
     Without a target a stopping capture other than the owner's is taken. Gives the target from now on, None where it
-    has no table (left), is unknown, or nobody else is there to take them.
+    has no table (left), is unknown, or no other is there to take them.
     """
     if target is None:
         able = [a for a, status in view.captures.items() if status.state == STOPPING and not status.is_owner]

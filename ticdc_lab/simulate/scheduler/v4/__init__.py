@@ -1,6 +1,6 @@
 """The newer TiCDC: a coordinator places maintainers, a maintainer drives dispatchers with operators.
 
-Names, operators, barriers and drains are those of pingcap/ticdc (master, 2026).
+Names, operators, barriers and drains are from pingcap/ticdc (master, 2026).
 """
 
 from ticdc_lab.simulate.scheduler.v4.coordinator import TO_COORDINATOR, V4Coordinator

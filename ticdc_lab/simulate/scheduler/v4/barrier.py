@@ -1,8 +1,8 @@
 """The barrier: DDLs that all dispatchers reach together (maintainer/barrier.go, barrier_event.go).
 
-1. A dispatcher stands at the DDL and reports it, again until it is acknowledged; its checkpoint is one below it, so a
-dispatcher created anew meets it again. 2. When all stand there, the DDL dispatcher writes it (the order is sent again).
-3. When it has written it, the others are told to pass (again). 4. When all have passed, the event is forgotten.
+1. A dispatcher stops at the DDL and reports it, again until it is acknowledged; its checkpoint is one below it, so a
+dispatcher created again meets it again. 2. When all are there, the DDL dispatcher writes it (the order is sent again).
+3. When it has written it, the others are ordered to pass (again). 4. When all have passed, the event is forgotten.
 
 Here each DDL concerns every table, and tables come and go with the maintainer's tick. Events of some tables or of one
 schema, those that change tables by themselves, and syncpoints are not modelled.
@@ -41,9 +41,9 @@ class BarrierEvent:
     """A DDL: who has reported it, and whether it is written."""
 
     block_ts: int
-    # Before ``selected`` the dispatchers that stand at it, afterwards those that wrote or passed it.
+    # Before ``selected`` the dispatchers that are at it, afterwards those that wrote or passed it.
     reported: Map[Key, None] = Map()
-    selected: bool = False  # all stood at it: the DDL dispatcher writes it
+    selected: bool = False  # all were at it: the DDL dispatcher writes it
     writer: Key | None = None  # None where it was found to be downstream
     writer_advanced: bool = False  # it is downstream: from now on the others pass it
     resent_us: int | None = None  # when its action was sent last; None to send at once
@@ -132,7 +132,7 @@ def resent(barrier: Barrier, control: Control, at_us: int) -> Stepped:
     outputs: list[Output] = []
     for block_ts in sorted(barrier.events):
         event = barrier.events[block_ts]
-        if not event.selected:  # those that wait were acknowledged, and say nothing any more
+        if not event.selected:  # those that wait were acknowledged, and are silent
             event, outputs = _passed(event, control, outputs)
         if not event.selected or (event.resent_us is not None and at_us - event.resent_us < RESEND_US):
             continue
@@ -146,7 +146,7 @@ def resent(barrier: Barrier, control: Control, at_us: int) -> Stepped:
 def _waits(
     barrier: Barrier, control: Control, event: BarrierEvent | None, status: TableSpanBlockStatus, at_us: int
 ) -> tuple[Barrier, list[Output]]:
-    """A dispatcher stands at a DDL; when all do, one writes it."""
+    """A dispatcher is at a DDL; when all do, one writes it."""
     outputs: list[Output] = []
     if event is None:
         event = BarrierEvent(status.state.block_ts)

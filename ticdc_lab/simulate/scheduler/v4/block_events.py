@@ -1,7 +1,7 @@
 """A DDL as the dispatchers of a node see it (downstreamadapter/dispatcher, ``dealWithBlockEvent``).
 
-All of them stand one below it and tell the maintainer, again until that is acknowledged; on the maintainer's node the
-DDL dispatcher stands there too. Told to write, it has the DDL executed; told to pass, all go on behind it, and say so.
+All of them stop one below it and report to the maintainer, until that is acknowledged; on the maintainer's node the
+DDL dispatcher stops there too. Ordered to write, it has the DDL executed; ordered to pass, all resume and report it.
 Where an order or an answer is lost the maintainer's next one is answered likewise.
 """
 
@@ -32,12 +32,12 @@ Stage = Literal["WAITING", "DONE"]
 class Block(NamedTuple):
     """What a node knows of DDLs."""
 
-    block_ts: int | None = None  # the one at which its dispatchers stand, None without one
-    executed: bool = False  # whether that is downstream, as etcd tells
+    block_ts: int | None = None  # the one at which its dispatchers are, None without one
+    executed: bool = False  # whether that is downstream, by etcd
     passed_ts: int = 0  # the last that they have passed
-    writes: bool = False  # whether the DDL dispatcher here was told to write
+    writes: bool = False  # whether the DDL dispatcher here was ordered to write
     acked: frozenset[Key] = frozenset()  # dispatchers whose report the maintainer has
-    # Those that it was told of, and when it was told last.
+    # Those that were reported to it, and when last.
     reported: frozenset[Key] = frozenset()
     reported_us: int = -REPORT_US
 
@@ -82,7 +82,7 @@ def replicating(executor: Executor, is_home: bool) -> list[Key]:
 
 
 def standing(block: Block, executor: Executor, is_home: bool, at_us: int) -> list[Key]:
-    """Give those of them that stand at the DDL."""
+    """Give the ones that are at the DDL."""
     if block.block_ts is None:
         return []
     block_ts = block.block_ts
@@ -102,7 +102,7 @@ def reports(block: Block, maintainer: Address | None, keys: Iterable[Key], at_us
 
 
 def states_of(block: Block, keys: Iterable[Key]) -> tuple[TableSpanBlockStatus, ...]:
-    """Give what a maintainer that begins has to know: who stands at a DDL, and whether it is being written."""
+    """Give what a maintainer that begins has to know: who is at a DDL, and whether it is being written."""
     return tuple(_status(block, key, "WAITING") for key in keys if key != DDL_DISPATCHER)
 
 

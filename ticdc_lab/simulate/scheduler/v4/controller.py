@@ -53,7 +53,7 @@ Stepped = tuple[Control, list[Output]]
 
 
 def added(control: Control, operator: SpanOperator, at_us: int) -> tuple[Control, list[Output], str]:
-    """Let an operator begin; the text says why it does not, and is empty where it does."""
+    """Let an operator begin; the text is why it does not, or empty."""
     if operator.key in control.running:
         return control, [], f"a {control.running[operator.key].operator.kind} operator works on it"
     if operator.key not in control.spans.replicas:
@@ -85,7 +85,7 @@ def merged(control: Control, keys: tuple[Key, ...], at_us: int) -> tuple[Control
 
 
 def checked(control: Control, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
-    """Tell the operator of a span what a node reports of it."""
+    """Hand a node's report of a span to its operator."""
     found = control.running.get(status.id)
     if found is None:
         return control, []
@@ -95,7 +95,7 @@ def checked(control: Control, sender: Address, status: TableSpanStatus, at_us: i
 
 
 def node_removed(control: Control, node: Address, at_us: int) -> Stepped:
-    """A node is gone: spans that nobody works on become absent, every operator hears of it."""
+    """A node is gone: spans without an operator become absent, every operator hears of it."""
     control, outputs = control._replace(nodes=control.nodes - {node}), list[Output]()
     state = control.spans
     for key in sorted(spans.of_node(state, node), key=position):
@@ -150,7 +150,7 @@ def executed(control: Control, at_us: int) -> Stepped:
 
 
 def adopted(control: Control, operator: SpanOperator, at_us: int) -> Stepped:
-    """Go on with what an earlier maintainer had begun."""
+    """Continue what an earlier maintainer had begun."""
     return _pushed(control, operator, at_us)
 
 

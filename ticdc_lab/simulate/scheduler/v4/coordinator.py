@@ -3,7 +3,7 @@
 (coordinator/coordinator.go, coordinator/controller.go.) It asks every node what it runs and does nothing before all
 have answered. The maintainer has one place and one epoch: it is removed before it is added elsewhere, and dispatchers
 follow the highest epoch. Its watermarks come with the heartbeats of its node. Of a node that is to go the maintainer
-leaves first, then, once every node knows the target, the dispatchers; when nothing is left there it is told to stop.
+leaves first, then, once every node knows the target, the dispatchers; when nothing is left there it is stopped.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
 
 NAME = "changefeed"
 PLACES = 16
-"""Epochs of maintainers begin at the coordinator's own with so many binary places behind it: they rise for ever."""
+"""Epochs of maintainers begin at the coordinator's own with so many binary places behind it: they always rise."""
 NOWHERE = MaintainerPlace(NAME, ABSENT, None, 0)
 NO_DRAIN = DrainController()
 TO_COORDINATOR = (NodeHeartbeat, SetNodeLivenessResponse)
@@ -78,7 +78,7 @@ class V4CoordinatorState:
     changefeed: MaintainerPlace = NOWHERE
     move: Move | None = None
     sent_us: int | None = None
-    # The drain: the controller's state, whom dispatchers leave, and when nodes were told that.
+    # The drain: the controller's state, whom dispatchers leave, and when nodes were informed.
     control: DrainController = NO_DRAIN
     target: Address = ""
     target_epoch: int = 0
@@ -238,7 +238,7 @@ def _members(state: V4CoordinatorState, tick: Tick, at_us: int) -> Stepped:
 
 
 def _bootstrapped(state: V4CoordinatorState, at_us: int) -> Stepped:
-    """Take over the maintainer with the highest epoch; any other is told to end."""
+    """Take over the maintainer with the highest epoch; any other gets the order to end."""
     found = [(h.maintainer.maintainer_epoch, node) for node, h in sorted(state.heard.items())
              if h.maintainer is not None and h.maintainer.state == "Working"]  # fmt: skip
     found.sort(reverse=True)

@@ -1,4 +1,4 @@
-"""What a dispatcher manager tells its maintainer: everything after a bootstrap request, changes with each heartbeat."""
+"""What a dispatcher manager reports to its maintainer: all after a bootstrap request, changes with heartbeats."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def answered(state: DispatchersState, sender: Address) -> Stepped:
 
 
 def heartbeat(state: DispatchersState, at_us: int) -> Stepped:
-    """Give the heartbeat of a poll; without a maintainer there is nobody to tell."""
+    """Give the heartbeat of a poll; without a maintainer there is none."""
     maintainer = state.maintainer
     if maintainer is None:
         return state, []
@@ -186,7 +186,7 @@ def _merging(state: DispatchersState, message: MergeDispatcherRequest, at_us: in
 
 
 def _polled(state: DispatchersState, poll: Poll, at_us: int) -> Stepped:
-    """What has stopped had written up to the old limit; the new one is for those that go on."""
+    """What has stopped had written up to the old limit; the new one is for those that continue."""
     pending, outputs = sorted(state.executor.pending, key=position), list[Output]()
     for key in pending:
         if pipelines.state_of(state.executor, key) == STOPPING and pipelines.has_stopped(state.executor, key, at_us):

@@ -1,6 +1,6 @@
 """The coordinator's drain controller: how a node is led from ALIVE over DRAINING to STOPPING.
 
-(coordinator/drain/controller.go.) A node tells its liveness and the number of its life (``node_epoch``). A higher
+(coordinator/drain/controller.go.) A node reports its liveness and the number of its life (``node_epoch``). A higher
 epoch is a new process: what was seen of the old one is forgotten, the wish to drain is not. While dispatchers drain
 from a target, no maintainer goes to a node that has not said, in its present life, that it knows the target.
 """
@@ -18,7 +18,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import NodeHeartbeat, SetNodeLiven
 
 ALIVE, DRAINING, STOPPING, UNKNOWN = "ALIVE", "DRAINING", "STOPPING", "UNKNOWN"
 ORDER = (ALIVE, DRAINING, STOPPING)
-"""In one life a node only goes on in this order."""
+"""In one life a node only advances in this order."""
 
 
 @stepped
@@ -57,7 +57,7 @@ RESEND_US = 1_000_000
 
 
 class Gate(NamedTuple):
-    """The drain target that nodes have to know; ``acked`` has the life in which each said so."""
+    """The drain target that nodes have to know; ``acked`` has the life in which each confirmed it."""
 
     target: Address
     epoch: int
@@ -84,7 +84,7 @@ class NodeCommand(NamedTuple):
 
 
 def drain_requested(state: DrainController, node: Address, at_us: int) -> Stepped:
-    """A user wants a node drained: say so to it at once."""
+    """A user wants a node drained: send it at once."""
     known = state.nodes.get(node, SeenNode())._replace(drain_requested=True)
     state = replace(state, nodes=state.nodes.set(node, known))
     return commanded(state, [NodeCommand(node, DRAINING, known.node_epoch)], at_us)
@@ -119,7 +119,7 @@ def node_removed(state: DrainController, node: Address) -> DrainController:
 def planned(
     state: DrainController, managed: Callable[[Address], bool], ready_to_stop: Callable[[Address], bool]
 ) -> list[NodeCommand]:
-    """Give what each node that is to drain has to be told: DRAINING until it is, then STOPPING when it may."""
+    """Give the order for each node that is to drain: DRAINING until it is, then STOPPING when it may."""
     plans: list[NodeCommand] = []
     for node in sorted(state.nodes):
         known = state.nodes[node]
@@ -210,7 +210,7 @@ def state_of(state: DrainController, node: Address, at_us: int) -> str:
 
 
 def why_not_dest(state: DrainController, node: Address, at_us: int) -> str:
-    """Say why no maintainer may go to a node, nothing where one may."""
+    """Give why no maintainer may go to a node, nothing if one may."""
     if state_of(state, node, at_us) != ALIVE:
         return f"it is {state_of(state, node, at_us)}"
     if state.gate is None:

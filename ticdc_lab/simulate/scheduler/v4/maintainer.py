@@ -187,7 +187,7 @@ class Maintainer:
         return MaintainerState(address, control=Control(resend_us=self.settings.resend_us)), []
 
     def elected(self, address: Address, owner_rev: int, now: Now) -> Stepped:
-        """Begin as the maintainer; ``owner_rev`` is its epoch, higher than that of every maintainer before it."""
+        """Begin as the maintainer; ``owner_rev`` is its epoch, higher than every earlier maintainer's."""
         state, _ = self.start(address, now)
         changed = Changed("maintainer", None, address, f"it was elected with epoch {owner_rev}")
         return replace(state, owner_rev=owner_rev, barrier=replace(state.barrier, home=address)), [changed]

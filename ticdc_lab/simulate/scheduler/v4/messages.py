@@ -100,7 +100,7 @@ class State(NamedTuple):
 
 
 class TableSpanBlockStatus(NamedTuple):
-    """A dispatcher stands at a block event, or has written or passed it."""
+    """A dispatcher is at a block event, or has written or passed it."""
 
     id: Key
     state: State
@@ -131,7 +131,7 @@ class ACK(NamedTuple):
 
 
 class DispatcherAction(NamedTuple):
-    """Write the event downstream, or pass it (somebody else has written it)."""
+    """Write the event downstream, or pass it (another has written it)."""
 
     action: Literal["Write", "Pass"]
     commit_ts: int
@@ -161,7 +161,7 @@ class HeartBeatResponse(NamedTuple):
     dispatcher_statuses: tuple[DispatcherStatus, ...]
 
 
-# Between the coordinator, which etcd elects, and the nodes, one of which has the maintainer
+# Between the coordinator, elected by etcd, and the nodes, one with the maintainer
 
 
 class CoordinatorBootstrapRequest(NamedTuple):

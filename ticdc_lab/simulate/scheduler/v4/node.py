@@ -1,7 +1,7 @@
 """A node under a coordinator: its dispatchers, and the maintainer while it is placed here (server, api/maintainer).
 
 The node obeys the coordinator with the highest epoch it has heard of. A maintainer is added with an epoch that rises
-for ever, and what an older coordinator asked for is void.
+always, and what an older coordinator asked for is void.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ Stepped = tuple[NodeState, list[Output]]
 
 
 class NodeManager:
-    """A machine. ``maintainer``, ``dispatchers``: those of a cluster without a coordinator."""
+    """A machine. ``maintainer``, ``dispatchers``: a cluster's without a coordinator."""
 
     def __init__(self, maintainer: Maintainer, dispatchers: Dispatchers) -> None:
         self._maintainer, self._dispatchers = maintainer, dispatchers
@@ -104,7 +104,7 @@ class NodeManager:
             state, more = self._told(replace(state, block=block), event, now)
             return state, [*outputs, *more]
         if isinstance(event, Asked) and isinstance(event.command, Poll):
-            block = block_events.told(state.block, event.command.barrier_ts, 0, state.executor)  # before a tick says it
+            block = block_events.told(state.block, event.command.barrier_ts, 0, state.executor)  # before a tick does
             event = Asked(Poll(block.limit_ts(event.command.limit_ts)))
         state, outputs = self._dispatched(state, event, now)
         if isinstance(event, Asked) and isinstance(event.command, Restart):
@@ -196,7 +196,7 @@ def _standing(state: NodeState, at_us: int) -> list[Key]:
 
 
 def _with_blocks(state: NodeState, output: Output, at_us: int) -> Output:
-    """Say in an answer to a maintainer that begins who stands at a DDL."""
+    """Name in an answer to a new maintainer who is at a DDL."""
     if not isinstance(output, Send) or not isinstance(output.message, MaintainerBootstrapResponse):
         return output
     stands = block_events.states_of(state.block, _standing(state, at_us))
@@ -229,7 +229,7 @@ def _targeted(state: NodeState) -> NodeState:
 
 
 def _heartbeat(state: NodeState) -> list[Output]:
-    """Tell the coordinator how the node is, and what its maintainer knows."""
+    """Report to the coordinator how the node is, and what its maintainer knows."""
     if state.coordinator is None:
         return []
     epoch = state.dispatchers.node_epoch

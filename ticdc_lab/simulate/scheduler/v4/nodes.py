@@ -1,4 +1,4 @@
-"""The nodes as a maintainer knows them: its own state, and what it makes of what nodes tell."""
+"""The nodes as a maintainer knows them: its own state, and what it derives from their reports."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class MaintainerState:
     nodes: Map[Address, KnownNode] = Map()
     responses: Map[Address, MaintainerBootstrapResponse] = Map()  # what nodes said while not all had answered
     bootstrapped: bool = False
-    tables: frozenset[Key] = frozenset()  # what should be replicated, as last told; compared with ``is``
+    tables: frozenset[Key] = frozenset()  # what should be replicated, as last sent; compared with ``is``
     barrier: Barrier = NO_BARRIER
     drain: DrainState = NO_DRAIN
     seq: int = 0  # number of the last message sent to a node
@@ -87,7 +87,7 @@ def asked(state: MaintainerState, node: Address, at_us: int) -> Stepped:
 
 
 def stamped(state: MaintainerState, outputs: list[Output]) -> Stepped:
-    """Number the messages to nodes; what is for a life of a node that nobody knows is not sent."""
+    """Number the messages to nodes; what is for an unknown life of a node is not sent."""
     seq, ready = state.seq, list[Output]()
     for output in outputs:
         if isinstance(output, Send) and isinstance(output.message, ScheduleDispatcherRequest | MergeDispatcherRequest):
@@ -158,7 +158,7 @@ def heard(state: MaintainerState, sender: Address, message: HeartBeatRequest, at
 
 
 def _status(control: Control, sender: Address, status: TableSpanStatus, at_us: int) -> controller.Stepped:
-    """Tell the span's operator; without one, remove what nobody wants and create again what ended by itself."""
+    """Inform the span's operator; without one, remove what is unwanted and create again what ended by itself."""
     before = control.spans.replicas.get(status.id)
     bound_here = before is not None and before.node == sender
     if bound_here:

@@ -270,7 +270,7 @@ def order(operator: SpanOperator, state: Spans) -> Order | None:
 def ended(operator: SpanOperator, state: Spans, at_us: int) -> Stepped:
     """Leave the span in its last state; a second time changes nothing.
 
-    The spans of a merge stay occupied meanwhile: nobody can take one that is released and still exists there.
+    The spans of a merge stay occupied meanwhile: none can take one that is released and still exists there.
     """
     key, because, changes = operator.key, operator.because, list[Output]()
     if operator.becomes == REPLICATING:

@@ -20,7 +20,7 @@ BASIC = "basic-scheduler"
 
 
 def rank(node: Address, prefer: tuple[Hashable, ...]) -> tuple[int, str]:
-    """Order nodes of one load: those of ``prefer`` first, then the smaller name."""
+    """Order nodes of one load: ``prefer`` first, then the smaller name."""
     return (prefer.index(node) if node in prefer else len(prefer), node)
 
 
@@ -224,7 +224,7 @@ def _moved(
 
 
 def run(state: MaintainerState, settings: V4Settings, now: Now) -> Stepped:
-    """Let each scheduler begin what it can; why one does nothing is told when the reason is a new one."""
+    """Let each scheduler begin what it can; why one does nothing is reported when the reason is new."""
     control, drain, outputs = drained(
         state.control, state.drain, state.address, settings.batch_size, now.prefer, now.at_us
     )

@@ -1,7 +1,7 @@
 """The span controller: every span that should be replicated, where it is and how far (maintainer/span).
 
 A span is ``absent`` (on no node), ``scheduling`` (an operator works on it, it is bound to a node) or ``replicating``.
-None is ever ``scheduling`` without a node. All steps return the next :class:`Spans` and the changes to tell.
+None is ever ``scheduling`` without a node. All steps return the next :class:`Spans` and the changes to report.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT_GROUP = 0
 
 
 def position(key: Key) -> tuple[int, str, str]:
-    """Sort spans by this; it tells spans of one start apart, as a merge has them for a while."""
+    """Sort spans by this; it distinguishes spans of one start, as a merge has them for a while."""
     return (key.table, key.start, key.end) if isinstance(key, Span) else (key, "", "")
 
 
@@ -114,7 +114,7 @@ def dropped(queue: Queue, key: Key) -> Queue:
 
 
 def first(queue: Queue, limit: int, prefer: tuple[Hashable, ...] = ()) -> list[Key]:
-    """Give the first keys without taking them out; those of ``prefer`` come before all others."""
+    """Give the first keys without taking them out; ``prefer`` comes before all others."""
     found = [queue.entries[queue.places[key]] for key in prefer if key in queue.places][:limit]  # type: ignore[index]
     chosen = set(found)
     for key in in_order(queue):
