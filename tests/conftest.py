@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache, partial
 from pathlib import Path
 from threading import Thread
@@ -53,21 +53,29 @@ ROOT = Path(__file__).resolve().parent.parent
 MADE = "TICDC_LAB_TESTS_MADE"
 """Tells workers the file that is there once kernels and jars are."""
 
+WITHOUT_JAVA = pytest.StashKey[bool]()
+"""Whether tests that start Java are left out."""
+
 # without it jsonschema, which nbformat needs, builds a grammar of addresses that nothing here has: a second a process
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 shuffle.BUCKETS = 3  # what tests judge is small, and each part costs its own run of a kernel
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--engine spark`` runs every module on Spark, as before a release; ``--quick`` the pure core alone."""
+    """``--engine spark`` runs every module on Spark, as before a release; ``--quick`` the pure core alone.
+
+    ``--java`` adds to the whole suite the tests that start Java: CI and a release run them.
+    """
     parser.addoption("--engine", choices=("embedded", "spark"), default="embedded", help="of modules not marked spark")
     parser.addoption("--quick", action="store_true", help="the pure core: one case of each test, no process")
+    parser.addoption("--java", action="store_true", help="the whole suite with Spark, Kafka and clusters")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels and jars, which each worker would make or wait for at once, are made while the workers find tests."""
     settings.register_profile("no clock", deadline=None)  # a machine that does other things is no fault
     settings.load_profile("no clock")
+    config.stash[WITHOUT_JAVA] = _without_java(config)
     config.stash[gc_collect_iterations_key] = 0  # of five, each a second or more of a heap that ends with the process
     gc.set_threshold(FEW_SEARCHES)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{BRIEF_OPTIONS} {UNVERIFIED}")
@@ -75,7 +83,20 @@ def pytest_configure(config: pytest.Config) -> None:
         making = Path(tempfile.mkdtemp(prefix="ticdc_lab-tests-")) / "made"
         os.environ[MADE] = str(making)
         config.add_cleanup(lambda: shutil.rmtree(making.parent, ignore_errors=True))
-        Thread(target=_make, args=(making, not config.getoption("--quick")), daemon=True).start()
+        broker = not config.getoption("--quick") and not config.stash[WITHOUT_JAVA]
+        Thread(target=_make, args=(making, broker), daemon=True).start()
+
+
+def _without_java(config: pytest.Config) -> bool:
+    """Whether the whole suite is asked for as while one works: a file that is named runs whole, and so does soak."""
+    whole = config.args == config.getini("testpaths") and config.getoption("-m") == "not soak"
+    return whole and config.getoption("--engine") != "spark" and not config.getoption("--java")
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what is left out."""
+    left_out = config.stash[WITHOUT_JAVA]
+    return ["tests that start Java are left out; `./lab test --java` runs them too"] if left_out else []
 
 
 def _make(made: Path, broker: bool) -> None:
@@ -138,6 +159,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 
 _STARTS_SPARK = re.compile(r"mark\.spark\b|^ *def \w+\([^)]*\bclassic\b|^(?:from|import) engines\b", re.MULTILINE)
+_BOTH_ENGINES = re.compile(r"^(?:from|import) engines\b", re.MULTILINE)
 
 
 class _OneJvm(LoadFileScheduling):
@@ -148,7 +170,7 @@ class _OneJvm(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return "spark" if _starts_spark(ROOT / file) else file
+        return "spark" if not self.config.stash[WITHOUT_JAVA] and _starts_spark(ROOT / file) else file
 
 
 @cache
@@ -166,16 +188,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 def no_process(request: pytest.FixtureRequest) -> Iterator[None]:
     """In a quick run a test that starts an engine, a broker, a browser or a command ends there as skipped.
 
-    Each of them is a process, so no list says which tests these are.
+    Each of them is a process, so no list says which tests these are. Without ``--java`` one that starts Java fails: it
+    is to be left out, so it is marked ``spark``, or takes ``classic`` or ``broker``.
     """
     with pytest.MonkeyPatch.context() as patched:
         if request.config.getoption("--quick"):
             patched.setattr(subprocess.Popen, "__init__", _not_quick)
+        elif request.config.stash[WITHOUT_JAVA]:
+            patched.setattr(subprocess.Popen, "__init__", _not_java(subprocess.Popen.__init__))
         yield
 
 
 def _not_quick(*arguments: Any, **named: Any) -> None:
     pytest.skip("it starts a process")
+
+
+def _not_java(begin: Callable[..., None]) -> Callable[..., None]:
+    def begun(process: Any, args: Any, *more: Any, **named: Any) -> None:
+        first = args if isinstance(args, str | bytes | os.PathLike) else args[0]
+        if Path(os.fsdecode(first)).name in ("java", "spark-class", "spark-submit"):
+            pytest.fail("it starts Java, and is not left out where Java is: mark it `spark`")
+        begin(process, args, *more, **named)
+
+    return begun
 
 
 @pytest.fixture(autouse=True)
@@ -220,12 +255,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 setattr(of, _DRAWN, settings(own, max_examples=min(own.max_examples, QUICK_EXAMPLES)))
         config.hook.pytest_deselected(items=kept[False])
         items[:] = kept[True]
+    if config.stash[WITHOUT_JAVA]:
+        config.hook.pytest_deselected(items=[item for item in items if _starts_java(item)])
+        items[:] = [item for item in items if not _starts_java(item)]
     if "PYTEST_XDIST_WORKER" in os.environ:
         _keep_constants()
     for item in items:
         if item.path.parent.name == "browser":
             item.add_marker(pytest.mark.browser)
     items.sort(key=lambda item: (_length(item.path), item.path))
+
+
+def _starts_java(item: pytest.Item) -> bool:
+    asked = {"classic", "broker"}.intersection(getattr(item, "fixturenames", ()))
+    return bool(asked or item.get_closest_marker("spark") or _is_of_both_engines(item.path))
+
+
+@cache
+def _is_of_both_engines(file: Path) -> bool:
+    return _BOTH_ENGINES.search(file.read_text(encoding="utf-8")) is not None
 
 
 @cache

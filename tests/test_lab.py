@@ -11,8 +11,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
+import conftest
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -272,7 +274,31 @@ def test_ci_runs_the_command_of_the_readme() -> None:
     """What continuous integration runs is what a reader is told to run."""
     readme = re.findall(r"^(\./lab \w+)", (ROOT / "README.md").read_text(), re.M)
     assert readme[:2] == ["./lab demo", "./lab test"]
-    assert "./lab test" in (ROOT / ".ci/run").read_text()
+    assert "./lab test --java " in (ROOT / ".ci/run").read_text()
+
+
+def test_what_starts_java_is_left_out_while_one_works() -> None:
+    """Tests of Spark and of Kafka, by what marks them; one that is not marked fails where it starts Java."""
+    plain = Path(__file__)
+    both = ROOT / "tests/conformance/test_engines_agree.py"
+    for path, asked, marked, left_out in (
+        (plain, ["spark"], None, False), (plain, ["classic"], None, True), (plain, ["broker"], None, True),
+        (plain, [], "spark", True), (both, [], None, True),
+    ):  # fmt: skip
+        item: Any = SimpleNamespace(path=path, fixturenames=asked, get_closest_marker={"spark": marked}.get)
+        assert conftest._starts_java(item) == left_out
+    begun: list[object] = []
+
+    def noting(process: object, args: object) -> None:
+        begun.append(args)
+
+    begin = conftest._not_java(noting)
+    begin(None, ["/usr/bin/python3", "java"])
+    begin(None, "ls")
+    assert begun == [["/usr/bin/python3", "java"], "ls"]
+    for command in (["/usr/lib/jvm/bin/java", "-version"], [Path("bin/spark-submit")]):
+        with pytest.raises(pytest.fail.Exception, match="mark it `spark`"):
+            begin(None, command)
 
 
 def test_it_asks_for_java_before_anything_is_installed() -> None:

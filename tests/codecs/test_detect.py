@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 from conftest import ROOT
 from formats import known, messages, table_of
 
 from ticdc_lab.codecs import Known, detect, schema_registry
+from ticdc_lab.codecs.registry import PROTOCOLS
 from ticdc_lab.errors import ProtocolError
 
 FILES = sorted(
@@ -46,6 +48,19 @@ def test_a_topic_half_damaged_is_still_told(file: str) -> None:
     """Every other value is cut short: no other protocol takes the rest for its own."""
     some = [m | {"value": m["value"][:-2]} if i % 2 else m for i, m in enumerate(messages(file)[:200])]
     assert detect(table_of(some)).protocol == protocol_of(file)
+
+
+def test_nothing_is_tried_after_a_protocol_that_takes_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other can take more, and the first of equals is meant; where one message is damaged, all are tried."""
+    decode = import_module("ticdc_lab.codecs.decode")  # the package's name of it is the function
+    recognised, tried = decode._recognised, list[str]()
+    monkeypatch.setattr(decode, "_recognised", lambda *given: tried.append(given[1]) or recognised(*given))
+    some = messages("messages_canal-json-tidb_small.jsonl.gz")[:20]
+    assert (detect(table_of(some)).protocol, tried) == ("canal-json", ["canal-json"])
+    tried.clear()
+    some[7] = some[7] | {"value": some[7]["value"][:-2]}
+    assert detect(table_of(some)).protocol == "canal-json"
+    assert tried == [p for p in PROTOCOLS if p not in ("open-protocol", "debezium-avro")]
 
 
 def test_no_registry_is_asked_about_what_is_no_avro(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,11 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
         require_protocol(protocol)
     batches = sample.combine_chunks().to_batches()
     offline = replace(known, registry_url="")  # no request for what is no Avro
-    tried = {p: _recognised(batches, p, offline) for p in _candidates(sample, protocol, known)}
+    tried: dict[str, pa.Table] = {}
+    for candidate in _candidates(sample, protocol, known):
+        tried[candidate] = _recognised(batches, candidate, offline)
+        if tried[candidate].num_rows == sample.num_rows:  # no other can have more, and of equals the first is taken
+            break
     best = max(tried, key=lambda p: tried[p].num_rows, default=protocol)
     decoded = tried.get(best)
     if best in FRAMED and decoded is not None and known.registry_url:
