@@ -185,9 +185,7 @@ def main() -> None:
             n = messages.count()
             took = measured(spark, broker.url(protocol), args.rounds, args.batch)
             print(f"\n### {protocol}, {args.events:,} row changes in {n:,} messages\n")
-            print(
-                "| | s | row changes/s | CPU s | row changes/CPU s | rate to batch's |\n|---|---|---|---|---|---|"
-            )
+            print("| | s | row changes/s | CPU s | row changes/CPU s | rate to batch's |\n|---|---|---|---|---|---|")
             for name, m in took.items():
                 rate, ratio = args.events / m["wall_s"], took["batch"]["wall_s"] / m["wall_s"]
                 cost = f"{m['cpu_s']:.1f} | {args.events / m['cpu_s']:,.0f}"

@@ -396,5 +396,5 @@ def made_of(made_from: Provenance) -> Section:
     for title, frame in made_from.frames().items():
         rows = [tuple(None if v != v else v for v in row) for row in frame.itertuples(index=False)]
         body += [title, PageTable(list(frame.columns), rows, code=_CODE)]
-    answer = "With the same inputs and versions it comes out the same."
+    answer = "The same inputs and versions give the same page."
     return Section("made-of", "What this was made from", answer, (), body)
