@@ -173,12 +173,28 @@ def test_without_watermarks_no_transaction_is_judged_and_suspects_are_counted_as
     answer = transactions(silent, torn=torn)
     command = "ticdc-lab audit 'a b.jsonl' --json"
     assert answer.finding.startswith(why)
-    assert answer.finding.endswith(f" 7 transactions may be torn: 5 are named below, 7 in: {command}.")
-    assert f"and 2 more (listed by: {command}). " in answer.details[0]
+    zero = "(1970-01-01 00:00:00.000 UTC)"
+    named = ", ".join(f"{ts} {zero}" for ts in range(3))
+    beside = "may be torn, beside missing offsets (5 to 6 of partition 0): commit_ts"
+    assert f" 7 transactions {beside} {named} and 4 more (listed by: {command}). " in answer.finding
     assert of.counts is not None
     more = replace(silent, counts=replace(of.counts, lacking=3))
-    assert " At least 7 transactions may be torn: 5 are" in transactions(more, torn=torn).finding
-    assert transactions(more, torn=torn).details[0].endswith(" or have no commit_ts beside them.")
+    assert " At least 7 transactions may be torn, " in transactions(more, torn=torn).finding
+    assert transactions(more, torn=torn).finding.endswith(" or have no commit_ts beside them.")
+
+
+def test_a_change_that_is_lost_without_a_missing_offset_comes_first() -> None:
+    """No transaction is called whole, and the broken chain of images is named with its place and time."""
+    of = summary()
+    done = replace(of, transaction_totals=of.transaction_totals.assign(pending=0))
+    assert transactions(done).finding.startswith("None of 20 transactions is pending or known to be torn")
+    chain = of.findings.iloc[:1].assign(guarantee="row_images_chain", severity="error", key="id=1")
+    chain["evidence"] = [[{"commit_ts": 7, "partition": 0, "offset": 1}, {"commit_ts": 9, "partition": 0, "offset": 2}]]
+    found = transactions(replace(done, findings=chain)).finding
+    assert found.startswith(
+        "The audit found 1 broken chain of row images, so transactions may be torn: shop.orders id=1 between commit_ts "
+        "7 (1970-01-01 00:00:00.000 UTC) and 9 (1970-01-01 00:00:00.000 UTC). None of 20 "
+    )
 
 
 def test_a_list_that_is_cut_says_so() -> None:

@@ -175,7 +175,8 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     qualified = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), qualified=" but for what 1 message held")
     assert (
         title(qualified)
-        == "All 3 transactions are whole but for what 1 message held; 0 % touch more than one partition"
+        == "None of 3 transactions is pending or known to be torn but for what 1 message held; 0 % touch more than one "
+        "partition"
     )
     gaps = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), qualified=" except for data", gaps=True)
     assert title(gaps) == (
@@ -183,14 +184,15 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     )
     beside = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), beside=2, lane="stream")
     assert title(beside) == (
-        "2 transactions may be torn. The other transaction is whole; 0 % touch more than one stream"
+        "2 transactions may be torn. The other transaction is neither pending nor known to be torn; 0 % touch more "
+        "than one stream"
     )
     least = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), beside=2, at_least=True)
     assert title(least).startswith("At least 2 transactions may be torn. ")
     colors = {t.name: t.marker.color for t in fig.data if t.name != "delivered again"}
-    assert colors == {"whole": theme.GREY, "waits for partition 2": theme.OKABE_ITO[2]}
+    assert colors == {"complete": theme.GREY, "waits for partition 2": theme.OKABE_ITO[2]}
     assert {t.mode for t in fig.data} == {"markers"}, "no line crosses a partition that is not touched"
-    assert {t.name: [*t.x] for t in fig.data}["whole"] == [0, 2, 0]
+    assert {t.name: [*t.x] for t in fig.data}["complete"] == [0, 2, 0]
     assert [len(t.x) for t in fig.data if t.name == "delivered again"] == [1]
     assert "A coloured row waits" in str(fig.layout.meta["note"]) and "A cross marks" in str(fig.layout.meta["note"])
 
@@ -200,7 +202,7 @@ def test_many_spans_are_thinned_evenly_and_pending_ones_stay() -> None:
     sample = pd.DataFrame([transaction(n, [0, 1], [2] if n % 50 == 0 else []) for n in range(300)])
     fig = figures.transaction_spans(sample, totals=totals(300, 6, 300, 0))
     drawn = {t.name: len({*t.y}) for t in fig.data}
-    assert drawn == {"whole": 34, "waits for partition 2": 6}
+    assert drawn == {"complete": 34, "waits for partition 2": 6}
     assert "40 of 300 are drawn" in str(fig.layout.meta["note"])
     assert fig.layout.yaxis.ticktext[0] == "22:13:20.000"
 
@@ -220,7 +222,7 @@ def test_spans_show_what_a_consumer_tore_in_red() -> None:
     fig = figures.transaction_spans(sample, totals=totals(9, 1, 2, 0), torn={ts(0), ts(1), ts(50)})
     assert title(fig) == "3 of 9 transactions are shown in part, for a while at least"
     colors = {t.name: t.marker.color for t in fig.data if t.name != "delivered again"}
-    assert colors == {"whole": theme.GREY, "shown in part": theme.WRONG}
+    assert colors == {"complete": theme.GREY, "shown in part": theme.WRONG}
 
 
 def load_frame(rows: list[tuple[Any, Any, int, int]], columns: list[str]) -> pd.DataFrame:

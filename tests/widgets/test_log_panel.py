@@ -84,7 +84,7 @@ def test_tables_cut_transactions() -> None:
     tables = pd.concat([both.load_by_table, both.load_by_table.assign(table_name="other")], ignore_index=True)
     panel = log_panel(replace(both, transactions=frame, load_by_table=tables))
     panel.value = LogView(panel.value.time_range, ("shop.other",), None, "transactions")
-    assert finding(panel).startswith("The one transaction is whole")
+    assert finding(panel).startswith("The one transaction is neither pending nor known to be torn")
     assert finding(panel).endswith(", in a sample of 2 of 20")
 
 

@@ -134,7 +134,9 @@ def test_a_sentence_is_said_once(bench: Workbench) -> None:
     """Above the panel, unless the title of the figure is the same; below it lies what it was made of."""
     panel, page = bench.panels["transactions"], bench.pages.pages["transactions"]
     (sentence,) = page.above.children
-    assert panel.figure.finding == "All 511 transactions are whole; 72 % touch more than one partition"
+    assert panel.figure.finding == (
+        "None of 511 transactions is pending or known to be torn; 72 % touch more than one partition"
+    )
     assert sentence.layout.display == "none" and ["totals", 1] in page.evidence.names
     lo, hi = panel.value.time_range
     panel.value = replace(panel.value, time_range=(lo, (lo + hi) / 2))

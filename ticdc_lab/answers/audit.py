@@ -60,7 +60,7 @@ def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
 
 def verdict(s: Summary) -> pd.DataFrame:
     """What became of each guarantee: ``guarantee``, ``verdict`` (broken, warned, not judged, kept), ``errors``,
-    ``warnings`` and ``why`` (why it was not judged, or the first of its causes); in this order, errors first.
+    ``warnings`` and ``why`` (why it was not judged, or the worst of its causes); in this order, errors first.
 
     Warnings alone break no guarantee: what is missing, or a setting, could explain each of them.
     """
@@ -70,7 +70,8 @@ def verdict(s: Summary) -> pd.DataFrame:
         mine = found[(found["guarantee"] == name) & (found["severity"] != "info")]
         n = counted | {str(k): int(v) for k, v in mine.groupby("severity")["n"].sum().items()}
         word = "broken" if n["error"] else "warned" if len(mine) else "not judged" if why else "kept"
-        first = mine["cause"].iloc[0] if len(mine) else why
+        others = mine["cause"].nunique() - 1
+        first = mine["cause"].iloc[0] + (f"; {count(others, 'more cause')}" if others else "") if len(mine) else why
         rows.append({"guarantee": name, "verdict": word, "errors": n["error"], "warnings": n["warning"], "why": first})
     rows.sort(key=lambda r: (list(SIGNS).index(r["verdict"]), -r["errors"], -r["warnings"]))
     return pd.DataFrame(rows, columns=["guarantee", "verdict", "errors", "warnings", "why"])

@@ -12,7 +12,7 @@ from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import Summary
 from ticdc_lab.answers.watermarks import without_watermark
 from ticdc_lab.errors.redaction import shown_source
-from ticdc_lab.events.tso import utc_words
+from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.transaction_spans import transactions_finding
@@ -20,12 +20,12 @@ from ticdc_lab.words import count, some_of
 
 _QUESTION = "Which transactions are whole?"
 _PROMISED = (
-    "A transaction is whole if every partition has a watermark at or above its commit_ts: TiCDC promises that all "
+    "A transaction is complete if every partition has a watermark at or above its commit_ts: TiCDC promises that all "
     "was sent. Lost changes without a missing offset, and partitions after the last recorded one, do not show here; "
     "the audit detects them by broken chains of images and by each table's dispatch rule."
 )
 _PROMISED_BY_FILES = (
-    "A transaction is whole if the folder's checkpoint is at or above its commit_ts: TiCDC promises that all was "
+    "A transaction is complete if the folder's checkpoint is at or above its commit_ts: TiCDC promises that all was "
     "written. A stream is the files of a table, or of a physical partition or a dispatcher of one."
 )
 
@@ -33,8 +33,8 @@ _PROMISED_BY_FILES = (
 def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.DataFrame | None = None) -> Answer:
     """How many transactions it holds, which are pending and what they wait for, which came twice.
 
-    ``s``: its ``transaction_totals`` and ``transactions``. ``repeats``: changes that were delivered again, of
-    :func:`ticdc_lab.transactions.duplicates`. ``torn``: those beside a gap in offsets, of
+    ``s``: its ``transaction_totals`` and ``transactions``, and ``findings`` of an audit. ``repeats``: changes that were
+    delivered again, of :func:`ticdc_lab.transactions.duplicates`. ``torn``: those beside a gap in offsets, of
     :func:`ticdc_lab.transactions.suspects`.
     """
     if not s.has_commit_ts:
@@ -56,10 +56,8 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
     if torn is not None:
         frames["suspects"] = torn
         beside = torn_words(torn, s)
-        if n_torn > _NAMED:
-            details.append(beside)
-            beside = f"{_how_many(torn, s)} may be torn: {_NAMED} are named below, {n_torn:,} in: {_all_torn(s)}."
         words = f"{beside} {words}" if n_torn and not unmarked else f"{words} {beside}"
+    words = f"{_lost(s.findings)}{words}"
     rows, most = count(int(total["n_rows"]), "row change"), count(int(total["n_rows_max"]), "row")
     details.append(f"The transactions have {rows}, the largest {most}.")
     if len(frames["pending"]) < int(total["pending"]):
@@ -83,8 +81,22 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
     return Answer("transactions", _QUESTION, words, frames, promised, details, draw=draw)
 
 
-_NAMED = 5
+_NAMED = 3
 """Suspects that are named in a sentence."""
+
+
+def _lost(findings: pd.DataFrame) -> str:
+    """Where changes may be lost though no offset is missing, as the begin of an answer."""
+    chains = findings[(findings["guarantee"] == "row_images_chain") & (findings["severity"] == "error")]
+    if chains.empty:
+        return ""
+    first = chains.iloc[0]
+    at = [int(e["commit_ts"]) for e in first["evidence"] if e["commit_ts"] is not None]
+    between = f" between commit_ts {tso_words(min(at))} and {tso_words(max(at))}" if at else ""
+    return (
+        f"The audit found {count(len(chains), 'broken chain')} of row images, so transactions may be torn: "
+        f"{'' if len(chains) == 1 else 'the first is '}{first['table']} {first['key']}{between}. "
+    )
 
 
 def torn_words(torn: pd.DataFrame, s: Summary) -> str:

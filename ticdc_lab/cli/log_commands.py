@@ -164,7 +164,11 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
             suspects = {name: f for name, f in answer.frames.items() if name == "suspects"}
             print_answer(log, replace(answer, frames=suspects, values=_totals(total)), as_json=True)
         else:
-            print_answer(log, answer, as_json=False, shown={"pending": ("commit_ts", "n_rows", "tables", "missing")})
+            columns = {
+                "suspects": ("commit_ts", "n_rows", "tables", "partition", "first_missing", "last_missing"),
+                "pending": ("commit_ts", "n_rows", "tables", "missing"),
+            }
+            print_answer(log, answer, as_json=False, shown={k: v for k, v in columns.items() if k in answer.frames})
 
 
 def _totals(total: Mapping[str, Any]) -> dict[str, int]:

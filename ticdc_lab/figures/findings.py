@@ -74,7 +74,8 @@ def _finding(counted: pd.DataFrame, guarantees: list[str]) -> str:
     warnings = len(counted) - errors
     parts = [count(errors, "error")] if errors else []
     parts += [count(warnings, "warning")] if warnings else []
-    most = int((counted["guarantee"] == guarantees[0]).sum())
-    if len(guarantees) == 1:
+    most, *others = counted["guarantee"].value_counts()
+    if not others:
         return f"{' and '.join(parts)}, all of them: {readable(guarantees[0])}"
-    return f"{' and '.join(parts)} in {len(guarantees)} guarantees; most ({most:,}): {readable(guarantees[0])}"
+    worst = f"; most ({most:,}): {readable(guarantees[0])}" if most > others[0] else f"; at most {most:,} in each"
+    return f"{' and '.join(parts)} in {len(guarantees)} guarantees{worst}"

@@ -52,7 +52,7 @@ def transaction_spans(
     missing = [_ints(m) for m in sample["missing"]]
     whole = np.array([bool(c) for c in sample["complete"]])
     cut = sample["commit_ts"].isin(set(torn)).to_numpy(dtype=bool)
-    _bars(fig, sample[whole & ~cut], y[whole & ~cut], color=GREY, symbol="circle", name="whole")
+    _bars(fig, sample[whole & ~cut], y[whole & ~cut], color=GREY, symbol="circle", name="complete")
     _bars(fig, sample[cut], y[cut], color=WRONG, symbol="x", name="shown in part")
     whole |= cut
     blockers = sorted({m[0] for m in missing if m})
@@ -103,19 +103,22 @@ def transactions_finding(
     total: pd.Series, *, qualified: str = "", torn: int = 0, lane: str = "partition", unmarked: str = "",
     gaps: bool = False,
 ) -> str:  # fmt: skip
-    """How many transactions are whole, spread and repeated, from a row of totals.
+    """How many transactions are pending, spread and repeated, from a row of totals.
+
+    None is called whole: a change that is lost without a missing offset shows in images alone.
 
     ``total``: that row. ``qualified``: what the sentence must add (:func:`ticdc_lab.facts.limits.but_for`). ``torn``:
-    how many may be torn, which another sentence reports: they are not called whole. ``lane``: what its messages lie
+    how many may be torn, which another sentence reports: the others are counted. ``lane``: what its messages lie
     in: partitions, or streams of files. ``unmarked``: why none can be judged whole, as the begin of a sentence.
     ``gaps``: offsets are missing, and ``torn`` is not known.
     """
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
     spread = f"{percent(int(total['spread']), n)} touch more than one {lane}"
-    whole = "the one transaction is whole" if n == 1 else f"all {n:,} transactions are whole"
-    if torn:
-        others = "the other transaction is whole" if n - torn == 1 else f"the other {n - torn:,} transactions are whole"
-        whole = others if torn < n else "no other transaction is recorded"
+    rest, other = n - torn, "other" if torn else "one"
+    whole = f"none of {'the other ' if torn else ''}{rest:,} transactions is pending or known to be torn"
+    if rest < 2:
+        kept = f"the {other} transaction is neither pending nor known to be torn"
+        whole = kept if rest else "no other transaction is recorded"
     elif gaps and not pending:
         whole, qualified = "no transaction is pending, but those beside missing offsets may be torn", ""
     state = f"{pending:,} of {count(n, 'transaction')} {'is' if pending == 1 else 'are'} pending" if pending else whole

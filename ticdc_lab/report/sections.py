@@ -245,7 +245,9 @@ def _settings(answer: Answer) -> Section:
 
 def _transactions(answer: Answer, *, lane: str) -> Section:
     body = _drawn(answer)
-    pending = answer.frames.get("pending", pd.DataFrame())
+    suspects, pending = (answer.frames.get(name, pd.DataFrame()) for name in ("suspects", "pending"))
+    if len(suspects):
+        body += [_titled("May be torn", len(suspects), _PENDING), _table(suspects.head(_PENDING))]
     if len(pending):
         waits = pending.rename(columns={"n_rows": "rows", "missing": f"waits for {lane}s"})
         n = int(answer.frames["totals"]["pending"].iloc[0])
