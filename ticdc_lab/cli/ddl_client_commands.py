@@ -37,7 +37,7 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Address of a worker; may be repeated.",
         ),
-        click.option("--secret-file", type=FILE, help="A file with the secret that workers ask for."),
+        click.option("--secret-file", type=FILE, help="A file with the secret that workers require."),
         click.option("--ca", type=FILE, help="The authority that signed the workers' certificates (PEM)."),
         click.option("--cert", type=FILE, help="The caller's certificate; needs --key."),
         click.option("--key", type=FILE, help="The key of --cert."),
@@ -70,10 +70,7 @@ def _client(
 )
 @client_options
 def register(client: Client, cluster: str, store_addr: str, version: str | None) -> None:
-    """Register a cluster, or update it.
-
-    Example: ``register cluster1 tikv://192.168.1.100:2379``.
-    """
+    """Register a cluster, or update it."""
     found = client.register(cluster, store_addr, version=version)
     click.echo(f"{found.id}: {found.schedule.status}")
 
@@ -140,8 +137,6 @@ def submit(
     within: float,
 ) -> None:  # fmt: skip
     """Send a DDL job to a cluster's queue and follow it.
-
-    Example: ``submit cluster1 "add index" orders by_day --rows 1000``.
 
     This process plays the tidb-server that sends the job, and writes into the workers' store (--store or --etcd).
 
@@ -211,7 +206,7 @@ def show_ddl(client: Client, where: Where, cluster: str, within: float, as_json:
 def cancel(client: Client, where: Where, cluster: str, job: int, within: float) -> None:
     """Ask that a job be cancelled.
 
-    Example: ``cancel cluster1 3``. What the job has changed is rolled back, if that can still be done.
+    Its changes are rolled back, if that is still possible.
 
     Exit 1: there is nothing to cancel.
     """

@@ -79,7 +79,7 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--etcd-ca", type=FILE, help="The authority that signed etcd's certificate (PEM)."),
         click.option("--etcd-cert", type=FILE, help="A certificate for etcd; needs --etcd-key."),
         click.option("--etcd-key", type=FILE, help="The key of the certificate."),
-        click.option("--etcd-user", default="", help="The user, if etcd asks for one; needs --etcd-password-file."),
+        click.option("--etcd-user", default="", help="The user, if etcd requires one; needs --etcd-password-file."),
         click.option("--etcd-password-file", type=FILE, help="A file with that user's password."),
     )  # fmt: skip
     wrapped: Callable[..., Any] = run
@@ -234,8 +234,6 @@ def go_on(where: Where, source: str) -> None:
 
     They stop serving when etcd comes back empty or older, or is another one; this decides for all of them. Jobs and
     schemas of clusters are not restored.
-
-    Example: ``go-on --etcd 127.0.0.1:2379 --from mirror``.
     """
     from ticdc_lab.ddl_service.etcd_witness import gone_on
 

@@ -270,7 +270,7 @@ def produce(
     help="design: processors stop, report it, and start again. no-feedback: the owner does not wait for them to stop. "
     "just-add: partitions are added and nothing stops.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Draws how late each processor stops.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of each processor's delay until it stops.")
 @click.option("--captures", type=int, help="Number of captures that share the tables; default: one for each table.")
 @click.option(
     "--stop-delay-ms",
@@ -278,7 +278,7 @@ def produce(
     default="50,2000",
     show_default=True,
     callback=lambda context, option, value: _delays(value),
-    help="How long until a processor hears that it is to stop: LEAST,GREATEST in ms.",
+    help="Delay until a processor gets the order to stop: LEAST,GREATEST in ms.",
 )
 @click.option(
     "--restart-ms", type=int, default=1000, show_default=True, help="How long until processors write again, in ms."

@@ -156,7 +156,7 @@ def simulate() -> None:
 def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add how a scenario is run."""
     options = (
-        click.option("--seed", type=click.IntRange(0), help="Draws delays, losses and random faults; default: the "
+        click.option("--seed", type=click.IntRange(0), help="Seed of delays, losses and random faults; default: the "
                                                             "file's seed."),
         click.option("--seeds", metavar="A..B", help="Run every seed from A to B as a Spark job and print a summary."),
         click.option(
