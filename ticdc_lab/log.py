@@ -134,6 +134,10 @@ HINTS = 8
 REPEATS = 200
 """Changes that were delivered again that are shown."""
 
+_NAMELESS = "their messages name no table, as avro's deletes from tables without a primary key"
+_UNDATED = "their messages have no commit_ts, as avro's deletes without `avro-include-before-value`"
+"""Why row changes are left out of what is written in commit order by table."""
+
 _CAPPED = ("findings", "messages")
 """Parts of a summary that depend on how many findings are listed."""
 
@@ -526,7 +530,7 @@ class Log:
         place = self.folder / "expanded"
         shutil.rmtree(place, ignore_errors=True)
         inferred = pd.DataFrame() if strategy else self._once("rules", self._rules)
-        events, catalog, _ = self._named_rows()
+        events, catalog, limits = self._named_rows(undated=False)
         change = expand(
             events, after=after, before=before,
             rules=(rule_of(strategy),) if strategy else rules_found(inferred.to_dict("records")),
@@ -543,7 +547,8 @@ class Log:
 
         told = examined(change, protocol=self.protocol, sample=self.change_log.sample, recorded=recorded)
         found = {part: exact(f) for part, f in told.items()}
-        return answers.expansion(change, cost_of(change), found, rules=None if strategy else inferred)
+        answer = answers.expansion(change, cost_of(change), found, rules=None if strategy else inferred)
+        return replace(answer, limits=[*answer.limits, *limits])
 
     def consumers(
         self, *, watch: str = "", slow: Mapping[int, float] | None = None, policies: Sequence[str] = (),
@@ -651,7 +656,7 @@ class Log:
     def produce(
         self, out: str, *, to: str, strategy: str, partitions: int, index: str | None = None,
         columns: Sequence[str] | None = None, flavour: Literal["new", "classic"] = "new", topic: str = "produced",
-        max_batch_size: int = 16, options: Mapping[str, str] | None = None,
+        max_batch_size: int | None = None, options: Mapping[str, str] | None = None,
     ) -> Answer:  # fmt: skip
         """Write it as a new topic: in another protocol, by another dispatcher, with other partitions; what is lost.
 
@@ -675,7 +680,7 @@ class Log:
         listed = None if columns is None else [*columns]
         check_request(strategy, partitions, listed)
         self.change_log.require_commit_ts("a topic in commit order")
-        events, catalog, limits = self._by_own_names()
+        events, catalog, limits = self._without_unnamed(undated=False)
         messages = events.transform(
             produce, protocol=to, strategy=strategy, partitions=partitions, index=index, flavour=flavour,
             columns=listed, catalog=catalog, topic=topic, max_batch_size=max_batch_size,
@@ -1121,17 +1126,25 @@ class Log:
 
         return self._once("own names", named)
 
-    def _named_rows(self) -> tuple[DataFrame, Catalog | None, list[str]]:
-        """The same without the rows whose names are not known."""
+    def _named_rows(self, *, undated: bool = True) -> tuple[DataFrame, Catalog | None, list[str]]:
+        """The same without the rows whose table or names are not known, and without ``undated`` ones unless asked."""
         with suppress(TiCDCLabError):  # then dispatchers by index are not offered
-            return self._once("named rows", self._without_unnamed)
+            return self._once(f"named rows {undated}", lambda: self._without_unnamed(undated=undated))
         return self.events, None, []
 
-    def _without_unnamed(self) -> tuple[DataFrame, Catalog, list[str]]:
+    def _without_unnamed(self, *, undated: bool) -> tuple[DataFrame, Catalog, list[str]]:
         events, catalog, limits = self._by_own_names()
-        if UNNAMED_ROW not in events.columns:
+        if self.protocol not in FRAMED:
             return events, catalog, limits
-        n = F.count(F.lit(1)).alias("n")
+        if UNNAMED_ROW not in events.columns:
+            events = events.withColumn(UNNAMED_ROW, F.lit(None).cast("string"))
+        row = F.col("kind") == "row"
+        why = F.coalesce(
+            F.col(UNNAMED_ROW),
+            F.when(row & F.col("table_name").isNull(), F.lit(_NAMELESS)),
+            F.when(row & F.col("commit_ts").isNull() & F.lit(not undated), F.lit(_UNDATED)),
+        )
+        events, n = events.withColumn(UNNAMED_ROW, why), F.count(F.lit(1)).alias("n")
         left_out = small(events.where(F.col(UNNAMED_ROW).isNotNull()).groupBy(UNNAMED_ROW).agg(n).orderBy(UNNAMED_ROW))
         said = [f"{count(n, 'row change')} left out: {why}." for why, n in left_out.itertuples(index=False)]
         return events.where(F.col(UNNAMED_ROW).isNull()).drop(UNNAMED_ROW), catalog, [*limits, *said]

@@ -216,14 +216,18 @@ def advise(
     show_default=True,
     help="The new topic's name in a file; a kafka:// URL has it already.",
 )
-@click.option("--max-batch-size", default=16, show_default=True, help="The most rows in one open-protocol message.")
+@click.option(
+    "--max-batch-size",
+    type=int,
+    help="The most rows in one open-protocol message; default: the messages of an open-protocol log, else 16.",
+)
 @click.option("--out", required=True, help="FILE (.gz), DIR.parquet, DIR/ (Delta), kafka://HOST:PORT/TOPIC.")
 @click.option("--out-kafka-config", help="Properties file with Kafka's settings for --out.")
 @json_flag
 def produce(
     source: str, to: str, strategy: str, partitions: int, index: str | None, columns: str | None,
     flavour: Literal["new", "classic"],
-    topic: str, max_batch_size: int, out: str, out_kafka_config: str | None, as_json: bool, **where: str,
+    topic: str, max_batch_size: int | None, out: str, out_kafka_config: str | None, as_json: bool, **where: str,
 ) -> None:  # fmt: skip
     """Write the log as a new topic.
 

@@ -6,20 +6,22 @@ events give the same bytes. ``mysqlType`` states types as TiCDC does by default,
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.encode.cells import (
     ColumnShape,
     ImageCells,
+    Written,
     by_form,
     cells_of,
     each,
     expanded,
+    go_html_json,
     has_handle_key_only,
     joined,
     latin1,
@@ -27,6 +29,7 @@ from ticdc_lab.encode.cells import (
     quoted_ascii,
 )
 from ticdc_lab.encode.ddl_types import canal_word
+from ticdc_lab.encode.open_protocol import PRIMARY
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.events import mysql_types as m
 from ticdc_lab.events.arrays import Ints
@@ -38,6 +41,7 @@ LOST = {
     "table_id": "no field for it",
     "op": "an update without the image before is written as INSERT",
     "columns.flags": "no field for them",
+    "columns.is_key": "a primary key alone: the log's DDL define other handle keys",
     "columns.mysql_type": "only the type, its sign and zerofill: no length, no scale, no ENUM elements",
     "ddl_type": "TiDB's action number becomes one of canal's eight words",
     "incomplete": "claim-check-missing becomes handle-key-only, because events do not keep the location. The other "
@@ -45,12 +49,17 @@ LOST = {
 }
 """What encoding loses of an event, by field."""
 
-_HOW = {
-    m.INTEGER: quoted,
+KEYLESS = "keyless"
+"""A boolean column beside those of events: whether DDL define the row's table without a primary key."""
+
+_quoted = partial(quoted, html=True)
+
+_HOW: dict[int, Written] = {
+    m.INTEGER: _quoted,
     m.FLOAT: lambda texts: quoted_ascii(expanded(texts)),
-    m.TEXT: quoted,
-    m.STRING: quoted,
-    m.LONG_TEXT: quoted,
+    m.TEXT: _quoted,
+    m.STRING: _quoted,
+    m.LONG_TEXT: _quoted,
     m.BYTES: each(latin1),
     m.LONG_BYTES: each(latin1),
 }
@@ -60,7 +69,7 @@ _PROMOTED = {"tinyint": (127, 5), "smallint": (32_767, 4), "int": (2**31 - 1, -5
 
 
 def _name(shape: ColumnShape) -> str:
-    return orjson.dumps(shape.name).decode()
+    return go_html_json(shape.name)
 
 
 def _mysql_type(shape: ColumnShape) -> str:
@@ -93,12 +102,15 @@ def rows(batch: pa.RecordBatch, tables: Any) -> tuple[pa.Array, pa.Array]:
     data = cells_of(columns if after.all() else pc.if_else(columns.is_valid(), columns, before), tables)
     old = cells_of(before if after.all() else pc.if_else(columns.is_valid(), before, None), tables)
     _require_typed(old, data, tables)
+    primary = data.numbers(lambda s: s.is_key and (s.flags is None or s.flags & PRIMARY)) > 0
+    if KEYLESS in batch.schema.names:
+        primary &= ~batch.column(KEYLESS).to_numpy(zero_copy_only=False)[data.row_of_cell()]
     which = pa.array(np.where(after, np.where(had, 1, 0), 2))
     ts = batch.column("commit_ts")
     es = pc.shift_right(ts, 18).cast(pa.string())
     values = joined(
-        '{"id":0,"database":', quoted(batch.column("schema_name")), ',"table":', quoted(batch.column("table_name")),
-        ',"pkNames":[', data.joined(data.of_shape(_name), keep=data.numbers(lambda s: s.is_key) > 0),
+        '{"id":0,"database":', _quoted(batch.column("schema_name")), ',"table":', _quoted(batch.column("table_name")),
+        ',"pkNames":[', data.joined(data.of_shape(_name), keep=primary),
         '],"isDdl":false,"type":', pa.array(['"INSERT"', '"UPDATE"', '"DELETE"']).take(which),
         ',"es":', es, ',"ts":', es, ',"sql":"","sqlType":{',
         data.joined(joined(data.of_shape(_name), ":", pa.array(sql_types(data)).cast(pa.string()))),
@@ -135,4 +147,4 @@ def other(event: dict[str, Any]) -> tuple[bytes | None, bytes | None] | None:
         "sqlType": None, "mysqlType": None, "data": None, "old": None,
         "_tidb": {"commitTs" if ddl else "watermarkTs": ts},
     }  # fmt: skip
-    return None, orjson.dumps(value)
+    return None, go_html_json(value).encode()

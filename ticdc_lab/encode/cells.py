@@ -21,7 +21,7 @@ from ticdc_lab.events.arrays import Ints
 from ticdc_lab.events.mysql_types import MySQLType, labels_of, type_of
 
 INTEGER_TEXT, FLOAT_TEXT = r"^-?(0|[1-9]\d*)$", r"^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$"
-_ESCAPES = r'[\x00-\x1f"\\]'
+_ESCAPES, _HTML_ESCAPES = r'[\x00-\x1f"\\]', r'[\x00-\x1f"\\<>&\x{2028}\x{2029}]'
 _GO_ESCAPES = {7: "\\a", 8: "\\b", 12: "\\f", 10: "\\n", 13: "\\r", 9: "\\t", 11: "\\v", 92: "\\\\", 34: '\\"'}
 
 Written = Callable[[pa.Array], pa.Array]
@@ -32,22 +32,29 @@ def joined(*parts: pa.Array | str) -> pa.Array:
     return pc.binary_join_element_wise(*[pa.scalar(p) if isinstance(p, str) else p for p in parts], "")
 
 
-def quoted(texts: pa.Array) -> pa.Array:
-    """Each text as a JSON string."""
+def quoted(texts: pa.Array, *, html: bool = False) -> pa.Array:
+    """Each text as a JSON string: :func:`go_json`, or :func:`go_html_json`."""
     whole = joined('"', texts, '"')
-    special = pc.fill_null(pc.match_substring_regex(texts, _ESCAPES), False)
+    special = pc.fill_null(pc.match_substring_regex(texts, _HTML_ESCAPES if html else _ESCAPES), False)
     if not pc.any(special).as_py():
         return whole
-    return pc.replace_with_mask(whole, special, each(_go_json)(texts.filter(special)))
+    return pc.replace_with_mask(whole, special, each(go_html_json if html else go_json)(texts.filter(special)))
 
 
 _ESCAPE = re.compile(r"\\.")
 _AS_GO = {"\\b": "\\u0008", "\\f": "\\u000c"}
 """What Go writes for two of JSON's short escapes."""
+_IN_HTML = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
-def _go_json(text: str) -> str:
-    return _ESCAPE.sub(lambda found: _AS_GO.get(found[0], found[0]), orjson.dumps(text).decode())
+def go_json(value: Any) -> str:
+    """JSON as jsoniter writes it (open-protocol)."""
+    return _ESCAPE.sub(lambda found: _AS_GO.get(found[0], found[0]), orjson.dumps(value).decode())
+
+
+def go_html_json(value: Any) -> str:
+    """JSON that may stand in HTML, as easyjson and go-json write it (canal-json)."""
+    return go_json(value).translate(_IN_HTML)
 
 
 def quoted_ascii(texts: pa.Array) -> pa.Array:
@@ -114,7 +121,7 @@ def base64_of(value: bytes) -> str:
 
 def latin1(text: str) -> str:
     """A binary value as canal-json writes it: each byte a character of ISO-8859-1."""
-    return orjson.dumps(raw(text).decode("latin-1")).decode()
+    return go_html_json(raw(text).decode("latin-1"))
 
 
 def go_quoted(value: bytes) -> str:

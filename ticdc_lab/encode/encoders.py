@@ -141,16 +141,20 @@ def _require_written(rows: pa.RecordBatch, protocol: str) -> None:
 EVENTS_A_PASS = 2_500
 """Events encoded at once, as many as are decoded at once."""
 
-PARTITION, KEY = "target_partition", "dispatch_key"
+MAX_BATCH_SIZE = 16
+"""Rows in an open-protocol message at most; TiCDC's default."""
+
+PARTITION, KEY, BATCHED = "target_partition", "dispatch_key", "batched"
 _VERSION = (1).to_bytes(8, "big")
 
 
-def writer(protocol: str, *, max_batch_size: int) -> Callable[[Batches], Batches]:
+def writer(protocol: str, *, max_batch_size: int | None) -> Callable[[Batches], Batches]:
     """The function over Arrow batches of events, in the order of their partitions.
 
     In: the events contract and ``target_partition``, ``dispatch_key``; a partition's events all come in one task. Out:
     ``partition, offset, key, value``. Rows that follow each other and share the partition key become one message of up
-    to ``max_batch_size`` where the protocol is framed, whatever batches they come in.
+    to ``max_batch_size`` where the protocol is framed, whatever batches they come in. None: rows that ``batched`` marks
+    share a message only where they did so, others one of up to :data:`MAX_BATCH_SIZE`.
     """
     framed = encoder(protocol).framed
 
@@ -176,7 +180,7 @@ def _pieces(batches: Batches) -> Batches:
             yield batch.slice(start, EVENTS_A_PASS)
 
 
-def _starts(events: pa.RecordBatch, most: int) -> Ints:
+def _starts(events: pa.RecordBatch, most: int | None) -> Ints:
     """Where each message begins; the first event always begins one."""
     n = events.num_rows
     if most == 1:
@@ -186,9 +190,13 @@ def _starts(events: pa.RecordBatch, most: int) -> Ints:
     place = np.asarray(events.column(PARTITION))
     new = changes_in(key, place)
     new[1:] |= ~row[1:] | ~row[:-1]
+    keeps = np.zeros(n, np.bool_)
+    if most is None:
+        keeps = np.asarray(events.column(BATCHED).to_numpy(zero_copy_only=False), np.bool_)
+        new |= keeps & changes_in(*(codes(events.column(c)) for c in ("topic", "partition", "offset")))
     first = np.flatnonzero(new)
     into = np.arange(n) - np.repeat(first, np.diff(np.append(first, n)))
-    return np.flatnonzero(into % most == 0)
+    return np.flatnonzero(new | (~keeps & (into % (most or MAX_BATCH_SIZE) == 0)))
 
 
 def _messages(events: pa.RecordBatch, starts: Ints, protocol: str, offsets: dict[int, int]) -> pa.RecordBatch:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +22,7 @@ from ticdc_lab.encode.cells import (
     by_form,
     cells_of,
     each,
+    go_json,
     go_json_number,
     go_quoted_json,
     has_handle_key_only,
@@ -68,7 +68,7 @@ def derived_flags(shape: ColumnShape) -> int:
 def _column(shape: ColumnShape) -> str:
     flags = derived_flags(shape) if shape.flags is None else shape.flags
     handle = ',"h":true' if shape.is_key else ""
-    return f'{orjson.dumps(shape.name).decode()}:{{"t":{shape.type.code}{handle},"f":{flags},"v":'
+    return f'{go_json(shape.name)}:{{"t":{shape.type.code}{handle},"f":{flags},"v":'
 
 
 def image(cells: ImageCells) -> pa.Array:
@@ -91,18 +91,18 @@ def _row_keys(batch: pa.RecordBatch) -> pa.Array:
     place = joined(',"ptn":', batch.column("table_id").cast(pa.string()))
     return joined(
         '{"ts":', batch.column("commit_ts").cast(pa.string()), ',"scm":', quoted(batch.column("schema_name")),
-        ',"tbl":', quoted(batch.column("table_name")), ',"t":1', pc.fill_null(place, ""),
-        pa.array(["", ',"ohk":true']).take(has_handle_key_only(batch)), "}",
+        ',"tbl":', quoted(batch.column("table_name")), ',"t":1',
+        pa.array(["", ',"ohk":true']).take(has_handle_key_only(batch)), pc.fill_null(place, ""), "}",
     )  # fmt: skip
 
 
 def other(event: dict[str, Any]) -> tuple[bytes | None, bytes | None] | None:
     """Key and value of a DDL or a watermark; None for what the protocol cannot say."""
     if event["kind"] == "watermark":
-        return orjson.dumps({"ts": event["commit_ts"], "t": 3}), b""
+        return go_json({"ts": event["commit_ts"], "t": 3}).encode(), b""
     if event["kind"] != "ddl":
         return None
     table = {"scm": event["schema_name"] or "", "tbl": event["table_name"] or ""}
     key = {"ts": event["commit_ts"], **table, "t": 2}
     query = event["query"] or ""
-    return orjson.dumps(key), orjson.dumps({"q": query, "t": action_number(event["ddl_type"], query)})
+    return go_json(key).encode(), go_json({"q": query, "t": action_number(event["ddl_type"], query)}).encode()

@@ -18,9 +18,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
 from ticdc_lab.dispatch import check_strategy, dispatch
+from ticdc_lab.dispatch.definitions import HashedColumns, with_answers
 from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.encode import encoder
+from ticdc_lab.encode.canal_json import KEYLESS
 from ticdc_lab.encode.encoders import writer
 from ticdc_lab.encode.export import is_lines, write
 from ticdc_lab.engine.columns import least
@@ -31,15 +33,13 @@ from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import EVENTS, HEADER, MESSAGES, require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.facts.laggards import by_topic, resolved_at_steps, stated_values
 from ticdc_lab.facts.schemas import STATED, together
 from ticdc_lab.facts.watermarks import IS_ROW
 from ticdc_lab.sources.kafka import topics_of
 from ticdc_lab.sources.kafka_writing import write_messages
 from ticdc_lab.sources.places import is_kafka
-
-MAX_BATCH_SIZE = 16
-"""Rows in an open-protocol message at most; TiCDC's default."""
 
 _WRITTEN = tuple(n for n in EVENTS.names if n not in (*POSITION, "protocol", "start_ts"))
 _PLACES = StructType([MESSAGES[n] for n in ("partition", "offset", "key", "value")])
@@ -57,7 +57,7 @@ def produce(
     columns: Sequence[str] | None = None,
     catalog: Catalog | None = None,
     flavour: Flavour = "new",
-    max_batch_size: int = MAX_BATCH_SIZE,
+    max_batch_size: int | None = None,
     resolved: DataFrame | None = None,
 ) -> DataFrame:
     """Write events as the messages of a new topic.
@@ -77,7 +77,8 @@ def produce(
         Name of the new topic.
     max_batch_size
         Rows in a message at most, where the protocol batches (open-protocol). Rows of one message follow each other
-        in commit order and share the partition key.
+        in commit order and share the partition key. By default rows of open-protocol share a message only if they did
+        so in the log, and those of other protocols one of up to 16.
     resolved
         The values of the watermarks (``commit_ts``, each once), where they are known without reading ``events``;
         by default :func:`resolved_values`.
@@ -114,7 +115,7 @@ def produce(
             hint="See what it would do with: ticdc-lab dispatch --strategy conflict",
         )
     how = encoder(protocol)
-    if max_batch_size < 1:
+    if max_batch_size is not None and max_batch_size < 1:
         raise ContractError(f"max_batch_size is {max_batch_size}; expected at least 1 row.")
     rows = dispatch(
         events.where(IS_ROW), strategy=strategy, partitions=partitions, index=index, columns=columns,
@@ -122,7 +123,7 @@ def produce(
     )  # fmt: skip
     everywhere = F.sequence(F.lit(0), F.lit(partitions - 1))
     parts = (
-        _rows(rows),
+        _rows(rows, catalog if protocol == "canal-json" else None),
         _broadcast(_ddl(events), to=everywhere if how.ddl_to_all else F.array(F.lit(0)), rank=_DDL),
         _broadcast(_marks(resolved_values(events) if resolved is None else resolved), to=everywhere, rank=_WATERMARK),
     )
@@ -162,23 +163,39 @@ def table_of_row() -> Column:
     return F.coalesce(F.concat("schema_name", F.lit("."), "table_name"), F.lit("a row change that names no table"))
 
 
-def _rows(rows: DataFrame) -> DataFrame:
-    """Row changes with their partition; where there is none, reading fails with the reason."""
+def _rows(rows: DataFrame, catalog: Catalog | None) -> DataFrame:
+    """Row changes with their partition; where there is none, reading fails with the reason.
+
+    ``catalog``: where it is asked which tables have no primary key.
+    """
     failed = F.concat(
         *(F.lit("A row cannot be dispatched, so the topic cannot be written: "), table_of_row()),
         *(F.lit(" at commit_ts "), F.coalesce(F.col("commit_ts").cast("string"), F.lit("null"))),
         *(F.lit(": "), F.coalesce("dispatch_error", F.lit("no partition"))),
     )
+    keyless = F.lit(False)
+    defined = [] if catalog is None else [v.definition for versions in catalog.versions.values() for v in versions]
+    if catalog is not None and any(table is not None and table.primary is None for table in defined):
+        rows = with_answers(rows, catalog=catalog, questions={"_primary": _primary_key})
+        keyless = F.coalesce(F.size("_primary.columns") == 0, keyless)
+    batched = F.lit(False)
     if "protocol" in rows.columns:  # simple names a table by the id that open-protocol keeps for its partitions alone
-        rows = rows.withColumn("table_id", F.when(F.col("protocol") == "open-protocol", F.col("table_id")))
+        batched = F.col("protocol") == "open-protocol"
+        rows = rows.withColumn("table_id", F.when(batched, F.col("table_id")))
     rank = F.when(F.col("op") == "delete", _DELETE).when(F.col("op") == "update", _UPDATE).otherwise(_INSERT)
     return rows.select(
         *_WRITTEN,
         *POSITION,
         F.coalesce("target_partition", F.raise_error(failed).cast("int")).alias("target_partition"),
         "dispatch_key",
+        F.coalesce(batched, F.lit(False)).alias("batched"),
+        keyless.alias(KEYLESS),
         rank.alias("_rank"),
     )
+
+
+def _primary_key(table: TableDef) -> HashedColumns:
+    return HashedColumns(columns=table.primary.columns if table.primary else ())
 
 
 def _ddl(events: DataFrame) -> DataFrame:
@@ -201,6 +218,8 @@ def _broadcast(events: DataFrame, *, to: Column, rank: int) -> DataFrame:
         *lacking,
         F.explode(to).alias("target_partition"),
         F.lit(None).cast("string").alias("dispatch_key"),
+        F.lit(False).alias("batched"),
+        F.lit(False).alias(KEYLESS),
         F.lit(rank).alias("_rank"),
     )
 

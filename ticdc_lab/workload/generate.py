@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.encode.produce import MAX_BATCH_SIZE, produce
+from ticdc_lab.encode.encoders import MAX_BATCH_SIZE
+from ticdc_lab.encode.produce import produce
 from ticdc_lab.engine import parallelism
 from ticdc_lab.errors import ContractError
 from ticdc_lab.errors.whole_files import room_for
