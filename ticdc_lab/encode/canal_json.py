@@ -50,7 +50,7 @@ LOST = {
 """What encoding loses of an event, by field."""
 
 KEYLESS = "keyless"
-"""A boolean column beside those of events: whether DDL define the row's table without a primary key."""
+"""A boolean column beside the event's: whether DDL define the row's table without a primary key."""
 
 _quoted = partial(quoted, html=True)
 

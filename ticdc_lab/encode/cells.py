@@ -53,7 +53,7 @@ def go_json(value: Any) -> str:
 
 
 def go_html_json(value: Any) -> str:
-    """JSON that may stand in HTML, as easyjson and go-json write it (canal-json)."""
+    """JSON for HTML too, as easyjson and go-json write it (canal-json)."""
     return go_json(value).translate(_IN_HTML)
 
 

@@ -78,7 +78,7 @@ def produce(
     max_batch_size
         Rows in a message at most, where the protocol batches (open-protocol). Rows of one message follow each other
         in commit order and share the partition key. By default rows of open-protocol share a message only if they did
-        so in the log, and those of other protocols one of up to 16.
+        so in the log, and rows of other protocols share messages of up to 16.
     resolved
         The values of the watermarks (``commit_ts``, each once), where they are known without reading ``events``;
         by default :func:`resolved_values`.
