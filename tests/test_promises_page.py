@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import conftest
 import killing
 import pytest
+from together import together
 
 from ticdc_lab.codecs.known import BOUNDS
 
@@ -18,7 +19,7 @@ PAGE = (ROOT / "docs/promises.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
 
 
-@pytest.mark.parametrize(("file", "name"), NAMED)
+@together(("file", "name"), NAMED)
 def test_a_promise_names_a_test_that_is_there(file: str, name: str) -> None:
     """A test that was renamed leaves no promise without one."""
     assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import re
 import zlib
 from collections import defaultdict
 from decimal import Decimal
-from functools import reduce
+from functools import cache, reduce
 from operator import xor
 from pathlib import Path
 from random import Random
@@ -20,6 +20,7 @@ import pytest
 import torture
 from formats import Row, decoded_by, known, messages, table_of
 from stored import rows_of, unpack
+from together import together
 
 from ticdc_lab.codecs import decoder
 from ticdc_lab.codecs.builder import decode_with
@@ -95,10 +96,16 @@ def found(row: Row) -> tuple[Any, ...]:
     return row["column_crcs"], row["key_crc"], row["layout"]
 
 
+@cache
+def decoded_of(file: str) -> list[Row]:
+    """Rows of a golden log, decoded once."""
+    return decoded_by(messages(file), LOGS[file], known())
+
+
 @pytest.mark.parametrize("file", LOGS)
 def test_a_golden_log_has_the_crcs_of_its_images(file: str) -> None:
     """Crcs, key and names are those of the image that TiCDC hashes, in every row; other events have none."""
-    rows = decoded_by(messages(file), LOGS[file], known())
+    rows = decoded_of(file)
     assert sum(row["kind"] == "row" for row in rows) > 1_600
     for row in rows:
         assert found(row) == expected(row), row
@@ -125,7 +132,7 @@ def test_made_csv_files_have_the_crcs_of_their_images() -> None:
 @pytest.mark.parametrize("file", LOGS)
 def test_without_images_the_columns_are_the_same(file: str) -> None:
     """Dispatch needs no images, so decoding without them brings all that it needs."""
-    rows = decoded_by(messages(file), LOGS[file], known())
+    rows = decoded_of(file)
     batches = decoder(LOGS[file], images=False, known=known())(iter(table_of(messages(file)).to_batches()))
     narrow = pa.Table.from_batches(batches)
     assert narrow["columns"].null_count == narrow["before"].null_count == narrow.num_rows
@@ -136,7 +143,7 @@ def test_without_images_the_columns_are_the_same(file: str) -> None:
 def test_the_rows_of_a_message_share_its_bytes(file: str) -> None:
     """Together they have all bytes of key and value; open-protocol's version stands before the first."""
     version = 8 if LOGS[file] == "open-protocol" else 0
-    rows, sizes = decoded_by(messages(file), LOGS[file], known()), {}
+    rows, sizes = decoded_of(file), dict[tuple[Any, ...], int]()
     for row in rows:
         if row["kind"] == "row":
             place = row["topic"], row["partition"], row["offset"]
@@ -160,7 +167,7 @@ def crcs_of(*columns: Column, op: int = S.INSERT) -> Row:
 
 
 @pytest.mark.parametrize("op", [S.INSERT, S.DELETE])
-@pytest.mark.parametrize(
+@together(
     ("mysql_type", "value"),
     [
         *[(kind, value) for kind in BINARY for value in ("0x00ff80", "0x", "text")],
@@ -221,7 +228,7 @@ def test_the_comparison_sees_a_wrong_crc() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize(("protocol", "mysql_type", "value", "is_known"), [
+@together(("protocol", "mysql_type", "value", "is_known"), [
     ("debezium", "decimal", "10.5", False), ("debezium", "decimal(10,2)", "10.50", True),
     ("debezium", "decimal(30,2)", "1234567890123456.75", False), ("debezium-avro", "decimal(30,2)", "1" * 20, True),
     ("debezium", "time", "10:00:00", False), ("debezium", "time(1)", "10:00:00.5", True),

@@ -16,6 +16,7 @@ from comparing import batch_of
 from counted_work import times_the_work
 from formats import Row
 from making import Message
+from together import together
 
 from ticdc_lab.codecs import Known, choice, decoder
 from ticdc_lab.codecs.event import Codec, Event
@@ -194,7 +195,7 @@ INVENTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("protocol", "mysql_type", "value"), INVENTED)
+@together(("protocol", "mysql_type", "value"), INVENTED)
 def test_a_value_that_its_type_cannot_hold_is_in_quarantine(
     protocol: str, mysql_type: str, value: str, either: str
 ) -> None:
@@ -221,7 +222,7 @@ HELD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("protocol", "mysql_type", "value", "text"), HELD)
+@together(("protocol", "mysql_type", "value", "text"), HELD)
 def test_a_value_at_the_edge_of_its_type_is_kept(
     protocol: str, mysql_type: str, value: str, text: str, either: str
 ) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from making import Message
 from test_bad_formats import framed
 from test_canal import column, entry, packet
+from together import together
 
 from ticdc_lab.codecs import Known, choice, csv, decoder
 from ticdc_lab.codecs.builder import all_fit, decode_with, require_values
@@ -191,6 +192,20 @@ def _cases(values: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, str, str]]
                 yield protocol, mysql_type, text
 
 
+def test_each_case_that_fails_is_listed() -> None:
+    """And no other: of cases that run in one test."""
+
+    @together(("value", "double"), [(1, 2), (2, 5), (3, 6), (4, 0)])
+    def doubled(value: int, double: int) -> None:
+        if not double:
+            with pytest.raises(ValueError, match="x"):
+                int("7")
+        assert 2 * value == double
+
+    with pytest.raises(AssertionError, match=r"(?s)^2 of 4 cases:\n\{'value': 2, 'double': 5\}.*\{'value': 4, 'dou"):
+        doubled()
+
+
 def test_the_table_is_tried_whole() -> None:
     """Each type that does not hold anything, and each codec that knows types."""
     assert set(WRITERS) | UNTYPED == set(CODECS)
@@ -199,13 +214,13 @@ def test_the_table_is_tried_whole() -> None:
     assert held_by("BIGINT(20) unsigned") == BY_NAME["bigint"].holds and held_by("no type") == NO_MYSQL_TYPE
 
 
-@pytest.mark.parametrize(("protocol", "mysql_type", "text"), cases(HELD))
+@together(("protocol", "mysql_type", "text"), cases(HELD))
 def test_a_value_that_fits_comes_out(protocol: str, mysql_type: str, text: str, either: str) -> None:
     """Zero dates, the year 0, unsigned numbers, 65 digits, the largest double, numbers beyond ENUM's labels."""
     assert shown(protocol, mysql_type, text) == (None, text)
 
 
-@pytest.mark.parametrize(("protocol", "mysql_type", "text"), cases(REFUSED))
+@together(("protocol", "mysql_type", "text"), cases(REFUSED))
 def test_a_value_that_does_not_fit_is_in_quarantine(protocol: str, mysql_type: str, text: str, either: str) -> None:
     """In words that say so; what cannot even be written in a format is refused as that."""
     error, value = shown(protocol, mysql_type, text)
@@ -214,7 +229,7 @@ def test_a_value_that_does_not_fit_is_in_quarantine(protocol: str, mysql_type: s
         assert error in ("bad-value", "out-of-range")
 
 
-@pytest.mark.parametrize(("mysql_type", "text"), [(t, x) for t, texts in HELD.items() for x in texts])
+@together(("mysql_type", "text"), [(t, x) for t, texts in HELD.items() for x in texts])
 def test_a_value_that_fits_comes_out_of_csv(mysql_type: str, text: str) -> None:
     """Quoted, and bare where the type says what it may be: another bare text may be what stands for NULL."""
     assert shown_in_csv(mysql_type, text) == (None, text)
@@ -223,7 +238,7 @@ def test_a_value_that_fits_comes_out_of_csv(mysql_type: str, text: str) -> None:
         assert shown_in_csv(mysql_type, text, quoted=False) == bare
 
 
-@pytest.mark.parametrize(("mysql_type", "text"), [(t, x) for t, texts in REFUSED.items() for x in texts])
+@together(("mysql_type", "text"), [(t, x) for t, texts in REFUSED.items() for x in texts])
 def test_a_value_that_does_not_fit_is_refused_in_csv(mysql_type: str, text: str) -> None:
     """A record of it; the file's others are read."""
     error, value = shown_in_csv(mysql_type, text)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from together import together
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import DispatchError
@@ -41,7 +42,7 @@ def test_every_key_of_ticdc_is_read_has_no_bearing_or_is_refused() -> None:
     assert set(FROM_URI.values()) <= {n for n, k in KEYS.items()}
 
 
-@pytest.mark.parametrize("key", sorted(KEYS))
+@together("key", sorted(KEYS))
 def test_a_key_with_a_letter_too_few_is_an_error_that_suggests_it(key: str) -> None:
     """At every depth, in lists of tables as well; TiCDC's command line refuses it, too."""
     table, _, name = key.rpartition(".")
