@@ -67,7 +67,7 @@ from ticdc_lab.errors import ContractError, DispatchError, SourceError, TiCDCLab
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.events.sample import Sample, from_first_row, ts_of
-from ticdc_lab.events.tso import utc_words
+from ticdc_lab.events.tso import clock_words
 from ticdc_lab.facts.catalog import Catalog, ddl_of, not_in_rows
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for
@@ -709,7 +709,7 @@ class Log:
         spans = [covered(of) for of in facts]
         begins, ends = (max(s[0] for s in spans if s), min(s[1] for s in spans if s)) if all(spans) else (0, 0)
         if begins >= ends:
-            held = [f"from {utc_words(s[0])} to {utc_words(s[1])}" if s else "at no time" for s in spans]
+            held = [f"from {clock_words(s[0])} to {clock_words(s[1])}" if s else "at no time" for s in spans]
             apart = f"this one is whole {held[0]}, the other {held[1]}"
             return answers.not_compared(f"no time is complete in both; {apart}", limits)
         if self.protocol != other.protocol:

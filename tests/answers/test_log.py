@@ -29,7 +29,7 @@ from ticdc_lab.audit.findings import NO_RULE
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceError
-from ticdc_lab.events.tso import compose, physical_ms, utc_words
+from ticdc_lab.events.tso import clock_words, compose, physical_ms
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.log import Log
 from ticdc_lab.tables.browse import MessagePage
@@ -367,7 +367,7 @@ def test_a_row_and_a_table(log: Log) -> None:
 def test_a_moment_is_a_tso_or_a_time(log: Log) -> None:
     """In both directions, wherever one is asked for; a time is all of its millisecond."""
     ts = int(log.transactions().frames["sample"]["commit_ts"].iloc[5])
-    time = utc_words(ts)
+    time = clock_words(ts)
     assert (
         log.transaction(time).finding == log.transaction(ts).finding and f"{ts} ({time})" in log.transaction(ts).finding
     )
@@ -386,7 +386,7 @@ def test_beside_a_tso_stands_its_time(log: Log, question: str) -> None:
     assert said or question.startswith("transaction"), "there is something to point at"
     for text in (*said, answer.finding, *answer.details):
         for found in re.finditer(r"(?<!\d)\d{18}(?!\d)", text):
-            beside = text[found.start() :].startswith(f"{found[0]} ({utc_words(int(found[0]))}")
+            beside = text[found.start() :].startswith(f"{found[0]} ({clock_words(int(found[0]))}")
             assert beside or "(resolved_ts " in text[: found.start()][-13:], text
 
 

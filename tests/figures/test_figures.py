@@ -16,6 +16,8 @@ from ticdc_lab.dispatch.comparison import over_time
 from ticdc_lab.dispatch.evenness import gini
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import tso
+from ticdc_lab.events.sample import moment
+from ticdc_lab.events.tso import TIME_ZONE
 from ticdc_lab.figures import theme
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.matrices import PROMISES
@@ -116,11 +118,19 @@ def test_axes_show_the_clock_of_a_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     fig = figures.lag(LAGGING, partitions=homes(0, 1))
     assert fig.layout.xaxis.type == "date" and fig.layout.xaxis.title.text.endswith("(UTC)")
     utc = [float(x) for x in fig.data[0].x]
-    monkeypatch.setenv(theme.TIME_ZONE, "Asia/Shanghai")
+    monkeypatch.setenv(TIME_ZONE, "Asia/Shanghai")
     fig = figures.lag(LAGGING, partitions=homes(0, 1))
     assert [float(x) - 8 * 3600 * 1000 for x in fig.data[0].x] == utc
-    assert fig.layout.xaxis.title.text.endswith("(Asia/Shanghai)")
-    monkeypatch.setenv(theme.TIME_ZONE, "Mars/Base")
+    assert fig.layout.xaxis.title.text.endswith("(Asia/Shanghai)") and fig.layout.meta.zone == "Asia/Shanghai"
+    of, shown = 470603993791332352, "2026-11-21 05:56:08.308 Asia/Shanghai"
+    evidence = [{"partition": 0, "offset": n, "commit_ts": of - n} for n in range(2)]
+    drawn = figures.counterexample(
+        finding(guarantee="nothing_below_ddl", message=f"a change below commit_ts {of}", evidence=evidence)
+    )
+    assert title(drawn).endswith(f" commit_ts {of} ({shown})")
+    assert moment(shown) == moment("2026-11-20 21:56:08.308") == of
+    assert drawn.layout.yaxis.ticktext[1].replace("<br>", " ") == f"{shown} {of}"
+    monkeypatch.setenv(TIME_ZONE, "Mars/Base")
     with pytest.raises(ContractError, match="Mars/Base"):
         figures.lag(LAGGING, partitions=homes(0, 1))
 
@@ -194,7 +204,7 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     assert {t.mode for t in fig.data} == {"markers"}, "no line crosses a partition that is not touched"
     assert {t.name: [*t.x] for t in fig.data}["complete"] == [0, 2, 0]
     assert [len(t.x) for t in fig.data if t.name == "delivered again"] == [1]
-    assert "A coloured row waits" in str(fig.layout.meta["note"]) and "A cross marks" in str(fig.layout.meta["note"])
+    assert "A coloured row waits" in str(fig.layout.meta["note"]) and "A row of crosses is" in str(fig.layout.meta["note"])
 
 
 def test_many_spans_are_thinned_evenly_and_pending_ones_stay() -> None:
@@ -264,6 +274,8 @@ def test_violations_count_by_guarantee() -> None:
     rows = [finding(), finding(), finding(guarantee="nothing_below_ddl"), finding(severity="info")]
     fig = figures.violations(pd.DataFrame(rows))
     assert title(fig) == "3 errors in 2 guarantees; most (2): rows stay in one partition"
+    tied = figures.violations(pd.DataFrame(rows[1:]))
+    assert title(tied) == "2 errors in 2 guarantees; at most 1 in each"
 
 
 def test_violations_of_a_capped_audit_are_a_lower_bound() -> None:

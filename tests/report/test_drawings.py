@@ -11,9 +11,11 @@ import pandas as pd
 import pytest
 from planted_guarantees import FAULTS, WITHOUT_DRAWING
 from summaries import summary
-from tiny_logs import table_of
+from tiny_logs import mark, row, table_of
 
+from ticdc_lab.answers.audit import verdict
 from ticdc_lab.audit import GUARANTEES, audit_table
+from ticdc_lab.figures import counterexample
 from ticdc_lab.report.write import render
 
 
@@ -52,3 +54,35 @@ def test_a_drawing_is_of_its_own_finding(guarantee: str) -> None:
     [title] = drawn(render(replace(summary(), findings=of)))
     words = of["message"].iloc[0].split(",")[0][:30]
     assert (words in title) == (guarantee not in WITHOUT_DRAWING), title
+
+
+def test_what_is_missing_is_drawn_at_the_time_of_what_is_there() -> None:
+    """The ring is below or above the message that another partition has; a drawing has no line at zero of its axes."""
+    for guarantee in GUARANTEES:
+        if guarantee in WITHOUT_DRAWING:
+            continue
+        drawn = counterexample(findings(guarantee)[0])
+        assert drawn.layout.xaxis.zeroline is False and drawn.layout.yaxis.zeroline is False
+        ring = next((t for t in drawn.data if t.name == "missing"), None)
+        assert (ring is not None) == guarantee.endswith("on_all_partitions")
+        assert ring is None or [*ring.x] == [drawn.data[0].x[0]]
+
+
+def test_a_row_that_was_deleted_leaves_no_image() -> None:
+    """A change of it afterwards: the drawing says that the first message deletes it."""
+    events = [row(0, 0, 1, v="1"), row(0, 1, 2, "delete", v="1"), row(0, 2, 3, "update", v="2"), mark(0, 3, 4)]
+    found = audit_table(table_of(events), protocol="open-protocol", checks=["row_images_chain"]).to_pylist()
+    texts = [a.text for a in counterexample(found[0]).layout.annotations]
+    assert "deletes the row" in texts and "leaves this image" not in texts
+
+
+def test_every_timestamp_of_a_finding_has_its_time() -> None:
+    """In the verdict's causes, the findings and the titles; a verdict of several causes says how many more."""
+    ts = 470603993791332352
+    events = [row(0, 0, ts), row(0, 1, ts - 2**20, "update", v="2"), row(1, 0, ts + 2**20, "update", v="3", key="2")]
+    found = audit_table(table_of(events), protocol="open-protocol").to_pylist()
+    every = pd.DataFrame([f | {"cause": f["cause"] or f["message"]} for f in found])
+    told = replace(summary(), findings=pd.concat([every, every.assign(cause="another")], ignore_index=True))
+    shown = re.sub(r"<script.*?</script>|<td class=.ticdc-ts.*?</td>", "", render(told), flags=re.S)
+    assert shown.count(str(ts)) == shown.count(f"{ts} (2026-11-20 21:56:08.308 UTC)") > 0
+    assert "; 1 more cause" in verdict(told)["why"].iloc[0]

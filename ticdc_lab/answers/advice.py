@@ -148,7 +148,7 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
             f"To compare numbers of partitions: ticdc-lab advise {shown} --partitions {n},{2 * n}"
             + (f"; what the change costs: ticdc-lab expand {shown} --after {2 * n}." if can_expand else ".")
         )
-    return [*even, *([f"It breaks {', '.join(broken)}."] if broken else []), *found.notes]
+    return [*even, *([f"It breaks {'; '.join(broken)}."] if broken else []), *found.notes]
 
 
 def _estimated(rules: pd.DataFrame) -> str:

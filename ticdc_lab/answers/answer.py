@@ -23,7 +23,7 @@ import pyarrow as pa
 from ticdc_lab.answers.terminal import aligned
 from ticdc_lab.errors import ContractError, SourceError
 from ticdc_lab.errors.whole_files import room_for
-from ticdc_lab.events.tso import utc_words
+from ticdc_lab.events.tso import clock_words, zone
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.page_scripts import TABLE_TOOLS, timed
 from ticdc_lab.words import visible
@@ -173,7 +173,7 @@ def as_text(frame: pd.DataFrame) -> str:
     by_column = [*zip(*[row.values() for row in records_of(frame)], strict=True)] or [()] * len(frame.columns)
     for name, values in zip(frame.columns, by_column, strict=True):
         columns.append((str(name), [_cell(v) for v in values]))
-        moments = [utc_words(v) if _is_tso(v, name) else "" for v in values]
+        moments = [clock_words(v) if _is_tso(v, name) else "" for v in values]
         columns += [_times(moments)] if any(moments) else []
     return aligned([name for name, _ in columns], zip(*[cells for _, cells in columns], strict=True))
 
@@ -182,7 +182,8 @@ def _times(moments: list[str]) -> tuple[str, list[str]]:
     """Head and cells of a column of times; what all have in common, the day and the zone, is said once."""
     days = {moment.partition(" ")[0] for moment in moments if moment}
     day = f" {min(days)}" if len(days) == 1 else ""
-    return f"UTC{day}", [moment.removeprefix(day.strip()).removesuffix(" UTC").strip() for moment in moments]
+    own = zone()
+    return f"{own}{day}", [moment.removeprefix(day.strip()).removesuffix(f" {own}").strip() for moment in moments]
 
 
 def _words(value: object) -> str:
@@ -221,7 +222,7 @@ def cells_html(records: list[dict[str, Any]]) -> str:
 def _html_cell(column: object, value: object) -> str:
     said = _cell(value)
     if _is_tso(value, column):
-        return timed(utc_words(value), html.escape(said))
+        return timed(clock_words(value), html.escape(said))
     whole = visible(_words(value), kept="\n\t")
     beside = "" if whole == said else f' data-whole="{html.escape(whole)}"'
     return f"<td{beside}>{html.escape(said)}</td>"

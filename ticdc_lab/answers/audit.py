@@ -16,6 +16,7 @@ from ticdc_lab.answers.transactions import torn_briefly, torn_words
 from ticdc_lab.audit import GUARANTEES, checks_possible
 from ticdc_lab.audit.findings import NO_RULE, RANK
 from ticdc_lab.errors.redaction import shown_source
+from ticdc_lab.events.tso import with_clock
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
@@ -39,7 +40,7 @@ def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
     unchecked: dict[str, list[str]] = {}
     for name, why in not_checked(s).items():
         unchecked.setdefault(why, []).append(name.replace("_", " "))
-    limits = [f"{', '.join(names)}: not checked, because {why}." for why, names in unchecked.items()]
+    limits = [with_clock(f"{', '.join(names)}: not checked, because {why}.") for why, names in unchecked.items()]
     limits += s.early_ends
 
     def draw() -> Mapping[str, Figure]:
@@ -261,7 +262,7 @@ def cause_lines(c: Mapping[Any, Any]) -> list[str]:
     about = f"{c['table']}: " if c["table"] else ""
     at = " ".join(f"{name} {c[name]}" for name in ("partition", "offset") if not pd.isna(c[name]))
     key = f"{c['key']}, " if isinstance(c["key"], str) else ""
-    more = "" if c["cause"] in c["message"] else f": {c['message']}"
+    more = "" if c["cause"] in c["message"] else f": {with_clock(c['message'])}"
     return [f"    {severity}: {about}{c['cause']}", f"        First: #{c['first']} {key}{at}{more}", *done]
 
 
@@ -270,4 +271,4 @@ def line(number: int, f: Mapping[Any, Any]) -> str:
     places = ("offset",) if f["message"].startswith(("partition ", "stream ")) else ("partition", "offset")
     about = [f[c] for c in ("table", "key")] + [f"{c} {f[c]}" for c in places if not pd.isna(f[c])]
     where = " ".join(part for part in about if not pd.isna(part) and part)
-    return f"    #{number} {': '.join(part for part in (f['severity'], where, f['message']) if part)}"
+    return f"    #{number} {': '.join(part for part in (f['severity'], where, with_clock(f['message'])) if part)}"

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms, tso_words, utc_words
+from ticdc_lab.events.tso import LOGICAL_BITS, clock_words, physical_ms, tso_words
 from ticdc_lab.sources.cdc_log import RESTART, SLACK_MS, CdcLog, NamedByLog, named_by
 from ticdc_lab.words import count
 
@@ -68,7 +68,7 @@ _COLUMNS = ["about", "module", "kind", "n", "by_ts", "first_at", "last_at", "mes
 
 def _end_words(log: CdcLog, end: int) -> str | None:
     """The first (0) or the last (1) time of a log in words; None without any."""
-    return None if log.span_ms is None else utc_words(log.span_ms[end] << LOGICAL_BITS)
+    return None if log.span_ms is None else clock_words(log.span_ms[end] << LOGICAL_BITS)
 
 
 def _until(stall: Mapping[Any, Any]) -> int:
@@ -95,7 +95,7 @@ def _covers(log: CdcLog, stall: Mapping[Any, Any], from_ms: int | None, to_ms: i
 
 def _said(n: NamedByLog) -> str:
     line = next((one for one in n.lines if one.error or one.key or one.table), n.lines[0])
-    at = f"at {utc_words(line.ms << LOGICAL_BITS)}"
+    at = f"at {clock_words(line.ms << LOGICAL_BITS)}"
     of = [f"commitTs {line.commit_ts}" * (line.commit_ts is not None), line.table, f"key {line.key}" * bool(line.key)]
     named = ", ".join(part for part in of if part)
     error = f": {line.error}" if line.error else ""
@@ -108,7 +108,7 @@ def _rows(about: str, named: list[NamedByLog]) -> list[dict[str, Any]]:
     found = []
     for n in named:
         line = next((one for one in n.lines if one.error or one.key or one.table), n.lines[0])
-        first, last = (utc_words(one.ms << LOGICAL_BITS) for one in (n.lines[0], n.lines[-1]))
+        first, last = (clock_words(one.ms << LOGICAL_BITS) for one in (n.lines[0], n.lines[-1]))
         values = (about, n.module, n.kind, len(n.lines), n.by_ts, first, last, line.message, line.table, line.key,
                   line.commit_ts, line.error, line.where)  # fmt: skip
         found.append(dict(zip(_COLUMNS, values, strict=True)))

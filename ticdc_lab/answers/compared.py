@@ -14,7 +14,7 @@ from ticdc_lab.answers.dispatching import AS_THEY_LIE
 from ticdc_lab.consumer.target_compare import ComparedTargets
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import NO_TS
-from ticdc_lab.events.tso import tso_words, utc_words
+from ticdc_lab.events.tso import clock_words, tso_words
 from ticdc_lab.facts.catalog import Catalog, not_in_rows
 from ticdc_lab.facts.limits import Counts, begun_late, but_for, first_offsets, gaps_between
 from ticdc_lab.transactions.differences import ALIKE, KINDS
@@ -49,7 +49,7 @@ def compared(
     frames = {"tables": tables, "differences": examples, "ddl": ddl}
     totals = {kind: int(tables[kind].sum()) for kind in KINDS}
     n = sum(totals.values())
-    between = f"from {utc_words(span[0])} to {utc_words(span[1])}"
+    between = f"from {clock_words(span[0])} to {clock_words(span[1])}"
     this, other = (lacked and f" ({which} is whole{lacked})" for which, lacked in zip(_SIDES, lacking, strict=True))
     words_of = {**_WORDS, _HERE: f"{_WORDS[_HERE]}{other}", _THERE: f"{_WORDS[_THERE]}{this}"}
     unequal = [f"{count(totals[kind], 'row change')} {words}" for kind, words in words_of.items() if totals[kind]]
@@ -82,7 +82,7 @@ def watched(comparison: WatchedComparison) -> Answer:
     found, state = comparison.compared, comparison.state
     if found.span is None:
         waits = [
-            f"{name} {f'is resolved up to {utc_words(ts)}' if ts != NO_TS else 'has a partition without watermark'}"
+            f"{name} {f'is resolved up to {clock_words(ts)}' if ts != NO_TS else 'has a partition without watermark'}"
             for name, ts in zip(_SIDES, map(state.resolved_ts, (0, 1)), strict=True)
         ]
         return not_compared(f"no time is complete in both; {', '.join(waits)}")
@@ -93,7 +93,7 @@ def watched(comparison: WatchedComparison) -> Answer:
         if late:
             limits.append(
                 f"{count(late, 'row change')} of {which} came again, or came after the changes of its time were "
-                f"forgotten, up to {utc_words(state.forgotten_ts)}: not compared. More --memory keeps them longer."
+                f"forgotten, up to {clock_words(state.forgotten_ts)}: not compared. More --memory keeps them longer."
             )
     begins, ends = found.span
     facts = [side.known for side in state.sides]

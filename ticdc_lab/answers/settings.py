@@ -23,8 +23,9 @@ def settings(known: Settings) -> Answer:
     rows = pd.DataFrame(known.rows(), columns=COLUMNS)
     read = [s for s in known if s.bearing == "read"]
     places = [(sum(s.source == place for s in read), words) for place, words in _FROM.items()]
-    some = ", ".join(f"{n} {words}" for n, words in places if n)
-    finding = f"{count(len(read), 'setting')} of the changefeed {'is' if len(read) == 1 else 'are'} known: {some}."
+    some = [(n, words) for n, words in places if n]
+    where = f" {some[0][1]}" if len(some) == 1 else ": " * bool(some) + ", ".join(f"{n} {words}" for n, words in some)
+    finding = f"{count(len(read), 'setting')} of the changefeed {'is' if len(read) == 1 else 'are'} known{where}."
     wrong = [c.words for c in known.contradictions]
     if wrong:
         finding = (

@@ -12,7 +12,7 @@ from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import Summary
 from ticdc_lab.answers.watermarks import without_watermark
 from ticdc_lab.errors.redaction import shown_source
-from ticdc_lab.events.tso import tso_words, utc_words
+from ticdc_lab.events.tso import clock_words, tso_words
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.transaction_spans import transactions_finding
@@ -103,7 +103,7 @@ def torn_words(torn: pd.DataFrame, s: Summary) -> str:
     """Which transactions a gap in offsets may have torn."""
     if torn.empty:
         return "Offsets are missing, but no recorded transaction is beside a gap."
-    each = [f"{ts} ({utc_words(int(ts))})" for ts in torn["commit_ts"].drop_duplicates()]
+    each = [f"{ts} ({clock_words(int(ts))})" for ts in torn["commit_ts"].drop_duplicates()]
     gaps = _gaps(torn)
     places = [
         f"{first} of partition {p}" if first == last else f"{first} to {last} of partition {p}"

@@ -10,7 +10,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import POINTS, Summary
-from ticdc_lab.events.tso import tso_words, utc_words
+from ticdc_lab.events.tso import clock_words, tso_words
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.watermarks import Rhythm
 from ticdc_lab.figures.figure import Figure
@@ -88,7 +88,7 @@ def complete_to(s: Summary, *, with_ts: bool = True) -> str:
             f"; {least_open}{count(open_rows, 'row change lies', 'row changes lie')} above their tables' resolved_ts"
         )
     stated_ts = f" (resolved_ts {least})" if with_ts else ""
-    return f"It is complete{but_for(s.counts)} up to {utc_words(least)}{stated_ts}{beyond}."
+    return f"It is complete{but_for(s.counts)} up to {clock_words(least)}{stated_ts}{beyond}."
 
 
 def _topic_sentence(t: Mapping[Any, Any], but_for: str) -> str:
@@ -163,7 +163,7 @@ def stalls(
 def _none_advances(stated: pd.Series, *, stall_s: float, qualified: str, of_storage: bool) -> str:
     """What one watermark of each partition shows, and what it cannot."""
     least = int(stated.min())
-    reached = f"{utc_words(least)} (resolved_ts {least})"
+    reached = f"{clock_words(least)} (resolved_ts {least})"
     no_row = f"no row change is more than {stall_s:g} s above"
     if of_storage:
         return (

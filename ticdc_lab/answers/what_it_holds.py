@@ -13,7 +13,7 @@ from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.settings import settings
 from ticdc_lab.dispatch.given import refused, rule_notes
 from ticdc_lab.errors.redaction import shown_source
-from ticdc_lab.events.tso import utc_words
+from ticdc_lab.events.tso import clock_words
 from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.sources.survey import Found
@@ -126,4 +126,4 @@ def _by_partition(s: Summary) -> pd.DataFrame:
         return frame
     resolved = {(p["topic"], p["partition"]): p["resolved_ts"] for p in s.partitions.to_dict("records")}
     stated = [resolved.get((topic, partition), pd.NA) for topic, partition, *_ in found]
-    return frame.assign(**{"resolved to": ["none" if pd.isna(ts) else utc_words(int(ts)) for ts in stated]})
+    return frame.assign(**{"resolved to": ["none" if pd.isna(ts) else clock_words(int(ts)) for ts in stated]})

@@ -62,11 +62,11 @@ def tso(moment: str) -> None:
     MOMENT is a TSO, or a time in UTC such as "2026-06-01 12:30:00".
     """
     from ticdc_lab.events import sample
-    from ticdc_lab.events.tso import logical, utc_words
+    from ticdc_lab.events.tso import clock_words, logical
 
     if (ts := sample.moment(moment)) is None:
         raise click.BadParameter("it is empty", param_hint="MOMENT")
-    click.echo(f"{ts} {utc_words(ts)}" + (f" + {logical(ts)}" if logical(ts) else ""))
+    click.echo(f"{ts} {clock_words(ts)}" + (f" + {logical(ts)}" if logical(ts) else ""))
 
 
 @main.command()

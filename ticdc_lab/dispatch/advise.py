@@ -36,6 +36,7 @@ from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.events.tso import with_clock
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.settings.matchers import matcher_of
@@ -480,7 +481,8 @@ def _pair(pair: list[dict[str, Any]] | None) -> str:
         return ""
 
     def at(p: dict[str, Any]) -> str:
-        return f"{p['key']} (commit_ts {p['commit_ts']}, offset {p['offset']}) in partition {p['target_partition']}"
+        where = f"offset {p['offset']}) in partition {p['target_partition']}"
+        return with_clock(f"{p['key']} (commit_ts {p['commit_ts']}, {where}")
 
     return f", first {at(pair[0])} before {at(pair[1])}"
 

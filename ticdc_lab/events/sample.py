@@ -10,9 +10,10 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from ticdc_lab.errors import ContractError, SourceError
-from ticdc_lab.events.tso import compose, physical_ms, utc_words
+from ticdc_lab.events.tso import clock_words, compose, physical_ms, zone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +63,7 @@ class Sample:
 
     def __post_init__(self) -> None:
         if self.from_ms is not None and self.to_ms is not None and self.to_ms < self.from_ms:
-            ends, begins = (utc_words(compose(ms)) for ms in (self.to_ms, self.from_ms))
+            ends, begins = (clock_words(compose(ms)) for ms in (self.to_ms, self.from_ms))
             told = f"The sample ends at {ends}, before it begins at {begins}."
             raise ContractError(told, hint="Exchange the two ends of --between.")
 
@@ -87,8 +88,8 @@ class Sample:
         """What is kept, as part of a sentence."""
         more = f" and {len(self.tables) - _SAID} more" if len(self.tables) > _SAID else ""
         parts = [f"of {', '.join(self.tables[:_SAID])}{more}"] if self.tables else []
-        parts += [f"from {utc_words(compose(self.from_ms))}"] if self.from_ms is not None else []
-        parts += [f"to {utc_words(compose(self.to_ms))}"] if self.to_ms is not None else []
+        parts += [f"from {clock_words(compose(self.from_ms))}"] if self.from_ms is not None else []
+        parts += [f"to {clock_words(compose(self.to_ms))}"] if self.to_ms is not None else []
         numbers = ", ".join(map(str, self.partitions or ()))
         parts += [f"in partition {numbers}"] if self.partitions is not None else []
         return " ".join(["row changes", *parts]) if parts else "everything"
@@ -209,7 +210,8 @@ def moment(text: str) -> int | None:
     >>> moment("2026-11-20 21:56:08.308"), moment("470603993791332353")
     (470603993791332352, 470603993791332353)
     """
-    text = text.strip().removesuffix("UTC").strip()
+    own = zone() if text.strip().endswith(f" {zone()}") else "UTC"  # as it is shown, so that it can be copied
+    text = text.strip().removesuffix(own).strip()
     if not text:
         return None
     if text.isdigit() and len(text) > 14:  # a TSO
@@ -221,4 +223,4 @@ def moment(text: str) -> int | None:
             f"{text!r} is not a time.",
             hint="Write it as `2026-06-01 12:30:00` (UTC), or as a TSO such as `470603000000000000`.",
         ) from None
-    return compose(round((at if at.tzinfo else at.replace(tzinfo=dt.UTC)).timestamp() * 1000))
+    return compose(round((at if at.tzinfo else at.replace(tzinfo=ZoneInfo(own))).timestamp() * 1000))

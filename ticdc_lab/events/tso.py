@@ -6,7 +6,12 @@ Figures and the command line need it too, so Spark is imported by the functions 
 from __future__ import annotations
 
 import datetime as dt
+import os
+import re
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from ticdc_lab.errors import ContractError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -49,15 +54,31 @@ def to_datetime(ts: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(physical_ms(ts) / 1000, tz=dt.UTC)
 
 
-def utc_words(ts: int) -> str:
-    """UTC time of a TSO to the millisecond, as people read it.
+TIME_ZONE = "TICDC_LAB_TIME_ZONE"
+"""Names the zone of every clock that people read, such as ``Asia/Shanghai``; UTC where it is not set."""
+
+
+def zone() -> str:
+    """The zone of the clock. Raises ContractError: there is no such zone."""
+    name = os.environ.get(TIME_ZONE) or "UTC"
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        hint = f"Set it to a name such as Asia/Shanghai: export {TIME_ZONE}=Asia/Shanghai"
+        raise ContractError(f"{TIME_ZONE} is {name!r}, which is no time zone that is known here.", hint=hint) from error
+    return name
+
+
+def clock_words(ts: int) -> str:
+    """Time of a TSO to the millisecond in the zone of :func:`zone`, as people read it.
 
     Examples
     --------
-    >>> utc_words(470603993791332352)
+    >>> clock_words(470603993791332352)
     '2026-11-20 21:56:08.308 UTC'
     """
-    return f"{to_datetime(ts):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
+    name = zone()
+    return f"{to_datetime(ts).astimezone(ZoneInfo(name)):%Y-%m-%d %H:%M:%S.%f}"[:-3] + f" {name}"
 
 
 def tso_words(ts: int) -> str:
@@ -68,7 +89,32 @@ def tso_words(ts: int) -> str:
     >>> tso_words(470603993791332352)
     '470603993791332352 (2026-11-20 21:56:08.308 UTC)'
     """
-    return f"{ts} ({utc_words(ts)})"
+    return f"{ts} ({clock_words(ts)})"
+
+
+_BEFORE = ("_ts", " at", " from", " to", " and", ",", " watermark")
+_STATED = re.compile(rf"(?:{'|'.join(rf'(?<={word} )' for word in _BEFORE)})(\d{{17,19}})(?![\w.])(?! \()")
+
+
+def with_clock(text: str) -> str:
+    """A sentence, with its time behind each TSO that has none.
+
+    Examples
+    --------
+    >>> with_clock("a change below resolved_ts 470603993791332352 follows it")
+    'a change below resolved_ts 470603993791332352 (2026-11-20 21:56:08.308 UTC) follows it'
+    >>> with_clock("its change (commit_ts 470603993791332352, offset 7) of id=470603993791332352")
+    'its change (commit_ts 470603993791332352, 2026-11-20 21:56:08.308 UTC, offset 7) of id=470603993791332352'
+    """
+
+    def timed(found: re.Match[str]) -> str:
+        words, before = clock_words(int(found[1])), text[: found.start()]
+        if words in text:
+            return found[1]
+        inside = before.count("(") > before.count(")")
+        return f"{found[1]}, {words}" if inside else f"{found[1]} ({words})"
+
+    return _STATED.sub(timed, text)
 
 
 def physical_ms_col(ts: Column | str) -> Column:

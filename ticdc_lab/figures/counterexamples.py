@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ticdc_lab.events.tso import tso_words, utc_words
+from ticdc_lab.events.tso import clock_words, tso_words, with_clock
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
@@ -167,11 +167,11 @@ def _fall(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     _ring(fig, points[-1], "", name="too low")
     fig.update_xaxes(
         title_text=f"order of delivery in {finding['lane']} {delivered[0]['partition']}",
-        tickvals=[p[0] for p in points], showticklabels=False, range=[-0.5, x + 0.5], showgrid=False,
+        tickvals=[p[0] for p in points], showticklabels=False, range=[-0.5, x + 0.5], showgrid=False, zeroline=False,
     )  # fmt: skip
     fig.update_yaxes(
         tickvals=list(range(len(levels))), automargin=True,
-        ticktext=[_when(ts) for ts in levels], range=[-0.8, len(levels) + 0.1], showgrid=False,
+        ticktext=[_when(ts) for ts in levels], range=[-0.8, len(levels) + 0.1], showgrid=False, zeroline=False,
     )  # fmt: skip
     return _finished(
         fig, finding, "Messages of one {lane} in the order of their offsets, higher is later upstream. After the "
@@ -183,10 +183,11 @@ def _fall(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
 def _contents(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     """Two messages that must show the same content of a row, and do not."""
     chain = finding["guarantee"] == "row_images_chain"
+    left = "deletes the row" if "a row that does not exist" in str(finding.get("message")) else "leaves this image"
     fig, points = _lanes(
         finding, sorted(evidence, key=_upstream) if chain else evidence,
         axis="order upstream (commit ts)" if chain else "order of delivery",
-        under=("leaves this image", "finds another image") if chain else ("first content", "another content"),
+        under=(left, "finds another image") if chain else ("first content", "another content"),
     )  # fmt: skip
     (x0, y0, _), (x1, y1, _) = points[0], points[-1]
     _line(fig, points[0], points[-1], color=GREY)
@@ -227,17 +228,22 @@ def _absent(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     has = [e for e in evidence if e["partition"] != missing][:1]
     behind = [e for e in evidence if e["partition"] == missing][:1]
     hole: Message = {"partition": missing, "offset": None, "commit_ts": has[0]["commit_ts"], "text": "missing"}
-    fig, points = _lanes(
-        finding, [*has, *behind], axis="order upstream (commit ts)", lanes=[missing], extra=0 if behind else 1
-    )
+    fig, points = _lanes(finding, [*has, *behind], axis="order upstream (commit ts)", lanes=[missing])
     place = next(y for y, p in _levels([*has, hole]).items() if p == missing)
-    x = 0.5 if behind else 1.0
+    x = points[0][0]
     ring = {"symbol": "circle-open", "size": 24, "color": WRONG, "line": {"width": 3}}
     fig.add_trace(
         Scatter(x=[x], y=[place], mode="markers", marker=ring, hoverinfo="skip", showlegend=False, name="missing")
     )
     fig.add_annotation(
-        x=x, y=place, yshift=-30, text=f"not in {finding['lane']} {missing}", font={"color": WRONG}, showarrow=False
+        x=x,
+        y=place,
+        xshift=18,
+        yshift=14,
+        xanchor="left",
+        text=f"not in {finding['lane']} {missing}",
+        font={"color": WRONG},
+        showarrow=False,
     )
     _line(fig, points[0], (x, float(place), hole), color=GREY)
     return _finished(
@@ -253,9 +259,9 @@ Point = tuple[float, float, Message]
 
 def _lanes(
     finding: Mapping[str, Any], messages: Sequence[Message], *, axis: str, under: Sequence[str] = (),
-    lanes: Sequence[int | None] = (), extra: int = 0,
+    lanes: Sequence[int | None] = (),
 ) -> tuple[Figure, list[Point]]:  # fmt: skip
-    """A lane for each partition, the messages beside each other in their order; ``extra`` places stay empty behind."""
+    """A lane for each partition, the messages beside each other in their order."""
     place = {p: y for y, p in _levels([*messages, *({"partition": p} for p in lanes)]).items()}
     points = [(float(i), float(place[int(e["partition"])]), e) for i, e in enumerate(messages)]
     fig = Figure()
@@ -268,12 +274,14 @@ def _lanes(
     for (x, height, _), text in zip(points, under, strict=False):
         fig.add_annotation(x=x, y=height, yshift=-26, text=text, showarrow=False)
     fig.update_xaxes(
-        title_text=axis, tickvals=[x for x, _, _ in points], range=[-0.42, len(points) + extra - 0.58], showgrid=False,
-        tickangle=0, tickfont_size=12,
+        title_text=axis, tickvals=[x for x, _, _ in points], range=[-0.42, len(points) - 0.58], showgrid=False,
+        tickangle=0, tickfont_size=12, zeroline=False,
         ticktext=[_when(e["commit_ts"]) if any(m["commit_ts"] for m in messages) else "" for e in messages],
     )  # fmt: skip
     ticks = [f"{finding['lane']} {p}" for p in place]
-    fig.update_yaxes(tickvals=list(place.values()), ticktext=ticks, range=[-1.1, len(place) - 0.2], showgrid=False)
+    fig.update_yaxes(
+        tickvals=list(place.values()), ticktext=ticks, range=[-1.1, len(place) - 0.2], showgrid=False, zeroline=False
+    )
     return fig, points
 
 
@@ -349,18 +357,18 @@ def _arrow(fig: Figure, tail: Point, head: Point, *, color: str, shift: float, d
 def _title(finding: Mapping[str, Any]) -> str:
     where = [label(finding[c]) for c in ("table", "key") if isinstance(finding.get(c), str)]
     told = str(finding.get("message") or finding.get("guarantee") or "")
-    told = label(told if len(told) <= _TITLE else told.partition("; ")[0], most=_TITLE)
+    told = label(with_clock(told if len(told) <= _TITLE else told.partition("; ")[0]), most=_TITLE + _CLOCKS)
     return f"{' '.join(where)}: {told}" if where else told
 
 
-_TITLE = 200
+_TITLE, _CLOCKS = 200, 60
 
 
 def _when(commit_ts: int | None) -> str:
     """Below a message: its time and its TSO."""
     if commit_ts is None:
         return "no commit ts"
-    day, _, time = utc_words(int(commit_ts)).partition(" ")
+    day, _, time = clock_words(int(commit_ts)).partition(" ")
     return f"{day}<br>{time}<br>{commit_ts}"
 
 

@@ -4,12 +4,14 @@
 var ticdcFit = globalThis.ticdcFit ?? (() => {
   const EDGE = 18; // left of the title and of the note
   const TOOLS = 130; // the toolbar at the right of the title, which a narrow figure has not
+  const FADE = 30; // what fades at the side of a figure that scrolls
   const TITLE_TOP = 16;
   const LINE = { title: 20, note: 17 };
   const PLOT_PX = 240;
   const NARROW = 560;
   const WHOLE_CHARS = 44;
-  const BREAKS = /[^\s/.][-={}()[\]"'?!%|]|[-={}()[\]"'?!%|][^\s/.]/;
+  const UNITS = /(?<![\w.])([\d,.]+ (?:%|(?:s|ms|µs|min|h|[KMGT]iB)\b))/;
+  const BREAKS = /(?:^|\s)\/\w|[^\s/.][-={}()[\]"'?!%|]|[-={}()[\]"'?!%|][^\s/.]/;
   const MOST_TEXTS = 300;
   const WIDEST_PX = 1100; // what is crowded even then stays as narrow as its page
   const pen = document.createElement("canvas").getContext("2d");
@@ -136,7 +138,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
 
   function fade(gd) {
     const [left, right] = [gd.scrollLeft, gd.scrollWidth - gd.clientWidth - gd.scrollLeft].map((px) => px > 1);
-    const stops = `${left ? "transparent" : "#000"}, #000 28px calc(100% - 28px), ${right ? "transparent" : "#000"}`;
+    const stops = `${left ? "transparent" : "#000"}, #000 ${FADE}px calc(100% - ${FADE}px), ${right ? "transparent" : "#000"}`;
     gd.style.maskImage = left || right ? `linear-gradient(to right, ${stops})` : "";
   }
 
@@ -241,11 +243,12 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const font = (px) => `${px}px ${full.font.family}`;
     const narrow = gd.clientWidth < NARROW;
     let width = Math.max(gd.clientWidth, gd.layout.meta.least_px ?? 0);
+    const slim = narrow || width > gd.clientWidth;
     let { more, deeper, legend: low } = fitted;
     const { title, annotations, titleLines, noteLines } = rewrite(
       gd,
-      (text) => wrapped(text, gd.clientWidth - EDGE - (narrow || width > gd.clientWidth ? EDGE : TOOLS), font(full.title.font.size)),
-      (note) => wrapped(note.text, gd.clientWidth - 2 * EDGE, font(note.font?.size ?? full.font.size)),
+      (text) => wrapped(text, gd.clientWidth - EDGE - (slim ? FADE : TOOLS), font(full.title.font.size)),
+      (note) => wrapped(note.text, gd.clientWidth - EDGE - (slim ? FADE : EDGE), font(note.font?.size ?? full.font.size)),
       { xshift: EDGE - full._size.l, yshift: made.shift },
     );
     const across = Object.keys(gd.layout).filter((name) => name.startsWith("xaxis"));
@@ -310,16 +313,18 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     .ticdc-cells small{display:block;opacity:.7;white-space:nowrap}.ticdc-cells td:last-child{min-width:15em}
     @media print{.ticdc-cells{max-height:none;overflow:visible}}`;
 
-  // No line ends within a word or a date, as browsers end them behind a hyphen; behind a slash one may.
+  // No line ends within a word or a date, as browsers end them behind a hyphen, nor before a unit; behind a slash one may,
+  // but for that before a path.
   function whole(root) {
     styled("ticdc-whole", ".ticdc-w{white-space:nowrap}");
     const texts = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
     const nodes = [];
-    while (texts.nextNode()) if (BREAKS.test(texts.currentNode.data)) nodes.push(texts.currentNode);
+    while (texts.nextNode()) if (BREAKS.test(texts.currentNode.data) || UNITS.test(texts.currentNode.data)) nodes.push(texts.currentNode);
     for (const node of nodes) {
       if (node.parentElement.closest("pre, script, style, svg, button, select, textarea, .ticdc-w")) continue;
-      const pieces = node.data.split(/(?<=[\s/.])|(?=\s)/).flatMap((piece) => {
-        const kept = BREAKS.test(piece) && piece.length <= WHOLE_CHARS ? made("span", { className: "ticdc-w", textContent: piece }) : piece;
+      const parts = node.data.split(UNITS).flatMap((part, i) => (i % 2 ? [part] : part.split(/(?<=[\s.]|\S\/)|(?=\s)/)));
+      const pieces = parts.flatMap((piece) => {
+        const kept = (BREAKS.test(piece) || UNITS.test(piece)) && piece.length <= WHOLE_CHARS ? made("span", { className: "ticdc-w", textContent: piece }) : piece;
         return piece.endsWith("/") ? [kept, made("wbr")] : [kept];
       });
       node.replaceWith(...pieces);
@@ -334,13 +339,17 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     if (bold) node.style.fontWeight = "600";
     return node;
   };
-  const moment = (ts) => `${new Date(Number(BigInt(ts) >> 18n)).toISOString().replace("T", " ").slice(0, -1)} UTC`;
+  const moment = (ts, timeZone) => {
+    const two = { month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
+    const clock = new Intl.DateTimeFormat("sv-SE", { timeZone, year: "numeric", ...two, fractionalSecondDigits: 3 });
+    return `${clock.format(Number(BigInt(ts) >> 18n)).replace(",", ".")} ${timeZone}`;
+  };
   const at = (list, column, row) => {
     const own = Array.isArray(list) ? (list[column] ?? list[0]) : list;
     return Array.isArray(own) ? own[row] : own;
   };
 
-  function cellsOf(gd, trace, curve, head) {
+  function cellsOf(gd, trace, curve, head, zone) {
     const { header, cells } = trace;
     const table = made("table");
     const top = table.createTHead().insertRow();
@@ -351,7 +360,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       const line = body.insertRow();
       cells.values.forEach((column, i) => {
         const cell = put(line.insertCell(), String(column[row] ?? ""));
-        if (/_ts(<|$)/.test(header.values[i]) && /^\d{15,}$/.test(cell.textContent)) cell.append(made("small", { textContent: moment(cell.textContent) }));
+        if (/_ts(<|$)/.test(header.values[i]) && /^\d{15,}$/.test(cell.textContent)) cell.append(made("small", { textContent: moment(cell.textContent, zone) }));
         cell.style.background = at(cells.fill?.color, i, row) ?? "";
       });
       const choose = (column) => gd.ticdcChosen?.(curve, row, column);
@@ -382,7 +391,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const words = made("div", { className: "ticdc-words" });
     if (layout.title?.text) words.append(put(made("h4"), layout.title.text.replaceAll("<br>", " ")));
     const head = template?.data?.table?.[0]?.header?.fill?.color ?? "";
-    words.append(...data.map((trace, curve) => cellsOf(gd, trace, curve, head)));
+    words.append(...data.map((trace, curve) => cellsOf(gd, trace, curve, head, meta.zone ?? "UTC")));
     words.append(put(made("p"), meta.note ?? ""));
     whole(words);
     gd.style.minHeight = gd.style.height = "";

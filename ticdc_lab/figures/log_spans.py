@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ticdc_lab.events import tso
+from ticdc_lab.events.tso import zone
 from ticdc_lab.figures.figure import Bar, Figure
-from ticdc_lab.figures.theme import OKABE_ITO, WRONG, finish, label, sentence
+from ticdc_lab.figures.theme import OKABE_ITO, WRONG, clock, finish, label, sentence
 
 Span = tuple[str, int | None, int | None, int | None]
 """Name of a log, its first commit_ts, the TSO up to which it is complete, its last commit_ts."""
@@ -47,7 +48,7 @@ def log_spans(logs: Sequence[Span], *, title: str) -> Figure:
     names = [f"{i}. {label(b.name)}" for i, b in enumerate(shown, 1)]
     proved = [(b.first_ms, b.complete_ms) for b in shown]
     beyond = [(b.complete_ms, b.last_ms) for b in shown]
-    zeros = [b.first_ms if is_own_zero else 0 for b in shown]
+    zeros = [b.first_ms for b in shown]
     scale = 1000 if is_own_zero else 1
     fig = Figure()
     for what, spans, colour, lines in (("complete", proved, OKABE_ITO[0], ""), ("not proved", beyond, WRONG, "/")):
@@ -55,7 +56,8 @@ def log_spans(logs: Sequence[Span], *, title: str) -> Figure:
         fig.add_trace(
             Bar(
                 name=what, y=names, x=[(end - begin) / scale for begin, end in spans],
-                base=[(begin - zero) / scale for zero, (begin, _) in zip(zeros, spans, strict=True)],
+                base=[(begin - zero) / 1000 for zero, (begin, _) in zip(zeros, spans, strict=True)]
+                if is_own_zero else clock([begin for begin, _ in spans]),
                 orientation="h", hovertext=said, hoverinfo="text",
                 marker={"color": colour, "pattern": {"shape": lines, "fgcolor": "#ffffff", "size": 8}},
             )
@@ -63,7 +65,7 @@ def log_spans(logs: Sequence[Span], *, title: str) -> Figure:
     if is_own_zero:
         fig.update_xaxes(title_text="seconds since each log's first commit")
     else:
-        fig.update_xaxes(title_text="commit time (UTC)", type="date")
+        fig.update_xaxes(title_text=f"commit time ({zone()})", type="date")
     fig.update_yaxes(autorange="reversed")
     fig.update_layout(barmode="overlay", legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
     out = len(logs) - len(shown)

@@ -187,7 +187,7 @@ def _finding_of_guarantees(measured: pd.DataFrame, strategies: list[str], partit
 
 def _content_of_guarantees(cell: dict[str, object] | None, strategy: str, column: int) -> tuple[str, str]:
     """Text and colour of a cell."""
-    word = PROMISES.get(strategy.partition(":")[0], ("no word",) * 4)[column]
+    word = PROMISES.get(strategy.partition(":")[0], ("not stated",) * 4)[column]
     promise = _MARKS.get(word, word)
     if cell is None:
         return f"not measured<br>design: {promise}", _UNKNOWN_OF_GUARANTEES

@@ -7,19 +7,17 @@ same look in every figure.
 from __future__ import annotations
 
 import html
-import os
 import textwrap
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pandas as pd
 
-from ticdc_lab.errors import ContractError
+from ticdc_lab.events.tso import zone
 from ticdc_lab.figures.figure import Figure, Nested, plain
 from ticdc_lab.words import some_of, visible
 
@@ -148,12 +146,13 @@ def finish(
         fig.layout.setdefault(axis, Nested()).setdefault("dtick", 1)
     shown = wrapped(title, width=TITLE_CHARS)
     lines_below = wrapped(note).count("<br>")
+    more = {"least_px": least_px, "zone": "" if zone() == "UTC" else zone()}
     fig.update_layout(
         template=template(),
         title=_title(shown),
         height=height,
         margin={"l": 70, "r": 30, "t": 62 + _more_lines_px(shown), "b": note_below_px + 34 + 17 * lines_below},
-        meta={"finding": title, "note": note} | ({"least_px": least_px} if least_px else {}),
+        meta={"finding": title, "note": note} | {k: v for k, v in more.items() if v},
     )
     below = {"xref": "paper", "yref": "paper", "x": 0, "y": 0, "xanchor": "left", "yanchor": "top"}
     return fig.add_annotation(
@@ -184,21 +183,6 @@ def _few_counts(fig: Figure) -> Iterator[str]:
             top = sum(tops) if any(t.get("type") == "bar" for t in fig.data) else max(tops)
             if whole.size and whole.min() >= 0 and top <= _FEW and not (whole % 1).any():
                 yield axis
-
-
-TIME_ZONE = "TICDC_LAB_TIME_ZONE"
-"""Names the zone of the clock on axes, such as ``Asia/Shanghai``; UTC where it is not set."""
-
-
-def zone() -> str:
-    """The zone of the clock on axes. Raises ContractError: there is no such zone."""
-    name = os.environ.get(TIME_ZONE) or "UTC"
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError) as error:
-        hint = f"Set it to a name such as Asia/Shanghai: export {TIME_ZONE}=Asia/Shanghai"
-        raise ContractError(f"{TIME_ZONE} is {name!r}, which is no time zone that is known here.", hint=hint) from error
-    return name
 
 
 def clock(ms: Any) -> np.ndarray:

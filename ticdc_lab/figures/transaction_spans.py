@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ticdc_lab.events.tso import LOGICAL_BITS, tso_words
+from ticdc_lab.events.tso import LOGICAL_BITS, tso_words, zone
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, clock, finish, label, look, sentence, zone
+from ticdc_lab.figures.theme import GREY, WRONG, clock, finish, label, look, sentence
 from ticdc_lab.words import count, percent
 
 _NOTE = "Each row of marks is one transaction, with a mark in each partition that it touches."
 _WAITS = " A coloured row waits for a watermark of the partition that the legend names: rows may still come."
-_AGAIN = " A cross marks a change that was delivered more than once."
+_AGAIN = " A row of crosses is a transaction with a change that was delivered more than once."
 MOST = 40
 """Transactions drawn; more would be a pattern of stripes that is not in the log."""
 

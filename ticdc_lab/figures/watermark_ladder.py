@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ticdc_lab.events.tso import LOGICAL_BITS, compose, utc_words
+from ticdc_lab.events.tso import LOGICAL_BITS, clock_words, compose
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import (
@@ -245,7 +245,7 @@ _FEW = 60
 
 def _at(p: TopicProgress, seconds: float) -> str:
     """The time of seconds on the axes."""
-    return "none yet" if math.isnan(seconds) else utc_words(compose(p.origin_ms + round(1000 * seconds)))
+    return "none yet" if math.isnan(seconds) else clock_words(compose(p.origin_ms + round(1000 * seconds)))
 
 
 def _band(fig: Figure, p: TopicProgress, lane: Lane) -> None:

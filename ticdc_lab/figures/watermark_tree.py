@@ -106,7 +106,7 @@ def finding_of(c: Chain) -> str:
     if leaf.level == "lock":
         where += f", {label(c.marks[-3].name)},"
     behind = "is not published" if c.ts is None else f"is {_s(_lag_us(c))} behind"
-    since = f"since {_s(c.since_us)} ({_s(c.time_us - c.since_us)})" if c.time_us > c.since_us else "since just now"
+    since = f"since {_s(c.since_us)}, for {_s(c.time_us - c.since_us)}" if c.time_us > c.since_us else "since just now"
     without = (
         f"without it {_s(max(0, c.time_us - us_of(c.without_ts)))} behind" if c.without_ts else "without it unknown"
     )

@@ -14,7 +14,7 @@ from ticdc_lab.answers.summary import Summary
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.errors.redaction import redacted
 from ticdc_lab.errors.whole_files import write_whole
-from ticdc_lab.events.tso import utc_words
+from ticdc_lab.events.tso import clock_words
 from ticdc_lab.figures.findings import is_capped
 from ticdc_lab.figures.log_spans import log_spans
 from ticdc_lab.report.page import Link, PageTable, Section, page
@@ -161,14 +161,14 @@ def _answer(entries: Sequence[Entry]) -> str:
     first = min(told, key=lambda e: (e.complete_ts, e.name))
     ends = {e.complete_ts for e in told}
     if len(ends) == 1:
-        return f"All logs with watermarks are complete up to {utc_words(first.complete_ts or 0)}"
-    return f"{first.name} ends first: it is complete up to {utc_words(first.complete_ts or 0)}"
+        return f"All logs with watermarks are complete up to {clock_words(first.complete_ts or 0)}"
+    return f"{first.name} ends first: it is complete up to {clock_words(first.complete_ts or 0)}"
 
 
 def _row(e: Entry) -> tuple[object, ...]:
     if e.page is None:
         return (e.name, "could not be read, see below", None, None, "", None, None, None, "")
-    complete = "unknown" if e.complete_ts is None else utc_words(e.complete_ts)
+    complete = "unknown" if e.complete_ts is None else clock_words(e.complete_ts)
     pending = "unknown" if e.pending is None else e.pending
     return (
         Link(e.name, e.page),

@@ -36,7 +36,8 @@ main{overflow-wrap:break-word}.highlight{background:var(--tint);border-radius:6p
 .highlight pre,.output_text pre{overflow-x:auto;margin:0;padding:8px 12px;font:12px/1.45 ui-monospace,'DejaVu Sans Mono',monospace}
 .output_error pre{color:var(--wrong);white-space:pre-wrap}.output_html:has(table.dataframe){overflow-x:auto;margin:8px 0 16px}
 code{font:13px ui-monospace,'DejaVu Sans Mono',monospace;background:var(--tint);padding:1px 4px;border-radius:4px}
-a{color:inherit}a.anchor-link{display:none}table.dataframe{width:auto;border:0}.dataframe td,.dataframe th{border:0;border-bottom:1px solid var(--line)}
+a{color:inherit}a.anchor-link{display:none}table.dataframe{width:auto;border:0}
+table.dataframe thead tr{text-align:left!important}.dataframe td,.dataframe th{border:0;border-bottom:1px solid var(--line)}
 p.kernel{color:var(--soft);font-style:italic;margin:14px 0 0}
 @media print{.highlight pre,.output_text pre{white-space:pre-wrap;overflow-wrap:anywhere}.cell{break-inside:auto}}
 """  # noqa: E501
@@ -105,8 +106,10 @@ def _assigned(node: ast.stmt) -> Iterator[tuple[str, Any]]:
 
 
 def _shown(output: Any, id: str) -> Iterator[Any]:
-    """The output as the page shows it; none for plotly.js itself."""
+    """The output as the page shows it; none for plotly.js itself, nor for blank lines."""
     data = output.get("data")
+    if data is None and output.get("output_type") == "stream" and not output["text"].strip():
+        return
     if data is None:
         yield output
         return

@@ -13,7 +13,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from ticdc_lab.events.tso import utc_words
+from ticdc_lab.events.tso import clock_words
 from ticdc_lab.figures.figure import MIME, Figure, as_json
 from ticdc_lab.figures.page_scripts import COPY_JS, FIT_JS, TABLE_TOOLS, timed
 from ticdc_lab.figures.plotly_js import library
@@ -352,7 +352,7 @@ def _kind(table: PageTable, column: int) -> str:
     widest = max(map(len, texts), default=0)
     pieces = [piece for t in texts for piece in re.split(r"[.-]", t)]
     is_plain = len(texts) == len(cells)
-    is_word = is_plain and widest <= _WORD
+    is_word = is_plain and widest <= _WORD and not any(" " in t and not re.search(r"\d", t) for t in texts)
     is_name = is_plain and not is_word and not any(" " in p or len(p) > _WORD for p in pieces) and widest <= 3 * _WORD
     kinds = {"code": table.head[column] in table.code, "word": is_word, "name": is_name, "long": widest > _LONG}
     return " ".join(kind for kind, is_so in kinds.items() if is_so)
@@ -366,7 +366,7 @@ def _broken(cell: str, kind: str) -> str:
 def _moment(column: str, value: object) -> str:
     """The time of a TSO, in a column of them; empty for anything else."""
     found = str(value)
-    return utc_words(int(found)) if column.endswith(" ts") and found.isdigit() else ""
+    return clock_words(int(found)) if column.endswith(" ts") and found.isdigit() else ""
 
 
 def _is_number(value: object) -> bool:

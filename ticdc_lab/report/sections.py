@@ -13,6 +13,7 @@ from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load,
 from ticdc_lab.answers.audit import SIGNS, alike, causes, counted, examples, verdict
 from ticdc_lab.answers.summary import LISTED, Summary
 from ticdc_lab.audit.findings import RANK, Place, places_of
+from ticdc_lab.events.tso import with_clock
 from ticdc_lab.figures.theme import untitled
 from ticdc_lab.report.page import Block, Code, Folded, Link, PageTable, Prose, Section, Sign
 from ticdc_lab.words import in_lanes
@@ -34,7 +35,7 @@ def findings_table(
     rows = []
     for i, r in zip(findings.index, findings.to_dict("records"), strict=True):
         first = said.setdefault((r["guarantee"], shown(r["table"])), r["message"])
-        message = r["message"] if i in drawn else _without_end(r["message"], of=first)
+        message = with_clock(r["message"] if i in drawn else _without_end(r["message"], of=first))
         rows.append((int(i) + 1, *_row(r, known, drawn.get(i), message, lane)))
     return PageTable(head, rows, ids=[f"finding-{int(i) + 1}" for i in findings.index])
 

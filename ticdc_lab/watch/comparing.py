@@ -29,7 +29,7 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import MESSAGES
-from ticdc_lab.events.tso import utc_words
+from ticdc_lab.events.tso import clock_words
 from ticdc_lab.facts.known import CountedOffsets
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.file import given_settings
@@ -220,7 +220,7 @@ class WatchedComparison:
             resolved = [self._state.resolved_ts(i) for i in SIDES]
             behind = HERE if resolved[HERE] <= resolved[THERE] else THERE
             at = "has no watermark in a partition" if resolved[behind] == NO_TS else (
-                f"is resolved up to {utc_words(resolved[behind])}"
+                f"is resolved up to {clock_words(resolved[behind])}"
             )  # fmt: skip
             raise ContractError(
                 f"Row changes above the resolved_ts of both need more than the memory of {self._memory >> 20:,} MiB: "

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab import figures
-from ticdc_lab.events.tso import to_datetime, tso_words, utc_words
+from ticdc_lab.events.tso import clock_words, to_datetime, tso_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
 from ticdc_lab.tables.browse import BESIDE, PAGE, Browser, MessagePage, TableTimeline
@@ -130,7 +130,7 @@ def _around(shown: pd.DataFrame, messages: tuple[tuple[int, int], ...], lane: st
 
 def _both(moment: str) -> str:
     """A TSO with its time; a time as it is."""
-    return f"{moment} ({utc_words(int(moment))})" if moment.isdigit() else moment
+    return f"{moment} ({clock_words(int(moment))})" if moment.isdigit() else moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from ticdc_lab.answers.answer import as_bytes, cells_html, file_name
 from ticdc_lab.events.ddl import literal, quoted
-from ticdc_lab.events.tso import LOGICAL_BITS
+from ticdc_lab.events.tso import LOGICAL_BITS, zone
 from ticdc_lab.figures.page_scripts import COPY_JS
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.words import unescaped
@@ -67,7 +67,9 @@ def _condition(name: str, kind: str, text: str) -> str:
         words = unescaped(text.strip().removesuffix("…")).lower()
         value = _words(quoted(name), duckdb.sqltype(kind))
         if name.endswith("_ts") and kind.endswith("BIGINT") and not words.isdigit():  # of the time below it
-            value = f"strftime(make_timestamp(({quoted(name)} >> {LOGICAL_BITS}) * 1000), '%Y-%m-%d %H:%M:%S.%g UTC')"
+            at = f"make_timestamp(({quoted(name)} >> {LOGICAL_BITS}) * 1000)"
+            there = at if (own := zone()) == "UTC" else f"timezone({literal(own)}, timezone('UTC', {at}))"
+            value = f"strftime({there}, {literal(f'%Y-%m-%d %H:%M:%S.%g {own}')})"
         if " " in words:  # a cell is one line, whatever lies between its words
             return f"regexp_matches(lower({value}), {literal(_BLANKS.join(map(re.escape, words.split())))})"
         return f"contains(lower({value}), {literal(words)})"
