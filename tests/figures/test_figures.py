@@ -204,7 +204,9 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     assert {t.mode for t in fig.data} == {"markers"}, "no line crosses a partition that is not touched"
     assert {t.name: [*t.x] for t in fig.data}["complete"] == [0, 2, 0]
     assert [len(t.x) for t in fig.data if t.name == "delivered again"] == [1]
-    assert "A coloured row waits" in str(fig.layout.meta["note"]) and "A row of crosses is" in str(fig.layout.meta["note"])
+    assert "A coloured row waits" in str(fig.layout.meta["note"]) and "A row of crosses is" in str(
+        fig.layout.meta["note"]
+    )
 
 
 def test_many_spans_are_thinned_evenly_and_pending_ones_stay() -> None:

@@ -86,3 +86,10 @@ def test_every_timestamp_of_a_finding_has_its_time() -> None:
     shown = re.sub(r"<script.*?</script>|<td class=.ticdc-ts.*?</td>", "", render(told), flags=re.S)
     assert shown.count(str(ts)) == shown.count(f"{ts} (2026-11-20 21:56:08.308 UTC)") > 0
     assert "; 1 more cause" in verdict(told)["why"].iloc[0]
+
+
+def test_a_finding_with_a_drawing_is_a_block_on_a_narrow_screen() -> None:
+    """Its message has a link behind it, and is as long as one without."""
+    page = render(replace(summary(), findings=pd.DataFrame(findings("row_images_chain"))))
+    table = page[page.index('data-h="message') - 3000 :]
+    assert 'class="ticdc-sorts stacks"' in table[: table.index('data-h="message')]

@@ -311,7 +311,8 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     .ticdc-cells :is(th,td){text-align:left;padding:4px 10px;border-bottom:1px solid #8883;vertical-align:top;overflow-wrap:break-word}
     .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells tr[tabindex]{cursor:pointer}
     .ticdc-cells small{display:block;opacity:.7;white-space:nowrap}.ticdc-cells td:last-child{min-width:15em}
-    @media print{.ticdc-cells{max-height:none;overflow:visible}}`;
+    @media print{.ticdc-cells{max-height:none;overflow:visible}.ticdc-cells tbody tr:nth-child(n+41){display:none}
+    .ticdc-cells:has(tbody tr:nth-child(41))::after{content:"On paper: the first 40 rows; the page has all.";font-style:italic}}`;
 
   // No line ends within a word or a date, as browsers end them behind a hyphen, nor before a unit; behind a slash one may,
   // but for that before a path.
@@ -321,7 +322,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const nodes = [];
     while (texts.nextNode()) if (BREAKS.test(texts.currentNode.data) || UNITS.test(texts.currentNode.data)) nodes.push(texts.currentNode);
     for (const node of nodes) {
-      if (node.parentElement.closest("pre, script, style, svg, button, select, textarea, .ticdc-w")) continue;
+      if (node.parentElement.closest("pre, small, script, style, svg, button, select, textarea, .ticdc-w")) continue;
       const parts = node.data.split(UNITS).flatMap((part, i) => (i % 2 ? [part] : part.split(/(?<=[\s.]|\S\/)|(?=\s)/)));
       const pieces = parts.flatMap((piece) => {
         const kept = (BREAKS.test(piece) || UNITS.test(piece)) && piece.length <= WHOLE_CHARS ? made("span", { className: "ticdc-w", textContent: piece }) : piece;

@@ -350,11 +350,12 @@ def _kind(table: PageTable, column: int) -> str:
         return "n"
     texts = [c for c in cells if isinstance(c, str)]
     widest = max(map(len, texts), default=0)
+    longest = max((len(re.sub("<.*?>", "", _cell(c))) for c in cells if isinstance(c, str | tuple)), default=0)
     pieces = [piece for t in texts for piece in re.split(r"[.-]", t)]
     is_plain = len(texts) == len(cells)
     is_word = is_plain and widest <= _WORD and not any(" " in t and not re.search(r"\d", t) for t in texts)
     is_name = is_plain and not is_word and not any(" " in p or len(p) > _WORD for p in pieces) and widest <= 3 * _WORD
-    kinds = {"code": table.head[column] in table.code, "word": is_word, "name": is_name, "long": widest > _LONG}
+    kinds = {"code": table.head[column] in table.code, "word": is_word, "name": is_name, "long": longest > _LONG}
     return " ".join(kind for kind, is_so in kinds.items() if is_so)
 
 
