@@ -188,8 +188,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 def no_process(request: pytest.FixtureRequest) -> Iterator[None]:
     """In a quick run a test that starts an engine, a broker, a browser or a command ends there as skipped.
 
-    Each of them is a process, so no list says which tests these are. Without ``--java`` one that starts Java fails: it
-    is to be left out, so it is marked ``spark``, or takes ``classic`` or ``broker``.
+    Each of them is a process, so no list says which tests these are. Without ``--java`` one that starts Spark fails:
+    it is to be left out, so it is marked ``spark``, or takes ``classic``.
     """
     with pytest.MonkeyPatch.context() as patched:
         if request.config.getoption("--quick"):
@@ -206,8 +206,8 @@ def _not_quick(*arguments: Any, **named: Any) -> None:
 def _not_java(begin: Callable[..., None]) -> Callable[..., None]:
     def begun(process: Any, args: Any, *more: Any, **named: Any) -> None:
         first = args if isinstance(args, str | bytes | os.PathLike) else args[0]
-        if Path(os.fsdecode(first)).name in ("java", "spark-class", "spark-submit"):
-            pytest.fail("it starts Java, and is not left out where Java is: mark it `spark`")
+        if Path(os.fsdecode(first)).name in ("spark-class", "spark-submit"):
+            pytest.fail("it starts Spark, and is not left out where Java is: mark it `spark`")
         begin(process, args, *more, **named)
 
     return begun

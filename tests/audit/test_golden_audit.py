@@ -61,6 +61,7 @@ def test_a_clean_topic_gives_only_what_its_dispatch_rules_imply(events_of, name,
     moving = MOVING["bank" if "bank" in name else "small"]
     found = findings(events_of(name), protocol)
     assert {f.table for f in found} == set(moving)
+    assert "bank" not in name or {f.guarantee for f in found} == {"rows_stay_in_one_partition"}
     for f in found:
         assert f.guarantee in ORDERED
         assert f.severity == "warning"

@@ -164,6 +164,7 @@ def served() -> Iterator[list[str]]:
 
 
 @needs_spark
+@pytest.mark.spark
 def test_on_classic_spark(served: list[str]) -> None:
     """The same, with the number of tasks."""
     assert served[:3] == ["cancelled True", "10 True True True", "whole and in order"]
@@ -177,6 +178,7 @@ print(spark.range(1).select(F.timestamp_seconds(F.lit(0)).cast("string")).head()
 
 
 @needs_spark
+@pytest.mark.spark
 def test_on_spark_connect(served: list[str]) -> None:
     """A server that the test starts, reached by ``SPARK_REMOTE``: the same again."""
     port = served[-1]
