@@ -848,7 +848,10 @@ class Log:
         """
         found = self.summary_of("facts", "findings", most=MAX_PER_GUARANTEE).findings
         if not 1 <= number <= len(found):
-            raise ContractError(f"There is no finding {number}: the audit has {len(found)}.")
+            raise ContractError(
+                f"There is no finding {number}: the audit has {len(found)}.",
+                hint="List them: ticdc-lab audit SOURCE --json",
+            )
         one = found.iloc[number - 1]
         return answers.finding(
             number, one, self.browser.messages(places_of(one)), lane=lane_of(self.change_log.of_storage)

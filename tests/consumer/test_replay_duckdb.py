@@ -180,7 +180,7 @@ def test_a_target_of_another_log_or_mode_or_beyond_is_refused(spark: SparkSessio
     before = contents(small)
     with pytest.raises(SourceError, match="contains another log"):
         into_duckdb(decoded(spark, CANAL), small)
-    with pytest.raises(SourceError, match="begun in transaction mode; asked for is row mode"):
+    with pytest.raises(SourceError, match="begun in transaction mode; expected the same, found row"):
         into_duckdb(decoded(spark, OPEN), small, mode="row")
     with pytest.raises(SourceError, match="a target does not go back"):
         into_duckdb(decoded(spark, OPEN), small, until=470603993712427008)

@@ -70,7 +70,7 @@ def test_a_section_is_read_by_the_types_of_its_fields() -> None:
         ("{many: 2, word: south}", "expected a node at word; found south"),
         ("{many: 2, some: [{second: x}]}", "expected a field first of some[0] at some[0]; found none"),
         ("{many: 2, some: {first: 1s}}", "expected a list at some"),
-        ("{many: 2, one_of: c}", "expected one of the known settings at one_of; found c"),
+        ("{many: 2, one_of: c}", "expected a known value at one_of; found c"),
         ("{many: 2, is_on: true}", "expected `some` beside it at is_on; found true"),
         ("{many: 2, word: none}", ""),
     ],

@@ -138,7 +138,7 @@ MISTAKES = {
     "an unknown field": (["sed: 3"], 4, "expected a known field; found sed", "Did you mean seed?"),
     "a field that stands twice": (["seed: 3", "seed: 4"], 5, "found seed again, first in line 4", ""),
     "a seed that is no number": (["seed: x"], 4, "expected a whole number from 0 on at seed; found x", ""),
-    "a variant that is not there": (["variant: v5"], 4, "expected a variant at variant; found v5", "There is v2"),
+    "a variant that is not there": (["variant: v5"], 4, "expected a variant at variant; found v5", "Known: v2"),
     "a negative delay": (["network:", "  delay: -5ms"], 5, "a duration such as 200ms or 3s", "cannot be negative"),
     "a delay without unit": (["network: {delay: 5}"], 4, "a duration such as 200ms", "Units: us, ms"),
     "a delay range that falls": (["network: {delay: [5ms, 1ms]}"], 4, "two rising durations", ""),

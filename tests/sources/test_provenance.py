@@ -118,7 +118,7 @@ def test_a_missing_input_is_an_error(tmp_path: Path) -> None:
     """As everywhere, in words; what only Spark reads asks for a session."""
     with pytest.raises(SourceError, match="does not exist"):
         provenance(tmp_path / "none.jsonl")
-    with pytest.raises(SourceError, match="lies elsewhere"):
+    with pytest.raises(SourceError, match="is not on this machine"):
         provenance("s3a://bucket/log")
 
 

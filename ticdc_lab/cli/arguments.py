@@ -30,7 +30,10 @@ def check_reading(where: Mapping[str, Any]) -> None:
     require_kind(where.get("source_kind") or "auto")
     folder, schemas = where.get("claim_check"), where.get("schema_registry")
     if folder and (place := local_path(folder)) is not None and not place.is_dir():
-        raise SourceError(f"{folder} is no folder, so no large message can be looked for in it.")
+        raise SourceError(
+            f"The claim-check folder {folder} does not exist.",
+            hint="Name the folder of the changefeed's claim-check storage: --claim-check FOLDER",
+        )
     if schemas and (place := local_path(schemas)) is not None and not place.is_file():
         raise SourceError(
             f"The schemas of {schemas} cannot be read: there is no such file.",

@@ -113,10 +113,10 @@ def consumer(source: str, as_json: bool, **where: Any) -> None:
     Exit 0: no anomaly. 1: anomalies. 2: could not run.
     """
     if bool(where["strategy"]) != bool(where["partitions"]):
-        raise click.UsageError("expected --strategy and --partitions together: they lay the log out")
+        raise click.UsageError("Give --strategy and --partitions together: both place the rows of the log.")
     listeners, slow = _listeners(where), _slow(where.pop("slow"))
     if listeners is not None and slow is not None:
-        raise click.UsageError("expected --slow alone, or the other speeds, pauses and faults")
+        raise click.UsageError("Give either --slow, or the other speeds, pauses and crashes.")
     asked_for = {n: where.pop(n) for n in ("policies", "strategy", "partitions", "examples", "watch", "most_events")}
     with asked(source, where) as (spark, log):
         log.change_log.require_commit_ts("a consumer's run")

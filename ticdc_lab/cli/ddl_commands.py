@@ -238,7 +238,7 @@ def go_on(where: Where, source: str) -> None:
     from ticdc_lab.ddl_service.etcd_witness import gone_on
 
     if where.etcd is None:
-        raise click.UsageError("give --etcd: workers of another store end, and begin with the store that is put back")
+        raise click.UsageError("Give --etcd. With --store, put the store back and start the workers again.")
     decided = gone_on(where.etcd, source)
     for lost in decided:
         click.echo(f"continues from the {source}: {lost.words}")

@@ -55,7 +55,7 @@ def bounds_of(given: dict[str, str]) -> Bounds:
         if name not in names or not (value.isascii() and value.isdigit() and 0 < int(value) < 1 << 40):
             raise SourceError(
                 f"{name}={value} is no bound of decoding; expected one of {', '.join(names)} and a number above 0.",
-                hint=f"So it is now: {', '.join(f'{name}={getattr(BOUNDS, name)}' for name in names)}.",
+                hint=f"The values now: {', '.join(f'{name}={getattr(BOUNDS, name)}' for name in names)}.",
             )
     return Bounds(**{name: int(value) for name, value in given.items()})
 

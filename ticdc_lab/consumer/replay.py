@@ -221,7 +221,7 @@ def _continued(before: TargetProgress, plan: ReplayPlan, name: str) -> TargetPro
         )
     if before.mode != fresh.mode:
         raise SourceError(
-            f"{name} was begun in {before.mode} mode; asked for is {fresh.mode} mode.",
+            f"{name} was begun in {before.mode} mode; expected the same, found {fresh.mode} mode.",
             hint=f"Continue with --mode {before.mode}, or name another target.",
         )
     beyond = max(before.positions.values(), default=0)

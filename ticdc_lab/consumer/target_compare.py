@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pandas as pd
 
-from ticdc_lab.consumer.sinks import KEY, not_a_database
+from ticdc_lab.consumer.sinks import KEY, REPLAY_FIRST, not_a_database
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.events.ddl import literal, quoted
@@ -116,7 +116,7 @@ def _opened(
 
 def _file(db: duckdb.DuckDBPyConnection, path: str, name: str) -> tuple[Relations, int]:
     if not Path(path).is_file():
-        raise SourceError(f"{path} does not exist, so there is no target to compare.")
+        raise SourceError(f"The target {path} does not exist.", hint=REPLAY_FIRST)
     try:
         db.execute(f"ATTACH {literal(path)} AS {name} (READ_ONLY)")
     except duckdb.Error as e:
@@ -135,7 +135,7 @@ def _folder(spark: SparkSession, path: str, kept: Path) -> tuple[Relations, int]
 
     state = read_state(spark, path)
     if state is None:
-        raise SourceError(f"{path} is no folder that a log was replayed into.")
+        raise SourceError(f"{path} contains no replay.", hint=REPLAY_FIRST)
     tables = {}
     for n, ((schema, table), frame) in enumerate(consistent(spark, path).items()):
         frame.write.parquet(str(kept / str(n)))

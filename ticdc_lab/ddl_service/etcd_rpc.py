@@ -200,7 +200,9 @@ def _endpoints(text: str) -> tuple[list[tuple[str, int]], bool]:
         found.append(place)
         schemes.add(url.scheme)
     if len(schemes) > 1:
-        raise SetupError(f"{text} asks for TLS and for none", hint="Write `https://` in front of all or of none.")
+        raise SetupError(
+            f"{text} mixes endpoints with and without TLS", hint="Write `https://` in front of all or of none."
+        )
     return found, schemes == {"https"}
 
 

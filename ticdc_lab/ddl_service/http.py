@@ -380,7 +380,7 @@ async def _body(request: Request) -> bytes:
                     raise api.ApiError(413, "the body is too long", hint=f"At most {MOST_BODY:,} bytes.")
     except (TimeoutError, ClientDisconnect):
         raise api.ApiError(
-            408, "the body has not come", hint="Send the body at once, with its `Content-Length`."
+            408, "the body did not arrive", hint="Send the body at once, with its `Content-Length`."
         ) from None
     return bytes(found)
 

@@ -148,7 +148,9 @@ def _listening(
         if not callable(backend):
             backend.close()
         where = f"{listening.host}:{listening.port}"
-        raise SetupError(f"cannot listen on {where}: {error}", hint="Give another --listen, or look at TLS.") from None
+        raise SetupError(
+            f"cannot listen on {where}: {error}", hint="Give another --listen, or check --tls-cert and --tls-key."
+        ) from None
 
 
 def _sockets(host: str, port: int) -> list[socket.socket]:

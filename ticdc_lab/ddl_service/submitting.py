@@ -119,7 +119,7 @@ def cancelled(open_store: Callable[[], Backend], store_addr: str, job: int, *, v
         return outcomes.get(timeout=within_s)
     except queue.Empty:
         raise SourceError(
-            f"not within {within_s:g} s: job {job} is as it was",
+            f"job {job} did not change within {within_s:g} s",
             hint="Run the same command again, with a longer --within.",
         ) from None
     finally:
@@ -174,9 +174,9 @@ class _Follower:
             where = f"job {self._number}: {state}" if self._number else "the job could not be sent"
             hint = (
                 "Does a worker own the cluster's DDL? Check: ticdc-lab ddl-service list. "
-                f"With --request {self._request} the same job is followed on, and not sent twice."
+                f"--request {self._request} follows the same job again, and does not send it twice."
             )
-            raise SourceError(f"not within {within_s:g} s: {where}", hint=hint) from None
+            raise SourceError(f"after {within_s:g} s {where}", hint=hint) from None
 
 
 def snapshot(

@@ -144,7 +144,7 @@ def advise(
     catalog = catalog_of(events) if catalog is None else catalog
     facts = table_facts(events, catalog=catalog)
     if not facts:
-        raise DispatchError("The log has no row changes to advise on.")
+        raise DispatchError("The log has no row changes.", hint="Show what it contains: ticdc-lab survey SOURCE")
     rows, every = sum(t.rows for t in facts), sorted(facts, key=lambda t: -t.rows)
     if tables:
         facts = [t for t in facts if t.name in tables]
@@ -189,7 +189,10 @@ def advise(
             )
         )
     if not advised:
-        raise DispatchError("No row change of the log has a commit_ts, so no order is known.")
+        raise DispatchError(
+            "No row change of the log has a commit_ts, so no order is known.",
+            hint="Record with a protocol that carries commit_ts (`enable-tidb-extension=true` for canal-json).",
+        )
     return _advice(what_if, advised, counts, keep, protocol, _notes(what_if, facts, known))
 
 

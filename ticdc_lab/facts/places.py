@@ -59,7 +59,7 @@ def index_of(numbers: Ints, known: Ints) -> Ints:
     at: Ints = np.searchsorted(known, numbers)
     if len(at) and not (len(known) and (known[np.minimum(at, len(known) - 1)] == numbers).all()):
         raise ContractError(
-            "The log has rows of a table in a partition that nothing else says of it.",
+            "The log has rows of a table in a partition that its facts do not list.",
             hint="Open it again (`ticdc_lab.open(SOURCE)`): it was probably written to while it was read.",
         )
     return at

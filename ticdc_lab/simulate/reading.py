@@ -25,7 +25,7 @@ from ticdc_lab.simulate.scenario_yaml import Value
 T = TypeVar("T")
 Choices = Mapping[str, tuple[str, ...]]
 _NAME = re.compile(r"[A-Za-z][\w-]*")
-_SETTING = "one of the known settings"
+_SETTING = "a known value"
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ class Value:
         if text not in known:
             near = get_close_matches(text, known, n=1)
             hint = f"Did you mean {near[0]}? " if near else ""
-            raise self.wrong(what, hint=hint + f"There is {_listed(known)}.")
+            raise self.wrong(what, hint=f"{hint}Known: {_listed(known)}.")
         return text
 
     def integer(self, *, least: int = 0, most: int = 2**63 - 1) -> int:

@@ -32,7 +32,10 @@ _BYTES_A_BATCH = 16 << 20
 def known_of(schema_registry: str | None, claim_check: str | None, bounds: Bounds = BOUNDS) -> Known:
     """The caller's arguments for decoding; they and errors are as of :func:`ticdc_lab.sources.load.load`."""
     if claim_check is not None and (folder := local_path(claim_check)) is not None and not folder.is_dir():
-        raise SourceError(f"{claim_check} is no folder, so no large message can be looked for in it.")
+        raise SourceError(
+            f"The claim-check folder {claim_check} does not exist.",
+            hint="Name the folder of the changefeed's claim-check storage: --claim-check FOLDER",
+        )
     if schema_registry is None:
         return Known(claim_check=claim_check, bounds=bounds)
     if (file := local_path(schema_registry)) is not None:

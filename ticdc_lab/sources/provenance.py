@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from shlex import quote
 from subprocess import DEVNULL, PIPE, SubprocessError, run
 from types import MappingProxyType
 
@@ -232,7 +233,7 @@ def _of(source: str, spark: SparkSession | None) -> Iterator[Input]:
         yield _in_store(name, store)
         return
     if spark is None:
-        raise SourceError(f"{name} lies elsewhere.", hint="Pass spark=..., whose workers read it.")
+        raise SourceError(f"{name} is not on this machine.", hint="Pass spark=..., whose workers read it.")
     yield _elsewhere(name, source, spark)
 
 
@@ -275,7 +276,9 @@ def _delta(name: str, table: Path) -> Input:
     """The newest version of a Delta table of this machine, from its log."""
     commits = sorted(p for p in (table / "_delta_log").glob("*.json") if p.stem.isdigit())
     if not commits:
-        raise SourceError(f"{name} has a folder _delta_log without a commit.")
+        raise SourceError(
+            f"{name} has a folder _delta_log without a commit.", hint=f"List it: ls {quote(str(table))}/_delta_log"
+        )
     last = commits[-1]
     how = f"SHA-256 of the commit that made version {int(last.stem)}, the newest now"
     kind = f"Delta table, version {int(last.stem)}"
@@ -315,7 +318,7 @@ def _elsewhere(name: str, source: str, spark: SparkSession) -> Input:
         F.count(F.lit(1)).alias("n"), F.sum("length").alias("bytes"), F.max("length").alias("most")
     ).first()
     if sizes is None or not sizes["n"]:
-        raise SourceError(f"{name} contains no file.")
+        raise SourceError(f"{name} contains no file.", hint="Name a `source` that the workers see.")
     is_whole = sizes["n"] <= FILES and sizes["bytes"] <= WHOLE and sizes["most"] <= WHOLE // 4
     found = files.transform(_hashed, content=is_whole).first()
     assert found is not None

@@ -122,7 +122,7 @@ class SparkWatch(Watch):
             self._of_buckets = buckets.read_all(str(self._place / _FOLDER), self._versions)
             if self._versions and not (self._place / _CHECKPOINT).exists():
                 raise SourceError(
-                    f"{self._folder.folder} no longer has the {_CHECKPOINT} that says up to where it was read.",
+                    f"{self._folder.folder} no longer has the {_CHECKPOINT} that records up to where it was read.",
                     hint="Watch it into another folder: --state OTHER",
                 )
         assert self._decoding is not None

@@ -79,7 +79,7 @@ def restored(bench: Workbench, state: Mapping[str, Any] | str | Path) -> None:
     try:
         bench.select(Selection(**{name: frozen(v) for name, v in value["selection"].items()}))
     except TypeError as error:
-        raise StateError(f"The state's selection is none: {error}.") from error
+        raise StateError(f"The state's selection is invalid: {error}.") from error
     for name, own in value["panels"].items():
         panel = bench.pages.panel(name)
         panel.open({**told, "panel": panel.name, "value": own})

@@ -73,7 +73,7 @@ def test_a_load_is_read_and_drawn_by_the_seed() -> None:
         ("events: [{at: 1s, ddl: 1s}]", "expected a known field"),
         (
             "settings: {capture: {rule: both}}",
-            "expected one of the known settings at settings.capture.rule; found both",
+            "expected a known value at settings.capture.rule; found both",
         ),
         ("settings: {tikv: {stores: 3}}", "expected a known field of settings.tikv; found stores"),
         ("assert: [{always: resolved_ts is held by magic}]", "expected the name of one holder that is there"),

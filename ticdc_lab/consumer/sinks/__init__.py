@@ -17,6 +17,10 @@ from ticdc_lab.facts.definitions import TableDef, TableName
 Note = tuple[int, str, str]
 """commit_ts (TSO), table and what the target cannot store or show, one sentence."""
 
+REPLAY_FIRST = (
+    "Name a target of ticdc-lab consume, or replay a log into it first: ticdc-lab consume SOURCE --sink TARGET"
+)
+
 
 class Sink(Protocol):
     """A target: tables, and beside them how far they are.

@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, Merged, TargetProgress
-from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
+from ticdc_lab.consumer.sinks import FORMAT, REPLAY_FIRST, Note, require_format
 from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected, connection_said
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
@@ -524,7 +524,7 @@ def printed_tables(url: str, folder: Path) -> tuple[dict[TableName, PrintedTable
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         cursor.execute(f"{_TABLES_OF} AND table_name = 'progress'", (address.database,))
         if not cursor.fetchall():
-            raise SourceError(f"{address.name} is no server that a log was replayed into.")
+            raise SourceError(f"{address.name} contains no replay.", hint=REPLAY_FIRST)
         cursor.execute(f"SELECT coalesce(min(applied_ts), 0) FROM {own}.progress")
         ((applied,),) = cursor.fetchall()
         cursor.execute(_COLUMNS_OF, (_HIDDEN_SCHEMAS, address.database))
