@@ -60,6 +60,7 @@ TO_THE_DRIVER = {
     "dispatch/advise_facts.py": "facts of each table and column, ten keys a table",
     "dispatch/settings.py": "names of tables, and their columns where no DDL has them",
     "dispatch/infer.py": "a rule a table, some thousand keys, at most a million events that no rule puts there",
+    "dispatch/zones.py": "of each table no rule explains, the zones and rules that may",
     "dispatch/whatif.py": "counters, one row a table, and the keys of the counterexamples",
     "faults/plant.py": "the lives of some hundred rows, watermarks and DDL",
     "sources/fsck.py": "the file metadata, which holds one number",

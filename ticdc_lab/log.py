@@ -50,14 +50,16 @@ from ticdc_lab.codecs.kernel.numbering import REWRITTEN
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.replay_plan import TRANSACTION
+from ticdc_lab.dispatch.fitting import EXPLAINED
 from ticdc_lab.dispatch.hashing import UNNAMED_ROW
-from ticdc_lab.dispatch.infer import infer_rules, names_upstream
+from ticdc_lab.dispatch.infer import infer_rules, names_upstream, partition_counts
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request, check_strategy
 from ticdc_lab.dispatch.other_names import other_name_words
 from ticdc_lab.dispatch.own_names import OwnNames, by_own_names
 from ticdc_lab.dispatch.settings import tables_in
 from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
+from ticdc_lab.dispatch.zones import IN_UTC, ZoneShown, in_server_zone, shown_zone
 from ticdc_lab.encode.fidelity import ASPECTS, fidelity
 from ticdc_lab.engine import choose, session
 from ticdc_lab.engine import counted as counted_rows
@@ -74,7 +76,7 @@ from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.stalls import stall_causes
 from ticdc_lab.facts.watermarks import progress_of, rhythm_of, topics_of
 from ticdc_lab.settings import Settings
-from ticdc_lab.settings.detected import OP_BY_IMAGES, of_rules
+from ticdc_lab.settings.detected import OP_BY_IMAGES, of_rules, of_zone
 from ticdc_lab.settings.file import options_of_source
 from ticdc_lab.sources.cdc_log import read_cdc_log
 from ticdc_lab.sources.change_log import ChangeLog
@@ -1031,13 +1033,31 @@ class Log:
         connection.execute(f"CREATE VIEW transactions AS FROM read_parquet({files})")
 
     def _rules(self) -> pd.DataFrame:
-        given = rules_given(self.change_log.facts, self.change_log.settings)
+        return self._once("inferred", self._inferred)[0]
+
+    def _inferred(self) -> tuple[pd.DataFrame, ZoneShown | None]:
+        """The rule of each table, and the time zone of TiCDC's server where no rule explains rows without it."""
+        facts, settings = self.change_log.facts, self.change_log.settings
+        given = rules_given(facts, settings)
         events = self._named_rows()[0] if self.protocol in FRAMED else self.events
-        return small(events.transform(infer_rules, given=given).orderBy("topic", "schema_name", "table_name"))
+
+        def infer(events: DataFrame) -> pd.DataFrame:
+            return small(events.transform(infer_rules, given=given).orderBy("topic", "schema_name", "table_name"))
+
+        found = infer(events)
+        poor = found[found["n_explained"] < EXPLAINED * found["n_rows"]]
+        if self.protocol not in IN_UTC or poor.empty:
+            return found, None
+        tables = [*poor[["topic", "schema_name", "table_name"]].itertuples(index=False, name=None)]
+        zone = shown_zone(events, tables, partitions=partition_counts(facts), given=given)
+        if zone is not None and zone.name:
+            found = infer(events.transform(in_server_zone, zone=zone.name))
+        return found, zone
 
     def _hints(self, found: pd.DataFrame) -> list[str]:
         """Of tables whose rule hashes another name, as of a table that is routed: which one."""
-        names, said = names_upstream(self.change_log.facts), []
+        zone = self._once("inferred", self._inferred)[1]
+        names, said = names_upstream(self.change_log.facts), [] if zone is None else [zone.words]
         for r in found[found["name_crc"].notna()].head(HINTS).to_dict("records"):
             own, crc = (r["schema_name"], r["table_name"]), int(r["name_crc"])
             other = other_name_words(crc, int(r["partitions"]), own=own, names=names)
@@ -1065,7 +1085,8 @@ class Log:
             and not r["by_chance"]
             and pd.isna(r["name_crc"])
         ]
-        return known | of_rules(rules, tables=len(found))
+        zone = self._once("inferred", self._inferred)[1] if dispatched else None
+        return known | of_rules(rules, tables=len(found)) | ([] if zone is None else of_zone(zone.name, zone.evidence))
 
     def _old_rows_left(self) -> list[str]:
         log = self.change_log

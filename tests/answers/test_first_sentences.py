@@ -24,7 +24,7 @@ def rules(*named: str, sure: bool = True, n: int = 40) -> pd.DataFrame:
     """The dispatchers of shop.orders and shop.b."""
     tables = zip(("orders", "b"), named, strict=True)
     of = [{"schema_name": "shop", "table_name": t, "rule": r, "n_rows": n, "n_explained": n, "by_chance": not sure,
-           "partitions": 4} for t, r in tables]  # fmt: skip
+           "tried": "table", "partitions": 4} for t, r in tables]  # fmt: skip
     return pd.DataFrame(of)
 
 

@@ -98,7 +98,11 @@ def test_old_values_can_be_off_in_two_ways() -> None:
     mine = changefeed_from_toml('[sink]\nprotocol = "open-protocol"\n[sink.open]\noutput-old-value = false')
     assert (mine.old_value, mine.dispatch_old_value) == (False, True)
     assert changefeed_from_toml('[sink]\nprotocol = "csv"').old_value is False
-    for feed in (classic, mine):
+    other = changefeed_from_toml('[sink]\nprotocol = "debezium-avro"\n[sink.debezium]\noutput-old-value = false')
+    put_in = "kafka-config.codec-config]\navro-include-before-value = true"
+    avro = [changefeed_from_toml(f'[sink]\nprotocol = "avro"\n[sink.{more}') for more in (put_in, "open]")]
+    assert not other.old_value and [feed.old_value for feed in avro] == [True, False]
+    for feed in (classic, mine, other, *avro):
         assert changefeed_from_toml(feed.to_toml()) == feed
 
 

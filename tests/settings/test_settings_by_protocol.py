@@ -107,7 +107,10 @@ HELD: dict[str, Check | str | dict[str, Check | str]] = {
     },
     "event filters": FILTERS,
     "table routing": ROUTED,
-    "time zone of the server": ZONES,
+    "time zone of the server": {
+        **dict.fromkeys(("simple", "avro"), ZONES),
+        "debezium": "tests/dispatch/test_zones.py::test_one_zone_that_explains_the_partitions_is_a_setting",
+    },
     "`include-start-ts`": with_start_ts,
     "`output-row-key`": with_row_key,
     "`avro-enable-watermark`": with_watermarks,

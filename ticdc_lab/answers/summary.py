@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -22,7 +23,9 @@ from ticdc_lab.audit import GUARANTEES, audited, events_at, places_of
 from ticdc_lab.audit.contradicted import rules_given, with_contradictions
 from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.plain.named import VERSION_BYTES, frames
-from ticdc_lab.dispatch.infer import move_causes_at_once, moved_tables
+from ticdc_lab.dispatch.fitting import TABLE
+from ticdc_lab.dispatch.infer import Table, move_causes_at_once, moved_tables, partition_counts
+from ticdc_lab.dispatch.zones import IN_UTC, ZoneShown, in_server_zone, shown_zone
 from ticdc_lab.engine.columns import least
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.sample import Sample
@@ -280,15 +283,11 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
 
     ``causes`` as above. Where the protocol carries checksums of rows, they are verified as well.
     """
+    zones = list[ZoneShown]()
     with log.reading():
         moved = moved_tables(log.stored, log.facts) if log.stored is not None and causes is None else set()
         told = audited(
-            log.events, log.facts,
-            lambda: move_causes_at_once(
-                log.events, log.facts, stored=log.stored, moved=moved, given=rules_given(log.facts, log.settings)
-            )
-            if causes is None
-            else causes,
+            log.events, log.facts, lambda: _move_causes(log, moved, zones) if causes is None else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
             stored=log.stored, files=log.files, quarantine=log.unread, moves=bool(moved), lost=log.lost,
             settings=log.settings,
@@ -299,6 +298,9 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
     if not log.has_images:
         why = "the log was opened without the values of its rows"
         unjudged |= dict.fromkeys((n for n, g in GUARANTEES.items() if g.image and n != HAVE_A_TABLE), why)
+    for zone in zones:
+        one = {"guarantee": MATCH, "severity": "warning", "message": zone.words, "cause": zone.words, "evidence": []}
+        found = pd.concat([found, pd.DataFrame([dict.fromkeys(found.columns) | one]).astype(found.dtypes.to_dict())])
     if log.protocol in CHECKSUMMED:
         found = pd.concat([found, _checksums(log, most)]).reset_index(drop=True)
     if any(s.source != "bytes" for s in log.settings.known):
@@ -307,6 +309,25 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         said = {c: [m and in_lanes(m, lane_of(True)) for m in found[c]] for c in ("message", "cause")}
         found = found.assign(**said)
     return {"findings": found, "unjudged": unjudged}
+
+
+def _move_causes(log: ChangeLog, moved: Collection[Table], zones: list[ZoneShown]) -> pa.Table | DataFrame:
+    """Why rows moved. ``zones`` gets the time zone of TiCDC's server where it explains what no rule does without it."""
+    given = rules_given(log.facts, log.settings)
+    causes = move_causes_at_once(log.events, log.facts, stored=log.stored, moved=moved, given=given)
+    if log.protocol not in IN_UTC or not isinstance(causes, pa.Table):
+        return causes
+    unexplained = (
+        causes.filter(pc.or_(pc.is_valid(causes["tried"]), pc.is_valid(causes["may_be"]))).select(TABLE).to_pylist()
+    )
+    tables = [tuple(r[c] for c in TABLE) for r in unexplained]
+    zone = shown_zone(log.events, tables, partitions=partition_counts(log.facts), given=given)
+    if zone is None:
+        return causes
+    zones.append(zone)
+    if not zone.name:
+        return causes
+    return move_causes_at_once(in_server_zone(log.events, zone.name), log.facts, moved=moved, given=given)
 
 
 def _with_empty_rows(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:

@@ -12,7 +12,6 @@ from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.dispatch.best_rule import SURE_BITS
 from ticdc_lab.dispatch.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
-from ticdc_lab.dispatch.fitting import COMBINATIONS, OTHER_NAMES
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.figures.figure import Figure
@@ -115,14 +114,16 @@ def rules(found: pd.DataFrame, *, hints: Sequence[str] = ()) -> Answer:
         for table, n, rule in zip(_tables(found), found["n_unknown"], found["rule"], strict=True)
         if n
     ]
-    return Answer("rules", question, finding, {"tables": found}, [*([_TRIED] if rest else []), *limits], [*hints])
+    poor = found[~fits | few]
+    tried = [f"{table}: tried {words}." for table, words in zip(_tables(poor), poor["tried"], strict=True)][:MOST_TRIED]
+    limits = [*tried, *([_NEWER] if rest else []), *limits]
+    return Answer("rules", question, finding, {"tables": found.drop(columns="tried")}, limits, [*hints])
 
 
-_TRIED = (
-    "Tried are table, index-value over the handle key, ts, each column alone, and combinations of columns, as many as "
-    f"{COMBINATIONS:,} for a table: all of two, of three, and so on. Under another name, as of a table "
-    f"that is routed, up to {OTHER_NAMES} are. A dispatcher that is newer than this is not among them."
-)
+MOST_TRIED = 8
+"""Of so many tables it is said which rules were tried in vain."""
+
+_NEWER = "A dispatcher that is newer than this is not among them."
 
 
 def not_measured(limits: Sequence[str]) -> Answer:

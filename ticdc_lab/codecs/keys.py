@@ -16,12 +16,10 @@ them; for other events a kernel computes the same, which a test compares with Sp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 from zlib import crc32
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +31,7 @@ from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.kernel.numbering import DELETE
 from ticdc_lab.codecs.laid_out import Image, LaidOut, laid_out_of
 from ticdc_lab.codecs.plain import hashes
-from ticdc_lab.events.arrays import Batches
+from ticdc_lab.events.arrays import Batches, Bools, Ints
 from ticdc_lab.events.schema import DISPATCH, KEYS, require_columns
 
 NAME_A_PRIMARY_KEY = ("canal-json", "canal", "avro", "csv", "maxwell")
@@ -150,36 +148,85 @@ def in_zone(batches: Batches, zone: str, *, images: bool) -> Batches:
 
     ``zone``: as the IANA database names it. Without ``images`` the values are left out of the result.
     """
-    of = ZoneInfo(zone)
     for batch in batches:
-        rows, unknown = pa.Table.from_batches([batch]), pc.list_flatten(batch["column_crcs"])
-        parents = pc.list_parent_indices(batch["column_crcs"]).filter(pc.equal(unknown, hashes.UNKNOWN))
-        places = parents.unique().to_pylist()
-        some = rows.select(["columns", "before", "column_crcs", "key_crc"]).take(pa.array(places, pa.int64()))
-        crcs, keys = rows["column_crcs"].to_pylist() if places else [], rows["key_crc"].to_pylist() if places else []
-        for at, row in zip(places, some.to_pylist(), strict=True):
-            image = row["columns"] if row["columns"] is not None else row["before"]
-            crcs[at] = [_in_zone(c, crc, of) for c, crc in zip(image, row["column_crcs"], strict=True)]
-            keys[at] = hashes.key_crc([crc for c, crc in zip(image, crcs[at], strict=True) if c["is_key"]])
-        if places:
+        rows = pa.Table.from_batches([batch])
+        stamps = Timestamps.of(rows)
+        if len(stamps.at):
+            crcs, keys = stamps.hashed_in(zone, rows)
             for name, values in (("column_crcs", crcs), ("key_crc", keys)):
                 at = rows.schema.get_field_index(name)
-                rows = rows.set_column(at, rows.schema.field(at), pa.array(values, rows.schema.field(at).type))
+                rows = rows.set_column(at, rows.schema.field(at), values)
         yield from (rows if images else without_images(rows)).cast(batch.schema).combine_chunks().to_batches()
 
 
-def _in_zone(column: Mapping[str, Any], crc: int | None, zone: ZoneInfo) -> int | None:
-    value = column["value"]
-    if crc != hashes.UNKNOWN or value is None or not column["mysql_type"].startswith("timestamp"):
-        return crc
-    if hashes.may_be_zero(value):
-        return crc
-    second, point, fraction = value.partition(".")
-    try:
-        there = datetime.fromisoformat(second).replace(tzinfo=UTC).astimezone(zone)
-    except (ValueError, OverflowError):  # no moment: February 30, or one that the zone puts behind the last year
-        return crc
-    return crc32(f"{there:%Y-%m-%d %H:%M:%S}{point}{fraction}".encode(), crc32(column["name"].encode()))
+@dataclass(frozen=True, slots=True)
+class Timestamps:
+    """The TIMESTAMP values of decoded row changes, which debezium writes in UTC."""
+
+    at: Ints  # where each is among the columns of all rows
+    names: Ints  # the crc of its column's name
+    moments: pa.Array
+    fractions: pa.Array
+    is_key: Bools  # of all columns of all rows
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Timestamps:
+        """Those of moments; what may be a zero date is none. ``rows``: with images and ``column_crcs``."""
+        sizes = pc.fill_null(pc.list_value_length(rows["column_crcs"]), 0).to_numpy()
+        parent = np.repeat(np.arange(len(sizes)), sizes)
+        place = np.arange(len(parent)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        images = [rows[name] for name in ("columns", "before")]
+        first, second = ([np.zeros(1, np.int64), np.asarray(pc.fill_null(pc.list_value_length(i), 0))] for i in images)
+        starts = np.cumsum(np.concatenate(first))[:-1], np.cumsum(np.concatenate(second))[:-1] + first[1].sum()
+        flat = [pc.list_flatten(image) for image in images]
+        cells = pa.chunked_array([chunk for image in flat for chunk in image.chunks], flat[0].type)
+        after = np.asarray(pc.is_valid(images[0]))
+        own = pa.array(np.where(after, *starts)[parent] + place)
+        name, kind, value, key = (
+            pc.struct_field(cells, n).take(own) for n in ("name", "mysql_type", "value", "is_key")
+        )
+        seconds = pc.utf8_slice_codeunits(value, 0, 19)
+        read = pc.strptime(seconds, format="%Y-%m-%d %H:%M:%S", unit="s", error_is_null=True)
+        real = pc.equal(read.cast(pa.string()), seconds)  # February 30 is read as March 1
+        kept = pc.and_(pc.starts_with(kind, "timestamp"), real)
+        at = np.flatnonzero(np.asarray(pc.fill_null(kept, False)))
+        zero = [hashes.may_be_zero(v) for v in value.take(pa.array(at)).to_pylist()]
+        at = at[~np.array(zero, dtype=bool)]
+        here = pa.array(at)
+        crcs = {n: crc32(n.encode()) for n in pc.unique(name.take(here)).to_pylist()}
+        names = np.array([crcs[n] for n in name.take(here).to_pylist()], dtype=np.int64)
+        rest = pc.utf8_slice_codeunits(value.take(here), 19)
+        return cls(at, names, read.take(here), rest, np.asarray(pc.fill_null(key, False)))
+
+    def crcs(self, zone: str) -> Ints:
+        """What TiCDC hashes of each where its server is in this zone; UNKNOWN of one behind the zone's last year."""
+        there = pc.local_timestamp(self.moments.cast(pa.timestamp("s", tz=zone))).cast(pa.string())
+        texts = pc.binary_join_element_wise(there, self.fractions, "").to_pylist()
+        found = [crc32(text.encode(), n) for text, n in zip(texts, self.names.tolist(), strict=True)]
+        real = np.asarray(pc.equal(pc.utf8_length(there), 19), dtype=bool)
+        return np.where(real, np.array(found, dtype=np.int64), hashes.UNKNOWN)
+
+    def hashed_in(self, zone: str, rows: pa.Table) -> tuple[pa.Array, pa.Array]:
+        """``column_crcs`` and ``key_crc`` of the rows where TiCDC's server is in this zone."""
+        lists = rows["column_crcs"].combine_chunks()
+        flat, sizes = pc.list_flatten(lists), pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+        null = np.asarray(pc.is_null(flat))
+        cells = np.asarray(pc.fill_null(flat, 0)).copy()
+        cells[self.at] = self.crcs(zone)
+        ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        crcs = pa.ListArray.from_arrays(
+            pa.array(ends), pa.array(cells, mask=null), type=lists.type, mask=pc.is_null(lists)
+        )
+        parent = np.repeat(np.arange(len(sizes)), sizes)
+        touched = np.zeros(len(sizes), dtype=bool)
+        touched[parent[self.at]] = True
+        key, n, unknown = (np.zeros(len(sizes), dtype=np.int64) for _ in range(3))
+        own, of_keys = parent[self.is_key], cells[self.is_key]
+        np.bitwise_xor.at(key, own, of_keys)
+        np.add.at(n, own, 1)
+        np.add.at(unknown, own, of_keys == hashes.UNKNOWN)
+        keys = pa.array(n << 32 | key, mask=unknown > 0)
+        return crcs, pc.if_else(pa.array(touched), keys, rows["key_crc"].combine_chunks())
 
 
 def without_images(rows: pa.Table) -> pa.Table:

@@ -5,7 +5,7 @@ A rule may fit a few rows by chance: so many bits of evidence are asked for, the
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import comb
 from typing import Any
 
@@ -18,6 +18,7 @@ from ticdc_lab.dispatch.given import AND, COLUMN, NOTHING_GIVEN, OF_NAME, GivenR
 from ticdc_lab.dispatch.other_names import name_bits, other_name_words
 from ticdc_lab.engine.shuffle import Batches
 from ticdc_lab.facts.schemas import arrow_of
+from ticdc_lab.words import count, some_of
 
 SURE_BITS = 16
 """By so many bits rows must show unrecorded partitions, or one of many combinations of columns: a row in the
@@ -29,9 +30,10 @@ AGAINST_BITS = 8
 CHANCE = 0.1
 """Share of a table's rows by which what a rule explains must exceed its fullest partition, to be no chance."""
 
-BEST = f"{TRIED}, explains boolean, untold boolean, by_chance boolean, tried string"
+BEST = f"{TRIED}, explains boolean, untold boolean, by_chance boolean, tried string, unshown string"
 """Of each table the best rule: whether it explains what moved, or may be ``ts``, undecided, or is a combination
-that fits rows too few to be sure; and in words which rules were tried."""
+that fits rows too few to be sure; in words which rules were tried, and, where no rule explains it, the columns whose
+hash the log does not show."""
 
 
 def best_in(batches: Batches) -> Batches:
@@ -70,8 +72,10 @@ def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
     of_all, columns = max(r["n_rows"] or 0 for r in rules.values()), max(r["columns"] for r in rules.values())
     tried = [r for n, r in rules.items() if not n.startswith(FILLED) and 2 * (r["n_rows"] or 0) >= of_all]
     own = next((r for r in rules.values() if r["given"]), None)
-    told = _tried_words(columns, own)
-    if own is not None and 2 * own["n_rows"] >= of_all and (_fits_all(own) or _bits(own) >= AGAINST_BITS):
+    unknown = [n for n, r in rules.items() if r["n_unknown"] and 2 * (r["n_rows"] or 0) < of_all]
+    unshown = some_of(sorted(n.removeprefix(COLUMN) for n in unknown if n.startswith(COLUMN) and AND not in n))
+    told = _tried_words(columns, own, unshown)
+    if own is not None and 2 * own["n_rows"] >= of_all and (_fits_all(own) or evidence_bits(own) >= AGAINST_BITS):
         return own | {"explains": own["moves"], "untold": False, "by_chance": False, "tried": told}
     simple = [r for r in tried if r["rank"] <= len(RULES)]
     if any(_fits_all(r) for r in simple):  # what is simpler, and tried on all rows, counts
@@ -80,12 +84,12 @@ def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
     unsure = False
     if best["rank"] > len(RULES) and _fits_all(best):
         single = sum(n.startswith(COLUMN) and r["rank"] == RULES["columns"] for n, r in rules.items())
-        number = sum(comb(columns, size) for size in range(2, tried_up_to(columns) + 1)) or comb(single, 2) or 1
+        number = _combinations(columns) or comb(single, 2) or 1
         number <<= name_bits(best["partitions"]) if OF_NAME in best["rule"] else 0
-        bits, n = _bits(best) - np.log2(number), _different(best)
+        bits, n = evidence_bits(best) - np.log2(number), _different(best)
         first = max(simple, key=lambda r: (r["n_explained"], -r["rank"], r["rule"]))
         if bits < SURE_BITS:  # a fault beside a simpler rule may be the better explanation
-            unsure = bool(_bits(first, n) - np.log2(len(simple)) <= max(0, bits))
+            unsure = bool(evidence_bits(first, n) - np.log2(len(simple)) <= max(0, bits))
             by = "combination" if number == 1 else f"one of {number:,} combinations"
             chance = f"; {first['rule']} explains {first['n_explained']} of {first['n_rows']} rows, {by} all, by chance"
             best, told = (best, told) if unsure else (first, told + chance)
@@ -94,15 +98,23 @@ def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
     may_be_ts = ts["n_explained"] < ts["n_possible"] >= EXPLAINED * ts["n_rows"] and not fits
     explains = not unsure and best["moves"] and (fits or (best is ts and may_be_ts and not by_chance))
     found = {"explains": explains, "untold": may_be_ts and by_chance, "by_chance": unsure, "tried": told}
+    found |= {"unshown": None if fits else unshown or None}
     return best | found
 
 
-def _tried_words(columns: int, own: dict[str, Any] | None) -> str:
-    up_to = tried_up_to(columns)
-    several = f"combinations of up to {up_to} columns" if up_to < columns else "all combinations of columns"
+def _tried_words(columns: int, own: dict[str, Any] | None, unshown: str) -> str:
+    """Which rules were tried; not those over columns that are ``unshown``."""
+    up_to, n = tried_up_to(columns), count(_combinations(columns), "combination")
+    several = f"{n} of up to {up_to} columns" if up_to < columns else f"{n} of columns"
     named = None if own is None or own["rule"] in RULES else f"the changefeed's {own['rule']}"
+    but = f" but not {unshown}, whose hash the log does not show" if unshown else ""
     more = [several if up_to > 1 else None, "columns under another name" if columns else None]
-    return ", ".join(filter(None, [named, "table, index-value, ts, each column", *more]))
+    return ", ".join(filter(None, [named, "table, index-value, ts, each column", *more])) + but
+
+
+def _combinations(columns: int) -> int:
+    """How many combinations of so many columns are tried."""
+    return sum(comb(columns, size) for size in range(2, tried_up_to(columns) + 1))
 
 
 def _may_be(r: dict[str, Any], best: dict[str, Any]) -> bool:
@@ -130,12 +142,12 @@ def _fullest(rules: dict[str, dict[str, Any]]) -> int:
     return max(int(r["n_explained"]) for name, r in rules.items() if name.startswith(FILLED))
 
 
-def _different(r: dict[str, Any]) -> float:
+def _different(r: Mapping[str, Any]) -> float:
     """About how many different values a rule explains, of up to 63: so many bits are set, and some by several."""
     return SEEN_BITS * float(-np.log1p(-min(r["seen"].bit_count(), SEEN_BITS - 1) / SEEN_BITS))
 
 
-def _bits(r: dict[str, Any], n: float | None = None) -> float:
+def evidence_bits(r: Mapping[str, Any], n: float | None = None) -> float:
     """How surely rows show a rule: of chance, by which a row lies where a rule puts it, so many bits apart.
 
     Of ``n`` different rows; by default those that it counted, or all.
@@ -197,4 +209,6 @@ def cause_of(r: dict[str, Any], given: GivenRules, names: Collection[tuple[str, 
         return {"may_be": "ts; without commit_ts this cannot be checked"}
     if r["by_chance"]:
         return {"may_be": f"{by} {lie}; so few rows may lie there by chance, and the changefeed's file decides it"}
+    if r["unshown"]:
+        return {"may_be": f"a column whose hash the log does not show ({r['unshown']})"}
     return {"tried": r["tried"]}

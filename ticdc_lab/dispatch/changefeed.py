@@ -22,13 +22,14 @@ from ticdc_lab.dispatch.rules import Rule, rules_from_config
 from ticdc_lab.dispatch.topics import check_topic
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.settings import Settings
+from ticdc_lab.settings.detected import OLD_VALUE
 from ticdc_lab.settings.file import ChangefeedFile, parse_file, read_file
 from ticdc_lab.settings.matchers import TableFilter
 
 _RAW = "output-raw-change-event"
 _SINKS = ("kafka-config", "pulsar-config", "cloud-storage-config")
-_OUTPUTS = {"open-protocol": "open", "debezium": "debezium", "csv": "csv"}
-"""Protocols that can leave the old image out, and the table of ``[sink]`` that sets it (``output-old-value``)."""
+_OFF = ("csv", "avro")
+"""Protocols that leave the old image out unless a setting puts it in (:data:`OLD_VALUE`)."""
 
 _STORAGE = frozenset({"file", "s3", "gcs", "gs", "azblob", "azure", "cephfs", "hdfs", "oss", "ks3", "cos", "noop"})
 """Schemes of sink-uris that write to a storage sink."""
@@ -167,7 +168,7 @@ def changefeed_of(file: ChangefeedFile, *, flavour: Flavour = "new") -> Changefe
     selectors = [Selector(tuple(s.get("matcher", ())), tuple(s.get("columns", ())))
                  for s in given.value("sink.column-selectors", ())]  # fmt: skip
     enabled = given.value("enable-old-value", True)
-    shown = given.value(f"sink.{_OUTPUTS.get(protocol, protocol)}.output-old-value", protocol not in ("csv", "avro"))
+    shown = given.value(OLD_VALUE[protocol], protocol not in _OFF) if protocol in OLD_VALUE else True
     feed = Changefeed(
         rules=rules,
         case_sensitive=given.value("case-sensitive", False),
@@ -218,9 +219,12 @@ def _document(feed: Changefeed) -> tomlkit.TOMLDocument:
     kafka = {"partition-num": feed.partitions, _RAW: feed.raw or None}
     if any(v is not None for v in kafka.values()):
         sink["kafka-config"] = {k: v for k, v in kafka.items() if v is not None}
-    output = _OUTPUTS.get(feed.protocol or "")
-    if output is not None and feed.dispatch_old_value and feed.old_value == (feed.protocol == "csv"):
-        sink[output] = {"output-old-value": feed.old_value}
+    if feed.protocol in OLD_VALUE and feed.dispatch_old_value and feed.old_value == (feed.protocol in _OFF):
+        *tables, key = OLD_VALUE[feed.protocol].split(".")[1:]
+        of = sink
+        for name in tables:
+            of = of.setdefault(name, {})
+        of[key] = feed.old_value
     if len(sink):
         doc["sink"] = sink
     return doc

@@ -109,7 +109,7 @@ def _fits(rows: pa.Table, *, more: int, given: GivenRules) -> Iterator[dict[str,
                 "n_possible": n_explained + (int((~told).sum()) if rule == "ts" else 0),
                 "n_unknown": int((~told).sum()),
                 "moves": moves,
-                "seen": _seen(_telling(value[explained], rule, n, recorded)) if counted else None,
+                "seen": seen_bits(_telling(value[explained], rule, n, recorded)) if counted else None,
                 "given": rule == own and n == number,
             }
 
@@ -258,7 +258,7 @@ def _telling(value: Ints, rule: str, n: int, recorded: int) -> Ints:
     return value & tso.LOGICAL_MASK if rule == "ts" and times < n and times.bit_count() == 1 else value
 
 
-def _seen(values: Ints) -> int:
+def seen_bits(values: Ints) -> int:
     """A bit for each of up to 63 different values."""
     bits = 1 << bucket_of(pa.array(values, pa.int64()), SEEN_BITS).astype(np.int64)
     return int(np.bitwise_or.reduce(bits, initial=0))

@@ -89,10 +89,11 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None, given: Give
         Per ``topic, schema_name, table_name``: ``rule`` (string: the strategy's name, with ``columns:`` in front of a
         column's, or of several with a comma between), ``n_rows``, ``n_explained`` (bigint), ``partitions`` (int),
         ``n_unknown`` (bigint: rows where the log does not show what the rule hashes), ``by_chance`` (boolean: a
-        combination that fits too few rows to be sure, as so many were tried), ``name_crc`` (bigint: the crc32 of the
-        name that the rule hashes, or its last bits, where it is another than the table's). The best rule, however bad:
-        compare ``n_explained`` with ``n_rows``. ``n_rows`` are those that it was tried on: combinations of
-        three columns and more are not tried on a few rows that one column explains.
+        combination that fits too few rows to be sure, as so many were tried), ``tried`` (string: which rules were
+        tried), ``name_crc`` (bigint: the crc32 of the name that the rule hashes, or its last bits, where it is another
+        than the table's). The best rule, however bad: compare ``n_explained`` with ``n_rows``. ``n_rows`` are those
+        that it was tried on: combinations of three columns and more are not tried on a few rows that one column
+        explains.
 
     References
     ----------
@@ -101,7 +102,7 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None, given: Give
     require_columns(events, *_NEEDED)
     require_batch(events, function="infer_rules", why="a rule must explain all rows of a table")
     tried = _narrow(events, partitions=partitions).mapInArrow(partial(tried_in, more=0, given=given), TRIED)
-    told = ("n_rows", "n_explained", "partitions", "n_unknown", "by_chance")
+    told = ("n_rows", "n_explained", "partitions", "n_unknown", "by_chance", "tried")
     parts = F.split("rule", OF_NAME)
     rule, crc = parts[0].alias("rule"), F.get(parts, F.lit(1)).cast("bigint").alias("name_crc")
     return in_one(tried, best_in, BEST).select(*TABLE, rule, *told, crc)
@@ -161,9 +162,7 @@ def move_causes_at_once(
     if stored is None:
         rows = _narrow(events, partitions=None)
     else:
-        counts: dict[str | None, int] = {}
-        for topic, partition in facts.homes:
-            counts[topic] = max(counts.get(topic, 0), partition + 1)
+        counts = partition_counts(facts)
         rows = stored.rows(_NARROW, lambda own: _with_partitions(own, counts), _FORM)
     known = _moved(events) if _spread(facts) - {*moved} else events.sparkSession.createDataFrame([*moved], _NAMES)
     tried = _mapped(rows, partial(tried_in, more=MORE_PARTITIONS, given=given), TRIED)
@@ -177,6 +176,14 @@ def move_causes_at_once(
     if found.num_rows <= MISPLACED:
         return pa.concat_tables([said, found])
     return events.sparkSession.createDataFrame(said, CAUSES).unionAll(misplaced)
+
+
+def partition_counts(facts: LogFacts) -> dict[str | None, int]:
+    """How many partitions of each topic are known: up to the last that was recorded."""
+    counts: dict[str | None, int] = {}
+    for topic, partition in facts.homes:
+        counts[topic] = max(counts.get(topic, 0), partition + 1)
+    return counts
 
 
 def names_upstream(facts: LogFacts) -> list[tuple[str, str]]:

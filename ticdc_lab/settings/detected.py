@@ -27,7 +27,8 @@ ENOUGH = 8
 
 OLD_VALUE = {
     "open-protocol": "sink.open.output-old-value", "debezium": "sink.debezium.output-old-value",
-    "csv": "sink.csv.output-old-value", "avro": f"{CODEC}avro-include-before-value",
+    "debezium-avro": "sink.debezium.output-old-value", "csv": "sink.csv.output-old-value",
+    "avro": f"{CODEC}avro-include-before-value",
 }  # fmt: skip
 """The setting that leaves images before an update out, or puts them in, by protocol."""
 
@@ -191,6 +192,11 @@ def of_rules(rules: Iterable[tuple[str, str, str, int]], *, tables: int) -> tupl
     n = sum(rows for *_, rows in some)
     text = f"the partitions of all {n:,} rows of {len(some)} of {tables} tables; other rules may fit them, too"
     return (_shown("sink.dispatchers", tuple(members), text, sure="likely"),)
+
+
+def of_zone(zone: str, evidence: str) -> tuple[Setting, ...]:
+    """The time zone of TiCDC's server, as the partitions of rows show it; nothing where they decide none."""
+    return (_shown("time-zone", zone, evidence, sure="likely"),) if zone else ()
 
 
 def of_watermarks(watermarks: int, ddl: int, *, protocol: str) -> tuple[Setting, ...]:

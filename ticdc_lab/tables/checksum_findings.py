@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.dispatch.zones import SEASONAL, ZONES
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.arrays import Ints
 from ticdc_lab.events.schema import FINDINGS, require_columns
@@ -41,22 +42,6 @@ CHECKSUM_FINDINGS = StructType(
 _NEEDED = ("kind", "schema_name", "table_name", "commit_ts", "partition", "offset", "columns", "before", "incomplete")
 _SIDES = (("columns", "checksum", "before"), ("before", "checksum_before", "columns"))
 _FACTS = ("table", "key", "commit_ts", "partition", "offset")
-_ZONES = (
-    *[f"Etc/GMT{n:+d}" for n in range(-14, 13)], "Asia/Kolkata", "Asia/Kathmandu", "Asia/Kabul", "Asia/Tehran",
-    "Asia/Yangon", "Australia/Adelaide", "Australia/Darwin", "Australia/Eucla", "Australia/Lord_Howe",
-    "Pacific/Chatham", "Pacific/Marquesas", "America/St_Johns",
-)  # fmt: skip
-"""Zones that are tried for each row: an hour apart, and half and quarter hours."""
-
-_SEASONAL = (
-    "Europe/London", "Europe/Berlin", "Europe/Athens", "Europe/Moscow", "Europe/Istanbul", "Asia/Jerusalem",
-    "Africa/Cairo", "Asia/Tehran", "Asia/Shanghai", "Australia/Sydney", "Australia/Adelaide", "Australia/Lord_Howe",
-    "Pacific/Auckland", "Pacific/Chatham", "America/St_Johns", "America/Halifax", "America/New_York",
-    "America/Chicago", "America/Denver", "America/Los_Angeles", "America/Anchorage", "America/Sao_Paulo",
-    "America/Santiago", "America/Mexico_City", "America/Havana",
-)  # fmt: skip
-"""Zones whose offset changes, one of those with the same rules: their rows fit several of the others."""
-
 Ambiguous = Literal["earliest", "latest"]
 Change = Callable[[pa.Array, pa.Array, pa.Array], tuple[pa.Array, pa.Array]]
 """From texts, types and the other image's texts to the texts and types that may have been meant; equal: no other."""
@@ -118,7 +103,7 @@ def zones_of_all(messages: Iterable[str]) -> list[str]:
     named = {message.partition(_IN_ZONE)[2] for message in messages} - {""}
     asked = frozenset[timedelta]().union(*[_offsets(zone) for zone in named if zone.startswith("Etc/")])
     alone = [zone for zone in sorted(named) if len(named) == 1 or not zone.startswith("Etc/")]
-    return list(dict.fromkeys([*alone, *[zone for zone in _SEASONAL if asked and asked <= _offsets(zone)]]))
+    return list(dict.fromkeys([*alone, *[zone for zone in SEASONAL if asked and asked <= _offsets(zone)]]))
 
 
 @cache
@@ -208,7 +193,7 @@ class _Side:
         is_timestamp = pc.starts_with(self.images.types, "timestamp").to_numpy(zero_copy_only=False)
         timestamps = np.diff(np.concatenate([[0], np.cumsum(is_timestamp)])[self.images.offsets])
         timed = rows[timestamps[rows] > 0]
-        for zone in _ZONES if len(timed) else ():
+        for zone in ZONES if len(timed) else ():
             for row in self._matching(timed, self._taken(timed), zone):
                 own = slice(*self.images.offsets[row : row + 2])
                 names = self.names[own].filter(pa.array(is_timestamp[own])).to_pylist()
