@@ -121,7 +121,7 @@ def rules(found: pd.DataFrame, *, hints: Sequence[str] = ()) -> Answer:
 
 
 MOST_TRIED = 8
-"""Of so many tables it is said which rules were tried in vain."""
+"""An answer lists the rules that were tried in vain for so many tables."""
 
 _NEWER = "A dispatcher that is newer than this is not among them."
 

@@ -171,7 +171,7 @@ class Timestamps:
 
     @classmethod
     def of(cls, rows: pa.Table) -> Timestamps:
-        """Those of moments; what may be a zero date is none. ``rows``: with images and ``column_crcs``."""
+        """The values that are moments, but none that may be a zero date. ``rows`` have images and ``column_crcs``."""
         sizes = pc.fill_null(pc.list_value_length(rows["column_crcs"]), 0).to_numpy()
         parent = np.repeat(np.arange(len(sizes)), sizes)
         place = np.arange(len(parent)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

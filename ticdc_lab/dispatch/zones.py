@@ -54,9 +54,9 @@ TRIED = """
 topic string, schema_name string, table_name string, zone string, rule string, rank int, n bigint, n_rows bigint,
 n_explained bigint, partitions int, seen bigint, texts bigint, tried int
 """
-"""How many of a table's ``n`` rows a rule explains in a zone: ``n_rows`` are those of which the log shows what it
-hashes. ``texts`` is a checksum of all TIMESTAMP values there, ``tried`` how many zones and rules are as simple. Without
-a zone: how many rows there are."""
+"""How many of a table's ``n`` rows a rule explains in a zone; the log shows the hash of ``n_rows`` rows. ``texts`` is a
+checksum of all TIMESTAMP values there, ``tried`` how many zones and rules are as simple. Without a zone: how many rows
+there are."""
 
 Pair = tuple[str, str, int, int]
 """A zone, a rule, how simple that is, and how many such pairs are tried that are as simple."""
@@ -66,7 +66,9 @@ Pair = tuple[str, str, int, int]
 class ZoneShown:
     """The zones that explain the partitions of all tables whose rows hash a TIMESTAMP."""
 
-    zones: tuple[tuple[str, ...], ...]  # together those of the same times in these rows; several if nothing decides
+    zones: tuple[
+        tuple[str, ...], ...
+    ]  # zones with the same times in these rows are together; several if nothing decides
     explained: tuple[str, ...] = ()  # what a zone explains of each table, in words
 
     @property
@@ -122,7 +124,7 @@ def in_server_zone(events: DataFrame, zone: str) -> DataFrame:
 
 
 def _of_tables(tried: Iterable[Mapping[str, Any]]) -> ZoneShown | None:
-    """The zones that explain every table of which any zone explains the rows."""
+    """The zones that explain all tables; a table that no zone explains does not count."""
     of_table: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for r in tried:
         of_table.setdefault(tuple(r[c] for c in TABLE), []).append(r)
