@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 import ticdc_lab
+from ticdc_lab.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -28,6 +30,15 @@ def test_the_python_example_runs(
     said = capfd.readouterr().out
     assert "guarantees were checked" in said and "target_partition" in said
     assert (tmp_path / "report.html").stat().st_size > 100_000
+
+
+def test_its_first_answer_is_what_the_command_prints(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Line by line, from the first on."""
+    shown = re.findall(r"```sh\n.*?\nticdc-lab (audit data/\S+)\n```\n\n```text\n(.*?)```", README, re.DOTALL)
+    ((command, answer),) = shown
+    monkeypatch.chdir(ROOT)
+    printed = CliRunner().invoke(main, command.split(), obj=spark).stdout
+    assert answer.count("\n") > 3 and printed.startswith(answer)
 
 
 def test_it_is_read_in_minutes() -> None:
