@@ -153,7 +153,7 @@ def test_the_audit_names_torn_transactions_in_its_first_sentence() -> None:
     answer = audit(summary(), torn=pd.DataFrame([gap | {"commit_ts": ts} for ts in (7, 8, 9)]))
     first = (
         "The log has 1 error about 1 guarantee (rows stay in one partition: shop.orders), and 3 transactions may be "
-        "torn (commit_ts 7, 8 and 1 more); "
+        "torn (commit_ts 7 at 1970-01-01 00:00:00.000 UTC and 2 more); "
     )
     assert answer.finding.startswith(first) and "(5 to 6 of partition 0)" in answer.details[0]
     assert "torn" not in audit(summary()).finding

@@ -9,8 +9,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from conftest import golden
+from pyspark.sql import SparkSession
 
+import ticdc_lab
 from ticdc_lab.figures.selecting import Selection
+from ticdc_lab.tables.browse import MessagePage
 from ticdc_lab.widgets.choosing import code_of
 from ticdc_lab.widgets.evidence import SHOWN, Evidence
 
@@ -220,3 +224,30 @@ def test_what_a_cell_shows_is_found(evidence: Evidence, sent: list[Any]) -> None
             told = asked(evidence, sent, filters={name: text})
             assert told.get("n") == 1, (name, text, told)
             assert asked(evidence, sent, filters={name: f"{text}y"})["n"] == 0
+
+
+def test_the_code_of_a_selection_shows_the_rows_that_were_chosen(spark: SparkSession) -> None:
+    """On a real log: as many events as the tab of messages lists, and all of the time, the finding, the row."""
+    log = ticdc_lab.open(str(golden("messages_open-protocol_small.jsonl.gz")), spark=spark)
+
+    def n_shown(chosen: Selection) -> int:
+        shown = eval(code_of(chosen), {"log": log})
+        return len(getattr(shown, "frame", shown))
+
+    for partition, table in ((1, ""), (None, "shop.orders"), (2, "Fin_Ops.Ledger")):
+        chosen = Selection(partition=partition, table=table or None)
+        assert n_shown(chosen) == log.browser.count(MessagePage(partition, table=table)) > 0
+    found = log.audit().frames["findings"]
+    first = found.iloc[0]
+    assert n_shown(Selection(guarantee=first["guarantee"])) == len(found[found["guarantee"] == first["guarantee"]]) > 1
+    messages = tuple((int(e["partition"]), int(e["offset"])) for e in first["evidence"])
+    assert n_shown(Selection(guarantee=first["guarantee"], messages=messages)) >= len(messages) == 2
+    assert n_shown(Selection(table=first["table"], key=first["key"])) == len(
+        log.row(first["table"], first["key"]).frame
+    )
+    ts = int(first["commit_ts"])
+    of_ts = log.sql(f"SELECT * FROM events WHERE kind = 'row' AND commit_ts = {ts}")
+    assert n_shown(Selection(commit_ts=ts)) == len(of_ts) > 1
+    every = log.sql("SELECT commit_ts FROM events WHERE commit_ts IS NOT NULL")["commit_ts"].astype("int64") // 2**18
+    low, high = int(every.quantile(0.2)), int(every.quantile(0.6))
+    assert n_shown(Selection(between_ms=(low, high))) == int(every.between(low, high).sum()) > 100

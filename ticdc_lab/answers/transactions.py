@@ -121,9 +121,9 @@ def torn_words(torn: pd.DataFrame, s: Summary) -> str:
 
 def torn_briefly(torn: pd.DataFrame, s: Summary) -> str:
     """The same for the end of another sentence."""
-    each = [str(ts) for ts in torn["commit_ts"].drop_duplicates()]
+    each = [f"{ts} at {clock_words(int(ts))}" for ts in torn["commit_ts"].drop_duplicates()]
     how_many = _how_many(torn, s)
-    return f"{how_many[0].lower()}{how_many[1:]} may be torn (commit_ts {some_of(each, most=2)})"
+    return f"{how_many[0].lower()}{how_many[1:]} may be torn (commit_ts {some_of(each, most=1)})"
 
 
 def _how_many(torn: pd.DataFrame, s: Summary) -> str:

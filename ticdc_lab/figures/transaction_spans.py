@@ -75,7 +75,7 @@ def transaction_spans(
         told = f"{'At least ' if at_least else ''}{count(beside, 'transaction')} may be torn. {told}"
     if torn:
         told = _torn(len(set(torn)), int(total["n"]))
-    return finish(fig, title=told + scope, note=_note(sample, int(total["n"]), waits=bool(blockers)), height=560)
+    return finish(fig, title=told + scope, note=_note(sample, int(total["n"]), waits=bool(blockers)), height=510)
 
 
 _TICKS = 9
