@@ -148,7 +148,7 @@ def test_the_gantt_shows_states_overlap_and_gap() -> None:
         "2 tables have a gap, the longest 30 ms (table 2)"
     )
     assert bars(fig, "two write") == [(60, 10)]
-    assert bars(fig, "nobody writes") == [(50, 30), (46, 2)], "a paused capture writes nothing"
+    assert bars(fig, "no writer") == [(50, 30), (46, 2)], "a paused capture writes nothing"
     assert (12, 38) in bars(fig, "replicating") and (65, 5) in bars(fig, "stopping")
     assert list(trace(fig, "new owner").x) == [0, 0, None, 40, 40, None]
     assert list(trace(fig, "crash").x)[:2] == [50, 50]
@@ -183,7 +183,7 @@ def test_many_tables_are_counted_in_bands() -> None:
     (last,) = [t for t in fig.data if t.stackgroup == "capture-4" and t.name == "replicating"]
     assert last.y[-1] == 125
     assert max(len(t.x) for t in fig.data) <= 1000
-    assert max(trace(fig, "nobody writes").y) == 125 and max(trace(fig, "two write").y) == 0
+    assert max(trace(fig, "no writer").y) == 125 and max(trace(fig, "two write").y) == 0
 
 
 def test_lags_climb_with_the_clock_and_fall_with_the_watermark() -> None:

@@ -177,7 +177,7 @@ def _unowned(r: Rows, by: By) -> list[Bar]:
         f"no capture writes table {label(t)}<br>{a / 1000:,.6g} to {b / 1000:,.6g} ms"
         for t, a, b in zip(mine["table"], mine["since_us"], mine["until_us"], strict=True)
     ]
-    return [_frame(mine.assign(height=0.6), marker, "nobody writes", texts)]
+    return [_frame(mine.assign(height=0.6), marker, "no writer", texts)]
 
 
 def _frame(mine: pd.DataFrame, marker: Mapping[str, object], name: str, texts: list[str]) -> Bar:
@@ -344,7 +344,7 @@ def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]], fin
         fig.update_yaxes(title_text=label(capture, most=14), range=[0, top * 1.05], nticks=3, row=i, col=1)
     covered = coverage(trace, held)
     wrong = writers_over_time(covered)
-    for what, color in (("two write", WRONG), ("nobody writes", GREY)):
+    for what, color in (("two write", WRONG), ("no writer", GREY)):
         fig.add_trace(_wrong(wrong[wrong["what"] == what], what, color), len(shown) + 1, 1)
     fig.update_yaxes(title_text="wrong", rangemode="tozero", nticks=3, row=len(shown) + 1, col=1)
     fig.update_xaxes(title_text="virtual time, s", row=len(shown) + 1, col=1)

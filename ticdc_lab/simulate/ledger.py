@@ -174,7 +174,7 @@ def writers_over_time(covered: pd.DataFrame) -> pd.DataFrame:
     """Count the tables that two write and the unwritten ones: ``what``, ``time_us``, ``n``."""
     out = []
     n = covered["writers"]
-    for what, mine in (("two write", covered[n > 1]), ("nobody writes", covered[n == 0])):
+    for what, mine in (("two write", covered[n > 1]), ("no writer", covered[n == 0])):
         times = np.unique(np.concatenate([[0], mine["since_us"], mine["until_us"]]).astype(np.int64))
         times = times[np.unique(np.linspace(0, len(times) - 1, min(_POINTS, len(times))).round().astype(int))]
         open_now = _open_at(mine["since_us"], times) - _open_at(mine["until_us"], times)
