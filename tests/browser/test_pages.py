@@ -13,7 +13,7 @@ from summaries import summary
 
 from ticdc_lab.answers.answer import as_html
 from ticdc_lab.figures.listing import listing
-from ticdc_lab.report.page import Section, page
+from ticdc_lab.report.page import PageTable, Section, page
 from ticdc_lab.report.write import render
 
 NAMES = ("only-output-updated-columns=true", "partition-silent", "2026-11-20", "--stall", "data/canal-json-tidb.jsonl")
@@ -71,6 +71,22 @@ def test_no_line_ends_within_a_word(tmp_path: Path) -> None:
         assert browser.execute_async_script(_SAVED).splitlines() == ["what", *lines]
         browser.execute_script("for (const word of document.querySelectorAll('.ticdc-w')) word.className = ''")
         assert len(browser.execute_script(_BROKEN)) > 20, "this page would break them"
+
+
+def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
+    """On a phone its cells are never wider than the table, beside a scroll bar too."""
+    row = ("sink.dispatchers", "[{matcher = ['shop.orders'], partition = 'table'}]", "seen in all rows, " * 5)
+    body = [PageTable(["setting", "value", "known from"], [row], code=["setting", "value"])]
+    file = tmp_path / "stacked.html"
+    file.write_text(page("a", lead="a", sections=[Section("s", "t", "a", body=body)]), encoding="utf-8")
+    with chromium() as browser:
+        size: dict[str, Any] = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(file.as_uri())
+        least = browser.execute_script(
+            "return [...document.querySelectorAll('.stacks td')].map((cell) => getComputedStyle(cell).minWidth)"
+        )
+    assert least == ["0px"] * 3
 
 
 def test_who_prints_at_once_gets_every_figure(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ nav{overflow-x:auto;white-space:nowrap}nav a{display:inline-block;padding:3px 0}
 table{width:auto;min-width:100%}td.code:not(.word,.name){min-width:84vw}}
 @media screen and (max-width:700px){.stacks thead{display:none}table.stacks,.stacks tbody{display:block}
 .stacks tr{display:flex;flex-flow:row wrap;gap:2px 16px;padding:7px 10px;border-bottom:1px solid var(--line)}
-.stacks td{display:block;border:0;padding:0;text-align:left;min-width:0}.stacks td.long{flex:1 0 100%}
+.stacks td{display:block;border:0;padding:0;text-align:left;min-width:0!important}.stacks td.long{flex:1 0 100%}
 .stacks td:empty{display:none}.stacks td::before{content:attr(data-h) " ";color:var(--soft);font-size:12px}}
 @page{size:A4;margin:14mm 12mm;@bottom-right{content:counter(page) ' / ' counter(pages);
 font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
