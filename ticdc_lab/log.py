@@ -55,7 +55,7 @@ from ticdc_lab.dispatch.hashing import UNNAMED_ROW
 from ticdc_lab.dispatch.infer import infer_rules, names_upstream, partition_counts
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request, check_strategy
 from ticdc_lab.dispatch.other_names import other_name_words
-from ticdc_lab.dispatch.own_names import OwnNames, by_own_names
+from ticdc_lab.dispatch.own_names import OwnNames
 from ticdc_lab.dispatch.settings import tables_in
 from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
@@ -1141,12 +1141,11 @@ class Log:
             catalog = self._defined()
             if self.protocol not in FRAMED:
                 return self.events, catalog, []
-            names = OwnNames.of(catalog, self.protocol, self.change_log.known.schemas.values())
+            names = OwnNames.in_log(self.change_log, catalog)
             limits = names.unknown(tables_in(self.events))
             if not names.defined:
                 return self.events, catalog, limits
-            zone = str(self.change_log.settings.value("time-zone") or "")
-            return self.events.transform(by_own_names, names=names, zone=zone), catalog, limits
+            return names.given_to(self.change_log), catalog, limits
 
         return self._once("own names", named)
 

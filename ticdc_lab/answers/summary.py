@@ -20,11 +20,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import GUARANTEES, audited, events_at, places_of
-from ticdc_lab.audit.contradicted import rules_given, with_contradictions
+from ticdc_lab.audit.contradicted import defined_in, rules_given, with_contradictions
 from ticdc_lab.audit.run import CHAIN
+from ticdc_lab.codecs.decode import FRAMED
 from ticdc_lab.codecs.plain.named import VERSION_BYTES, frames
+from ticdc_lab.dispatch.best_rule import CAUSES
 from ticdc_lab.dispatch.fitting import TABLE
+from ticdc_lab.dispatch.hashing import UNNAMED_ROW
 from ticdc_lab.dispatch.infer import Table, move_causes_at_once, moved_tables, partition_counts
+from ticdc_lab.dispatch.own_names import OwnNames
 from ticdc_lab.dispatch.zones import IN_UTC, ZoneShown, in_server_zone, shown_zone
 from ticdc_lab.engine.columns import least
 from ticdc_lab.events.arrays import Batches
@@ -55,6 +59,7 @@ from ticdc_lab.facts.watermarks import partitions_of
 from ticdc_lab.settings import MATCH
 from ticdc_lab.settings.file import is_zone
 from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.tables.checksum_findings import verify_checksums, zones_of_all
 from ticdc_lab.transactions import known_places, of_restored
 from ticdc_lab.transactions.digest import DIGEST, Digest, digested, transaction_sample, transaction_totals
@@ -312,22 +317,49 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
 
 
 def _move_causes(log: ChangeLog, moved: Collection[Table], zones: list[ZoneShown]) -> pa.Table | DataFrame:
-    """Why rows moved. ``zones`` gets the time zone of TiCDC's server where it explains what no rule does without it."""
+    """Why rows moved. TiCDC hashes TiDB's names. The answer contains the names in the rows.
+
+    ``moved``: tables with a row that is known to have moved. ``zones`` gets the time zone of TiCDC's server where it
+    explains what no rule does without it.
+    """
+    names = OwnNames.in_log(log, defined_in(log.facts)) if log.protocol in FRAMED else None
+    if names is None or not names.defined:
+        return _causes_in(log.events, log, moved, zones, stored=log.stored)
+    events = names.given_to(log)
+    unnamed = events.where(F.col(UNNAMED_ROW).isNotNull()).select(*TABLE).distinct()
+    named = events.where(F.col(UNNAMED_ROW).isNull()).drop(UNNAMED_ROW)
+    causes = names.as_written(_causes_in(named, log, (), zones))
+    said = [t | {"may_be": _BY_UNKNOWN_NAMES} for t in unnamed.toArrow().to_pylist()]
+    if not said:
+        return causes
+    if isinstance(causes, pa.Table):
+        return pa.concat_tables([causes, pa.Table.from_pylist(said, causes.schema)])
+    return causes.unionAll(log.events.sparkSession.createDataFrame(pa.Table.from_pylist(said, arrow_of(CAUSES))))
+
+
+_BY_UNKNOWN_NAMES = "names of TiDB which the log does not show"
+
+
+def _causes_in(
+    events: DataFrame, log: ChangeLog, moved: Collection[Table], zones: list[ZoneShown], *,
+    stored: StoredEvents | None = None,
+) -> pa.Table | DataFrame:  # fmt: skip
+    """As :func:`_move_causes`, by the names in ``events``."""
     given = rules_given(log.facts, log.settings)
-    causes = move_causes_at_once(log.events, log.facts, stored=log.stored, moved=moved, given=given)
+    causes = move_causes_at_once(events, log.facts, stored=stored, moved=moved, given=given)
     if log.protocol not in IN_UTC or not isinstance(causes, pa.Table):
         return causes
     unexplained = (
         causes.filter(pc.or_(pc.is_valid(causes["tried"]), pc.is_valid(causes["may_be"]))).select(TABLE).to_pylist()
     )
     tables = [tuple(r[c] for c in TABLE) for r in unexplained]
-    zone = shown_zone(log.events, tables, partitions=partition_counts(log.facts), given=given)
+    zone = shown_zone(events, tables, partitions=partition_counts(log.facts), given=given)
     if zone is None:
         return causes
     zones.append(zone)
     if not zone.name:
         return causes
-    return move_causes_at_once(in_server_zone(log.events, zone.name), log.facts, moved=moved, given=given)
+    return move_causes_at_once(in_server_zone(events, zone.name), log.facts, moved=moved, given=given)
 
 
 def _with_empty_rows(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:

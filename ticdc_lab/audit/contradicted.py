@@ -301,7 +301,7 @@ def with_contradictions(
 
 def rules_given(facts: LogFacts, settings: Settings) -> GivenRules:
     """The dispatchers that were given for the tables of a log, by the names that rows have and by TiDB's."""
-    return given_rules(settings, [*_tables(facts), *_renamed(facts, settings).values()], _catalog(facts))
+    return given_rules(settings, [*_tables(facts), *_renamed(facts, settings).values()], defined_in(facts))
 
 
 def changed_texts(facts: LogFacts, settings: Settings) -> list[str]:
@@ -310,7 +310,7 @@ def changed_texts(facts: LogFacts, settings: Settings) -> list[str]:
     if not pc.any(modified).as_py():
         return []
     exact = bool(settings.value("case-sensitive", False))
-    return changed_key_texts(_catalog(facts), _tables(facts), rules_in(settings), case_sensitive=exact)
+    return changed_key_texts(defined_in(facts), _tables(facts), rules_in(settings), case_sensitive=exact)
 
 
 def rules_noted(facts: LogFacts, settings: Settings, *, of_storage: bool) -> list[str]:
@@ -512,7 +512,7 @@ def _placed(
         placed = rows
         for flavour in FLAVOURS:
             placed = placed.transform(
-                dispatch_by_rules, rules=rules_in_force(feed), partitions=lcm(*some), catalog=_catalog(facts),
+                dispatch_by_rules, rules=rules_in_force(feed), partitions=lcm(*some), catalog=defined_in(facts),
                 flavour=flavour, case_sensitive=exact, sources=sources,
             ).drop("dispatch_key", "target_topic")  # fmt: skip
             own = {"target_partition": f"_{flavour}", "dispatch_error": f"_{flavour}_error"}
@@ -589,7 +589,8 @@ def _members(given: Setting | None) -> Sequence[Mapping[str, Any]]:
     return given.value if given is not None and isinstance(given.value, tuple) else ()
 
 
-def _catalog(facts: LogFacts) -> Catalog:
+def defined_in(facts: LogFacts) -> Catalog:
+    """The definitions that the DDL of a log give, by TiDB's names."""
     ddl = facts.ddl.select(["commit_ts", "schema_name", "table_name", "query"]).to_pylist()
     dated = [(d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"] or "") for d in ddl]
     return Catalog.from_ddl(dict.fromkeys(d for d in dated if d[0] is not None))
@@ -605,7 +606,7 @@ def _tables(facts: LogFacts, rows: Any = None, *, settings: Settings = UNKNOWN) 
 def _renamed(facts: LogFacts, settings: Settings) -> dict[Table, Table]:
     """Tables, or their columns, that avro names differently from TiCDC's rules: by that name TiDB's."""
     protocol = settings.value("sink.protocol")
-    return {} if row_names(protocol or "")[1] is str else _catalog(facts).renamed_in(protocol)
+    return {} if row_names(protocol or "")[1] is str else defined_in(facts).renamed_in(protocol)
 
 
 def _first(facts: LogFacts, table: Table, *ops: str) -> Place:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs import debezium, debezium_avro, debezium_types
+from ticdc_lab.codecs.avro import unframed
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.decode import at_once
 from ticdc_lab.codecs.defined_types import LogTypes
@@ -75,20 +77,46 @@ _CONFLUENT_BYTES, _GLUE_BYTES = 5, 18
 
 def _framed(part: pa.RecordBatch, codec: Codec, are_ddl: dict[bytes, bool]) -> pa.Array:
     """Places of the messages whose schema is a DDL's, as the first one of that schema shows; ``are_ddl`` keeps that."""
-    values = part.column("value").cast(pa.binary())
-    confluent = pc.equal(pc.binary_slice(values, 0, 1), b"\x00")
-    short, long = (pc.binary_slice(values, 0, n) for n in (_CONFLUENT_BYTES, _GLUE_BYTES))
-    frames = pc.if_else(confluent, short, long).dictionary_encode()
-    for frame, place in zip(*np.unique(frames.indices.drop_null(), return_index=True), strict=True):
-        head = frames.dictionary[int(frame)].as_py()
+    frames, first = _heads(part.column("value"))
+    for head, at in first.items():
         if head not in are_ddl:
-            at = int(np.flatnonzero(pc.is_valid(values))[place])
+            key, value = (part.column(c)[at].as_py() for c in ("key", "value"))
             try:
-                are_ddl[head] = any(e.kind == S.DDL for e in codec(part.column("key")[at].as_py(), values[at].as_py()))
+                are_ddl[head] = any(e.kind == S.DDL for e in codec(key, value))
             except Malformed:
                 are_ddl[head] = False
     ddl = pa.array([head for head, is_ddl in are_ddl.items() if is_ddl], pa.binary())
-    return pa.array(np.flatnonzero(pc.is_in(frames.cast(pa.binary()), ddl)))
+    return pa.array(np.flatnonzero(pc.is_in(frames, ddl)))
+
+
+def _heads(column: pa.Array) -> tuple[pa.Array, dict[bytes, int]]:
+    """How each key or value begins, as far as that names its schema, and the place of the first that begins so."""
+    values = column.cast(pa.binary())
+    confluent = pc.equal(pc.binary_slice(values, 0, 1), b"\x00")
+    short, long = (pc.binary_slice(values, 0, n) for n in (_CONFLUENT_BYTES, _GLUE_BYTES))
+    frames = pc.if_else(confluent, short, long).dictionary_encode()
+    found, places = np.unique(frames.indices.drop_null(), return_index=True)
+    at = np.flatnonzero(pc.is_valid(values))[places]
+    heads = frames.dictionary.take(pa.array(found, pa.int32())).to_pylist()
+    return frames.cast(pa.binary()), dict(zip(heads, at.tolist(), strict=True))
+
+
+SCHEMA_IDS = StructType([StructField("id", StringType())])
+
+
+def schema_ids(known: Known, protocol: str) -> Callable[[Batches], Batches]:
+    """The function over batches of framed messages that gives the ids of their schemas in a registry."""
+
+    def run(batches: Batches) -> Batches:
+        ids = set[str]()
+        for part in _unpacked(batches, known, protocol):
+            for name in ("key", "value"):
+                for at in _heads(part.column(name))[1].values():
+                    with suppress(Malformed):
+                        ids.add(unframed(part.column(name)[at].as_py(), name, known.bounds.inflated)[0])
+        yield pa.RecordBatch.from_pydict({"id": pa.array(sorted(ids), pa.string())})
+
+    return run
 
 
 def types_of(ddl: pa.Table) -> LogTypes:

@@ -29,7 +29,10 @@ from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import TableName, row_names
 from ticdc_lab.facts.places import grouped
 from ticdc_lab.settings.file import is_zone
+from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.words import some_of
+
+_TABLE = ("schema_name", "table_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,23 @@ class OwnNames:
             if any((n and (table(n[0]), table(n[1])) != n) or any(column(c) != c for c in cs) for n, cs in known)
         }
         return cls(protocol or "", renamed, frozenset({*defined} - {*renamed}))
+
+    @classmethod
+    def in_log(cls, log: ChangeLog, catalog: Catalog) -> OwnNames:
+        """The names in a log, whose DDL ``catalog`` has."""
+        return cls.of(catalog, log.protocol, log.known.schemas.values())
+
+    def given_to(self, log: ChangeLog) -> DataFrame:
+        """:func:`by_own_names` of the log's events, in the zone of TiCDC's server as far as it is known."""
+        zone = str(log.settings.value("time-zone") or "")
+        return log.events.transform(by_own_names, names=self, zone=zone)
+
+    def as_written(self, told: pa.Table | DataFrame) -> pa.Table | DataFrame:
+        """Rows about tables, by TiDB's names (``schema_name``, ``table_name``), with the names that the log has."""
+        written = partial(_written, protocol=self.protocol)
+        if isinstance(told, pa.Table):
+            return pa.Table.from_batches(written(iter(told.to_batches())), told.schema)
+        return told.mapInArrow(written, told.schema)
 
     def unknown(self, tables: Iterable[TableName]) -> list[str]:
         """Tables of a log that nothing defines, a sentence: each ``_`` in a name may be another character in TiDB."""
@@ -140,7 +160,7 @@ def _named_alike(rows: pa.Table, first: pa.Table, names: OwnNames, zone: str) ->
         ):
             why = "the log was opened without the values of its rows, and TiCDC hashes them behind TiDB's names"
         elif told != (name, {}):
-            for column, text in zip(("schema_name", "table_name"), told[0], strict=True):
+            for column, text in zip(_TABLE, told[0], strict=True):
                 at, field = rows.schema.get_field_index(column), rows.schema.field(column)
                 rows = rows.set_column(at, field, pa.repeat(pa.scalar(text, field.type), rows.num_rows))
             if any(told[1].get(c, c) != c for c in columns):
@@ -148,6 +168,14 @@ def _named_alike(rows: pa.Table, first: pa.Table, names: OwnNames, zone: str) ->
                 if is_zone(zone) and names.protocol == "debezium-avro":
                     rows = pa.Table.from_batches(in_zone(rows.to_batches(), zone, images=True), rows.schema)
     return rows.append_column(UNNAMED_ROW, pa.repeat(pa.scalar(why, pa.string()), rows.num_rows))
+
+
+def _written(batches: Batches, *, protocol: str) -> Batches:
+    table, _ = row_names(protocol)
+    for batch in batches:
+        names = [pa.array([n and table(n) for n in batch[c].to_pylist()], pa.string()) for c in _TABLE]
+        kept = {c: batch[c] for c in batch.schema.names} | dict(zip(_TABLE, names, strict=True))
+        yield pa.RecordBatch.from_pydict(kept, schema=batch.schema)
 
 
 def _renamed(columns: pa.StructArray, names: Mapping[str, str]) -> pa.Array:

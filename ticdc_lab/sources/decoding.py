@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder, log_types
 from ticdc_lab.codecs.decode import FRAMED, ROWS_A_PASS, could_be_keys
+from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.handles import keyed
 from ticdc_lab.codecs.known import BOUNDS, Bounds
-from ticdc_lab.codecs.schema_registry import read_registered, require_url
+from ticdc_lab.codecs.schema_registry import Registry, read_registered, require_url
 from ticdc_lab.codecs.simple_tables import COUNTED_TABLES, TABLES, contradictions, finder, tables_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
@@ -61,15 +64,26 @@ def with_log_types(gathered: Gathered, sample: pa.Table, known: Known) -> tuple[
     return log_types.with_binary(sample, known)
 
 
+def with_schemas(gathered: Gathered, protocol: str, known: Known) -> Known:
+    """The schemas of a registry that a log names, asked for here: workers of the embedded engine have no network."""
+    schemas = dict(known.schemas)
+    registry = Registry(replace(known, schemas=schemas))
+    for schema_id in pc.unique(gathered(log_types.schema_ids(known, protocol), log_types.SCHEMA_IDS)["id"]).to_pylist():
+        with suppress(Malformed):  # its messages are refused for that
+            registry.schema(schema_id)
+    return replace(known, schemas=schemas)
+
+
 def learned(gathered: Gathered, sample: pa.Table, protocol: str, known: Known) -> tuple[Known, tuple[str, ...]]:
     """What decoding a protocol needs of its log beside each message, and what of it is a guess, a sentence each."""
     if protocol == "simple":
         return with_table_versions(gathered, known)
     if protocol in FRAMED:
+        known = with_schemas(gathered, protocol, known) if known.registry_url else known
         if protocol == "debezium-avro":
             found = gathered(log_types.finder(known, protocol), log_types.DDL_ROWS)
             known = replace(known, types=log_types.types_of(found))
-        return known, could_be_keys(sample, known)
+        return replace(known, registry_url=""), could_be_keys(sample, known)
     return with_log_types(gathered, sample, known) if protocol == "debezium" else (known, ())
 
 
