@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -192,11 +193,13 @@ def test_rows_on_the_wrong_side_of_a_ddl_are_named_with_it() -> None:
 
 
 def test_each_anomaly_needs_all_of_its_fewest_messages() -> None:
-    """Found again in the reduced log, and not when any one of its messages is left out."""
-    checked = set()
+    """Found again in the reduced log, and not when any one of its messages is left out; five of a kind."""
+    checked = Counter[str]()
     cases = [(s, log, how, p) for s, log, how in worlds(24, scattered=True) for p in (DESIGN_ROW, CLASSIC)]
     for seed, log, how, policy in cases:
         for anomaly in anomalies(run(log, policy, how), log, most=1).to_pylist():
+            if checked[anomaly["guarantee"]] == 5:
+                continue
             few = smallest(log, policy, how, anomaly)
             as_read = Listeners(per_second=0, arrival="as recorded", write_us=how.write_us)
 
@@ -218,9 +221,9 @@ def test_each_anomaly_needs_all_of_its_fewest_messages() -> None:
                 assert not shows(rest), f"seed {seed}: {anomaly['guarantee']} without message {i}"
             assert len(few.events) <= 6, f"seed {seed}: {few.events.to_pylist()}"
             assert few.everywhere == log.everywhere
-            checked.add(anomaly["guarantee"])
-    assert checked >= {"torn transaction", "row goes back", "lost update", "lost change"}
-    assert checked <= set(KINDS)
+            checked[anomaly["guarantee"]] += 1
+    assert checked.keys() >= {"torn transaction", "row goes back", "lost update", "lost change"}
+    assert checked.keys() <= set(KINDS)
 
 
 def test_wrong_states_are_counted_with_the_time_they_are_seen() -> None:
