@@ -90,7 +90,10 @@ def test_a_row_that_other_hands_changed_is_found(spark: SparkSession, small: Pat
         "messages_open-protocol_small-dup-restart.jsonl.gz",
         CANAL,
         SIMPLE,
-        *(f"messages_open-protocol_small-dup-{kind}.jsonl.gz" for kind in ("table", "ddl")),
+        *(
+            pytest.param(f"messages_open-protocol_small-dup-{kind}.jsonl.gz", marks=pytest.mark.soak)  # as `restart`
+            for kind in ("table", "ddl")
+        ),
     ],
 )
 def test_protocols_and_duplicates_change_nothing(spark: SparkSession, small: Path, tmp_path: Path, name: str) -> None:
