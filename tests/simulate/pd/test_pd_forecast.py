@@ -11,7 +11,7 @@ import pytest
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.course import out_of_joint_state
-from ticdc_lab.simulate.pd.forecast import Bundle, Forecast, forecast, in_words, slowest
+from ticdc_lab.simulate.pd.forecast import Bundle, Forecast, forecast, in_words, shared
 from ticdc_lab.simulate.pd.limits import PerMinute
 from ticdc_lab.simulate.pd.regions import (
     DEMOTING,
@@ -65,8 +65,30 @@ def test_peers_that_fit_on_few_stores_wait_for_these() -> None:
     (found,) = forecast(cluster(state=REMOVING), regions_on(1, 2, 3), dict.fromkeys(range(2, 6), PerMinute(60, 60)))
     assert (found.at_best_s, found.held_by) == (150, "add-peer limits of stores 4, 5")
     bundles = [Bundle(30_000, frozenset({4})), Bundle(10_000, frozenset({4, 5})), Bundle(1_000, frozenset({6}))]
-    assert slowest(bundles, {4: PerMinute(60), 5: PerMinute(600)}) == (30, "add-peer limit of store 4")
-    assert slowest(bundles, {4: PerMinute(0)})[0] == 4, "a limit of 0 is none"
+    at_store_4, at_store_5 = (30, "add-peer limit of store 4"), (1, "add-peer limit of store 5")
+    times = shared(bundles, {4: PerMinute(60), 5: PerMinute(600)})
+    assert times == [at_store_4, at_store_5, (4, "add-peer limit of store 6")], "store 4 is busy, so store 5 takes all"
+    assert [s for s, _ in shared(bundles, {4: PerMinute(0)})] == [0, 0, 4], "a limit of 0 is none"
+    assert shared([Bundle(0, frozenset({4})), bundles[0]], {})[0][0] == 0, "what no limit counts waits for none"
+
+
+def test_stores_that_leave_together_share_the_limits_of_the_others() -> None:
+    """300 peers of store 1 and 300 of store 2 go to stores 4 to 6: twice as long as one of them, for both lines.
+
+    A store that is silent and is waited for begins later: it shares nothing.
+    """
+    five = cluster(state=REMOVING)
+    stores = [*five.stores.values(), Store(6, available=100 * GIB, region_size=28_800)]
+    (alone,) = forecast(five._replace(stores={s.id: s for s in stores}), regions_on(1, 2, 3))
+    leaving = {s.id: s._replace(state=REMOVING) if s.id == 2 else s for s in stores}
+    one, other = forecast(five._replace(stores=leaving), regions_on(1, 2, 3))
+    assert (one.what, other.what) == ("store 1 leaves", "store 2 leaves")
+    assert one.at_best_s == other.at_best_s == 2 * alone.at_best_s == 800
+    silent = {s.id: s._replace(heartbeat_age_s=100.0) if s.id == 2 else s for s in stores}
+    only_silent = silent | {1: silent[1]._replace(state=SERVING)}
+    (by_itself,) = forecast(five._replace(stores=only_silent), regions_on(1, 2, 3))
+    lines = forecast(five._replace(stores=silent), regions_on(1, 2, 3))
+    assert [(f.at_best_s, f.waits_s) for f in lines] == [(400, 0), (by_itself.at_best_s, 1700)]
 
 
 @pytest.mark.parametrize(

@@ -65,30 +65,34 @@ class Bundle(NamedTuple):
 _MOST_BUNDLES, _MOST_NAMED = 10, 6
 
 
-def slowest(bundles: Iterable[Bundle], limits: Limits, verb: str = "add") -> tuple[float, str]:
-    """Give how long the stores need that may take peers, or ``remove`` them, and which of them hold it back.
+def shared(bundles: Sequence[Bundle], limits: Limits, verb: str = "add") -> list[tuple[float, str]]:
+    """Give for each bundle when its peers are taken, or removed (``verb`` remove), and which limits decide that.
 
-    Some bundles together can only go to the stores that one of them may go to: the most loaded such group decides
-    (as in Hall's theorem). Of more than ten different groups only single ones and all together are looked at.
+    Some bundles together can only go to the stores that one of them may go to: the most loaded such group is done last
+    (as in Hall's theorem), and its stores take no others before; these share the other stores in the same way. Of more
+    than ten different sets of stores only single ones and all together are looked at.
     """
-    by_targets: dict[frozenset[int], float] = defaultdict(float)
+    cost: dict[frozenset[int], float] = defaultdict(float)
     for b in bundles:
-        by_targets[b.targets] += b.cost
-    groups = sorted(by_targets, key=sorted)
-    sizes = range(1, len(groups) + 1) if len(groups) <= _MOST_BUNDLES else (1, len(groups))
-    worst: tuple[float, frozenset[int]] = (0.0, frozenset().union(*groups))
-    for size in sizes:
-        for some in combinations(groups, size):
-            stores = frozenset().union(*some)
-            rates = (limits.get(i, DEFAULT) for i in stores)
-            seconds = sum(by_targets[g] for g in some) / per_second(getattr(r, verb) for r in rates)
+        cost[b.targets] += b.cost
+    rest = {targets: targets for targets in cost}
+    found: dict[frozenset[int], tuple[float, str]] = {}
+    while rest:
+        groups = sorted(set(rest.values()), key=sorted)
+        sizes = range(1, len(groups) + 1) if len(groups) <= _MOST_BUNDLES else (1, len(groups))
+        worst: tuple[float, frozenset[int]] = (0.0, frozenset().union(*groups))
+        for stores in (frozenset().union(*some) for size in sizes for some in combinations(groups, size)):
+            work = sum(cost[targets] for targets, able in rest.items() if able <= stores)
+            seconds = work / per_second(getattr(limits.get(i, DEFAULT), verb) for i in stores)
             if seconds > worst[0]:
                 worst = seconds, stores
-    ids = sorted(worst[1])
-    named = ", ".join(map(str, ids)) if len(ids) <= _MOST_NAMED else ""
-    if len(ids) == 1:
-        return worst[0], f"{verb}-peer limit of store {named}"
-    return worst[0], f"{verb}-peer limits of stores {named}" if named else f"{verb}-peer limits of {len(ids)} stores"
+        ids = sorted(worst[1])
+        named = ", ".join(map(str, ids)) if len(ids) <= _MOST_NAMED else ""
+        of = f" of {'store' if len(ids) == 1 else 'stores'} {named}" if named else f" of {len(ids)} stores"
+        held_by = f"{verb}-peer limit{'' if len(ids) == 1 else 's'}{of}"
+        found |= {targets: (worst[0], held_by) for targets, able in rest.items() if able <= worst[1]}
+        rest = {targets: able - worst[1] for targets, able in rest.items() if targets not in found}
+    return [found[b.targets] if b.cost else (0.0, found[b.targets][1]) for b in bundles]
 
 
 def per_second(per_minute: Iterable[float]) -> float:
@@ -255,10 +259,13 @@ def _repairs(
         n, cost, mib = int(alike.which.sum()), float(costs[alike.which].sum()), float(some.size[alike.which].sum())
         region = _with_leader(later.cluster, region_at(some, alike.example))
         told = course_of(later.cluster, region)
-        for move in told.moves:
+        for at_move, move in enumerate(told.moves):
             what = move.what or why_it_leaves(cluster, move.old) or BETTER
             peers[what] += n
-            beside = (alike.beside.get(t, frozenset({t})) for t in move.targets)
+            # what an earlier move of the region took here, it leaves to this one in other regions of the kind
+            larger = (m.targets for m in told.moves[:at_move] if move.targets and len(m.targets - move.targets) == 1)
+            able = next(larger, frozenset()) | move.targets
+            beside = (alike.beside.get(t, frozenset({t})) for t in able)
             targets = frozenset().union(*beside) - {move.old}
             if targets:
                 made[what].append(Bundle(cost if move.costs else 0.0, targets))
@@ -285,18 +292,25 @@ def _repairs(
                 peers[what] += n
                 never[what][f"not judged: regions {name.name}"] += n
     on = Counter({s: int(here.sum()) for s, here in lost.items()})
-    for what in sorted(peers, key=lambda w: (w.startswith(_LAST), w.startswith(BETTER), w)):
-        store = next((s for s in on if why_it_leaves(cluster, s) == what), 0)
-        factor = max(1.0, expected.get(store, 0) / on[store]) if store and on[store] else 1.0
-        both = [(verb, some) for verb, some in (("add", made[what]), ("remove", unmade[what])) if some]
-        times = [slowest((b._replace(cost=b.cost * factor) for b in some), limits, verb) for verb, some in both]
-        seconds, held_by = max(times, key=lambda found: found[0], default=(math.inf, ""))
-        if both and not any(b.cost for _, some in both for b in some):
+    order = sorted(peers, key=lambda w: (w.startswith(_LAST), w.startswith(BETTER), w))
+    of = {what: next((s for s in on if why_it_leaves(cluster, s) == what), 0) for what in order}
+    factors = {w: max(1.0, expected.get(s, 0) / on[s]) if s and on[s] else 1.0 for w, s in of.items()}
+    ages = {w: cluster.stores[s].heartbeat_age_s if s in cluster.stores else 0.0 for w, s in of.items()}
+    down_s = cluster.config.max_store_down_time_s
+    waits = {w: max(0.0, down_s - ages[w]) if w.endswith("is silent") else 0.0 for w in order}
+    times: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for begins_s in set(waits.values()):  # what begins together shares the limits
+        for verb, by_what in (("add", made), ("remove", unmade)):
+            whats = [w for w in order if waits[w] == begins_s for _ in by_what[w]]
+            bundles = [b._replace(cost=b.cost * factors[w]) for w in dict.fromkeys(whats) for b in by_what[w]]
+            for what, found in zip(whats, shared(bundles, limits, verb), strict=True):
+                times[what].append(found)
+    for what in order:
+        seconds, held_by = max(times[what], key=lambda found: found[0], default=(math.inf, ""))
+        if times[what] and not any(b.cost for b in (*made[what], *unmade[what])):
             held_by = "no store limit counts them"
-        age = cluster.stores[store].heartbeat_age_s if store in cluster.stores else 0.0
-        waits = cluster.config.max_store_down_time_s - age if what.endswith("is silent") else 0.0
-        reasons = tuple((why, round(n * factor)) for why, n in never[what].most_common())
-        yield Forecast(what, round(peers[what] * factor), max(0.0, waits), seconds, held_by, reasons)
+        reasons = tuple((why, round(n * factors[what])) for why, n in never[what].most_common())
+        yield Forecast(what, round(peers[what] * factors[what]), waits[what], seconds, held_by, reasons)
 
 
 _MOST_SETS = 200
