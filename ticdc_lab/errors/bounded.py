@@ -107,16 +107,17 @@ def read_printed(stream: IO[bytes]) -> bytes:
     return data
 
 
-def parse_documents(text: str) -> list[Any]:
-    """Parse JSON documents that follow each other, whatever stands between them, as a session of a tool shows them.
+def parse_documents(text: str) -> list[tuple[str, Any]]:
+    """Parse JSON documents that follow each other, each with the text before it, as a session of a tool shows them.
 
     Raises ValueError: one of them is no JSON; in words.
     """
     found, at, decoder = [], 0, json.JSONDecoder()
     try:
         while (begin := _BEGINS.search(text, at)) is not None:
+            before = text[at : begin.start(1)]
             one, at = decoder.raw_decode(text, begin.start(1))
-            found.append(one)
+            found.append((before, one))
     except RecursionError:
         raise ValueError("lists within lists without end") from None
     except json.JSONDecodeError:

@@ -820,6 +820,24 @@ def test_an_empty_list_of_a_session_is_what_the_file_is_named_after(tmp_path: Pa
     assert not from_folder(tmp_path).schedulers.get("balance-region-scheduler").runs
 
 
+def test_a_command_of_a_session_says_what_it_printed(tmp_path: Path) -> None:
+    """No operator runs, and the settings without a name are evict-leader's: only the line before tells both."""
+    show = ["balance-region-scheduler", "evict-leader-scheduler"]
+    starts = "Starting component `ctl`: /root/.tiup/components/ctl/v7.5.0/ctl pd -u http://10.0.0.1:2379 operator show"
+    said = [
+        ("\u00bb store", {"stores": [store(i) for i in range(1, 5)]}), ("\u00bb region", {"regions": ring(3, 1, 2, 3)}),
+        (starts, []), ("\u00bb scheduler show", show), ("\u00bb scheduler show --status paused", [show[0]]),
+        ("\u00bb scheduler config evict-leader-scheduler", {"store-id-ranges": {"4": [{"start-key": ""}]}}),
+    ]  # fmt: skip
+    text = "\n\n".join(f"{line}\n{json.dumps(told, indent=2)}" for line, told in said)
+    (tmp_path / "session.txt").write_text(f"{text}\n\n\u00bb exit\n")
+    found = from_folder(tmp_path)
+    assert not any("operator show" in m.command or "evict" in m.command for m in found.missing)
+    assert found.schedulers.get("evict-leader-scheduler").stores == (4,)
+    assert found.schedulers.get("balance-region-scheduler").why_not == "it is paused"
+    assert not any("session.txt" in n for n in found.notes)
+
+
 def test_a_file_of_diag_that_only_counts_stores_is_no_output_of_pd_ctl(tmp_path: Path) -> None:
     """It is named, and the others are read."""
     told = given(tmp_path, cluster__json={"cluster_name": "a", "stores": 3, "regions": {"a": 1}})

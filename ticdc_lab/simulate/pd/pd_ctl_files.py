@@ -199,6 +199,11 @@ class _Plain(io.RawIOBase):
 
 def documents(file: PrintedFile | Path) -> list[Any]:
     """Read all documents of a file: one, or several one after the other."""
+    return [one for _, one in named_documents(file)]
+
+
+def named_documents(file: PrintedFile | Path) -> list[tuple[str, Any]]:
+    """Read all documents of a file, each with the command before it in a session of pd-ctl, else the file's name."""
     try:
         with opened(file) as stream:
             data = read_printed(stream)
@@ -207,19 +212,25 @@ def documents(file: PrintedFile | Path) -> list[Any]:
     found = documents_in(data, file)
     if not isinstance(file, PrintedFile) or not file.kind:
         return found
-    return [one for one in found if _kind(one, file.name.lower()) == file.kind]
+    return [(name, one) for name, one in found if _kind(one, name) == file.kind]
 
 
-def documents_in(data: bytes, file: PrintedFile | Path) -> list[Any]:
+def documents_in(data: bytes, file: PrintedFile | Path) -> list[tuple[str, Any]]:
     """Read all documents of a text; ``file`` is what errors name."""
     start = _BEGINS.search(data)
-    body = data[start.start(1) :] if start else data.strip()
+    begin = start.start(1) if start else 0
+    body, before = data[begin:] if start else data.strip(), data[:begin].decode("utf-8", "replace")
+
+    def named(said: str) -> str:
+        line = next((x for x in reversed(said.lower().splitlines()) if x.strip(" \r»>")), "")
+        return line if any(part in line for part in _BY_NAME) else file.name.lower()
+
     try:
-        return [orjson.loads(body)]
+        return [(named(before), orjson.loads(body))]
     except orjson.JSONDecodeError as first:
         text = body.decode("utf-8", "replace")
         try:
-            found = parse_documents(text)
+            found = [(named(said), one) for said, one in parse_documents(before + text)]
         except json.JSONDecodeError as e:
             raise wrong(file, f"character {first.pos}", "JSON", text[max(0, first.pos - 20) : first.pos + 20]) from e
         except ValueError as e:
@@ -445,7 +456,7 @@ def kinds_of(file: PrintedFile) -> list[str]:
         head = _read(file, stream, _WHOLE + 1)
     if len(head) <= _WHOLE:
         try:
-            return list(dict.fromkeys(_kind(one, file.name.lower()) for one in documents(file)))
+            return list(dict.fromkeys(_kind(one, name) for name, one in named_documents(file)))
         except SourceError:
             pass  # cut off, or no JSON: the visible part decides, and reading it shows what is wrong
     if head.startswith(_ENCRYPTED):

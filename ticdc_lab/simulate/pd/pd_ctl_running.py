@@ -24,7 +24,16 @@ from ticdc_lab.simulate.pd.operators import (
     TransferLeader,
     counted_as,
 )
-from ticdc_lab.simulate.pd.pd_ctl_files import HOT, OPERATORS, SCHEDULERS, PrintedFile, documents, reading, wrong
+from ticdc_lab.simulate.pd.pd_ctl_files import (
+    HOT,
+    OPERATORS,
+    SCHEDULERS,
+    PrintedFile,
+    documents,
+    named_documents,
+    reading,
+    wrong,
+)
 from ticdc_lab.simulate.pd.pd_ctl_settings import Version
 from ticdc_lab.simulate.pd.regions import KeyRanges
 
@@ -140,23 +149,23 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile], versi
     unread: dict[str, None] = {}
     taken: KeyRanges = ()
     for file in files:
-        only = next((status for status in ("paused", "disabled") if status[:5] in file.name.lower()), "")
         with reading(file, SCHEDULERS):
-            for told in documents(file):
+            for said, told in named_documents(file):
+                only = next((status for status in ("paused", "disabled") if status[:5] in said), "")
                 jobs = [j for j in told if isinstance(j, Mapping) and "job-id" in j] if isinstance(told, list) else []
                 if jobs:
                     ranges = next((j.get("ranges") for j in jobs if j.get("status") in ("running", "pending")), None)
                     taken = _key_ranges(ranges) or ((("", ""),) if ranges else ())
                     _put(found, BALANCE_RANGE, (), disabled=False)
                 elif told is None or isinstance(told, list):
-                    names = _shown(told or (), file)
+                    names = _shown(told or (), file, only)
                     if only or any(isinstance(one, Mapping) and "paused_at" in one for one in told or ()):
                         off |= dict.fromkeys((_plain(name)[0] for name in names), only or "paused")
                     else:
                         shown = (shown or {}) | names
                 elif isinstance(told, Mapping):
                     inner = {k: v for k, v in told.items() if k.endswith("-scheduler") and isinstance(v, Mapping)}
-                    for name, arguments in inner.items() or [(_name_in(file, told), told)]:
+                    for name, arguments in inner.items() or [(_name_in(said, told), told)]:
                         _with_arguments(found, name, arguments, must_be_there=False)
                         if _plain(name)[0] not in _RANGED and not any(k.startswith("evict") for k in arguments):
                             unread[f"the settings of {name}"] = None
@@ -249,11 +258,11 @@ def _with_arguments(found: dict[str, SchedulerState], raw: str, told: Any, *, mu
     )
 
 
-def _shown(told: Sequence[Any], file: PrintedFile) -> dict[str, str]:
+def _shown(told: Sequence[Any], file: PrintedFile, only: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in told:
         if isinstance(one, str):
-            found[one] = "disabled" if "disable" in file.name else "paused" if "pause" in file.name else ""
+            found[one] = only
         elif isinstance(one, Mapping) and "name" in one:
             found[str(one["name"])] = str(one.get("status") or "")
         else:
@@ -270,16 +279,16 @@ _BY_ARGUMENT = {
 """Settings that only one scheduler has."""
 
 
-def _name_in(file: PrintedFile, told: Mapping[str, Any]) -> str:
-    """Give the scheduler that settings are of, else that a file is named after: the settings have no name."""
+def _name_in(said: str, told: Mapping[str, Any]) -> str:
+    """Give the scheduler that settings are of, else that their file is named after or their command asks for."""
     if one := next((name for argument, name in _BY_ARGUMENT.items() if argument in told), ""):
         return one
-    name = file.name.lower().replace("_", "-")
+    name = said.replace("_", "-")
     known = (EVICT_LEADER, GRANT_LEADER, BALANCE_LEADER, BALANCE_REGION, *_OTHERS)
     for one in known:
         if one in name or one.removesuffix("-scheduler") in name:
             return one
-    return f"{file.name} (a scheduler's settings; name the file after it)"
+    return f"{said} (a scheduler's settings; name the file after it)"
 
 
 class ShownOperator(NamedTuple):

@@ -101,7 +101,7 @@ def _save_rules(world: World, text: str) -> None:
     """Save rules beside those that there are; one of the same group and id is replaced, with count 0 deleted."""
     name, before = Path("config placement-rules save"), world.cluster().rules
     try:
-        saved = rules_in([(name, documents_in(text.encode(), name))], before).rules
+        saved = rules_in([(name, [one for _, one in documents_in(text.encode(), name)])], before).rules
     except SourceError as e:
         raise NotUnderstood(str(e)) from e
     if not saved:
