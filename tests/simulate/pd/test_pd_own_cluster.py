@@ -397,3 +397,23 @@ def test_a_cluster_that_moved_and_has_no_operator_is_not_said_to_move(tmp_path: 
     assert told.moves and "and no operator runs now" in told.sentence
     told = before_after(from_folder(one), from_folder(moment(tmp_path / "c", LATER, at_s=30, offline=3)))
     assert "and it still moves" in told.sentence, "nobody printed the operators"
+
+
+def test_other_files_of_a_store_are_not_those_of_its_regions(tmp_path: Path) -> None:
+    """124 GiB are used on each store, of regions 0.8 GiB or nothing: the free space and the used one are as printed.
+
+    Formula v1 took the other files of an empty store for its first region's: it looked full, and nothing moved.
+    """
+    folder = moment(tmp_path / "a", HELD)
+    space = {"capacity": "1TiB", "available": "900GiB"}
+    stores = [store(i, meta={"version": "4.0.9"}, region_count=8 * (i < 4), region_size=512 * (i < 4), region_weight=1,
+                    used_size="0.8GiB" if i < 4 else "0B", **space) for i in range(1, 5)]  # fmt: skip
+    (folder / "stores.json").write_text(json.dumps({"stores": stores}))
+    loaded = from_folder(folder)
+    assert loaded.cluster.config.region_score_formula_version == "v1"
+    world = World(own_case(loaded).start, 1)
+    for i, told in world.cluster().stores.items():
+        printed = loaded.cluster.stores[i]
+        assert told.available == pytest.approx(printed.available) and told.used == pytest.approx(printed.used)
+    moved = own_futures(loaded, minutes=10).numbers["as it is"].operators["balance-region-scheduler"]
+    assert moved > 1, moved

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,15 +15,16 @@ from ticdc_lab.simulate.pd import balance_leader, balance_region
 from ticdc_lab.simulate.pd.chances import is_here
 from ticdc_lab.simulate.pd.cluster import fit_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.create import move_peer
+from ticdc_lab.simulate.pd.create import move_peer, transfer_leader
 from ticdc_lab.simulate.pd.filters import state_forbids
-from ticdc_lab.simulate.pd.operators import EnterJoint, Kind
+from ticdc_lab.simulate.pd.operators import AddLearner, EnterJoint, Kind, TransferLeader
 from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.scores import columns, region_scores
 from ticdc_lab.simulate.pd.stores import labelled
 from ticdc_lab.simulate.pd.world import Start, StoreStart, patrol, spread_regions
 from ticdc_lab.simulate.pd.world.changes import Pdctl, StopStore, Timed
-from ticdc_lab.simulate.pd.world.columns import key_below, key_between
+from ticdc_lab.simulate.pd.world.columns import LEADS, key_below, key_between
+from ticdc_lab.simulate.pd.world.monitor import PdMonitor
 from ticdc_lab.simulate.pd.world.pd_policies import ROLES, StoreTable, no_leader_pays, no_region_pays
 from ticdc_lab.simulate.pd.world.policy import BUSY
 from ticdc_lab.simulate.pd.world.start import WorldSettings
@@ -235,3 +237,83 @@ def test_pd_ends_the_first_operator_of_its_queue_at_once_if_its_region_is_gone()
     world.regions.alive[2] = False
     control.watch(world.cluster(), S, 10)
     assert not control.running
+
+
+def simulated(regions: int = 6, **settings: Any) -> World:
+    """A small cluster on PD's simulated stores."""
+    return World(small(regions, 4, on=(1, 2, 3), simulated_stores=True, **settings), 1)
+
+
+def test_a_simulated_store_skips_what_moves_up_in_its_list() -> None:
+    """It goes through its list and takes out what it reported: of a to e, a, c and e, then b, and in the end d."""
+    world = simulated(15)
+    rows = world.regions.members.lists[0][LEADS][:5]
+    for row in rows:
+        world._changed(row)
+    waits = []
+    for _ in range(3):
+        world.report_in_turn()
+        waits.append([rows.index(row) for row in world.changed.get(0, [])])
+        assert world.controller.unheard == set(world.changed.get(0, []))
+    assert waits == [[1, 3], [], []]
+
+
+def test_what_a_store_changed_for_one_that_is_still_to_report_is_told_in_the_same_tick() -> None:
+    """A transfer from store 1 to store 2 is told at once if store 1 has its turn first, as in about half of 40 runs."""
+    at_once = 0
+    for seed in range(40):
+        world = World(small(6, 4, on=(1, 2, 3), simulated_stores=True), seed)
+        row = next(r for r in world.regions.members.lists[0][LEADS] if world.regions.region(r).peer_on(2))
+        world.tasks.tell(row, TransferLeader(1, 2), 0)
+        world.reports = world.tasks.tick(1)
+        world.report_in_turn()
+        told = int(world.regions.leader[row]) == 1
+        assert told == (not world.reports) and not world.controller.unheard
+        at_once += told
+    assert 10 < at_once < 30
+
+
+def test_what_a_region_shows_as_done_counts_once_before_pd_hears_of_it() -> None:
+    """The counts of stores have the new leader, so the operator that still runs adds nothing any more."""
+    world = simulated()
+    row = next(r for r in world.regions.members.lists[0][LEADS] if world.regions.region(r).peer_on(2))
+    op = transfer_leader(world.cluster(), world.regions.region(row), 2, "balance-leader-scheduler", kind=Kind.LEADER)
+    world.add([op], "", "test")
+    assert world.controller.influence(fast_too=False)[2].leader_count == 1
+    world.reports = world.tasks.tick(1)
+    world.take_reports()
+    assert world.regions.leader[row] == 1 and row in world.controller.unheard and row in world.controller.running
+    assert world.controller.influence(fast_too=False)[2].leader_count == 0
+    world.report_in_turn()
+    assert row not in world.controller.running
+    assert world.controller.influence(fast_too=False)[2].leader_count == 0
+
+
+def test_a_merge_on_simulated_stores_takes_what_was_cut_off_its_target_with_it() -> None:
+    """The region between is lost with its data; TiKV merges siblings only, so there nothing happens."""
+    for stores, left in ((True, 2), (False, 6)):
+        world = World(small(6, 4, on=(1, 2, 3), simulated_stores=stores), 1)
+        monitor = PdMonitor(world)
+        world._merge(1, 3)
+        world._merge(5, 3)
+        assert world.regions.count == left
+        if stores:
+            assert float(world.regions.size[3]) == 3 * 96 and world.regions.range_of(3)[1] == ""
+            assert world.regions.start_key[3] == world.regions.range_of(0)[1]
+            monitor.space()
+            monitor.sums()
+
+
+def test_a_simulated_store_gives_up_a_snapshot_of_a_region_that_was_cut() -> None:
+    """Its place stays taken, the new part has its data at once; TiKV sends one of each part."""
+    world = simulated(size=960.0, split_mib=1e9, split_keys=1 << 60)
+    world.tasks.tell(0, AddLearner(4), 0)
+    for tick in (1, 2):
+        world.reports = world.tasks.tick(tick)
+        world.take_reports()
+    sender = int(world.regions.leader[0])
+    assert world.nodes.all[sender].sending == 1 and world.regions.region(0).pending == {4}
+    new = world.split(0)
+    assert world.regions.region(new).peer_on(4) and not world.regions.region(new).pending
+    assert not world.tasks.tick(3) and not world.tasks.of
+    assert world.nodes.all[sender].sending == 1

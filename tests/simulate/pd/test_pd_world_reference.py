@@ -131,6 +131,18 @@ def test_imported_regions_merge_and_are_cut_as_at_the_real_pd(cases: Cases) -> N
     assert 1 <= sum(isinstance(r.step, EnterJoint) for r in run.world.controller.running.values()) <= 8
 
 
+def test_a_region_that_grows_at_one_key_is_cut_as_at_the_real_pd(cases: Cases) -> None:
+    """The first cut is by keys, into halves of half a MiB: the right one stays small, and is merged once all told."""
+    case = case_of(cases.cases["region-split-upstream"])
+    world = World(case.start, 1, changes=case.changes)
+    world.run(case.before_us)
+    r = world.regions
+    assert r.count == 13 and r.size[r.row_of[1]] == 0.5 and r.range_of(r.row_of[1])[1] == ""
+    assert sorted(set(r.size[r.rows()].tolist()))[0] == 0.5 and r.size[: r.n].max() < 128
+    [run] = cases.run("region-split-upstream")
+    assert run.world is not None and run.world.tasks.steps_done["merge"] == 1 and not run.violated
+
+
 @pytest.mark.soak
 def test_all_cases_agree_but_those_that_are_listed() -> None:
     """``ticdc-lab pd replay --seeds 1..3`` on the whole file: about two minutes."""

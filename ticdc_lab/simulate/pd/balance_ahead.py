@@ -86,10 +86,14 @@ _MOST_AMPLIFIED = 2.0
 """Disk that a MiB of regions takes at most; what a store uses beyond that are other files."""
 
 
+def amplification(s: Store) -> float:
+    """Give the MiB of its disk that a MiB of a store's regions takes."""
+    return min(_MOST_AMPLIFIED, s.used / (s.region_size * MIB)) if s.region_size else 1.0
+
+
 def grown(s: Store, mib: float) -> Store:
     """Give a store with so many MiB of regions more, its disk as much fuller as its regions take space."""
-    amplified = min(_MOST_AMPLIFIED, s.used / (s.region_size * MIB)) if s.region_size else 1.0
-    room = mib * amplified * MIB if s.available < s.capacity else 0.0
+    room = mib * amplification(s) * MIB if s.available < s.capacity else 0.0
     return s._replace(
         region_size=max(0.0, s.region_size + mib), used=max(0.0, s.used + room),
         available=min(max(0.0, s.available - room), s.capacity),

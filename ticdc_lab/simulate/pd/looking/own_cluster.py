@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ticdc_lab.errors import ScenarioError, SourceError
+from ticdc_lab.simulate.pd.balance_ahead import amplification
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.forecast import duration
 from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
@@ -155,8 +156,9 @@ class Paused(NamedTuple):
 
 
 def _store(s: Store, held_mib: float) -> StoreStart:
-    used = max(0.0, (s.capacity - s.available) / MIB - held_mib)
-    return StoreStart(s.id, s.capacity / MIB, s.labels, True, used, s.leader_weight, s.region_weight)
+    amplified = amplification(s._replace(region_size=held_mib))
+    foreign = max(0.0, (s.capacity - s.available) / MIB - held_mib * amplified)
+    return StoreStart(s.id, s.capacity / MIB, s.labels, True, foreign, s.leader_weight, s.region_weight, amplified)
 
 
 def _regions(loaded: Loaded) -> RegionsStart:

@@ -228,7 +228,8 @@ def grow(world: World) -> None:
         region_now = r.region(row)
         for store in region_now.stores - region_now.pending:
             world.nodes.use(r.at[store], mib)
-    cut(world)
+    if not world.settings.simulated_stores:
+        cut(world)
 
 
 def cut(world: World) -> None:

@@ -278,9 +278,9 @@ class AllRegions:
     def split(self, row: int, at_key: str = "", *, simulated: bool = False) -> int:
         """Cut a region at a key or in the middle: the new one is left.
 
-        PD's ``simulated`` stores cut at the last key of the range, and the new one's leader keeps its old id.
         Both parts have half of the data; the row of the new one is given. A peer that waits for its snapshot waits for
-        two.
+        two; on PD's ``simulated`` stores the new part has its data at once. These cut at the last key of the range, and
+        the new one's leader keeps its old id.
         """
         region = self.region(row)
         half = region._replace(size=region.size / 2, keys=region.keys // 2)
@@ -297,6 +297,7 @@ class AllRegions:
         self.told.clear()
         if simulated:
             self.unnamed.add(new)
+            half = half._replace(pending=frozenset())
         self.put(new, half._replace(peers=tuple(p._replace(id=0) for p in half.peers)))
         self.count += 1
         return new

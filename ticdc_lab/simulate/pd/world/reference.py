@@ -79,7 +79,12 @@ def case_of(record: Fields) -> Case:
     saved = [rule_of(r) for r in record.objects("rules")] if record.any("rules", None) else []
     rules = with_rules(default_rules(config), saved) if saved else ()
     upstream = _UPSTREAM.get(str(record.any("upstream_case", None)), _Upstream())
-    settings = replace(settings, split_mib=upstream.split_mib, start_us=settings.start_us + upstream.before_us)
+    settings = replace(
+        settings,
+        split_mib=upstream.split_mib,
+        split_keys=upstream.split_keys,
+        start_us=settings.start_us + upstream.before_us,
+    )
     start = Start(
         stores=tuple(_store(s) for s in record.objects("stores")), regions=_regions(record, upstream.in_turn),
         config=config, rules=rules, settings=settings,
@@ -103,6 +108,7 @@ class _Upstream:
 
     before_us: int = 0
     split_mib: float = 1e9
+    split_keys: int = 1 << 60
     grows: tuple[ClusterChange, ...] = ()
     peers_on_each: int = 0
     in_turn: bool = False
@@ -110,11 +116,13 @@ class _Upstream:
 
 _UPSTREAM = {
     "region-split": _Upstream(
-        10_400_000, 128.0, (Grow(1, 8.0),), peers_on_each=5,
+        10_000_000, 128.0, 10_000, (Grow(2, 8.0),), peers_on_each=5,
     ),
-    "import-data": _Upstream(10_000_000, 64.0, (Grow(600, 32.0, 6_000_000),), in_turn=True),
+    "import-data": _Upstream(10_000_000, 64.0, 640_000, (Grow(600, 32.0, 6_000_000),), in_turn=True),
 }  # fmt: skip
-"""Regions grow from before tick 0 on, when nothing is scheduled yet, and are cut at the case's own size.
+"""Regions grow from before tick 0 on, when nothing is scheduled yet, and are cut at the case's own size and keys.
+
+The one region of ``region-split`` is cut at once, as it has so many keys; what is written goes to the new part.
 
 The case puts its regions ``in_turn`` on stores 1 to 3, 2 to 4, and so on; its record lists them in no order.
 """

@@ -71,9 +71,12 @@ class WorldSettings:
         Peers a minute that a store may gain and lose.
     split_mib, split_keys
         A region of that size is cut in half.
-    simulated_splits
-        Whether it is cut at the last key of its range, and what is cut off keeps the old id of its leader, as in PD's
-        simulated stores.
+    simulated_stores
+        Whether regions are as in PD's simulated stores (tools/pd-simulator): cut at the last key of their range at the
+        next tick, where what is cut off keeps the old id of its leader, has its snapshots and takes what clients write;
+        a store gives up what it was at for a region that was cut, and never frees the place of its snapshot; a region
+        that merges takes all that was cut off its target with it; a store skips each second one of its reports in a
+        tick, and reports in the same tick what stores before it changed.
     demotes_leaders
         Whether a joint change may demote the leader, as in TiKV; PD's simulated stores refuse it.
     hot_history_samples, hot_history_us
@@ -120,7 +123,7 @@ class WorldSettings:
     store_limit: tuple[float, float] = (15.0, 15.0)
     split_mib: float = 144.0
     split_keys: int = 1_440_000
-    simulated_splits: bool = False
+    simulated_stores: bool = False
     demotes_leaders: bool = True
     hot_history_samples: int = 10
     hot_history_us: int = 30 * SECOND_US
@@ -136,7 +139,7 @@ class WorldSettings:
 REFERENCE = WorldSettings(
     store_heartbeat_us=5 * SECOND_US, region_heartbeat_us=10 * SECOND_US, io_mib_a_tick=200.0, peer_down_after_s=0.0,
     row_bytes=0.0, prepares=False, keeps_stale_peers=False, disk_mib_a_tick=inf,
-    simulated_splits=True, demotes_leaders=False,
+    simulated_stores=True, demotes_leaders=False,
 )  # fmt: skip
 """The stores of the reference runs: a tick of 100 ms is a second of their disks."""
 
@@ -148,7 +151,10 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class StoreStart(NamedTuple):
-    """A store at first: ``started`` is False where it joins later; ``foreign_mib`` is used by other files."""
+    """A store at first: ``started`` is False where it joins later; ``foreign_mib`` is used by other files.
+
+    ``amplified``: MiB of its disk that a MiB of regions takes.
+    """
 
     id: int
     capacity_mib: float = TIB_MIB
@@ -157,6 +163,7 @@ class StoreStart(NamedTuple):
     foreign_mib: float = 0.0
     leader_weight: float = 1.0
     region_weight: float = 1.0
+    amplified: float = 1.0
 
 
 class RegionsStart(NamedTuple):

@@ -180,7 +180,8 @@ class Node:
 
     told: Store
     used: float
-    capacity: float
+    room: float
+    amplified: float
     known: bool
     runs: bool
     cut: bool = False
@@ -202,6 +203,11 @@ class Node:
     windows: Windows = field(default_factory=Windows)
     stale: dict[int, float] = field(default_factory=dict)
     sent: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def free(self) -> float:
+        """Its available space, MiB."""
+        return max(0.0, self.room - self.used * self.amplified)
 
     @property
     def in_touch(self) -> bool:
@@ -237,7 +243,7 @@ class Nodes:
             start.id, state=SERVING, labels=labelled(start.labels), capacity=start.capacity_mib * MIB,
             leader_weight=start.leader_weight, region_weight=start.region_weight,
         )  # fmt: skip
-        node = Node(told, held + start.foreign_mib, start.capacity_mib, known=runs, runs=runs)
+        node = Node(told, held, start.capacity_mib - start.foreign_mib, start.amplified, known=runs, runs=runs)
         node.compact_at_tick = self.settings.compaction_ticks - (i * 7 + self.seed) % 10
         node.tokens = self.settings.io_mib_a_tick * self.settings.io_burst_ticks
         node.disk = Disk(self.settings.disk_mib_a_tick)
@@ -308,7 +314,7 @@ class Nodes:
 
     def heartbeat(self, positions: Sequence[int], now_us: int) -> None:
         rows = np.asarray(positions, np.int64)
-        free = np.array([self.all[i].capacity - self.all[i].used for i in positions], np.float64)
+        free = np.array([self.all[i].free for i in positions], np.float64)
         self.smoothed.add(rows, free)
         for i, smooth in zip(positions, self.smoothed.get(rows).tolist(), strict=True):
             node = self.all[i]
@@ -321,7 +327,7 @@ class Nodes:
             for executing_s, total_s in node.sent:
                 node.windows = with_feedback(node.windows, executing_s, total_s)
             node.sent.clear()
-            space, used = (node.capacity - node.used) * MIB, node.used * MIB
+            space, used = node.free * MIB, node.used * node.amplified * MIB
             if (told.available, told.averaged, told.used) != (space, averaged, used) or told.heartbeat_age_s:
                 self.change(i, available=space, averaged=averaged, used=used, heartbeat_age_s=0.0)
 

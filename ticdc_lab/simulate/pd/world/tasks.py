@@ -108,7 +108,10 @@ def _has_role(region: Region, stores: Collection[int], roles: tuple[str, ...]) -
 
 
 class Report(NamedTuple):
-    """What a region's next heartbeat reports: the region as it is, merged into another or cut at keys."""
+    """What a region's next heartbeat reports: the region as it is, merged into another or cut at keys.
+
+    ``by`` is the store, by position, that carried it out.
+    """
 
     row: int
     region: Region | None
@@ -116,6 +119,7 @@ class Report(NamedTuple):
     merged_into: int = -1
     cut: bool = False
     keys: tuple[bytes, ...] = ()
+    by: int = -1
 
 
 @dataclass(slots=True)
@@ -127,6 +131,7 @@ class Task:
     at: int
     ready_tick: int
     conf: int
+    version: int
     to_send: float = 0.0
     to_receive: float = 0.0
     sends: int = 0
@@ -153,7 +158,8 @@ class Tasks:
         if isinstance(step, MergeRegion) and step.passive:
             return
         size = float(self.regions.size[row])
-        task = Task(row, step, leader, tick + 1, int(self.regions.conf[row]), size, size)
+        conf, version = int(self.regions.conf[row]), int(self.regions.version[row])
+        task = Task(row, step, leader, tick + 1, conf, version, size, size)
         task.to_receive = size / self.nodes.settings.compression
         self.of[leader, row] = task
 
@@ -166,11 +172,16 @@ class Tasks:
         return False
 
     def split(self, row: int, new: int, tick: int) -> None:
-        """A region whose snapshot is under way was cut: its leader sends one of the new region, too."""
+        """A region whose snapshot is under way was cut: its leader sends one of the new region, too.
+
+        PD's simulated stores do not: the new one has the data.
+        """
         old = self.of.get((int(self.regions.leader[row]), row))
-        if old is not None and isinstance(old.step, AddLearner) and old.started:
-            size = float(self.regions.size[new])
-            task = Task(new, old.step, old.at, tick + 1, int(self.regions.conf[new]), size, size, started=True)
+        simulated = self.nodes.settings.simulated_stores
+        if old is not None and isinstance(old.step, AddLearner) and old.started and not simulated:
+            size, r = float(self.regions.size[new]), self.regions
+            conf, version = int(r.conf[new]), int(r.version[new])
+            task = Task(new, old.step, old.at, tick + 1, conf, version, size, size, started=True)
             task.to_receive = size / self.nodes.settings.compression
             self.of[old.at, new] = task
 
@@ -185,9 +196,11 @@ class Tasks:
         for key, task in list(self.of.items()):
             if task.ready_tick > tick:
                 continue
+            before = len(reports)
             if self._step(task, tick, reports):
                 self._end(task)
                 self.of.pop(key, None)
+            reports[before:] = [r._replace(by=task.at) for r in reports[before:]]
         return reports
 
     def _end(self, task: Task) -> None:
@@ -199,8 +212,11 @@ class Tasks:
         task.sends = task.receives = 0
 
     def _step(self, task: Task, tick: int, reports: list[Report]) -> bool:
-        r = self.regions
-        if not r.alive[task.row] or int(r.conf[task.row]) > task.conf:
+        r, simulated = self.regions, self.nodes.settings.simulated_stores
+        cut = simulated and int(r.version[task.row]) > task.version
+        if cut or not r.alive[task.row] or int(r.conf[task.row]) > task.conf:
+            if simulated:
+                task.sends = task.receives = 0  # the places of its snapshot stay taken
             return True
         match task.step:
             case AddLearner():
@@ -220,8 +236,8 @@ class Tasks:
         if isinstance(task.step, TransferLeader) and not self.nodes.all[self.regions.at[task.step.to_store]].runs:
             return True
         region = after(r.region(task.row), task.step)
-        if region is not None:
-            reports.append(Report(task.row, region, conf=int(region.leader == r.region(task.row).leader)))
+        if region is not None and not (simulated and region == r.region(task.row)):
+            reports.append(Report(task.row, region, conf=int(not isinstance(task.step, TransferLeader))))
             self._count(type(task.step).__name__)
         return True
 

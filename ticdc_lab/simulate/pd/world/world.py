@@ -32,7 +32,7 @@ from ticdc_lab.simulate.pd.rules import RegionFit, Rule, default_rules
 from ticdc_lab.simulate.pd.store_states import may_serve
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
 from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Timed, cut, grow, happen
-from ticdc_lab.simulate.pd.world.columns import FOLLOWS, LEADS, LEARNS, AllRegions
+from ticdc_lab.simulate.pd.world.columns import FOLLOWS, LEADS, LEARNS, NONE, AllRegions
 from ticdc_lab.simulate.pd.world.controller import Controller
 from ticdc_lab.simulate.pd.world.heartbeats import CHANGED, Heartbeats, any_silent, has_heard_enough, report_down
 from ticdc_lab.simulate.pd.world.hot_stats import HotStats
@@ -95,6 +95,7 @@ class World:
         self.monitor: PdMonitor | None = None
         self.listener: DecisionListener | None = None
         self.reports: list[Report] = []
+        self.changed: dict[int, list[int]] = {}  # rows that each simulated store, by position, has to report
         self.last_change_us = 0
         self.inside: dict[KeyRanges, tuple[tuple[int, ...], Collection[int]]] = {}  # rows that lie in key ranges
         self.leads_since_us: int | None = None  # while a new leader of PD learns where regions are
@@ -232,10 +233,12 @@ class World:
                 node.disk.want(reads, writes, self.tick, self.settings)
         self.nodes.compact(self.tick)
         self.reports = self.tasks.tick(self.tick)
-        grow(self)
-        self.hot_stats.tick(self.now_us)
         if self.reports:
             self.last_change_us = self.now_us
+        if self.settings.simulated_stores:
+            self.report_in_turn()
+        grow(self)
+        self.hot_stats.tick(self.now_us)
         if self.leads_since_us is not None and has_heard_enough(self, self.leads_since_us):
             self.leads_since_us, self.decides_from_us = None, max(self.now_us, self.settings.start_us)
         if self.leads_since_us is not None:
@@ -269,7 +272,7 @@ class World:
     def next_tick(self) -> int:
         """Give the next tick in which anything may happen."""
         merging = self.patrol.to_merge and self.controller.counts[Kind.MERGE] < self.config.merge_schedule_limit
-        if self.reports or self.tasks.of or self.growing or merging:
+        if self.reports or self.tasks.of or self.growing or merging or any(self.changed.values()):
             return self.tick + 1
         dues = [s.due_us for s in self.schedulers.values()]
         dues += [self.heartbeat_us, self.states_us, self.hot_stats.next_us(), self.heartbeats.next_us()]
@@ -286,20 +289,72 @@ class World:
 
     def take_reports(self) -> None:
         """Take the heartbeats of regions that changed, and advance their operators."""
-        if not self.reports:
-            return
         reports, self.reports = self.reports, []
-        self.nodes.fresh_us = self.now_us + self.settings.counts_lag_us
+        if reports:
+            self.nodes.fresh_us = self.now_us + self.settings.counts_lag_us
         for report in reports:
             if self.regions.alive[report.row]:
                 self._take(report)
+        if self.settings.simulated_stores:
+            cut(self)
+            return
+        if reports:
+            self._hear_all([r.row for r in reports])
+
+    def _hear_all(self, rows: Iterable[int]) -> None:
         cluster = self.cluster()
-        for report in reports:
-            if not self.regions.alive[report.row]:
+        for row in rows:
+            if not self.regions.alive[row]:
                 continue
-            row, known = report.row, self.controller.running.get(report.row)
+            known = self.controller.running.get(row)
             if self.hear(row, cluster) and (known is None or row not in self.controller.running):
                 self.mark(row)
+
+    def report_in_turn(self) -> None:
+        """Let PD's simulated stores report what changed, one after the other, each before it acts (StepRegions).
+
+        So a leader or a merge that comes to a store which is still to report is reported in the same tick. While a
+        store goes through its list it takes out what it reported, and skips what moves up (reportRegionChange).
+        """
+        done: dict[int, list[Report]] = {}
+        for report in self.reports:
+            done.setdefault(report.by, []).append(report)
+        self.reports = []
+        if not done and not self.changed:
+            return
+        self.nodes.fresh_us = self.now_us + self.settings.counts_lag_us
+        to_come = self.chance.sample(range(len(self.nodes.all)), len(self.nodes.all))
+        while to_come:
+            turn = to_come.pop()
+            rows = self.changed.pop(turn, [])
+            n, told = len(rows), list[int]()
+            for at in range(n):
+                told.append(rows[at])
+                if told[-1] in rows[:n]:
+                    first = rows.index(told[-1])
+                    rows[first : n - 1], n = rows[first + 1 : n], n - 1
+            if rows[:n]:
+                self.changed[turn] = rows[:n]
+            if told:
+                self._hear_all(told)
+            for report in done.get(turn, ()):
+                if self.regions.alive[report.row] and self._reporter(report) in to_come:
+                    self._take(report)
+                else:
+                    self.reports.append(report)
+
+    def _reporter(self, report: Report) -> int:
+        """Give the store, by position, whose leader will tell PD of a change."""
+        if report.merged_into >= 0:
+            return int(self.regions.leader[report.merged_into])
+        led_by = report.region.leader if report.region is not None else 0
+        return self.regions.at.get(led_by, -1)
+
+    def _changed(self, row: int) -> None:
+        """Put a region on the list of the simulated store that is to report it."""
+        if self.settings.simulated_stores and self.regions.leader[row] >= 0:
+            self.changed.setdefault(int(self.regions.leader[row]), []).append(row)
+            self.controller.unheard.add(row)
 
     def hear(self, row: int, cluster: Cluster) -> bool:
         """Let PD take the heartbeat of a region that changed, where it comes; else the next one reports it."""
@@ -311,8 +366,17 @@ class World:
         self.controller.unheard.discard(row)
         if self.leads_since_us is not None:
             self.heartbeats.came([row])
+        if self.settings.simulated_stores:
+            self._sees_merge(row)
         self.controller.reported(row, cluster, self.now_us, self.tick)
         return True
+
+    def _sees_merge(self, row: int) -> None:
+        """Let PD see by a region's key range that another one was merged into it."""
+        running = self.controller.running.get(row)
+        merge = merges(running.op) if running is not None else None
+        if running is not None and merge is not None and merge.passive and self.regions.range_of(row) != running.keys:
+            self.controller.end(running, SUCCESS, self.now_us)
 
     def _take(self, report: Report) -> None:
         if report.region is not None:
@@ -320,6 +384,8 @@ class World:
             # it may have grown or been cut since its leader reported
             after = report.region._replace(size=before.size, keys=before.keys)
             self.regions.put(report.row, after, report.conf)
+            self._changed(report.row)
+            self.controller.carried_out(report.row)
             self.nodes.follow(before, after)
             self.heartbeats.changed(report.row)
             if self.monitor is not None:
@@ -338,30 +404,58 @@ class World:
 
         PD sees that it is done by the key range of the one that stays. Where that is cut at once to the range that it
         had, PD sees nothing, and gives the two operators up when it would resend them. Meanwhile one of them
-        may have been absorbed or cut: then they are no siblings any more, and nothing merges.
+        may have been absorbed or cut. TiKV then merges nothing, as they are no siblings any more. PD's simulated stores
+        give the target all keys up to it: regions between are lost.
         """
         r = self.regions
-        if not (r.alive[source] and r.alive[target]) or target not in (r.before[source], r.after[source]):
+        if not (r.alive[source] and r.alive[target]):
             return
-        running = self.controller.running.get(target)
+        if target not in (r.before[source], r.after[source]):
+            if not self.settings.simulated_stores:
+                return
+            self._lose(source, target)
         gone = self.regions.region(source)
         self.regions.merge(source, target)
         self.nodes.merged(gone, self.regions.region(target))
-        cut(self)
-        changed = running is not None and self.regions.range_of(target) != running.keys
-        if running is not None and merges(running.op) is not None and changed:
-            self.controller.end(running, SUCCESS, self.now_us)
+        if self.settings.simulated_stores:
+            self._changed(target)
+        else:
+            cut(self)
+            self._sees_merge(target)
         self.patrol.merged(source, target)
         self.mark(target)
 
+    def _lose(self, source: int, target: int) -> None:
+        """Give a region the keys between it and another one; its own version and data do not change by it."""
+        r = self.regions
+        known, toward, row = (r.conf[target], r.version[target]), r.before, int(r.after[source])
+        while row not in (target, NONE):
+            row = int(r.after[row])
+        if row == NONE:
+            toward = r.after
+        while (lost := int(toward[target])) != source:
+            gone = r.region(lost)
+            r.grow(lost, -gone.size)
+            r.merge(lost, target)
+            for store in gone.stores - gone.pending:
+                self.nodes.removed(r.at[store], gone.id, gone.size)
+            self.patrol.merged(lost, target)
+        r.conf[target], r.version[target] = known
+
     def split(self, row: int, key: str = "") -> int:
         """Cut a region at a key, or in half; its operator, if any, is not disturbed."""
-        new = self.regions.split(row, key, simulated=self.settings.simulated_splits)
+        new = self.regions.split(row, key, simulated=self.settings.simulated_stores)
+        for store in self.regions.region(row).pending - self.regions.region(new).pending:
+            self.nodes.use(self.regions.at[store], float(self.regions.size[new]))
         self.tasks.split(row, new, self.tick)
         self.heartbeats.split(row, new)
+        self._changed(new)
+        self._changed(row)
         for part in (row, new):
             self.patrol.split_us[part] = self.now_us
             self.mark(part)
+        if self.settings.simulated_stores and int(self.regions.id[row]) in self.growing:  # clients write at one key
+            self.growing[int(self.regions.id[new])] = self.growing.pop(int(self.regions.id[row]))
         return new
 
     # What PD decides
