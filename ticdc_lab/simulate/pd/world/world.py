@@ -344,7 +344,7 @@ class World:
                     self.reports.append(report)
 
     def _reporter(self, report: Report) -> int:
-        """Give the store, by position, whose leader will tell PD of a change."""
+        """Give the store, by position, whose leader will report a change."""
         if report.merged_into >= 0:
             return int(self.regions.leader[report.merged_into])
         led_by = report.region.leader if report.region is not None else 0
