@@ -130,6 +130,9 @@ def test_axes_show_the_clock_of_a_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert title(drawn).endswith(f" commit_ts {of} ({shown})")
     assert moment(shown) == moment("2026-11-20 21:56:08.308") == of
     assert drawn.layout.yaxis.ticktext[1].replace("<br>", " ") == f"{shown} {of}"
+    change = {"commit_ts": of, "op": "insert", "again": False, "partition": 0, "offset": 1, "columns": {"id": "1"}}
+    life = figures.row_life(pd.DataFrame([change | {"changed": ["id"]}]), table="s.t", key="id=1")
+    assert "05:56:08.308" in str(life.to_dict()) and "commit time (Asia/Shanghai)" in life.layout.meta.note
     monkeypatch.setenv(TIME_ZONE, "Mars/Base")
     with pytest.raises(ContractError, match="Mars/Base"):
         figures.lag(LAGGING, partitions=homes(0, 1))
@@ -478,6 +481,12 @@ def test_stepped_by_a_menu_brings_each_slider() -> None:
     wanted = figs["index-value"]["5"]
     assert np.array_equal(data["z"][0], wanted.data[0].z)
     assert data["zmax"][0] == wanted.data[0].zmax
+    one = at("table", 1)  # where everything lies in one partition nothing breaks
+    assert [t.name for t in one.data if t.showlegend] == [
+        "alignments, breaks row order, breaks table order, breaks transactions (equal)"
+    ]
+    assert next(t.name for t in at("ts", 5).data if t.showlegend) == "alignments"
+    assert data["name"] == [t.name for t in wanted.data] and data["showlegend"][-1] is wanted.data[-1].showlegend
     assert layout["title.text"] == wanted.layout.title.text
     assert list(layout["yaxis.range"]) == [4.5, -0.5]
     assert list(layout["sliders"][0]["steps"][0]["args"][0]) == ["index-value/2"]

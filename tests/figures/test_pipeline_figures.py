@@ -60,7 +60,7 @@ def test_the_tree_is_lit_from_the_root_to_the_lock() -> None:
     chain = ["changefeed", "capture-2", "capture-2/table 102", region, f"{region}/lock {ts_of(LOCKED)}"]
     assert lit(fig) == chain
     assert title(fig).startswith("At 2.500 s a lock on t102_r7 and 1 more in region 21 on tikv-1, shop.customers")
-    assert "since 1.000 s (1.500 s): it is 1.500 s behind, without it 50 ms behind" in title(fig)
+    assert "since 1.000 s, for 1.500 s: it is 1.500 s behind, without it 50 ms behind" in title(fig)
     (tree,) = fig.data
     assert tree.text[tree.ids.index(chain[-1])].endswith("open for 1.500 s")
     assert set(tree.parents) - {""} <= set(tree.ids)

@@ -202,7 +202,8 @@ def test_the_panel_names_what_holds_the_checkpoint_and_since_when() -> None:
     fig = figures.why_stuck(troubles(), at_us=60_000)
     assert (
         title(fig)
-        == "At 0.06 s table 2 holds the checkpoint, since 0.05 s (0.01 s): table 2 is adding on capture-1, and 1 more"
+        == "At 0.06 s table 2 holds the checkpoint, since 0.05 s, for 0.01 s: table 2 is adding on capture-1, and "
+        "1 more"
     )
     assert trace(fig, "table 2").width == pytest.approx((0.04,))
     assert title(figures.why_stuck(troubles(), at_us=30_000)) == "At 0.03 s nothing holds the checkpoint"

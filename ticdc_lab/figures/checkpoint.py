@@ -159,7 +159,7 @@ def finding_of_stuck(stuck: Stuck | None, at_us: int) -> str:
     """Name what holds the checkpoint at a moment."""
     if stuck is None:
         return f"At {at_us / 1e6:,.4g} s nothing holds the checkpoint"
-    since = f"since {stuck.since_us / 1e6:,.4g} s ({(at_us - stuck.since_us) / 1e6:,.3g} s)"
+    since = f"since {stuck.since_us / 1e6:,.4g} s, for {(at_us - stuck.since_us) / 1e6:,.3g} s"
     holder = label(stuck.name) if stuck.name else "something"
     return f"At {at_us / 1e6:,.4g} s {holder} holds the checkpoint, {since}: {label(stuck.answer, most=140)}"
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ticdc_lab.events.tso import to_datetime, tso_words
+from ticdc_lab.events.tso import clock_words, tso_words, zone
 from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.matrices import Cell, grid
 from ticdc_lab.figures.selecting import Selection, marked
@@ -99,9 +99,9 @@ MOST_OF_LIFE = 12
 """Versions drawn; the first and the last ones of a longer life."""
 
 _NOTE = (
-    "Each column is one delivered change, in commit order, with the partition and offset it lies at; filled cells are "
-    "what it changed. Look for cells that change back, for the same change delivered again (dotted border), and for "
-    "a row that moves between partitions."
+    "Each column is one delivered change, in commit order, with its commit time ({zone}), partition and offset; "
+    "filled cells are what it changed. Look for cells that change back, for the same change delivered again (dotted "
+    "border), and for a row that moves between partitions."
 )
 _CHANGED, _SAME, _GONE = "rgba(0,158,115,0.35)", "rgba(128,128,128,0.08)", "rgba(213,94,0,0.45)"
 _CELL, _VERSION_PX = 11, 112
@@ -130,7 +130,7 @@ def row_life(life: pd.DataFrame, *, table: str, key: str) -> Figure:
     )  # fmt: skip
     height = 250 + 34 * len(names)
     fig = finish(
-        fig, title=_finding(life, shown, table, key), note=_NOTE, height=height, note_below_px=14,
+        fig, title=_finding(life, shown, table, key), note=_NOTE.format(zone=zone()), height=height, note_below_px=14,
         least_px=120 + _VERSION_PX * len(heads),
     )  # fmt: skip
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 62)
@@ -153,7 +153,7 @@ def _short(value: str | None) -> str:
 
 def _head(version: dict[Any, Any]) -> str:
     ts = version["commit_ts"]
-    at = "no commit_ts" if pd.isna(ts) else f"{to_datetime(int(ts)):%H:%M:%S.%f}"[:-3]
+    at = "no commit_ts" if pd.isna(ts) else clock_words(int(ts)).split(" ")[1]
     again = " again" if version["again"] else ""
     return f"<b>{version['op']}{again}</b><br>{at}<br>p{version['partition']} @{version['offset']}"
 

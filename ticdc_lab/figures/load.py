@@ -13,7 +13,7 @@ import pandas as pd
 from ticdc_lab.dispatch.evenness import gini, unevenness
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked, marked_cells
-from ticdc_lab.figures.theme import GREY, HEAT, clock, finish, label, look, on_clock, sentence
+from ticdc_lab.figures.theme import GREY, HEAT, alike, clock, finish, label, look, on_clock, sentence
 from ticdc_lab.words import count, percent
 
 if TYPE_CHECKING:
@@ -351,18 +351,23 @@ def _totals(fig: Figure, totals: npt.NDArray[np.int64]) -> None:
 
 
 def _below(fig: Figure, o: OverTime, stretches: Sequence[Selection]) -> None:
-    """Always the same four traces, so that figures of many choices fit on one slider."""
+    """Always the same four traces, so that figures of many choices fit on one slider; equal ones are drawn once."""
     of, buckets, violations = (o.broken[c].to_numpy() for c in ("guarantee", "bucket", "violations"))
-    for k, (guarantee, words) in enumerate(_WORDS.items()):
+    lines = {"alignments": o.alignments.astype(np.int64)}
+    for guarantee, words in _WORDS.items():
         y, mine = np.zeros(len(o.seconds), dtype=np.int64), of == guarantee
         y[buckets[mine]] = violations[mine]
-        line = {"color": look(k)["color"], "dash": look(k)["dash"], "width": 1.5, "shape": "hvh"}
-        fig.add_trace(marked(_line(o, y, f"breaks {words}", line), stretches), 2, 1)
-    line = {"color": GREY, "width": 2, "shape": "hvh"}
-    fig.add_trace(marked(_line(o, o.alignments, "alignments", line), stretches), 2, 1)
+        lines[f"breaks {words}"] = y
+    drawn = {same[0]: f"{', '.join(same)}{' (equal)' if len(same) > 1 else ''}" for same in alike(lines)}
+    for k, (name, y) in enumerate(lines.items()):
+        style = look(k - 1) if k else {"color": GREY, "dash": "solid"}
+        line = {"color": style["color"], "dash": style["dash"], "width": 1.5 if k else 2, "shape": "hvh"}
+        trace = _line(o, y if name in drawn else np.full(len(y), np.nan), drawn.get(name, name), line)
+        trace.showlegend = name in drawn
+        fig.add_trace(marked(trace, stretches), 2, 1)
 
 
-def _line(o: OverTime, y: npt.NDArray[np.int64], name: str, line: object) -> Scatter:
+def _line(o: OverTime, y: npt.NDArray[np.int64 | np.float64], name: str, line: object) -> Scatter:
     hover = "%{y:,} at %{x}<extra>" + name + "</extra>"
     return Scatter(x=_clock_of(o), y=y, mode="lines", line=line, name=name, hovertemplate=hover)
 

@@ -429,7 +429,7 @@ def anomaly_matrix(anomalies: pd.DataFrame, *, counted: str = "state that never 
         note=_NOTE_OF_ANOMALIES,
         height=height + head,
         note_below_px=14,
-        least_px=110 + 112 * len(columns),
+        least_px=110 + 136 * len(columns),
     )
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + head)
 

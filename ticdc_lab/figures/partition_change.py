@@ -71,6 +71,10 @@ def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> Figure
     return finish(fig, title=_finding(plan, writes), note=note, height=300 + 24 * len(lanes))
 
 
+_LEAST_PX = 560
+"""The width in which no count lies over the bar beside it."""
+
+
 def procedure_faults(faults: pd.DataFrame) -> Figure:
     """Draw what a consumer makes of each procedure, side by side.
 
@@ -101,7 +105,7 @@ def procedure_faults(faults: pd.DataFrame) -> Figure:
     fig.update_yaxes(title_text="changes", rangemode="tozero", type="linear")
     worst = [f"{p}: {_example(r)}" for p, r in _first_examples(faults)]
     note = " ".join([*worst, "Hover a bar for the messages that show it."])
-    return finish(fig, title=_verdict(faults), note=note, height=460)
+    return finish(fig, title=_verdict(faults), note=note, height=460, least_px=_LEAST_PX)
 
 
 def _processors(fig: Figure, plan: Mapping[str, Any], begin: float, end: float) -> list[str]:

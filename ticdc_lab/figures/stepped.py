@@ -103,6 +103,7 @@ def stepped_by(figures: Mapping[str, Mapping[str, Figure]], *, prefix: str, star
 
 
 _MENU_PX = 48
+_OF_TRACES = ("x", "y", "z", "zmax", "name", "showlegend", "hovertemplate")
 
 
 def _slider(words: Sequence[str], frames: Sequence[str], first: str, prefix: str, below_px: int) -> dict[str, object]:
@@ -122,7 +123,7 @@ def _slider(words: Sequence[str], frames: Sequence[str], first: str, prefix: str
 
 def _button(entry: str, fig: Figure, slider: dict[str, object]) -> dict[str, object]:
     """Shows a figure and brings its slider: a button can either animate or change the layout, not both."""
-    data = {key: [trace.get(key) for trace in fig.data] for key in ("x", "y", "z", "zmax")}
+    data = {key: [trace.get(key) for trace in fig.data] for key in _OF_TRACES}
     layout = _flat(_moving(fig)) | {"sliders": [slider]}
     return {"method": "update", "label": entry, "args": [data, layout]}
 

@@ -24,7 +24,7 @@ from ticdc_lab.errors import ContractError, SourceError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.sample import Sample
-from ticdc_lab.events.tso import to_datetime
+from ticdc_lab.events.tso import clock_words, zone
 from ticdc_lab.facts.definitions import NAMELESS, table_text
 from ticdc_lab.facts.limits import limits_of
 from ticdc_lab.settings import UNKNOWN, Settings
@@ -372,4 +372,4 @@ def _bytes(n: float) -> str:
 
 
 def _at(ts: int | None) -> str:
-    return "" if ts is None else f"{to_datetime(ts):%Y-%m-%d %H:%M:%S} UTC"
+    return "" if ts is None else f"{clock_words(ts)[:19]} {zone()}"

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab import figures
-from ticdc_lab.events.tso import clock_words, to_datetime, tso_words
+from ticdc_lab.events.tso import clock_words, tso_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
 from ticdc_lab.tables.browse import BESIDE, PAGE, Browser, MessagePage, TableTimeline
@@ -189,7 +189,7 @@ def table_panel(timeline: TableTimeline, *, table: str, made_from: Mapping[str, 
     made_from
         How the panel can be made again, see :mod:`ticdc_lab.widgets.opening`.
     """
-    options = [(f"{to_datetime(ts):%H:%M:%S.%f}"[:-3], ts) for ts in timeline.moments() or [0]]
+    options = [(clock_words(ts).split(" ")[1], ts) for ts in timeline.moments() or [0]]
     controls = {"ts": moments("as of", options, tip="After which of the table's changes it is shown")}
 
     def draw(view: TableView) -> Drawn:
