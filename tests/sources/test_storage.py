@@ -31,6 +31,7 @@ from ticdc_lab.facts.watermarks import topic_watermarks
 from ticdc_lab.log import Log
 from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.settings.file import given_settings
+from ticdc_lab.sources import storage
 from ticdc_lab.sources.fsck import fsck
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.storage import files_at, files_of_versions, local_files, root_pattern
@@ -317,6 +318,26 @@ def test_without_a_quote_backslashes_are_undone(tmp_path: Path) -> None:
     put_schema(tmp_path, INT, TEXT)
     put_data(tmp_path, "I,t,s,1,\\r\\n\\\\\\,\r\nI,t,s,2,\\\\N\r\n")
     assert values(tmp_path, given_settings({"csv.quote": ""})) == [["1", "\r\n\\,"], ["2", "\\N"]]
+
+
+def test_an_empty_quote_and_null_of_a_changefeeds_file_are_used_and_the_folder_is_listed_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TiCDC takes both as they are; it refuses an empty delimiter, and a quote of two characters."""
+    root, file, listed = tmp_path / "sink", tmp_path / "changefeed.toml", []
+    put_schema(root, INT, TEXT)
+    put_data(root, "I,t,s,1,\\r\\n\\\\\\,\r\nI,t,s,2,\r\n")
+    file.write_text("case-sensitive = true\n[sink]\nprotocol = 'csv'\ncsv = {quote = '', null = ''}\n")
+    monkeypatch.setattr(storage, "local_files", lambda folder: listed.append(folder) or local_files(folder))
+    log = load(spark, str(root), changefeed=str(file))
+    rows = log.events.where("kind = 'row'").orderBy("partition", "offset").collect()
+    assert [[c["value"] for c in r["columns"]] for r in rows] == [["1", "\r\n\\,"], ["2", None]]
+    assert [log.settings.value(f"sink.csv.{name}") for name in ("quote", "null")] == ["", ""]
+    assert len(listed) == 1
+    for wrong in ("delimiter = ''", "quote = '##'"):
+        file.write_text(f"[sink]\nprotocol = 'csv'\n[sink.csv]\n{wrong}\n")
+        with pytest.raises(DispatchError, match=r"ErrSinkInvalidConfig.*expected at"):
+            load(spark, str(root), changefeed=str(file))
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,11 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
     _check(config, name)
     evidence = f"file {name}"
     settings = Settings(tuple(Setting(n, v, "file", "given", evidence) for n, v in _leaves(config, "")))
+    csv: Mapping[str, Any] = config.get("sink", {}).get("csv", {}) if settings.value("sink.protocol") == "csv" else {}
+    for key, value in csv.items():
+        expected, is_right = _TEXTS.get(f"sink.csv.{key}", ("", bool))
+        if expected and not is_right(value):
+            raise DispatchError(f"[CDC:ErrSinkInvalidConfig]csv {key} of {name} is {value!r}; expected {expected}.")
     return ChangefeedFile(name, config, uri, replace(settings | _of_uri(uri), notes=(*skipped, *_ignored_in(uri))))
 
 
@@ -336,6 +341,10 @@ def _entries(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
                 yield from _entries(table, here)
 
 
+_MAY_BE_EMPTY = ("sink.csv.quote", "sink.csv.null")
+"""Texts that TiCDC uses as they are: without a quote it writes backslashes, and an empty text for NULL."""
+
+
 def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
     """Settings of a checked file; a list of tables is one."""
     for key, inner in value.items():
@@ -344,7 +353,7 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
             yield from _leaves(inner, here)
         elif here == "sink.protocol":
             yield here, protocol_named(inner)
-        elif inner != "":  # an empty text is none, in TiCDC
+        elif inner != "" or here in _MAY_BE_EMPTY:  # else an empty text is none, in TiCDC
             yield here, HIDDEN if is_secret(here) else tuple(inner) if isinstance(inner, list) else inner
 
 

@@ -157,6 +157,9 @@ def opened_as(spark: SparkSession, source: str, given: Settings, **asked: Any) -
     opened = open_source(spark, source, settings=by_options, **asked)
     if opened.kind != "storage" or (settings := read_by(given, opened.shown)) == by_options:
         return opened, by_options
+    dates = [of.value("sink.date-separator", "auto") for of in (by_options, settings)]
+    if opened.read_by is not None and dates[0] == dates[1]:  # by which the places of files are found
+        return replace(opened.read_by(settings), shown=opened.shown), settings
     return replace(open_source(spark, source, settings=settings, **asked), shown=opened.shown), settings
 
 

@@ -81,6 +81,8 @@ class Source:
     """How large it is, without reading it."""
     shown: tuple[Setting, ...] = ()
     """Settings of the changefeed that opening it showed."""
+    read_by: Callable[[Settings], Source] | None = None
+    """A storage folder, read by other settings without another listing."""
     left_out: tuple[str, ...] = ()
     """What lies in the folder and is not read, a sentence each."""
     guesses: tuple[str, ...] = ()
@@ -501,13 +503,19 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Setti
             f"{source} contains no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
             hint="Name the folder of the changefeed's `sink-uri`, which contains the file `metadata`.",
         )
+    return _listed_source(spark, store.shown if store else source, found, local, settings)
+
+
+def _listed_source(
+    spark: SparkSession, name: str, found: storage.Listing, local: Path | None, settings: Settings
+) -> Source:
     raw, reading, has_commit_ts = storage.opened(spark, found, settings=settings)
     told = Detected(reading.protocol, has_commit_ts)
     return Source(
-        store.shown if store else source, raw, reading.messages, told=told,
-        decode=lambda images: reading.events(images=images), kind="storage",
+        name, raw, reading.messages, told=told, decode=lambda images: reading.events(images=images), kind="storage",
         measure=partial(storage.size_of, found, local=local), guesses=reading.guesses,
         shown=(*reading.shown, *storage.of_paths(found, settings)),
+        read_by=partial(_listed_source, spark, name, found, local),
     )  # fmt: skip
 
 

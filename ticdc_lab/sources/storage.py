@@ -459,7 +459,7 @@ def of_paths(found: Listing, settings: Settings) -> Iterator[Setting]:
 _DATES = {4: "year", 7: "month", 10: "day"}
 """Forms of date folders by their length."""
 _METHOD = "sink.csv.binary-encoding-method"
-_OF_FILES = ("sink.terminator", "sink.date-separator", "sink.column-selectors", "case-sensitive")
+_OF_FILES = ("sink.terminator", "sink.date-separator", "sink.column-selectors")
 """By which files are read, beside csv's."""
 
 
@@ -468,7 +468,8 @@ def read_by(given: Settings, shown: Iterable[Setting] | None = None) -> Settings
     file that they do not contradict.
     """
     by_name = {s.name: s.value for s in shown or () if s.sure == "shown"}
-    of_files = (s for s in given.known if s.name.startswith("sink.csv.") or s.name in _OF_FILES)
+    names = {*_OF_FILES, *(["case-sensitive"] if "sink.column-selectors" in given else [])}  # it concerns selectors alone
+    of_files = (s for s in given.known if s.name.startswith("sink.csv.") or s.name in names)
     return Settings(tuple(
         s for s in of_files
         if s.source == "option"
