@@ -468,7 +468,7 @@ def read_by(given: Settings, shown: Iterable[Setting] | None = None) -> Settings
     file that they do not contradict.
     """
     by_name = {s.name: s.value for s in shown or () if s.sure == "shown"}
-    names = {*_OF_FILES, *(["case-sensitive"] if "sink.column-selectors" in given else [])}  # it concerns selectors alone
+    names = {*_OF_FILES, *(["case-sensitive"] if "sink.column-selectors" in given else [])}
     of_files = (s for s in given.known if s.name.startswith("sink.csv.") or s.name in names)
     return Settings(tuple(
         s for s in of_files
