@@ -29,7 +29,7 @@ from ticdc_lab.audit.findings import NO_RULE
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceError
-from ticdc_lab.events.tso import clock_words, compose, physical_ms
+from ticdc_lab.events.tso import clock_words, compose, physical_ms, with_clock
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.log import Log
 from ticdc_lab.tables.browse import MessagePage
@@ -153,7 +153,7 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     single = [cause["first"] for cause in told.get("causes", []) if cause["n"] == 1]
     assert sorted(numbers) == sorted(single), "a cause of one finding is that finding"
     assert all(f"First: #{n} " in said.stdout for n in {*firsts} - {*single}), "each other names its first finding"
-    assert all(told["findings"][n - 1]["message"] in said.output for n in single)
+    assert all(with_clock(told["findings"][n - 1]["message"]) in said.output for n in single)
     assert all(told["findings"][n - 1]["cause"] in said.output for n in firsts if n not in single)
     assert said.output.count("The recording contains no message of the partitions small 0 and small 2, although") == 1
     assert sum("does not begin at offset 0 in partition small 1 (from 9 on). Earlier" in s for s in told["limits"]) == 1
