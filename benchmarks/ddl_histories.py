@@ -4,7 +4,7 @@
 register, remove and list through all of them, and checks each history. Meanwhile workers are killed and stopped, their
 clocks are set an hour ahead or behind, etcd dies, and a proxy between clients and workers, or workers and etcd, is
 slow, cut, or loses what it carries, in one direction or both. Jobs are sent through such a line too, beside a
-tidb-server that collects garbage, and counted. Exit code 1 says that something was found, and prints it.
+tidb-server that collects garbage, and counted. Exit code 1: something was found, and is printed.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class Log:
 
     Notes
     -----
-    Whoever asks for a part that another thread computes waits for it.
+    A caller waits for a part that another thread computes.
     """
 
     def __init__(self, change_log: ChangeLog, folder: str | Path) -> None:

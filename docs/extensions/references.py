@@ -1,4 +1,4 @@
-"""Pages that are made of the package itself, so that they cannot say anything else: commands, columns, functions.
+"""Pages that are made of the package itself, so that they always agree with it: commands, columns, functions.
 
 They are written into ``docs/generated/`` before each build.
 """
@@ -182,7 +182,7 @@ def columns_page() -> str:
 
     said = constants_of(Path(inspect.getfile(schema)))
     frames = {name: value for name, value in vars(schema).items() if isinstance(value, StructType) and name in said}
-    text = "# Columns of the frames\n\nMade from `ticdc_lab/events/schema.py`; `df.schema` says the same of a frame.\n"
+    text = "# Columns of the frames\n\nMade from `ticdc_lab/events/schema.py`; `df.schema` shows the same.\n"
     for name, frame in frames.items():
         text += f"\n## {name}\n\n{plain(said[name])}\n\n| column | type | |\n|---|---|---|\n"
         text += "".join(f"| `{f.name}` | {kind(f)} | {meaning(f)} |\n" for f in frame.fields)
@@ -254,7 +254,7 @@ def api_page(title: str, modules: tuple[str, ...]) -> str:
 
 
 def module_section(module: ModuleType) -> str:
-    """A module: what it says of itself, then what it offers."""
+    """A module: its docstring, then its names."""
     name = module.__name__
     text = f"\n{name}\n{'-' * len(name)}\n\n.. automodule:: {name}\n   :no-members:\n{again(module)}\n"
     return text + "".join(entry(module, public) for public in public_names(module))
@@ -281,7 +281,7 @@ def entry(module: ModuleType, public: str) -> str:
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What a module says is public: ``__all__``, else what is defined in it without an underscore."""
+    """A module's public names: ``__all__``, else what is defined in it without an underscore."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__, key=str.casefold)
     tree = ast.parse(Path(inspect.getfile(module)).read_text(encoding="utf-8"))

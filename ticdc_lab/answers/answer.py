@@ -179,7 +179,7 @@ def as_text(frame: pd.DataFrame) -> str:
 
 
 def _times(moments: list[str]) -> tuple[str, list[str]]:
-    """Head and cells of a column of times; what all have in common, the day and the zone, is said once."""
+    """Head and cells of a column of times; what all have in common, the day and the zone, is written once."""
     days = {moment.partition(" ")[0] for moment in moments if moment}
     day = f" {min(days)}" if len(days) == 1 else ""
     own = zone()

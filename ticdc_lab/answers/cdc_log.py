@@ -1,4 +1,4 @@
-"""What TiCDC's own log says of the stalls and findings of a change log: which module, and its lines."""
+"""TiCDC's own log on the stalls and findings of a change log: the module, and its lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINE = 200
 
 
 def beside_cdc_log(why: Answer, log: CdcLog, findings: pd.DataFrame) -> Answer:
-    """The answer to why watermarks stalled, with what TiCDC's log says of each stall and of the findings.
+    """The answer to why watermarks stalled, with TiCDC's log lines on each stall and on the findings.
 
     ``why``: :func:`ticdc_lab.answers.stalls`. ``log``: :func:`ticdc_lab.sources.cdc_log.read_cdc_log`. ``findings``: of
     an audit of the same log.

@@ -191,7 +191,7 @@ def are_equal(answer: Answer) -> bool:
 
 
 def none_compared(answer: Answer) -> bool:
-    """Whether the answer to a replay can say of not one table whether it is what the log says, though it looked.
+    """Whether the answer to a replay cannot compare one single table with the log, though it tried.
 
     Tables that RECOVER or FLASHBACK brought back do not count: no log has their rows.
     """

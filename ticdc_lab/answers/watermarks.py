@@ -33,7 +33,7 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
 
     ``s``: its ``partitions``, ``tables``, ``steps`` and ``incidents``. ``topics``, ``laggards``:
     :func:`ticdc_lab.facts.watermarks.topic_watermarks` and :func:`ticdc_lab.facts.laggards.laggard_spans`; without them
-    nothing is said of single topics.
+    single topics are left out.
     """
     if not s.has_commit_ts:
         return Answer("watermarks", _QUESTION, complete_to(s), {}, s.limits)

@@ -34,7 +34,7 @@ def rules_of(found: pd.DataFrame) -> dict[str, str]:
 
 
 def _recorded(measured: WhatIf, found: pd.DataFrame | None) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """The row of the rules as recorded, and what must be said of it; no row where a table's rule was not measured."""
+    """The row of the rules as recorded, and its notes; no row where a table's rule was not measured."""
     if found is None or found.empty:
         return {}, []
     of = rules_of(found)

@@ -55,7 +55,7 @@ class Defined:
 
 @dataclass(frozen=True)
 class Definitions:
-    """What the DDL of a log say of its tables, by topic where topics contradict each other."""
+    """What the DDL of a log define of its tables, by topic where topics contradict each other."""
 
     tables: dict[TableKey, Defined]  # by topic (None: of any), schema and table
     versions: tuple[TableDef, ...]  # definitions that tables have had
@@ -239,7 +239,7 @@ def _stretches(
     catalog: Catalog, name: TableName, history: Sequence[TableVersion], versions: dict[TableDef, int], *, moves: bool,
     recovers: bool, renames: bool, since: int,
 ) -> Defined:  # fmt: skip
-    """The life of a table; ``moves`` says that renames are followed, as both names' DDL are known, ``recovers`` that
+    """The life of a table; ``moves``: renames are followed, as both names' DDL are known, ``recovers`` that
     the log would name what brings a dropped table back, and ``renames`` that rows have the new name behind a RENAME.
     A definition that was there before the first DDL is known from ``since`` on.
     """
@@ -278,7 +278,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class RowsDefined:
-    """Row changes with what the DDL say of their tables."""
+    """Row changes with their tables' definitions."""
 
     rows: pa.Table  # :data:`READ` of each
     # The state of its table, as of :class:`Defined`, and ``made`` the commit_ts of the DDL that made it (NO_TS where
@@ -308,7 +308,7 @@ class RowsDefined:
 
 
 def defined_rows(rows: pa.Table, definitions: Definitions) -> RowsDefined:
-    """Put row changes beside what the DDL say; ``rows`` has :data:`READ` and :data:`IMAGES`."""
+    """Put row changes beside their definitions; ``rows`` has :data:`READ` and :data:`IMAGES`."""
     version, made = _versions(rows, definitions)
     whole = np.asarray(pc.fill_null(pc.not_equal(rows["incomplete"], "corrupted"), True))
     parts, rules, place = [], list[ColumnRule](), dict[ColumnDef, int]()

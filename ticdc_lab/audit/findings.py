@@ -112,7 +112,7 @@ class RowFindings:
     """What breaks a guarantee about rows."""
 
     by: Ints  # the change that shows it, an index of the suspects
-    at: Ints  # the change where it is said
+    at: Ints  # the change where it is reported
     # ``severity``, ``message``: of each.
     severity: Texts
     message: Sentences
@@ -287,7 +287,7 @@ class Causes:
         return cls(cause, may_be, tried, beyond, _misplaced(causes, promises))
 
     def explain(self, found: RowFindings, s: Suspects) -> RowFindings:
-        """Say the cause of each move; one that the rule implies, or may imply, is a warning."""
+        """Name the cause of each move; one that the rule implies, or may imply, is a warning."""
         cause, may_be, tried = (pa.array(of, pa.string()) for of in (self.of_place, self.may_be, self.tried))
         own = s.place[found.by]
         known, unsure, in_vain = (np.asarray(of.is_valid())[own] for of in (cause, may_be, tried))
@@ -352,7 +352,7 @@ def _misplaced(causes: pa.Table, promises: Promises) -> Marks:
 
 
 def listed(most: int | None, names: Sequence[str]) -> Kernel:
-    """A kernel that keeps at most so many findings of each guarantee and says in one more how many it left out.
+    """A kernel that keeps at most so many findings of each guarantee and counts in one more how many it left out.
 
     It reads findings in :data:`ORDER` and holds one batch of them. Run twice it changes nothing. A finding whose event
     was found several times (captures may overlap) is kept once.

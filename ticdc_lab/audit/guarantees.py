@@ -255,7 +255,7 @@ def first_appearances_are_ordered(s: Suspects) -> RowFindings:
 def nothing_below_resolved_ts(s: Suspects) -> RowFindings:
     """MQ design, constraint 2.2: no change with a commit_ts below a resolved_ts follows it in its partition.
 
-    A watermark says besides that everything up to and including it was sent, so a change that *first* appears at
+    A watermark also promises that everything up to and including it was sent, so a change that *first* appears at
     exactly a stated resolved_ts is a warning.
     """
     marks = s.promises.resolved
@@ -492,7 +492,7 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
 
 @of_rows("通知所有 CDC Processor，Partition 数量变更", "partition")
 def rows_follow_the_partition_count(s: Suspects) -> RowFindings:
-    """MQ design, "Partition 扩容与缩容": after an Admin event rows are dispatched over as many partitions as it says.
+    """MQ design, "Partition 扩容与缩容": after an Admin event rows are dispatched over its number of partitions.
 
     Seen here is a row in a partition beyond that number. One that its old number of partitions puts elsewhere among
     the others shows as a move (``rows_stay_in_one_partition``) where the row's other changes lie.
@@ -772,7 +772,7 @@ def checks_possible(
     sample
         What of the log is looked at, None for all. A check that a sample alone could make fail is not possible on it.
         By tables or time a row keeps all its changes, or all of a stretch, so what is found there is true of the whole
-        log; only that nothing was found says less.
+        log; only that nothing was found proves less.
 
     lost
         What a dump of another tool does not have (:data:`ticdc_lab.sources.forms.LOSSES`).

@@ -188,7 +188,7 @@ class Eras:
         return cls(Marks(group, offset, seq, era), count)
 
     def of(self, home: Ints, offset: Ints, seq: Ints) -> tuple[Ints, Ints]:
-        """Era of each event, and the partitions that count in it; -1 where no Admin event says."""
+        """Era of each event, and the partitions that count in it; -1 without an Admin event."""
         at = self.marks.last_before(home, offset, seq)
         if not len(self.count):
             return np.zeros(len(home), dtype=np.int64), at
@@ -509,7 +509,7 @@ def admin_events(facts: LogFacts) -> dict[tuple[str, int], Facts]:
     """Admin events of each topic and partition in order, with the ``era`` (from 1) that each begins.
 
     A partition does not have all of its topic's: only from a time in which it counted before or counts after. What
-    the partition with most of them says shows which.
+    the partition with most of them shows which.
     """
     first: dict[tuple[str, int], int] = {}
     for p in facts.places.select(["topic", "partition", "offset"]).to_pylist() if facts.admin.num_rows else ():

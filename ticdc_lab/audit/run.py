@@ -119,7 +119,7 @@ def audit(
     Of ``offsets_are_contiguous`` it finds the holes; different messages at one offset, an error, are found by
     :func:`ticdc_lab.audit.run.audited` alone, also where ``checks`` names this guarantee. So are stretches in which old
     values are off: where an update without them looks like an insert, an insert of a row that is there is a finding
-    that says that this was not judged.
+    that lists this as not judged.
 
     Parameters
     ----------
@@ -579,7 +579,7 @@ def _images_of(
 def _images_judged(
     events: DataFrame, names: list[str], marks: DataFrame, protocol: str, most: int | None, given: Definitions | None
 ) -> DataFrame:
-    """The same as a transform: what DDL say is gathered where images are judged, if it is not given."""
+    """The same as a transform: definitions are gathered where images are judged, if it is not given."""
 
     def kernel(told: pa.Table) -> Kernel:
         (facts,), (promises,) = (told[c].drop_null().to_pylist() for c in ("facts", "promises"))

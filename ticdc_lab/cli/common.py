@@ -167,7 +167,7 @@ def _with_options(
 
 
 def _checked(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What the options say is checked before the command begins; of several sources each is, when its turn comes."""
+    """The options are checked before the command begins; of several sources each is, when its turn comes."""
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -233,7 +233,7 @@ def answer_first() -> None:
 
 
 def note(words: str) -> None:
-    """Say on stderr what was read, and how: below the answer after :func:`answer_first`, otherwise at once."""
+    """Print on stderr what was read, and how: below the answer after :func:`answer_first`, otherwise at once."""
     waiting = click.get_current_context().meta.get(_NOTES)
     if waiting is None:
         click.echo(words, err=True)
@@ -248,7 +248,7 @@ def _say_notes() -> None:
 
 
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Every error ends in a message and exit code 2: 1 says that there are findings."""
+    """Every error ends in a message and exit code 2: 1 means findings."""
 
     @wraps(command)
     def run(*args: Any, debug: bool, **kwargs: Any) -> None:
@@ -372,14 +372,14 @@ def _are_small(sources: Sequence[str]) -> bool:
 
 
 def given_bounds() -> Bounds:
-    """What ``--bound`` says."""
+    """The value of ``--bound``."""
     from ticdc_lab.codecs.known import bounds_of
 
     return bounds_of(click.get_current_context().meta.get("ticdc_lab.bounds", {}))
 
 
 def given_changefeed(options: Mapping[str, str]) -> Settings:
-    """What ``--changefeed`` and ``--option`` say of the changefeed that wrote the log."""
+    """The settings in ``--changefeed`` and ``--option`` of the changefeed that wrote the log."""
     from ticdc_lab.settings.file import given_settings
 
     return given_settings(options, file=click.get_current_context().meta.get("ticdc_lab.changefeed"))
@@ -443,7 +443,7 @@ def say_counts(log: Any) -> None:
 
 
 def small(aggregate: DataFrame) -> list[dict[str, Any]]:
-    """Rows of an aggregate: as many as there are partitions, tables or guarantees, whatever the log's size."""
+    """Rows of an aggregate: as many as there are partitions, tables or guarantees, for any size of the log."""
     return list(aggregate.toArrow().to_pylist())
 
 
@@ -522,7 +522,7 @@ def _interrupts_kept() -> Iterator[None]:
 
 
 class _Program(Program):
-    """What the operating system refuses where no command runs, as writing a help to a full device, is said too."""
+    """What the operating system refuses where no command runs, as writing a help to a full device, is reported, too."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -624,7 +624,7 @@ _TRIED = "TICDC_LAB_SPARK_SET_UP"
 
 
 def missing_spark(error: Exception) -> SparkMissingError | None:
-    """Give the error if it says that Spark is not installed, and an import that fails for it in the same words."""
+    """Give the error if it means that Spark is not installed, and an import that fails for it in the same words."""
     if isinstance(error, SparkMissingError):
         return error
     if isinstance(error, ImportError) and str(error.name).split(".")[0] in ("pyspark", "py4j", "delta"):
@@ -642,7 +642,7 @@ def checkout_script() -> Path | None:
 
 
 def set_up_and_start_again(lab: Path, error: SparkMissingError) -> NoReturn:
-    """Say that Spark is being installed and how long it takes, install it, and start this very command again.
+    """Announce that Spark is being installed and how long it takes, install it, and start this very command again.
 
     All notes go to stderr: stdout belongs to the command's answer.
     """

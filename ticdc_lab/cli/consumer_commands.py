@@ -130,7 +130,7 @@ def consumer(source: str, as_json: bool, **where: Any) -> None:
 
 
 def _listeners(where: dict[str, Any]) -> Listeners | None:
-    """What the options say of listeners; None where none of them is given."""
+    """The listeners of the options; None where none of them is given."""
     names = ("per_second", "speed", "pause", "processes", "crash", "write_ms")
     given = {n: v for n in names if (v := where.pop(n)) not in (None, ())}
     if not given:
@@ -248,7 +248,7 @@ def consume(
 
 
 def _counting(say: Callable[[str], None]) -> Callable[[Any, int], None]:
-    """Says after each commit how far the replay is."""
+    """Prints after each commit how far the replay is."""
     commits = changes = 0
 
     def done(batch: Any, n: int) -> None:

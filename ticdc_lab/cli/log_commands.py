@@ -172,7 +172,7 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
 
 
 def _totals(total: Mapping[str, Any]) -> dict[str, int]:
-    """What ``--json`` says of all transactions."""
+    """What ``--json`` contains of all transactions."""
     n, pending, rows, repeats, spread = (int(total[name] or 0) for name in _TOTALS)
     of_state = {"transactions": n, "complete": n - pending, "pending": pending}
     return of_state | {"rows": rows, "duplicates": repeats, "across_partitions": spread}

@@ -273,7 +273,7 @@ def _fields(schema: Any, body: bytes, part: str) -> Mapping[str, Any]:
 
 
 def without_address(fault: Exception) -> str:
-    """What fastavro says, without where in memory it read: equal messages have equal reasons."""
+    """The message of fastavro, without where in memory it read: equal messages have equal reasons."""
     return str(fault).partition(" from <")[0]
 
 

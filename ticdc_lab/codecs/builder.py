@@ -1,7 +1,7 @@
 """Events that a codec in Python makes, as Arrow arrays with the identity hashes of :mod:`ticdc_lab.codecs.keys`.
 
 A codec is a function of one message, and this module does the rest: it lays the events out as the compiled kernels do
-and hashes them, in plain Python or with the kernels, as :mod:`ticdc_lab.codecs.choice` says.
+and hashes them, in plain Python or with the kernels, as :mod:`ticdc_lab.codecs.choice` decides.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def decode_with(
     :func:`ticdc_lab.codecs.quarantine.one_by_one` finds the message that such a failure comes from.
 
     ``codec``: what turns one message into events. ``batch``: columns topic, partition, offset, key (binary), value
-    (binary). ``protocol``: what the column of that name says. ``images``: False leaves ``columns`` and ``before`` null.
+    (binary). ``protocol``: the value of that column. ``images``: False leaves ``columns`` and ``before`` null.
     ``original``: the messages as they were, for the quarantine, if ``batch`` was unpacked from them. ``compiled``:
-    whether the kernels hash the events, which changes no hash; None: as :mod:`ticdc_lab.codecs.choice` says.
+    whether the kernels hash the events, which changes no hash; None: as :mod:`ticdc_lab.codecs.choice` decides.
     ``bounds``: how many events a message may have, and how many columns a row. Returns:
     :data:`ticdc_lab.events.schema.DECODED`: the events in message order, then a row for each message that failed.
     """

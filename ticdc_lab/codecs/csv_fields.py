@@ -1,6 +1,6 @@
 """Which field of a csv record is which: the optional ones before the columns, and the column that each other one is.
 
-A file with a header names its columns. Without one, records say only how many fields they have, and a schema file also
+A file with a header names its columns. Without one, records show only how many fields they have, and a schema file also
 lists columns that rows do not have: virtual generated ones, and those that a changefeed's column selector leaves out.
 Every reading that the number of fields allows is tried on the file's records: TiCDC quotes texts and writes numbers
 bare, so a shifted column shows. One that fits alone is taken; where two fit, none is.
@@ -296,7 +296,7 @@ class _Tries:
         return self._by_single_records() if len(self.records) > 1 else []
 
     def _by_single_records(self) -> list[Way]:
-        """Where damage leaves no reading of all records: all columns, if no record that is whole says otherwise."""
+        """Where damage leaves no reading of all records: all columns, if no whole record contradicts."""
         each = (
             _Tries([r], self.width, self.file, self.settings, self.base, is_given=self.is_given).fitting()
             for r in self.records

@@ -37,7 +37,7 @@ _OPS = {"c": S.INSERT, "r": S.INSERT, "u": S.UPDATE, "d": S.DELETE}
 
 
 def codec(known: Known) -> DebeziumCodec:
-    """Messages to events, with what the log's DDL says of types and how it writes bytes."""
+    """Messages to events, with the types of the log's DDL and how it writes bytes."""
     return DebeziumCodec(known, FORMS[known.binary])
 
 

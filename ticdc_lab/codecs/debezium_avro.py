@@ -116,7 +116,7 @@ _PAYLOAD = {
 def _flat_of(of: Envelope, *, with_log: bool) -> Flat:
     """The operations of a schema of debezium-avro; a key's names are read, and its values passed.
 
-    Where the log's own DDL says types (``with_log``), a schema without them, or without their digits, is Python's.
+    Where the log's own DDL defines types (``with_log``), a schema without them, or without their digits, is Python's.
     """
     by_log = with_log and (not are_typed(of.types) or any(is_open(t, form) for t, _, form in of.types.values()))
 

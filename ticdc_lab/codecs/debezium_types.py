@@ -43,7 +43,7 @@ Types = Mapping[str, Typed]
 
 
 def are_typed(types: Types) -> bool:
-    """Whether a message itself says the type of each column."""
+    """Whether a message itself has the type of each column."""
     return bool(types) and all(of.mysql_type for of in types.values())
 
 
@@ -58,7 +58,7 @@ def require_json(schema: bytes) -> None:
 
 @lru_cache(4_096)
 def types_of_schema(schema: bytes, forms: Forms) -> Types:
-    """What a schema, which is JSON, says of columns."""
+    """The columns in a schema, which is JSON."""
     return types_named(orjson.loads(schema), forms)
 
 
@@ -154,7 +154,7 @@ _BY_BASE = {"decimal": DECIMAL, "double": DOUBLE}
 
 @lru_cache(4_096)
 def types_by_definition(columns: tuple[tuple[str, str], ...], forms: Forms) -> Types:
-    """What the log's DDL says of the columns of a table."""
+    """A table's columns in the log's DDL."""
     return {name: column(mysql_type, _by_definition(mysql_type), forms) for name, mysql_type in columns}
 
 

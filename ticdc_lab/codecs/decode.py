@@ -163,7 +163,7 @@ def decode_unpacked(
     images: bool,
     bounds: Bounds = BOUNDS,
 ) -> Batches:
-    """Decode messages with nothing packed in them, ``original`` as they were, by what :mod:`.choice` says."""
+    """Decode messages with nothing packed in them, ``original`` as they were, as :mod:`.choice` decides."""
     kernel = part_kernel(protocol, codec) if protocol in PART_KERNELS and choice.compiled(protocol, part) else None
 
     def plain(part: pa.RecordBatch, original: pa.RecordBatch) -> Batches:
@@ -194,7 +194,7 @@ _OPEN_PROTOCOL = (1).to_bytes(8, "big")
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """What a sample says: the protocol, and whether its events carry a commit_ts; the first event of each message."""
+    """What a sample shows: the protocol, and whether its events carry a commit_ts; the first event of each message."""
 
     protocol: str
     has_commit_ts: bool
@@ -286,7 +286,7 @@ def _keys_of_text(sample: pa.Table) -> str:
 
 
 def could_be_keys(sample: pa.Table, known: Known) -> tuple[str, ...]:
-    """What is to be said of a sample of avro whose values may be keys."""
+    """The warning for a sample of avro whose values may be keys."""
     return (NO_KEYS,) if _keys_of_avro(sample, known)[1] else ()
 
 

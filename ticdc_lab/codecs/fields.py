@@ -49,7 +49,7 @@ _IS_JSON = re.compile(rb"[ \n\r\t]*[{\[]").match
 
 
 def require_few_values(key: bytes | None, value: bytes | None, bounds: Bounds) -> None:
-    """Refuse JSON of more values than the bounds say, before they become Python's objects."""
+    """Refuse JSON of more values than the bounds allow, before they become Python's objects."""
     for part, raw in (("key", key), ("value", value)):
         if raw is None or len(raw) <= bounds.values or not _IS_JSON(raw) or _values(raw) <= bounds.values:
             continue

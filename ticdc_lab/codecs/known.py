@@ -86,7 +86,7 @@ class Known:
     settings
         What is known of the changefeed's settings.
     types
-        What the log's own DDL says of columns: for debezium, whose messages name few digits, or no types at all.
+        Columns of the log's own DDL: for debezium, whose messages name few digits, or no types at all.
     binary
         How debezium's messages write bytes: ``base64`` or ``hex``.
     handles

@@ -1,4 +1,4 @@
-"""The DDL of a log in debezium, in JSON or Avro, and how it writes bytes: what rows do not say of their types."""
+"""The DDL of a log in debezium, in JSON or Avro, and how it writes bytes: types that rows do not have."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def types_of(ddl: pa.Table) -> LogTypes:
 
 
 def are_typed(sample: pa.Table, known: Known) -> bool:
-    """Whether the sample has row changes, and the messages themselves say the type of each of their columns."""
+    """Whether the sample has row changes, and the messages themselves have the type of each of their columns."""
     rows = [columns for part in _decoded(sample, debezium.codec(known), known) for columns in _images(part)]
     return bool(rows) and all(column["mysql_type"] is not None for columns in rows for column in columns)
 

@@ -1,7 +1,7 @@
 """mq-v1, the protocol of TiCDC's first design ("TiCDC MQ (Kafka) Protocol", section 消息类型).
 
 What the design leaves open is settled as in :mod:`ticdc_lab.encode.mq_v1`. A row is an upsert or a delete: ``update``
-is decoded as an update without the image before, for whether the row was there the message does not say.
+is decoded as an update without the image before, for the message does not show whether the row was there.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def defined_in(tables: Mapping[Version, Mapping[str, Any]]) -> tuple[tuple[int, 
 
 
 def contradictions(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What is said of table versions that messages define differently, one sentence each."""
+    """Warnings on table versions that messages define differently, one sentence each."""
     said = list[str]()
     for (schema, table, version), each in sorted(_by_version(rows).items()):
         if len(each) < 2:

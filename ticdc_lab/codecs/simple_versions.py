@@ -19,7 +19,7 @@ _DIGITS = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,4})?")
 
 
 class VersionColumn(NamedTuple):
-    """What a table version says of a column."""
+    """A column of a table version."""
 
     name: str
     mysql_type: str

@@ -33,7 +33,7 @@ from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.errors.whole_files import local_path
 
 BATCH_LARGEST = 2 * AT_ONCE
-"""Bytes that the messages of one batch may be unpacked to together; one message alone may have what its bounds say."""
+"""Bytes that the messages of one batch may be unpacked to together; one message alone may reach its bounds."""
 
 PACKED = ("open-protocol", "canal-json", "simple", "debezium")
 """Protocols whose messages TiCDC compresses or puts under a claim check."""
@@ -197,7 +197,7 @@ def _open_inflated(value: bytes, *, most: int) -> bytes:
 
 
 class ClaimCheck:
-    """The folder that large messages were put in; nothing outside it is read, whatever a message says.
+    """The folder that large messages were put in; nothing outside it is read for any message.
 
     A location ends in the file's name, before which there may be folders that the reader keeps or not: the longest end
     of it that lies in the folder is not known, so the shortest that does is taken.
@@ -307,7 +307,7 @@ def _message(content: bytes) -> Mapping[str, Any]:
 
 
 def _of_one_change(pointer: Mapping[str, Any], whole: Mapping[str, Any], names: tuple[str, ...]) -> bool:
-    """Whether a file holds the change whose message names it; if not, the row stays what its message says."""
+    """Whether a file holds the change whose message names it; if not, the row stays as in its message."""
     return bool(whole) and all(pointer.get(name) == whole.get(name) for name in names)
 
 

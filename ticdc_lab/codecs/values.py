@@ -127,5 +127,5 @@ def allowed_labels(text: str) -> list[str]:
 
 
 def unsigned(value: int, mysql_type: str) -> int:
-    """A 64-bit number that was written as signed, with its sign bit read as the type says."""
+    """A 64-bit number that was written as signed, with its sign bit read by the type."""
     return value + (1 << 64) if value < 0 and mysql_type.endswith("unsigned") else value

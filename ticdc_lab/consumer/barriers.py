@@ -28,7 +28,7 @@ def is_new_database(ddl: Ddl) -> bool:
 
 
 def blocked(ddl: Ddl, tables: Sequence[str]) -> Bools:
-    """Say of each of the log's tables (``schema.table``) whether the DDL is ordered against its row changes.
+    """Decide for each of the log's tables (``schema.table``) whether the DDL is ordered against its row changes.
 
     References
     ----------
@@ -145,7 +145,7 @@ class Barriers:
         return [m for m in counted if not self._is_there(m, d)]
 
     def _is_there(self, m: Listener, d: int) -> bool:
-        """At the DDL; or, where the partition does not get it, at a watermark or another DDL that says as much."""
+        """At the DDL; or, where the partition does not get it, at a watermark or another DDL that implies it."""
         if m.stands_at == d or (self.log.everywhere and m.part.topic in self._topics[d]):
             return m.stands_at == d
         other = self.log.ddls[m.stands_at].commit_ts if m.stands_at >= 0 else 0

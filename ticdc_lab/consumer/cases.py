@@ -462,7 +462,7 @@ def case_results(policies: Iterable[Policy]) -> pd.DataFrame:
     -------
     pd.DataFrame
         A row for each case and policy: ``case``, ``question``, ``policy``, how many row changes were ``applied``,
-        ``filtered``, ``dropped`` and ``pending``, ``ends_right`` (bool: the downstream ends as the case says),
+        ``filtered``, ``dropped`` and ``pending``, ``ends_right`` (bool: the downstream ends as in the case),
         ``wrong_states`` (states on the way that the upstream never had), ``answer``.
     """
     return pd.DataFrame([_result(make(), policy) for make in CASES.values() for policy in policies])

@@ -285,7 +285,7 @@ class PartitionBefore:
 
 
 def episodes(d: Deliveries, before: PartitionBefore) -> Iterator[Episode]:
-    """All stretches of repeats of one partition, or of a part that ends where :func:`cut` says."""
+    """All stretches of repeats of one partition, or of a part that ends at :func:`cut`."""
     again = np.flatnonzero((d.kind == CHANGE) & (d.nth > 1))
     if not len(again):
         return
@@ -345,7 +345,7 @@ CAUSES = (*KINDS, REORDERED, LOST)
 
 
 def delivery_causes(events: DataFrame) -> DataFrame:
-    """Say of every delivery that is a repeat, comes late or does not follow from what came before, why that is so.
+    """Explain every delivery that is a repeat, comes late or does not follow from what came before.
 
     Parameters
     ----------

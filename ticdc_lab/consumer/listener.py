@@ -70,8 +70,8 @@ class Listeners:
         What one downstream transaction takes, µs. Rows are visible when it ends; a crash waits for it.
     arrival
         ``at once``: all messages are there when the consumer starts; ``as committed``: a message can be read no earlier
-        than the commit_ts of it and of all before it in the partition say, the consumer's clock being 0 at the least;
-        ``as recorded``: no earlier than the log's ``arrival`` says.
+        than the commit_ts of it and of all before it in the partition, the consumer's clock being 0 at the least;
+        ``as recorded``: no earlier than the log's ``arrival``.
 
     Raises
     ------

@@ -36,7 +36,7 @@ PARTITION_COUNT = "partition_count"
 
 @dataclass(frozen=True, slots=True)
 class Ddl:
-    """One DDL, however many partitions hold it: equal ones are the same DDL sent again."""
+    """One DDL in any number of partitions: equal ones are the same DDL sent again."""
 
     commit_ts: int
     schema_name: str
@@ -68,7 +68,7 @@ class NarrowLog:
     commit_ts: Ints
     table: Ints
     op_rank: Ints
-    arrival: Ints  # when it can be read, µs; all 0 unless the table says
+    arrival: Ints  # when it can be read, µs; all 0 unless the table has it
     ddl: Ints  # index in :attr:`ddls`; -1 for other events
     partition_count: Ints  # of an Admin event: how many partitions there are from here on; -1 for other events
     ddls: tuple[Ddl, ...]
@@ -121,7 +121,7 @@ class NarrowLog:
         )
 
     def marks_while_it_counts(self, part: LogPart) -> Ints:
-        """Places of a partition's watermarks, and of partition 0's while Admin events say that it does not count."""
+        """Places of a partition's watermarks, and of partition 0's while by Admin events it does not count."""
         own, admins = self._places(part, WATERMARK), self._places(part, ADMIN)
         first = next(p for p in self.parts if p.topic == part.topic)
         others = self._places(first, WATERMARK)

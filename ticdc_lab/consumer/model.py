@@ -92,7 +92,7 @@ class ConsumerRun:
     """What happened."""
 
     # ``changes``, ``steps``: :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS``, as Arrow tables. The changes
-    # are all that the log says of rows: the deliveries, and behind them what was not read.
+    # are all that the log has of rows: the deliveries, and behind them what was not read.
     changes: pa.Table
     n_read: int  # how many of the changes are deliveries
     places: Ints  # for each of the changes its place in :attr:`ticdc_lab.consumer.log.NarrowLog.events`

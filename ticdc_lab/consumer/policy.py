@@ -40,7 +40,7 @@ class Policy:
         table, one record for each ``listener`` or one for the ``table``.
     saves
         Where a restart begins: ``unwritten``, the first message that is still needed (of a row or a DDL that is not
-        written, or the newest watermark), or ``read``, behind the last watermark read, whatever is still buffered.
+        written, or the newest watermark), or ``read``, behind the last watermark read, even with rows buffered.
 
     References
     ----------

@@ -46,7 +46,7 @@ class Replayed:
     Attributes
     ----------
     target, progress
-        The target, and what it says of itself now.
+        The target, and its own state now.
     commits
         Transactions of the target in this run.
     changes
@@ -210,7 +210,7 @@ def origin_of(protocol: str, facts: RowsKnown) -> str:
 
 
 def _continued(before: TargetProgress, plan: ReplayPlan, name: str) -> TargetProgress:
-    """What the target says, if it is of this log and mode and not beyond where the plan ends."""
+    """The target's state, if it is of this log and mode and not beyond where the plan ends."""
     fresh, until = plan.fresh, plan.goal.until
     if before.origin != fresh.origin or set(before.positions) != set(fresh.positions):
         raise SourceError(

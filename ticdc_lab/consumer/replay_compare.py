@@ -1,4 +1,4 @@
-"""What a target holds beside what the log says that it should hold."""
+"""A target's content beside what it should be by the log."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Compared:
     ``rows`` are distinct keys (rows, in a table without a key) on either side, ``different`` how many of them differ,
     ``first`` the first :data:`MOST` of these; ``why_not``: why the table could not be compared, else it is empty;
     ``untold`` counts the values left aside because the log does not show them, or no Spark type holds them;
-    ``recovered`` says that it could not be compared because RECOVER or FLASHBACK brought rows back.
+    ``recovered``: it could not be compared because RECOVER or FLASHBACK brought rows back.
     """
 
     table: str
@@ -73,7 +73,7 @@ def compare(
     log, sink
         As for :func:`ticdc_lab.consumer.replay.replay`.
     progress
-        What the target says of itself. Where row mode has left partitions at different commit_ts, each partition
+        The target's own state. Where row mode has left partitions at different commit_ts, each partition
         counts as far as it was applied.
     known
         As for :func:`ticdc_lab.tables.table_as_of`.
@@ -122,7 +122,7 @@ def _applied(log: ChangeLog, progress: TargetProgress, known: Knowledge) -> tupl
 
 def _compared(told: TableAsOf, definition: TableDef, sink: Sink, most: int) -> Compared:
     table = f"{told.schema_name}.{told.table_name}"
-    columns = told.rows.schema.fields[:-3]  # the last three say things about the row
+    columns = told.rows.schema.fields[:-3]  # the last three are about the row
     with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder:
         frame = sink.frame(told.rows.sparkSession, definition, folder)
         lacking = [f.name for f in columns if f.name not in frame.columns]

@@ -29,7 +29,7 @@ MODES = (TRANSACTION, ROW)
 
 @dataclass(frozen=True, slots=True)
 class TargetProgress:
-    """How far a target is, as the target itself says."""
+    """How far a target is, by its own state."""
 
     mode: str  # ``transaction`` or ``row``
     origin: str  # names the log (:func:`ticdc_lab.consumer.replay.origin_of`)
@@ -47,8 +47,8 @@ class TargetProgress:
 class Batch:
     """Row changes with ``since < commit_ts <= until`` (TSO), then the DDL of ``until``: one transaction of the target.
 
-    ``home`` is the only partition whose row changes it holds, None for all; ``rows`` and ``ddl`` say whether it has
-    any; ``after`` is what the target says once it is committed.
+    ``home`` is the only partition whose row changes it holds, None for all; ``rows`` and ``ddl``: whether it has
+    any; ``after`` is the target's state once it is committed.
     """
 
     since: int

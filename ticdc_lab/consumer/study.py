@@ -161,7 +161,7 @@ def study_frame(
 
     ``events``, ``strategies``, ``catalog``, ``more``: as for :meth:`Study.of`. Returns: as
     :func:`ticdc_lab.consumer.log.narrow` gives, and an int column for each strategy. Raises ContractError,
-    DispatchError, StreamingError: as :meth:`Study.of` says.
+    DispatchError, StreamingError: as of :meth:`Study.of`.
     """
     require_batch(events, function="Study.of", why="a consumer is modelled over a recorded log")
     for s in strategies:
@@ -336,7 +336,7 @@ def consumer_matrix(events: DataFrame, *, scenarios: Sequence[Scenario]) -> Data
     Raises
     ------
     ContractError, DispatchError, StreamingError
-        As :meth:`ticdc_lab.consumer.study.Study.of` says.
+        As of :meth:`ticdc_lab.consumer.study.Study.of`.
     """
     strategies = tuple(sorted({s.strategy for s in scenarios} - {RECORDED}))
     numbers = events.sparkSession.range(len(scenarios)).withColumnRenamed("id", "_scenario")

@@ -43,7 +43,7 @@ class ComparedTargets:
     rows
         :data:`ROWS`: the first rows of one alone, as JSON.
     applied
-        commit_ts (TSO) up to which each is applied; 0 where it does not say.
+        commit_ts (TSO) up to which each is applied; 0 where it has none.
     """
 
     tables: pd.DataFrame

@@ -43,7 +43,7 @@ class Fleet(NamedTuple):
 
 
 class FleetAnswer(NamedTuple):
-    """What a running service says of itself at a moment: ids of its workers, and (cluster, worker, status) of each."""
+    """A running service's state at a moment: ids of its workers, and (cluster, worker, status) of each."""
 
     at_us: int
     workers: Sequence[str]

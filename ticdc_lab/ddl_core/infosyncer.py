@@ -43,7 +43,7 @@ def published(ddl_id: str, address: str, version: str, lease: int) -> tuple[Put,
 
 
 def kept_alive(link: Connection, address: str, now: Now) -> tuple[Connection, list[Output]]:
-    """Say that an instance lives, for TiDB-Dashboard."""
+    """Record that an instance lives, for TiDB-Dashboard."""
     return asked(link, "topology", (), (Put(f"{keys.TOPOLOGY}{address}/ttl", str(now.at_us), link.lease),), now)
 
 

@@ -108,7 +108,7 @@ def settled(o: OwnerState, done: Done) -> OwnerState:
 def acted(
     o: OwnerState, duties: Duties, now: Now, instance: Map[str, str] = NO_VARIABLES
 ) -> tuple[OwnerState, list[Output]]:
-    """Do whatever is to be done now; ``instance`` are the variables that were set for all owners of the process."""
+    """Do all that is to be done now; ``instance`` are the variables that were set for all owners of the process."""
     if is_over(o.link, now):
         outputs = stopped(o, "its session with the cluster may be gone")
         return _anew(o), outputs

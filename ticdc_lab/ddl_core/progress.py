@@ -72,7 +72,7 @@ def job_progress(trace: pa.Table, *, cluster: str, job: int = 1) -> JobProgress 
 
 
 class JobAnswer(NamedTuple):
-    """What a running service says of a job at a moment: its record, and the schema version of each server."""
+    """A running service's view of a job at a moment: its record, and the schema version of each server."""
 
     at_us: int
     job: records.Job

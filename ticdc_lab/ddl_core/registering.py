@@ -2,7 +2,7 @@
 
 Each change is a transaction that holds only while everything it was decided from is as it was read. Every PD address
 that was ever registered has a key with the *store* it belongs to, the cluster's own name in the service: it stays the
-same whatever addresses are added, dropped or written in another order, and two clusters can never share an address.
+same if addresses are added, dropped or written in another order, and two clusters can never share an address.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def _look_at_jobs(state: WorkerState, name: str, command: LookAtJobs, found: Fou
 
 
 def _idle(state: WorkerState, name: str, found: Found, now: Now) -> tuple[WorkerState, list[Output]]:
-    """Let a cluster go where nothing is in its queue; a job that comes later waits there for whoever owns it next."""
+    """Let a cluster go where nothing is in its queue; a job that comes later waits there for the next owner."""
     if not found.entries:
         return _written(state, name, now)
     job = min((records.job(e.value) for _, e in found.entries), key=lambda j: j.id)

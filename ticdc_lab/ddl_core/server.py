@@ -220,7 +220,7 @@ def committed(state: ServerState, start_ts: int) -> tuple[ServerState, list[Outp
 
 
 def _let_go(state: ServerState, now: Now) -> tuple[ServerState, list[Output]]:
-    """Say from where on it reads now."""
+    """Record from where on it reads now."""
     lowest = min((start_ts for start_ts, _ in state.reads), default=0)
     if lowest == state.held_ts or any(w in state.link.pending for w in (*WISHES, "reads")):
         return state, []
@@ -231,7 +231,7 @@ def _let_go(state: ServerState, now: Now) -> tuple[ServerState, list[Output]]:
 
 
 def alive(state: ServerState, habits: Habits, now: Now) -> tuple[ServerState, list[Output]]:
-    """Say in the topology that it is alive (``topologySyncerKeeper``)."""
+    """Refresh its topology entry (``topologySyncerKeeper``)."""
     again: list[Output] = [Wake(habits.topology_us, "topology")]
     if not state.link.lease or state.published < 0:
         return state, again

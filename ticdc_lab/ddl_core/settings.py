@@ -72,7 +72,7 @@ class Duties:
     tick_us: int = 100_000  # how often a worker checks everything unprompted
     # How long one batch of a backfill takes, with as many workers as clusters have by default.
     batch_us: int = 20_000
-    topology_us: int = TOPOLOGY_US  # how often a worker says in the topology of the service's own cluster that it lives
+    topology_us: int = TOPOLOGY_US  # how often a worker refreshes its topology entry in the service's own cluster
 
 
 DUTIES = Duties()

@@ -212,7 +212,7 @@ class Worker:
         return state, outputs
 
     def _acted(self, state: WorkerState, now: Now) -> tuple[WorkerState, list[Output]]:
-        """Do what the service's store says is to be done."""
+        """Do what the service's store requires."""
         link, outputs = kept(state.service, self.duties.terms, now)
         state = state._replace(service=link)
         mirror = link.mirror

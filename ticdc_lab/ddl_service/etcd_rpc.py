@@ -112,7 +112,7 @@ class SignedIn:
 
 
 def is_of_token(details: str) -> bool:
-    """Whether etcd says that a token is not, or no more, a good one."""
+    """Whether etcd refuses a token as invalid or expired."""
     return "invalid auth token" in details or "revision of auth store is old" in details
 
 

@@ -215,7 +215,7 @@ class Shared:
         return not is_over(state.service, node.time.now())
 
     async def done(self, command: Command) -> WishOutcome:
-        """Have the worker carry something out, and give what the store has said."""
+        """Have the worker carry something out, and give the store's answer."""
         asked = asyncio.wrap_future(self.node.ask(command))
         while not asked.done():
             await asyncio.wait({asked}, timeout=LOOKS_S)
@@ -339,7 +339,7 @@ class _Workers(HTTPEndpoint):
 
 class _Ready(HTTPEndpoint):
     async def get(self, request: Request) -> Response:
-        """Say whether the worker can do its work: it has a session, and its store takes what it writes."""
+        """Report whether the worker can do its work: it has a session, and its store takes what it writes."""
         shared = _shared(request)
         if trouble := shared.node.trouble:  # also where it has cost the worker its session
             what = f"the store takes no changes: {trouble}"

@@ -22,7 +22,7 @@ def begin(form: str, node: str, stream: IO[str] = sys.stderr) -> None:
 
 
 def fields(**values: Any) -> dict[str, dict[str, Any]]:
-    """Give what a line says besides its sentence, as ``extra`` of a call of a logger."""
+    """Give a line's fields besides its sentence, as ``extra`` of a call of a logger."""
     return {_FIELDS: values}
 
 

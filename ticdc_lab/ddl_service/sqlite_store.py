@@ -2,7 +2,7 @@
 
 Each cluster's store is a part of it, by its address. A transaction is one of SQLite's, so history is linear; the events
 of each revision are kept for a while, and observers read what is new to them. Leases end by the machine's steady clock,
-which all its processes share and which is never set, and whoever looks first carries that out.
+which all its processes share and which is never set, and the first to look carries that out.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class SqliteStore:
         return f"{error}: {who}" if who else str(error)
 
     def _has_trouble(self, because: str) -> None:
-        """Say once that nothing can be written, and once that it can be again."""
+        """Report once that nothing can be written, and once that it can be again."""
         if because and not self.trouble:
             LOG.error("the store takes no changes: %s", because)
         elif self.trouble and not because:

@@ -110,7 +110,7 @@ def advise(
     events
         The events contract.
     protocol
-        Of the changefeed: what it writes for updates of keys is said.
+        Of the changefeed: what it writes for updates of keys is noted.
     catalog
         Table definitions; default: from the log's DDL.
     partitions
@@ -197,7 +197,7 @@ def advise(
 
 
 def _gone(catalog: Catalog, table: TableFact) -> list[str]:
-    """What is said of a table that is not there at the end of the log."""
+    """The note on a table that is not there at the end of the log."""
     versions = catalog.versions.get((table.schema_name, table.table_name), ())
     if not versions or versions[-1].event not in ("dropped", "left"):
         return []

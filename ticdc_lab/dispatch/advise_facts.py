@@ -257,7 +257,7 @@ MAX_KEY_COLUMNS, MAX_SINGLE = 3, 8
 class Candidate:
     """A dispatcher for one table.
 
-    ``name`` is the what-if's; ``by_key`` says that the partition depends on the handle key alone, so that it can
+    ``name`` is the what-if's; ``by_key``: the partition depends on the handle key alone, so that it can
     change only with the key; ``refused`` is why TiCDC or the log does not allow it; ``risk`` what may go wrong later.
     """
 

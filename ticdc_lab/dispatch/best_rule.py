@@ -1,4 +1,4 @@
-"""Which of the rules that were tried on a table explains it, and what is said of it.
+"""Which of the rules that were tried on a table explains it, and the words for it.
 
 A rule may fit a few rows by chance: so many bits of evidence are asked for, the more the more rules were tried.
 """

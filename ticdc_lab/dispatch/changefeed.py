@@ -43,7 +43,7 @@ class Changefeed:
     ``old_value`` is False where no image before the change is written (``enable-old-value`` of the classic architecture
     up to v7, or the protocol's ``output-old-value``); ``dispatch_old_value`` is False for the first alone, which
     changes the dispatcher too. ``raw`` is ``output-raw-change-event``: updates of keys are not split. ``selectors`` are
-    its column selectors: matcher and columns of each. ``to_storage`` says that its sink has no partitions. ``notes``
+    its column selectors: matcher and columns of each. ``to_storage``: its sink has no partitions. ``notes``
     are sentences about how TiCDC acts on the file where that is not what it seems to ask for.
     """
 

@@ -91,7 +91,7 @@ def guarantee_frame(
 
 
 def _shown(what_if: WhatIf, partitions: int, more: Mapping[str, Choice]) -> dict[str, Choice]:
-    """Words to choices: what was asked for, what a changefeed file can say, and models last."""
+    """Words to choices: what was asked for, what a changefeed file can set, and models last."""
     names = sorted(what_if.candidates_at(partitions), key=lambda name: name in MODELS)
     return {**more, **{name: name for name in names if name not in more}}
 

@@ -2,7 +2,7 @@
 
 The design (冲突检测分发, note 6) puts rows that share a primary or unique key value since the last alignment into one
 partition. Here a unit, the part of a transaction in one table, is placed as a whole. A unit without a known key
-since the last alignment goes where its least key hash says; one whose known keys are all in one partition follows
+since the last alignment goes where its least key hash leads; one whose known keys are all in one partition follows
 them; one whose known keys lie in several writes an alignment, by which all is forgotten, and is placed freely.
 
 What is known is a hash map from key hash to partition, one for any number of partition counts: they forget at

@@ -1,4 +1,4 @@
-"""What the catalog says about each table, beside each event, as one broadcast join; and changes as dispatch compares
+"""The catalog's entry for each table, beside each event, as one broadcast join; and changes as dispatch compares
 them.
 """
 

@@ -53,7 +53,7 @@ the last are not there. Of these, and of combinations, ``seen`` has a bit for ea
 the rule explains: rows of one transaction count as one of them. ``columns`` are those whose combinations were
 tried, 0 if none were; ``given`` is the named rule (:class:`GivenRules`). A rule
 :data:`FILLED` with a partition's number explains the rows that lie in it. A row with nothing but its table and
-``moved`` says that one of the table's rows did move."""
+``moved``: one of the table's rows did move."""
 
 RULES = {"table": 0, "index-value": 1, "columns": 2, "ts": 3}
 """From the simplest on."""

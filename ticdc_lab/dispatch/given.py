@@ -134,7 +134,7 @@ def given_rules(settings: Settings, tables: Collection[Table], catalog: Catalog)
 def rule_notes(settings: Settings, tables: Collection[Table], *, of_storage: bool = False) -> list[str]:
     """Given dispatchers that TiCDC does not know, and rules that it never uses for ``tables``, a sentence each.
 
-    ``of_storage``: a storage sink places no rows, so that only the unknown names are said.
+    ``of_storage``: a storage sink places no rows, so that only the unknown names are reported.
     """
     rules, exact = rules_in(settings), bool(settings.value("case-sensitive", False))
     unknown = unknown_dispatchers(rules, of_storage=of_storage)

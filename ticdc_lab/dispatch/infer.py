@@ -66,7 +66,7 @@ _LIE = pa.schema([*[(c, pa.string()) for c in TABLE], ("key_hash", pa.int64()), 
 
 
 def infer_rules(events: DataFrame, *, partitions: int | None = None, given: GivenRules = NOTHING_GIVEN) -> DataFrame:
-    """Say for each table which rule explains the partitions its rows were recorded in.
+    """Find for each table which rule explains the partitions its rows were recorded in.
 
     Tried are the rule that is ``given``, ``table``, ``index-value`` over the handle key, ``columns`` over each single
     column, and ``ts``; where none of them fits, ``columns`` over two and more, as many as :data:`COMBINATIONS` allows
@@ -109,7 +109,7 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None, given: Give
 
 
 def move_causes(events: DataFrame, *, given: GivenRules = NOTHING_GIVEN) -> DataFrame:
-    """Say for each table whose rows lie in several partitions, or would if all were recorded, which rule moves them.
+    """Find for each table whose rows lie in several partitions, or would if all were recorded, which rule moves them.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Table routing (TiCDC v8.5.7): messages carry a target's name; matchers, hashes and topics use the source's.
 
-A rule with ``target-schema`` or ``target-table`` routes the tables that it matches. Whoever has only the messages knows
+A rule with ``target-schema`` or ``target-table`` routes the tables that it matches. The messages show only
 targets, and a partition depends on the source, so the source is worked out from the rules
 (pingcap/ticdc ``pkg/routing``, ``downstreamadapter/sink/eventrouter``).
 """

@@ -197,7 +197,7 @@ def dispatch_by_rules(
 class _Way:
     """How the rows of some rules are dispatched: all by columns, all by a named index, or all by one strategy.
 
-    However many rules there are, there are few ways, so that placing costs what the rows cost. ``scratch`` are columns
+    Many rules have few ways, so that placing costs what the rows cost. ``scratch`` are columns
     that differ between its rules; ``answer`` names the column with the catalog's answer.
     """
 

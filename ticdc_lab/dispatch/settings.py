@@ -50,7 +50,7 @@ def key_change(*, unique_columns: Column | None = None) -> Column:
         same = F.exists("columns", lambda c: (c["name"] == b["name"]) & c["value"].eqNullSafe(b["value"]))
         return is_unique(b) & ~same
 
-    # an old image with only the changed columns says of the others that they are the same
+    # an old image with only the changed columns means that the others are the same
     return F.coalesce((F.col("op") == "update") & F.exists("before", differs), F.lit(False))
 
 
@@ -317,7 +317,7 @@ def dispatched(
     """Events as the changefeed sends them (:func:`with_settings`), with their topic and partition.
 
     ``events``, ``changefeed``, ``catalog``: as for :func:`with_settings`. ``partitions``: number of partitions of every
-    topic; default: what the changefeed says. ``flavour``: as for :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`,
+    topic; default: the changefeed's. ``flavour``: as for :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`,
     whose columns are added. ``sources``: as there; where rules route tables they are worked out from the names in the
     events. Raises DispatchError: the number of partitions is unknown, or as ``dispatch_by_rules`` does.
     """

@@ -2,7 +2,7 @@
 
 A change goes to ``h mod N``. Two changes part exactly where N does not divide the difference of their hashes, and the
 rows of a transaction part where N does not divide the greatest common divisor of their differences. So each case needs
-one number, whatever N is, and every N is a multiplication (Granlund and Montgomery's test of divisibility). Loads are
+one number for any N, and every N is a multiplication (Granlund and Montgomery's test of divisibility). Loads are
 counted at N from 65 to 128 alone: each smaller N divides one of those.
 """
 
@@ -91,7 +91,7 @@ class Ids(NamedTuple):
 class LastChange(NamedTuple):
     """The last change of the table, and of its transaction under way: by slot the last that could be placed.
 
-    ``torn`` and ``overtaken`` are greatest common divisors of differences, ``decided`` says that a row could be placed.
+    ``torn`` and ``overtaken`` are greatest common divisors of differences, ``decided``: a row could be placed.
     """
 
     hashes: Array
@@ -241,7 +241,7 @@ def put(ids: Ids, values: Array, stamp: int) -> None:
 def load(bucket: Array, size: Array, hashes: Array, known: Array, wide: Array, rows: Array, volume: Array) -> None:
     """Count changes and bytes of each slot at every N from 65 to 128, a run of equal hashes at once.
 
-    ``rows`` and ``volume`` are (slots, buckets, cells); ``wide`` says of a slot that its hashes have 64 bits.
+    ``rows`` and ``volume`` are (slots, buckets, cells); ``wide``: a slot's hashes have 64 bits.
     """
     for s in range(hashes.shape[1]):
         r = 0

@@ -1,7 +1,7 @@
 """What another dispatcher would do, answered in milliseconds from counters.
 
 :class:`WhatIf` measures every candidate at every partition count from 1 to 128 in one Spark job
-(:mod:`ticdc_lab.dispatch.sweep`), whatever the log's size. Its numbers equal
+(:mod:`ticdc_lab.dispatch.sweep`), for any size of the log. Its numbers equal
 :mod:`ticdc_lab.dispatch.guarantees`.
 """
 

@@ -136,7 +136,7 @@ def _require_typed(old: ImageCells, data: ImageCells, tables: Any) -> None:
 
 
 def other(event: dict[str, Any]) -> tuple[bytes | None, bytes | None] | None:
-    """Key and value of a DDL or a watermark; None for what the protocol cannot say."""
+    """Key and value of a DDL or a watermark; None for what the protocol does not have."""
     if event["kind"] not in ("ddl", "watermark"):
         return None
     ts, ddl, query = event["commit_ts"], event["kind"] == "ddl", event["query"] or ""

@@ -72,7 +72,7 @@ def each(write: Callable[[str], str]) -> Written:
 
 
 def by_form(values: pa.Array, forms: Ints, how: dict[int, Written]) -> pa.Array:
-    """Write each value as its form says; null stays null."""
+    """Write each value in its form; null stays null."""
     for form, write in how.items():
         here = forms == form
         if here.all():

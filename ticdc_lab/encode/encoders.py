@@ -153,7 +153,7 @@ def writer(protocol: str, *, max_batch_size: int | None) -> Callable[[Batches], 
 
     In: the events contract and ``target_partition``, ``dispatch_key``; a partition's events all come in one task. Out:
     ``partition, offset, key, value``. Rows that follow each other and share the partition key become one message of up
-    to ``max_batch_size`` where the protocol is framed, whatever batches they come in. None: rows that ``batched`` marks
+    to ``max_batch_size`` where the protocol is framed, in any batches. None: rows that ``batched`` marks
     share a message only if they did so in the log, other rows share messages of up to :data:`MAX_BATCH_SIZE`.
     """
     framed = encoder(protocol).framed

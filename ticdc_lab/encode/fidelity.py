@@ -18,7 +18,7 @@ from ticdc_lab.events.arrays import Batches, Bools, Ints, codes, encoded, key_be
 from ticdc_lab.events.schema import EVENTS, require_batch, require_columns
 
 _Cases = dict[str, tuple[Bools, Bools, pa.Array]]
-"""Aspect -> which rows are cases of it, which of them are kept, and what is said of one that is not."""
+"""Aspect -> which rows are cases of it, which of them are kept, and the words for one that is not."""
 
 ROW_ASPECTS = {
     "row changes": "every row change is there",

@@ -95,7 +95,7 @@ def rows(batch: pa.RecordBatch, tables: Any) -> tuple[pa.Array, pa.Array]:
 
 
 def other(event: dict[str, Any]) -> tuple[bytes | None, bytes | None] | None:
-    """Key and value of a DDL, a watermark or an admin event; None for what the protocol cannot say."""
+    """Key and value of a DDL, a watermark or an admin event; None for what the protocol does not have."""
     if event["kind"] == "watermark":
         return orjson.dumps({"ts": event["commit_ts"], "type": "Resolved"}), None
     if event["kind"] == "admin":

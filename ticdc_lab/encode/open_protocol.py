@@ -2,7 +2,7 @@
 
 What events of another protocol miss is derived as TiCDC would know it from a table: the binary flag from the type, the
 unsigned flag from its text (and for BIT and YEAR, as TiDB sets it). The handle key is taken for the primary key, and
-other columns for nullable ones: which are unique or not null, no other protocol says.
+other columns for nullable ones: no other protocol shows which are unique or not null.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _row_keys(batch: pa.RecordBatch) -> pa.Array:
 
 
 def other(event: dict[str, Any]) -> tuple[bytes | None, bytes | None] | None:
-    """Key and value of a DDL or a watermark; None for what the protocol cannot say."""
+    """Key and value of a DDL or a watermark; None for what the protocol does not have."""
     if event["kind"] == "watermark":
         return go_json({"ts": event["commit_ts"], "t": 3}).encode(), b""
     if event["kind"] != "ddl":

@@ -66,7 +66,7 @@ def produce(
     ----------
     events
         The events contract. Every delivery of a row is written, so that a repeated one is beside its first; of a
-        DDL one, however many partitions or restarts repeat it. What protocols lose is in
+        DDL one, for any number of partitions or restarts. What protocols lose is in
         :data:`ticdc_lab.encode.ENCODERS`. Admin events, which name partitions of their own log, and
         bootstrap events are left out.
     protocol
@@ -249,7 +249,7 @@ def write_topic(messages: DataFrame, out: str, *, options: Mapping[str, str] | N
         :data:`ticdc_lab.events.schema.MESSAGES`.
     out
         A file, gzip where it ends with ``.gz``: a capture file, key and value in base64. ``*.parquet``: a folder of
-        Parquet files. ``DIR/``: a Delta table. ``kafka://host:port[,host:port]/topic``: a Kafka topic, whatever topic
+        Parquet files. ``DIR/``: a Delta table. ``kafka://host:port[,host:port]/topic``: a Kafka topic, for any topic
         the messages name (:func:`~ticdc_lab.sources.kafka_writing.write_messages`); it must have their
         partitions.
     options

@@ -41,7 +41,7 @@ class Closed(ChannelBuilder):
 
 
 class WhileAlive(DefaultPolicy):
-    """An engine that has ended is said to have ended, and not asked for ten minutes more."""
+    """An engine that has ended is reported as ended, and not asked for ten minutes more."""
 
     def __init__(self, process: SailProcess) -> None:
         super().__init__(max_retries=5, max_backoff=1000)
@@ -130,7 +130,7 @@ class Calls(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
 
 
 def _unsupported(error: Any) -> str | None:
-    """What Sail says that it does not do; None where an error is about something else."""
+    """What Sail reports as unsupported; None where an error is about something else."""
     status = rpc_status.from_call(error)
     for detail in status.details if status is not None else ():
         info = ErrorInfo()

@@ -90,7 +90,7 @@ def _digest(class_path: Sequence[Path], java: Path) -> str:
 
 
 def _whole(digest: str) -> Path | None:
-    """The archive, if it is as long as its name says."""
+    """The archive, if it has the length in its name."""
     found = sorted(_place().glob(f"{digest}-*.jsa"))
     return next((path for path in found if path.stem.partition("-")[2] == str(path.stat().st_size)), None)
 

@@ -5,8 +5,8 @@ Differences of Sail, the embedded engine, from Spark, tried with 0.7.2, and what
 * ``min``, ``max``, ``min_by`` and ``max_by`` of structs and arrays do not put nulls first: a null field is skipped, so
   that the next one decides. :func:`in_order` is a key without that, :func:`least` the struct that comes first by it.
   ``sort_array`` and the columns of an ORDER BY are ordered as on Spark; ``array_sort`` of structs is not.
-* ``==``, ``<=>`` and ``!=`` of two structs of unequal nullability say the opposite: compare field by field.
-* ``array_contains`` says false where Spark says null, of an array with a null.
+* ``==``, ``<=>`` and ``!=`` of two structs of unequal nullability give the opposite: compare field by field.
+* ``array_contains`` gives false where Spark gives null, of an array with a null.
 * ``array`` and ``array_except`` want elements that are equally nullable: :func:`nullable`, :func:`texts` and
   :func:`no_texts`.
 * A field of a struct that ``when`` left null is not null, but what it would have been: :func:`field_if`.
@@ -47,7 +47,7 @@ def texts(values: Iterable[str]) -> Column:
 
 
 def computed_once(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
-    """Add columns that a row computes once, however many later expressions read them.
+    """Add columns that a row computes once, for any number of later expressions.
 
     Spark keeps such a step apart by itself. Sail writes each expression into all that read it, which grows without
     bound where steps build on each other (a hash over columns found by position); what is volatile it leaves alone.

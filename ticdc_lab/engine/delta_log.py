@@ -57,7 +57,7 @@ class _Version:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table as it is now: its version; how many files it has and their bytes, None where its log does not say."""
+    """A table as it is now: its version; how many files it has and their bytes, None if not in its log."""
 
     version: int
     files: int | None
@@ -65,7 +65,7 @@ class TableState:
 
 
 def table_state(spark: SparkSession, table: str) -> TableState:
-    """What the log of a Delta table says of it, without a job: the checksum of its version.
+    """A Delta table's facts in its log, without a job: the checksum of its version.
 
     Delta's own ``numOfFilesIfKnown`` runs a job to know it.
     """

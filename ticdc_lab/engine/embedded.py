@@ -99,12 +99,12 @@ class SailProcess:
         self.process.stdout.readline()
 
     def prepare(self, *names: str) -> None:
-        """Let it import modules, or call functions (``module:function``), beside whatever this process does next.
+        """Let it import modules, or call functions (``module:function``), beside this process's next work.
 
-        What cannot be done is left, and whoever needs it hears why.
+        What cannot be done is left, and its user gets the reason.
         """
         if not self.stopped:
-            with suppress(BrokenPipeError):  # it has ended, which the next question says
+            with suppress(BrokenPipeError):  # it has ended, which the next question reports
                 self._say(*names)
 
     def _say(self, *lines: str) -> None:

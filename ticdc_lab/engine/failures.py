@@ -26,7 +26,7 @@ def in_our_words(error: BaseException) -> TiCDCLabError | None:
     """The error of this package that an engine's exception is; None for an exception that no engine threw.
 
     ``error``: Spark's, as of its analysis or of a task, classic or by Connect; what gRPC or the gateway to the JVM
-    throws where an engine has ended; or an error of a Python function that a worker ran, in what the engine says of it.
+    throws where an engine has ended; or an error of a Python function that a worker ran, in the engine's words.
     Returns: an error of this package that a worker raised comes as it was, with its hint; the rest as
     :class:`~ticdc_lab.errors.EngineError`. One of this package is given back.
     """

@@ -105,7 +105,7 @@ def _keep(got: Path, jar: Jar, folder: Path, said: str) -> None:
 
 
 def _blamed(jar: Jar, said: str) -> bool:
-    """Whether Ivy says of this very jar that it was not found: where one is not, Ivy brings none."""
+    """Whether Ivy did not find this very jar: where one is not, Ivy brings none."""
     organisation, artifact, revision = jar.coordinate.split(":")
     return f":: {organisation}#{artifact};{revision}: not found" in said
 

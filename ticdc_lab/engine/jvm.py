@@ -31,7 +31,7 @@ class HadoopFolder:
 def hadoop_files(spark: SparkSession, url: str) -> HadoopFolder:
     """List every file below a URL that the session's Hadoop configuration can read.
 
-    Four calls to the JVM, however many files there are: object stores list a whole prefix at once. Do not send it to
+    Four calls to the JVM for any number of files: object stores list a whole prefix at once. Do not send it to
     a local file system with many files: Hadoop runs a program for each to find its owner (5 ms a file).
 
     Raises SetupError: the session has no JVM of its own. SourceError: nothing can be listed there.
@@ -54,7 +54,7 @@ def hadoop_files(spark: SparkSession, url: str) -> HadoopFolder:
 
 
 def hadoop_exists(spark: SparkSession, path: str) -> bool:
-    """Whether a file or folder is there, on whatever file system Hadoop reads the path."""
+    """Whether a file or folder is there, on any file system of Hadoop."""
     system, place = _place(spark, path)
     return bool(system.exists(place))
 

@@ -197,7 +197,7 @@ class Running(Generic[Result]):
     said
         Takes each :class:`Progress`, in a thread of its own.
     after
-        Called once at the end, in the thread of the work, whatever came of it; :meth:`wait` waits for it too.
+        Called once at the end, in the thread of the work, with any outcome; :meth:`wait` waits for it too.
 
     Notes
     -----
@@ -289,7 +289,7 @@ def jobs_given_up(spark: SparkSession) -> Iterator[None]:
     Raises
     ------
     GivenUpError
-        It was, in place of what Spark says of a job that was stopped.
+        It was, in place of Spark's words for a stopped job.
     """
     event = given_up()
     if event is None:

@@ -47,7 +47,7 @@ Of 700, as Python has it, a tenth of the time goes into what imports made, which
 
 _PORT = struct.Struct("!H")
 _READY, _STOPPED = b"r", b"s"
-"""What Sail says after its port: who asks may be let in, and no function runs any more."""
+"""Sail's word after its port: who asks may be let in, and no function runs any more."""
 STOP = "stop"
 """A line of our standard input by which the starter stops all functions; any other is for Sail, see ``_prepare``."""
 
@@ -106,7 +106,7 @@ def leave_the_network() -> None:
 
 
 def _start_sail() -> tuple[int, int, int]:
-    """Its process, a pipe on which it says its port and which ends when it does, and one on which it is asked."""
+    """Its process, a pipe on which it sends its port and which ends when it does, and one on which it is asked."""
     told, tell = os.pipe()
     asked, ask = os.pipe()  # our end stays open as long as we live
     sail = os.fork()
@@ -157,7 +157,7 @@ def _prepare(asked: int, tell: int) -> None:
     os.write(tell, _READY)
     with open(asked) as lines:
         for line in lines:
-            with suppress(Exception, SystemExit):  # whoever needs it hears why it cannot be had
+            with suppress(Exception, SystemExit):  # its user gets the reason
                 found = resolve_name(line.strip())
                 if ":" in line:
                     found()
@@ -215,7 +215,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _serve(server: socket.socket, port: int, sail: int, told: int, ask: int, starter: int) -> bool:
-    """Carry bytes, and what the starter says; True when Sail has ended, False when who started us has."""
+    """Carry bytes, and the starter's words; True when Sail has ended, False when who started us has."""
     waiting, unfinished = selectors.DefaultSelector(), b""
     for what in (told, 0):
         waiting.register(what, selectors.EVENT_READ)

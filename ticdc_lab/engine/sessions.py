@@ -82,7 +82,7 @@ def session(
     ----------
     engine
         ``embedded`` (Sail, without Java), ``spark`` (Apache Spark: local, or at ``SPARK_REMOTE``), or ``auto``: as
-        :func:`choose` says.
+        :func:`choose` decides.
     source, needs_spark
         As for :func:`choose`.
     app_name
@@ -126,7 +126,7 @@ def is_active() -> bool:
 
 
 def engine_of(of: SparkSession | DataFrame) -> str:
-    """Say in words what computes a session's or a frame's answers.
+    """Name what computes a session's or a frame's answers.
 
     Parameters
     ----------

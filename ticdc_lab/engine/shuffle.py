@@ -160,7 +160,7 @@ def by_key_beside(
     beside: DataFrame | pa.Table,
     order: Sequence[str] = (),
 ) -> DataFrame:
-    """:func:`by_key` with a kernel that knows all rows of a small frame, such as what a log says as a whole.
+    """:func:`by_key` with a kernel that knows all rows of a small frame, such as the facts of a whole log.
 
     ``beside``: a few rows, in no order. Every task holds them; no job is started for them here. A table goes with the
     kernel, so :func:`is_sent` should be true of it. ``rows``, ``key``, ``kernel``, ``schema``, ``order``: as of

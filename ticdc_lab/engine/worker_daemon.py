@@ -28,7 +28,7 @@ def main() -> None:
     if sys.platform == "linux":  # libraries of macOS end a process that is forked after they were used
         for name in OF_EACH_LOG:
             with suppress(ImportError), redirect_stdout(sys.stderr):  # standard output is for the port
-                import_module(name)  # what cannot be had is said to whoever needs it
+                import_module(name)  # what cannot be had is reported to its user
         gc.freeze()  # each worker searches for cycles after each task
 
     from pyspark.daemon import manager

@@ -130,7 +130,7 @@ def parse_documents(text: str) -> list[tuple[str, Any]]:
 OBJECT_OR_LIST = r"""(\{|\[(?=\s*(?:[\[{"\]]|null|-?\d+\s*[,\]]|\Z)))"""
 """How a document begins; a line of a log, ``[2024/01/01 ..] [INFO]``, begins otherwise."""
 _BEGINS = re.compile(rf"^[ \t\r»>\ufeff]*{OBJECT_OR_LIST}", re.MULTILINE)
-"""Where a document begins: what a tool says before it, and the prompt of a session, are skipped."""
+"""Where a document begins: a tool's words before it, and the prompt of a session, are skipped."""
 
 _DIGITS = "a number of thousands of digits, which no setting needs"
 

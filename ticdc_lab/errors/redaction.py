@@ -1,4 +1,4 @@
-"""Keep secrets out of whatever is printed: errors, traces and logs."""
+"""Keep secrets out of all that is printed: errors, traces and logs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def secrets(options: Mapping[str, str]) -> frozenset[str]:
 
 
 def redacted(text: str, options: Mapping[str, str]) -> str:
-    """``text`` with every secret of ``options``, and whatever is written as ``password=..``, replaced by ``***``."""
+    """``text`` with every secret of ``options``, and all that is written as ``password=..``, replaced by ``***``."""
     forms = {form for secret in secrets(options) for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])}
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, HIDDEN)

@@ -1,4 +1,4 @@
-"""What is written is whole or not there, and a disk that is full is said in words."""
+"""What is written is whole or not there, and a full disk is reported in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR,
               errno.EEXIST)  # fmt: skip
 SAID_OF_A_FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
-"""As engines and libraries pass on what the system said."""
+"""As engines and libraries pass on the system's error."""
 
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/")  # of one letter it is a drive

@@ -149,7 +149,7 @@ def sample_of(tables: str = "", first: str = "", last: str = "") -> Sample:
     tables
         ``schema.table``, with commas between.
     first, last
-        Moments: ``2026-06-01 12:30:00`` or a part of it (UTC unless it says another zone), or a TSO.
+        Moments: ``2026-06-01 12:30:00`` or a part of it (UTC unless it has another zone), or a TSO.
 
     Raises
     ------

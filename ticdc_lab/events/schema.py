@@ -126,7 +126,7 @@ IMAGE_HASHES = StructType(
 """What shows whether each change of a row begins where the one before it ended, without reading images.
 
 Decoders write it, also where they leave the images out; :func:`ticdc_lab.codecs.keys.with_hashes` adds it to other
-frames. As with :data:`DISPATCH`, whoever changes ``op``, ``columns`` or ``before`` drops these columns.
+frames. As with :data:`DISPATCH`, a change of ``op``, ``columns`` or ``before`` drops these columns.
 """
 
 QUARANTINE = StructType(

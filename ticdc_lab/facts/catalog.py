@@ -1,4 +1,4 @@
-"""Table definitions over time: what a log's DDL, or the caller, says about columns, indexes and handle keys.
+"""Table definitions over time: columns, indexes and handle keys by a log's DDL, or the caller.
 
 Dispatch by a named index, and the footnotes of the design's guarantee table, need definitions that row events do not
 carry. The rules are TiDB's: see
@@ -95,7 +95,7 @@ class NoTable:
 
 @dataclass(frozen=True)
 class Catalog:
-    """What a log's DDL say of its tables.
+    """A log's tables by its DDL.
 
     Attributes
     ----------

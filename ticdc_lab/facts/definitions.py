@@ -85,7 +85,7 @@ class IndexDef:
 class TableDef:
     """One version of a table.
 
-    ``pk_is_handle`` says that TiDB stores the rows by their single integer primary key and keeps no index for it,
+    ``pk_is_handle``: TiDB stores the rows by their single integer primary key and keeps no index for it,
     so that no index is called PRIMARY there. ``columns_made`` is the greatest column id given so far.
     """
 
@@ -450,7 +450,7 @@ def _numbered(table: TableDef, column: ColumnDef, at: int) -> TableDef:
 
 
 def _placed(table: TableDef, column: ColumnDef, part: Cursor, at: int) -> TableDef:
-    """Insert a column where FIRST or AFTER say, else at ``at``, but before hidden columns."""
+    """Insert a column by FIRST or AFTER, else at ``at``, but before hidden columns."""
     names = [c.name.lower() for c in table.columns]
     hidden = next((n for n, c in enumerate(table.columns) if c.hidden), len(names))
     at = min(at, hidden)

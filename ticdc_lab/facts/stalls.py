@@ -131,7 +131,7 @@ def gaps_of(groups: pa.Table, *, stall_s: float = STALL_S) -> pa.Table:
     Returns
     -------
     pa.Table
-        :data:`ticdc_lab.facts.schemas.RUNGS`: what :func:`stalls` says of each partition, and the offsets of both
+        :data:`ticdc_lab.facts.schemas.RUNGS`: what :func:`stalls` gives for each partition, and the offsets of both
         rungs.
     """
     facts = LogFacts.of_groups(groups)
@@ -265,7 +265,7 @@ CAUSES = (
 def stall_causes(
     events: DataFrame, *, stall_s: float = STALL_S, big_rows: int = BIG_ROWS, arrivals: DataFrame | None = None
 ) -> DataFrame:
-    """Say for every stall of a log's resolved_ts what may have held it.
+    """Find for every stall of a log's resolved_ts what may have held it.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def stall_causes(
     -------
     DataFrame
         The columns of :func:`ticdc_lab.facts.stalls.stalls`; ``ddl`` (the statement at whose commit_ts the
-        watermark stalled; null without one); ``causes`` (array<struct<cause, says, cannot_tell>>, at least one, the
+        watermark stalled; null without one); ``causes`` (``array<struct<cause, says, cannot_tell>>``, at least one, the
         strongest first):
 
         - ``ddl-barrier``: a DDL has exactly this commit_ts; no watermark passes it until it is executed.

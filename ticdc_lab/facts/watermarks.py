@@ -48,7 +48,7 @@ IS_WATERMARK = "kind = 'watermark'"
 
 
 def watermark_timeline(events: DataFrame, *, stall_s: float = STALL_S) -> DataFrame:
-    """Say for every watermark what it changed.
+    """Find for every watermark what it changed.
 
     Parameters
     ----------

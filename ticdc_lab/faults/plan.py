@@ -26,7 +26,7 @@ def place_of(event: Event) -> Place:
 
 @dataclass(frozen=True)
 class FaultLog:
-    """What is known of one topic, in any order but where one is said.
+    """What is known of one topic, in any order unless one is given.
 
     Attributes
     ----------

@@ -103,7 +103,7 @@ def plan_fault(log: FaultLog, kind: str, seed: int) -> PlantedFault:
     Returns
     -------
     Fault
-        What to change, and what the audit must say of it. Only places where the fault shows, see :data:`UNSEEN`.
+        What to change, and the audit's findings for it. Only places where the fault shows, see :data:`UNSEEN`.
 
     Raises
     ------

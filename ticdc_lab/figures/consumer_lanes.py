@@ -195,7 +195,7 @@ def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
 
 @lru_cache(maxsize=4)
 def _of_marks(s: LaneScene) -> tuple[Sequence[str], Sequence[Selection]]:
-    """What is said of each resolved event, DDL and Admin event, and what a click on it means."""
+    """The words for each resolved event, DDL and Admin event, and what a click on it means."""
     texts = [_said(ts, detail) for ts, detail in zip(s.marks["commit_ts"], s.marks["detail"], strict=True)]
     return texts, [Selection(topic=s.lanes[k][0], partition=s.lanes[k][1]) for k in s.marks["lane"]]
 

@@ -2,7 +2,7 @@
 
 A figure of a report has thousands of settings, most of them in the frames of its slider. Plotly's classes look at each
 one of them and copy it whenever it moves; here they are written down once and become JSON once. :meth:`Figure.go` gives
-plotly's own figure, checked, to whoever wants one.
+plotly's own figure, checked, on request.
 """
 
 from __future__ import annotations

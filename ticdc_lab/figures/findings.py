@@ -59,7 +59,7 @@ def violations(findings: pd.DataFrame) -> Figure:
 
 
 def is_capped(findings: pd.DataFrame) -> bool:
-    """Whether the audit left findings out, which it says in one of severity info."""
+    """Whether the audit left findings out, which it reports in one of severity info."""
     said = findings[findings["severity"] == "info"]["message"] if len(findings) else pd.Series(dtype=str)
     return bool(said.astype(str).str.contains("are not listed", regex=False).any())
 

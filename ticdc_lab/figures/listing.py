@@ -39,7 +39,7 @@ def listing(rows: pd.DataFrame, *, title: str, note: str, commit_ts: str | None 
     note
         The sentence under the table with what to look for.
     commit_ts
-        Of rows of a table: which column is the commit_ts of their last change. All others are the table's, whatever
+        Of rows of a table: which column is the commit_ts of their last change. All others are the table's, with any
         they are called, and a click chooses the transaction.
     """
     if rows.empty:
@@ -194,7 +194,7 @@ def beside(fig: Figure, rows: pd.DataFrame, *, name: str) -> Figure:
         What stays on the left, with its title and note.
     rows
         Any small frame; as many rows as the height holds and the first six columns are drawn, which the line above the
-        table says.
+        table gives.
     name
         What the rows are.
     """

@@ -260,7 +260,7 @@ def semantics_matrix(cases: pa.Table | pd.DataFrame, *, finding: str = "") -> Fi
 
 
 def finding_of(rows: pd.DataFrame) -> str:
-    """Say who loses and who repeats."""
+    """Name who loses and who repeats."""
     sums = rows.groupby("semantics", sort=False)[["lost", "repeated"]].sum()
     wrong = rows[~rows["final_right_idempotent"].astype(bool)]
     parts = []
@@ -489,7 +489,7 @@ def _finding_of_anomalies(a: pd.DataFrame, policies: Sequence[str], columns: int
     worst = max(policies, key=lambda p: (shares[p], int(total[p])))
     most = int(a[a["policy"] == worst].groupby("_column")["n"].sum().max())
     never = f"{'up to ' if most < total[worst] else ''}{count(most, 'state')} that never existed"
-    others = len(policies) - len(clean) > 1  # then it is said by what this one is the worst
+    others = len(policies) - len(clean) > 1  # then name by what this one is the worst
     if shares[worst]:
         wrong = "is wrong longest, for" if others else "is wrong for"
         shows = f"{label(worst)} {wrong} {percent(shares[worst], 1)} of the time at worst, and shows {never}"

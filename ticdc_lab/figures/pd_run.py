@@ -374,7 +374,7 @@ def _bars(mine: Sequence[tuple[str, int, str]], rows: Sequence[str], name: str, 
 
 
 def finding_of_nothing(seconds: Mapping[tuple[str, int], str], rows: Sequence[str]) -> str:
-    """Say of balance-region, or of whoever did least, how often it did something, and why mostly not."""
+    """Count how often balance-region, or the idlest one, did something, and why mostly not."""
     idle = {by: Counter(why for (b, _), why in seconds.items() if b == by and why != _MADE) for by in rows}
     by = _FIRST if _FIRST in rows else max(rows, key=lambda r: (sum(idle[r].values()), r))
     made = sum(why == _MADE for (b, _), why in seconds.items() if b == by)
@@ -385,7 +385,7 @@ def finding_of_nothing(seconds: Mapping[tuple[str, int], str], rows: Sequence[st
     return f"{head}, and none in {sum(idle[by].values()):,}: in {n:,} of them {label(why, most=110)}"
 
 
-# What was said to PD in a run and what it answered, as a table.
+# What was sent to PD in a run and what it answered, as a table.
 
 
 _MOST_OF_ANSWERS, _CHARS = 20, 400
@@ -398,7 +398,7 @@ def pd_answers(happened: Sequence[AppliedChange], *, finding: str = "") -> Figur
     Parameters
     ----------
     happened
-        What a recording says happened.
+        What happened in a recording.
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """

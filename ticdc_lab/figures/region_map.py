@@ -180,7 +180,7 @@ def _name(store: int, state: str, many: int) -> str:
 
 
 def finding_of_regions(sample: ClusterSample) -> str:
-    """Say who has most and least, and what is not well."""
+    """Name who has most and least, and what is wrong."""
     now, at = sample.cluster, f"At {sample.at_us / 1e6:,.0f} s"
     of, share = counts(now), shares(now)
     most = max(of, key=lambda i: of[i] - share[i])

@@ -99,7 +99,7 @@ def scheduling_at(
     trace
         :data:`ticdc_lab.simulate.trace.TRACE`.
     step
-        A step of the trace; by default what ``moment`` says.
+        A step of the trace; by default ``moment``'s.
     axis, between_us, messages, reports, most, captures, tables
         As for :func:`ticdc_lab.figures.sequence_diagram`.
     moment

@@ -93,7 +93,7 @@ _ONE = ("commit_ts", "offset", "key", "messages")
 """Fields that name one transaction, message or row, or the messages of one finding."""
 
 _UNSAID = ("capture", "key")
-"""Fields whose value says by itself what it is."""
+"""Fields whose value shows by itself what it is."""
 
 
 def marked(trace: Trace, picks: Selection | Sequence[Selection | None]) -> Trace:

@@ -71,7 +71,7 @@ def stepped(figures: Mapping[str, Figure], *, prefix: str, start: str | None = N
 
 
 def stepped_by(figures: Mapping[str, Mapping[str, Figure]], *, prefix: str, start: str) -> Figure:
-    """Put figures of the same kind on a slider, with a menu that says of what.
+    """Put figures of the same kind on a slider, with a menu of their names.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def _flat(layout: dict[str, object]) -> dict[str, object]:
 def moving_frames(figures: Mapping[str, Figure]) -> list[Nested]:
     """Frames that show figures of the same traces: of each only what is not the same in all of them.
 
-    Whatever one frame sets every other sets, too: a browser goes from any of them to any other.
+    All frames set the same: a browser goes from any of them to any other.
     """
     each = list(figures.values())
     traces = zip(*(_different([fig.data[i] for fig in each]) for i in range(len(each[0].data))), strict=True)

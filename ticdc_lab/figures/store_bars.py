@@ -104,7 +104,7 @@ def _name(store: int, state: str, many: int) -> str:
 
 
 def finding_of(sample: ClusterSample, before: ClusterSample | None) -> str:
-    """Say whether the stores are even, and who is farthest off."""
+    """Describe whether the stores are even, and which is farthest off."""
     at, now = f"At {sample.at_us / 1e6:,.0f} s", sample.cluster
     odd = [of for of in (PEERS, LEADERS) if uneven(now, of)]
     then = f"at {before.at_us / 1e6:,.0f} s" if before else ""

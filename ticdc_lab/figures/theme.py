@@ -228,9 +228,9 @@ _UNTITLED_PX = 26
 
 
 def untitled(fig: Figure) -> Figure:
-    """The same figure without its title, for a place that says its finding already.
+    """The same figure without its title, for a place that has its finding already.
 
-    On a slider the other positions say something else, so the one with that title has its place on the slider there.
+    On a slider the other positions have other titles, so the one with that title has its place on the slider there.
     """
     made = Figure(fig)
     if made.frames:
@@ -247,7 +247,7 @@ def untitled(fig: Figure) -> Figure:
 
 
 def _position(sliders: Sequence[Mapping[str, Any]]) -> str:
-    """What the first slider says at its beginning."""
+    """The first slider's text at its beginning."""
     if not sliders:
         return ""
     first = sliders[0]

@@ -101,7 +101,7 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class IngestState:
-    """What the table ``watermarks`` says: the facts of each partition, the last batch, how far all is complete."""
+    """The content of the table ``watermarks``: the facts of each partition, the last batch, how far all is complete."""
 
     facts: tuple[Facts, ...] = ()
     batch_id: int = -1
@@ -149,7 +149,7 @@ def read_state(tables: Tables) -> IngestState:
 
 
 def write_state(tables: Tables, state: IngestState) -> None:
-    """Replace the table ``watermarks``, which says that the batch is done."""
+    """Replace the table ``watermarks``, which marks the batch as done."""
     more = {"batch_id": state.batch_id, "complete_ts": state.complete_ts}
     schema = schemas()["watermarks"]
     rows = [Row(**{name: (f | more)[name] for name in schema.names}) for f in state.facts]
@@ -310,7 +310,7 @@ class Steps:
     batches: int = 0
     """How many this run has done."""
     notes: tuple[str, ...] = ()
-    """What is assumed of the messages, a sentence each; said with the next batch."""
+    """What is assumed of the messages, a sentence each; reported with the next batch."""
     ddl: pa.Table = field(default_factory=arrow_schema(log_types.DDL_ROWS).empty_table)
     """DDL so far of protocols whose messages do not name every handle key."""
 

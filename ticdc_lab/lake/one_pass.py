@@ -272,7 +272,7 @@ def _as_passed(rows: pa.Table) -> Batches:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What the tasks of a pass have said."""
+    """Reports of the tasks of a pass."""
 
     said: pa.Table
 

@@ -385,7 +385,7 @@ def release(tables: Tables, batch_id: int) -> None:
 
 
 def reclassify(tables: Tables, decoded: DataFrame) -> None:
-    """Say the right fault of messages whose schema came and that are damaged nevertheless."""
+    """Give the right fault of messages whose schema came and that are damaged nevertheless."""
     damaged = decoded.where(f"error_class IS NOT NULL AND NOT {_WAITS}")
     if not damaged.isEmpty():
         found = damaged.select(*PLACE, "error_class", "reason").alias("s")

@@ -94,7 +94,7 @@ class Now(NamedTuple):
     Attributes
     ----------
     at_us
-        Virtual time, µs: what the upstream's TSO says.
+        Virtual time, µs: as in the upstream's TSO.
     refused
         Peers to which its transport takes no message at this moment ("try again"): what is sent to them is not sent.
     prefer

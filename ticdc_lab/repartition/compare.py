@@ -37,7 +37,7 @@ _CHANGE = (*_NAMES, "commit_ts", "op_rank", "identity")
 
 
 def consumed(events: DataFrame) -> DataFrame:
-    """Say of every row whether its listener applies it, at which message, or drops it.
+    """Find for every row whether its listener applies it, at which message, or drops it.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def consumed(events: DataFrame) -> DataFrame:
 def consumer_findings(events: DataFrame, *, max_per_guarantee: int | None = MAX_PER_GUARANTEE) -> DataFrame:
     """Changes that such a consumer loses, applies twice, or may apply before an older change of the same row.
 
-    "May": whatever two listeners do between two barriers, each in its own order, can happen in any order. So without a
+    "May": all that two listeners do between two barriers, each in its own order, can happen in any order. So without a
     finding, every run of the consumer applies each row's changes exactly as upstream made them; with one, there is a
     run that does not.
 
@@ -351,7 +351,7 @@ def _chain(finding: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def causes_of(expansion: Expansion) -> DataFrame:
-    """Tables whose own rule moves rows, whatever the number of partitions; see :func:`ticdc_lab.audit.audit`."""
+    """Tables whose own rule moves rows, at any number of partitions; see :func:`ticdc_lab.audit.audit`."""
     rules = [(r, TableFilter.parse(r.matcher, case_sensitive=True)) for r in (*expansion.rules, EVERYTHING)]
     chosen = [(*t, next(r for r, f in rules if f.matches(*t))) for t in expansion.plan.facts.tables]
     said = [(schema, table, cause) for schema, table, rule in chosen if (cause := _cause(rule))]

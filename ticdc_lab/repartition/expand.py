@@ -247,7 +247,7 @@ def repartitioned(
 
 
 def _rows(events: DataFrame, plan: PartitionPlan, rules: Sequence[Rule], catalog: Catalog | None) -> DataFrame:
-    """Every change once for each time that it is sent, as ``_to`` says; what the recording repeated is left out."""
+    """Every change once for each time that it is sent, by ``_to``; what the recording repeated is left out."""
     repeats = duplicates(events).select(*[F.col(c).alias(f"_r_{c}") for c in POSITION])
     same = [F.col(c).eqNullSafe(F.col(f"_r_{c}")) for c in POSITION]
     spark, ts = events.sparkSession, F.col("commit_ts")
@@ -297,7 +297,7 @@ def _marks(events: DataFrame, plan: PartitionPlan) -> DataFrame:
     running, start = tso.compose(plan.running_ms), tso.compose(plan.start_ms)
     before = resolved_values(events).where(ts <= plan.resolved).select("commit_ts", kind)
     values = resolved_values(events).where(ts > plan.checkpoint).select("commit_ts", kind)
-    # the first that the owner says again: it has not moved, and the new partitions have none yet
+    # the first that the owner repeats: it has not moved, and the new partitions have none yet
     again = events.sparkSession.range(1 if plan.checkpoint else 0).select(
         F.lit(plan.checkpoint).cast("bigint").alias("commit_ts"), kind
     )

@@ -2,7 +2,7 @@
 
 The procedure of TiCDC's design, and what it leaves open:
 
-- The owner stops all processors and waits until they have paused. The design says itself that the feedback for this is
+- The owner stops all processors and waits until they have paused. The design itself notes that the feedback for this is
   missing; ``design`` has it, ``no-feedback`` does without.
 - The restart must begin at a checkpoint that every old partition has as its resolved_ts *before* the Admin event:
   consumers drop what they hold above that resolved_ts, and only what lies above the checkpoint is sent again. If the
@@ -10,7 +10,7 @@ The procedure of TiCDC's design, and what it leaves open:
   until all have paused, so that the two are equal; without feedback they are not.
 - The owner writes no DDL after its decision, and processors hold at the first that is not written yet.
 - "All partitions" of the Admin event are those before and those after. Those that are given up learn that nothing
-  follows; in the new ones it is the first message, so that whoever finds such a partition by itself, or reads it later
+  follows; in the new ones it is the first message, so that a consumer that finds such a partition by itself, or later
   from its beginning, knows that what follows lies behind the barrier.
 
 ``just-add`` is what happens without any procedure. TiCDC keeps the partition count of the changefeed's default topic

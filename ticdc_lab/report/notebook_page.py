@@ -1,7 +1,7 @@
 """An executed notebook as a page that needs no network: settings of nbconvert, and what it does not do by itself.
 
 nbconvert's own pages load require.js, MathJax and the widgets from a CDN, and show no plot offline. Here plotly.js is
-in the page, once; each figure is drawn from its own JSON, sliders included; what only a kernel can do is said in words.
+in the page, once; each figure is drawn from its own JSON, sliders included; what only a kernel can do is noted.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Exported:
     """A notebook's page, and which of its sentences did not hold."""
 
     page: Path
-    # Source of each cell whose ``assert`` failed: what the notebook says of its own sample is not true of this input.
+    # Source of each cell whose ``assert`` failed: the notebook's claim about its sample is not true of this input.
     failed_checks: tuple[str, ...]
 
 

@@ -208,7 +208,7 @@ _COLUMNS = {"why": ("held_ts", "next_ts", "step_s", "partitions", "n_rows", "cau
 
 
 def _drawn(answer: Answer) -> Body:
-    """The figures; where a title is the section's sentence, it is not said again, and what is no picture is text."""
+    """The figures; where a title is the section's sentence, it is not repeated, and what is no picture is text."""
     said = answer.finding.rstrip(".")
     drawn = [f for f in answer.figures.values() if f.data]
     words = [f"{f.finding}. {f.layout.meta.note}" for f in answer.figures.values() if not f.data and f.finding != said]

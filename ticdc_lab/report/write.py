@@ -36,7 +36,7 @@ def report(log: ChangeLog | Log, out: str | Path, *, settings: Mapping[str, obje
     out
         The file to write; its folder is made.
     settings
-        What the report's last section says of how it was made, beside versions and inputs; secrets are hidden.
+        The report's last section on how it was made, beside versions and inputs; secrets are hidden.
 
     Returns
     -------

@@ -147,7 +147,7 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
 
 
 def _document(text: str, name: str) -> tuple[dict[str, Any], bool, tuple[str, ...]]:
-    """What the text says, whether that is JSON, and a sentence if there is more in the file."""
+    """The content of the text, whether it is JSON, and a sentence if there is more in the file."""
     begin, what = _DOCUMENT.search(text), "TOML"
     try:
         if not text.lstrip().startswith("{"):

@@ -31,7 +31,7 @@ _SHORT = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
 _SPECIAL = "\\.^$*+?{}[]|()&~-"
 _MOST_TIMES = 1000
 OF_ASCII = "(?a:"
-"""How a boundary of words is written in Python; other engines say otherwise that letters are ASCII's."""
+"""How a boundary of words is written in Python; in other engines letters are ASCII's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ NOT_EVALUATED = (
 """Keys of an event filter that leave out what their expression takes: TiDB evaluates it on rows that no log has."""
 
 _RANK = {"option": 0, ("bytes", "shown"): 1, "file": 2, ("bytes", "likely"): 3, ("bytes", "guessed"): 4}
-"""Which of several values of one setting is used. What the bytes show cannot be otherwise, whatever a file has."""
+"""Which of several values of one setting is used. What the bytes show cannot be otherwise, with any file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Settings:
         return self | [Setting(require_name(name), value, "option", "given", evidence or f"--option {name}")]
 
     def noted(self, against: Iterable[Contradiction] = (), notes: Iterable[str] = ()) -> Settings:
-        """The same with what the log has against it, and with notes; each once, whoever found it."""
+        """The same with what the log has against it, and with notes; each once."""
         more = list(self.against)
         for c in against:
             more += [] if c in more else [c]

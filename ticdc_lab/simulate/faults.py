@@ -181,7 +181,7 @@ class Relink(NamedTuple):
 
 
 class Lose(NamedTuple):
-    """The next ``times`` messages of a kind are lost for good, whatever the transport does; None means any.
+    """The next ``times`` messages of a kind are lost for good, with any transport; None means any.
 
     Those that are sent after ``until_us`` are not: a fault that waits for its message is over then.
     """

@@ -139,7 +139,7 @@ def resolved_minus_checkpoint(trace: pa.Table) -> pd.DataFrame:
 
 
 def capture_table_count(trace: pa.Table) -> pd.DataFrame:
-    """Give how many tables each capture has, in whatever state."""
+    """Give how many tables each capture has, in any state."""
     counts = bands(stretches(trace), last_us=end_us(trace))
     summed = counts.groupby(["capture", "time_us"], as_index=False, sort=False)["n"].sum()
     return summed.set_axis(_COLUMNS, axis=1)

@@ -57,7 +57,7 @@ class Network:
     Attributes
     ----------
     link
-        What links are like unless :attr:`links` says otherwise.
+        What links are like by default; :attr:`links` overrides it.
     links
         By (sender, receiver), names of nodes.
     transport
@@ -108,7 +108,7 @@ class Traffic:
         self.quiet.clear()
 
     def relink(self, pair: tuple[str, str]) -> None:
-        """Let the latest of the qualities that last be in force, and without any what the network says."""
+        """Let the latest of the qualities that last be in force, and without any the network's own."""
         lasting = self.relinks[pair]
         if lasting:
             self.links[pair] = lasting[-1][0]

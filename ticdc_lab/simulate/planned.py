@@ -181,7 +181,7 @@ def _changed(link: net.Link, one: NetworkSettings | LinkSettings) -> net.Link:
 
 
 class EventKind(NamedTuple):
-    """A row of a table of events: everything there is to say of one."""
+    """A row of a table of events: everything about one."""
 
     says: str  # what happens, for people: the reference page has it
     # By name its type, or type and default. The first is the value beside the event's name, ``crash: capture-1``, the

@@ -75,7 +75,7 @@ class Reader:
     takes_none: bool = True  # whether ``none``, or an empty place, means nothing where there may be nothing
 
     def record(self, value: Value, kind: type[T], base: T | None = None) -> T:
-        """Give what a section says; what it does not name is as in ``base``, or has its default."""
+        """Give a section's content; what it does not name is as in ``base``, or has its default."""
         hints = field_types(kind, frozenset(self.without))
         known = {yaml_name(name): name for name in hints}
         defaults = _defaults(kind)

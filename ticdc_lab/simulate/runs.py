@@ -24,7 +24,7 @@ SettingsOf = TypeVar("SettingsOf")
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class EndedRun:
-    """What happened, in whatever model."""
+    """What happened, in any model."""
 
     # What gives this run again, beside what is of its model.
     seed: int

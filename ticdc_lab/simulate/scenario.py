@@ -142,7 +142,7 @@ class Scenario:
     faults_end_us
         When the last event is over; None where nothing happens.
     changes
-        What was asked for instead of what the file says.
+        What was asked for instead of the file's.
     settling
         When a run may end before ``until_us``; None for never.
     """

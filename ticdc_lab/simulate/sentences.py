@@ -123,7 +123,7 @@ OF_MESSAGES: Mapping[str, Measure] = {
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What assertions about a model can say."""
+    """The vocabulary of assertions about a model."""
 
     # Pattern to what it means, tried in this order; a group's name is what must be there.
     sentences: Mapping[str, Said]

@@ -67,7 +67,7 @@ def sweep(
     Returns
     -------
     DataFrame
-        :data:`RUNS`; the same arguments give the same rows, in whatever order.
+        :data:`RUNS`; the same arguments give the same rows, in any order.
 
     Raises
     ------

@@ -37,7 +37,7 @@ TRACE = pa.schema(
         ("after", pa.string()),  # of changed; of decided what was chosen
         ("because", pa.string()),  # a sentence
         ("rejected", pa.list_(pa.struct([("candidate", pa.string()), ("because", pa.string())]))),  # of decided
-        # What after or because says in words, as a value (ticdc_lab.machines.machine.Reason); null where it is none.
+        # The content of after or because, as a value (ticdc_lab.machines.machine.Reason); null where it is none.
         ("reason", pa.struct([("kind", pa.string()), ("name", pa.string()), ("since_us", pa.int64())])),
     ]
 )

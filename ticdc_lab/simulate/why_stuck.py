@@ -66,9 +66,9 @@ def causes(trace: pa.Table) -> pd.DataFrame:
     -------
     pd.DataFrame
         ``since_us``, ``until_us``, ``since_step``, ``until_step``, ``kind`` and ``name`` (as of :class:`Stuck`),
-        ``holds_since_us`` (since when, by the owner's word) and ``answer``. A stretch begins since when the owner says
+        ``holds_since_us`` (since when, by the owner's word) and ``answer``. A stretch begins when by the owner
         and ends where it gives another cause or none, where the global checkpoint moves, and where another capture is
-        the owner. Where there is no owner that could say anything, or it is paused, that is the cause.
+        the owner. Where there is no owner that could report, or it is paused, that is the cause.
     """
     last = (trace["time_us"][-1].as_py(), trace["step"][-1].as_py()) if len(trace) else (0, 0)
     found = [*_said(trace, last), *_silent(trace)]
@@ -77,7 +77,7 @@ def causes(trace: pa.Table) -> pd.DataFrame:
 
 
 def _said(trace: pa.Table, last: tuple[int, int]) -> list[Stretch]:
-    """What owners said."""
+    """Reports of owners."""
     told = changes(trace, "stuck")
     ends = [f.assign(after=None) for f in (changes(trace, "global-checkpoint"), elections(trace))]
     rows = pd.concat([told, *ends], ignore_index=True).sort_values("order", kind="stable")
@@ -98,7 +98,7 @@ def _said(trace: pa.Table, last: tuple[int, int]) -> list[Stretch]:
 
 
 def _silent(trace: pa.Table) -> list[Stretch]:
-    """Stretches without an owner that could say anything: it is down or paused, or its session is gone."""
+    """Stretches without an owner that could report: it is down or paused, or its session is gone."""
     periods, found = owners(trace), troubles(trace)
     out = []
     for won in periods.to_dict("records"):
@@ -124,7 +124,7 @@ def _covered(periods: pd.DataFrame, at_us: int) -> bool:
 
 
 def _apart(found: list[Stretch]) -> list[Stretch]:
-    """Each stretch after the one before it: what was said later may reach back to an earlier one's time."""
+    """Each stretch after the one before it: a later report may reach back to an earlier one's time."""
     out: list[Stretch] = []
     for one in found:
         begin = max(one.since_us, out[-1].until_us) if out else one.since_us

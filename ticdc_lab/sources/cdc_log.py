@@ -152,7 +152,7 @@ KNOWN_LINES = (
         "changefeed checkpoint is lagging too much", "table trigger ddl events fetch failed",
     )),
 )  # fmt: skip
-"""What lines say: the first that fits. An error whose text comes from the downstream is the downstream's."""
+"""The meaning of lines: the first that fits. An error whose text comes from the downstream is the downstream's."""
 
 _BEGINS = [(begin, kind, module) for kind, module, begins in KNOWN_LINES for begin in begins]
 _FIRST_WORDS = {begin[:5] for begin, *_ in _BEGINS}
@@ -373,7 +373,7 @@ class NamedByLog:
 def named_by(
     log: CdcLog, *, from_ts: int, to_ts: int | None = None, from_ms: int | None = None, to_ms: int | None = None
 ) -> list[NamedByLog]:
-    """What the log says between two moments, the strongest evidence first.
+    """The log's lines between two moments, the strongest evidence first.
 
     ``log``: TiCDC's log. ``from_ts``, ``to_ts``: a line that names a commit_ts, resolved_ts or checkpoint_ts from the
     one to the other is about it; without ``to_ts`` one that names exactly ``from_ts``, or the value before it.

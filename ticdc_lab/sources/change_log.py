@@ -312,7 +312,7 @@ class ChangeLog:
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What this log cannot prove, one sentence each; empty if there is nothing to say."""
+        """What this log cannot prove, one sentence each; else empty."""
         known = None if self._source is None else self._source.overlaps_known
         overlaps = self._overlaps if known is None else known.sentences
         of_settings = (*(c.words for c in self.settings.contradictions), *self.settings.not_evaluated)
@@ -358,7 +358,7 @@ class ChangeLog:
             self._refuse(n, quarantine)
 
     def _refuse(self, n: Counts, quarantine: str | None = None) -> None:
-        """Say that nothing could be decoded, with the first reason, and where all of them are."""
+        """Report that nothing could be decoded, with the first reason, and where all of them are."""
         which = f"its {n.quarantined} records" if self.protocol == "csv" else f"{n.messages} messages"
         why = [f"The first: {r['reason']}" for r in self.quarantine.select("reason").limit(1).toArrow().to_pylist()]
         said = " ".join(filter(None, [*why, *self.strangers, *self.guesses]))
@@ -468,7 +468,7 @@ class ChangeLog:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Wrap actions on the frames in it: what a source, or a task of ours, fails with is said in words."""
+        """Wrap actions on the frames in it: the fault of a source, or of a task of ours, is put into words."""
         with nullcontext() if self._source is None else self._source.said_plainly(), task_errors():
             yield
 
@@ -609,7 +609,7 @@ class ChangeLog:
         return replace(self, strangers=self._strangers_among(some, "messages in quarantine that were looked at"))
 
     def strangers_at_heads(self) -> tuple[str, ...]:
-        """What ``strangers`` would say of the first messages of each file, before anything is read."""
+        """What ``strangers`` would find in the first messages of each file, before anything is read."""
         if self._source is None or not self._source.of_several_files:
             return ()
         heads = self._source.heads_of_files(HEAD_OF_FILE).combine_chunks()

@@ -57,7 +57,7 @@ class DumpFiles:
 
     @property
     def lost(self) -> frozenset[str]:
-        """What some of its messages do not say (:data:`ticdc_lab.sources.forms.LOSSES`)."""
+        """What some of its messages do not have (:data:`ticdc_lab.sources.forms.LOSSES`)."""
         every = frozenset[str]().union(*(form.lost for form in self.forms))
         return (every - {"topic", "partition", "offset", "messages"}) | {"names"} if self.is_named else every
 
@@ -241,7 +241,7 @@ def _beside(
 
 
 def _is_named_otherwise(file: str, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> bool:
-    """Whether the name of a capture file says another packing than its bytes, or nothing."""
+    """Whether the name of a capture file means another packing than its bytes, or none."""
     return not file.endswith(CAPTURES) or _is_packed(file, opened) != file.endswith(".gz")
 
 

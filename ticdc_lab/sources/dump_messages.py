@@ -16,7 +16,7 @@ from ticdc_lab.sources.json_objects import BadJson, Value, fields_of
 
 
 class DumpedMessage(NamedTuple):
-    """A message as a dump has it; what the dump does not say is None."""
+    """A message as a dump has it; what is missing in the dump is None."""
 
     topic: str | None = None
     partition: int | None = None

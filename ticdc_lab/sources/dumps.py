@@ -162,7 +162,7 @@ def read_dump(
 
 
 def _assembled(records: Iterator[Record], name: str, assumed: Assumed, fault: list[str]) -> Read:
-    """Records in batches, with the places that they do not say; ``fault`` is what was wrong with their stream."""
+    """Records in batches, with the places that they do not have; ``fault`` is what was wrong with their stream."""
     messages: list[DumpedMessage] = []
     bad: list[Bad] = []
     seen: Counter[tuple[str, int]] = Counter()

@@ -346,7 +346,7 @@ def unescaped(text: str) -> bytes:
     return re.sub(r"\\(?:x([0-9a-fA-F]{2})|(.))", meant, text.encode().decode("latin-1")).encode("latin-1")
 
 
-# What a refusal says.
+# Words of a refusal.
 
 
 def shown(head: bytes, most: int = 60) -> str:
@@ -389,7 +389,7 @@ _DATE = re.compile(r"(?:19|20)\d\d-\d\d(?:-\d\d)?(?:\D|$)")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The place of a file's first message, as its name says."""
+    """The place of a file's first message, by its name."""
 
     topic: str
     partition: int
@@ -423,7 +423,7 @@ def beside(file: str) -> tuple[str, Literal["key", "headers"] | None]:
 
 
 def named_place(file: str) -> Named | None:
-    """What the name of a file that Kafka Connect wrote says; None for other names."""
+    """The content of the name of a file that Kafka Connect wrote; None for other names."""
     name = PurePath(file).name
     found = _USUAL.fullmatch(name) or (None if _DATE.search(name) else _AIVEN.fullmatch(name))
     if found is None or int(found["partition"]) >= 1 << 31 or int(found["offset"]) >= 1 << 62:

@@ -63,7 +63,7 @@ def fsck(spark: SparkSession, folder: str, *, settings: Settings = UNKNOWN) -> D
     folder
         A path or a URL; the folder in which the file ``metadata`` lies.
     settings
-        By which they are read (:func:`ticdc_lab.sources.storage.read_by`): what the files do not say.
+        By which they are read (:func:`ticdc_lab.sources.storage.read_by`): what the files omit.
 
     Returns
     -------

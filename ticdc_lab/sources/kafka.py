@@ -133,7 +133,7 @@ class Topics:
 
 
 def _sentence(trace: str, at: int) -> str:
-    """The line of a trace that begins at a place; what could not be made is said with its innermost cause."""
+    """The line of a trace that begins at a place; a failed construction has its innermost cause."""
     line = trace[at:].splitlines()[0].strip()
     if own := re.search(r'code=\w+,val=-?\d+,str="(.*)"', line):  # as librdkafka's errors are shown
         return own[1]
@@ -201,7 +201,7 @@ def open_words(ends: Mapping[tuple[str, int], tuple[int, int]]) -> tuple[str, ..
 
 
 def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFrame, tuple[str, ...]]:
-    """Messages of the topics, earliest to latest unless the options say otherwise; pinned to what is there now.
+    """Messages of the topics, earliest to latest by default; pinned to what is there now.
 
     ``spark``: a session with Spark's Kafka connector. ``topics``: from :func:`topics_of`. Options named ``kafka.*`` go
     to Kafka's clients, all others to the connector (``startingOffsets``, ``endingOffsets``, ``startingTimestamp``,
@@ -241,7 +241,7 @@ def size_of(expected: DataFrame) -> Size:
 
 
 def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | None = None) -> DataFrame:
-    """Messages of Kafka topics as a stream, from the earliest unless ``startingOffsets`` says otherwise.
+    """Messages of Kafka topics as a stream, from the earliest unless ``startingOffsets`` is set.
 
     ``spark``: a session with Spark's Kafka connector. ``source``: ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
     ``options``: as for :func:`read_batch`. Returns: :data:`ticdc_lab.events.schema.MESSAGES`. Offsets that have expired
@@ -260,7 +260,7 @@ def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | N
 
 @contextmanager
 def said_plainly(topics: Topics) -> Iterator[None]:
-    """Whatever Kafka's clients throw in the body becomes a :class:`SourceError` without secrets.
+    """Errors of Kafka's clients in the body become a :class:`SourceError` without secrets.
 
     They run in the JVM: a connection that Python has lost is the one to the engine, which brokers do not see.
     """

@@ -159,7 +159,7 @@ class TopicReader:
         return {at: None if o < 0 else o for at, (o, _) in self._offsets(dict.fromkeys(places, spec)).items()}
 
     def newest_ms(self, places: Sequence[Place]) -> dict[Place, int | None]:
-        """The greatest timestamp of each partition; None where the broker cannot say."""
+        """The greatest timestamp of each partition; None where the broker has none."""
         spec = library().admin.OffsetSpec.max_timestamp()
         try:
             return {at: None if t < 0 else t for at, (_, t) in self._offsets(dict.fromkeys(places, spec)).items()}
@@ -255,7 +255,7 @@ class TopicReader:
             consumer.unassign()
 
     def ends_now(self) -> dict[Place, int]:
-        """Where each partition ends, as the last fetch of :meth:`batches` said; without asking the broker."""
+        """Where each partition ends, from the last fetch of :meth:`batches`; without asking the broker."""
         kafka, found = library(), dict[Place, int]()
         for at in self.positions if self._consumer is not None else ():
             with suppress(kafka.KafkaException):
@@ -371,7 +371,7 @@ class TopicReader:
                 raise self.explained(self._why_unverified() or said if unverified else said)
 
     def _why_unverified(self) -> str | None:
-        """What is wrong with a broker's certificate: librdkafka says the same of any that it does not take."""
+        """What is wrong with a broker's certificate: librdkafka has one message for all that it refuses."""
         context = ssl.create_default_context(cafile=self.settings.get("ssl.ca.location"))
         for broker in self.topics.brokers.split(","):
             host, _, port = broker.rpartition(":")
@@ -385,7 +385,7 @@ class TopicReader:
         return None
 
     def explained(self, said: str) -> Exception:
-        """What librdkafka says as an error of this package, without secrets."""
+        """An error of librdkafka as one of this package, without secrets."""
         return self.topics.explained(RuntimeError(said)) or SourceError(f"{self.topics.source}: {said}")
 
     def places(self) -> list[Place]:

@@ -152,7 +152,7 @@ class RelayedTopic:
     """A topic as it is now, for the embedded engine.
 
     ``spans``: first and end offset of each partition that the broker has. ``left_out``: what the broker keeps back of
-    it, a sentence each. ``bounds``: what of it is read, as the options say.
+    it, a sentence each. ``bounds``: what of it is read, by the options.
     """
 
     def __init__(self, spark: SparkSession, topics: Topics) -> None:

@@ -138,7 +138,7 @@ def _produce(connection: TopicReader, producer: Any, topic: str, row: Mapping[st
 
 
 def _raise_first(connection: TopicReader, failed: list[str]) -> None:
-    """Raise for a message that was not delivered, with what the connection said before if it knows the cause."""
+    """Raise for a message that was not delivered, with the connection's earlier error if that has the cause."""
     connection.raise_final()
     if failed:
         raise connection.explained(failed[0])

@@ -64,7 +64,7 @@ def load(
     source_kind
         ``capture``, ``parquet``, ``delta``, ``storage``, ``kafka``, ``connect`` or a form of dumps
         (:data:`ticdc_lab.sources.forms.FORMS`), or ``auto``: detected from what is there;
-        ``table`` has to be said: ``source`` then names one that the session knows.
+        ``table`` has to be set: ``source`` then names one that the session knows.
     schema_registry
         For avro: the registry's URL (asked by the workers, once for each schema), or a file of schemas
         (:func:`ticdc_lab.codecs.schema_registry.read_registered`).

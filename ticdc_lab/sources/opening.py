@@ -485,7 +485,7 @@ def _size_of_frame(table: DataFrame) -> Size:
 
 
 def _storage_source(spark: SparkSession, source: str, kind: str, settings: Settings) -> Source | None:
-    """The source if it is a folder of the storage sink, or was said to be one."""
+    """The source if it is a folder of the storage sink, or was declared as one."""
     local, store = local_path(source), Store.of(source)
     if kind == "auto" and (kind_of_name(store.shown if store else source) if local is None else not local.is_dir()):
         return None

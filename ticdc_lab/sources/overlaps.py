@@ -1,6 +1,6 @@
 """Messages that several files of a folder hold, and offsets that none of them holds.
 
-Two recordings of one topic may overlap: a message is what its topic, partition and offset say, so it counts once,
+Two recordings of one topic may overlap: topic, partition and offset identify a message, so it counts once,
 from the first file that holds it. A recording that was cut at a line's end looks whole by itself; the next file
 shows what is missing between them.
 
@@ -90,7 +90,7 @@ class Held:
 
 
 def whole_runs(said: Iterable[str]) -> dict[str, Runs]:
-    """The runs of each file, in order and without overlap, of what all tasks said."""
+    """The runs of each file, in order and without overlap, from all tasks' reports."""
     found: dict[str, Runs] = {}
     for text in said:
         for file, topic, partition, runs in orjson.loads(text):
@@ -282,7 +282,7 @@ class Overlaps:
     """What the files of one folder hold twice, and what none of them holds."""
 
     skips: Skips  # what is left out of each file when it is read
-    sentences: tuple[str, ...] = ()  # what is said of it
+    sentences: tuple[str, ...] = ()  # its sentences
     between: frozenset[tuple[Home, Run]] = frozenset()  # offsets that are missing between files
     # Offsets at which two files have different messages, reported in a sentence.
     differ: Mapping[Home, Sequence[Run]] = field(default_factory=dict)

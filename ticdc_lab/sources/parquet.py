@@ -62,7 +62,7 @@ WRITTEN = StructType(
     + [StructField(name, LongType()) for name in COUNTED]
     + [StructField("held", StringType())]
 )
-"""What a task says of its file; ``held`` is what :meth:`ticdc_lab.sources.overlaps.Held.said` gives."""
+"""A task's report of its file; ``held`` is what :meth:`ticdc_lab.sources.overlaps.Held.said` gives."""
 
 Decode = Callable[..., Batches]
 """Batches to batches; a second argument receives what each file has, or is None."""

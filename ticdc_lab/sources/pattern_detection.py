@@ -204,7 +204,7 @@ def _extra(remainders: Sequence[bytes], between: bytes, *, is_shown: bool) -> li
 
 
 def codings_in(head: bytes, form: Form) -> tuple[Coding, Coding]:
-    """How the values and keys of a pattern are written, by the first records; of few digits nothing is said."""
+    """How the values and keys of a pattern are written, by the first records; few digits decide nothing."""
     whole = re.compile(regex_of(form.body), re.DOTALL)
     some = [found.groupdict() for line in head.split(form.separator)[:LOOKED_AT] if (found := whole.fullmatch(line))]
     values, keys = (

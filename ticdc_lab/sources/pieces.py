@@ -174,7 +174,7 @@ def read_piece(
         if found is not None and found[0].name != CAPTURE:
             span = (first, last) if found[1].is_cut else None
             yield from dumps.read_file(opened, file, *found, line, span, opened=open_one)
-        elif found is not None:  # its name says another packing than its bytes
+        elif found is not None:  # its name means another packing than its bytes
             yield from _ahead(capture.read_whole(opened, file, line))
         elif file.endswith(".gz"):
             yield from _ahead(capture.read_gzip(opened, file, line))

@@ -81,7 +81,7 @@ def _lines(file: Path) -> tuple[int, int]:
 
 KINDS = ("capture", "parquet", "delta", "table", "storage", "kafka", CONNECT, *FORMS)
 """Source kinds: JSON Lines (plain or gzip), Parquet, Delta with the columns of messages; the name of a table that the
-session knows, which has to be said; a folder of the storage sink; Kafka; and dumps that other tools made."""
+session knows, which has to be set; a folder of the storage sink; Kafka; and dumps that other tools made."""
 
 KAFKA = "kafka://"
 

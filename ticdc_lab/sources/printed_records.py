@@ -142,7 +142,7 @@ def _sized(text: bytes, head: re.Match[bytes]) -> tuple[bytes | None, bytes | No
     return found[0], found[1]
 
 
-# What both say.
+# Common to both.
 
 
 def too_large(found: int, bound: int, line: int) -> Bad:

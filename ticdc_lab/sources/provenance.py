@@ -190,7 +190,7 @@ _ALL, _EDGES, _NAMES = "all bytes", "size, first and last MiB", "name and size"
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input; ``how`` says in words what the fingerprint is of."""
+    """One input; ``how``: what the fingerprint is of, in words."""
 
     name: str
     kind: str

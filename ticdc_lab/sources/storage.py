@@ -164,7 +164,7 @@ def misplaced(found: Listing, source: str, *, local: Path | None) -> SourceError
 def local_files(root: Path) -> Iterator[Listed | Refused]:
     """Every file below a folder of this machine.
 
-    Links are refused, whatever they lead to, and so is what is no plain file: the sink writes neither, and a link can
+    All links are refused, and so is what is no plain file: the sink writes neither, and a link can
     leave the folder.
     """
     waiting = [("", str(root))]
@@ -514,7 +514,7 @@ def _named(each: list[str], of: str = "") -> str:
 
 
 def _encoding(settings: Settings, found: list[BinaryTexts]) -> tuple[str, str]:
-    """How binary values are written, and what is said of it where the values looked at can be both."""
+    """How binary values are written, and the note if the values read can be both."""
     if (known := settings.value(_METHOD)) is not None:
         return str(known), ""
     n, characters, not_hex, not_base64 = (sum(column) for column in zip(BinaryTexts(), *found, strict=True))

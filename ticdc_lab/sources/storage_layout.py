@@ -46,7 +46,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class StoragePlace:
-    """What a path says. ``kind`` is data, schema, index or metadata; what the path does not say is empty, 0 or None."""
+    """The content of a path. ``kind`` is data, schema, index or metadata; what is missing is empty, 0 or None."""
 
     path: str
     kind: str

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ticdc_lab.codecs.kernel import csv as kernel
 
 MAX_FILE = 1 << 30
-"""Bytes of a file. TiCDC begins a new one at 64 MiB, or at what ``file-size`` says, at most half a gigabyte."""
+"""Bytes of a file. TiCDC begins a new one at 64 MiB, or at ``file-size``, at most half a gigabyte."""
 MESSAGES_AT_ONCE = 2_500
 RECORDS_LOOKED_AT = 64
 """Records of a csv file from which its columns are detected, where their number does not decide."""

@@ -31,7 +31,7 @@ class Overview:
     spans: Mapping[Place, Span]  # first and end offset of each partition that is to be read
     bytes: int | None  # of all keys and values, about: as the first messages have them; None of no message
     # ``first_ms``, ``last_ms``: least timestamp of the first messages, and the greatest of all; None where the broker
-    # does not say.
+    # does not report.
     first_ms: int | None
     last_ms: int | None
     # The first of some partitions: topic, partition, offset, time, key and value as text, cut to 160 characters.

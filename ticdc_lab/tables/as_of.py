@@ -74,7 +74,7 @@ class TableAsOf:
     key
         Names of the handle key's columns.
     limits
-        What the rows cannot say, one sentence each; empty if there is nothing.
+        What the rows cannot show, one sentence each; empty if there is nothing.
     added
         What the last three columns of ``rows`` are called.
     """
@@ -209,7 +209,7 @@ def _shaped(rows: DataFrame, found: Sequence[Stretch], columns: Sequence[ColumnT
 
 
 def _added(columns: Sequence[ColumnTrace], *said: Column) -> list[Column]:
-    """What is said of each row, under names that the table has not taken."""
+    """Notes on each row, under names that the table has not taken."""
     names = free_names(ADDED, (c.name for c in columns))
     return [column.alias(name) for column, name in zip(said, names, strict=True)]
 

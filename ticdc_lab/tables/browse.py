@@ -380,7 +380,7 @@ class Browser:
 
 @contextmanager
 def _files_needed() -> Iterator[None]:
-    """What DuckDB says of files that are gone, in words."""
+    """DuckDB's error for files that are gone, in words."""
     import duckdb
 
     try:
@@ -476,7 +476,7 @@ class TableTimeline:
     def rows(self, ts: int, *, n: int = PAGE) -> pd.DataFrame:
         """Rows at ``ts`` (TSO), those changed last first: the table's columns, and ``commit_ts`` of each row.
 
-        Where the table has a column ``commit_ts`` itself, ours is called as the attribute ``commit_ts`` says.
+        Where the table has a column ``commit_ts`` itself, ours is named by the attribute ``commit_ts``.
         """
         shown = ", ".join(f"h.{quoted(name)}" for name in self._columns)
         query = f"SELECT {shown}, h.{self._ts} AS {quoted(self.commit_ts)} FROM history h WHERE {self._valid}"

@@ -65,7 +65,7 @@ def verify_checksums(events: DataFrame, *, time_zone: str = "UTC") -> DataFrame:
         :data:`CHECKSUM_FINDINGS`: an ``error`` for each image whose checksum differs, a ``warning`` for each that
         cannot be computed: the row is known in part, the old image has only the changed columns, or a value has no
         bytes known here. Where one change of one column (or one time zone for all timestamps) gives the stated
-        checksum, ``column`` names it and ``message`` says the change; of each Arrow batch 1,000 rows are looked into.
+        checksum, ``column`` names it and ``message`` has the change; of each Arrow batch 1,000 rows are looked into.
 
     Raises
     ------

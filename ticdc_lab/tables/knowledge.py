@@ -314,7 +314,7 @@ def require_kept(table: str, life: Life, ts: int) -> None:
 
 
 def limits_of(table: str, life: Life, facts: RowsKnown, unseen: list[str]) -> tuple[str, ...]:
-    """What the rows of a table cannot say, one sentence each."""
+    """What the rows of a table cannot show, one sentence each."""
     said = []
     if not life.from_log:
         said.append(

@@ -139,7 +139,7 @@ def _before(catalog: Catalog, origin: TableName, renamed: TableVersion) -> list[
             break
         if version.event in _BEGINS:
             found = []
-        # the last one says that the life left this name
+        # the last one shows that the life left this name
         if version.event not in GONE:
             found.append(version)
         elif version.serial != renamed.serial - 1:

@@ -186,7 +186,7 @@ def moved(source: ColumnType, target: ColumnType) -> str:
     """What becomes of a text of type ``source`` when its column is modified to ``target``.
 
     ``same`` text, a ``rounded`` number, ``padded`` to a datetime, or ``unknown``: only what follows from the types is
-    said, nothing that depends on sql_mode, collation or time zone.
+    given, nothing that depends on sql_mode, collation or time zone.
     """
     families = (source.family, target.family)
     if source.text == target.text or families in {("integer", "integer"), ("bit", "bit"), ("text", "text")}:

@@ -230,7 +230,7 @@ UNCONVERTIBLE = "array<struct<column: string, value: string, reason: string>>"
 
 def changes_of(events: DataFrame, found: Sequence[Stretch]) -> DataFrame:
     """Row changes of the table with ``_stretch`` (int); rows without commit_ts are left out."""
-    names = sorted({s.name for s in found})  # said once more as plain comparisons, which a file can skip rows by
+    names = sorted({s.name for s in found})  # repeated as plain comparisons, which a file can skip rows by
     named = reduce(or_, [(F.col("schema_name") == s) & (F.col("table_name") == t) for s, t in names])
     rows = events.where((F.col("kind") == "row") & F.col("commit_ts").isNotNull() & named)
     return rows.withColumn("_stretch", stretch_number(found)).where("_stretch IS NOT NULL")
@@ -377,7 +377,7 @@ def _default(trace: ColumnTrace) -> tuple[Column, Column]:
     if why:
         return F.lit(None).cast(target.spark), F.lit(why)
     value = F.lit(text).cast("string")
-    if source.family in ("enum", "set"):  # a label, whatever the protocol carries
+    if source.family in ("enum", "set"):  # a label in any protocol
         same = moved(source, target) == "same" and target.family == source.family
         return (value, none) if same else converted(none, source, target)
     return converted(value, source, target)

@@ -31,7 +31,7 @@ _CHANGE = ("commit_ts", *_NAMES, "op", "key_hash", "change_hash")
 OLD_VALUES = ("enable-old-value", *OLD_VALUE.values())
 """Settings that leave images before an update out."""
 KINDS = ("only here", "only there", "other values", "other partition", "same")
-"""What can be said of a change, in the order of how bad it is."""
+"""Verdicts on a change, in the order of how bad it is."""
 ALIKE = "same, several contents"
 """Changes that both logs deliver with several contents, the same ones: neither shows which of them is right."""
 
@@ -97,7 +97,7 @@ class Comparable:
 
 
 def _key_of_numbers() -> Column:
-    """What TiCDC hashes of each column of the handle key: numbers of ENUM and SET, whatever the message has.
+    """What TiCDC hashes of each column of the handle key: numbers of ENUM and SET in any message.
 
     Put together as for a partition, (1, 12) and (2, 11) are one: the crcs of texts of one length differ alike.
     """

@@ -75,7 +75,7 @@ def _in_order(names: pa.StringArray) -> tuple[pa.Array, Ints]:
 
 @dataclass(frozen=True, slots=True)
 class _Transactions:
-    """Some transactions in order of commit_ts and start_ts; ``in_*`` says to which one a table or a span belongs."""
+    """Some transactions in order of commit_ts and start_ts; ``in_*``: to which one a table or a span belongs."""
 
     commit_ts: Ints
     start_ts: Ints

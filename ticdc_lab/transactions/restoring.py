@@ -70,7 +70,7 @@ def transactions(events: DataFrame) -> DataFrame:
         :data:`ticdc_lab.events.schema.TRANSACTIONS`, one row per commit_ts and start_ts of row changes; those without
         a start_ts at a commit_ts are one. ``missing`` names the
         partitions, of all topics that hold any event, whose resolved_ts has not reached commit_ts, and ``complete``
-        says there are none.
+        reports none.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def transaction_rows(events: DataFrame) -> DataFrame:
     """Number the rows of every transaction in an order that is safe to apply, each change once.
 
     Deletes come first, then updates, then inserts, across all tables of the transaction, as TiCDC's source
-    says of TiCDC's own order: TiCDC splits an update that changes a unique key into a delete and an insert, so that no
+    is about TiCDC's own order: TiCDC splits an update that changes a unique key into a delete and an insert, so that no
     row meets a key that another still holds. Within an operation the order is by table and key. With
     ``output-raw-change-event=true`` such updates stay whole; :func:`split_key_updates` splits updates of the handle key
     first.

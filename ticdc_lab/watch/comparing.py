@@ -365,7 +365,7 @@ class CompareFolder:
         )
 
     def saved(self) -> tuple[CompareState, list[dict[str, Any]], list[tuple[int, Delivered]]] | None:
-        """The state without its windows, what was said of both sources, and until when each window is with what it has;
+        """The state without its windows, the notes on both sources, and until when each window is with what it has;
         None if nothing was saved.
         """
         place = self.folder / FILE

@@ -419,7 +419,7 @@ def windowed(state: CompareState, sides: ComparedSides) -> CompareState:
 
 
 def _by_numbers(rows: pa.Table) -> pa.Table:
-    """Rows with an ENUM or SET in their key, named by what TiCDC hashes of it: numbers, whatever the message has."""
+    """Rows with an ENUM or SET in their key, named by what TiCDC hashes of it: numbers in any message."""
     labelled = np.zeros(rows.num_rows, dtype=bool)
     for image in ("columns", "before"):
         lists = rows[image].combine_chunks()

@@ -374,7 +374,7 @@ class WatchFolder:
     def keep_evidence(
         self, finding: KeptFinding, messages: pa.Table | None = None, files: Mapping[str, bytes] = MappingProxyType({})
     ) -> None:
-        """Write what a finding says, with the offsets to read again, and its messages as a capture file, or its files
+        """Write a finding's message, with the offsets to read again, and its messages as a capture file, or its files
         as a folder of the storage sink.
         """
         place = self.evidence(finding.number)

@@ -133,7 +133,7 @@ class LiveTopic:
             yield batch, None
 
     def ends_now(self) -> dict[Place, int]:
-        """Where partitions end, as the last fetch said."""
+        """Where partitions end, from the last fetch."""
         return self._reader.ends_now()
 
     def messages_at(self, places: Iterable[tuple[str, int, int]]) -> pa.Table:
@@ -310,7 +310,7 @@ class Decoding:
     # (:data:`ticdc_lab.codecs.simple_tables.COUNTED_TABLES`).
     tables: dict[tuple[str, str, int, str], int] = field(default_factory=dict)
     # DDL (:data:`ticdc_lab.codecs.log_types.DDL_ROWS`) of debezium, and of protocols that name primary keys
-    # alone: they define what the messages do not say.
+    # alone: they define what the messages omit.
     ddl: list[dict[str, Any]] = field(default_factory=list)
     waiting: pa.Table = field(default_factory=_MESSAGES.empty_table)  # messages whose table no message has defined yet
 

@@ -56,7 +56,7 @@ BUCKETS = 16
 """Parts of the rows, each with a file of its own: so many tasks can judge at a time."""
 
 MESSAGES_A_BATCH = 1_000_000
-"""Messages of a batch at most, unless ``maxOffsetsPerTrigger`` says otherwise."""
+"""Messages of a batch at most, unless ``maxOffsetsPerTrigger`` is set."""
 
 EVERY_S = 10.0
 _LOG = -1

@@ -599,7 +599,7 @@ _FEW = 4096
 
 @dataclass(frozen=True, slots=True)
 class AuditedSoFar(Audited):
-    """What an audit of all that was read says of what is watched. ``findings``: as of :func:`step`."""
+    """An audit of all that was read. ``findings``: as of :func:`step`."""
 
     contradicted: Sequence[Contradiction] = ()  # what was given of the changefeed and the log shows otherwise
     # Of the changes that are kept, inserts of rows that are there which may be updates: no chain is judged of them.

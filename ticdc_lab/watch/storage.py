@@ -375,7 +375,7 @@ class StorageFolder:
         self.changed.add(path)
 
     def _read(self, rows: list[dict[str, Any]]) -> Events:
-        """Events of some files, and what is none; those that positions say were given are left out."""
+        """Events of some files, and what is none; those given before by positions are left out."""
         assert self._reading is not None
         self._reading.crcs = crcs = dict[str, int]()
         held, n = list[pa.RecordBatch](), 0

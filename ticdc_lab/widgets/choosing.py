@@ -48,7 +48,7 @@ def taken(controls: Mapping[str, widgets.Widget], selection: Selection, origin_m
         for name in _CONTROLS.get(field, ())
         if name in controls and (value := _fitting(controls[name], _asked(field, name, wanted))) is not None
     }
-    if "messages" in found:  # they are found by their places, whatever else is known of them
+    if "messages" in found:  # they are found by their places, not by anything else
         return {"messages": found["messages"]}
     if "key" in found and "table" in chosen and "table" not in found and "table" in controls:
         del found["key"]  # the row of a table that the panel does not have

@@ -24,7 +24,7 @@ View = TypeVar("View")
 """A frozen dataclass whose fields are the controls' names."""
 
 MEASURED = "from what was measured"
-"""What is said of a figure for which nothing was run again."""
+"""The note on a figure for which nothing was run again."""
 
 _CANCELLED = "cancelled; the figure is still of what was chosen before"
 _REFUSED = "not drawn; the figure is still of what was chosen before"
@@ -43,7 +43,7 @@ class Drawn(NamedTuple):
 class Drawing(Generic[View]):
     """The last figure that could be drawn, where it is shown, and why there is none of what was asked.
 
-    ``draw``: from a value to a figure. ``slow``: whether a notebook waits for it in a thread. ``doing``: what is said
+    ``draw``: from a value to a figure. ``slow``: whether a notebook waits for it in a thread. ``doing``: what is shown
     meanwhile. ``marked``: called with what is wrong, so that it is marked where it lies; None when nothing is any more.
     """
 
@@ -63,7 +63,7 @@ class Drawing(Generic[View]):
     def now(self, value: View, more: str = "") -> None:
         """Draw, and wait for it; an error that is no word of this package is raised once it is shown.
 
-        What is in ``more`` is said of the figure, too.
+        ``more`` is noted at the figure, too.
         """
         self._later.give_up()
         self._more = more

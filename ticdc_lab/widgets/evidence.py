@@ -51,7 +51,7 @@ class Asked(NamedTuple):
 def rows_sql(table: str, columns: Mapping[str, str], asked: Asked) -> str:
     """The query that gives the rows, all pages of them, with its values in it, to be copied.
 
-    ``table``: a name that DuckDB knows. ``columns``: name to type, as DuckDB says them.
+    ``table``: a name that DuckDB knows. ``columns``: name to type, as in DuckDB.
     """
     conditions = [_condition(name, columns[name], text) for name, text in asked.filters.items() if text.strip()]
     where = f"\nWHERE {' AND '.join(conditions)}" if conditions else ""
@@ -70,7 +70,7 @@ def _condition(name: str, kind: str, text: str) -> str:
             at = f"make_timestamp(({quoted(name)} >> {LOGICAL_BITS}) * 1000)"
             there = at if (own := zone()) == "UTC" else f"timezone({literal(own)}, timezone('UTC', {at}))"
             value = f"strftime({there}, {literal(f'%Y-%m-%d %H:%M:%S.%g {own}')})"
-        if " " in words:  # a cell is one line, whatever lies between its words
+        if " " in words:  # a cell is one line, with any space between its words
             return f"regexp_matches(lower({value}), {literal(_BLANKS.join(map(re.escape, words.split())))})"
         return f"contains(lower({value}), {literal(words)})"
     sign, value = compared.groups()

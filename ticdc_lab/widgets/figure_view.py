@@ -29,10 +29,10 @@ class FigureView(anywidget.AnyWidget):
 
     ``figure_json``: the figure without its template, as plotly's JSON. ``templates``, ``config``: the templates of both
     themes, and plotly's settings. ``height``: least height of the figure's box, pixels; it keeps it while something is
-    under way. ``description``: the finding, which screen readers say. ``busy``: what is under way; empty when nothing
+    under way. ``description``: the finding, which screen readers read. ``busy``: what is under way; empty when nothing
     is. ``status``: what was done for the figure, or why nothing was. ``problem``: what is wrong: ``message``, ``hint``,
-    and of a defect ``trace``; empty when nothing is. ``stale``: whether the figure is not of what the controls say; it
-    is greyed then. ``keeps_state``: whether there are buttons to save and to open what the controls say. ``clicked``:
+    and of a defect ``trace``; empty when nothing is. ``stale``: whether the figure is not of the controls' values; it
+    is greyed then. ``keeps_state``: whether there are buttons to save and to open the controls' values. ``clicked``:
     the point that was clicked: ``curve``, ``point`` (of a heat map counted row by row), of a table ``column``, and
     ``n``, which counts, so that the same point can be clicked twice. ``library``: plotly.js, packed, until the page has
     taken it.

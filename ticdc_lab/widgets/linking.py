@@ -156,7 +156,7 @@ class Linked(traitlets.HasTraits):
         choice
             What a click means.
         by
-            The panel it was clicked in, which is not filtered by it. What its controls say stays chosen when it is said
+            The panel it was clicked in, which is not filtered by it. Its controls' choice stays when it is
             again.
         """
         again = by is not None and choice == by.meant() and choice.chosen().items() <= self.selection.chosen().items()
@@ -172,7 +172,7 @@ class Linked(traitlets.HasTraits):
         self.selection = Selection()
 
     def _put(self, field: str, value: Any) -> None:
-        """What a control of the bar says."""
+        """A value of a control of the bar."""
         self._from.pop(field, None)
         self.selection = replace(self.selection.wide(), **{field: value})
 

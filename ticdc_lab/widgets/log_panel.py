@@ -127,7 +127,7 @@ _EXACT_S = 0.0015
 
 
 def _spans(s: Summary, of: Summary) -> Figure:
-    """Of a cut: what is said is said of the transactions that are left of those in the sample."""
+    """Of a cut: the sentence is about the transactions of the sample that are left."""
     drawn, n = s.transactions, _transactions(s)
     totals = pd.DataFrame(
         [

@@ -53,7 +53,7 @@ OF_A_LOG: Mapping[str, Callable[[Log, Mapping[str, Any]], Panel[Any]]] = Mapping
         "settings": _tab("settings"),
     }
 )
-"""From a log that was read, and what else ``made_from`` says, to a panel."""
+"""From a log that was read, and the rest of ``made_from``, to a panel."""
 
 
 _TRYOUTS: Mapping[str, Callable[..., Panel[Any]]] = {

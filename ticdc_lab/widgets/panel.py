@@ -24,7 +24,7 @@ from ticdc_lab.widgets.state import as_text, checked, parsed, put, read_state, s
 
 
 class ControlBar(widgets.HBox):  # type: ignore[misc]
-    """Controls in a row that wraps; what is wrong with one is said below it.
+    """Controls in a row that wraps; what is wrong with one is shown below it.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class ControlBar(widgets.HBox):  # type: ignore[misc]
             self._words[name].add_class("ticdc-wrong-words")
 
     def mark(self, problem: Problem | None) -> None:
-        """Say at its control what is wrong, and nothing at all others."""
+        """Show at its control what is wrong, and nothing at all others."""
         for name, words in self._words.items():
             wrong = problem is not None and problem.control == name
             words.value = _said(problem) if problem is not None and wrong else ""
@@ -70,14 +70,14 @@ class Panel(Generic[View]):
         Field name to widget, in the order of the bar: source, time range, tables, partitions, what is special, picture.
     draw
         From a value to a figure, or to :class:`ticdc_lab.widgets.drawing.Drawn`; runs no Spark job. An error of this
-        package that it raises is said in words, a :class:`ticdc_lab.widgets.problem.ControlError` beside its control;
+        package that it raises is shown in words, a :class:`ticdc_lab.widgets.problem.ControlError` beside its control;
         the last figure stays.
     name
         The panel's kind, as a saved state has it.
     slow
         Whether drawing may take long: in a notebook it is done in a thread then, and can be cancelled.
     doing
-        What is said while a slow panel draws.
+        What is shown while a slow panel draws.
     made_from
         How the panel can be made again, as JSON; None where only code can.
     origin_ms
@@ -146,12 +146,12 @@ class Panel(Generic[View]):
 
     @property
     def problem(self) -> Problem | None:
-        """Why the figure is not of what the controls say; None where it is."""
+        """Why the figure is not of the controls' values; None where it is."""
         return self._drawing.problem
 
     @property
     def value(self) -> View:
-        """What the controls say; setting it draws, and waits for the figure."""
+        """The controls' values; setting them draws, and waits for the figure."""
         return self._shape(**self._values())
 
     @value.setter
@@ -209,7 +209,7 @@ class Panel(Generic[View]):
         self._heard.append(callback)
 
     def choose(self, selection: Selection | None) -> None:
-        """Say that something was chosen here, as a click on the figure does; None is nothing."""
+        """Announce that something was chosen here, as a click on the figure does; None is nothing."""
         if selection is not None:
             for callback in self._heard:
                 callback(selection)
@@ -219,7 +219,7 @@ class Panel(Generic[View]):
         return self._means(self.value)
 
     def state(self) -> dict[str, Any]:
-        """Give what the controls say, and what the panel is made from, as JSON."""
+        """Give the controls' values, and what the panel is made from, as JSON."""
         return state_of(self.name, self.made_from, self.value)
 
     def save(self, path: str | Path) -> None:
@@ -286,6 +286,6 @@ class Panel(Generic[View]):
             self._drawing.tell(Problem.of(error))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """The widget, and for whoever cannot show it the figure as it is now."""
+        """The widget, and where it cannot be shown the figure as it is now."""
         live = self.widget._repr_mimebundle_(**kwargs)
         return {**live, **mime_bundle(self.figure), "text/plain": self.view.description}

@@ -1,4 +1,4 @@
-"""PD tried out: a case or one's own cluster, words and policies to say, and the pictures of its two futures."""
+"""PD tried out: a case or one's own cluster, commands and policies, and the pictures of its two futures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ABOUT = re.compile(r"(region|operator|store)\s+(\d+)")
 class PdView:
     """What the panel shows.
 
-    The case, or a folder or tar with what pd-ctl printed, and one of an earlier moment; when something is said to PD
+    The case, or a folder or tar with what pd-ctl printed, and one of an earlier moment; when commands go to PD
     (s) and what, a command a line; whose policies; the seed; the picture; what "why" is about (``region 17``,
     ``operator 3``, ``store 4``, empty: the latest round); the player's step, 0 to :data:`STEPS`.
     """

@@ -24,7 +24,7 @@ class ControlError(TiCDCLabError):
 
 @contextmanager
 def blamed_on(control: str) -> Iterator[None]:
-    """Say of every error of this package that the body raises that it lies in what a control says."""
+    """Attach every error of this package that the body raises to a control."""
     try:
         yield
     except ControlError:
@@ -35,7 +35,7 @@ def blamed_on(control: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why there is no figure of what the controls say."""
+    """Why there is no figure of the controls' values."""
 
     # ``message``, ``hint``: in words.
     message: str

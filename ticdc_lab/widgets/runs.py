@@ -12,7 +12,7 @@ Found = TypeVar("Found")
 
 KEPT = "from the run that is kept"
 AGAIN = "the model ran again"
-"""What is said of a figure."""
+"""The note on a figure."""
 
 
 class Ran(Protocol):

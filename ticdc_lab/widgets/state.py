@@ -1,4 +1,4 @@
-"""What the controls of a panel say as a small JSON object, which can be handed to a colleague."""
+"""The values of a panel's controls as a small JSON object, which can be handed to a colleague."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def parsed(text: str, *, name: str) -> Any:
 
 
 def values_of(state: Mapping[str, Any], *, panel: str, view: type) -> dict[str, Any]:
-    """Give what a state says for each field of a panel's value.
+    """Give a state's value for each field of a panel's value.
 
     Raises StateError: it is of another panel, is missing a field or has one too many.
     """

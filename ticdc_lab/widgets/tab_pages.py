@@ -73,7 +73,7 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         self.under_way.begin(self._spark, doing, work, expected_s=expected_s, then=after)
 
     def _tell(self, answer: Answer | None, panel: Panel[Any]) -> None:
-        """The sentences above the panel that its figure, or of an audit the verdict above the tabs, does not say, too;
+        """The sentences above the panel that its figure, or for an audit the verdict above the tabs, does not have;
         below it the limits and the frames.
         """
         sentence = widgets.HTML()
@@ -146,7 +146,7 @@ class TabPages:
     def panel(self, name: str) -> Panel[Any]:
         """The panel of a tab, which is opened and waited for unless it is there.
 
-        Raises TiCDCLabError: it cannot be computed on this log; what the tab says.
+        Raises TiCDCLabError: it cannot be computed on this log, as the tab shows.
         """
         if name in self.pages and (there := self.pages[name].panel) is not None:
             return there

@@ -45,9 +45,9 @@ class Tab:
     """A question."""
 
     title: str  # what the tab is called
-    doing: str  # what is said while it is computed
+    doing: str  # what is shown while it is computed
     make: Callable[[Log], Panel[Any]]  # the panel, from a log; may start Spark jobs
-    answer: Callable[[Log], Answer] | None = None  # what is said above the panel
+    answer: Callable[[Log], Answer] | None = None  # what is shown above the panel
     # The call that gives the answer and its frames, from the panel.
     code: Callable[[Panel[Any]], str] = lambda panel: ""
     # CPU seconds that kernels of its own have to be compiled first, as of this moment.

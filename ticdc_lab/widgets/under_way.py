@@ -50,7 +50,7 @@ class UnderWay(widgets.VBox):  # type: ignore[misc]
         """Run something in a thread and show how far it is.
 
         ``spark``, ``what``, ``work``, ``measured``, ``expected_s``: as for :class:`ticdc_lab.engine.running.Running`.
-        ``then``: called at the end, whatever came of it.
+        ``then``: called at the end, with any outcome.
         """
         self.say(None)
         self.bar.value, self.bar.bar_style = 0.0, "info"

@@ -21,7 +21,7 @@ AT_ONCE = 300_000
 
 _CAUSES, _NAMED = 20, 2
 _EVIDENCE = {"audit": "findings", "watermarks": "how complete", "why": "silent partitions", "settings": "settings"}
-"""Tabs with the evidence, and what the buttons that open them say."""
+"""Tabs with the evidence, and the labels of the buttons that open them."""
 
 
 class VerdictBlock(widgets.HBox):  # type: ignore[misc]

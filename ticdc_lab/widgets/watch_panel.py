@@ -53,7 +53,7 @@ def watch_panel(watch: Watch, *, interval_s: float = 1.0) -> Panel[WatchPanelVie
         while not ended:
             try:
                 ended = watch.wait(interval_s)
-            except Exception:  # said in the title
+            except Exception:  # shown in the title
                 ended = True
             panel.redraw()
 

@@ -125,7 +125,7 @@ def _rows(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> Figure:
 
 
 def _skew(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> Figure:
-    _chosen(what_if, view)  # of rules no curve is drawn, but what is wrong with them is said
+    _chosen(what_if, view)  # of rules no curve is drawn, but what is wrong with them is shown
     curves = skew_frame(what_if, tables=view.tables or None, ts_range=ts_range)
     return figures.skew_curves(curves, chosen=view.partitions)
 

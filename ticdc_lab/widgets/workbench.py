@@ -201,7 +201,7 @@ class Workbench(traitlets.HasTraits):
         return OpenPanels(self.pages, before=self.wait)
 
     def look(self, source: str, *, sample: Sample | None = None) -> None:
-        """Find out what a source is, and read it as :class:`Workbench` says of ``sample``."""
+        """Find out what a source is, and read it as :class:`Workbench` does with ``sample``."""
         self.cancel()
         self._idle.wait()
         self.bar.layout.display = None
@@ -242,7 +242,7 @@ class Workbench(traitlets.HasTraits):
         Raises
         ------
         TiCDCLabError
-            It could not be; what is said in the notebook.
+            It could not be; as shown in the notebook.
         TimeoutError
             It takes longer.
         """
@@ -329,7 +329,7 @@ class Workbench(traitlets.HasTraits):
         self.found = None
         self.found = survey(self._session(), source, **self._how)
         self.bar.show(self.found)
-        self.found.part(sample)  # what cannot be is said, and raised by wait, as an error of looking
+        self.found.part(sample)  # what cannot be is shown, and raised by wait, as an error of looking
 
     def _read_on(self, sample: Sample | None) -> None:
         found, running = self.found, self.bar.under_way.running

@@ -89,7 +89,7 @@ class Field(NamedTuple):
     id: int  # unique in its table, also among dropped columns
     name: str
     mysql_type: str  # as in the events contract
-    declared: str  # what CREATE TABLE says besides the type
+    declared: str  # what CREATE TABLE has besides the type
     is_key: bool
     make: Make  # values (text) for states
     # ``since``, ``default``: the round of its ADD COLUMN (-1: always there), and what rows written before it have.

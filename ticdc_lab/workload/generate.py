@@ -43,7 +43,7 @@ def generate(spark: SparkSession, workload: Workload, *, partitions: int | None 
     spark
         Any session.
     workload
-        Says everything about them.
+        They define the log.
     partitions
         Of the frame's row changes; one a lane by default. Changes nothing but which task makes what.
 
@@ -218,7 +218,7 @@ def log_of(
     spark, workload
         As for :func:`ticdc_lab.workload.generate`, which makes the truth of this log.
     protocol
-        A name of :data:`ticdc_lab.encode.ENCODERS`; what it loses of the truth is said there.
+        A name of :data:`ticdc_lab.encode.ENCODERS`; what it loses of the truth is listed there.
     strategy, partitions, columns, topic, max_batch_size
         As for :func:`ticdc_lab.encode.produce.produce`. Where the strategy needs an index's definition, call that with
         a catalog.

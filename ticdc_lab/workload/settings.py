@@ -108,7 +108,7 @@ class Workload:
 
     @property
     def lanes(self) -> int:
-        """Say into how many parts the work is divided, each with rows of its own; nothing else decides it."""
+        """Count the parts into which the work is divided, each with rows of its own; nothing else decides it."""
         return max(LEAST_LANES, -(-self.rows // ROWS_A_LANE))
 
     @property

@@ -182,7 +182,7 @@ class Shape:
         return tso.compose(tso.physical_ms(self.workload.start_ts))
 
     def is_long(self, slots: Ints) -> Bools:
-        """Say whether the transactions of some slots are long ones."""
+        """Check whether the transactions of some slots are long ones."""
         words = mixed(slots, self.workload.seed, 103) >> np.uint64(40)
         return np.asarray(words < np.uint64(round(self.workload.long_share * (1 << 24))))
 

@@ -61,7 +61,7 @@ def has(part: str) -> bool:
 
 
 def note(part: str) -> None:
-    """Say that a part was compiled whole."""
+    """Mark a part as compiled whole."""
     folder().mkdir(parents=True, exist_ok=True)
     _mark(part).touch()
 

@@ -217,7 +217,7 @@ def _read_header(b: np.ndarray, st: State) -> bool:
 
 @part
 def _rows(m: int, first: int, b: np.ndarray, start: int, end: int, st: State) -> int:
-    """Read the rows of an entry, in two passes: what kind of change they are may be said behind them."""
+    """Read the rows of an entry, in two passes: what kind of change they are may come behind them."""
     kind, n, p = 0, 0, start
     while p < end:
         tag, value, p = _field(b, p, end)

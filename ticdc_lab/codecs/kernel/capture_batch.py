@@ -14,7 +14,7 @@ _PLACE = (1 << 40) - 1
 
 
 def read_lines(lines: pa.Array) -> Lines:
-    """As :func:`ticdc_lab.sources.capture.read_fields` says.
+    """As :func:`ticdc_lab.sources.capture.read_fields`.
 
     No field is longer than its text in the line, and an array of lines has less than 2 GiB, so there is room.
     """

@@ -22,7 +22,7 @@ ROOM = 1 << 26
 """Bytes of one column of texts of a batch, unless the messages are half as large: beyond, in halves."""
 
 MOST_ROOM = 1 << 31
-"""A state says in 32 bits where a text ends, as Arrow does."""
+"""A state has in 32 bits where a text ends, as Arrow does."""
 
 
 def decoded_in_part(

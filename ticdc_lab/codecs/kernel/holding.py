@@ -1,4 +1,4 @@
-"""Whether a text is a value that fits a MySQL type: what :mod:`ticdc_lab.codecs.plain.json_text` says, compiled."""
+"""Whether a text is a value that fits a MySQL type: as :mod:`ticdc_lab.codecs.plain.json_text`, compiled."""
 
 from __future__ import annotations
 

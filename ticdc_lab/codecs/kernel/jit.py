@@ -18,7 +18,7 @@ _ONE_AT_A_TIME = RLock()
 
 
 class _Lazy:
-    """A function that numba has not seen yet; once it has, whatever is asked of this is asked of numba's."""
+    """A function that numba has not seen yet; once it has, it hands all to numba's."""
 
     def __init__(self, function: Callable[..., Any], how: str, **options: bool) -> None:
         update_wrapper(self, function)

@@ -50,7 +50,7 @@ def _callees(library: Any, done: list[Any] | None = None) -> list[Any]:
 
 
 class _Part(JITCodeLibrary):  # type: ignore[misc]
-    """A part's code: what it says itself, which others link; it is never run from here."""
+    """A part's code: its own, which others link; it is never run from here."""
 
     def add_llvm_module(self, ll_module: Any) -> None:
         """Without the optimisations of single functions: the kernel's cover them."""
@@ -96,13 +96,13 @@ _WHOLE, _PART = _compiler(_Whole), _compiler(_Part)
 
 
 class KeptBySource(UserProvidedCacheLocator):  # type: ignore[misc]
-    """Where numba keeps what it makes of a file: by what the file says, in :func:`folder`, not by where it lies.
+    """Where numba keeps what it makes of a file: by the file's text, in :func:`folder`, not by where it lies.
 
     Another copy of the package, in a second environment, finds what is there, as the marks of that folder promise it.
     """
 
     def get_source_stamp(self) -> str:
-        """What the file says; numba before 0.68 goes by the time of its last change, which is each copy's own."""
+        """The file's text; numba before 0.68 goes by the time of its last change, which is each copy's own."""
         return hashlib.sha256(Path(self._py_file).read_bytes()).hexdigest()
 
     @classmethod

@@ -77,7 +77,7 @@ _W_ROW, _W_RESOLVED = word_of(b"Row"), word_of(b"Resolved")
 class Types(Arrays):
     """The types of mq-v1, each in the slot of its name's first word (:data:`_SLOTS`); texts are spans of ``text``.
 
-    ``column`` is what :func:`~.typed_values.put_column` reads, with the span of mq-v1's own name; ``takes`` says
+    ``column`` is what :func:`~.typed_values.put_column` reads, with the span of mq-v1's own name; ``takes``:
     whether values are numbers and whether they are texts.
     """
 
@@ -94,7 +94,7 @@ _NUMBERS, _TEXTS = 1, 2
 
 
 def types_of_mq_v1() -> Types:
-    """What :mod:`ticdc_lab.events.mysql_types` says of each type, as the kernel reads it."""
+    """Each type of :mod:`ticdc_lab.events.mysql_types`, as the kernel reads it."""
     text, column, takes = bytearray(), np.zeros((_SLOTS, 8), np.int64), np.zeros(_SLOTS, np.int64)
     for written, of in types.BY_MQ_V1.items():
         slot, start, middle = int(word_of(written.encode())) % _SLOTS, len(text), len(text) + len(written)

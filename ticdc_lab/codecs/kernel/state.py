@@ -256,7 +256,7 @@ def end_column(st: State, image: int, is_key: int, flags: int) -> None:
 
 @small_kernel
 def new_event(st: State, message: int, seq: int, kind: int) -> int:
-    """Start an event with nothing in it; where its images end is still to be said."""
+    """Start an event with nothing in it; where its images end is still open."""
     i = st.count[N_EVENTS]
     st.count[N_EVENTS] = i + 1
     st.number[MESSAGE, i], st.number[SEQ, i] = message, seq

@@ -357,7 +357,7 @@ class _Message:
         return text, int.from_bytes(start[1:9]) - (1 << 63) if is_key else None
 
     def leave_what_outgrows(self, schema: str = "", table: str = "") -> None:
-        """Leave to the kernels what may be too large: their own count of bytes says whether it is."""
+        """Leave to the kernels what may be too large: their own count of bytes decides."""
         images, most = [*(self.data or ()), *(self.old or ())], self.bounds.growth_free // _UTF8_BYTES
         names, types = len(images) * len(schema + table), (self.types or {}).values()
         longest = max((len(text) for text, _ in types), default=0)

@@ -57,7 +57,7 @@ class Lines(NamedTuple):
 
 
 def read_lines(lines: pa.Array) -> Lines:
-    """As :func:`ticdc_lab.sources.capture.read_fields` says."""
+    """As :func:`ticdc_lab.sources.capture.read_fields`."""
     found: list[dict[str, Any]] = []
     wrong = np.zeros(len(lines), np.int64)
     for i, line in enumerate(lines.to_pylist()):

@@ -36,7 +36,7 @@ class Sink(Protocol):
         """How far the target is; None where nothing was begun. Undoes what an interrupted run has left half done."""
 
     def begin(self, progress: TargetProgress, given: Sequence[TableDef]) -> None:
-        """Say in the target what it is for, and create the tables that were there before the log's first DDL."""
+        """Record in the target what it is for, and create the tables that were there before the log's first DDL."""
 
     def tables(self) -> frozenset[TableName]:
         """The tables that are there."""

@@ -86,7 +86,7 @@ class DeltaSink:
         self.state: TargetState | None = None
 
     def progress(self) -> TargetProgress | None:
-        """As ``_state`` says; tables that are ahead of it are restored to it."""
+        """As in ``_state``; tables that are ahead of it are restored to it."""
         self.state = read_state(self.spark, self.folder)
         if self.state is None:
             return None
@@ -257,7 +257,7 @@ class DeltaSink:
             )  # fmt: skip
 
     def _changed(self, state: TargetState, change: DdlStep, ts: int) -> TargetState:
-        """What a DDL does to the folders, and to what ``_state`` will say of them."""
+        """What a DDL does to the folders, and to their entries in ``_state``."""
         tables, name, after = dict(state.tables), change.name, change.after
         if change.kind == "create" and after is not None:
             folder = _folder_of(name, ts, taken={at.folder for at in tables.values()})
@@ -457,7 +457,7 @@ def _kept_text(text: Column, column: ColumnDef) -> Column:
 
 
 def changes_to(merged: DataFrame, tables: Mapping[int, TableDef], with_keys: bool = False) -> DataFrame:
-    """What :func:`newest` says of tables, by number, of the same columns and key.
+    """What :func:`newest` gives for tables, by number, of the same columns and key.
 
     ``_table`` (string), ``_row`` (its columns), ``_gone`` (boolean) and ``_k0``, .. (the key); ``with_keys`` adds
     :data:`KEY` to both.
@@ -515,7 +515,7 @@ def same_key(key: Sequence[str]) -> Column:
     return reduce(and_, (own.eqNullSafe(changed) for own, changed in pairs))
 
 
-# What a Delta target says of itself: how far it is, and which version of which table that is.
+# A Delta target's own state: how far it is, and which version of which table that is.
 
 _COLUMNS = (
     "mode string, origin string, ddl_ts bigint, kind string, topic string, partition int, applied_ts bigint, "

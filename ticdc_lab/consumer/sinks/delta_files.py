@@ -56,7 +56,7 @@ def rewriting(place: str, tables: Mapping[int, SmallTable]) -> Callable[[Batches
 
 
 def files_by_table(said: pa.Table) -> dict[int, list[DataFile]]:
-    """The files that the tables have now, by their numbers, as tasks of :func:`rewriting` have said."""
+    """The files that the tables have now, by their numbers, as reported by tasks of :func:`rewriting`."""
     rows = sorted(said.to_pylist(), key=lambda row: int(row["table"]))
     return {row.pop("table"): [DataFile(**row)] if row["name"] else [] for row in rows}
 

@@ -153,7 +153,7 @@ class DuckDBSink:
         self.numbered = protocol in NUMBERED
 
     def progress(self) -> TargetProgress | None:
-        """As the table ``progress`` says; a :class:`SourceError` where a later version has written it."""
+        """As in the table ``progress``; a :class:`SourceError` where a later version has written it."""
         own = {name for (name,) in self.db.execute(f"SELECT table_name FROM {_OWN_TABLES}").fetchall()}
         (written,) = self.db.execute(f"SELECT format FROM {OWN}.format").fetchall()[0] if "format" in own else (1,)
         require_format(self.name, written)
@@ -232,7 +232,7 @@ class DuckDBSink:
         return True
 
     def _count(self, number: int, table: TableDef) -> None:
-        """Take away and add as many copies of each row as the batch says.
+        """Take away and add as many copies of each row as the batch defines.
 
         A table's columns may be called anything, so inside they go by numbers: ``id`` would be taken for a row's place.
         """
@@ -309,7 +309,7 @@ class DuckDBSink:
 
 @contextmanager
 def _said(name: str, batch: Batch) -> Iterator[None]:
-    """What DuckDB fails with is said with the range that it was about."""
+    """DuckDB's error is reported with its range."""
     try:
         yield
     except duckdb.Error as e:

@@ -1,7 +1,7 @@
 """A MySQL-compatible database as a target.
 
 Rows and progress of a batch are one transaction. A DDL commits by itself in MySQL, so the target's own table ``state``
-says before each statement that it is running, and afterwards that it is done: a consumer that is killed in between
+records before each statement that it is running, and afterwards that it is done: a consumer that is killed in between
 runs it again, and takes "it is there already" for done. Between the rows of a range and the DDL at its end there is
 thus one more commit, which shows the upstream just before that DDL.
 
@@ -64,7 +64,7 @@ def upserts(
 
     Where a second unique key may move from one row to another, all keys of the batch are deleted before any is written.
     In row mode another partition may hold the row that has such a value still: it gives way. Texts of a key are the
-    same here only if their bytes are: whether upstream's collation was in force no log says.
+    same here only if their bytes are: no log shows whether upstream's collation was in force.
     """
     key = [c for name in table.handle_columns if (c := table.column(name)) is not None]
     own = f"{MERGED} WHERE tbl = {number}"
@@ -88,7 +88,7 @@ def upserts(
     verb = "REPLACE" if others else "INSERT"
     sets = {n: f"VALUES({n})" for n in names}
     for c in (c for c, is_one in zip(key, texts, strict=True) if is_one):
-        n = named(c.name)  # whatever is found, the value is the new one: the condition is there to see that
+        n = named(c.name)  # for any found value, the value is the new one: the condition is there to see that
         same = f"{bytes_of(c)} = {bytes_of(c, f'VALUES({n})')}"
         sets[n] = f"IF({same}, VALUES({n}), IF(({EQUAL} := 1), VALUES({n}), VALUES({n})))"
     update = "" if others else " ON DUPLICATE KEY UPDATE " + ", ".join(f"{n} = {value}" for n, value in sets.items())
@@ -203,7 +203,7 @@ class MySQLSink:
         """commit_ts of the DDL, and the number of its part that was running when a run ended."""
 
     def progress(self) -> TargetProgress | None:
-        """As the tables ``state`` and ``progress`` say; a :class:`SourceError` where a later version has written it."""
+        """As in the tables ``state`` and ``progress``; a :class:`SourceError` where a later version has written it."""
         own = {name for (name,) in self._ask(_TABLES_OF, self.own)}
         written = self._ask(f"SELECT format FROM {self._at('format')}") if "format" in own else ()
         require_format(self.name, max((n for (n,) in written), default=1))
@@ -218,7 +218,7 @@ class MySQLSink:
         return TargetProgress(mode, origin, {(topic, partition): ts for topic, partition, ts in rows}, ddl_ts)
 
     def begin(self, progress: TargetProgress, given: Sequence[TableDef]) -> None:
-        """As :meth:`ticdc_lab.consumer.sinks.Sink.begin`; tables first, and last what says that it was done."""
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.begin`; tables first, and last the record that it was done."""
         self._do(f"CREATE DATABASE IF NOT EXISTS {named(self.own)}")
         columns = {
             "progress": "topic VARCHAR(255) NOT NULL, partition_number INT NOT NULL, applied_ts BIGINT NOT NULL, "
@@ -317,7 +317,7 @@ class MySQLSink:
 
     @contextmanager
     def _said(self, name: TableName, batch: Batch) -> Iterator[None]:
-        """What the server refuses a row with is said with the table and the range."""
+        """The server's refusal of a row is reported with the table and the range."""
         try:
             yield
         except pymysql.MySQLError as e:
@@ -341,7 +341,7 @@ class MySQLSink:
             self._do(sql)
 
     def _run(self, batch: Batch, changes: Sequence[DdlStep], ddl: Sequence[DDL]) -> None:
-        """Run the DDL of one commit_ts, each committed by itself, and say before and after that it was."""
+        """Run the DDL of one commit_ts, each committed by itself, with a record before and after."""
         running_ts, running = self.interrupted
         anew = set[TableName]()
         begun = running if running_ts == batch.until else -1
@@ -571,7 +571,7 @@ _TIDB_ONLY = re.compile(
 _FOREIGN = ("PLACEMENT", "RESOURCE", "BINDING", "STATS_EXTENDED")
 
 DONE_BEFORE = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1091, 1146, 1176, 1507, 1517})
-"""Errors that say that a statement has nothing left to do: it is there already, or gone already.
+"""Errors of a statement that has nothing left to do: it is there already, or gone already.
 
 They count as success only for the statement that was running when a consumer was killed.
 """

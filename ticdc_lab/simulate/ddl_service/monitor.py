@@ -236,7 +236,7 @@ class ServiceMonitor:
         return None
 
     def _registered(self, kernel: Kernel, key: str, cluster: records.ClusterRecord) -> Found:
-        """Neither what is said of a cluster nor what it says itself may be a version that is not served."""
+        """Neither a cluster's registered nor its own version may be one that is not served."""
         store = kernel.states.get(cluster.identity)
         told = versions_told(store.keys) if isinstance(store, DdlStoreState) else ()
         errors = (unsupported(version, self.versions) for version in (cluster.version, *told))
@@ -259,7 +259,7 @@ class ServiceMonitor:
 
 # What is so at a moment of a run: who leads, who is to own and who owns what, how jobs stand; kept row by row.
 #
-# Who owns and which jobs there are is the auditor's to say (:mod:`.monitor`), which reads the nodes themselves.
+# The auditor (:mod:`.monitor`) judges owners and jobs, which reads the nodes themselves.
 # Events become sentences (:func:`narrative`), and so does the end (:func:`last_state`).
 
 
@@ -415,7 +415,7 @@ def narrative(rows: Iterable[Row]) -> list[Line]:
 
 
 def last_state(facts: ServiceFacts, end_us: int) -> list[str]:
-    """Say who leads, which clusters each worker owns, and how jobs stand."""
+    """Describe who leads, which clusters each worker owns, and how jobs stand."""
     lines = [
         f"leader {facts.leader or 'none'}; {len(facts.registered)} clusters are registered, "
         f"{sum(len(facts.owners(c)) == 1 for c in facts.registered)} owned; "

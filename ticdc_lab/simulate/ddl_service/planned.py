@@ -135,7 +135,7 @@ KINDS: Mapping[str, Callable[[random.Random, ServiceSettings, int, int], list[Fa
 )
 
 
-# What a file says happens.
+# Events of a file.
 
 
 def _registered(what: Any, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:

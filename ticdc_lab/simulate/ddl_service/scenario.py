@@ -32,7 +32,7 @@ class ServiceCluster:
     """How many workers and clusters there are, and tidb-servers in each; the last ones may not be registered yet.
 
     ``{workers: 3, clusters: 6, servers: 2, unregistered: 1}``; ``versions``: of clusters whose tidb-servers
-    have another one than the settings say.
+    have another one than the settings.
     """
 
     workers: Annotated[int, Meta(ge=1, le=100)]
@@ -64,7 +64,7 @@ class ServiceCluster:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Whatever a fault can hit."""
+        """All that a fault can hit."""
         stores = map(store_of, self.clusters_named)
         return frozenset({PD, *stores, *self.workers_named, *self._world.server_names()})
 

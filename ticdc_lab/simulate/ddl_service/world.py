@@ -32,7 +32,7 @@ class ServiceSettings:
     bootstrapped: str = "v6.5.0"  # the version that the meta of the clusters has
     joining: tuple[str, ...] = ()  # workers that come later; a ``ticdc_lab.simulate.faults.Join`` has the time
     unregistered: int = 0  # clusters, the last ones, that are not registered at first
-    # Of clusters whose tidb-servers have another one than ``habits`` says.
+    # Of clusters whose tidb-servers have other ones than ``habits``.
     cluster_versions: Mapping[str, str] = Map()
 
     def habits_of(self, server: str) -> Habits:

@@ -78,7 +78,7 @@ class Notes:
         self.rejected[Rejected(store, role, name, why)] = None
 
     def explained(self, operators: tuple[Operator, ...], because: str = "") -> Explained:
-        """Close the notes with the decision; without a sentence the last thing said is the reason."""
+        """Close the notes with the decision; without a sentence the last note is the reason."""
         why = because or (self.said[-1] if self.said else "nothing to do")
         found = tuple(self.candidates), tuple(self.rejected), tuple(self.scored), tuple(self.compared)
         return Explained(operators, why, *found, self.limit)

@@ -416,7 +416,7 @@ def at_pace(left: float, per_s: float) -> float:
 
 
 class StoreProgress(NamedTuple):
-    """How far a store is, as PD says: the part done, MiB a second, the seconds left (infinite while nothing moves)."""
+    """PD's progress of a store: the part done, MiB a second, the seconds left (infinite while nothing moves)."""
 
     progress: float
     speed_mib_s: float

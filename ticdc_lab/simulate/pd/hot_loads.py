@@ -35,7 +35,7 @@ class HotPeer(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """What is read or written: of stores, as their heartbeats said, and of hot peers.
+    """What is read or written: of stores, from their heartbeats, and of hot peers.
 
     Stores that never reported are missing. ``pending`` is what running hot-region operators will have added to each.
     """

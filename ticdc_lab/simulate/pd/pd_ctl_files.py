@@ -50,7 +50,7 @@ _GZIP = b"\x1f\x8b"
 _BROKEN = (OSError, EOFError, RuntimeError, zlib.error, tarfile.TarError, zipfile.BadZipFile, zstandard.ZstdError)
 """RuntimeError: a zip has a password, or is packed as Python cannot."""
 _BEGINS = re.compile(rb"^[ \t\r\xc2\xbb>\xef\xbf]*" + OBJECT_OR_LIST.encode(), re.MULTILINE)
-"""Where a document begins: what tiup says before it, and the prompt of a session, are skipped."""
+"""Where a document begins: tiup's words before it, and the prompt of a session, are skipped."""
 
 STORES, REGIONS, CONFIG, RULES, LIMITS = "stores", "regions", "config", "rules", "store limits"
 SCHEDULERS, OPERATORS, HOT = "schedulers", "operators", "hot regions"
@@ -110,7 +110,7 @@ def wrong(file: PrintedFile | Path, where: str, expected: str, found: object) ->
 
 @contextmanager
 def reading(file: PrintedFile | Path, kind: str) -> Iterator[None]:
-    """Let what is of another form than pd-ctl prints be an error of its file, whatever the reader stumbles over."""
+    """Let what is of another form than pd-ctl prints be an error of its file, for any fault of the reader."""
     try:
         yield
     except SourceError:

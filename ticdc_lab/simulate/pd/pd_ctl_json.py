@@ -273,7 +273,7 @@ _EVICTING = ("evict-slow-store-scheduler", "evict-slow-trend-scheduler", "evict-
 
 
 def _version(stores: Sequence[PrintedFile], told: Mapping[str, Any]) -> Version:
-    """Give PD's version: what the settings say, else the oldest that a store states."""
+    """Give PD's version: from the settings, else the oldest that a store states."""
     if told.get("cluster-version"):
         return version_of(str(told["cluster-version"]))
     found = []

@@ -87,7 +87,7 @@ _IDLE: Mapping[str, tuple[object, str]] = {
 
 
 class Settings(NamedTuple):
-    """Settings, and what is to be said about them: those that are not read, and old ones by their new names."""
+    """Settings, and the notes on them: those that are not read, and old ones by their new names."""
 
     config: Config
     unread: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ class Unused(NamedTuple):
 
 
 def config_in(files: Sequence[PrintedFile]) -> tuple[Mapping[str, Any], list[Unused]]:
-    """Put the settings of all files into one document, and give the files that add nothing or say something else.
+    """Put the settings of all files into one document, and give the files that add nothing or differ.
 
     ``config show schedule`` and ``config show replication`` print one group, without its name. The first file counts.
     """

@@ -1,4 +1,4 @@
-"""A store as PD sees it: what its heartbeats said, what an administrator set, and what follows for its state."""
+"""A store as PD sees it: its heartbeats, what an administrator set, and what follows for its state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Store(NamedTuple):
 
     ``capacity``, ``available`` and ``used`` are bytes as last reported, ``averaged`` is PD's average of the available
     ones, None where there is none; ``region_size`` and ``leader_size`` are MiB by PD's own sum, ``heartbeat_age_s``
-    seconds. ``labels`` has its keys in lower case. ``add_open`` and ``remove_open`` say whether the store's limits have
+    seconds. ``labels`` has its keys in lower case. ``add_open`` and ``remove_open``: whether the store's limits have
     room now, see :mod:`ticdc_lab.simulate.pd.limits`. ``slow_score`` goes from 1 to 100, ``write_mib_s`` is what
     clients write.
     """
@@ -82,7 +82,7 @@ class Store(NamedTuple):
 
 
 labelled = StoreLabels
-"""Labels with keys in lower case: PD finds a label whatever the case of its key."""
+"""Labels with keys in lower case: PD finds a label in any case of its key."""
 
 
 def label(store: Store, key: str) -> str:

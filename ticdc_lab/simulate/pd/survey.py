@@ -88,7 +88,7 @@ def _packed(like: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _between(cluster: Cluster, c: RegionColumns) -> list[NDArray[np.bool_]]:
-    """Say on which side of each border of a rule a region begins and ends."""
+    """Find on which side of each border of a rule a region begins and ends."""
     borders = sorted({k for r in cluster.rules for k in (r.start_key, r.end_key) if k})
     begins = [np.asarray(pc.greater_equal(c.start_key, b)) for b in borders]
     ends = [np.asarray(pc.less_equal(c.end_key, b)) & np.asarray(pc.not_equal(c.end_key, "")) for b in borders]
@@ -475,7 +475,7 @@ def _unmoved(cluster: Cluster, c: RegionColumns, groups: Sequence[Group]) -> lis
 def _rounds(
     cluster: Cluster, draws: Callable[[KeyRanges], Draws], schedulers: PdSchedulers, running: Mapping[Kind, int]
 ) -> tuple[Opinion, ...]:
-    """Play a round of each scheduler that has rounds, and say of the others why they have none."""
+    """Play a round of each scheduler that has rounds, and explain why the others have none."""
     found = []
     for name, kind in ((BALANCE_LEADER, Kind.LEADER), (BALANCE_REGION, Kind.REGION)):
         state, runs = schedulers.get(name), running.get(kind, 0)

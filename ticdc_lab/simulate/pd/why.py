@@ -69,7 +69,7 @@ def _limited(notes: Notes, limit: str) -> Explained:
 
 
 def _least(notes: Notes, otherwise: str) -> str:
-    """Say by how little the move that comes nearest to paying fails."""
+    """Measure by how little the move that comes nearest to paying fails."""
     lost = [c for c in notes.compared if not c.held]
     if not lost:
         return otherwise
@@ -85,7 +85,7 @@ Row = dict[str, object]
 
 
 class Opinion(NamedTuple):
-    """What one checker or scheduler says to a region, and why."""
+    """One checker's or scheduler's answer for a region, and why."""
 
     asked: str
     explained: Explained

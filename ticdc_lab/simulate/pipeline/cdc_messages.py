@@ -1,4 +1,4 @@
-"""What a capture and the CDC component of a TiKV store say to each other (kvproto's cdcpb)."""
+"""Messages between a capture and the CDC component of a TiKV store (kvproto's cdcpb)."""
 
 from __future__ import annotations
 

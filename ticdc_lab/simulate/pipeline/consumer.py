@@ -187,7 +187,7 @@ class ConsumerState(NamedTuple):
     filtered: int = 0  # repeats that were left out
     ddl_ts: int = 0  # the DDL that was executed last: it is not executed again
     open: Map[int, int] = Map()  # of a table: the alignment behind which its rows are executed now
-    # Of a table: up to which commit_ts everything that comes is a repeat, in whatever partition.
+    # Of a table: up to which commit_ts everything that comes is a repeat, in any partition.
     known: Map[int, int] = Map()
 
 

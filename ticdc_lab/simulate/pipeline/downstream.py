@@ -324,7 +324,7 @@ def _lowered(marks: Map[int, tuple[int, int, int]], ts: int) -> Map[int, tuple[i
 
 
 def _waits(queue: tuple[PendingWrite, ...], sender: Address, message: Write | Execute | Admin) -> bool:
-    """Say whether a message that came again waits for its turn already, and nothing older of its table after it.
+    """Check whether a message that came again waits for its turn already, and nothing older of its table after it.
 
     Where an older write was done and came again behind this one, this one has to follow it once more: else the older
     rows would be final.

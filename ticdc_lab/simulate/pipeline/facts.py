@@ -23,7 +23,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 
 HOLD_US, KEPT = 100_000, 64
-"""What holds a watermark is looked at so often while a scenario is judged, and so many looks say since when."""
+"""What holds a watermark is looked at so often while a scenario is judged, and so many samples show since when."""
 
 # What came downstream against what was committed upstream: lost, repeated, overwritten by older versions; the end.
 

@@ -1,4 +1,4 @@
-"""What TiDB, TiKV and PD say to each other in the model: kvrpcpb and pdpb, as far as the model needs them.
+"""Messages between TiDB, TiKV and PD in the model: kvrpcpb and pdpb, as far as the model needs them.
 
 A batch is one message: client-go sends batches, and a Python object a row would be too slow.
 """

@@ -1,4 +1,4 @@
-"""The replication pipeline as scenarios know it: what may be said of it, and how one is played."""
+"""The replication pipeline as scenarios know it: its vocabulary, and how one is played."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
 #     sums are right                      nothing holds checkpoint_ts
 #
 # ``everything is downstream``: clients are done, and all they committed is there, DDLs too. ``the final state is
-# right`` (rows replaced) and ``sums are right`` (differences added up) are known at the end of a run: say them with
+# right`` (rows replaced) and ``sums are right`` (differences added up) are known at the end of a run: assert them with
 # `eventually`.
 # Kinds of holders are in :data:`ticdc_lab.simulate.pipeline.why.KINDS`, a hyphen for the space.
 #

@@ -53,7 +53,7 @@ def partition_of(change: Change, dispatcher: str, partitions: int) -> tuple[int,
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Known:
-    """What the writer of a table knows of it, and how many alignments there were, of whatever writer."""
+    """What the writer of a table knows of it, and how many alignments there were, of any writer."""
 
     writer: Address
     placer: Placer

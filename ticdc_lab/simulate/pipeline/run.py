@@ -266,7 +266,7 @@ class PipelineRun(SimulatedRun[PipelineSettings]):
 
 
 def _rows_of(trace: pa.Table, name: str) -> list[pa.ChunkedArray]:
-    """Say of each row of a trace whether it is of one changefeed: its subject, its downstream, or its message is."""
+    """Check for each row of a trace whether it is of one changefeed: its subject, its downstream, or its message is."""
     columns = {c: pc.fill_null(trace[c], "") for c in ("subject", "node", "peer", "message", "detail")}
     begins = orjson.dumps({"changefeed": name}).decode().removesuffix("}")
     return [
@@ -466,7 +466,7 @@ def _monitor(
     settings: PipelineSettings, scheduler: Scheduler, items: Any, stops: bool, roles: Mapping[str, str], start_ts: int,
     one: CreateChangefeed | None = None,
 ) -> PipelineMonitor:  # fmt: skip
-    """Give the auditor of a changefeed; of several, they stop where :class:`.ChangefeedsAuditor` says."""
+    """Give the auditor of a changefeed; of several, they stop with :class:`.ChangefeedsAuditor`."""
     own, only, mode = settings.downstream, one.only if one else None, settings.downstream.consumer
     by_table = mode == BY_ROW and own.dispatcher == CONFLICT
     consumer = mode and ConsumerMonitor(mode, settings.capture.semantics == AT_MOST_ONCE, by_table)

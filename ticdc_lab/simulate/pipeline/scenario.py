@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "shop"
 _OF_LOGS = ("seed", "start_ts", "watermark_ms")
-"""What the simulation itself says of a workload."""
+"""The simulation's own facts of a workload."""
 COLUMNS = (Column(1, "id", "bigint", True), Column(2, "note", "varchar"), Column(3, "amount", "bigint"))
 """Of every table."""
 
@@ -138,7 +138,7 @@ def table_info(table: int) -> TableInfo:
 def made(
     settings: LoadSettings, tables: tuple[int, ...], jobs: tuple[tuple[int, FinishedJob], ...], seed: int, until_us: int
 ) -> Load:
-    """Draw a load: the same seed gives the same, whatever faults there are.
+    """Draw a load: the same seed gives the same with any faults.
 
     ``tables``: those there are at first. ``jobs``: DDL jobs with their moments; a table that one drops is written until
     then, one that is created afterwards. ``until_us``: the end of the run.
@@ -227,7 +227,7 @@ class PipelineCluster:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Whatever a fault can hit."""
+        """All that a fault can hit."""
         return frozenset({*self.fallible, ETCD, PD, TIDB, *self.reading})
 
     def everyone(self, joining: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What captures and the downstream (node ``downstream``) say to each other."""
+"""Messages between captures and the downstream (node ``downstream``)."""
 
 from __future__ import annotations
 

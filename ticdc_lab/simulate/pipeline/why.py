@@ -258,7 +258,7 @@ def of_owner(moment: Moment, bounds: Iterable[Hold], watermark: str, current_us:
 
 
 def _scheduler(moment: Moment, bounds: list[Hold], own_ts: int) -> Iterator[Hold]:
-    """Where the owner cannot say anything: the watermark stays where it is."""
+    """Where the owner is silent: the watermark stays where it is."""
     if "etcd" in moment.down:
         yield Hold((SCHEDULER, "etcd"), SCHEDULER, own_ts, (ChainStep("etcd", "etcd"),), "etcd is down or paused")
     if moment.owner is None:
@@ -375,7 +375,7 @@ class Why:
 def why(history: Sequence[Moment], *, watermark: str = RESOLVED, rule: str = BASE, current_us: int = CURRENT_US) -> Why:
     """Find what holds a global watermark.
 
-    ``history``: samples of a run by time; the last one is the moment that is asked about. Those before it say since
+    ``history``: samples of a run by time; the last one is the moment that is asked about. Those before it show since
     when. ``watermark``: of :data:`WATERMARKS`. ``rule``: of :data:`ticdc_lab.simulate.pipeline.settings.RULES`. By the
     MQ rule nothing holds the global resolved_ts. ``current_us``: what is less behind than this is on its way. Raises
     ValueError: there is no sample, or no such watermark.

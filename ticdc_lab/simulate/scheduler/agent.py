@@ -80,7 +80,7 @@ class Agent:
     """The machine of a processor."""
 
     pace: TablePace = STEADY  # how fast its pipelines are
-    # Of the processor, which its Sync says. An owner of another major version gives it no tables.
+    # Of the processor, which its Sync names. An owner of another major version gives it no tables.
     version: str = "v6.1.0"
 
     def start(self, address: Address, now: Now) -> tuple[AgentState, list[Output]]:
@@ -107,7 +107,7 @@ class Agent:
         if refusal:
             return state, [refusal]
         if isinstance(message, Announce):
-            # also to an owner of another major version: the Sync says the processor's, and that owner gives no orders
+            # also to an owner of another major version: the Sync names the processor's, and that owner gives no orders
             other = not compatible(message.owner_version, self.version)
             because = f"owner {message.owner_version} and processor {self.version} are not compatible"
             told: list[Output] = [Decided(f"owner:{sender}", "only a Sync", because)] if other else []

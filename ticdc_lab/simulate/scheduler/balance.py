@@ -25,7 +25,7 @@ class Balance:
         ``count``: no two captures differ by more than one table; ``released``: as TiCDC v6.1, no capture has more than
         the mean rounded up, so that a new one may stay empty; ``traffic``: by rows a second; ``none``: tables stay.
     traffic
-        Rows a second of tables; 1 where nothing is said.
+        Rows a second of tables; 1 by default.
     move_cost
         A move must bring the busiest and the idlest capture nearer to each other by more than this (traffic only).
     at_most

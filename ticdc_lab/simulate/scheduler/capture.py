@@ -61,7 +61,7 @@ from ticdc_lab.simulate.scheduler.roles import (
     Watermarks,
 )
 
-# What a capture knows, and how it changes with what etcd and users say.
+# What a capture knows, and how it changes with messages of etcd and users.
 
 
 class Stick(NamedTuple):
@@ -95,7 +95,7 @@ class CaptureState(NamedTuple):
     # The global watermarks, as far as this capture knows.
     checkpoint_ts: int = 0
     resolved_ts: int = 0
-    lost: bool = False  # whether etcd said that the session is gone
+    lost: bool = False  # whether etcd reported the session as gone
     stuck: Reason | None = None  # why the checkpoint does not proceed, and since when; only an owner's
     moved_us: int = 0  # when the global checkpoint moved last, as the owner saw it
     asked_us: int | None = None  # since when the owner has been waiting for etcd to confirm a checkpoint
@@ -345,5 +345,5 @@ class Capture:
 
 
 def not_owner(state: CaptureState) -> Reason:
-    """Say that only an owner could do it."""
+    """Refuse: only an owner could do it."""
     return Reason(NOT_OWNER, state.address, f"{state.address} is not the owner")

@@ -188,14 +188,14 @@ class TickWork:
         return None
 
     def postpone(self, because: Reason) -> None:
-        """Say, once, why moves and rebalance wait."""
+        """Report, once, why moves and rebalance wait."""
         if self._needs_rebalance:
             self.say("rebalance", f"postponed: {because}")
         for key in in_order((k for k, m in self._moves.items() if not m.removed), ()):
             self.say(f"move:{key}", f"postponed: {because}")
 
     def say(self, subject: str, because: str, rejected: tuple[tuple[str, str], ...] = ()) -> None:
-        """Explain why nothing is done, unless that was the last thing said."""
+        """Explain why nothing is done, unless that was the last reason."""
         told = f"{subject} {because}"
         if told != self._said:
             self._outputs.append(Decided(subject, None, because, rejected))

@@ -209,7 +209,7 @@ class DispatcherState(NamedTuple):
     members: frozenset[Address] | None = None  # the captures of the last tick; None before the first
     checked_us: int = 0  # when the balance was looked at last
     stuck: Reason | None = None  # why the checkpoint cannot proceed, and since when
-    said: str = ""  # the last reason for doing nothing, which is not said twice
+    said: str = ""  # the last reason for doing nothing, which is not repeated
 
 
 def commanded(state: DispatcherState, command: object) -> tuple[DispatcherState, list[OwnerOutput]]:
@@ -253,7 +253,7 @@ def in_flight(tables: Tables) -> Reason | None:
 
 
 def waits_for(key: Key | None, record: Record | None, n: int) -> Reason | None:
-    """Say that the checkpoint waits for a table, the first of ``n`` that are in flight."""
+    """Report that the checkpoint waits for a table, the first of ``n`` that are in flight."""
     if record is None:
         return None
     more = f", and {n - 1} more" if n > 1 else ""

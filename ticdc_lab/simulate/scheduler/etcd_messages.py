@@ -1,4 +1,4 @@
-"""What captures, users and faults say to the model of etcd, and what it answers."""
+"""Messages of captures, users and faults to the model of etcd, and its answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PutTables(NamedTuple):
 
 
 class PutPartitions(NamedTuple):
-    """The owner is done with a wish for so many partitions, as ``because`` says; refused as others are."""
+    """The owner is done with a wish for so many partitions, with the reason ``because``; refused as others are."""
 
     owner_rev: int
     partitions: int
@@ -99,7 +99,7 @@ class Expire(NamedTuple):
 
 
 class WantPartitions(NamedTuple):
-    """Asked of etcd: a user wants another number of partitions; whoever is the owner carries it out."""
+    """Asked of etcd: a user wants another number of partitions; the owner carries it out."""
 
     partitions: int
 

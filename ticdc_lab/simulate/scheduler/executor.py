@@ -5,7 +5,7 @@ States: ``preparing`` (incremental scan), ``prepared`` (scanned and sorted, writ
 caller's. A processor writes a table while its pipeline is in one of :data:`WRITING`.
 
 Watermarks and the ends of scans follow from time alone (:class:`TablePace`), unless the pace is ``measured``: then a
-data path (:mod:`ticdc_lab.simulate.pipeline`) says them, by :func:`scanned` and :func:`marked`.
+data path (:mod:`ticdc_lab.simulate.pipeline`) reports them, by :func:`scanned` and :func:`marked`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _prepared_at(executor: Executor, at_us: int) -> int:
 
 
 def scanned(executor: Executor, key: Key, at_us: int) -> Executor:
-    """Let the data path say that the incremental scan of a preparing pipeline has ended."""
+    """Let the data path report that the incremental scan of a preparing pipeline has ended."""
     pipeline = executor.pipelines[key]
     if pipeline.state != PREPARING:
         return executor

@@ -147,7 +147,7 @@ class SchedulerFacts:
                 self._ledger((TABLE, subject[6:]), row.node, after, row)
                 self._table(subject[6:], row.node, after)
         elif subject == "owner" and str(row.before if row.after is None else row.after).isdigit():
-            # v3's processors say by the same word whom they hold for the owner
+            # v3's processors name by the same word whom they take for the owner
             self._ledger((OWNER, ""), node_of(row.node), row.after, row)
             if row.after is None:
                 self.owners.pop(row.node, None)

@@ -1,4 +1,4 @@
-"""The table scheduler as scenarios know it: what may be said of it, and how one is played."""
+"""The table scheduler as scenarios know it: its vocabulary, and how one is played."""
 
 from __future__ import annotations
 

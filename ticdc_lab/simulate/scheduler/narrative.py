@@ -17,7 +17,7 @@ _MOST = 8
 
 
 class PlayedCaptures(Played[RunOf, FactsOf]):
-    """A scenario of captures that has run, of whatever model they are in."""
+    """A scenario of captures that has run, of any model."""
 
     __slots__ = ()
 
@@ -52,7 +52,7 @@ def narrative(rows: Iterable[Row]) -> list[Line]:
 
 
 def last_state(facts: SchedulerFacts) -> list[str]:
-    """Say who owns, how far the checkpoint is, and which tables each capture replicates."""
+    """Describe who owns, how far the checkpoint is, and which tables each capture replicates."""
     behind = "no global checkpoint" if facts.checkpoint_us is None else (
         f"global checkpoint {shown(facts.at_us - facts.checkpoint_us)} behind"
     )  # fmt: skip

@@ -196,7 +196,7 @@ class SchedulerCluster:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Whatever a fault can hit."""
+        """All that a fault can hit."""
         return frozenset({*self.captures, ETCD})
 
     @property

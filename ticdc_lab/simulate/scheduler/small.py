@@ -68,7 +68,7 @@ class Remembered:
         return getattr(self._machine, name)
 
     def step(self, state: Any, event: Event, now: Now) -> tuple[Any, list[Any]]:
-        """Take one event, or say again what came of it."""
+        """Take one event, or repeat its outcome."""
         about = event[-1]
         if isinstance(event, Received):  # by identity: named tuples of two kinds are equal where their fields are
             key: tuple[Any, ...] = (id(state), event.sender, id(about), now)

@@ -107,7 +107,7 @@ _COUNTERS = {
     ("HeartBeatRequest", "seq"), ("MaintainerBootstrapResponse", "seq"),
 }  # fmt: skip
 UNCOUNTED = frozenset(_WORDS | _COUNTERS)
-"""What does not count for a state: words, and numbers that only say in which order messages of one link were sent."""
+"""What does not count for a state: words, and numbers that only show in which order messages of one link were sent."""
 
 
 def two_phases() -> Variant:
@@ -236,11 +236,11 @@ class SmallCoordinated(SmallVariant):
         return chain(map(MoveMaintainer, self.names), map(Drain, self.names))
 
     def _is_other(self, owner: Any, before: Any) -> bool:
-        """Whether a wish has changed the coordinator in more than what it has said."""
+        """Whether a wish has changed the coordinator in more than its last words."""
         return bool(replace(owner, said=before.said) != before)
 
     def _is_busy(self, world: SmallWorld, name: str, *, to_it: bool) -> bool:
-        """Whether what the node's coordinator or maintainer (or processor) said is on its way, or is to come to it."""
+        """Whether what the node's coordinator or maintainer (or processor) sent is on its way, or is to come to it."""
         for sender, to, messages in world.links:
             reports = sum(isinstance(m, _REPORTS) for m in messages)
             if sender == name and (len(messages) - reports if to_it else reports) >= self.bounds.on_way:

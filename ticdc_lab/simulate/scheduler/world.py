@@ -39,7 +39,7 @@ class Bounds:
     moves: int = 0  # tables that a user wants elsewhere; with a coordinator the maintainer on a node, or a node drained
     on_way: int = 1  # of v3 and v4: a periodic call waits while so many messages are on one link
     # Each kind of message of an owner is a topic of its own, as in TiCDC: announcements and orders may overtake each
-    # other. Processors wait until a Sync is acknowledged, so what they say stays in order.
+    # other. Processors wait until a Sync is acknowledged, so their messages stay in order.
     topics: bool = False
     coordinator: bool = False  # of v4: who is elected is the coordinator, and the maintainer is on any node
     # A node's periodic call follows at once on what the node hears, so that only the network's delays are explored and

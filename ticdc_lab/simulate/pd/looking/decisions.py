@@ -20,7 +20,7 @@ SOURCE, TARGET = "source", "target"
 
 
 class CandidateRow(NamedTuple):
-    """A candidate: what each filter said of it (``refused``, by filter, the first reason), and its score.
+    """A candidate: what each filter decided (``refused``, by filter, the first reason), and its score.
 
     ``role`` is what it was looked at as, ``score`` the value it was judged by and ``of`` of what, ``verdict`` what
     became of it in a word or two; ``chosen`` where the operator goes to it (or from it).

@@ -204,7 +204,7 @@ def _region(sample: ClusterSample, i: int) -> Region:
 def why_region(sample: ClusterSample, region_id: int) -> tuple[Opinion, ...]:
     """Ask every checker and scheduler what it would do with a region at a moment.
 
-    ``sample``: the moment. ``region_id``: the region; of one that is not there nothing is said.
+    ``sample``: the moment. ``region_id``: the region; an absent one gives nothing.
     """
     region = region_in(sample, region_id)
     if region is None:

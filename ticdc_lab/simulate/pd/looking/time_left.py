@@ -27,7 +27,7 @@ _CAUTION = "what moved in the last 10 s counts five times, and rounds that find 
 
 
 class Bound(NamedTuple):
-    """A limit: how long the work takes if only it counted, s, and why; ``turn`` is what one would say to pd-ctl."""
+    """A limit: how long the work takes if only it counted, s, and why; ``turn`` is the pd-ctl command."""
 
     name: str
     seconds: float

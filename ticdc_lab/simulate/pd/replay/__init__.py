@@ -1,4 +1,4 @@
-"""Replaying records of the real PD: what our PD decides for each, beside what the file says."""
+"""Replaying records of the real PD: our PD's decision for each, beside the file's."""
 
 from ticdc_lab.simulate.pd.replay.run import Replayed, replay
 

@@ -224,7 +224,7 @@ def _setting(settings: Fields, key: str, default: object) -> object:
 
 
 def store_of(s: Fields) -> Store:
-    """Read a store; what is not said follows from its region count."""
+    """Read a store; what is missing follows from its region count."""
     state = s.text("state", "up")
     if state not in _STATES:
         raise UnknownRecord(f"a store that is {state}; known are {', '.join(_STATES)}")

@@ -1,4 +1,4 @@
-"""Records of the real PD: the lines of a file, their fields, and what we say to each.
+"""Records of the real PD: the lines of a file, their fields, and our answer to each.
 
 A value of another form is refused with where, expected and found; never a crash.
 """
@@ -164,7 +164,7 @@ class Verdict(NamedTuple):
     # Our answer, in the form of the file. Where PD may answer in several ways it is the most likely one, the first of
     # equally likely ones; ``legal`` has them all.
     ours: Any
-    file: Any  # what the file says
+    file: Any  # the file's value
     agrees: bool | None  # whether they agree; None where the record is not judged
     because: str = ""  # why, in a sentence: what decided, or how the two differ
     # Every answer PD may give, each with its ``chance``; empty where there is one.

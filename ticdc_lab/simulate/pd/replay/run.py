@@ -1,5 +1,5 @@
 """A file of records, judged line by line: answers of PD's code (oracle.jsonl), single decisions of its tests
-(scenarios.jsonl), runs of whole clusters (reference.jsonl.gz). One table says who judges what.
+(scenarios.jsonl), runs of whole clusters (reference.jsonl.gz). One table has who judges what.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ FACTS = frozenset({
 """What a scenario may expect of an operator and we report; other facts are left out."""
 
 LIKELY = 0.99
-"""Where regions are drawn by chance, so many of a hundred rounds must end as the scenario says."""
+"""Where regions are drawn by chance, so many of a hundred rounds must end as in the scenario."""
 
 
 def operator_json(op: Operator | None) -> dict[str, Any]:

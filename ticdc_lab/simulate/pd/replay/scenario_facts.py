@@ -133,7 +133,7 @@ def store_state(given: Given, expect: Fields) -> Verdict:
 
 
 def safe_location_rule(given: Given, expect: Fields) -> Verdict:
-    """Say whether replacing one store by another keeps, or raises, the isolation."""
+    """Check whether replacing one store by another keeps, or raises, the isolation."""
     old_id, new_id = _pair(given.settings)
     stores, peers = given.cluster.stores, region_of(given).stores
     if not {old_id, new_id} | peers <= set(stores):
@@ -219,7 +219,7 @@ def _joined(peers: tuple[Peer, ...]) -> str:
 
 
 def replacement_allowed(given: Given, expect: Fields) -> Verdict:
-    """Say whether a peer may move from one store to another under the rules."""
+    """Check whether a peer may move from one store to another under the rules."""
     old, new = _pair(given.settings)
     if "rules_text" in given.settings:
         fit, stores, _ = _grid_fit(given, new)
@@ -395,6 +395,6 @@ def _step(text: str, region: Region) -> Step:
 
 
 def operator_accepted(given: Given, expect: Fields) -> Verdict:
-    """Say whether operators in these states may be handed to the controller."""
+    """Check whether operators in these states may be handed to the controller."""
     ours = {"accepted": any(may_be_added(s) for s in given.settings.texts("operator_status"))}
     return equal(ours, expect, "only a created operator may be added")

@@ -1,6 +1,6 @@
 """What happens to a cluster from outside: words to PD, stores that stop or join, a network that fails, load that comes.
 
-Each change says itself what it does to a world, and in words.
+Each change defines what it does to a world, and its words.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _LEARNER = 1
 
 
 class Members:
-    """Lists of rows a store and kind of peer; ``where`` says at which place of its list a peer stands.
+    """Lists of rows a store and kind of peer; ``where`` is a peer's place in its list.
 
     ``led_with`` counts regions by the store that leads and those that follow. ``count``, ``mib``, ``leaders``,
     ``leader_mib`` and ``pending`` sum up each store's peers; ``touched`` collects stores whose sums changed.

@@ -115,7 +115,7 @@ class Patrol:
             self.mark_all(np.flatnonzero(self.suspicious(cluster)).tolist())
 
     def suspicious(self, cluster: Cluster) -> NDArray[np.bool_]:
-        """Say of all regions at once which may need a repair, a better place or a merge."""
+        """Find among all regions which may need a repair, a better place or a merge."""
         r, config = self.regions, cluster.config
         alive, peers = r.alive[: r.n], r.store[: r.n]
         if cluster.rules != default_rules(config) and config.placement_rules:

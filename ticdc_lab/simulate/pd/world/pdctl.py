@@ -50,7 +50,7 @@ Verb = Callable[["World", list[str]], Any]
 
 
 def pdctl(world: World, words: str) -> Any:
-    """Say something to PD.
+    """Send a command to PD.
 
     Parameters
     ----------

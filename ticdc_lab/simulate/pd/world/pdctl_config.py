@@ -24,7 +24,7 @@ class Refused(TiCDCLabError):
 
 
 class NotUnderstood(Refused):
-    """Words that pd-ctl or PD refuses whatever the cluster: a scenario with them is refused before it runs."""
+    """Words that pd-ctl or PD refuses in any cluster: a scenario with them is refused before it runs."""
 
 
 def number(word: str, what: str) -> int:

@@ -104,7 +104,7 @@ def case_of(record: Fields) -> Case:
 
 @dataclass(frozen=True, slots=True)
 class _Upstream:
-    """What a case of PD's own simulator does that its record does not say."""
+    """What a case of PD's own simulator does that its record does not have."""
 
     before_us: int = 0
     split_mib: float = 1e9

@@ -143,7 +143,7 @@ def simulate(
     name
         In the trace.
     on_sample
-        Called with the cluster at every sample; the run ends where it says that all has settled.
+        Called with the cluster at every sample; the run ends once it reports that all has settled.
 
     Examples
     --------
@@ -306,7 +306,7 @@ class Holds(NamedTuple):
 
 
 def why_nothing(world: World) -> list[Holds]:
-    """Say, for each scheduler and the checkers, why the latest round made no operator, and which limits are used up."""
+    """Explain, for each scheduler and the checkers, why the last round made no operator, and the limits used up."""
     found = [
         Holds(name, s.last.because) for name, s in sorted(world.schedulers.items()) if not s.last.operators
     ]  # fmt: skip

@@ -1,11 +1,11 @@
-"""The ``cluster`` of a scenario of PD, and what it can let happen: each event says itself which changes of a run it is.
+"""The ``cluster`` of a scenario of PD, and what it can let happen: each event defines which changes of a run it is.
 
 ::
 
     cluster:
       stores: 6                      # or a list: {id: 1, capacity: 1024, labels: {zone: z1}, later: true}
       regions: 600
-      on: [1, 2, 3]                  # stores that have them at first; all that are there where it is not said
+      on: [1, 2, 3]                  # stores that have them at first; by default all
       size: 96                       # MiB
       store_limit: 15
       config: {leader-schedule-limit: 8, location-labels: "zone,host"}
@@ -87,7 +87,7 @@ def _config(value: Value, names: Names) -> Config:
 
 @dataclass(frozen=True, slots=True)
 class PdCluster:
-    """What a file says of a cluster; ``on``: stores that have the regions at first, where not all have."""
+    """A cluster in a file; ``on``: stores that have the regions at first, where not all have."""
 
     stores: Annotated[tuple[StoreStart, ...], ReadBy(_stores)]
     regions: Annotated[int, Meta(ge=1, le=MOST_REGIONS)]
@@ -111,7 +111,7 @@ class PdCluster:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Whatever an event can be about: ``store-1``."""
+        """All that an event can be about: ``store-1``."""
         return frozenset(f"store-{s.id}" for s in self.stores)
 
     @property
@@ -137,7 +137,7 @@ def facts(scenario_cluster: Any, events: Iterable[Planned]) -> PdFacts:
 
 
 class PdFacts:
-    """How things stand, as the latest sample says."""
+    """The state in the latest sample."""
 
     def __init__(self) -> None:
         self.changes = 0

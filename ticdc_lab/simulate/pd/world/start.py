@@ -86,8 +86,8 @@ class WorldSettings:
     fast_operator_us
         An operator that finished within this time counts as influence for as long again.
     prepares
-        Whether a store that joins is Preparing until it has nine tenths of its share. PD's simulated stores say
-        themselves that they serve.
+        Whether a store that joins is Preparing until it has nine tenths of its share. PD's simulated stores report
+        themselves as serving.
     start_us
         When PD begins to schedule.
     counts_lag_us

@@ -80,7 +80,7 @@ class Hull:
 
 
 BUSY_AFTER_S, SLOW_AFTER_S = 1.0, 0.5
-"""Requests that wait for longer: the store's heartbeat says that it is busy; they count as timed out for its score."""
+"""Requests that wait for longer: the store's heartbeat reports it as busy; they count as timed out for its score."""
 
 SLOWEST, SLOW, SOUND = 100.0, 80.0, 1.0
 """Of slow scores (TiKV): a round in which a tenth of the requests timed out doubles it, five minutes without bring it
@@ -172,7 +172,7 @@ _OPEN = ("add_open", "remove_open")
 class Node:
     """A store: its disk (MiB), whether it runs, and what an administrator set.
 
-    ``cut`` says that PD and it do not hear of each other, though it may run.
+    ``cut``: PD and it do not hear of each other, though it may run.
     ``told`` is what PD knows apart from region heartbeats; ``limits`` are its add-peer and remove-peer buckets (v1),
     ``windows`` the snapshots that it sends (v2). ``stale`` are peers, region and MiB, that were removed while it was
     silent; ``sent`` are snapshots since its latest heartbeat: for how many seconds each was sent, and was wanted.
@@ -301,7 +301,7 @@ class Nodes:
         return bool(self.settings.loss) and self.network.random() < self.settings.loss
 
     def hears(self, i: int) -> bool:
-        """Whether what PD and a store say now comes to the other."""
+        """Whether messages of PD and a store now reach the other."""
         return self.all[i].in_touch and not self.loses()
 
     def forget(self, now_us: int) -> None:

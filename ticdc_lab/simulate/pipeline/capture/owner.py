@@ -54,7 +54,7 @@ def barrier_ts(desk: CaptureDesk) -> int:
 
 
 def may_tick(desk: CaptureDesk) -> bool:
-    """Say whether the owner knows which tables there are: not before its DDL puller has come to the checkpoint."""
+    """Check whether the owner knows which tables there are: not before its DDL puller has come to the checkpoint."""
     duty = desk.duty
     if duty is None:
         return True
@@ -125,7 +125,7 @@ def _execute(desk: CaptureDesk, duty: Duty, checkpoint_ts: int) -> None:
 def _wished(desk: CaptureDesk, duty: Duty, view: View) -> Duty:
     """Begin to pause every task, as a user wants another number of partitions, which an earlier owner may have heard.
 
-    Etcd keeps the wish until an owner says that it is done with; one that was carried out before its owner could report
+    Etcd keeps the wish until an owner is done with it; one that was carried out before its owner could report
     it is carried out again, which changes nothing downstream.
     """
     wanted = view.partitions

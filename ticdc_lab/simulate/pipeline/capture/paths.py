@@ -39,7 +39,7 @@ def received(desk: CaptureDesk, rows: list[Row]) -> None:
 
 
 def advanced(desk: CaptureDesk) -> bool:
-    """Apply the jobs that are resolved now; say whether resolved_ts rose."""
+    """Apply the jobs that are resolved now; return whether resolved_ts rose."""
     puller = desk.ddl.puller
     resolved_ts = frontier_ts(puller)
     if resolved_ts == puller.resolved_ts:

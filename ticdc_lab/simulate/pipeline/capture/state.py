@@ -170,7 +170,7 @@ class DdlPuller(NamedTuple):
 
 @stepped
 class KvClient(NamedTuple):
-    """All streams of a capture: ``owners`` says whose a request is, ``waiting`` whose turn to be scanned comes."""
+    """All streams of a capture: ``owners``: whose a request is, ``waiting`` whose turn to be scanned comes."""
 
     next_id: int = 1
     owners: Map[int, Key] = Map()

@@ -81,7 +81,7 @@ class CreateChangefeed:
 
     id: str
     tables: tuple[int, ...] = ()  # those that its filter lets through; none named lets all through
-    kind: str | None = None  # of the downstream; None for what the settings say
+    kind: str | None = None  # of the downstream; None for the settings' kind
     start_us: int | None = None  # from which moment on changes are wanted (exclusive); None for now
 
     @property
@@ -149,7 +149,7 @@ class SharedEtcd:
     tables: frozenset[Key]  # all there are before any DDL
     first: tuple[CreateChangefeed, ...] = ()  # changefeeds that are there from the beginning
     free_ts: int | None = None  # the global resolved_ts of every changefeed at its beginning; None for its start
-    sink: str = KAFKA  # the kind of downstream of a changefeed that says none
+    sink: str = KAFKA  # the kind of downstream of a changefeed without one
 
     def start(self, address: Address, now: Now) -> tuple[SharedState, list[Output]]:
         state, outputs = SharedState(self.sessions.start(address, now)[0]), []

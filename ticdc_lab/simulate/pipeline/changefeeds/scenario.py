@@ -213,7 +213,7 @@ class PlayedChangefeeds(PlayedCaptures[PipelineRun, ChangefeedsFacts]):
     """A scenario of several changefeeds that has run."""
 
     def whys(self, at_us: int) -> list[Why]:
-        """Say of each changefeed that is there then what holds its watermarks; it was played with ``sample_us``."""
+        """Find what holds the watermarks of each changefeed that is there then; it was played with ``sample_us``."""
         found = []
         for name in (c.id for c in self.run.created):
             seen = moments(self.run.of(name), until_us=at_us)

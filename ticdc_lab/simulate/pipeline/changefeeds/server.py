@@ -94,7 +94,7 @@ class CaptureServer:
     """The machine of a capture of several changefeeds."""
 
     scheduler: Capture  # the capture of the table scheduler, whose session all share
-    settings: CaptureSettings  # the data path's; a changefeed says itself what its sink is
+    settings: CaptureSettings  # the data path's; a changefeed defines its sink
     tables: tuple[TableInfo, ...] = ()  # as they were before any DDL job
 
     def start(self, address: Address, now: Now) -> tuple[CaptureServerState, list[Output]]:
@@ -269,7 +269,7 @@ class _Work:
         self._keep(one.id, one.epoch, machine, None, state, outputs)
 
     def stop(self, name: str, because: str) -> None:
-        """End a changefeed's part: whoever resumes it begins at the persisted checkpoint."""
+        """End a changefeed's part: a resume begins at the persisted checkpoint."""
         epoch, machine, before = self.running[name]
         after, outputs = machine.stop(before, self.now, because)
         self._keep(name, epoch, machine, before, after, outputs)

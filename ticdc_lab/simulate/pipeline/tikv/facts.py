@@ -73,7 +73,7 @@ def committed(state: TikvStoreState) -> Iterator[Version]:
 
 
 def committed_in(states: Iterable[TikvStoreState]) -> Iterator[Version]:
-    """Give all versions that are committed upstream, each once, whatever has happened to the stores.
+    """Give all versions that are committed upstream, each once, after any fault of the stores.
 
     A store that is down or cut off may still take itself for a leader of what has another leader or is divided by now:
     of regions that overlap the latest counts (epoch, then term). Without a leader, the newest that a peer has does.

@@ -57,7 +57,7 @@ class PdState(NamedTuple):
 class Pd:
     """The machine of PD."""
 
-    settings: TikvSettings  # says after how long a store counts as down
+    settings: TikvSettings  # after how long a store counts as down
     stores: tuple[str, ...]  # names of all stores
     regions: tuple[KvRegion, ...]  # the regions at first
 

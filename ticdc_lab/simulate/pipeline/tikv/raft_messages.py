@@ -1,4 +1,4 @@
-"""What stores say to each other and PD to stores: raft-lite, in which a log entry is the whole region by reference.
+"""Messages between stores and from PD to stores: raft-lite, in which a log entry is the whole region by reference.
 
 ``(term, index)`` orders the states of a region as it orders entries of a log. A message is for many regions.
 """

@@ -23,7 +23,7 @@ SHORT_BYTES = 255
 
 
 class InDefault(Enum):
-    """Says that a value is in the default column family."""
+    """Marks a value as in the default column family."""
 
     HERE = 1
 

@@ -191,7 +191,7 @@ class StoreTurn:
         return self.state.addresses.get(store, store)
 
     def not_leader(self, region: int) -> NotLeader:
-        """Refuse, and say who leads as far as this store knows."""
+        """Refuse, and name who leads as far as this store knows."""
         peer = self.state.peers.get(region)
         leader = peer.leader if peer and peer.led is None and peer.leader != self.state.name else None
         return NotLeader(region, self.address_of(leader))

@@ -160,7 +160,7 @@ def status_of(desk: AgentDesk, span: Key, *, collect_stats: bool = False) -> Tab
 
 
 def inject(desk: AgentDesk, request: Request) -> bool:
-    """Take a request as the task of its span, and say whether it was taken."""
+    """Take a request as the task of its span, and return whether it was taken."""
     span = request.span
     if span in desk.tasks:
         desk.outputs.append(Ignored(request, f"table {span} has a task that is not finished"))

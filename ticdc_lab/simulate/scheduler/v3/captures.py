@@ -19,7 +19,7 @@ UNINITIALIZED, INITIALIZED, STOPPING = "Uninitialized", "Initialized", "Stopping
 class V3CaptureStatus(NamedTuple):
     """One capture.
 
-    ``epoch`` is of its processor; ``response`` is the last it said, kept until the owner knows all captures. ``seq`` is
+    ``epoch`` is of its processor; ``response`` is its last one, kept until the owner knows all captures. ``seq`` is
     its last heartbeat response's and ``newer`` of what it has reported of single spans since.
     """
 

@@ -1,4 +1,4 @@
-"""What owner and processors of the two-phase scheduler say to each other, with the field names of TiCDC's protobuf.
+"""Messages between owner and processors of the two-phase scheduler, with the field names of TiCDC's protobuf.
 
 Every message has a header. Its ``seq`` represents the order that TiCDC's peer-to-peer streams keep: the receiver takes
 nothing that was sent before what it has already taken of the same span (0: sent without order, always taken).
@@ -32,7 +32,7 @@ class Checkpoint(NamedTuple):
 
 
 class TableStatus(NamedTuple):
-    """What a processor says of one span; ``puller_resolved_ts`` is None where statistics were not collected."""
+    """A processor's report of one span; ``puller_resolved_ts`` is None where statistics were not collected."""
 
     span: Key
     state: str
@@ -41,7 +41,7 @@ class TableStatus(NamedTuple):
 
 
 class Header(NamedTuple):
-    """Who speaks under which revision and epochs (0 and None: does not know or is too old to say)."""
+    """Who speaks under which revision and epochs (0 and None: unknown, or it is too old to have one)."""
 
     version: str
     owner_revision: int
@@ -97,7 +97,7 @@ class Heartbeat(NamedTuple):
 
 
 class Steady(NamedTuple):
-    """The statuses that can be said for many spans at once, so that a heartbeat costs the same for any number of them.
+    """The statuses that can be sent for many spans at once, so that a heartbeat costs the same for any number of them.
 
     Every span of ``held`` that the statuses do not name replicates and is at ``checkpoint``; every one of ``asked``
     that is neither named nor held is absent.

@@ -52,10 +52,10 @@ def absent(span: Key, checkpoint_ts: int) -> ReplicationSet:
 
 
 def rebuilt(span: Key, checkpoint_ts: int, statuses: Mapping[Address, TableStatus]) -> ReplicationSet | Broken:
-    """Make the record from what the captures say of the span: the owner is new.
+    """Make the record from the captures' reports of the span: the owner is new.
 
     A capture that is stopping it may have been the primary and may still write, so that its role stays undetermined
-    until it says Stopped or Absent. Two captures that replicate it are a violation.
+    until it reports Stopped or Absent. Two captures that replicate it are a violation.
     """
     replication = absent(span, checkpoint_ts)
     for address in sorted(statuses):
@@ -83,7 +83,7 @@ def _state_of(replication: ReplicationSet, statuses: Mapping[Address, TableStatu
 
 
 def two_primaries(replication: ReplicationSet, other: Address) -> Broken:
-    """Say that two captures replicate the span."""
+    """Report that two captures replicate the span."""
     return Broken(
         "one primary",
         f"table {replication.span}: {other} replicates it, and so does {replication.primary or 'another capture'} "
@@ -161,7 +161,7 @@ def has_removed(replication: ReplicationSet) -> bool:
 class ReplicationTurn(NamedTuple):
     """What one report led to.
 
-    ``again`` asks to look at the report once more in the new state, ``unexpected`` says that it was ignored.
+    ``again`` asks to look at the report once more in the new state, ``unexpected``: it was ignored.
     """
 
     replication: ReplicationSet
@@ -373,7 +373,7 @@ def move(rep: ReplicationSet, to: Address) -> PolledReplication:
 
 
 def remove(rep: ReplicationSet) -> PolledReplication:
-    """Stop a span that is replicating; otherwise nothing happens, so that whoever wants it gone asks again."""
+    """Stop a span that is replicating; otherwise nothing happens, so that the request is repeated."""
     if rep.state != REPLICATING_SET or rep.primary is None:
         return _refused(rep, ("remove", rep.span), f"table {rep.span} is {rep.state}, not Replicating")
     going = rep._replace(state=REMOVING)

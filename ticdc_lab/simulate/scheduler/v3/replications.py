@@ -323,7 +323,7 @@ def spans_of(response: HeartbeatResponse) -> list[TableStatus]:
 
 
 def take_status(draft: ReplicationsDraft, sender: Address, status: TableStatus) -> None:
-    """Take what a capture says of one span."""
+    """Take a capture's report of one span."""
     replication = draft.get(status.span)
     if replication is None:
         draft.notes.append(Ignored(status, f"the owner does not know table {status.span}"))
@@ -366,7 +366,7 @@ def shut_down(draft: ReplicationsDraft, address: Address) -> None:
 def handle_tasks(draft: ReplicationsDraft, tasks: Iterable[Task], max_task_concurrency: int) -> list[Task]:
     """Begin tasks and give those that were accepted; the others are refused and may come again.
 
-    A span has one task at a time, and ``max_task_concurrency`` of them have one; a burst is taken whatever runs, except
+    A span has one task at a time, and ``max_task_concurrency`` of them have one; a burst is taken at any load, except
     for its spans that have a task already.
     """
     for span in draft.of.running:

@@ -315,7 +315,7 @@ class Schedulers:
     balanced_us: int | None = None  # when the balance was looked at last, None before the first time
     # The last look found something to move: look again at once. A look that a stopping capture forbids leaves it.
     force_balance: bool = False
-    said: Map[str, Decided] = Map()  # the last word of each scheduler, so that it is not said at every tick
+    said: Map[str, Decided] = Map()  # the last word of each scheduler, so that it is not repeated at every tick
 
 
 def schedule(settings: V3Settings, view: V3View, state: Schedulers) -> tuple[Schedulers, list[Task], list[Decided]]:

@@ -85,7 +85,7 @@ def beyond(event: BarrierEvent, state: Spans) -> list[Key]:
 
 
 def action(event: BarrierEvent, nodes: frozenset[Address], home: Address) -> list[Output]:
-    """Give what has to be said now: write it, at ``home``, or pass it, everywhere."""
+    """Give what has to be sent now: write it, at ``home``, or pass it, everywhere."""
     if event.writer_advanced:
         everyone = InfluencedDispatchers("All", (), 0, event.writer)
         passes = DispatcherStatus(everyone, action=DispatcherAction("Pass", event.block_ts))
@@ -194,7 +194,7 @@ def _kept(barrier: Barrier, control: Control, event: BarrierEvent) -> tuple[Barr
 def rebuilt(barrier: Barrier, state: Spans, statuses: Iterable[TableSpanBlockStatus]) -> tuple[Barrier, list[Output]]:
     """Take up the DDLs at which dispatchers stand when a maintainer begins (Barrier.handleBootstrapResponse).
 
-    One that a dispatcher has left behind is downstream. One at which all wait is left alone: whoever was not
+    One that a dispatcher has left behind is downstream. One at which all wait is left alone: one that was not
     acknowledged reports it again.
     """
     at: dict[int, list[Key]] = {}

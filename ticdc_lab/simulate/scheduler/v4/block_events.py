@@ -133,7 +133,7 @@ def answered(block: Block, sender: Address, response: HeartBeatResponse, keys: l
 
 
 def written(block: Block, maintainer: Address | None) -> Stepped:
-    """Say that the DDL is executed, once it is."""
+    """Report that the DDL is executed, once it is."""
     if not (block.writes and block.executed) or maintainer is None:
         return block, []
     return block._replace(writes=False), _written(block, maintainer)

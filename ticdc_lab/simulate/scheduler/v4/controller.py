@@ -46,7 +46,7 @@ def moves_from(control: Control, node: Address) -> int:
 
 # The operator controller: which operators run, their orders, and their last step, done once.
 #
-# (maintainer/operator/operator_controller.go.) Orders come out as ``Send`` of unstamped messages: whoever knows the
+# (maintainer/operator/operator_controller.go.) Orders come out as ``Send`` of unstamped messages: who knows the
 # lives of the nodes stamps them (:mod:`.maintainer`).
 
 Stepped = tuple[Control, list[Output]]

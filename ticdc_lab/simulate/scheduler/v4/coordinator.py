@@ -84,11 +84,11 @@ class V4CoordinatorState:
     target_epoch: int = 0
     told_us: Map[Address, int] = Map()
     since_us: int = 0  # since when there has been no maintainer that works
-    said: str = ""  # what was said last of why nothing is done
+    said: str = ""  # the last reason why nothing is done
 
     @property
     def status(self) -> MaintainerStatus | None:
-        """Give what the maintainer says of itself, None where it is not known to work."""
+        """Give the maintainer's own report, None where it is not known to work."""
         node = self.changefeed.node
         known = self.heard[node].maintainer if node is not None and node in self.heard else None
         works = known is not None and known.state == "Working" and known.maintainer_epoch == self.changefeed.epoch
@@ -164,7 +164,7 @@ def _next_epoch(state: V4CoordinatorState) -> int:
     return max(state.changefeed.epoch, state.owner_rev << PLACES) + 1
 
 
-# What nodes say
+# Messages of nodes
 
 
 def _heard(state: V4CoordinatorState, sender: Address, message: NodeHeartbeat, at_us: int) -> Stepped:
@@ -342,5 +342,5 @@ def _watermarks(state: V4CoordinatorState) -> Watermarks:
 
 
 def _said(state: V4CoordinatorState, said: str, decided: Decided) -> Stepped:
-    """Say once why nothing is done."""
+    """Report once why nothing is done."""
     return (state, []) if said == state.said else (replace(state, said=said), [decided])

@@ -2,7 +2,7 @@
 
 (coordinator/drain/controller.go.) A node reports its liveness and the number of its life (``node_epoch``). A higher
 epoch is a new process: what was seen of the old one is forgotten, the wish to drain is not. While dispatchers drain
-from a target, no maintainer goes to a node that has not said, in its present life, that it knows the target.
+from a target, no maintainer goes to a node that has not confirmed, in its present life, that it knows the target.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the maintainer and the dispatcher managers of the newer TiCDC say to each other, by the real names.
+"""Messages between the maintainer and the dispatcher managers of the newer TiCDC, by the real names.
 
 The real transport is an ordered stream, the simulated network loses, delays and doubles. So every message to a node
 carries a :class:`Stamp` and every message from a node its ``node_epoch`` and ``seq``: the receiver takes nothing older
@@ -156,7 +156,7 @@ class DispatcherStatus(NamedTuple):
 
 
 class HeartBeatResponse(NamedTuple):
-    """What the barrier says to the dispatchers of a node."""
+    """The barrier's orders to the dispatchers of a node."""
 
     dispatcher_statuses: tuple[DispatcherStatus, ...]
 
@@ -185,7 +185,7 @@ class RemoveMaintainerRequest(NamedTuple):
 
 
 def not_answered(who: str, late: list[Address], since_us: int | None) -> Reason:
-    """Say for which nodes a coordinator or a maintainer waits that has just begun."""
+    """Name the nodes for which a coordinator or a maintainer waits that has just begun."""
     names = ", ".join(late) or "any node"
     words = f"the {who} has begun and waits for the answer of {names}"
     return Reason(CAPTURE if late else OTHER, late[0] if late else "", words, since_us)

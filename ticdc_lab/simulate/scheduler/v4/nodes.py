@@ -63,7 +63,7 @@ class MaintainerState:
     owner_rev: int = 0
     control: Control = NOTHING
     nodes: Map[Address, KnownNode] = Map()
-    responses: Map[Address, MaintainerBootstrapResponse] = Map()  # what nodes said while not all had answered
+    responses: Map[Address, MaintainerBootstrapResponse] = Map()  # what nodes reported while not all had answered
     bootstrapped: bool = False
     tables: frozenset[Key] = frozenset()  # what should be replicated, as last sent; compared with ``is``
     barrier: Barrier = NO_BARRIER
@@ -72,7 +72,7 @@ class MaintainerState:
     # When to look at the balance next, and until when a drain that ended holds it back.
     balance_due_us: int = 0
     balance_blocked_us: int = 0
-    said: Map[str, str] = Map()  # what each scheduler said last of why it does nothing: it is not said twice
+    said: Map[str, str] = Map()  # each scheduler's last reason for doing nothing: it is not repeated
     stuck_us: int | None = None  # since when the checkpoint does not proceed
 
 

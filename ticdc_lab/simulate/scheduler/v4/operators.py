@@ -1,6 +1,6 @@
 """What an operator is: one span's way from one place to another, as a table of transitions over the span controller.
 
-A report of its nodes, the loss of one or a DDL moves an operator on as :data:`TURNS` says. Whoever drives it
+A report of its nodes, the loss of one or a DDL moves an operator on by :data:`TURNS`. The one that drives it
 (:mod:`.controller`) asks it for its order again and again until it is finished, and then lets :func:`ended` leave the
 span in its last state.
 """
@@ -255,7 +255,7 @@ def create(state: Spans, key: Key, node: Address, operator_type: OperatorType) -
 
 
 def order(operator: SpanOperator, state: Spans) -> Order | None:
-    """Give what has to be said now, None where nothing."""
+    """Give what has to be sent now, None if nothing."""
     if operator.finished or operator.kind == OCCUPY:
         return None
     if operator.kind == MERGE and operator.dest is not None:

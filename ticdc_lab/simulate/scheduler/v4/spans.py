@@ -190,7 +190,7 @@ class Spans(NamedTuple):
     absent: Map[int, Queue] = Map()  # by group, in the order in which they became so
     # The checkpoint that each node reported last: every span that it replicates is at least there.
     reached: Map[Address, int] = Map()
-    floor_ts: int = 0  # the global checkpoint: every span is at least there, whatever is known of it
+    floor_ts: int = 0  # the global checkpoint: every span is at least there
 
 
 NO_SPANS = Spans()
