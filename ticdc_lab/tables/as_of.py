@@ -50,7 +50,8 @@ ADDED = ("_commit_ts", "_inferred", "_unconvertible")
 """What the columns beside a table's own are called, unless one of those is called so."""
 
 _EQUAL_ROWS = (
-    "{table} has no handle key: equal rows of one transaction look like one row delivered again, so they count once."
+    "{table} has no handle key: equal rows of one transaction count once, as a row that is delivered again, "
+    "unless messages carry TiKV's keys of rows (`output-row-key`)."
 )
 _UNMATCHED = "{n} rows of {table} were deleted more often than the log contains them: they were there before it began."
 
