@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pd import balance_leader, balance_region
 from ticdc_lab.simulate.pd.chances import is_here
 from ticdc_lab.simulate.pd.cluster import fit_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.create import move_peer, transfer_leader
+from ticdc_lab.simulate.pd.create import move_peer
 from ticdc_lab.simulate.pd.filters import state_forbids
 from ticdc_lab.simulate.pd.operators import AddLearner, EnterJoint, Kind, TransferLeader
 from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region
@@ -244,20 +244,6 @@ def simulated(regions: int = 6, **settings: Any) -> World:
     return World(small(regions, 4, on=(1, 2, 3), simulated_stores=True, **settings), 1)
 
 
-def test_a_simulated_store_skips_what_moves_up_in_its_list() -> None:
-    """It goes through its list and takes out what it reported: of a to e, a, c and e, then b, and in the end d."""
-    world = simulated(15)
-    rows = world.regions.members.lists[0][LEADS][:5]
-    for row in rows:
-        world._changed(row)
-    waits = []
-    for _ in range(3):
-        world.report_in_turn()
-        waits.append([rows.index(row) for row in world.changed.get(0, [])])
-        assert world.controller.unheard == set(world.changed.get(0, []))
-    assert waits == [[1, 3], [], []]
-
-
 def test_what_a_store_changed_for_one_that_is_still_to_report_is_told_in_the_same_tick() -> None:
     """A transfer from store 1 to store 2 is told at once if store 1 has its turn first, as in about half of 40 runs."""
     at_once = 0
@@ -271,22 +257,6 @@ def test_what_a_store_changed_for_one_that_is_still_to_report_is_told_in_the_sam
         assert told == (not world.reports) and not world.controller.unheard
         at_once += told
     assert 10 < at_once < 30
-
-
-def test_what_a_region_shows_as_done_counts_once_before_pd_hears_of_it() -> None:
-    """The counts of stores have the new leader, so the operator that still runs adds nothing any more."""
-    world = simulated()
-    row = next(r for r in world.regions.members.lists[0][LEADS] if world.regions.region(r).peer_on(2))
-    op = transfer_leader(world.cluster(), world.regions.region(row), 2, "balance-leader-scheduler", kind=Kind.LEADER)
-    world.add([op], "", "test")
-    assert world.controller.influence(fast_too=False)[2].leader_count == 1
-    world.reports = world.tasks.tick(1)
-    world.take_reports()
-    assert world.regions.leader[row] == 1 and row in world.controller.unheard and row in world.controller.running
-    assert world.controller.influence(fast_too=False)[2].leader_count == 0
-    world.report_in_turn()
-    assert row not in world.controller.running
-    assert world.controller.influence(fast_too=False)[2].leader_count == 0
 
 
 def test_a_merge_on_simulated_stores_takes_what_was_cut_off_its_target_with_it() -> None:

@@ -30,8 +30,8 @@ QUICK = (
 
 DISAGREE = {
     "import-data-upstream": (
-        "transfers of leaders 0 to 8 in 20 seeds, middle 2, the one record 13; 99 regions that the record's stores lost"
-        " in merges are not explained"
+        "merges 974 to 1,324 in five seeds, the one record 904; transfers of leaders 0 to 3, the record 13; 99 regions"
+        " that the record's stores lost in merges are not explained"
     ),
 }
 """Cases that do not agree, and why."""
@@ -126,7 +126,7 @@ def test_a_policy_of_ones_own_is_compared_with_pds() -> None:
 def test_imported_regions_merge_and_are_cut_as_at_the_real_pd(cases: Cases) -> None:
     """Merges hang where the leader would be demoted, 4 at the end of the record; PD knows few of the leaders."""
     [run] = cases.run("import-data-upstream")
-    assert 766 <= run.created["merge-region"] <= 1206 and run.created.get("balance-leader-scheduler", 0) <= 8
+    assert 900 <= run.created["merge-region"] <= 1400 and run.created.get("balance-leader-scheduler", 0) <= 22
     assert run.world is not None and sum(run.leaders.values()) - sum(run.world.regions.members.leaders) > 100
     assert 1 <= sum(isinstance(r.step, EnterJoint) for r in run.world.controller.running.values()) <= 8
 

@@ -233,8 +233,8 @@ class Controller:
         if r is None:
             return False
         region = self.regions.region(row)
-        self.carried_out(row)
         while r.step is not None and is_done(r.step, region):
+            self.unfinished.add(r.effects[r.at_step], -1)
             r.at_step += 1
         r.conf_done = conf_changes(r, region)
         if r.step is None:
@@ -251,17 +251,6 @@ class Controller:
         self._tell(r, tick)
         return True
 
-    def carried_out(self, row: int) -> None:
-        """Let steps that a region shows as done add nothing to stores: their counts have it before PD hears of it."""
-        r = self.running.get(row)
-        if r is not None:
-            region, done = self.regions.region(row), r.at_step
-            while done < len(r.op.steps) and is_done(r.op.steps[done], region):
-                done += 1
-            for effects in r.effects[r.steps_counted : done]:
-                self.unfinished.add(effects, -1)
-            r.steps_counted = max(r.steps_counted, done)
-
     def forget(self, now_us: int) -> None:
         """Let another PD lead: operators were in the memory of the one before."""
         for r in list(self.running.values()):
@@ -276,7 +265,7 @@ class Controller:
             return
         del self.running[r.row]
         self.counts.subtract(r.counted)
-        for effects in r.effects[r.steps_counted :]:
+        for effects in r.effects[r.at_step :]:
             self.unfinished.add(effects, -1)
         if r.sends is not None:
             i, mib = r.sends

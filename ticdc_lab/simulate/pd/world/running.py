@@ -94,9 +94,8 @@ class OperatorLife:
     """An operator and its life; times in µs of virtual time.
 
     ``conf`` is the region's configuration version when it was made, ``conf_done`` how often its own steps changed it,
-    ``keys`` its range then; ``effects`` are what each step will have added to stores, ``steps_counted`` how many of
-    these the counts of stores have, ``sends`` the store, by position, that sends the snapshots, and MiB (store limit
-    v2), ``counted`` the limits that it takes up.
+    ``keys`` its range then; ``effects`` are what each step will have added to stores, ``sends`` the
+    store, by position, that sends the snapshots, and MiB (store limit v2), ``counted`` the limits that it takes up.
     """
 
     op: Operator
@@ -109,7 +108,6 @@ class OperatorLife:
     source: str = ""
     status: str = CREATED
     at_step: int = 0
-    steps_counted: int = 0
     conf_done: int = 0
     started_us: int = -1
     finished_us: int = -1

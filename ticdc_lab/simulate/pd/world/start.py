@@ -75,8 +75,8 @@ class WorldSettings:
         Whether regions are as in PD's simulated stores (tools/pd-simulator): cut at the last key of their range at the
         next tick, where what is cut off keeps the old id of its leader, has its snapshots and takes what clients write;
         a store gives up what it was at for a region that was cut, and never frees the place of its snapshot; a region
-        that merges takes all that was cut off its target with it; a store skips each second one of its reports in a
-        tick, and reports in the same tick what stores before it changed.
+        that merges takes all that was cut off its target with it; a store reports in the same tick what stores before
+        it changed.
     demotes_leaders
         Whether a joint change may demote the leader, as in TiKV; PD's simulated stores refuse it.
     hot_history_samples, hot_history_us

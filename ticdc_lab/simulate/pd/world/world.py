@@ -272,7 +272,7 @@ class World:
     def next_tick(self) -> int:
         """Give the next tick in which anything may happen."""
         merging = self.patrol.to_merge and self.controller.counts[Kind.MERGE] < self.config.merge_schedule_limit
-        if self.reports or self.tasks.of or self.growing or merging or any(self.changed.values()):
+        if self.reports or self.tasks.of or self.growing or merging or self.changed:
             return self.tick + 1
         dues = [s.due_us for s in self.schedulers.values()]
         dues += [self.heartbeat_us, self.states_us, self.hot_stats.next_us(), self.heartbeats.next_us()]
@@ -313,8 +313,7 @@ class World:
     def report_in_turn(self) -> None:
         """Let PD's simulated stores report what changed, one after the other, each before it acts (StepRegions).
 
-        So a leader or a merge that comes to a store which is still to report is reported in the same tick. While a
-        store goes through its list it takes out what it reported, and skips what moves up (reportRegionChange).
+        So a leader or a merge that comes to a store which is still to report is reported in the same tick.
         """
         done: dict[int, list[Report]] = {}
         for report in self.reports:
@@ -326,17 +325,8 @@ class World:
         to_come = self.chance.sample(range(len(self.nodes.all)), len(self.nodes.all))
         while to_come:
             turn = to_come.pop()
-            rows = self.changed.pop(turn, [])
-            n, told = len(rows), list[int]()
-            for at in range(n):
-                told.append(rows[at])
-                if told[-1] in rows[:n]:
-                    first = rows.index(told[-1])
-                    rows[first : n - 1], n = rows[first + 1 : n], n - 1
-            if rows[:n]:
-                self.changed[turn] = rows[:n]
-            if told:
-                self._hear_all(told)
+            if rows := self.changed.pop(turn, []):
+                self._hear_all(rows)
             for report in done.get(turn, ()):
                 if self.regions.alive[report.row] and self._reporter(report) in to_come:
                     self._take(report)
@@ -385,7 +375,6 @@ class World:
             after = report.region._replace(size=before.size, keys=before.keys)
             self.regions.put(report.row, after, report.conf)
             self._changed(report.row)
-            self.controller.carried_out(report.row)
             self.nodes.follow(before, after)
             self.heartbeats.changed(report.row)
             if self.monitor is not None:
