@@ -401,7 +401,7 @@ def test_what_lies_in_quarantine_qualifies_every_answer(lab: Any, tmp_path: Path
     for m in messages[300:305]:
         m["value"] = base64.b64encode(b'{"cut').decode()
     log = write_lines(tmp_path / "log.jsonl", messages)
-    assert "whole except for data in 5 unread messages" in lab("transactions", log).stdout
+    assert "known to be torn except for data in 5 unread messages" in lab("transactions", log).stdout
     facts = json.loads(lab("audit", log, "--json", code=None).stdout)
     assert "5 messages could not be read" in facts["limits"][0]
 
