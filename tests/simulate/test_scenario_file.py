@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.planned import Delay, EventKind, LinkSettings, Node, Planned, RandomFaults, table
+from ticdc_lab.simulate.planned import Delay, EventKind, LinkSettings, Node, Planned, RandomFaults, spelled, table
 from ticdc_lab.simulate.reading import yaml_name
 from ticdc_lab.simulate.scenario import MODELS, Scenario, read_scenario, scenario_from_text, schema
 from ticdc_lab.simulate.scenario_yaml import duration_us, shown
@@ -291,6 +291,32 @@ def test_an_event_is_a_row_of_a_table() -> None:
     event = Planned(7, "hum a", "hum", hum("a"), 1)
     assert list(event.what.apply(event, None)) == [(7, "a", 2)]
     assert list(table({"rest": EventKind("Nothing.", {})})["rest"]().apply(event, None)) == []
+
+
+def _with_event(line: str) -> Scenario:
+    return scenario_from_text(f"model: scheduler\nuntil: 9s\ncluster: {{captures: 3, tables: 1}}\nevents: [{line}]\n")
+
+
+def test_an_event_that_is_drawn_is_spelled_as_a_file_has_it() -> None:
+    """It is read back with the values that were drawn, those of other fields are the row's defaults."""
+    values = {"nodes": ("capture-1", "capture-2"), "one_way": True, "for_us": 1_500_000}
+    line = spelled(EVENTS, 3_000_000, "partition", values)
+    assert line == "{at: 3s, partition: [capture-1, capture-2], one_way: true, for: 1.5s}"
+    (event,) = _with_event(line).events
+    assert event.at_us == 3_000_000 and {name: getattr(event.what, name) for name in values} == values
+    assert spelled(EVENTS, 500_000, "rebalance", {}) == "{at: 500ms, rebalance: null}"
+
+
+def test_messages_are_lost_within_a_while() -> None:
+    """`for` ends the waiting for a message that is to be lost; without it one is lost whenever it comes."""
+    for line, until_us in (
+        ("{at: 1s, lose: DispatchTable, for: 2s}", 3_000_000),
+        ("{at: 1s, lose: DispatchTable}", None),
+    ):
+        scenario = _with_event(line)
+        (event,) = scenario.events
+        (fault,) = event.what.apply(event, scenario)
+        assert fault.until_us == until_us
 
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "data/scenarios"

@@ -28,10 +28,11 @@ from ticdc_lab.figures.theme import (
 )
 from ticdc_lab.simulate.pd.looking.before_after import BeforeAfter
 from ticdc_lab.simulate.pd.looking.decisions import Decision
-from ticdc_lab.simulate.pd.looking.recording import Costs, Curve, Recording, costs, curve
+from ticdc_lab.simulate.pd.looking.recording import Curve, Recording, costs, curve
 from ticdc_lab.simulate.pd.looking.time_left import Bound, TimeLeft, time_left_sentence
 from ticdc_lab.simulate.pd.looking.tryout import RealRun
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
+from ticdc_lab.simulate.pd.world.running import Future
 from ticdc_lab.words import count
 
 # How stores, peers and operators look in the pictures of PD: the same colours in all of them.
@@ -236,9 +237,9 @@ def _real(fig: Figure, real: Sequence[RealRun]) -> None:
         )  # fmt: skip
 
 
-def _numbers(fig: Figure, k: int, names: Sequence[str], paid: Sequence[Costs]) -> None:
+def _numbers(fig: Figure, k: int, names: Sequence[str], paid: Sequence[Future]) -> None:
     words, unit = _NUMBERS[k]
-    values = [(c.even_s, c.moved_gib, c.peak_mib_s, float(c.moves.back))[k] for c in paid]
+    values = [(c.peers_even_s, c.moved_mib / 1024, c.peak[0], float(c.moved_back))[k] for c in paid]
     bars = [0.0 if v is None else v for v in values]
     texts = [_said(v, unit) for v in values]
     hover = [f"{label(n)}: {t}{_more(c, k)}" for n, t, c in zip(names, texts, paid, strict=True)]
@@ -266,16 +267,16 @@ def number(v: float) -> str:
     return f"{v:,.0f}" if v >= 100 else f"{v:,.3g}"
 
 
-def _more(c: Costs, k: int) -> str:
-    if k == 2 and c.peak_store:
-        return f" on store {c.peak_store}"
-    return f" of {c.moves.moves:,} moves" if k == 3 else ""
+def _more(c: Future, k: int) -> str:
+    if k == 2 and c.peak[1]:
+        return f" on store {c.peak[1]}"
+    return f" of {c.moves:,} moves" if k == 3 else ""
 
 
-def finding_of_futures(names: Sequence[str], paid: Sequence[Costs]) -> str:
+def finding_of_futures(names: Sequence[str], paid: Sequence[Future]) -> str:
     """Name the one that is even sooner, and its cost."""
     (a, b), (x, y) = paid, (label(n) for n in names)
-    ends = [c.even_s for c in paid]
+    ends = [c.peers_even_s for c in paid]
     if ends[0] is None and ends[1] is None:
         when = f"Neither {x} nor {y} makes the stores even"
     elif ends[0] is None or ends[1] is None:
@@ -285,8 +286,8 @@ def finding_of_futures(names: Sequence[str], paid: Sequence[Costs]) -> str:
         when = f"Both make the stores even in {ends[0]:,.0f} s"
     else:
         when = f"{y} makes the stores even in {ends[1]:,.0f} s, {x} in {ends[0]:,.0f} s"
-    moved = f"{number(b.moved_gib)} GiB moved{_not(b.moved_gib, a.moved_gib)}"
-    return f"{when}; {moved}; peak {number(b.peak_mib_s)} MiB/s{_not(b.peak_mib_s, a.peak_mib_s)}"
+    moved = f"{number(b.moved_mib / 1024)} GiB moved{_not(b.moved_mib / 1024, a.moved_mib / 1024)}"
+    return f"{when}; {moved}; peak {number(b.peak[0])} MiB/s{_not(b.peak[0], a.peak[0])}"
 
 
 def _not(new: float, old: float) -> str:

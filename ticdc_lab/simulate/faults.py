@@ -85,7 +85,16 @@ class Restart(NamedTuple):
         kernel.paused.pop(address)
         kernel.note(self.node, "restarted", _found(kernel, self))
         if self.keep_state:
-            _rearm(kernel, address)
+            # Timers that came due while the node was down fire now.
+            waiting = sorted(
+                (e for e in kernel.queue if e[0] >= NEVER and e[2] == TIMER and e[3][0] == address), key=lambda e: e[1]
+            )
+            if waiting:
+                gone = {e[1] for e in waiting}
+                kernel.queue[:] = [e for e in kernel.queue if e[1] not in gone]
+                heapq.heapify(kernel.queue)
+                for _, _, what, entry in waiting:
+                    kernel.timers[entry] = kernel.put(kernel.now_us, what, entry)
             _up(kernel, address)
             return
         for sender, to, message, identity in kernel.post.unheard.pop(address, []):
@@ -256,19 +265,6 @@ def _found(kernel: Kernel, one: Restart) -> str | Reason:
     if one.keep_state:
         return Reason(KEPT_STATE, "", "with its state")
     return f"its disk is {one.disk}" if isinstance(kernel.machines[one.node], OnDisk) else "without its state"
-
-
-def _rearm(kernel: Kernel, address: Address) -> None:
-    """Timers that came due while the node was down fire now."""
-    waiting = sorted(
-        (e for e in kernel.queue if e[0] >= NEVER and e[2] == TIMER and e[3][0] == address), key=lambda e: e[1]
-    )
-    if waiting:
-        gone = {e[1] for e in waiting}
-        kernel.queue[:] = [e for e in kernel.queue if e[1] not in gone]
-        heapq.heapify(kernel.queue)
-        for _, _, what, entry in waiting:
-            kernel.timers[entry] = kernel.put(kernel.now_us, what, entry)
 
 
 def _up(kernel: Kernel, address: Address) -> None:

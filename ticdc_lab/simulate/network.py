@@ -143,7 +143,14 @@ class Traffic:
             return [Arrival(self._in_order(pair, at_us + delay_us), False, 0)]
         if self.network.transport == RESEND:
             return [self._resent(pair, link, at_us + delay_us)]
-        return self._datagrams(pair, link, at_us, delay_us)
+        if self.chance.random() < link.loss:
+            return []
+        late = self.chance.random() < link.reorder
+        first = at_us + delay_us + link.delay_us[1] if late else self._in_order(pair, at_us + delay_us)
+        found = [Arrival(first, False, 0)]
+        if self.chance.random() < link.duplicate:
+            found.append(Arrival(first + 1 + int(self.chance.random() * link.delay_us[1]), True, 0))
+        return found
 
     def _in_order(self, pair: tuple[str, str], at_us: int) -> int:
         at_us = max(at_us, self.last_us.get(pair, 0))
@@ -157,16 +164,6 @@ class Traffic:
         if self.chance.random() < link.reorder:
             at_us += link.delay_us[1]
         return Arrival(self._in_order(pair, at_us + resent * self.network.resend_us), False, resent)
-
-    def _datagrams(self, pair: tuple[str, str], link: Link, at_us: int, delay_us: int) -> list[Arrival]:
-        if self.chance.random() < link.loss:
-            return []
-        late = self.chance.random() < link.reorder
-        first = at_us + delay_us + link.delay_us[1] if late else self._in_order(pair, at_us + delay_us)
-        found = [Arrival(first, False, 0)]
-        if self.chance.random() < link.duplicate:
-            found.append(Arrival(first + 1 + int(self.chance.random() * link.delay_us[1]), True, 0))
-        return found
 
 
 STRETCH = 16
@@ -227,7 +224,10 @@ class Post:
 
     def _send_far(self, pair: tuple[str, str], sender: Address, to: Address, message: Any, identity: int) -> None:
         if self.traffic.parted and self.traffic.parted.get(pair):
-            self._cut(pair, sender, to, message, identity)
+            if self.traffic.network.transport == RESEND:
+                self.held.setdefault(pair, []).append((sender, to, message, identity))
+            else:
+                self.lost(sender, to, message, identity, "the link is cut")
         else:
             self.travel(pair, sender, to, message, identity)
 
@@ -288,12 +288,6 @@ class Post:
             self.kernel.put(arrival.at_us, MESSAGE, (sender, to, message, identity))
         if not arrivals:
             self.lost(sender, to, message, identity, "the link dropped it")
-
-    def _cut(self, pair: tuple[str, str], sender: Address, to: Address, message: Any, identity: int) -> None:
-        if self.traffic.network.transport == RESEND:
-            self.held.setdefault(pair, []).append((sender, to, message, identity))
-        else:
-            self.lost(sender, to, message, identity, "the link is cut")
 
     def _is_to_lose(self, sender: Address, to: Address, message: Any) -> bool:
         for chosen in self.losing:

@@ -253,9 +253,14 @@ FAULTS: dict[str, type] = table(
         ),
         "heal": EventKind("Partitions end: all, or those that some nodes are in.", {"nodes": (Nodes, ())}, _healed),
         "lose": EventKind(
-            "The next messages of a kind do not arrive.",
-            {"message": MessageKind, "from_": (Node | None, None), "to": (Node | None, None), "count": (int, 1)},
-            lambda w, e, s: [kernel.Lose(e.at_us, w.message, w.from_, w.to, w.count)],
+            "The next messages of a kind do not arrive, of those that are sent within a while or ever.",
+            {
+                "message": MessageKind, "from_": (Node | None, None), "to": (Node | None, None), "count": (int, 1),
+                "for_us": (Lasting | None, None),
+            },
+            lambda w, e, s: [
+                kernel.Lose(e.at_us, w.message, w.from_, w.to, w.count, None if w.for_us is None else e.ends_us)
+            ],
         ),
         "refuse": EventKind(
             'The transport of a node takes no message to another one for a while: it says "try again".',
@@ -274,7 +279,7 @@ FAULTS: dict[str, type] = table(
             lambda w, e, s: [kernel.Skew(e.at_us, w.node, w.offset_us, int(w.drift * 1_000_000))],
         ),
     }
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +334,25 @@ def planned(value: Value, kinds: Mapping[str, type], names: Names, until_us: int
     at_us = given["at"].duration_us()
     if at_us > until_us:
         raise given["at"].wrong("a moment within the run", hint="The run ends earlier: see `until`.")
-    name = given["name"].text() if "name" in given else " ".join([kind, *_first(what)])
+    name = given["name"].text() if "name" in given else " ".join([kind, *_first(what, given[kind])])
     return Planned(at_us, name, kind, what, value.line)
+
+
+def spelled(kinds: Mapping[str, type], at_us: int, kind: str, values: Mapping[str, Any]) -> str:
+    """Give an event as a file has it, ``{at: 3s, crash: capture-1}``, from the values of some of its row's fields."""
+    main = next(iter(field_types(kinds[kind])), "")
+    told = {kind: _spelled(main, values.get(main))}
+    told |= {yaml_name(name): _spelled(name, values[name]) for name in field_types(kinds[kind]) if name in values}
+    told.pop(yaml_name(main), None)
+    return f"{{at: {shown(at_us)}, {', '.join(f'{name}: {value}' for name, value in told.items())}}}"
+
+
+def _spelled(name: str, value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(str, value))}]"
+    return shown(value) if name.endswith("_us") else str(value)
 
 
 def require_there(events: Iterable[Planned], there: Collection[Any], file: str) -> None:
@@ -394,7 +416,7 @@ def _kind(value: Value, given: Mapping[str, Value], kinds: Mapping[str, type]) -
     return found[0]
 
 
-def _first(what: Any) -> list[str]:
+def _first(what: Any, value: Value) -> list[str]:
     """The value beside an event's name, as assertions repeat it."""
     main = next(iter(fields(what)), None)
     first: Any = getattr(what, main.name) if main else None
@@ -402,4 +424,4 @@ def _first(what: Any) -> list[str]:
         return []
     if main.name.endswith("_us"):
         return [shown(first)]
-    return [" ".join(first) if isinstance(first, tuple) else str(first)]
+    return [" ".join(one.text() for one in one_or_more(value))]

@@ -52,9 +52,10 @@ class Names:
 
 
 class ReadBy(NamedTuple):
-    """Beside a type: how a value of it is read."""
+    """Beside a type: how a value of it is read, and the type that it has in the file, where that is another."""
 
     by: Callable[[Value, Names], Any]
+    spelt: type | None = None
 
 
 def new_name(value: Value) -> str:
@@ -138,7 +139,8 @@ def json_type(name: str, hint: Any, reader: Reader) -> dict[str, Any]:
     """Give the JSON schema of a field's value: its form, not which names the rest of the file has."""
     hint, is_optional = _without_none(hint)
     notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    kind = get_args(hint)[0] if notes else hint
+    spelt = next((note.spelt for note in notes if isinstance(note, ReadBy)), None)
+    kind = spelt or (get_args(hint)[0] if notes else hint)
     found: dict[str, Any] = {}  # a class or a function that reads a form of its own: any value
     if name.endswith("_us"):
         found = DURATION

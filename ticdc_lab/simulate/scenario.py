@@ -101,7 +101,10 @@ class Model:
 
 def model_of(value: Value) -> Model:
     """Read the name of a model."""
-    name = value.choice(MODELS, "a model")
+    return model_named(value.choice(MODELS, "a model"))
+
+
+def model_named(name: str) -> Model:
     found: Model = import_module(MODELS[name]).MODEL
     return found
 
@@ -272,7 +275,7 @@ def schema(name: str) -> dict[str, Any]:
     >>> [event["required"] for event in events if "split" in event.get("properties", {})]
     [['at', 'split']]
     """
-    model: Model = import_module(MODELS[name]).MODEL
+    model = model_named(name)
     text, events = {"type": "string"}, [_event_schema(kind, what) for kind, what in model.events.items()]
     return {
         "$schema": "http://json-schema.org/draft-07/schema#", "title": f"A scenario of {name}", "type": "object",

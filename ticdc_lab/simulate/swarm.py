@@ -10,23 +10,28 @@ to its end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ticdc_lab.errors import ContractError
+from ticdc_lab.simulate.ddl_service.planned import KINDS
 from ticdc_lab.simulate.faults import DRAWS
 from ticdc_lab.simulate.network import Network
+from ticdc_lab.simulate.planned import Node, TableId, spelled
+from ticdc_lab.simulate.reading import field_types
 from ticdc_lab.simulate.runs import SWARM, command
-from ticdc_lab.simulate.scenario import Scenario, scenario_from_text
+from ticdc_lab.simulate.scenario import Scenario, model_named, scenario_from_text
+from ticdc_lab.simulate.scenario_yaml import UNITS_US
 
 _NO_CHANGES: Mapping[str, str] = MappingProxyType({})
+SECOND_US = UNITS_US["s"]
 _VERSIONS = ("v6.5.0", "v7.1.0", "v9.0.0", "v5.4.0")
 _VARIABLES: dict[str, tuple[int, ...]] = {
     "tidb_ddl_reorg_worker_cnt": (2, 4, 16), "tidb_ddl_error_count_limit": (1, 2, 512),
 }  # fmt: skip
-DISKS = ("", ", disk: torn", ", disk: lost")
+DISKS = ("torn", "lost")
 
 
 def swarm(model: str, seed: int, changes: Mapping[str, str] = _NO_CHANGES) -> Scenario:
@@ -86,6 +91,51 @@ def _some(chance: Random, kinds: Collection[str]) -> str:
     return ", ".join(sorted(chance.sample([*kinds], chance.randint(1, len(kinds)))))
 
 
+class _Wish(NamedTuple):
+    """Something that is to happen: an event of the model's table, and the values of its fields."""
+
+    kind: str
+    values: Mapping[str, Any]
+
+
+class _Events:
+    """Draws events of a model: rows of its table.
+
+    A field that is not given and has no default is drawn by its type, a tuple says from which values.
+    """
+
+    def __init__(self, model: str, chance: Random, nodes: Sequence[str] = (), tables: int = 0) -> None:
+        self.kinds, self.chance, self.nodes, self.tables = model_named(model).events, chance, nodes, tables
+
+    def wish(self, kind: str, /, **given: Any) -> _Wish:
+        types, values = field_types(self.kinds[kind]), dict[str, Any]()
+        assert given.keys() <= types.keys(), f"{kind} has no {given.keys() - types.keys()}"
+        for name, hint in types.items():
+            if name in given:
+                values[name] = self.chance.choice(given[name]) if isinstance(given[name], tuple) else given[name]
+            elif hint == TableId:
+                values[name] = self.chance.randint(1, self.tables)
+            elif hint == Node:
+                values[name] = self.chance.choice(self.nodes)
+        return _Wish(kind, values)
+
+    def at(self, second: int, wish: _Wish) -> str:
+        return spelled(self.kinds, second * SECOND_US, *wish)
+
+    def between(self, first_s: int, last_s: int, kind: str, /, **given: Any) -> str:
+        """Give an event of a moment that is drawn before it."""
+        return self.at(self.chance.randint(first_s, last_s), self.wish(kind, **given))
+
+    def crash(self, node: str, disks: tuple[str, ...] = ()) -> list[str]:
+        """Crash a node, or none."""
+        at_s = self.chance.randint(1, 11)
+        crash = self.at(at_s, self.wish("crash", node=node))
+        back_s = at_s + self.chance.randint(1, 3)
+        disk = self.chance.choice(("", *disks))
+        restart = self.at(back_s, self.wish("restart", node=node, **({"disk": disk} if disk else {})))
+        return [crash, restart] if self.chance.random() < 0.5 else []
+
+
 class _DrawnNetwork(NamedTuple):
     """A network that was drawn, and how long a message takes at least and at most (lost six times at the worst)."""
 
@@ -117,29 +167,28 @@ def _scheduler(chance: Random, variant: str | None = None) -> str:
     policy = chance.choice(("count", "count", "none")) if variant == "v2" else "count"
     balance = f"balance: {{policy: {policy}, check: {chance.choice((2, 10))}s}}, " if variant == "v2" else ""
     named = [f"capture-{n + 1}" for n in range(captures)]
-    events = [f"random: {{faults: [{_some(chance, DRAWS)}], every: {chance.choice((800, 2000, 4000))}ms, until: 25s}}"]
-    events += [
-        f"{{at: {chance.randint(2, 24)}s, move_table: {chance.randint(1, tables)}, to: {chance.choice(named)}}}"
-        for _ in range(chance.randint(0, 4))
+    draw = _Events("scheduler", chance, named, tables)
+    events = [
+        f"{{random: {{faults: [{_some(chance, DRAWS)}], every: {chance.choice((800, 2000, 4000))}ms, until: 25s}}}}"
     ]
-    events += [f"{{at: {chance.randint(2, 24)}s, ddl: {chance.choice((10, 900))}ms}}"] * chance.randint(0, 2)
+    events += [draw.between(2, 24, "move_table") for _ in range(chance.randint(0, 4))]
+    events += [draw.between(2, 24, "ddl", takes_us=(10_000, 900_000))] * chance.randint(0, 2)
     wishes = (
-        f"restart_processor: {chance.choice(named)}", f"stuck_table: {chance.randint(1, tables)}, for: 1500ms",
-        f"add_table: {tables + 1}", "rebalance: null", f"drain: {chance.choice(named)}",
-        *((f"drop_table: {chance.randint(1, tables)}",) if tables > 1 else ()),
+        draw.wish("restart_processor"), draw.wish("stuck_table", for_us=1_500_000),
+        draw.wish("add_table", table=tables + 1), draw.wish("rebalance"), draw.wish("drain"),
+        *((draw.wish("drop_table"),) if tables > 1 else ()),
     )  # fmt: skip
     wished = chance.sample(wishes, chance.randint(0, 3))
-    events += [f"{{at: {chance.randint(2, 24)}s, {wish}}}" for wish in wished]
+    events += [draw.at(chance.randint(2, 24), wish) for wish in wished]
     coordinated = variant == "v4" and chance.random() < 0.5
     own = "coordinator: true, " if coordinated else ""
     if coordinated:
-        moves = range(chance.randint(0, 2))
-        events += [f"{{at: {chance.randint(2, 24)}s, move_maintainer: {chance.choice(named)}}}" for _ in moves]
-    expires = [f"{{at: {chance.randint(26, 28)}s, expire_session: {chance.choice(named)}}}"] * chance.randint(0, 1)
+        events += [draw.between(2, 24, "move_maintainer") for _ in range(chance.randint(0, 2))]
+    expires = [draw.between(26, 28, "expire_session")] * chance.randint(0, 1)
     asked = ["{always: no violation}", "{always: no double write}", "{eventually: every table replicates}",
              "{within: 25s, after: faults, holds: every table replicates}",
              "{eventually: global checkpoint lag < 2s}"]  # fmt: skip
-    evened = (variant, policy) == ("v2", "count") and not any(wish.startswith("drain") for wish in wished)
+    evened = (variant, policy) == ("v2", "count") and not any(wish.kind == "drain" for wish in wished)
     asked += ["{eventually: imbalance <= 1}"] if evened else []
     ttl_s, prepare_ms, stop_ms = (chance.choice(of) for of in ((2, 5), (0, 100, 700), (0, 100, 700)))
     links = _network(chance)
@@ -159,16 +208,6 @@ def _paces(chance: Random) -> str:
     return f"scheduler: {{tick: {chance.choice((50, 100, 200))}ms, poll: {chance.choice((50, 100, 200))}ms}}"
 
 
-def _crash(chance: Random, node: str, disks: tuple[str, ...] = ("",)) -> list[str]:
-    """Crash a node, or none."""
-    at_s = chance.randint(1, 11)
-    events = [
-        f"{{at: {at_s}s, crash: {node}}}",
-        f"{{at: {at_s + chance.randint(1, 3)}s, restart: {node}{chance.choice(disks)}}}",
-    ]
-    return events if chance.random() < 0.5 else []
-
-
 def _pipeline(chance: Random) -> str:
     captures, tables = chance.randint(1, 3), chance.randint(1, 4)
     consumer = chance.choice(("", "consumer: rows", "consumer: transactions"))
@@ -179,15 +218,16 @@ def _pipeline(chance: Random) -> str:
         "mounter_rows_per_s": chance.choice(("none", 200)),
     }  # fmt: skip
     faults = _some(chance, ("pause", "part", "crash", "restart"))
+    draw = _Events("pipeline", chance, tables=tables)
     events = [
-        f"random: {{faults: [{faults}], every: {chance.choice((1500, 3000))}ms, until: 14s}}",
-        *_crash(chance, f"capture-{chance.randint(1, captures)}"),
-        *_crash(chance, f"tikv-{chance.randint(1, 3)}", DISKS),
-        *(_crash(chance, "consumer") if consumer else ()),
-        *(f"{{at: {chance.randint(1, 12)}s, split: {chance.randint(1, tables)}}}" for _ in range(chance.randint(0, 2))),
-        *(f"{{at: {chance.randint(1, 12)}s, add_column: 1, column: c{n}}}" for n in range(chance.randint(0, 1))),
+        f"{{random: {{faults: [{faults}], every: {chance.choice((1500, 3000))}ms, until: 14s}}}}",
+        *draw.crash(f"capture-{chance.randint(1, captures)}"),
+        *draw.crash(f"tikv-{chance.randint(1, 3)}", DISKS),
+        *(draw.crash("consumer") if consumer else ()),
+        *(draw.between(1, 12, "split") for _ in range(chance.randint(0, 2))),
+        *(draw.between(1, 12, "add_column", table=1, column=f"c{n}") for n in range(chance.randint(0, 1))),
     ]
-    events += [f"{{at: {chance.randint(2, 12)}s, repartition: {chance.randint(1, 5)}}}"] * (chance.random() < 0.3)
+    events += [draw.between(2, 12, "repartition", partitions=(1, 2, 3, 4, 5))] * (chance.random() < 0.3)
     dispatcher = chance.choice(("index-value", "table", "tidb-rowid", "conflict"))
     asked = ["{always: no violation}", "{eventually: everything is downstream}", "{eventually: every table replicates}",
              "{eventually: the final state is right}"]  # fmt: skip
@@ -206,33 +246,37 @@ def _pipeline(chance: Random) -> str:
 def _changefeeds(chance: Random) -> str:
     captures, tables = chance.randint(1, 3), chance.randint(2, 5)
     rules = f"rule: {chance.choice(('base', 'mq'))}, order: {chance.choice(('processor', 'table'))}"
-    events, asked = [], ["{always: no violation}"]
+    draw = _Events("changefeeds", chance, tables=tables)
+    events, asked = list[str](), ["{always: no violation}"]
     for name in ("first", "second", "third")[: chance.randint(1, 3)]:
         own = sorted(chance.sample(range(1, tables + 1), chance.randint(1, tables)))
         kind = chance.choice(("kafka", "mysql"))
         begun_s = chance.choice((0, 0, chance.randint(1, 5)))
-        events.append(f"{{at: {begun_s}s, create_changefeed: {name}, tables: {own}, kind: {kind}}}")
+        events.append(draw.at(begun_s, draw.wish("create_changefeed", id=name, tables=own, kind=kind)))
         at_s = begun_s
         for _ in range(chance.randint(0, 3)):
             paused_s = at_s + chance.randint(1, 4)
             at_s = paused_s + chance.randint(1, 4)
-            events += [f"{{at: {paused_s}s, pause_changefeed: {name}}}", f"{{at: {at_s}s, resume_changefeed: {name}}}"]
+            events.append(draw.at(paused_s, draw.wish("pause_changefeed", id=name)))
+            events.append(draw.at(at_s, draw.wish("resume_changefeed", id=name)))
         if chance.random() < 0.3:
-            slow = chance.choice((f"slow_changefeed: {name}, rows_per_s: 60", f"standing_changefeed: {name}"))
-            events.append(f"{{at: {chance.randint(begun_s + 1, 12)}s, {slow}, for: {chance.randint(1, 3)}s}}")
+            kind, slow = chance.choice((("slow_changefeed", {"rows_per_s": 60}), ("standing_changefeed", {})))
+            slow_s, lasts_us = chance.randint(begun_s + 1, 12), chance.randint(1, 3) * SECOND_US
+            events.append(draw.at(slow_s, draw.wish(kind, of=name, **slow, for_us=lasts_us)))
         if chance.random() < 0.2:
-            events.append(f"{{at: {at_s + chance.randint(1, 3)}s, remove_changefeed: {name}}}")
+            removed_s = at_s + chance.randint(1, 3)
+            events.append(draw.at(removed_s, draw.wish("remove_changefeed", id=name)))
             asked.append(f"{{eventually: {name} is removed}}")
         else:
             asked += [f"{{eventually: {name} is normal}}", f"{{eventually: everything of {name} is downstream}}",
                       f"{{eventually: checkpoint_ts lag of {name} < 2s}}"]  # fmt: skip
     faults = _some(chance, ("pause", "part", "crash", "restart", "lossy", "skew"))
     events += [
-        f"random: {{faults: [{faults}], every: {chance.choice((1500, 3000))}ms, until: 14s}}",
-        *_crash(chance, f"capture-{chance.randint(1, captures)}"),
-        *_crash(chance, f"tikv-{chance.randint(1, 3)}", DISKS),
-        *(f"{{at: {chance.randint(1, 12)}s, split: {chance.randint(1, tables)}}}" for _ in range(chance.randint(0, 1))),
-        *(f"{{at: {chance.randint(1, 12)}s, add_column: 1, column: c{n}}}" for n in range(chance.randint(0, 1))),
+        f"{{random: {{faults: [{faults}], every: {chance.choice((1500, 3000))}ms, until: 14s}}}}",
+        *draw.crash(f"capture-{chance.randint(1, captures)}"),
+        *draw.crash(f"tikv-{chance.randint(1, 3)}", DISKS),
+        *(draw.between(1, 12, "split") for _ in range(chance.randint(0, 1))),
+        *(draw.between(1, 12, "add_column", table=1, column=f"c{n}") for n in range(chance.randint(0, 1))),
     ]
     return (
         f"variant: {chance.choice(('v2', 'v2', 'v3', 'v4'))}\nuntil: 42s\nsettle: 12s\n"
@@ -243,36 +287,31 @@ def _changefeeds(chance: Random) -> str:
 
 
 def _ddl_service(chance: Random) -> str:
-    own = ("expire", "cut", "resign", "leave", "slow", "lose")
     clusters, late = chance.randint(1, 3), chance.randint(0, 1)
     versions = chance.choice(("", f", versions: {{cluster{clusters}: {chance.choice(_VERSIONS)}}}")) if late else ""
     servers = [f"cluster{chance.randint(1, clusters)}/tidb-1" for _ in range(chance.randint(0, 3))]
     workers = chance.choice((2, 2, 3, 3, 4))
     bootstrapped = chance.choice(("v6.5.0", "v6.5.0", "v6.1.0"))
+    draw = _Events("ddl-service", chance)
+    firsts = [f"cluster{n}/tidb-1" for n in range(1, clusters + 1)]
     events = [
-        f"random: {{faults: [{_some(chance, DRAWS)}], every: {chance.choice((900, 2000))}ms, from: 1s, until: 9s}}",
-        f"random: {{faults: [{_some(chance, own)}], every: {chance.choice((1500, 3000))}ms, from: 1s, until: 9s}}",
+        f"{{random: {{faults: [{_some(chance, kinds)}], every: {chance.choice(every)}ms, from: 1s, until: 9s}}}}"
+        for kinds, every in ((DRAWS, (900, 2000)), (KINDS, (1500, 3000)))
+    ]
+    events += [
         *(
-            f"{{at: {chance.randint(2, 8)}s, transact: cluster{chance.randint(1, clusters)}/tidb-1,"
-            f" for: {chance.randint(1, 9)}s}}"
+            draw.between(2, 8, "transact", server=tuple(firsts), for_us=tuple(n * SECOND_US for n in range(1, 10)))
             for _ in range(chance.randint(0, 4))
         ),
-        *(
-            f"{{at: {chance.randint(1, 8)}s, enable_ddl: {s}, off: {chance.choice(('false', 'true'))}}}"
-            for s in servers
-        ),
-        *(f"{{at: {chance.randint(9, 10)}s, enable_ddl: {s}, off: true}}" for s in servers),
-        *[f"{{at: {chance.randint(3, 9)}s, leave: ddl-service-node-{workers}}}"] * (chance.random() < 0.2),
-        *[
-            f"{{at: {chance.randint(2, 7)}s, ddl: cluster1/tidb-1, job: add index, table: big, element: i,"
-            f" rows: {chance.choice((3_000, 8_000))}}}"
-        ]
+        *(draw.between(1, 8, "enable_ddl", server=s, off=(False, True)) for s in servers),
+        *(draw.between(9, 10, "enable_ddl", server=s, off=True) for s in servers),
+        *[draw.between(3, 9, "leave", worker=f"ddl-service-node-{workers}")] * (chance.random() < 0.2),
+        *[draw.between(2, 7, "ddl", server=firsts[0], job="add index", table="big", element="i", rows=(3_000, 8_000))]
         * (chance.random() < 0.3),
-        *[f"{{at: {chance.randint(2, 8)}s, register: cluster{clusters}, worker: ddl-service-node-1}}"] * late,
-        *(f"{{at: {chance.randint(2, 8)}s, join: late-{n}}}" for n in range(chance.randint(0, 1))),
+        *[draw.between(2, 8, "register", cluster=f"cluster{clusters}", worker="ddl-service-node-1")] * late,
+        *(draw.between(2, 8, "join", worker=f"late-{n}") for n in range(chance.randint(0, 1))),
         *(
-            f"{{at: {chance.randint(1, 9)}s, set_global: cluster1/tidb-1, variable: {name},"
-            f" value: {chance.choice(values)}}}"
+            draw.between(1, 9, "set_global", server=firsts[0], variable=name, value=values)
             for name, values in _VARIABLES.items()
         ),
     ]
@@ -303,7 +342,9 @@ _PD_WORDS = (
     "config set store-limit-version {version}", "config set region-score-formula-version {version}",
     "config set max-replicas 5", "config set max-replicas 3", "config set leader-schedule-policy size",
 )  # fmt: skip
-_PD_FAULTS = ("stop", "stop", "cut", "fail over", "disk", "flow", "flow", "grow", "words", "words", "words")
+_PD_FAULTS = (
+    "stop_store", "stop_store", "cut_off", "fail_over", "slow_disk", "flow", "flow", "grow", "pdctl", "pdctl", "pdctl",
+)  # fmt: skip
 _PD_FAULTS_S = 120
 _PD_MERGES_S = 60
 _PD_SETTLES_S = _PD_MERGES_S + 30
@@ -318,25 +359,27 @@ def _pd_words(chance: Random, stores: int, regions: int) -> str:
         "limit": chance.choice((30, 600)), "flag": chance.choice(("true", "false")),
         "version": chance.choice(("v1", "v2")),
     }  # fmt: skip
-    return f"pdctl: {chance.choice(_PD_WORDS).format(**drawn)}"
+    return chance.choice(_PD_WORDS).format(**drawn)
 
 
-def _pd_fault(chance: Random, stores: int, regions: int) -> list[str]:
+def _pd_fault(draw: _Events, stores: int, regions: int) -> list[str]:
     """Draw something that goes wrong, or comes from a user, and is over before the faults end."""
+    chance = draw.chance
     at_s, for_s = chance.randint(2, _PD_FAULTS_S - 60), chance.choice((3, 25, 60))
     store = f"store-{chance.randint(1, stores)}"
     kind = chance.choice(_PD_FAULTS)
-    if kind == "stop":
-        down = chance.choice(("", ", down: 1s"))
-        return [f"at: {at_s}s, stop_store: {store}{down}", f"at: {at_s + for_s}s, resume_store: {store}"]
+    if kind == "stop_store":
+        down = chance.choice(({}, {"down_us": SECOND_US}))
+        resume = draw.wish("resume_store", store=store)
+        return [draw.at(at_s, draw.wish(kind, store=store, **down)), draw.at(at_s + for_s, resume)]
     drawn = {
-        "cut": f"cut_off: {store}, for: {for_s}s", "fail over": "fail_over: null",
-        "disk": f"slow_disk: {store}, mib_s: {chance.choice((5, 20, 100))}, for: {for_s}s",
-        "flow": f"{chance.choice(('write', 'read'))}: {chance.choice(('all', 1))}, mib_s: {chance.randint(1, 3)}",
-        "grow": f"grow: {chance.randint(1, regions)}, mib_s: {chance.choice((1, 8))}",
-        "words": _pd_words(chance, stores, regions),
+        "cut_off": draw.wish("cut_off", store=store, for_us=for_s * SECOND_US), "fail_over": draw.wish("fail_over"),
+        "slow_disk": draw.wish("slow_disk", store=store, mib_s=(5, 20, 100), for_us=for_s * SECOND_US),
+        "flow": draw.wish(chance.choice(("write", "read")), regions=("all", 1), mib_s=(1, 2, 3)),
+        "grow": draw.wish("grow", region=tuple(range(1, regions + 1)), mib_s=(1, 8)),
+        "pdctl": draw.wish("pdctl", words=_pd_words(chance, stores, regions)),
     }  # fmt: skip
-    return [f"at: {at_s}s, {drawn[kind]}"]
+    return [draw.at(at_s, drawn[kind])]
 
 
 def _pd(chance: Random) -> str:
@@ -359,16 +402,17 @@ def _pd(chance: Random) -> str:
         for n in range(1, stores + 1)
     ]
     on = sorted(chance.sample(range(1, stores + 1 - later), chance.randint(3, stores - later)))
-    drawn = [one for _ in range(chance.randint(0, 8)) for one in _pd_fault(chance, stores - later, regions)]
-    drawn += [f"at: {chance.randint(2, _PD_FAULTS_S)}s, start_store: store-{stores}"] * later
+    draw = _Events("pd", chance)
+    drawn = [one for _ in range(chance.randint(0, 8)) for one in _pd_fault(draw, stores - later, regions)]
+    drawn += [draw.between(2, _PD_FAULTS_S, "start_store", store=f"store-{stores}")] * later
     # The users' part of the end: a cluster whose clients want more than its disks give never rests.
-    drawn += [f"at: {_PD_FAULTS_S}s, {flow}: all, mib_s: 1" for flow in ("write", "read") if chance.random() < 0.5]
+    slows = [draw.wish(flow, regions="all", mib_s=1) for flow in ("write", "read") if chance.random() < 0.5]
     calm = (
         "scheduler remove evict-leader-scheduler", "scheduler remove grant-leader-scheduler",
         "config set region-schedule-limit 64", "config set leader-schedule-limit 8", "store limit all 600",
         "config set max-replicas 3",
     )  # fmt: skip
-    drawn += [f"at: {_PD_FAULTS_S}s, pdctl: {words}" for words in calm]
+    drawn += [draw.at(_PD_FAULTS_S, wish) for wish in (*slows, *(draw.wish("pdctl", words=words) for words in calm))]
     network = f"network: {{loss: {chance.choice((1, 5, 20))}%}}\n" if chance.random() < 0.4 else ""
     asked = ["{always: no violation}", "{eventually: no region misses a peer}", "{eventually: stale peers = 0}",
              "{eventually: down peers = 0}", "{eventually: every region has a leader}",
@@ -377,7 +421,7 @@ def _pd(chance: Random) -> str:
         f"until: 10m\ncluster: {{stores: [{', '.join(there)}], regions: {regions}, on: {on},"
         f" size: {chance.choice((8, 40, 96))}, store_limit: {chance.choice((60, 600, 2000))},"
         f" config: {{{', '.join(f'{k}: {v}' for k, v in config.items())}}}}}\n{network}"
-        + _lines("events", [f"{{{one}}}" for one in drawn])
+        + _lines("events", drawn)
         + _lines("assert", asked)
     )
 

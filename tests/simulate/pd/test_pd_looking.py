@@ -19,9 +19,8 @@ from ticdc_lab.simulate.pd.looking.decisions import (
 )
 from ticdc_lab.simulate.pd.looking.recording import (
     MomentRecorder,
+    Recording,
     costs,
-    even_from_us,
-    peak_load,
     peers,
     region_in,
     why_operator,
@@ -161,9 +160,9 @@ def test_peak_load_is_the_most_between_two_samples() -> None:
     """Store 2 sends and receives 300 MiB in two seconds; what came before the first sample does not count."""
     first = joined().samples[0]
     moments = ((0, {1: 500.0, 2: 0.0}), (1, {1: 540.0, 2: 100.0}), (3, {1: 560.0, 2: 400.0}))
-    samples = [first._replace(at_us=at_s * 1_000_000, io_mib=io) for at_s, io in moments]
-    assert peak_load(samples) == (150.0, 2)
-    assert peak_load(samples[:1]) == (0.0, 0)
+    samples = tuple(first._replace(at_us=at_s * 1_000_000, io_mib=io) for at_s, io in moments)
+    assert costs(Recording(samples, (), (), ())).peak == (150.0, 2)
+    assert costs(Recording(samples[:1], (), (), ())).peak == (0.0, 0)
 
 
 def test_data_moved_and_peak_load_are_one_number_each() -> None:
@@ -171,24 +170,23 @@ def test_data_moved_and_peak_load_are_one_number_each() -> None:
     recorder = MomentRecorder()
     run = simulate(small(60, 4, (1, 2, 3), 600), 60_000_000, on_sample=recorder)
     one, other = future(run), costs(recorder.recording)
-    assert one.moved_mib / 1024 == pytest.approx(other.moved_gib) == pytest.approx(moment(run.world).moved_gib)
-    assert one.moved_mib > 500 and max(one.peak_mib_s.values()) == pytest.approx(other.peak_mib_s)
-    half = future(run, 30_000_000), costs(recorder.recording, from_us=30_000_000)
-    assert half[0].moved_mib / 1024 == pytest.approx(half[1].moved_gib)
-    assert half[0].moved_mib < one.moved_mib
+    assert one.moved_mib / 1024 == pytest.approx(other.moved_mib / 1024) == pytest.approx(moment(run.world).moved_gib)
+    assert one == other and one.moved_mib > 500 < one.peak[0] * 60
+    half = future(run, 30_000_000)
+    assert half == costs(recorder.recording, from_us=30_000_000) and half.moved_mib < one.moved_mib
 
 
 def test_even_is_within_five_percent_for_good() -> None:
     """From the moment on, and never where the end is not even; shares follow the weights."""
     run = joined()
-    since = even_from_us(run)
+    since = costs(run).peers_even_s
     assert since is None or since > 0
-    assert even_from_us(tried(nothing(), samples=4)) == 0
+    assert costs(tried(nothing(), samples=4)).peers_even_s == 0
     assert shares(run.samples[-1].cluster) == pytest.approx(
         dict.fromkeys((1, 2, 3, 4, 5), sum(peers(run.samples[-1]).values()) / 5)
     )
     paid = costs(run)
-    assert paid.moved_gib == pytest.approx(run.samples[-1].moved_mib / 1024) and paid.moves.moves >= 20
+    assert paid.moved_mib == pytest.approx(run.samples[-1].moved_mib) and paid.moves >= 20
 
 
 def test_what_holds_an_empty_store_back_is_its_limit() -> None:

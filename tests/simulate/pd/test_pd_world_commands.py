@@ -377,10 +377,10 @@ def test_even_is_one_word_for_runs_recordings_and_scenarios() -> None:
         return False
 
     run = simulate(start, 120 * S, changes=changes, on_sample=looked)
-    assert [peers for _, peers, _ in run.recording.even] == seen and False in seen[11:60] and seen[9] and seen[58]
+    assert [m.peers_even for m in run.recording.moments] == seen and False in seen[11:60] and seen[9] and seen[58]
     assert [not uneven(s.cluster) for s in recorder.recording.samples] == seen
     last = future(run).peers_even_s
-    assert last == costs(recorder.recording).even_s and last is not None and last > 60
+    assert last == costs(recorder.recording).peers_even_s and last is not None and last > 60
 
 
 def test_learners_and_a_lost_leader_are_known() -> None:

@@ -88,7 +88,7 @@ def test_a_store_with_a_slow_disk_is_busy_then_slow_and_its_leaders_leave() -> N
     assert slow.world.controller.created["evict-slow-store-scheduler"] >= 15
     told = pdctl(slow.world, "store 1")["status"]
     assert (told["is_busy"], told["slow_score"]) == (True, 100)
-    calm = [SlowDisk(1, None), SetFlow("write", tuple(range(1, 61)), 0.0)]
+    calm: list[ClusterChange] = [SlowDisk(1, None), SetFlow("write", tuple(range(1, 61)), 0.0)]
     again = slow.again(120 * S, calm, until_us=1200 * S)
     sound = again.world.cluster().stores[1]
     assert not sound.busy and not sound.evicted and sound.slow_score == 1 and sound.leader_count > 10
@@ -105,7 +105,7 @@ def test_of_two_slow_stores_none_gives_its_leaders() -> None:
 def test_a_store_that_comes_back_has_its_peers_still_until_their_regions_tell_it() -> None:
     """PD's design: a failed node works again and joins; redundant replicas exist and are removed."""
     config = Config(max_store_down_time_s=25.0)
-    gone = (1.0, StopStore(4, 1.0))
+    gone = (1.0, StopStore(4, 1 * S))
     found = run(small(60, 4, config=config, region_heartbeat_us=20 * S), 115, gone, (90, ResumeStore(4)))
     replaced = found.world.controller.created["replace-rule-down-peer"]
     assert replaced == 45

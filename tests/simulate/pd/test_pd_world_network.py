@@ -17,6 +17,7 @@ from ticdc_lab.simulate.pd.world.changes import (
     CutOff,
     FailOver,
     Grow,
+    InTouch,
     Pdctl,
     ResumeStore,
     StopStore,
@@ -47,13 +48,13 @@ def states(found: PdRun, store: int) -> dict[int, str]:
 def test_a_store_that_is_cut_off_is_disconnected_and_loses_neither_leaders_nor_peers() -> None:
     """It is down to PD, but no leader says so of its peers: with the other stores it works on (a stopped one loses)."""
     config = Config(max_store_down_time_s=30.0)
-    cut = run(small(60, 5, config=config), 115, (5, CutOff(2)), (90, CutOff(2, again=True)))
+    cut = run(small(60, 5, config=config), 115, (5, CutOff(2)), (90, InTouch(2)))
     assert states(cut, 2)[20] == "Up" and states(cut, 2)[30] == "Disconnected" and states(cut, 2)[60] == "Down"
     assert states(cut, 2)[115] == "Up"
     made = cut.world.controller.created
     assert not any("down" in desc for desc in made), made
     assert cut.world.regions.members.leaders[1] == 12
-    stopped = run(small(60, 5, config=config), 100, (5, StopStore(2, 1.0)))
+    stopped = run(small(60, 5, config=config), 100, (5, StopStore(2, 1 * S)))
     assert stopped.world.controller.created["replace-rule-down-peer"] == 36
     assert stopped.world.regions.members.leaders[1] == 0
 
@@ -64,7 +65,7 @@ def test_what_pd_says_does_not_come_to_a_store_that_is_cut_off() -> None:
     start = replace(start, regions=start.regions._replace(leader=start.regions.peers[:, 0].copy()))
     word, grow = Pdctl("operator add transfer-leader 1 2"), Grow(5, 8.0, 12 * S)
     assert start.regions.leader[0] == start.regions.leader[4] == 1
-    found = run(start, 60, (2, CutOff(1)), (3, word), (3, grow), (40, CutOff(1, again=True)))
+    found = run(start, 60, (2, CutOff(1)), (3, word), (3, grow), (40, InTouch(1)))
     at = {row["time_us"] // S: row["peers"] for row in found.stores.to_pylist() if row["store"] == 1}
     assert at[39] == 45 < at[60]
     moved = next(o for o in found.operators.to_pylist() if o["desc"] == "admin-transfer-leader")
@@ -111,7 +112,7 @@ def schedules_again(loss: float, *changes: tuple[float, ClusterChange]) -> bool:
 def test_another_pd_hears_later_of_regions_whose_heartbeats_are_lost_or_cannot_be_sent() -> None:
     """A fifth of them comes an interval later; a store that is back tells nothing of what it could not send."""
     assert schedules_again(0.0) and not schedules_again(0.2)
-    assert not schedules_again(0.0, (19, CutOff(1)), (79, CutOff(1, again=True)))
+    assert not schedules_again(0.0, (19, CutOff(1)), (79, InTouch(1)))
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.2])
@@ -230,7 +231,7 @@ def test_the_swarm_catches_an_operator_that_removes_before_it_adds(monkeypatch: 
 
 def test_a_stopped_store_that_is_cut_off_besides_is_heard_of_only_when_both_are_over() -> None:
     """Whatever comes back first."""
-    both = ((5, StopStore(2)), (6, CutOff(2)), (30, ResumeStore(2)), (60, CutOff(2, again=True)))
+    both = ((5, StopStore(2)), (6, CutOff(2)), (30, ResumeStore(2)), (60, InTouch(2)))
     found = run(small(60, 4), 80, *both)
     assert states(found, 2)[59] == "Disconnected" and states(found, 2)[75] == "Up"
 

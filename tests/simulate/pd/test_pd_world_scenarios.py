@@ -12,7 +12,8 @@ from worlds import S, small
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.pd.world.changes import SetFlow, Timed
+from ticdc_lab.simulate.pd.world.changes import CutOff, InTouch, SetFlow, SlowDisk, Timed
+from ticdc_lab.simulate.pd.world.scenario import changes_of, start_of
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 
@@ -111,6 +112,17 @@ def test_words_that_pd_ctl_does_not_have_are_refused_when_the_file_is_read(words
         assert scenario_from_text(text % kept, "x.yaml").events
 
 
+def test_an_event_of_a_store_is_its_change_and_ends_with_it() -> None:
+    """Read from the file's fields; `for` brings the change that ends it."""
+    events = "{at: 5s, cut_off: store-2, for: 3s}, {at: 6s, slow_disk: store-1, mib_s: 5, for: 1s}"
+    scenario = scenario_from_text(f"model: pd\ncluster: {{stores: 4, regions: 60}}\nevents: [{events}]\n")
+    cut, slow = CutOff(2, 3 * S), SlowDisk(1, 5, S)
+    assert [e.what for e in scenario.events] == [cut, slow] and scenario.events[0].name == "cut_off store-2"
+    assert changes_of(scenario, start_of(scenario).regions) == (
+        Timed(5 * S, cut), Timed(6 * S, slow), Timed(7 * S, SlowDisk(1, None)), Timed(8 * S, InTouch(2)),
+    )  # fmt: skip
+
+
 def test_a_sentence_that_nobody_knows_is_refused() -> None:
     """With those that are known."""
     with pytest.raises(ScenarioError, match="peers are even"):
@@ -181,6 +193,6 @@ def test_write_flow_is_told_by_region_heartbeats() -> None:
             small(12, 4, region_heartbeat_us=heartbeat_s * S), seed=1, changes=[Timed(0, SetFlow("write", (1,), 2e7))]
         )
         world.run(200 * S)
-        return world.hot_stats.degree["write"].get(world.regions.row_of[1], 0)
+        return int(world.regions.degree[world.regions.row_of[1], 1])
 
     assert degree(60) == 3 and degree(45) == 2 and degree(150) == 1

@@ -222,7 +222,12 @@ class ServiceMonitor:
             known |= {value: now_us for value, ended_us in known.items() if ended_us is None}
             known[int(str(change.after))] = None
         if key.startswith(keys.REGISTERS) and change.after is not None:
-            return self._registered(kernel, key, records.cluster(str(change.after)))
+            # Neither what is said of a cluster nor what it says itself may be a version that is not served.
+            cluster = records.cluster(str(change.after))
+            store = kernel.states.get(cluster.identity)
+            told = versions_told(store.keys) if isinstance(store, DdlStoreState) else ()
+            errors = (unsupported(version, self.versions) for version in (cluster.version, *told))
+            return next(((SUPPORTED, f"{key} is registered, and {error}") for error in errors if error), None)
         if not at.startswith("tikv://"):
             return None  # in its own cluster a worker is seen as every instance is
         if key.startswith(keys.SERVER_INFO + keys.SERVICE_ID):
@@ -234,13 +239,6 @@ class ServiceMonitor:
             if f"tikv://{own}:2379" != at:
                 return OWN_IDS, f"{key}, of {own}, is in the store {at}"
         return None
-
-    def _registered(self, kernel: Kernel, key: str, cluster: records.ClusterRecord) -> Found:
-        """Neither a cluster's registered nor its own version may be one that is not served."""
-        store = kernel.states.get(cluster.identity)
-        told = versions_told(store.keys) if isinstance(store, DdlStoreState) else ()
-        errors = (unsupported(version, self.versions) for version in (cluster.version, *told))
-        return next(((SUPPORTED, f"{key} is registered, and {error}") for error in errors if error), None)
 
     def _values(self, at: Address, name: str) -> dict[int, int | None]:
         return self.values.setdefault((at, name), {int(VARIABLES[name].default): None})
@@ -302,7 +300,12 @@ class ServiceFacts:
 
     def see(self, row: Any) -> None:
         if self.dirty is not None and row.step != self.dirty:
-            self._settle()
+            # A step is over in which an owner came or went.
+            self.dirty = None
+            found = self.monitor.owners
+            for cluster in sorted(found):
+                idle = cluster in self.registered and not found[cluster] and self.monitor.elected_of[cluster] > 0
+                self.unowned.put(cluster, idle, self.at_us)
         self.at_us = row.time_us
         kind = row.kind
         if kind == "sent":
@@ -366,7 +369,15 @@ class ServiceFacts:
         subject: str = row.subject
         self.changes += 1
         if row.node == PD:
-            self._of_service(subject, row.before, row.after)
+            if subject.startswith(keys.ASSIGNMENTS):
+                self._assigned(subject.removeprefix(keys.ASSIGNMENTS), row.before, row.after)
+            elif subject.startswith(keys.WORKERS):
+                (self.alive.discard if row.after is None else self.alive.add)(subject.removeprefix(keys.WORKERS))
+            elif subject.startswith(keys.REGISTERS):
+                (self.registered.discard if row.after is None else self.registered.add)(
+                    subject.removeprefix(keys.REGISTERS)
+                )
+                self.dirty = -1
         elif subject == "leader":
             if row.after is None:
                 self.leaders.pop(row.node, None)
@@ -375,15 +386,6 @@ class ServiceFacts:
                 self.n_leaders += 1
         elif subject.startswith("ddl-owner:"):
             self.dirty = row.step
-
-    def _of_service(self, key: str, before: Any, after: Any) -> None:
-        if key.startswith(keys.ASSIGNMENTS):
-            self._assigned(key.removeprefix(keys.ASSIGNMENTS), before, after)
-        elif key.startswith(keys.WORKERS):
-            (self.alive.discard if after is None else self.alive.add)(key.removeprefix(keys.WORKERS))
-        elif key.startswith(keys.REGISTERS):
-            (self.registered.discard if after is None else self.registered.add)(key.removeprefix(keys.REGISTERS))
-            self.dirty = -1
 
     def _assigned(self, cluster: str, before: Any, after: Any) -> None:
         if after is None:
@@ -394,14 +396,6 @@ class ServiceFacts:
             self.moves += 1
             self.returns += self.came_from.get(cluster) == after
             self.came_from[cluster] = before
-
-    def _settle(self) -> None:
-        """A step is over in which an owner came or went."""
-        self.dirty = None
-        found = self.monitor.owners
-        for cluster in sorted(found):
-            idle = cluster in self.registered and not found[cluster] and self.monitor.elected_of[cluster] > 0
-            self.unowned.put(cluster, idle, self.at_us)
 
 
 def narrative(rows: Iterable[Row]) -> list[Line]:

@@ -5,27 +5,26 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ticdc_lab.ddl_core import server_state, sysvars, worker_state
 from ticdc_lab.ddl_core.jobs import LADDERS
 from ticdc_lab.ddl_core.keys import PD, store_of
-from ticdc_lab.ddl_core.server_state import Cancel, SetVariable, Slow, Submit
+from ticdc_lab.ddl_core.server_state import Cancel, SetVariable, Submit
 from ticdc_lab.ddl_core.store import ExpireOf
 from ticdc_lab.ddl_core.sysvars import BATCH, WORKERS
-from ticdc_lab.ddl_core.worker_state import Leave, Register, Resign, Unregister
+from ticdc_lab.ddl_core.worker_state import Register, Unregister
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
-from ticdc_lab.simulate.faults import Ask, Fault, Lose, Part
+from ticdc_lab.simulate.faults import Ask, Fault
 from ticdc_lab.simulate.planned import FAULTS, Duration, EventKind, Lasting, NewNode, Node, Planned, Text, table
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.scenario import Scenario
 
 
-# What a seed draws: what users of many clusters do, and the faults of this model beside those that all have.
-
+# What a seed draws of users of many clusters.
 
 _TABLES, _NAMES = ("orders", "users"), ("a", "b")
 
@@ -70,72 +69,7 @@ def _comings_and_goings(chance: random.Random, settings: ServiceSettings, at_us:
     return [Ask(at_us, first, Unregister(cluster)), Ask(back_us, second, back)]
 
 
-_CUT_US = (5_000_000, 9_000_000)
-"""Longer than a lease, with the workers' default settings."""
-
-
-def mischief(
-    settings: ServiceSettings, kinds: tuple[str, ...], *, from_us: int, until_us: int, every_us: int, seed: int
-) -> list[Fault]:
-    """Draw faults of some kinds, one about every ``every_us``, all over at ``until_us``.
-
-    ``kinds``: of :data:`KINDS`: ``expire`` (the service ends a worker's session), ``cut`` (a worker loses a store for
-    longer than a lease), ``resign`` (an owner gives up), ``leave`` (a worker leaves and comes back), ``slow`` (a server
-    takes up to a second to load a schema), ``lose`` (a request to a store, or its answer, is lost for good).
-    """
-    chance = random.Random(f"mischief {seed}")
-    found: list[Fault] = []
-    at_us = from_us
-    while (at_us := at_us + 1 + int(chance.expovariate(1 / every_us))) < until_us:
-        found += KINDS[chance.choice(kinds)](chance, settings, at_us, until_us)
-    return sorted(found, key=lambda f: f.at_us)
-
-
-def _expire(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
-    return [Ask(at_us, PD, ExpireOf(chance.choice(settings.worker_names())))]
-
-
-def _cut(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
-    worker = chance.choice(settings.worker_names())
-    stores = chance.choice([(PD,), tuple(map(store_of, settings.cluster_names())), (PD, store_of("cluster1"))])
-    for_us = max(1, min(chance.randrange(*_CUT_US), until_us - at_us))
-    one_way = chance.random() < 0.3
-    return [Part(at_us, worker, store, one_way, for_us) for store in stores]
-
-
-def _resign(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
-    cluster = chance.choice(settings.cluster_names())
-    return [Ask(at_us, worker, Resign(cluster)) for worker in settings.worker_names()]
-
-
-def _leave(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
-    back_us = max(1, min(1 + int(chance.random() * 4_000_000), until_us - at_us))
-    return [Ask(at_us, chance.choice(settings.worker_names()), Leave(back_us))]
-
-
-def _slow(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
-    server, back_us = chance.choice(settings.server_names()), chance.randrange(1_000_000, 5_000_000)
-    load_us = chance.randrange(100_000, 1_000_000)
-    return [Ask(at_us, server, Slow(load_us)), Ask(min(until_us, at_us + back_us), server, Slow(0))]
-
-
-def _lose(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
-    """Requests and answers that come often: what is to be lost must not wait until after the end.
-
-    Not what a store sends of changes: an observer would see the gap, and ask again.
-    """
-    node = chance.choice([*settings.worker_names(), *settings.server_names()])
-    message = chance.choice(("KeepAlive", "Txn", "KeptAlive", "Done"))
-    asks = message in ("KeepAlive", "Txn")
-    return [Lose(at_us, message, node if asks else None, None if asks else node, until_us=until_us)]
-
-
-KINDS: Mapping[str, Callable[[random.Random, ServiceSettings, int, int], list[Fault]]] = MappingProxyType(
-    {"expire": _expire, "cut": _cut, "resign": _resign, "leave": _leave, "slow": _slow, "lose": _lose}
-)
-
-
-# Events of a file.
+# What a file says happens.
 
 
 def _registered(what: Any, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
@@ -272,3 +206,76 @@ EVENTS: dict[str, type] = FAULTS | table(
         ),
     }
 )  # fmt: skip
+
+
+# Faults at random of this model: events of its table, drawn.
+
+_CUT_US = (5_000_000, 9_000_000)
+"""Longer than a lease, with the workers' default settings."""
+
+Drawn: TypeAlias = Iterator[tuple[str, dict[str, Any]]]
+"""Names of events, and the values of their fields; all begin at once."""
+
+
+def mischief(
+    settings: ServiceSettings, kinds: tuple[str, ...], *, from_us: int, until_us: int, every_us: int, seed: int
+) -> list[Fault]:
+    """Draw faults of some kinds, one about every ``every_us``, all over at ``until_us``.
+
+    ``kinds``: of :data:`KINDS`.
+    """
+    chance = random.Random(f"mischief {seed}")
+    found: list[Fault] = []
+    at_us = from_us
+    while (at_us := at_us + 1 + int(chance.expovariate(1 / every_us))) < until_us:
+        for kind, values in KINDS[chance.choice(kinds)](chance, settings, until_us - at_us):
+            what: Any = EVENTS[kind](**values)
+            found += what.apply(Planned(at_us, kind, kind, what, 0), None)
+    return sorted(found, key=lambda f: f.at_us)
+
+
+def _cut(chance: random.Random, settings: ServiceSettings, left_us: int) -> Drawn:
+    worker = chance.choice(settings.worker_names())
+    stores = chance.choice([(PD,), tuple(map(store_of, settings.cluster_names())), (PD, store_of("cluster1"))])
+    for_us = max(1, min(chance.randrange(*_CUT_US), left_us))
+    yield "partition", {"nodes": (worker,), "from_": stores, "one_way": chance.random() < 0.3, "for_us": for_us}
+
+
+def _resign(chance: random.Random, settings: ServiceSettings, left_us: int) -> Drawn:
+    cluster = chance.choice(settings.cluster_names())
+    yield from (("resign", {"worker": worker, "cluster": cluster}) for worker in settings.worker_names())
+
+
+def _leave(chance: random.Random, settings: ServiceSettings, left_us: int) -> Drawn:
+    back_us = max(1, min(1 + int(chance.random() * 4_000_000), left_us))
+    yield "leave", {"worker": chance.choice(settings.worker_names()), "back_us": back_us}
+
+
+def _slow(chance: random.Random, settings: ServiceSettings, left_us: int) -> Drawn:
+    server, back_us = chance.choice(settings.server_names()), chance.randrange(1_000_000, 5_000_000)
+    load_us = chance.randrange(100_000, 1_000_000)
+    yield "slow_server", {"server": server, "load_us": load_us, "for_us": min(left_us, back_us)}
+
+
+def _lose(chance: random.Random, settings: ServiceSettings, left_us: int) -> Drawn:
+    """Requests and answers that come often: what is to be lost must not wait until after the end.
+
+    Not what a store sends of changes: an observer would see the gap, and ask again.
+    """
+    node = chance.choice([*settings.worker_names(), *settings.server_names()])
+    message = chance.choice(("KeepAlive", "Txn", "KeptAlive", "Done"))
+    yield "lose", {"message": message, "from_" if message in ("KeepAlive", "Txn") else "to": node, "for_us": left_us}
+
+
+KINDS: Mapping[str, Callable[[random.Random, ServiceSettings, int], Drawn]] = MappingProxyType({
+    # The service ends a worker's session.
+    "expire": lambda chance, settings, _: iter(
+        [("expire_session", {"worker": chance.choice(settings.worker_names())})]
+    ),
+    "cut": _cut,  # a worker loses a store for longer than a lease
+    "resign": _resign,  # an owner gives up
+    "leave": _leave,  # a worker leaves and comes back
+    "slow": _slow,  # a server takes up to a second to load a schema
+    "lose": _lose,  # a request to a store, or its answer, is lost for good
+})  # fmt: skip
+"""Faults that can come at random, beside the faults of every model; each is given the time that is left."""

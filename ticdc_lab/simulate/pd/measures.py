@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.cluster import Cluster
@@ -59,6 +59,18 @@ def since_when(moments: Iterable[tuple[int, bool]]) -> int | None:
     for at, so in moments:
         since = (at if since is None else since) if so else None
     return since
+
+
+class RunMoment(NamedTuple):
+    """What is measured of a run at a moment."""
+
+    at_us: int
+    peers: Mapping[int, int]  # on each store
+    leaders: Mapping[int, int]
+    peers_even: bool
+    leaders_even: bool
+    moved_mib: float  # copied between stores since the start
+    io_mib: Mapping[int, float]  # what each store sent and received of snapshots since the start
 
 
 class MoveMade(NamedTuple):

@@ -279,9 +279,6 @@ class _Check:
             raise CannotBuild("no other peer may lead")
         if role == AS_LEARNER and not is_learner(peer):
             return (set_role(self.cluster, region, peer.store, LEARNER, "fix-demote-voter"),)
-        return self._fix_witness(rf, peer)
-
-    def _fix_witness(self, rf: RuleFit, peer: Peer) -> Found:
         wanted = rf.rule.witness and self.cluster.config.witness
         if self.region.leader == peer.store and rf.rule.witness:
             raise CannotBuild("the leader cannot become a witness")

@@ -88,7 +88,17 @@ class Agent:
 
     def step(self, state: AgentState, event: Event, now: Now) -> tuple[AgentState, list[Output]]:
         if isinstance(event, Received):
-            return self._received(state, event.sender, event.message, now)
+            state, refusal = self._heard(state, event.sender, event.message)
+            if refusal:
+                return state, [refusal]
+            if isinstance(event.message, Announce):
+                # also to an owner of another major version: the Sync has the processor's; that owner gives no orders
+                other = not compatible(event.message.owner_version, self.version)
+                because = f"owner {event.message.owner_version} and processor {self.version} are not compatible"
+                told: list[Output] = [Decided(f"owner:{event.sender}", "only a Sync", because)] if other else []
+                return state._replace(owes_sync=True), told
+            void = _void(state, event.message)
+            return (state, [Ignored(event.message, void)]) if void else self._ordered(state, event.message, now)
         if isinstance(event, ReceivedMany):
             return self._received_many(state, event, now)
         if isinstance(event, Asked):
@@ -97,23 +107,24 @@ class Agent:
 
     def _asked(self, state: AgentState, command: Any, now: Now) -> tuple[AgentState, list[Output]]:
         if isinstance(command, Poll):
-            return self._poll(state, command, now)
+            executor, changes = pipelines.settled(state.executor, now.at_us)
+            executor = pipelines.limited(executor, command.limit_ts)
+            outputs: list[Output] = list(changes)
+            if executor is not state.executor:
+                state = state._replace(executor=executor)
+            if state.owner is None or state.owner.address in now.refused:
+                return state, outputs
+            owner = state.owner.address
+            if state.owes_sync:
+                state = _begun(state, outputs)
+                outputs.append(Send(owner, self._sync(state)))
+                state = state._replace(owes_sync=False)
+            if state.operations:
+                state = _finished(state, owner, now, outputs)
+            return _reported(state, owner, now, outputs), outputs
         if isinstance(command, Restart):
             return _restarted(state, "the processor restarted")
         return state, []
-
-    def _received(self, state: AgentState, sender: Address, message: Any, now: Now) -> tuple[AgentState, list[Output]]:
-        state, refusal = self._heard(state, sender, message)
-        if refusal:
-            return state, [refusal]
-        if isinstance(message, Announce):
-            # also to an owner of another major version: the Sync names the processor's, and that owner gives no orders
-            other = not compatible(message.owner_version, self.version)
-            because = f"owner {message.owner_version} and processor {self.version} are not compatible"
-            told: list[Output] = [Decided(f"owner:{sender}", "only a Sync", because)] if other else []
-            return state._replace(owes_sync=True), told
-        void = _void(state, message)
-        return (state, [Ignored(message, void)]) if void else self._ordered(state, message, now)
 
     def _received_many(self, state: AgentState, event: ReceivedMany, now: Now) -> tuple[AgentState, list[Output]]:
         """Take a stretch of orders to add tables in one go, which gives what one after another would give."""
@@ -165,23 +176,6 @@ class Agent:
         else:
             return state, []
         return state._replace(executor=executor), list(changes)
-
-    def _poll(self, state: AgentState, poll: Poll, now: Now) -> tuple[AgentState, list[Output]]:
-        executor, changes = pipelines.settled(state.executor, now.at_us)
-        executor = pipelines.limited(executor, poll.limit_ts)
-        outputs: list[Output] = list(changes)
-        if executor is not state.executor:
-            state = state._replace(executor=executor)
-        if state.owner is None or state.owner.address in now.refused:
-            return state, outputs
-        owner = state.owner.address
-        if state.owes_sync:
-            state = _begun(state, outputs)
-            outputs.append(Send(owner, self._sync(state)))
-            state = state._replace(owes_sync=False)
-        if state.operations:
-            state = _finished(state, owner, now, outputs)
-        return _reported(state, owner, now, outputs), outputs
 
     def _sync(self, state: AgentState) -> Sync:
         adding = tuple(sorted((k for k, o in state.operations.items() if not o.is_delete), key=order))

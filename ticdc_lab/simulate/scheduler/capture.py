@@ -177,7 +177,13 @@ class Capture:
         if isinstance(event, Fired):
             return self._fired(state, event, now)
         if isinstance(event, ReceivedMany):
-            return self._received_many(state, event, now)
+            # Give a stretch, which is of one kind, to the machine it is for; only v2 takes it whole.
+            if self.variant.name != "v2" or event.sender == ETCD:
+                return one_by_one(self, state, event, now)
+            if isinstance(event.messages[0], self.variant.to_owner):
+                return self._of_owner(state, event, now) if state.owner else one_by_one(self, state, event, now)
+            processor, outputs = self.variant.processor.step(state.processor, event, now)
+            return state._replace(processor=processor), outputs
         return self._asked(state, event, now)
 
     @property
@@ -223,15 +229,6 @@ class Capture:
             state = state._replace(lost=True, ends_us=min(state.ends_us, now.at_us + now.skew_us + self.stop_lag_us))
             return self._ended(state, now) if not self.stop_lag_us else (state, [self._fence(state, now)])
         return self._viewed(state, message, now)
-
-    def _received_many(self, state: CaptureState, event: ReceivedMany, now: Now) -> tuple[CaptureState, list[Output]]:
-        """Give a stretch, which is of one kind, to the machine it is for; only v2 takes it whole."""
-        if self.variant.name != "v2" or event.sender == ETCD:
-            return one_by_one(self, state, event, now)
-        if isinstance(event.messages[0], self.variant.to_owner):
-            return self._of_owner(state, event, now) if state.owner else one_by_one(self, state, event, now)
-        processor, outputs = self.variant.processor.step(state.processor, event, now)
-        return state._replace(processor=processor), outputs
 
     def _viewed(self, state: CaptureState, view: View, now: Now) -> tuple[CaptureState, list[Output]]:
         if state.view is not None and view.revision < state.view.revision:

@@ -242,7 +242,24 @@ class Dispatcher:
 
     def step(self, state: DispatcherState, event: Event, now: Now) -> Stepped:
         if isinstance(event, Received):
-            return self._received(state, event.sender, event.message, now)
+            status = state.captures.get(event.sender)
+            if status is None:
+                return state, [Ignored(event.message, f"{event.sender} is not a capture this owner tracks")]
+            if isinstance(event.message, Sync):
+                return self._synced(state, event.sender, status, event.message)
+            if status.sync != SYNCED:
+                why = "has an incompatible version" if status.sync == INCOMPATIBLE else "has not synced"
+                return state, [Ignored(event.message, f"{event.sender} {why}")]
+            if isinstance(event.message, Checkpoint):
+                new = status._replace(
+                    checkpoint_ts=event.message.checkpoint_ts,
+                    resolved_ts=event.message.resolved_ts,
+                    slowest=event.message.slowest,
+                )
+                return state._replace(captures=state.captures.set(event.sender, new)), []
+            if isinstance(event.message, DispatchTableResponse):
+                return self._finished(state, event.sender, status, event.message)
+            return state, [Ignored(event.message, "not a message to an owner")]
         if isinstance(event, ReceivedMany):
             return self._received_many(state, event, now)
         if isinstance(event, Asked):
@@ -252,24 +269,6 @@ class Dispatcher:
         return state, []
 
     # Messages of processors
-
-    def _received(self, state: DispatcherState, sender: Address, message: object, now: Now) -> Stepped:
-        status = state.captures.get(sender)
-        if status is None:
-            return state, [Ignored(message, f"{sender} is not a capture this owner tracks")]
-        if isinstance(message, Sync):
-            return self._synced(state, sender, status, message)
-        if status.sync != SYNCED:
-            why = "has an incompatible version" if status.sync == INCOMPATIBLE else "has not synced"
-            return state, [Ignored(message, f"{sender} {why}")]
-        if isinstance(message, Checkpoint):
-            new = status._replace(
-                checkpoint_ts=message.checkpoint_ts, resolved_ts=message.resolved_ts, slowest=message.slowest
-            )
-            return state._replace(captures=state.captures.set(sender, new)), []
-        if isinstance(message, DispatchTableResponse):
-            return self._finished(state, sender, status, message)
-        return state, [Ignored(message, "not a message to an owner")]
 
     def _synced(self, state: DispatcherState, sender: Address, status: CaptureStatus, sync: Sync) -> Stepped:
         if not compatible(sync.processor_version, self.version):
@@ -334,7 +333,18 @@ class Dispatcher:
             state = state._replace(members=tick.captures, needs_rebalance=state.needs_rebalance or changed)
         because = unsynced(state)
         if because is not None or set(state.captures) != tick.captures:
-            state = self._announced(state, tick, now, outputs)
+            # Forget captures that left, and announce to those that do not know this owner.
+            captures = state.captures
+            for gone in sorted(c for c in captures if c not in tick.captures):
+                captures = captures.delete(gone)
+            for capture in sorted(tick.captures):
+                status = captures.get(capture) or CaptureStatus(UNINITIALIZED, tick.checkpoint_ts, tick.checkpoint_ts)
+                if status.sync == UNINITIALIZED and capture not in now.refused:
+                    outputs.append(Send(capture, Announce(state.owner_rev, self.version)))
+                    status = status._replace(sync=SYNC_SENT)
+                if captures.get(capture) is not status:
+                    captures = captures.set(capture, status)
+            state = state if captures is state.captures else state._replace(captures=captures)
             because = unsynced(state)
         if because is None:
             state, because = self._scheduled(state, tick, now, outputs)
@@ -345,20 +355,6 @@ class Dispatcher:
         assert state.stuck
         outputs.append(Watermarks(None, None, state.stuck))
         return state, outputs
-
-    def _announced(self, state: DispatcherState, tick: Tick, now: Now, outputs: list[OwnerOutput]) -> DispatcherState:
-        """Forget captures that left, and announce to those that do not know this owner."""
-        captures = state.captures
-        for gone in sorted(c for c in captures if c not in tick.captures):
-            captures = captures.delete(gone)
-        for capture in sorted(tick.captures):
-            status = captures.get(capture) or CaptureStatus(UNINITIALIZED, tick.checkpoint_ts, tick.checkpoint_ts)
-            if status.sync == UNINITIALIZED and capture not in now.refused:
-                outputs.append(Send(capture, Announce(state.owner_rev, self.version)))
-                status = status._replace(sync=SYNC_SENT)
-            if captures.get(capture) is not status:
-                captures = captures.set(capture, status)
-        return state if captures is state.captures else state._replace(captures=captures)
 
     def _scheduled(
         self, state: DispatcherState, tick: Tick, now: Now, outputs: list[OwnerOutput]

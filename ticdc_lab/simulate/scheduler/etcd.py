@@ -127,9 +127,16 @@ class Etcd:
         if not current:
             return state, [Ignored(put, f"owner-rev {put.owner_rev} is not the current one, {owner_of(state)[1]}")]
         if isinstance(put, PutTables):
-            return self._put_tables(state, put)
+            if put.tables == state.tables:
+                return state, []
+            changed = Changed("tables", len(state.tables), len(put.tables), "the owner has executed a DDL")
+            state = replace(state, tables=put.tables, revision=state.revision + 1)
+            return state, [changed, *self.views(state)]
         if isinstance(put, PutPartitions):
-            return self._put_partitions(state, put)
+            if put.partitions != state.partitions:
+                return state, [Ignored(put, "no change to so many partitions is pending")]
+            state = replace(state, partitions=None, revision=state.revision + 1)
+            return state, [Changed("wanted-partitions", put.partitions, None, put.because), *self.views(state)]
         if because := superseded(state, put):
             return state, [Ignored(put, because)]
         new = (put.checkpoint_ts, put.resolved_ts)
@@ -145,26 +152,6 @@ class Etcd:
         status = Status(*new)
         told = [made(Send, (capture, status)) for capture in sorted(state.leases)]
         return state, [*changes, *self._due(state), *told]
-
-    def _put_tables(self, state: EtcdState, put: PutTables) -> tuple[EtcdState, list[Output]]:
-        if put.tables == state.tables:
-            return state, []
-        changed = Changed("tables", len(state.tables), len(put.tables), "the owner has executed a DDL")
-        state = replace(state, tables=put.tables, revision=state.revision + 1)
-        return state, [changed, *self.views(state)]
-
-    def _put_partitions(self, state: EtcdState, put: PutPartitions) -> tuple[EtcdState, list[Output]]:
-        if put.partitions != state.partitions:
-            return state, [Ignored(put, "no change to so many partitions is pending")]
-        state = replace(state, partitions=None, revision=state.revision + 1)
-        return state, [Changed("wanted-partitions", put.partitions, None, put.because), *self.views(state)]
-
-    def _wanted(self, state: EtcdState, want: WantPartitions) -> tuple[EtcdState, list[Output]]:
-        """Keep a user's wish until an owner has carried it out, whichever that will be."""
-        if state.partitions is not None:
-            return state, [Decided("partitions", None, f"it is going over to {state.partitions}")]
-        state = replace(state, partitions=want.partitions, revision=state.revision + 1)
-        return state, [Changed("wanted-partitions", None, want.partitions, "a user wants it"), *self.views(state)]
 
     def _expired(self, state: EtcdState, now: Now) -> tuple[EtcdState, list[Output]]:
         outputs: list[Output] = []
@@ -187,7 +174,14 @@ class Etcd:
             latest = lives(state.leases, command.capture)[-1:]
             return self._gone(state, latest[0], "a fault ended it") if latest else (state, [])
         if isinstance(command, WantPartitions):
-            return self._wanted(state, command)
+            # Keep a user's wish until an owner has carried it out, whichever that will be.
+            if state.partitions is not None:
+                return state, [Decided("partitions", None, f"it is going over to {state.partitions}")]
+            state = replace(state, partitions=command.partitions, revision=state.revision + 1)
+            return state, [
+                Changed("wanted-partitions", None, command.partitions, "a user wants it"),
+                *self.views(state),
+            ]
         if isinstance(command, TwoOwners):
             return self._two(state, command)
         if isinstance(command, Ddl):

@@ -121,7 +121,14 @@ class SchedulerFacts:
     def see(self, row: Any) -> None:
         self.order, self.at_us = self.order + 1, row.time_us
         if self.waking:
-            self._wake(row.step)
+            # A node that was down has its tables again once it has looked at its clock and found its session alive.
+            now_us = self.at_us
+            for address in sorted(a for a, (since, _) in self.waking.items() if row.step > since + 1):
+                self.at_us = self.waking.pop(address)[1]
+                self.lives.add(address)
+                self.changes += 1
+                self._all(self.asleep.pop(address, {}), address)
+            self.at_us = now_us
         kind = row.kind
         if kind == "sent":
             self.n_sent += 1
@@ -158,17 +165,15 @@ class SchedulerFacts:
             self.checkpoint_us = us_of(int(row.after))
             self.risen_us = self.at_us
         elif subject == "barrier" and row.after is None and self.ddls:
-            self._executed(self.ddls.popleft())
-
-    def _executed(self, ddl: Any) -> None:
-        """Tables are wanted, or no longer, from when their DDL is executed."""
-        for table, wanted in [*((t, True) for t in ddl.add), *((t, False) for t in ddl.drop)]:
-            if wanted == (table in self.wanted):
-                continue
-            (self.wanted.add if wanted else self.wanted.discard)(table)
-            self.up += (1 if wanted else -1) * self.replicates(table)
-            for key in [str(table), *self.spans.get(table, ())]:
-                self.idle_for.put(key, False, self.at_us)
+            # Tables are wanted, or no longer, from when their DDL is executed.
+            ddl = self.ddls.popleft()
+            for table, wanted in [*((t, True) for t in ddl.add), *((t, False) for t in ddl.drop)]:
+                if wanted == (table in self.wanted):
+                    continue
+                (self.wanted.add if wanted else self.wanted.discard)(table)
+                self.up += (1 if wanted else -1) * self.replicates(table)
+                for key in [str(table), *self.spans.get(table, ())]:
+                    self.idle_for.put(key, False, self.at_us)
 
     def _lives(self, row: Any) -> None:
         """A node comes or goes; while it is down or paused it replicates nothing."""
@@ -207,16 +212,6 @@ class SchedulerFacts:
         text = None if state is None else str(state)
         at = At(self.order - 1, row.time_us, row.step + steps)
         self.ledger.set(key, text, at, holder=holder, because=str(row.because) if row.because else None)
-
-    def _wake(self, step: int) -> None:
-        """A node that was down has its tables again once it has looked at its clock and found its session alive."""
-        now_us = self.at_us
-        for address in sorted(a for a, (since, _) in self.waking.items() if step > since + 1):
-            self.at_us = self.waking.pop(address)[1]
-            self.lives.add(address)
-            self.changes += 1
-            self._all(self.asleep.pop(address, {}), address)
-        self.at_us = now_us
 
     def _all(self, states: dict[str, Any], address: str) -> None:
         for key, state in states.items():

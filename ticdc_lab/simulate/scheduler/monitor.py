@@ -218,7 +218,15 @@ class SchedulerMonitor:
                     ddl_ts = output.before
                     found = self._executed(kernel, ddl_ts)
         if after.tables is not self.wanted:
-            self._want(after.tables, max(after.checkpoint_ts, ddl_ts), kernel.now_us)
+            checkpoint_ts = max(after.checkpoint_ts, ddl_ts)
+            for key in after.tables - self.wanted:
+                if not self.writers.get(key):  # one that was dropped and comes again may still be written
+                    self.durable[key] = (checkpoint_ts, kernel.now_us)
+            for key in self.wanted - after.tables:
+                for one in self.split.pop(key, (key,)) if isinstance(key, int) else (key,):
+                    self.durable.pop(one, None)
+                    self.reached.pop(one, None)
+            self.wanted = after.tables
         if is_published and self.stands_below and after.executed_ts < (after.barrier_ts or 0) <= after.checkpoint_ts:
             found = found or (LOST, f"the checkpoint is {after.checkpoint_ts}: the DDL of {after.barrier_ts} and its"
                               " tables are not there, and who begins there never meets it")  # fmt: skip
@@ -234,16 +242,6 @@ class SchedulerMonitor:
                 return BARRIER, f"the DDL of {barrier_ts} is executed, and table {key} is written up to {ended_ts} only"
         behind = self._behind(kernel, barrier_ts - 1)
         return behind and (BARRIER, f"the DDL of {barrier_ts} is executed: {behind[1]}")
-
-    def _want(self, tables: frozenset[Key], checkpoint_ts: int, at_us: int) -> None:
-        for key in tables - self.wanted:
-            if not self.writers.get(key):  # one that was dropped and comes again may still be written
-                self.durable[key] = (checkpoint_ts, at_us)
-        for key in self.wanted - tables:
-            for one in self.split.pop(key, (key,)) if isinstance(key, int) else (key,):
-                self.durable.pop(one, None)
-                self.reached.pop(one, None)
-        self.wanted = tables
 
     def _published(self, kernel: Kernel, checkpoint_ts: int) -> Found:
         if checkpoint_ts < self.checkpoint_ts:

@@ -33,7 +33,8 @@ from ticdc_lab.simulate.pd.world.pd_policies import (
 from ticdc_lab.simulate.pd.world.pdctl_config import decimal, with_setting
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.reference import Case
-from ticdc_lab.simulate.pd.world.run import Future, PdRun, Watch, future, simulate
+from ticdc_lab.simulate.pd.world.run import PdRun, Watch, future, simulate
+from ticdc_lab.simulate.pd.world.running import Future
 from ticdc_lab.simulate.pd.world.start import SECOND_US, RegionsStart, Start, StoreStart, WorldSettings
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class IsSilent(NamedTuple):
         return f"store {self.store} is silent"
 
     def apply(self, world: World) -> None:
-        StopStore(self.store, self.age_s).apply(world)
+        StopStore(self.store, round(self.age_s * SECOND_US)).apply(world)
         world.nodes.all[world.regions.at[self.store]].heartbeat_us = world.now_us - round(self.age_s * SECOND_US)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +13,14 @@ from numpy.typing import NDArray
 from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.looking.decisions import Decision, Noted
-from ticdc_lab.simulate.pd.measures import MovesMade, counts, moved_back, shares, since_when, uneven
+from ticdc_lab.simulate.pd.measures import LEADERS, RunMoment, counts, shares, uneven
 from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region, RegionColumns
 from ticdc_lab.simulate.pd.stores import NEVER_S
 from ticdc_lab.simulate.pd.why import Opinion, explain
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
-from ticdc_lab.simulate.pd.world.running import Finished, OperatorLife, finished_of, moves_of
+from ticdc_lab.simulate.pd.world.running import Finished, Future, OperatorLife, finished_of, measured
 from ticdc_lab.simulate.pd.world.start import KEYS_A_MIB, SECOND_US
 from ticdc_lab.simulate.pd.world.world import World
 
@@ -178,11 +177,6 @@ def peers(sample: ClusterSample) -> dict[int, int]:
     return counts(sample.cluster)
 
 
-def even_from_us(recording: Recording) -> int | None:
-    """Give the moment from which on peers stay even, None where they are not at the end."""
-    return since_when((s.at_us, not uneven(s.cluster)) for s in recording.samples)
-
-
 def region_in(sample: ClusterSample, region_id: int) -> Region | None:
     """Give a region as it was at a moment, None where there was none of this id."""
     found = np.flatnonzero(sample.placement.id == region_id)
@@ -230,39 +224,16 @@ def why_operator(recording: Recording, number: int) -> Decision | None:
     return next(same, None)
 
 
-class Costs(NamedTuple):
-    """A run in numbers."""
-
-    # From when on all stores are even (:func:`~ticdc_lab.simulate.pd.measures.uneven`), s; None: not at the end.
-    even_s: float | None
-    moved_gib: float  # data copied between stores
-    # The most that one store sent and received of snapshots between two samples, MiB/s: what its disk was busy with.
-    peak_mib_s: float
-    peak_store: int  # which store that was, 0 for none
-    # Moves of peers and leaders that were carried out, and how many of them took back one of the last minute.
-    moves: MovesMade
-
-
-def costs(recording: Recording, *, from_us: int = 0) -> Costs:
-    """Count what a run cost from a moment on."""
-    even = even_from_us(recording)
-    first, last = recording.at(from_us), recording.samples[-1]
-    peak, store = peak_load([s for s in recording.samples if s.at_us >= from_us])
-    moves = moved_back(m for m in moves_of(recording.lives) if m.at_us >= from_us)
-    even_s = None if even is None else max(0, even - from_us) / SECOND_US
-    return Costs(even_s, (last.moved_mib - first.moved_mib) / 1024, peak, store, moves)
-
-
-def peak_load(samples: Sequence[ClusterSample]) -> tuple[float, int]:
-    """Give the most that a store sent and received of snapshots between two samples, MiB/s, and which store."""
-    most, at = 0.0, 0
-    for a, b in pairwise(samples):
-        seconds = (b.at_us - a.at_us) / SECOND_US
-        for store, io_mib in b.io_mib.items():
-            rate = (io_mib - a.io_mib.get(store, 0.0)) / seconds if seconds else 0.0
-            if rate > most:
-                most, at = rate, store
-    return most, at
+def costs(recording: Recording, *, from_us: int = 0) -> Future:
+    """Measure a run from a moment on, as :func:`ticdc_lab.simulate.pd.world.run.future` does."""
+    moments = (
+        RunMoment(
+            s.at_us, peers(s), counts(s.cluster, LEADERS), not uneven(s.cluster), not uneven(s.cluster, LEADERS),
+            s.moved_mib, s.io_mib,
+        )
+        for s in recording.samples
+    )  # fmt: skip
+    return measured(moments, recording.lives, from_us)
 
 
 class Curve(NamedTuple):

@@ -32,61 +32,61 @@ _STATES = {"offline": REMOVING, "tombstone": REMOVED}
 _NONE: dict[str, Any] = {"operator": "none"}
 
 
-def store_score(record: Fields) -> Verdict:
-    high, low = record.number("high_space_ratio"), record.number("low_space_ratio")
-    delta, weight = record.number("delta_mib"), record.number("weight")
+def store_score(given: Fields, expect: Fields) -> Verdict:
+    high, low = given.number("high_space_ratio"), given.number("low_space_ratio")
+    delta, weight = given.number("delta_mib"), given.number("weight")
     store = Store(
-        1, capacity=record.number("capacity_bytes"), available=record.number("available_bytes"),
-        used=record.number("used_bytes"), region_count=record.integer("region_count"),
-        region_size=record.number("region_size_mib"), leader_count=record.integer("leader_count"),
-        leader_size=record.number("leader_size_mib"), leader_weight=weight, region_weight=weight,
+        1, capacity=given.number("capacity_bytes"), available=given.number("available_bytes"),
+        used=given.number("used_bytes"), region_count=given.integer("region_count"),
+        region_size=given.number("region_size_mib"), leader_count=given.integer("leader_count"),
+        leader_size=given.number("leader_size_mib"), leader_weight=weight, region_weight=weight,
     )  # fmt: skip
     ours = {
         "region_score_v1": region_score_v1(store, high, low, delta),
         "region_score_v2": region_score_v2(store, low, delta),
-        "leader_score_count": leader_score(store, "count", record.number("leader_score_count_delta")),
+        "leader_score_count": leader_score(store, "count", given.number("leader_score_count_delta")),
         "leader_score_size": leader_score(store, "size", delta),
         "is_low_space": is_low_on_space(store, low),
     }
-    file: dict[str, Any] = {n: record.number(n) for n in ours if n != "is_low_space"}
-    file["is_low_space"] = record.flag("is_low_space")
+    file: dict[str, Any] = {n: expect.number(n) for n in ours if n != "is_low_space"}
+    file["is_low_space"] = expect.flag("is_low_space")
     wrong = [n for n in ours if not math.isclose(ours[n], file[n], rel_tol=TOLERANCE)]
     return Verdict(ours, file, not wrong, f"differ: {', '.join(wrong)}" if wrong else "scores are equal")
 
 
-def isolation_score(record: Fields) -> Verdict:
-    stores = [Store(i, labels=labelled(s.all_texts())) for i, s in enumerate(record.objects("stores"))]
-    other = Store(-1, labels=labelled(record.labels("other")))
-    ours, file = distinct_score(record.texts("location_labels"), stores, other), record.number("score")
+def isolation_score(given: Fields, expect: Fields) -> Verdict:
+    stores = [Store(i, labels=labelled(s.all_texts())) for i, s in enumerate(given.objects("stores"))]
+    other = Store(-1, labels=labelled(given.labels("other")))
+    ours, file = distinct_score(given.texts("location_labels"), stores, other), expect.number("score")
     return Verdict(ours, file, ours == file, "the sum over the other stores")
 
 
-def _check(checker: Callable[[Cluster, Region], Explained]) -> Callable[[Fields], Verdict]:
+def _check(checker: Callable[[Cluster, Region], Explained]) -> Callable[[Fields, Fields], Verdict]:
     """Judge a checker: equally good stores are equally likely."""
 
-    def judge(record: Fields) -> Verdict:
-        given = record.object("given")
+    def judge(given: Fields, expect: Fields) -> Verdict:
         regions = _regions(given)
         if not regions:
             raise Malformed("given.regions", "one region", "none")
         explained = checker(_cluster(given, leaders=False), regions[0])
         ours = [_outcome(op) for op in explained.operators] or [_NONE]
-        verdict = _among([(o, 1 / len(ours)) for o in ours], record, explained.because)
+        verdict = _among([(o, 1 / len(ours)) for o in ours], expect, explained.because)
         return verdict._replace(explained=explained)
 
     return judge
 
 
-def _balanced(play: Callable[[Cluster, list[Region], Notes], Chances], *, leaders: bool) -> Callable[[Fields], Verdict]:
-    def judge(record: Fields) -> Verdict:
-        given, notes = record.object("given"), Notes()
-        regions = _regions(given)
+def _balanced(
+    play: Callable[[Cluster, list[Region], Notes], Chances], *, leaders: bool
+) -> Callable[[Fields, Fields], Verdict]:
+    def judge(given: Fields, expect: Fields) -> Verdict:
+        regions, notes = _regions(given), Notes()
         on = Counter(p.store for r in regions for p in r.peers)
         cluster = _cluster(given, leaders=leaders)
         counted = cluster._replace(regions_on=on, region_count=len(regions), average_region_size=REGION_MIB)
         chances = play(counted, regions, notes)
         explained = notes.explained(tuple(op for op, _ in chances if op is not None), scores_text(chances))
-        return _among(_outcomes(chances), record, explained.because)._replace(explained=explained)
+        return _among(_outcomes(chances), expect, explained.because)._replace(explained=explained)
 
     return judge
 
@@ -146,9 +146,9 @@ def _outcomes(chances: Chances) -> list[tuple[dict[str, Any], float]]:
     return sorted(told, key=lambda o: -o[1])
 
 
-def _among(ours: list[tuple[dict[str, Any], float]], record: Fields, because: str = "") -> Verdict:
+def _among(ours: list[tuple[dict[str, Any], float]], expect: Fields, because: str = "") -> Verdict:
     """Compare all we may answer with all the file saw: it saw nothing else, and missed nothing likely."""
-    outcomes = record.objects("outcomes")
+    outcomes = expect.objects("outcomes")
     times = {_key({k: v for k, v in o.value.items() if k != "times"}): o.integer("times") for o in outcomes}
     draws = sum(times.values())
     keys = {_key(o) for o, _ in ours}

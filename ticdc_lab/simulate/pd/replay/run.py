@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
@@ -17,54 +16,75 @@ from ticdc_lab.simulate.pd.replay import scenario_decisions as decisions
 from ticdc_lab.simulate.pd.replay import scenario_facts as facts
 from ticdc_lab.simulate.pd.replay.given import Given, given_of, not_understood, with_running
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, lines_of
-
-RECORDS: Mapping[str, Callable[[Fields], Verdict]] = MappingProxyType({
-    "store_score": oracle.store_score,
-    "distinct_score": oracle.isolation_score,
-    "rule_checker": oracle.rule_checker,
-    "replica_checker": oracle.replica_checker,
-    "balance_region": oracle.balance_region,
-    "balance_leader": oracle.balance_leader,
-})  # fmt: skip
-"""Who judges records of each kind, of PD's code."""
+from ticdc_lab.simulate.pd.replay.whole_runs import Cases
 
 
-class ScenarioJudge(NamedTuple):
-    """A row of the table of scenarios: which it is about, how what is given is read, and the function that judges it.
+class RecordJudge(NamedTuple):
+    """A row of the table: which records it judges, how what is given is read, and the function that judges it.
 
-    The first row fits whose area and expectation the scenario has; "" fits any.
+    ``kind`` is the kind of a record, or ``scenario``: then the first row fits whose area and expectation the scenario
+    has; "" fits any. ``judge`` is given what was read, and the record, of a scenario what it expects.
     """
 
+    kind: str
     area: str
     expects: str
-    read: Callable[[Fields], Any]
+    read: Callable[[Fields, Cases], Any]
     judge: Callable[[Any, Fields], Verdict]
 
 
-SCENARIOS = tuple(ScenarioJudge(*row) for row in (
-    ("", "should_balance", lambda record: with_running(given_of(record)), facts.should_balance),
-    ("", "higher_score", given_of, facts.higher_score),
-    ("", "score", lambda record: record.object("given").object("config"), facts.distinct_score_rule),
-    ("", "not_worse", given_of, facts.safe_location_rule),
-    ("", "match", given_of, facts.constraint_match),
-    ("", "low_space", given_of, facts.low_space),
-    ("", "peers_per_rule", given_of, facts.peers_per_rule),
-    ("", "allowed", given_of, facts.replacement_allowed),
-    ("", "progress", given_of, facts.progress),
-    ("", "status", given_of, facts.operator_status),
-    ("", "limit_s", given_of, facts.operator_status),
-    ("store state", "", given_of, facts.store_state),
-    ("store-limit", "", given_of, facts.store_limit),
-    ("operator", "", given_of, facts.operator_accepted),
-    ("merge", "", given_of, decisions.merge),
-    ("hot-region", "", given_of, decisions.hot_region),
-    ("balance-leader", "", given_of, decisions.balance_leader),
-    ("balance-region", "", given_of, decisions.balance_region),
-    ("joint-state", "", given_of, decisions.joint_state),
-    ("split", "", given_of, decisions.split),
-    ("learner", "", given_of, decisions.learners),
+def _itself(record: Fields, cases: Cases) -> Fields:
+    return record
+
+
+def _object(record: Fields, cases: Cases) -> Fields:
+    return record.object("given")
+
+
+def _given(record: Fields, cases: Cases) -> Given:
+    return given_of(record)
+
+
+def _cases(record: Fields, cases: Cases) -> Cases:
+    return cases
+
+
+SCENARIO = "scenario"
+JUDGES = tuple(RecordJudge(*row) for row in (
+    ("store_score", "", "", _itself, oracle.store_score),
+    ("distinct_score", "", "", _itself, oracle.isolation_score),
+    ("rule_checker", "", "", _object, oracle.rule_checker),
+    ("replica_checker", "", "", _object, oracle.replica_checker),
+    ("balance_region", "", "", _object, oracle.balance_region),
+    ("balance_leader", "", "", _object, oracle.balance_leader),
+    ("case", "", "", _cases, Cases.judge_case),
+    ("run", "", "", _cases, Cases.judge_run),
+    ("perf", "", "", _itself, lambda *_: Verdict(None, None, None, "how fast the real PD was is not judged")),
+    (SCENARIO, "", "should_balance", lambda record, _: with_running(given_of(record)), facts.should_balance),
+    (SCENARIO, "", "higher_score", _given, facts.higher_score),
+    (SCENARIO, "", "score", lambda record, _: record.object("given").object("config"), facts.distinct_score_rule),
+    (SCENARIO, "", "not_worse", _given, facts.safe_location_rule),
+    (SCENARIO, "", "match", _given, facts.constraint_match),
+    (SCENARIO, "", "low_space", _given, facts.low_space),
+    (SCENARIO, "", "peers_per_rule", _given, facts.peers_per_rule),
+    (SCENARIO, "", "allowed", _given, facts.replacement_allowed),
+    (SCENARIO, "", "progress", _given, facts.progress),
+    (SCENARIO, "", "status", _given, facts.operator_status),
+    (SCENARIO, "", "limit_s", _given, facts.operator_status),
+    (SCENARIO, "store state", "", _given, facts.store_state),
+    (SCENARIO, "store-limit", "", _given, facts.store_limit),
+    (SCENARIO, "operator", "", _given, facts.operator_accepted),
+    (SCENARIO, "merge", "", _given, decisions.merge),
+    (SCENARIO, "hot-region", "", _given, decisions.hot_region),
+    (SCENARIO, "balance-leader", "", _given, decisions.balance_leader),
+    (SCENARIO, "balance-region", "", _given, decisions.balance_region),
+    (SCENARIO, "joint-state", "", _given, decisions.joint_state),
+    (SCENARIO, "split", "", _given, decisions.split),
+    (SCENARIO, "learner", "", _given, decisions.learners),
 ))  # fmt: skip
-_COMMAND, _CHECK = ScenarioJudge("", "", given_of, facts.command), ScenarioJudge("", "", given_of, decisions.check)
+_COMMAND = RecordJudge(SCENARIO, "", "", _given, facts.command)
+_CHECK = RecordJudge(SCENARIO, "", "", _given, decisions.check)
+_KINDS = tuple(row.kind for row in JUDGES if row.kind != SCENARIO)
 
 _OF_CHECKERS = ("replica_checker", "rule_checker", "replica-checker", "rule-checker")
 _CHECKED = frozenset({"down-peer", "offline", "location labels", "storage", "placement", "witness", "replica", "rule"})
@@ -116,7 +136,7 @@ def _counts(replayed: Replayed) -> dict[str, int]:
 
 
 def replay(path: str | Path, *, seeds: Sequence[int] = (1,)) -> Replayed:
-    """Judge every record of a file.
+    """RecordJudge every record of a file.
 
     ``path``: JSON Lines in the form of golden/pd, as they are or gzipped. ``seeds``: of our runs of whole clusters; of
     several the middle one counts, number by number. Returns: an entry a record. Raises SourceError: the file cannot be
@@ -126,12 +146,7 @@ def replay(path: str | Path, *, seeds: Sequence[int] = (1,)) -> Replayed:
 
 
 def _judged(lines: list[bytes], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
-    from ticdc_lab.simulate.pd.replay.whole_runs import Cases  # which imports this package
-
     cases = Cases(list(_whole_runs(lines)), seeds)
-    perf = Verdict(None, None, None, "how fast the real PD was is not judged")
-    kinds: dict[str, Callable[[Fields], Verdict]] = dict(RECORDS)
-    kinds |= {"case": cases.judge_case, "run": cases.judge_run, "perf": lambda record: perf}
     for n, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -141,12 +156,11 @@ def _judged(lines: list[bytes], seeds: Sequence[int]) -> Iterator[dict[str, Any]
             if record.any("kind", "") == "meta" or record.any("id", "") == "_defaults":
                 record.object("given", {})
                 continue
-            is_scenario = "area" in record
-            kind = record.text("area" if is_scenario else "kind")
-            entry |= {"kind": kind, "id": record.any("id", record.any("case", None))}
-            if not is_scenario and kind not in kinds:
-                raise UnknownRecord(f"records of kind {kind}; known are {', '.join(kinds)}")
-            yield entry | _told(judge_scenario(record) if is_scenario else kinds[kind](record))
+            entry |= {
+                "kind": record.text("area" if "area" in record else "kind"),
+                "id": record.any("id", record.any("case", None)),
+            }
+            yield entry | _told(judge(record, cases))
         except UnknownRecord as e:
             yield entry | _told(Verdict(None, None, None, f"not judged: {e}"))
         except Malformed as e:
@@ -155,15 +169,18 @@ def _judged(lines: list[bytes], seeds: Sequence[int]) -> Iterator[dict[str, Any]
             yield entry | _refused(Malformed("record", "values that can go together", f"{type(e).__name__}: {e}"))
 
 
-def judge_scenario(record: Fields) -> Verdict:
-    """Judge a scenario.
+def judge(record: Fields, cases: Cases) -> Verdict:
+    """Judge a record.
 
-    It is not judged where we disagree and a part of it was not read, or where only what we do not report is
+    A scenario is not judged where we disagree and a part of it was not read, or where only what we do not report is
     left to compare. What asks for something that is not modelled is an :class:`UnknownRecord`.
     """
-    row, expect = _judge(record), record.object("expect")
-    given = row.read(record)
+    row = _row(record)
+    expect = record.object("expect") if row.kind == SCENARIO else record
+    given = row.read(record, cases)
     verdict = row.judge(given, expect)
+    if row.kind != SCENARIO:
+        return verdict
     unread = not_understood(given_of(record)) if isinstance(given, Given) else []
     untold: list[str] = []  # facts that it expects of an operator and that we do not report
     if _is_decision(record):
@@ -175,10 +192,16 @@ def judge_scenario(record: Fields) -> Verdict:
     return verdict._replace(agrees=True if verdict.agrees and not untold else None, because=because)
 
 
-def _judge(record: Fields) -> ScenarioJudge:
+def _row(record: Fields) -> RecordJudge:
+    if "area" not in record:
+        kind = record.text("kind")
+        found = next((row for row in JUDGES if row.kind == kind != SCENARIO), None)
+        if found is None:
+            raise UnknownRecord(f"records of kind {kind}; known are {', '.join(_KINDS)}")
+        return found
     expect, area = record.object("expect"), record.text("area")
-    for row in SCENARIOS:
-        if row.area in ("", area) and (not row.expects or row.expects in expect):
+    for row in JUDGES:
+        if row.kind == SCENARIO and row.area in ("", area) and (not row.expects or row.expects in expect):
             return row
     if "command" in given_of(record).settings:
         return _COMMAND

@@ -348,7 +348,10 @@ def _bucket(rate: float, expect: Fields) -> Verdict:
 
 def operator_status(given: Given, expect: Fields) -> Verdict:
     """Give the state an operator is in after a while, and the limit that brought it there."""
-    op = _operator(given)
+    # Read an operator such as ``remove-peer + add-peer 3`` or ``transfer leader to 2``.
+    text, region = given.settings.text("operator"), region_of(given)
+    steps = tuple(_step(t.strip(), region) for t in text.split("+"))
+    op = Operator("test", text, region.id, Kind(0), steps, size=region.size)
     ours: dict[str, Any]
     if "running_s" in given.settings:
         running = given.settings.number("running_s")
@@ -375,13 +378,6 @@ def _in_words(ours: dict[str, Any], expect: Fields) -> dict[str, Any]:
 _STEP = re.compile(r"(transfer|add|remove)[ -](leader|peer)(?:(?: to| from)? (\d+))?(?: ?-> ?(\d+))?")
 _REMOVED, _ADDED = 1, 2
 """Stores of steps that name none."""
-
-
-def _operator(given: Given) -> Operator:
-    """Read an operator such as ``remove-peer + add-peer 3`` or ``transfer leader to 2``."""
-    text, region = given.settings.text("operator"), region_of(given)
-    steps = tuple(_step(t.strip(), region) for t in text.split("+"))
-    return Operator("test", text, region.id, Kind(0), steps, size=region.size)
 
 
 def _step(text: str, region: Region) -> Step:

@@ -25,7 +25,8 @@ from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import Answer, Policy, SeenCluster
 from ticdc_lab.simulate.pd.world.reference import on_reference
-from ticdc_lab.simulate.pd.world.run import Future, PdRun, Watch, future, side_by_side, simulate, why_nothing
+from ticdc_lab.simulate.pd.world.run import PdRun, Watch, future, side_by_side, simulate, why_nothing
+from ticdc_lab.simulate.pd.world.running import Future
 from ticdc_lab.simulate.pd.world.start import (
     REFERENCE,
     SECOND_US,

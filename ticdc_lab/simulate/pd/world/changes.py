@@ -1,11 +1,13 @@
 """What happens to a cluster from outside: words to PD, stores that stop or join, a network that fails, load that comes.
 
-Each change defines what it does to a world, and its words.
+Each change says itself what it does to a world, and in words. Changes of one store are events of a scenario file, too:
+the file's fields are theirs (:mod:`ticdc_lab.simulate.planned`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import Policy, scheduler_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US, StoreStart
+from ticdc_lab.simulate.planned import Duration, Lasting
+from ticdc_lab.simulate.reading import ReadBy
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -29,8 +33,14 @@ class ClusterChange(Protocol):
     def apply(self, world: World) -> Any: ...
 
 
-class Pdctl(NamedTuple):
-    """Words to PD, as one types them after ``pd-ctl``: ``store delete 4``."""
+_BY_NAME = ReadBy(lambda value, names: int(names.node(value).rpartition("-")[2]), str)
+StoreId: TypeAlias = Annotated[int, _BY_NAME]
+"""The number of a store, ``store-3`` in a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pdctl:
+    """Words to PD, as one types them after ``pd-ctl``."""
 
     words: str
 
@@ -42,14 +52,15 @@ class Pdctl(NamedTuple):
         return pdctl(world, self.words)
 
 
-class StopStore(NamedTuple):
-    """A store falls silent; leaders report at once that its peers have been down for ``down_s``.
+@dataclass(frozen=True, slots=True)
+class StopStore:
+    """A store falls silent; its peers count as down ``down`` ago at once, if that is given.
 
-    Without it they do so with their next heartbeat after ``peer_down_after_s`` of silence.
+    Without it leaders report them with their next heartbeat after ``peer_down_after_s`` of silence.
     """
 
-    store: int
-    down_s: float | None = None
+    store: StoreId
+    down_us: Duration | None = None
 
     @property
     def text(self) -> str:
@@ -59,16 +70,17 @@ class StopStore(NamedTuple):
         i = world.regions.at[self.store]
         node = world.nodes.all[i]
         node.runs, node.silent_us = False, world.now_us
-        node.down_after_s = world.settings.peer_down_after_s if self.down_s is None else -self.down_s
+        node.down_after_s = world.settings.peer_down_after_s if self.down_us is None else -self.down_us / SECOND_US
         world.tasks.forget(i)
         elect(world, list(world.regions.members.lists[i][LEADS]))  # elsewhere
         report_down(world)
 
 
-class ResumeStore(NamedTuple):
-    """A silent store comes back with all its peers; PD hears of it with the next heartbeat."""
+@dataclass(frozen=True, slots=True)
+class ResumeStore:
+    """A silent store comes back."""
 
-    store: int
+    store: StoreId  # with all its peers; PD hears of it with the next heartbeat
 
     @property
     def text(self) -> str:
@@ -85,26 +97,46 @@ class ResumeStore(NamedTuple):
         world.patrol.mark_all(rows_on(world, i))
 
 
-class CutOff(NamedTuple):
-    """PD and a store do not hear of each other any more, or do again; the store works on, with the other stores."""
+@dataclass(frozen=True, slots=True)
+class CutOff:
+    """PD and a store do not hear of each other, for a while or for good; the store works on."""
 
-    store: int
-    again: bool = False
+    store: StoreId
+    for_us: Lasting | None = None
 
     @property
     def text(self) -> str:
-        return f"PD and store {self.store} hear of each other again" if self.again else f"store {self.store} is cut off"
+        return f"store {self.store} is cut off"
+
+    @property
+    def end(self) -> InTouch:
+        return InTouch(self.store)
 
     def apply(self, world: World) -> None:
         node = world.nodes.all[world.regions.at[self.store]]
-        if not self.again and node.silent_us is None:
+        if node.silent_us is None:
             node.silent_us = world.now_us
-        node.cut = not self.again
-        world.checked_mib = -1.0  # regions that it leads could not be cut in half
+        node.cut = True
+        world.checked_mib = -1.0  # regions that it leads cannot be cut in half
 
 
-class FailOver(NamedTuple):
-    """Another PD leads: what was in the memory of the one before is lost."""
+class InTouch(NamedTuple):
+    """PD and a store that was cut off hear of each other again."""
+
+    store: int
+
+    @property
+    def text(self) -> str:
+        return f"PD and store {self.store} hear of each other again"
+
+    def apply(self, world: World) -> None:
+        world.nodes.all[world.regions.at[self.store]].cut = False
+        world.checked_mib = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FailOver:
+    """Another PD leads."""  # what was in the memory of the one before is lost
 
     @property
     def text(self) -> str:
@@ -114,10 +146,11 @@ class FailOver(NamedTuple):
         world.fail_over()
 
 
-class StartStore(NamedTuple):
-    """A store joins: one of the start that was not started, by its id, or a new one."""
+@dataclass(frozen=True, slots=True)
+class StartStore:
+    """A store of the cluster that is there ``later`` joins."""
 
-    store: int | StoreStart
+    store: Annotated[int | StoreStart, _BY_NAME]  # a program may give one that is not of the start
 
     @property
     def text(self) -> str:
@@ -147,11 +180,18 @@ class SetFlow(NamedTuple):
         flow[[world.regions.row_of[r] for r in self.regions if r in world.regions.row_of]] = self.bytes_s
 
 
-class SlowDisk(NamedTuple):
-    """A store's disk gives clients and snapshots so many MiB/s from now on; None: what it gave at first."""
+@dataclass(frozen=True, slots=True)
+class SlowDisk:
+    """The disk of a store gives clients and snapshots no more than so many MiB/s, for a while or for good."""
 
-    store: int
-    mib_s: float | None
+    store: StoreId
+    # None: what it gave at first
+    mib_s: Annotated[float | None, ReadBy(lambda value, names: value.integer(least=1), int)]
+    for_us: Lasting | None = None
+
+    @property
+    def end(self) -> SlowDisk:
+        return SlowDisk(self.store, None)
 
     @property
     def text(self) -> str:

@@ -163,6 +163,8 @@ class AllRegions:
         self.version = np.ones(n, np.int32)
         self.alive = np.ones(n, np.bool_)
         self.hot = np.zeros(n, np.bool_)
+        # Of reads and of writes: for how many intervals it was hot, and how many cold ones do no harm yet.
+        self.degree, self.absorbed = np.zeros((n, 2), np.int32), np.zeros((n, 2), np.int32)
         self.after = np.arange(1, n + 1, dtype=np.int64)
         self.after[-1:] = NONE
         self.before = np.arange(-1, n - 1, dtype=np.int64)
@@ -313,7 +315,7 @@ class AllRegions:
             empty = {"leader": NONE, "store": NONE, "after": NONE, "before": NONE}
             for name in (
                 "id", "size", "keys", "read", "write", "leader", "store", "role", "pending", "peer", "conf", "version",
-                "alive", "hot", "after", "before",
+                "alive", "hot", "degree", "absorbed", "after", "before",
             ):  # fmt: skip
                 old = getattr(self, name)
                 more = np.full((max(16, len(old)), *old.shape[1:]), empty.get(name, 0), old.dtype)

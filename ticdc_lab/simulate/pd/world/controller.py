@@ -164,7 +164,10 @@ class Controller:
             why = FULL if full else self._refusal(group, now_us)
             for r in group:
                 if why:
-                    self._drop(r, why, now_us)
+                    before = r.status
+                    r.become(EXPIRED if why == OLD else CANCELED, now_us, why)
+                    self.cancelled[r.op.desc, why] += 1
+                    self.on_change(r, before)
                 elif self._start(r, now_us, tick):
                     started += 1
         return started
@@ -183,12 +186,6 @@ class Controller:
                 return OLD
         urgent = all(r.op.kind & Kind.ADMIN for r in group)
         return LIMIT if not urgent and self.full_limits([r.op for r in group], now_us) else ""
-
-    def _drop(self, r: OperatorLife, why: str, now_us: int) -> None:
-        before = r.status
-        r.become(EXPIRED if why == OLD else CANCELED, now_us, why)
-        self.cancelled[r.op.desc, why] += 1
-        self.on_change(r, before)
 
     def _start(self, r: OperatorLife, now_us: int, tick: int) -> bool:
         old = self.running.get(r.row)

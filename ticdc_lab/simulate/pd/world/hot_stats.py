@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.hot_loads import READ, WRITE, ZERO, Flow, HotPeer, Loads
 from ticdc_lab.simulate.pd.world.policy import Hot
@@ -53,8 +54,6 @@ class HotStats:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.degree: dict[str, dict[int, int]] = {READ: {}, WRITE: {}}
-        self.absorbed: dict[str, dict[int, int]] = {READ: {}, WRITE: {}}
         heartbeat_us = {READ: world.settings.store_heartbeat_us, WRITE: world.settings.region_heartbeat_us}
         self.report_us = {kind: -(-REPORT_US[kind] // every) * every for kind, every in heartbeat_us.items()}
         self.due_us = dict(self.report_us)
@@ -64,18 +63,18 @@ class HotStats:
 
     def forget(self) -> None:
         """Let another PD lead: what is hot is found out again."""
-        for counts in (*self.degree.values(), *self.absorbed.values()):
-            counts.clear()
+        r = self.world.regions
+        r.degree[:] = r.absorbed[:] = 0
         self.history.clear()
         self.pending.clear()
-        self.world.regions.hot[:] = False
-        self.world.regions.told.clear()
+        r.hot[:] = False
+        r.told.clear()
 
     @property
     def any_flow(self) -> bool:
         """Whether anything is read or written, or was and is remembered."""
         r = self.world.regions
-        return bool(r.read.any() or r.write.any() or self.degree[READ] or self.degree[WRITE])
+        return bool(r.read.any() or r.write.any() or r.degree.any())
 
     def next_us(self) -> int:
         return min(*self.due_us.values(), self.sample_us)
@@ -97,23 +96,24 @@ class HotStats:
                 samples.append(self._above(kind) if active else {})
 
     def _report(self, kind: str) -> None:
-        r, degree, absorbed = self.world.regions, self.degree[kind], self.absorbed[kind]
+        r = self.world.regions
         flow = (r.read if kind == READ else r.write)[: r.n]
+        degree, absorbed, alive = self._of(r.degree, kind), self._of(r.absorbed, kind), r.alive[: r.n]
         row_bytes = self.world.settings.row_bytes
         hot = flow >= LEAST[kind][0]
         if row_bytes:
             hot |= flow / row_bytes >= LEAST[kind][1]
-        rows = set(np.flatnonzero(hot & r.alive[: r.n]).tolist())
-        for row in sorted(rows):
-            degree[row] = degree.get(row, 0) + 1
-            absorbed[row] = ABSORBED[kind]
-        for row in sorted(set(degree) - rows):
-            absorbed[row] -= 1
-            if absorbed[row] < 0:
-                degree[row] -= 1
-            if degree[row] <= 0 or not r.alive[row]:
-                del degree[row], absorbed[row]
+        hot &= alive
+        cold = (degree > 0) & ~hot
+        degree[hot] += 1
+        absorbed[hot] = ABSORBED[kind]
+        absorbed[cold] -= 1
+        degree[cold & (absorbed < 0)] -= 1
+        degree[cold & ~alive] = 0
         self._flag()
+
+    def _of(self, column: NDArray[np.int32], kind: str) -> NDArray[np.int32]:
+        return column[: self.world.regions.n, KINDS.index(kind)]
 
     def _flag(self) -> None:
         r = self.world.regions
@@ -127,8 +127,9 @@ class HotStats:
             self.world.patrol.cooled()
 
     def hot_rows(self, kind: str) -> list[int]:
-        hits = self.world.config.hot_region_cache_hits_threshold
-        return [row for row, d in sorted(self.degree[kind].items()) if d >= hits and self.world.regions.alive[row]]
+        r, hits = self.world.regions, max(1, self.world.config.hot_region_cache_hits_threshold)
+        found: list[int] = np.flatnonzero((self._of(r.degree, kind) >= hits) & r.alive[: r.n]).tolist()
+        return found
 
     def loads_of(self, row: int, kind: str) -> Loads:
         """Give what is read or written of a region, bytes, keys and queries a second."""
@@ -168,7 +169,7 @@ class HotStats:
         return frozenset(s for s in samples[0] if all(x.get(s, False) for x in samples))
 
     def hot(self) -> Hot:
-        if not self.degree[READ] and not self.degree[WRITE]:
+        if not self.world.regions.degree.any():
             return NOTHING_HOT
         self._settle_pending()
         flows: dict[str, Flow] = {}

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.lifecycle import CREATED
 from ticdc_lab.simulate.pd.limits import tokens_at
-from ticdc_lab.simulate.pd.measures import LEADERS, uneven
+from ticdc_lab.simulate.pd.measures import LEADERS, RunMoment, uneven
 from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.stores import MIB, shown_state
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
@@ -115,9 +115,7 @@ class RunTables:
         self.counted: dict[str, Counter[str]] = {}
         self.said: dict[str, str] = {}
         self.states: dict[int, str] = {}
-        self.io: dict[int, float] = {}
-        self.moved: list[tuple[int, float]] = []
-        self.even: list[tuple[int, bool, bool]] = []
+        self.moments: list[RunMoment] = []
         self.violated = ""
 
     def row(self, kind: str, node: str, **fields: Any) -> None:
@@ -158,15 +156,22 @@ class RunTables:
     def sample(self) -> None:
         """Keep how the stores are now, and why nothing was done since the sample before."""
         world = self.world
-        self.moved.append((world.now_us, world.tasks.moved_mib))
         cluster, m = world.cluster(), world.regions.members
-        self.even.append((world.now_us, not uneven(cluster), not uneven(cluster, LEADERS)))
+        at = {s: world.regions.at[s] for s in cluster.stores}
+        io_before = self.moments[-1].io_mib if self.moments else {}
+        io = {s: world.nodes.all[i].io_mib for s, i in at.items()}
+        self.moments.append(
+            RunMoment(
+                world.now_us, {s: m.count[i] for s, i in at.items()}, {s: m.leaders[i] for s, i in at.items()},
+                not uneven(cluster), not uneven(cluster, LEADERS), world.tasks.moved_mib, io,
+            )
+        )  # fmt: skip
         coming = world.controller.influence(fast_too=False)
         flows = (
             {kind: world.hot_stats.store_loads(kind) for kind in ("read", "write")} if world.hot_stats.any_flow else {}
         )
         for s in cluster.stores.values():
-            i = world.regions.at[s.id]
+            i = at[s.id]
             node = world.nodes.all[i]
             state = shown_state(s, world.config.max_store_down_time_s)
             if self.states.get(s.id) != state:
@@ -180,13 +185,12 @@ class RunTables:
                 "leader_score": leader_score(s, world.config.leader_schedule_policy),
                 "used_mib": node.used * node.amplified, "available_mib": s.smoothed / MIB,
                 "sending": node.sending, "receiving": node.receiving,
-                "snapshot_mib": node.io_mib - self.io.get(s.id, 0.0), "add_tokens": add, "remove_tokens": remove,
+                "snapshot_mib": io[s.id] - io_before.get(s.id, 0.0), "add_tokens": add, "remove_tokens": remove,
                 "to_come_mib": coming[s.id].region_size if s.id in coming else 0.0,
                 "read_bytes_s": flows["read"].get(s.id, (0.0,))[0] if flows else 0.0,
                 "write_bytes_s": flows["write"].get(s.id, (0.0,))[0] if flows else 0.0,
                 "wait_s": node.disk.wait_s(world.settings), "slow_score": node.disk.score, "stale": len(node.stale),
             })  # fmt: skip
-            self.io[s.id] = node.io_mib
         self._count_reasons()
 
     def _count_reasons(self) -> None:

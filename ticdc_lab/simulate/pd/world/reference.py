@@ -33,6 +33,7 @@ from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.running import moves_of
 from ticdc_lab.simulate.pd.world.start import (
     REFERENCE,
+    SECOND_US,
     RegionsStart,
     Start,
     StoreStart,
@@ -166,7 +167,7 @@ def _changes(event: Fields) -> list[ClusterChange]:
             return [Pdctl(f"store cancel-delete {event.integer('store')}")]
         case "stop-store":
             down = event.any("peer_down_s", None)
-            return [StopStore(event.integer("store"), None if down is None else float(down))]
+            return [StopStore(event.integer("store"), None if down is None else round(float(down) * SECOND_US))]
         case "resume-store":
             return [ResumeStore(event.integer("store"))]
         case "start-store" | "add-store":

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from ticdc_lab.simulate.kernel import End, Violation
-from ticdc_lab.simulate.pd.measures import moved_back, since_when
 from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Pdctl, Timed
 from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.patrol import SOON
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import LIMITS, Policy
 from ticdc_lab.simulate.pd.world.recording import PLACEMENTS, REASONS, STORES, RunTables
-from ticdc_lab.simulate.pd.world.running import IllegalTransition, moves_of
+from ticdc_lab.simulate.pd.world.running import Future, IllegalTransition, finished_of, measured
 from ticdc_lab.simulate.pd.world.start import SECOND_US, Start
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 from ticdc_lab.simulate.pd.world.world import World
@@ -190,71 +189,11 @@ def simulate(
     )  # fmt: skip
 
 
-class Future(NamedTuple):
-    """What a run came to from some moment on.
-
-    Parameters
-    ----------
-    peers_even_s, leaders_even_s
-        Seconds after that moment since when all stores are even (:func:`~ticdc_lab.simulate.pd.measures.uneven`);
-        None: not at the end.
-    moved_mib
-        Data copied between stores: the regions whose snapshots arrived, each as large as it is.
-    peak_mib_s
-        The most snapshot data that each store sent and received in a second, by store.
-    peak_leaders, peak_peers
-        The most that each store had.
-    operators
-        Started, by description.
-    failed
-        Cancelled, replaced or timed out after their start.
-    thrash
-        The share of moves of peers and leaders that took back one of the last minute.
-    done_s
-        When the last operator ended; None while some run.
-    """
-
-    peers_even_s: float | None
-    leaders_even_s: float | None
-    moved_mib: float
-    peak_mib_s: dict[int, float]
-    peak_leaders: dict[int, int]
-    peak_peers: dict[int, int]
-    operators: dict[str, int]
-    failed: int
-    thrash: float
-    done_s: float | None
-
-
 def future(run: PdRun, from_us: int = 0) -> Future:
     """Measure a run from a moment on."""
-    samples = [r for r in run.stores.to_pylist() if r["time_us"] >= from_us]
-    ops = [o for o in run.operators.to_pylist() if o["started_us"] is not None and o["started_us"] >= from_us]
-    step_s = run.watch.sample_us / SECOND_US
-
-    def even_s(which: int) -> float | None:
-        since = since_when((e[0], bool(e[which])) for e in run.recording.even if e[0] >= from_us)
-        return None if since is None else (since - from_us) / SECOND_US
-
-    moves = [m for m in moves_of(run.world.controller.ended) if m.at_us >= from_us]
-    moved = run.recording.moved
-    moved_before = next((mib for time_us, mib in reversed(moved) if time_us <= from_us), 0.0)
-    ended = [o["finished_us"] for o in ops]
-    return Future(
-        even_s(1), even_s(2),
-        moved[-1][1] - moved_before, _peak(samples, "snapshot_mib", step_s),
-        {s: int(n) for s, n in _peak(samples, "leaders").items()},
-        {s: int(n) for s, n in _peak(samples, "peers").items()}, dict(sorted(Counter(o["desc"] for o in ops).items())),
-        sum(o["status"] not in ("success", "started") for o in ops), moved_back(moves).thrash,
-        None if None in ended else max(((e - from_us) / SECOND_US for e in ended), default=0.0),
-    )  # fmt: skip
-
-
-def _peak(samples: list[dict[str, Any]], what: str, per: float = 1.0) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for r in samples:
-        found[r["store"]] = max(found.get(r["store"], 0.0), r[what] / per)
-    return dict(sorted(found.items()))
+    world = run.world
+    still = (finished_of(r, world.now_us) for r in world.controller.running.values())
+    return measured(run.recording.moments, (*world.controller.ended, *still), from_us)
 
 
 def side_by_side(runs: dict[str, PdRun], from_us: int = 0) -> pa.Table:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.cluster import NO_INFLUENCE, Effects, Influence, effects_of
-from ticdc_lab.simulate.pd.lifecycle import CREATED, SUCCESS, may_follow
-from ticdc_lab.simulate.pd.measures import MoveMade
+from ticdc_lab.simulate.pd.lifecycle import CREATED, STARTED, SUCCESS, may_follow
+from ticdc_lab.simulate.pd.measures import MoveMade, RunMoment, moved_back, since_when
 from ticdc_lab.simulate.pd.operators import (
     AddLearner,
     EnterJoint,
@@ -26,6 +27,7 @@ from ticdc_lab.simulate.pd.operators import (
     step_text,
 )
 from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.simulate.pd.world.start import SECOND_US
 
 
 def effects_on_stores(step: Step, region: Region) -> Effects:
@@ -176,6 +178,66 @@ def moves_of(lives: Iterable[Finished]) -> list[MoveMade]:
         for f in lives
         if f.status == SUCCESS and f.started_us is not None and f.from_store and f.to_store
     ]
+
+
+class Future(NamedTuple):
+    """What a run came to from some moment on; seconds count from there."""
+
+    # Since when all stores are even (:func:`~ticdc_lab.simulate.pd.measures.uneven`); None: not at the end.
+    peers_even_s: float | None
+    leaders_even_s: float | None
+    moved_mib: float  # data copied between stores: the regions whose snapshots arrived, each as large as it is
+    peak_mib_s: dict[int, float]  # the most snapshot data that a store sent and received between two moments
+    peak_leaders: dict[int, int]  # the most that each store had
+    peak_peers: dict[int, int]
+    operators: dict[str, int]  # started, by description
+    failed: int  # cancelled, replaced or timed out after their start
+    thrash: float  # the share of moves of peers and leaders that took back one of the last minute
+    done_s: float | None  # when the last operator ended; None while some run
+    moves: int  # moves of peers and leaders that were carried out
+    moved_back: int  # those that took back one of the last minute
+
+    @property
+    def peak(self) -> tuple[float, int]:
+        """The most of :attr:`peak_mib_s`, and which store that was, 0 for none."""
+        store, rate = max(self.peak_mib_s.items(), key=lambda item: item[1], default=(0, 0.0))
+        return rate, store if rate else 0
+
+
+def measured(moments: Iterable[RunMoment], lives: Sequence[Finished], from_us: int = 0) -> Future:
+    """Measure a run from a moment on; operators that still run at its end are among ``lives``, without an end."""
+    told = list(moments)
+    seen = [m for m in told if m.at_us >= from_us]
+    moved_before = next((m.moved_mib for m in reversed(told) if m.at_us <= from_us), 0.0)
+
+    def even_s(which: str) -> float | None:
+        since = since_when((m.at_us, getattr(m, which)) for m in seen)
+        return None if since is None else (since - from_us) / SECOND_US
+
+    peak_mib_s: dict[int, float] = {}
+    for a, b in pairwise(seen):
+        for store, io_mib in b.io_mib.items():
+            rate = (io_mib - a.io_mib.get(store, 0.0)) / ((b.at_us - a.at_us) / SECOND_US)
+            peak_mib_s[store] = max(peak_mib_s.get(store, 0.0), rate)
+    started = [f for f in lives if f.started_us is not None and f.started_us >= from_us]
+    moves = moved_back(m for m in moves_of(lives) if m.at_us >= from_us)
+    ended = [f.finished_us for f in started]
+    running = any(f.status == STARTED for f in started)
+    return Future(
+        even_s("peers_even"), even_s("leaders_even"), told[-1].moved_mib - moved_before,
+        dict(sorted(peak_mib_s.items())), _most(m.leaders for m in seen), _most(m.peers for m in seen),
+        dict(sorted(Counter(f.desc for f in started).items())),
+        sum(f.status not in (SUCCESS, STARTED) for f in started), moves.thrash,
+        None if running else max(((e - from_us) / SECOND_US for e in ended), default=0.0), moves.moves, moves.back,
+    )  # fmt: skip
+
+
+def _most(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for one in counts:
+        for store, n in one.items():
+            found[store] = max(found.get(store, 0), n)
+    return dict(sorted(found.items()))
 
 
 def ends_of(op: Operator) -> tuple[int, int]:

@@ -23,7 +23,6 @@ from msgspec import Meta
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.world.changes import (
-    ClusterChange,
     CutOff,
     FailOver,
     Grow,
@@ -39,7 +38,7 @@ from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import NotUnderstood, Refused, with_setting
 from ticdc_lab.simulate.pd.world.start import SECOND_US, RegionsStart, Start, StoreStart, WorldSettings, spread_regions
 from ticdc_lab.simulate.pd.world.world import World
-from ticdc_lab.simulate.planned import Duration, EventKind, Lasting, Node, Planned, Text, table
+from ticdc_lab.simulate.planned import EventKind, Planned, Text, table
 from ticdc_lab.simulate.reading import Names, ReadBy, Reader
 from ticdc_lab.simulate.scenario_yaml import Value
 
@@ -176,41 +175,16 @@ def _words(value: Value, names: Names) -> str:
     return value.text()
 
 
-def _lasting(w: Any, e: Planned, change: ClusterChange, end: ClusterChange) -> list[Timed]:
-    return [Timed(e.at_us, change), *([] if w.for_us is None else [Timed(e.at_us + w.for_us, end)])]
+def _flow(kind: str) -> Callable[[Any, Planned, Scene], list[SetFlow]]:
+    return lambda w, e, s: [SetFlow(kind, _regions(w.regions, e, s), w.mib_s * _MIB)]
 
 
-def _flow(kind: str) -> Callable[[Any, Planned, Scene], list[Timed]]:
-    return lambda w, e, s: [Timed(e.at_us, SetFlow(kind, _regions(w.regions, e, s), w.mib_s * _MIB))]
-
-
-EVENTS = table({
+LOOKED_UP = table({
     "pdctl": EventKind(
         "Words to PD, as one types them after ``pd-ctl``.",
         {"words": Annotated[str, ReadBy(_words)]},
-        lambda w, e, s: [Timed(e.at_us, Pdctl(w.words))],
+        lambda w, e, s: [Pdctl(w.words)],
     ),
-    "stop_store": EventKind(
-        "A store falls silent; its peers count as down ``down`` ago at once, if that is given.",
-        {"store": Node, "down_us": (Duration | None, None)},
-        lambda w, e, s: [
-            Timed(e.at_us, StopStore(_id(w.store), None if w.down_us is None else w.down_us / SECOND_US))
-        ],
-    ),
-    "resume_store": EventKind(
-        "A silent store comes back.", {"store": Node}, lambda w, e, s: [Timed(e.at_us, ResumeStore(_id(w.store)))]
-    ),
-    "start_store": EventKind(
-        "A store of the cluster that is there ``later`` joins.",
-        {"store": Node},
-        lambda w, e, s: [Timed(e.at_us, StartStore(_id(w.store)))],
-    ),
-    "cut_off": EventKind(
-        "PD and a store do not hear of each other, for a while or for good; the store works on.",
-        {"store": Node, "for_us": (Lasting | None, None)},
-        lambda w, e, s: _lasting(w, e, CutOff(_id(w.store)), CutOff(_id(w.store), again=True)),
-    ),
-    "fail_over": EventKind("Another PD leads.", {}, lambda w, e, s: [Timed(e.at_us, FailOver())]),
     "read": EventKind(
         "Regions are read at so many MiB/s each: ``1 7 13``, ``24 led by store-1``, or ``all``.",
         {"regions": Text, "mib_s": (int, 16)},
@@ -222,26 +196,26 @@ EVENTS = table({
     "grow": EventKind(
         "A region grows by so many MiB a second.",
         {"region": int, "mib_s": (int, 8)},
-        lambda w, e, s: [
-            Timed(e.at_us, Grow(_known([w.region], e, s)[0], w.mib_s * s.scenario.settings.tick_us / SECOND_US))
-        ],
-    ),
-    "slow_disk": EventKind(
-        "The disk of a store gives clients and snapshots no more than so many MiB/s, for a while or for good.",
-        {"store": Node, "mib_s": int, "for_us": (Lasting | None, None)},
-        lambda w, e, s: _lasting(w, e, SlowDisk(_id(w.store), w.mib_s), SlowDisk(_id(w.store), None)),
+        lambda w, e, s: [Grow(_known([w.region], e, s)[0], w.mib_s * s.scenario.settings.tick_us / SECOND_US)],
     ),
 })  # fmt: skip
+"""Events whose words are tried, or whose regions are looked up in the start."""
+
+EVENTS: dict[str, type] = {
+    "stop_store": StopStore, "resume_store": ResumeStore, "start_store": StartStore, "cut_off": CutOff,
+    "fail_over": FailOver, **LOOKED_UP, "slow_disk": SlowDisk,
+}  # fmt: skip
 
 
 def changes_of(scenario: Any, regions: RegionsStart) -> tuple[Timed, ...]:
     """Give a scenario's events as changes of a run."""
-    found = [timed for event in scenario.events for timed in event.what.apply(event, Scene(scenario, regions))]
+    found, scene = list[Timed](), Scene(scenario, regions)
+    for event in scenario.events:
+        for change in event.what.apply(event, scene) if event.kind in LOOKED_UP else [event.what]:
+            found.append(Timed(event.at_us, change))
+            if getattr(change, "for_us", None) is not None:
+                found.append(Timed(event.at_us + change.for_us, change.end))
     return tuple(sorted(found, key=lambda timed: timed.at_us))
-
-
-def _id(store: str) -> int:
-    return int(store.rpartition("-")[2])
 
 
 def _regions(text: str, event: Planned, scene: Scene) -> tuple[int, ...]:

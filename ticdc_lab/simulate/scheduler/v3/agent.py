@@ -296,7 +296,13 @@ class V3Agent:
             return state, []
         command = event.command
         if isinstance(command, Poll):
-            return self._poll(state, command, now)
+            desk = AgentDesk(state, self.settings, now.at_us)
+            settle(desk)
+            for span in sorted(desk.tasks, key=order):
+                carry_out(desk, span)
+            # Last: what ends now has not been written beyond the old one.
+            desk.executor = limited(desk.executor, command.limit_ts)
+            return desk.finished(), desk.outputs
         if isinstance(command, Restart):
             return _restarted(state)
         if isinstance(command, Leave):
@@ -304,15 +310,6 @@ class V3Agent:
         if isinstance(command, Failing):
             return replace(state, failing=command.calls), []
         return state, [Ignored(command, "a processor does not know this command")]
-
-    def _poll(self, state: V3AgentState, command: Poll, now: Now) -> tuple[V3AgentState, list[Output]]:
-        desk = AgentDesk(state, self.settings, now.at_us)
-        settle(desk)
-        for span in sorted(desk.tasks, key=order):
-            carry_out(desk, span)
-        # Last: what ends now has not been written beyond the old one.
-        desk.executor = limited(desk.executor, command.limit_ts)
-        return desk.finished(), desk.outputs
 
     def _received(
         self, state: V3AgentState, sender: Address, message: object, now: Now
@@ -367,7 +364,9 @@ class V3Agent:
         statuses = tuple(
             status_of(desk, span, collect_stats=message.collect_stats) for span in [*singular(desk), *still_gone]
         )
-        steady = _steady(desk, message)
+        resolved_ts = ts_of(desk.at_us)
+        checkpoint = Checkpoint(common_checkpoint_ts(desk), resolved_ts)
+        steady = Steady(desk.held, message.spans, checkpoint, resolved_ts if message.collect_stats else None)
         response = HeartbeatResponse(desk.header(owner), owner.address, statuses, state.liveness, steady)
         outputs.append(Send(owner.address, response))
         return desk.finished(), outputs
@@ -384,12 +383,6 @@ def _heard_owner(state: V3AgentState, sender: Address, header: Header) -> tuple[
     before = f"{owner.address}@{owner.revision}" if owner else None
     change = Changed("obeys", before, f"{sender}@{header.owner_revision}", "it has the highest revision heard")
     return replace(state, owner=new, epoch=state.epoch + 1, taken=Map()), [change]
-
-
-def _steady(desk: AgentDesk, message: Heartbeat) -> Steady:
-    resolved_ts = ts_of(desk.at_us)
-    checkpoint = Checkpoint(common_checkpoint_ts(desk), resolved_ts)
-    return Steady(desk.held, message.spans, checkpoint, resolved_ts if message.collect_stats else None)
 
 
 def _leaving(state: V3AgentState, because: str) -> tuple[V3AgentState, list[Output]]:

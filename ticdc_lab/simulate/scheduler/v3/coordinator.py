@@ -332,7 +332,13 @@ class V3Coordinator:
         if isinstance(command, Tick):
             return ticked(self.settings, state, command, now)
         if isinstance(command, MoveTable):
-            return _move(state, command)
+            because = None if all_initialized(state.captures) else "not all captures have answered the owner"
+            if command.table in state.schedulers.moves:
+                because = f"table {command.table} is to be moved already"
+            if because:
+                return state, [Decided("move-table", None, f"table {command.table} is not moved because {because}")]
+            moves = state.schedulers.moves.set(command.table, command.to)
+            return replace(state, schedulers=replace(state.schedulers, moves=moves)), []
         if isinstance(command, Rebalance):
             if not all_initialized(state.captures):
                 return state, [Decided("rebalance", None, "not done because not all captures have answered the owner")]
@@ -409,16 +415,6 @@ class V3Coordinator:
 
 def _with(captures: Captures, status: V3CaptureStatus) -> Captures:
     return replace(captures, members=captures.members.set(status.address, status))
-
-
-def _move(state: V3CoordinatorState, command: MoveTable) -> Stepped:
-    because = None if all_initialized(state.captures) else "not all captures have answered the owner"
-    if command.table in state.schedulers.moves:
-        because = f"table {command.table} is to be moved already"
-    if because:
-        return state, [Decided("move-table", None, f"table {command.table} is not moved because {because}")]
-    moves = state.schedulers.moves.set(command.table, command.to)
-    return replace(state, schedulers=replace(state.schedulers, moves=moves)), []
 
 
 def _drain(state: V3CoordinatorState, target: Address) -> Stepped:

@@ -106,7 +106,19 @@ class Dispatchers:
         if isinstance(event, Received):
             return _received(state, event.sender, event.message, now.at_us)
         if isinstance(event, Asked) and isinstance(event.command, Poll):
-            return _polled(state, event.command, now.at_us)
+            # What has stopped had written up to the old limit; the new one is for those that continue.
+            pending, outputs = sorted(state.executor.pending, key=position), list[Output]()
+            for key in pending:
+                if pipelines.state_of(state.executor, key) == STOPPING and pipelines.has_stopped(
+                    state.executor, key, now.at_us
+                ):
+                    state, more = _stopped(state, key, now.at_us)
+                    outputs += more
+            executor = limited(state.executor, event.command.limit_ts)
+            executor, changes = pipelines.settled(executor, now.at_us)
+            begun = [key for key in pending if pipelines.state_of(executor, key) == REPLICATING]
+            state, more = heartbeat(replace(state, executor=executor, told=_with(state.told, begun)), now.at_us)
+            return state, [*outputs, *changes, *more]
         if isinstance(event, Asked) and isinstance(event.command, Restart):
             return _restarted(state)
         return state, [Ignored(event, "a dispatcher manager knows nothing of it")]
@@ -183,20 +195,6 @@ def _merging(state: DispatchersState, message: MergeDispatcherRequest, at_us: in
         state, more = _stopping(state, key, at_us, f"it is merged into {merged}")
         outputs += more
     return state, outputs
-
-
-def _polled(state: DispatchersState, poll: Poll, at_us: int) -> Stepped:
-    """What has stopped had written up to the old limit; the new one is for those that continue."""
-    pending, outputs = sorted(state.executor.pending, key=position), list[Output]()
-    for key in pending:
-        if pipelines.state_of(state.executor, key) == STOPPING and pipelines.has_stopped(state.executor, key, at_us):
-            state, more = _stopped(state, key, at_us)
-            outputs += more
-    executor = limited(state.executor, poll.limit_ts)
-    executor, changes = pipelines.settled(executor, at_us)
-    begun = [key for key in pending if pipelines.state_of(executor, key) == REPLICATING]
-    state, more = heartbeat(replace(state, executor=executor, told=_with(state.told, begun)), at_us)
-    return state, [*outputs, *changes, *more]
 
 
 def _stopped(state: DispatchersState, key: Key, at_us: int) -> Stepped:
