@@ -38,6 +38,7 @@ def session_of(engine: str) -> SparkSession:
     """The suite's one session of an engine, begun when it is asked for; call it inside :func:`using`."""
     if engine not in _begun:
         begun = sessions._begin(sessions.EngineChoice(engine, "a test"), "ticdc_lab", "4g", CORES, True, {})
+        begun = begun.begin() if isinstance(begun, sessions.Later) else begun
         _begun[engine] = sessions._Active(begun, engine, sessions._SessionRequest(cores=str(CORES)))
     sessions._active = _begun[engine]
     return _begun[engine].session

@@ -1312,7 +1312,8 @@ def open(
         if is_kafka(source):
             require_reachable(kafka_topics(source, options_of_source(how.get("options") or {})))
         asks = engine == "auto" and is_kafka(source) and choose(source).engine == "embedded"
-        own = session(engine, source=source, needs_spark=too_large(source, how.get("options") or {}) if asks else None)
+        many = too_large(source, how.get("options") or {}) if asks else None
+        own = session(engine, source=source, needs_spark=many, at_once=False)
     place = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="ticdc_lab-log-"))
     try:
         change_log = (

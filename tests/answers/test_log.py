@@ -11,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import engines
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from conftest import golden, json_lines
@@ -28,6 +30,7 @@ from ticdc_lab.audit import checks_possible, places_of
 from ticdc_lab.audit.findings import NO_RULE
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.listener import Listeners
+from ticdc_lab.engine import sessions
 from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceError
 from ticdc_lab.events.tso import clock_words, compose, physical_ms, with_clock
 from ticdc_lab.figures.figure import Figure
@@ -618,3 +621,28 @@ def test_findings_of_one_cause_are_one_line_and_errors_come_first() -> None:
     assert [(r["severity"], r["table"], r["n"], r["first"]) for r in told.to_dict("records")] == [
         ("error", "s.a", 1, 4), ("warning", "s.a", 2, 1), ("warning", "s.b", 1, 3), ("warning", "s.a", 1, 5),
     ]  # fmt: skip
+
+
+def test_questions_of_a_small_log_start_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They are answered from the files that this process decoded; whoever asks for a frame gets one of an engine."""
+    with engines.using("embedded"):
+        asked = ticdc_lab.open(SMALL, spark=engines.session_of("embedded"))
+        expected = [a.facts() for a in (asked.audit(messages=False), asked.watermarks(), asked.transactions())]
+        started: list[int] = []
+        begin = sessions._embedded
+        monkeypatch.setattr(sessions, "_embedded", lambda *of: started.append(1) or begin(*of))
+        later = sessions.Later(2, {})
+        log = ticdc_lab.open(SMALL, spark=later, folder=tmp_path / "log")
+        told = [a.facts() for a in (log.audit(messages=False), log.watermarks(), log.transactions())]
+        assert told == expected
+        assert not started and later.begun is None
+        begun = engines.session_of("embedded")
+        monkeypatch.setattr(sessions, "_embedded", lambda *of: started.append(1) or begun)
+        assert log.events.count() == asked.events.count() and started
+
+
+def test_a_null_among_integers_in_a_list_changes_none() -> None:
+    """They stay integers: as a float, which pandas makes of them beside a null, a commit_ts loses its last digits."""
+    evidence = [[{"offset": 1, "commit_ts": 470603993689358337}], [{"offset": 2, "commit_ts": None}]]
+    frame = summary.exact(pa.table({"evidence": evidence}))
+    assert answers.answer.records_of(frame) == [{"evidence": e} for e in evidence]

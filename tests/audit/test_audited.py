@@ -39,8 +39,8 @@ def test_it_finds_what_the_kernel_finds(spark: SparkSession, most: int, moves: b
     events = load(spark, str(golden(SMALL))).events.where("offset >= element_at(array(46, 15, 84, 57), partition + 1)")
     table = events.toArrow()
     found = audited(
-        events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol", max_per_guarantee=most,
-        moves=moves,
+        lambda: events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol",
+        max_per_guarantee=most, moves=moves,
     ).findings  # fmt: skip
     causes = move_causes_table(table)
     expected = audit_table(table, protocol="open-protocol", causes=causes, max_per_guarantee=most)
@@ -59,7 +59,7 @@ def test_a_row_change_in_quarantine_is_no_other_message_at_the_offset_of_its_bat
         quarantine = spark.createDataFrame([unread], QUARANTINE)
         events = events_frame(spark, log).transform(with_hashes, KEYS, IMAGE_HASHES)
         whole = audited(
-            events, LogFacts.of(table_of(log)), lambda: move_causes(events), protocol="open-protocol",
+            lambda: events, LogFacts.of(table_of(log)), lambda: move_causes(events), protocol="open-protocol",
             quarantine=quarantine,
         )  # fmt: skip
         return [f["severity"] for f in whole.findings.to_pylist() if f["guarantee"] == "offsets_are_contiguous"]
@@ -99,7 +99,7 @@ def test_old_values_that_are_switched_within_a_log_are_no_fault(
 
     def audited_log(n: int) -> tuple[list[tuple[str, str]], str]:
         events = events_frame(spark, log(n)).transform(with_hashes, KEYS, IMAGE_HASHES)
-        whole = audited(events, LogFacts.of(table_of(log(n))), lambda: move_causes(events), protocol=protocol)
+        whole = audited(lambda: events, LogFacts.of(table_of(log(n))), lambda: move_causes(events), protocol=protocol)
         broken = [f for f in whole.findings.to_pylist() if f["guarantee"] == "row_images_chain"]
         return [(f["severity"], f["key"]) for f in broken], whole.unjudged.get("row_images_chain", "")
 
@@ -118,7 +118,7 @@ def test_a_ddl_that_is_not_understood_is_named_where_rows_are_not_judged(spark: 
     create = ddl(0, 0, 1, "CREATE TABLE a (id INT PRIMARY KEY, v INT)")
     log = [create, row(0, 1, 2), ddl(0, 2, 3, "FROBNICATE TABLE a"), row(0, 3, 4, key="2")]
     events = events_frame(spark, log)
-    told = audited(events, LogFacts.of(table_of(log)), lambda: move_causes(events), protocol="open-protocol")
+    told = audited(lambda: events, LogFacts.of(table_of(log)), lambda: move_causes(events), protocol="open-protocol")
     why = told.unjudged["values_fit_their_columns"]
     assert why.startswith("1 DDL is not understood (commit_ts 3, s.a: ") and why.endswith("from there on")
 
@@ -127,7 +127,7 @@ def test_it_finds_planted_faults(spark: SparkSession) -> None:
     """Each kind, beside each other."""
     log = every_fault()
     events, table = events_frame(spark, log), table_of(log)
-    found = audited(events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol").findings
+    found = audited(lambda: events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol").findings
     assert {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
     causes = move_causes_table(with_hashes(events, DISPATCH).toArrow())
     assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=causes).to_pylist()
@@ -138,7 +138,7 @@ def test_where_no_row_moves_nothing_else_is_computed(spark: SparkSession) -> Non
     log = topic(7).events()
     events = with_hashes(events_frame(spark, log), IMAGE_HASHES)
     unread = events.withColumns({c: F.expr("raise_error('read')") for c in ("columns", "before")})
-    found = audited(unread, LogFacts.of(table_of(log)), _asked_for_nothing, protocol="open-protocol").findings
+    found = audited(lambda: unread, LogFacts.of(table_of(log)), _asked_for_nothing, protocol="open-protocol").findings
     assert [f for f in found.to_pylist() if f["severity"] == "error"] == []
     assert found.schema.names == pa.schema(audit_table(table_of(log), protocol="open-protocol").schema).names
 
@@ -157,7 +157,7 @@ def test_where_no_row_moves_no_rule_excuses_what_is_lost(spark: SparkSession) ->
     events, table = events_frame(spark, log), table_of(log)
     cause = {"topic": "t", "schema_name": "s", "table_name": "a", "cause": "its rule", "partition": 7}
     causes = pa.Table.from_pylist([cause | {"offset": None, "seq": None}], arrow_of(CAUSES))
-    found = audited(events, LogFacts.of(table), lambda: causes, protocol="open-protocol", moves=True).findings
+    found = audited(lambda: events, LogFacts.of(table), lambda: causes, protocol="open-protocol", moves=True).findings
     assert found.to_pylist() == audit_table(table, protocol="open-protocol").to_pylist()
     assert [f["severity"] for f in found.to_pylist()] == ["error"]
 
@@ -166,7 +166,7 @@ def test_of_findings_about_the_log_the_first_are_held_and_the_others_counted(spa
     """After one absurdly high watermark every later one falls back."""
     log = [row(0, 0, 5), mark(0, 1, 10**6), *[mark(0, 60 - i, 900 - i) for i in range(50)]]
     found = audited(
-        events_frame(spark, log), LogFacts.of(table_of(log)), _asked_for_nothing, protocol="open-protocol",
+        lambda: events_frame(spark, log), LogFacts.of(table_of(log)), _asked_for_nothing, protocol="open-protocol",
         max_per_guarantee=3,
     ).findings  # fmt: skip
     assert found.to_pylist() == audit_table(table_of(log), protocol="open-protocol", max_per_guarantee=3).to_pylist()
@@ -185,7 +185,9 @@ def test_what_is_glued_of_two_topics_is_found_by_it_alone(spark: SparkSession) -
     logs = [(glued, None, 1), (log, quarantine, 1), (glued, quarantine, 2), (log, None, 0), (same, None, 0)]
     for events, bad, differ in logs:
         frame, facts = events_frame(spark, events), LogFacts.of(table_of(events))
-        told = audited(frame, facts, _asked_for_nothing, protocol="open-protocol", quarantine=bad).findings
+        told = audited(
+            lambda frame=frame: frame, facts, _asked_for_nothing, protocol="open-protocol", quarantine=bad
+        ).findings
         found = [f for f in told.to_pylist() if f["guarantee"] == name]
         assert [f["severity"] for f in found] == ["error"] * bool(differ)
         assert all(f"different messages at {differ} offset" in f["message"] for f in found)
@@ -198,11 +200,11 @@ def test_very_many_facts_are_gathered_by_the_engine(spark: SparkSession, monkeyp
     """What an engine takes with a query is bounded, of one that broadcasts more loosely."""
     marks, log, asked = sys.modules["ticdc_lab.audit.marks"], every_fault(), []
     events, facts = events_frame(spark, log), LogFacts.of(table_of(log))
-    expected = audited(events, facts, lambda: move_causes(events), protocol="open-protocol").findings
+    expected = audited(lambda: events, facts, lambda: move_causes(events), protocol="open-protocol").findings
     gathered = marks.log_marks
     monkeypatch.setattr(marks, "log_marks", lambda e, **of: (asked.append(1), gathered(e, **of))[1])
     monkeypatch.setattr(shuffle, "SENT", 0)
-    assert shuffle.is_sent(pa.table({"n": [1]}), spark) == has_jvm(spark)
+    assert shuffle.is_sent(pa.table({"n": [1]}), lambda: spark) == has_jvm(spark)
     monkeypatch.setattr(shuffle, "BROADCAST", 0)
-    found = audited(events, facts, lambda: move_causes(events), protocol="open-protocol").findings
+    found = audited(lambda: events, facts, lambda: move_causes(events), protocol="open-protocol").findings
     assert found.to_pylist() == expected.to_pylist() and asked

@@ -183,9 +183,9 @@ def test_planted_faults_are_found_in_files(
 
     def causes() -> pa.Table | DataFrame:
         asked.append(1)
-        return move_causes_at_once(unread, facts, stored=stored)
+        return move_causes_at_once(lambda: unread, facts, files=stored)
 
-    assert len(audited(unread, facts, causes, protocol="open-protocol", stored=files).findings) == len(
+    assert len(audited(lambda: unread, facts, causes, protocol="open-protocol", stored=files).findings) == len(
         audit_table(clean, protocol="open-protocol")
     )
     assert not asked and not moved_tables(files, facts)
@@ -198,7 +198,7 @@ def test_planted_faults_are_found_in_files(
         table = table.append_column(name, tried[name])
     stored = StoredEvents(classic, _in_files(table, tmp_path, 3))
     moves = bool(moved_tables(stored, facts))
-    found = audited(unread, facts, causes, protocol="open-protocol", stored=stored, moves=moves).findings
+    found = audited(lambda: unread, facts, causes, protocol="open-protocol", stored=stored, moves=moves).findings
     assert len(asked) == 1 and {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
     expected = move_causes_table(tried)
     assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=expected).to_pylist()
@@ -217,12 +217,12 @@ def test_this_process_judges_files_beside_the_embedded_engine(
     whole, causes = _in_files(table, tmp_path, 3), move_causes_table(tried)
     monkeypatch.setattr(run, "_rows_judged", None)
     files = StoredEvents(spark, whole, len(table))
-    found = audited(events, facts, lambda: causes, protocol="open-protocol", files=files).findings
+    found = audited(lambda: events, facts, lambda: causes, protocol="open-protocol", files=files).findings
     assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=causes).to_pylist()
     assert {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
     lost = StoredEvents(spark, (str(tmp_path / "lost.parquet"), *whole), len(table))
     with pytest.raises(SourceError, match=r"lost\.parquet is gone"):
-        audited(events, facts, lambda: causes, protocol="open-protocol", files=lost)
+        audited(lambda: events, facts, lambda: causes, protocol="open-protocol", files=lost)
 
 
 def test_transactions_of_files_are_those_of_events(
@@ -243,7 +243,7 @@ def test_transactions_of_files_are_those_of_events(
 
     def restored(stored: StoredEvents | None) -> list[str]:
         found = of_restored(
-            log.events, lambda whole: whole, restoring.TRANSACTIONS, places=known_places(log.facts, log.events),
+            log.events, lambda whole: whole, restoring.TRANSACTIONS, places=known_places(log.facts, lambda: log.events),
             stored=stored,
         )  # fmt: skip
         return sorted(map(repr, found.toArrow().to_pylist()))

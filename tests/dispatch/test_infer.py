@@ -107,10 +107,10 @@ def test_a_row_in_a_wrong_partition_is_not_excused(
     causes = frame.transform(move_causes)
     got = causes.collect()
     facts = LogFacts.of(frame.toArrow())
-    at_once = move_causes_at_once(frame, facts).to_pylist()
+    at_once = move_causes_at_once(lambda: frame, facts).to_pylist()
     assert sorted(at_once, key=repr) == sorted((r.asDict() for r in got), key=repr)
     monkeypatch.setattr(infer, "MISPLACED", 0)
-    assert rule == "id" or move_causes_at_once(frame, facts).count() == len(got)
+    assert rule == "id" or move_causes_at_once(lambda: frame, facts).count() == len(got)
     behind = 3 if recorded < 4 else None
     told = [(r["topic"], r["table_name"], r["partition"]) for r in got if r["cause"]]
     assert told == ([] if rule == "id" else [("t", "a", behind)])
@@ -171,7 +171,7 @@ def test_nothing_excuses_a_move_in_files_that_no_dispatcher_fills(spark: Any) ->
     on_engine = audit(frame, protocol="csv", causes=causes, **how).toArrow()
     in_memory = audit_table(table, protocol="csv", causes=move_causes_table(table), **how)
     facts = LogFacts.of(table)
-    computed = audited(frame, facts, lambda: causes, protocol="csv", has_commit_ts=False).findings
+    computed = audited(lambda: frame, facts, lambda: causes, protocol="csv", has_commit_ts=False).findings
     computed = computed.filter(pc.equal(computed["guarantee"], check))
     for found in (on_engine, in_memory, computed):
         assert set(found.filter(pc.is_valid(found["table"]))["severity"].to_pylist()) == {"error"}

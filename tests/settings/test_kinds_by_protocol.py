@@ -548,7 +548,7 @@ def unique_keys_in_csv(spark: SparkSession, folder: Path) -> None:
     handle_key_in_csv(spark, folder)
     put_data(folder, f'"I","t","s",{VERSION + 1},3,2\r\n', 2)
     again = load(spark, str(folder)).materialise(f"{folder}-again")
-    told = audited(again.events, again.facts, lambda: None, protocol="csv").findings.to_pylist()
+    told = audited(lambda: again.events, again.facts, lambda: None, protocol="csv").findings.to_pylist()
     assert ("redeliveries_are_identical", "error") in {(f["guarantee"], f["severity"]) for f in told}
 
 

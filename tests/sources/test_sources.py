@@ -8,17 +8,22 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+import engines
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_lab.engine.giving_up import GivenUpError, unless
+from ticdc_lab.engine.sessions import Later
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
+from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources import open_source, opening, pieces
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
@@ -395,3 +400,26 @@ def test_an_unknown_protocol_names_those_that_are_known(spark: SparkSession, wri
     """A misspelt protocol is refused before anything is read."""
     with pytest.raises(ProtocolError, match="canal-json"):
         load(spark, write("a.jsonl", LINES[0]), protocol="canaljson")
+
+
+def test_reading_that_is_given_up_ends_in_the_middle_of_a_file(
+    write: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is one large file, which this process reads beside the embedded engine."""
+    event, given = Event(), list[int]()
+    with engines.using("embedded"), unless(event):
+        opened = open_source(Later(2, {}), write("a.jsonl", line(0)))
+        assert opened.pieces is not None
+        one = next(opened.read(iter(opened.pieces.to_batches())))
+
+        def large(*_: Any) -> Iterator[Any]:
+            for i in range(100):
+                given.append(i)
+                if i == 3:
+                    event.set()
+                yield one
+
+        monkeypatch.setattr(pieces, "read_piece", large)
+        with pytest.raises(GivenUpError):
+            opened.gathered(lambda messages: messages, MESSAGES)
+    assert given == [0, 1, 2, 3]

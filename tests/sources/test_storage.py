@@ -525,7 +525,8 @@ def test_a_folder_that_only_spark_can_read_gives_the_same(classic: SparkSession,
     extra = put(root, "notes.txt", "x")
     try:
         found = storage.listing(classic, f"file://{root}", local=None, settings=UNKNOWN)
-        files, reading, has_ts = storage.opened(classic, found, settings=UNKNOWN)
+        frame, reading, has_ts = storage.opened(classic, found, settings=UNKNOWN)
+        files = frame()
         decoded = files.mapInArrow(reading.events(images=False), DECODED).toArrow().to_pylist()
     finally:
         extra.unlink()

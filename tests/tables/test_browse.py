@@ -179,7 +179,7 @@ def test_spans_and_tables(browser: Browser) -> None:
 
 def test_a_log_that_is_not_decoded_cannot_be_browsed() -> None:
     """The error says what to do."""
-    log = ChangeLog("x.jsonl", "canal-json", True, None)  # type: ignore[arg-type]
+    log = ChangeLog("x.jsonl", "canal-json", True, None, None)  # type: ignore[arg-type]
     with pytest.raises(SourceError, match="materialise"):
         Browser.of(log)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,7 +61,7 @@ from ticdc_lab.settings.file import is_zone
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.tables.checksum_findings import verify_checksums, zones_of_all
-from ticdc_lab.transactions import known_places, of_restored
+from ticdc_lab.transactions import known_places, of_restored, restored_here
 from ticdc_lab.transactions.digest import DIGEST, Digest, digested, transaction_sample, transaction_totals
 from ticdc_lab.words import in_lanes, lane_of, some_of
 
@@ -154,8 +154,8 @@ def small(df: DataFrame) -> pd.DataFrame:
 
 
 def exact(table: pa.Table) -> pd.DataFrame:
-    """A small table with exact integers."""
-    return table.to_pandas(types_mapper=_EXACT.get)
+    """A small table with exact integers, also inside of lists, where beside a null they would become floats."""
+    return table.to_pandas(types_mapper=_EXACT.get, integer_object_nulls=True)
 
 
 def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool = True) -> Summary:
@@ -232,17 +232,30 @@ def of_tables(log: ChangeLog) -> dict[str, pd.DataFrame]:
     if not log.has_commit_ts:
         return {}
     unresolved = Unresolved.of(log.facts)
-    counting = counted_unresolved(log.events, unresolved)
+    if unresolved.above is None:
+        return {"tables": exact(unresolved.read(None)[:POINTS])}
     with log.reading():
-        counted = None if counting is None else counting.toArrow()
+        if (files := log.files) is not None:
+            counted = files.rows((*NAMED_BY, "commit_ts"), with_places, _BEHIND).found(unresolved.counted, _COUNTED)
+        else:
+            counting = counted_unresolved(log.events, unresolved)
+            counted = None if counting is None else counting.toArrow()
     return {"tables": exact(unresolved.read(counted)[:POINTS])}
+
+
+_BEHIND = pa.schema([("place", pa.int64()), ("commit_ts", pa.int64())])
+_COUNTED = pa.schema([("number", pa.int64()), ("n", pa.int64())])
 
 
 def of_transactions(log: ChangeLog) -> dict[str, pd.DataFrame]:
     """The part of a :class:`Summary` that restoring transactions gives; the log needs commit_ts."""
-    places = known_places(log.facts, log.events)
+    places = known_places(log.facts, lambda: log.events)
     with log.reading():
-        digest = Digest.read(of_restored(log.events, digested, DIGEST, places=places, stored=log.stored).toArrow())
+        if (files := log.files) is not None and log.stored is None and isinstance(places, pa.Table):
+            found = restored_here(files, digested, arrow_of(DIGEST), places=places)
+        else:
+            found = of_restored(log.events, digested, DIGEST, places=places, stored=log.stored).toArrow()
+    digest = Digest.read(found)
     return {"transaction_totals": exact(digest.totals), "transactions": exact(digest.sample)}
 
 
@@ -292,7 +305,7 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
     with log.reading():
         moved = moved_tables(log.stored, log.facts) if log.stored is not None and causes is None else set()
         told = audited(
-            log.events, log.facts, lambda: _move_causes(log, moved, zones) if causes is None else causes,
+            lambda: log.events, log.facts, lambda: _move_causes(log, moved, zones) if causes is None else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
             stored=log.stored, files=log.files, quarantine=log.unread, moves=bool(moved), lost=log.lost,
             settings=log.settings,
@@ -324,11 +337,11 @@ def _move_causes(log: ChangeLog, moved: Collection[Table], zones: list[ZoneShown
     """
     names = OwnNames.in_log(log, defined_in(log.facts)) if log.protocol in FRAMED else None
     if names is None or not names.defined:
-        return _causes_in(log.events, log, moved, zones, stored=log.stored)
+        return _causes_in(lambda: log.events, log, moved, zones, files=log.files)
     events = names.given_to(log)
     unnamed = events.where(F.col(UNNAMED_ROW).isNotNull()).select(*TABLE).distinct()
     named = events.where(F.col(UNNAMED_ROW).isNull()).drop(UNNAMED_ROW)
-    causes = names.as_written(_causes_in(named, log, (), zones))
+    causes = names.as_written(_causes_in(lambda: named, log, (), zones))
     said = [t | {"may_be": _BY_UNKNOWN_NAMES} for t in unnamed.toArrow().to_pylist()]
     if not said:
         return causes
@@ -341,25 +354,27 @@ _BY_UNKNOWN_NAMES = "names of TiDB which the log does not show"
 
 
 def _causes_in(
-    events: DataFrame, log: ChangeLog, moved: Collection[Table], zones: list[ZoneShown], *,
-    stored: StoredEvents | None = None,
+    events: Callable[[], DataFrame], log: ChangeLog, moved: Collection[Table], zones: list[ZoneShown], *,
+    files: StoredEvents | None = None,
 ) -> pa.Table | DataFrame:  # fmt: skip
     """As :func:`_move_causes`, by the names in ``events``."""
     given = rules_given(log.facts, log.settings)
-    causes = move_causes_at_once(events, log.facts, stored=stored, moved=moved, given=given)
+    causes = move_causes_at_once(events, log.facts, files=files, moved=moved, given=given)
     if log.protocol not in IN_UTC or not isinstance(causes, pa.Table):
         return causes
     unexplained = (
         causes.filter(pc.or_(pc.is_valid(causes["tried"]), pc.is_valid(causes["may_be"]))).select(TABLE).to_pylist()
     )
     tables = [tuple(r[c] for c in TABLE) for r in unexplained]
-    zone = shown_zone(events, tables, partitions=partition_counts(log.facts), given=given)
+    zone = None if not tables else shown_zone(
+        events(), tables, partitions=partition_counts(log.facts), given=given
+    )  # fmt: skip
     if zone is None:
         return causes
     zones.append(zone)
-    if not zone.name:
+    if not (name := zone.name):
         return causes
-    return move_causes_at_once(in_server_zone(events, zone.name), log.facts, moved=moved, given=given)
+    return move_causes_at_once(lambda: in_server_zone(events(), name), log.facts, moved=moved, given=given)
 
 
 def _with_empty_rows(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:

@@ -7,7 +7,7 @@ exceeds those before it, in a partition with rows. A hundred partitions with one
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -67,17 +67,17 @@ def log_marks(
 
 
 def promises_of(
-    facts: LogFacts, events: DataFrame, *, protocol: str, sample: Sample | None = None, settings: Settings = UNKNOWN,
-    stretches: tuple[OffStretch, ...] | None = None,
+    facts: LogFacts, events: Callable[[], DataFrame], *, protocol: str, sample: Sample | None = None,
+    settings: Settings = UNKNOWN, stretches: tuple[OffStretch, ...] | None = None,
 ) -> DataFrame | pa.Table:  # fmt: skip
     """The ``promises`` of :func:`log_marks` where facts are known; very many are gathered where they are needed."""
     read = Promises.read(facts, protocol=protocol, settings=settings, stretches=stretches)
     told = pickle.dumps(read, protocol=5)
     known = pa.table({"promises": pa.array([told], pa.binary())})
-    if is_sent(known, events.sparkSession):
+    if is_sent(known, lambda: events().sparkSession):
         return known
     marks = log_marks(
-        events, protocol=protocol, sample=sample, firsts=facts.firsts, settings=settings, stretches=stretches
+        events(), protocol=protocol, sample=sample, firsts=facts.firsts, settings=settings, stretches=stretches
     )
     return marks.select("promises")
 

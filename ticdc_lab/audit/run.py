@@ -229,7 +229,7 @@ class Audited:
 
 
 def audited(
-    events: DataFrame,
+    events: Callable[[], DataFrame],
     facts: LogFacts,
     causes: Callable[[], DataFrame | pa.Table],
     *,
@@ -251,7 +251,7 @@ def audited(
     Parameters
     ----------
     events
-        As of :func:`audit`.
+        Gives the events of :func:`audit`; called only if ``files`` and ``facts`` are not enough.
     facts
         What was gathered of them, which is not gathered again.
     causes
@@ -295,7 +295,7 @@ def audited(
     def judged_rows(names: list[str], causes: DataFrame | pa.Table | None) -> pa.Table:
         if files is None or stored is not None or not isinstance(promises, pa.Table) or isinstance(causes, DataFrame):
             rows = _rows_judged(
-                events, names, promises, causes, max_per_guarantee, has_commit_ts=has_commit_ts, stored=stored
+                events(), names, promises, causes, max_per_guarantee, has_commit_ts=has_commit_ts, stored=stored
             )
             return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
         judge = _judge(names, explained=causes is not None, most=max_per_guarantee)
@@ -310,13 +310,13 @@ def audited(
     explained = causes() if moves and are_explained(protocol) else None
     rows = judged_rows(of_rows, explained)
     if pc.any(pc.equal(rows["guarantee"], UNDECIDED)).as_py():
-        found_at = _stretches(events, promises, extent_of(facts), has_commit_ts=has_commit_ts, stored=stored)
+        found_at = _stretches(events(), promises, extent_of(facts), has_commit_ts=has_commit_ts, stored=stored)
         old_values = replace(old_values, stretches=found_at)
         promises = promised()
         others = pc.is_in(rows["guarantee"], pa.array([UNDECIDED, CHAIN]))
         rows = pa.concat_tables([rows.filter(pc.invert(others)), judged_rows([CHAIN], explained)])
-    elif old_values.mixed and "before_hash" in events.columns:
-        parts = updates_in_blocks(events, extent_of(facts), by_image=False)
+    elif old_values.mixed and "before_hash" in events().columns:
+        parts = updates_in_blocks(events(), extent_of(facts), by_image=False)
         old_values = replace(old_values, stretches=stretches(*parts))
     rows, unsure = without_unsure(rows)
     found = pa.concat_tables([rows, of_the_log])
@@ -331,7 +331,9 @@ def audited(
         others = found.filter(pc.invert(pc.is_in(found["guarantee"], pa.array(names))))
         again, _ = without_unsure(judged_rows(names, causes() if asked else None))
         found = pa.concat_tables([others, again])
-    whole = in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
+    places = _places(found)
+    keys = _keys_at(places, events()) if files is None else _keys_in_files(places, files)
+    whole = in_order(_keyed(found, keys), max_per_guarantee)
     not_judged = chain_unjudged(facts, old_values, left_out, unsure) | _unjudged_images(facts, definitions, left_out)
     return Audited(whole, not_judged)
 
@@ -417,13 +419,13 @@ def _one_partition(facts: LogFacts) -> bool:
     return any(n == 1 for n in Counter(topic for topic, _ in facts.homes if (topic, 0) in facts.homes).values())
 
 
-def _held_twice(events: DataFrame, facts: LogFacts, quarantine: DataFrame | None) -> list[Twice]:
+def _held_twice(events: Callable[[], DataFrame], facts: LogFacts, quarantine: DataFrame | None) -> list[Twice]:
     """Looked for only where more messages came than there are offsets; a row change of a message is none of its own."""
     quarantine = None if quarantine is None else quarantine.where("coalesce(seq, 0) = 0")
     others = None if quarantine is None else quarantine.where(f"error_class <> '{EMPTY_MESSAGE}'")  # facts have these
     unread = [] if others is None else [held_offsets(others).toArrow()]
     offsets = ordered_offsets([facts.offsets, *unread]) if unread else facts.offsets
-    return held_twice(events, quarantine) if are_twice(offsets) else []
+    return held_twice(events(), quarantine) if are_twice(offsets) else []
 
 
 def audit_table(
@@ -567,12 +569,12 @@ _LEAVES = [f"{image}.list.element.{part}" for image in IMAGES for part in ("name
 
 
 def _images_of(
-    events: DataFrame, files: StoredEvents | None, names: list[str], definitions: Definitions, most: int
+    events: Callable[[], DataFrame], files: StoredEvents | None, names: list[str], definitions: Definitions, most: int
 ) -> pa.Table:
     """What breaks guarantees in row changes beside their tables' definitions."""
     judge = few_of(_judge_images(names, definitions), most)
     if files is None:
-        return _narrow_images(events).mapInArrow(judge, FOUND_DDL).toArrow().cast(FOUND)
+        return _narrow_images(events()).mapInArrow(judge, FOUND_DDL).toArrow().cast(FOUND)
     return files.rows(READ, lambda rows: rows, _STORED_FORM, leaves=_LEAVES).found(judge, FOUND)
 
 
@@ -668,7 +670,7 @@ def _with_causes(
     if isinstance(causes, pa.Table):
         if isinstance(promises, pa.Table):
             both = pa.concat_tables([promises, causes], promote_options="default")
-            if is_sent(both, spark):
+            if is_sent(both, lambda: spark):
                 return both
         causes = spark.createDataFrame(causes)
     require_columns(causes, *NAMES, "cause", frame="causes")
@@ -763,6 +765,27 @@ def _keys_at(places: pa.Table, events: DataFrame) -> Keys:
     same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in POSITION))
     of_each = near.join(F.broadcast(wanted), on=same).selectExpr(*POSITION, f"{_KEY} AS key").toArrow().to_pylist()
     return _by_place((row, row["key"] or "") for row in of_each)
+
+
+def _keys_in_files(places: pa.Table, files: StoredEvents) -> Keys:
+    """The same of a log in files: only the images of row groups that have some of them are read."""
+    wanted = {tuple(place[c] for c in POSITION) for place in places.to_pylist()}
+    if not wanted:
+        return {}
+    offsets = pc.unique(places["offset"])
+
+    def asked(rows: pa.Table) -> pa.Table:
+        near = rows.filter(pc.is_in(rows["offset"], offsets))
+        own = [r for r in near.to_pylist() if tuple(r[c] for c in POSITION) in wanted]
+        return pa.Table.from_pylist([{c: r[c] for c in POSITION} | {"key": _key_of(r)} for r in own], _OF_PLACE)
+
+    leaves = [f"{image}.list.element.{part}" for image in IMAGES for part in ("name", "value", "is_key")]
+    found = files.rows(POSITION, asked, _OF_PLACE, leaves=leaves, near=offsets).found(lambda rows: rows, _OF_PLACE)
+    return _by_place((row, row["key"]) for row in found.to_pylist())
+
+
+_OF_PLACE = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
+                       ("seq", pa.int32()), ("key", pa.string())])  # fmt: skip
 
 
 def _by_place(named: Iterable[tuple[Event, str]]) -> Keys:

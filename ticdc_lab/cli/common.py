@@ -341,11 +341,11 @@ def _said(error: Exception) -> str:
 
 
 def session_of(
-    *sources: str, needs_spark: str | None = None, extra: Mapping[str, str] | None = None
+    *sources: str, needs_spark: str | None = None, extra: Mapping[str, str] | None = None, at_once: bool = True
 ) -> SparkSession:  # fmt: skip
     """The session of a caller from Python, brought as ``obj``, or of the engine that fits; it reports which.
 
-    ``extra`` are settings of Spark.
+    ``extra`` are settings of Spark. Where not ``at_once``, an embedded engine starts when something needs it.
     """
     require_uninterrupted()
     context = click.get_current_context()
@@ -360,7 +360,9 @@ def session_of(
     choice = next((c for c in choices if c.engine == "spark"), choices[0])
     note(f"engine: {choice.engine}, as {choice.why}")
     brief = choice.engine == "spark" and _are_small(sources)
-    return session(choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g", brief=brief, extra=extra)
+    return session(
+        choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g", brief=brief, extra=extra, at_once=at_once
+    )
 
 
 def _are_small(sources: Sequence[str]) -> bool:
@@ -385,13 +387,19 @@ def given_changefeed(options: Mapping[str, str]) -> Settings:
     return given_settings(options, file=click.get_current_context().meta.get("ticdc_lab.changefeed"))
 
 
+_FROM_FILES = ("audit", "watermarks", "transactions")
+"""Commands that answer most logs from the files to which they were decoded, so no engine starts beside them."""
+
+
 @contextmanager
 def opened(source: str, where: Mapping[str, Any], *, beside: str | None = None) -> Iterator[tuple[SparkSession, Any]]:
     """The log, not decoded yet; a module that the command needs is imported while the engine imports what it needs."""
     from ticdc_lab.sources.load import load
 
     changefeed = given_changefeed(where["options"])
-    spark = session_of(*(where.get("all_sources") or (source,)), needs_spark=where.get("needs_spark"))
+    at_once = click.get_current_context().info_name not in _FROM_FILES
+    sources = where.get("all_sources") or (source,)
+    spark = session_of(*sources, needs_spark=where.get("needs_spark"), at_once=at_once)
     if beside:
         import_module(beside)
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check", "options")}

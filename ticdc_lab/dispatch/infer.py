@@ -8,7 +8,7 @@ image.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.best_rule import BEST, CAUSES, best_in, causes_in, of_moved
@@ -31,12 +31,14 @@ from ticdc_lab.dispatch.fitting import (
     tried_in,
 )
 from ticdc_lab.dispatch.given import COLUMN, NOTHING_GIVEN, OF_NAME, GivenRules
+from ticdc_lab.engine import is_sail
 from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, bucket_of, in_one, several_at_once
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import POSITION
-from ticdc_lab.events.arrays import encoded
+from ticdc_lab.events.arrays import encoded, numbers
 from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.places import NAMED_BY, index_of, placed
 from ticdc_lab.facts.schemas import arrow_of
 
 if TYPE_CHECKING:
@@ -149,33 +151,55 @@ def move_causes(events: DataFrame, *, given: GivenRules = NOTHING_GIVEN) -> Data
 
 
 def move_causes_at_once(
-    events: DataFrame, facts: LogFacts, *, stored: StoredEvents | None = None, moved: Collection[Table] = (),
-    given: GivenRules = NOTHING_GIVEN,
+    events: Callable[[], DataFrame], facts: LogFacts, *, files: StoredEvents | None = None,
+    moved: Collection[Table] = (), given: GivenRules = NOTHING_GIVEN,
 ) -> pa.Table | DataFrame:  # fmt: skip
     """:func:`move_causes`, computed at once and for less: as a table, unless it names very many events.
 
-    ``events``: as of :func:`move_causes`. ``facts``: what was gathered of them. ``stored``: the same events in files,
-    if they lie in some. ``moved``: tables with a row known to be in several partitions. ``given``: as of
-    :func:`move_causes`.
+    ``events``: gives the events of :func:`move_causes`. ``facts``: what was gathered of them. ``files``: the same
+    events in files, if they lie in some. ``moved``: tables with a row known to be in several partitions. ``given``: as
+    of :func:`move_causes`.
     """
     rows: DataFrame | MadeByWorkers
-    if stored is None:
-        rows = _narrow(events, partitions=None)
+    if files is None:
+        rows = _narrow(events(), partitions=None)
     else:
         counts = partition_counts(facts)
-        rows = stored.rows(_NARROW, lambda own: _with_partitions(own, counts), _FORM)
-    known = _moved(events) if _spread(facts) - {*moved} else events.sparkSession.createDataFrame([*moved], _NAMES)
-    tried = _mapped(rows, partial(tried_in, more=MORE_PARTITIONS, given=given), TRIED)
-    rules = _rules(tried, known).toArrow().cast(arrow_of(BEST))
+        rows = files.rows(_NARROW, lambda own: _with_partitions(own, counts), _FORM)
+    if not _spread(facts) - {*moved}:
+        known = {*moved}
+    elif files is not None and is_sail(files.spark):
+        known = _moved_in(files, facts)
+    else:
+        known = _tables(_moved(events()).toArrow())
+    trying, form = partial(tried_in, more=MORE_PARTITIONS, given=given), arrow_of(TRIED)
+    if isinstance(rows, MadeByWorkers):
+        tried = rows.found(trying, form)
+    else:
+        tried = _framed(rows, trying, TRIED).toArrow().cast(form)
+    named = [dict(zip(TABLE, table, strict=True)) | {"moved": True} for table in sorted(known, key=str)]
+    every = [*tried.to_batches(), pa.RecordBatch.from_pylist(named, arrow_of(TRIED))]
+    rules = pa.Table.from_batches(of_moved(best_in(iter(every))), schema=arrow_of(BEST))
     causes = causes_in(iter(rules.to_batches()), given=given, names=names_upstream(facts))
     said = pa.Table.from_batches(causes, schema=arrow_of(CAUSES))
     if not (rule_of := _rule_of(rules)):
         return said
-    misplaced = _mapped(rows, _misplaced(rule_of, given=given), CAUSES)
-    found = misplaced.limit(MISPLACED + 1).toArrow().cast(said.schema)
+    odd = _misplaced(rule_of, given=given)
+
+    def first(batches: Batches) -> Batches:
+        n = 0
+        for batch in odd(batches):
+            yield batch
+            if (n := n + len(batch)) > MISPLACED:
+                return
+
+    if isinstance(rows, MadeByWorkers) and is_sail(rows.spark):
+        found = rows.found(first, said.schema)
+    else:
+        found = _framed(rows, first, CAUSES).limit(MISPLACED + 1).toArrow().cast(said.schema)
     if found.num_rows <= MISPLACED:
         return pa.concat_tables([said, found])
-    return events.sparkSession.createDataFrame(said, CAUSES).unionAll(misplaced)
+    return events().sparkSession.createDataFrame(said, CAUSES).unionAll(_framed(rows, odd, CAUSES))
 
 
 def partition_counts(facts: LogFacts) -> dict[str | None, int]:
@@ -192,7 +216,7 @@ def names_upstream(facts: LogFacts) -> list[tuple[str, str]]:
     return [(schema, table) for schema in each[0] for table in each[1]]
 
 
-def _mapped(rows: DataFrame | MadeByWorkers, kernel: Kernel, schema: str) -> DataFrame:
+def _framed(rows: DataFrame | MadeByWorkers, kernel: Kernel, schema: str) -> DataFrame:
     return rows.mapped(kernel, schema) if isinstance(rows, MadeByWorkers) else rows.mapInArrow(kernel, schema)
 
 
@@ -240,19 +264,19 @@ def _spread(facts: LogFacts) -> set[Table]:
     return _tables(every.filter(pc.greater(every["partition_count_distinct"], 1)))
 
 
-def moved_tables(stored: StoredEvents, facts: LogFacts) -> set[Table]:
+def moved_tables(files: StoredEvents, facts: LogFacts) -> set[Table]:
     """Tables with a row in several partitions, as some thousand rows show: most, where many move."""
     if not _spread(facts):
         return set()
     names = (*TABLE, "key_hash", "partition")
-    share = min(stored.events // SAMPLED + 1, 1 << 15)
+    share = min(files.events // SAMPLED + 1, 1 << 15)
 
     def some(rows: pa.Table) -> pa.Table:
         keyed = rows.filter(pc.is_valid(rows["key_hash"]))
         own = keyed.filter(pa.array(bucket_of(keyed["key_hash"], share) == 0)).select(names).cast(_LIE)
         return own.group_by([*names]).aggregate([])  # one row may have changed a million times
 
-    return _moved_of(stored.rows(names, some, _LIE).mapped(lambda rows: rows, from_arrow_schema(_LIE)).toArrow())
+    return _moved_of(files.rows(names, some, _LIE).found(lambda rows: rows, _LIE))
 
 
 def _rules(tried: DataFrame, tables: DataFrame) -> DataFrame:
@@ -268,6 +292,28 @@ def _moved(events: DataFrame) -> DataFrame:
     keyed = events.where("kind = 'row'").transform(with_hashes, KEYS).where("key_hash IS NOT NULL")
     lie = keyed.groupBy(*TABLE, "key_hash").agg(F.min("partition").alias("low"), F.max("partition").alias("high"))
     return lie.where("low < high").select(*TABLE).distinct()
+
+
+def _moved_in(files: StoredEvents, facts: LogFacts) -> set[Table]:
+    """:func:`_moved` of a log in files, in this process: of each key and place 16 bytes."""
+    form = pa.schema([("key_hash", pa.int64()), ("place", pa.int64())])
+
+    def lie(rows: pa.Table) -> pa.Table:
+        keyed = rows.filter(pc.is_valid(rows["key_hash"]))
+        of = pa.table([keyed["key_hash"], placed(keyed)[1]], schema=form)
+        return of.group_by(form.names).aggregate([])
+
+    keys, places = numbers(files.rows((*NAMED_BY, "key_hash"), lie, form).found(lambda rows: rows, form), *form.names)
+    every = facts.of_kind("row").select(["place", "partition", *TABLE]).sort_by("place").to_pylist()
+    tables = {table: i for i, table in enumerate(dict.fromkeys(tuple(p[c] for c in TABLE) for p in every))}
+    at = index_of(places, np.array([p["place"] for p in every], dtype=np.int64))
+    table = np.array([tables[tuple(p[c] for c in TABLE)] for p in every], dtype=np.int64)[at]
+    partition = np.array([p["partition"] for p in every], dtype=np.int64)[at]
+    order = np.lexsort((partition, table, keys))
+    keys, table, partition = keys[order], table[order], partition[order]
+    moves = (np.diff(keys) == 0) & (np.diff(table) == 0) & (np.diff(partition) != 0)
+    names = [*tables]
+    return {names[i] for i in np.unique(table[1:][moves]).tolist()}
 
 
 def _moved_of(rows: pa.Table) -> set[Table]:

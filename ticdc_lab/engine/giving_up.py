@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event
 
-_GIVEN_UP: ContextVar[Event | None] = ContextVar("given_up", default=None)
+_GIVEN_UP: ContextVar[tuple[Event, ...]] = ContextVar("given_up", default=())
 
 
 class GivenUpError(Exception):
@@ -17,7 +17,7 @@ class GivenUpError(Exception):
 @contextmanager
 def unless(event: Event) -> Iterator[None]:
     """Let :func:`still_wanted` raise in the body once the event is set."""
-    before = _GIVEN_UP.set(event)
+    before = _GIVEN_UP.set((*_GIVEN_UP.get(), event))
     try:
         yield
     finally:
@@ -25,12 +25,11 @@ def unless(event: Event) -> Iterator[None]:
 
 
 def given_up() -> Event | None:
-    """Give the event that is set when the computing around is given up; None if it cannot be given up."""
-    return _GIVEN_UP.get()
+    """Give the event that is set when all the computing around is given up; None if it cannot be given up."""
+    return next(iter(_GIVEN_UP.get()), None)
 
 
 def still_wanted() -> None:
     """Raise :class:`GivenUpError` if the computing was given up; what was computed so far is lost."""
-    event = given_up()
-    if event is not None and event.is_set():
+    if any(event.is_set() for event in _GIVEN_UP.get()):
         raise GivenUpError

@@ -16,10 +16,14 @@ from weakref import WeakKeyDictionary
 from ticdc_lab.engine import embedded
 from ticdc_lab.engine.choosing import EngineChoice, choose
 from ticdc_lab.engine.environment import MADE_HERE, SESSION_SETTINGS, UTC, cpus
-from ticdc_lab.errors import SetupError
+from ticdc_lab.errors import EngineError, SetupError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    _Session = SparkSession
+else:
+    _Session = object
 
 INTERPRETED_EVENTS = 20_000
 """Events of a log for whose queries Spark compiles nothing."""
@@ -37,6 +41,71 @@ class _SessionRequest:
     driver_memory: str = "4g"
     cores: str = "*"
     extra: tuple[tuple[str, str], ...] = ()
+
+
+class Later(_Session):
+    """The embedded engine's session of this process: the engine starts when something of a session is first asked.
+
+    What a log was decoded to lies in files, from which most answers are made without an engine.
+    """
+
+    def __init__(self, cores: int, extra: Mapping[str, str]) -> None:
+        self.cores, self._extra = cores, extra
+        self._begun: SparkSession | None = None
+        self._is_stopped = False
+        self._handlers: list[Any] = []
+        self._lock = threading.RLock()
+        embedded.be_no_doctest()
+        os.environ[embedded.CONNECT_MODE] = "1"  # expressions are made before it starts
+
+    @property
+    def begun(self) -> SparkSession | None:
+        """The session, if its engine has started."""
+        return self._begun
+
+    def begin(self) -> SparkSession:
+        """The session, whose engine runs then."""
+        with self._lock:
+            if self._begun is None:
+                if self._is_stopped:
+                    raise EngineError(
+                        "The session of the embedded engine was stopped.", hint="Call ticdc_lab.session() again."
+                    )
+                self._begun = _embedded(self.cores, self._extra)
+                for heard in self._handlers:
+                    self._begun.registerProgressHandler(heard)
+            return self._begun
+
+    def stop(self) -> None:
+        """End it."""
+        with self._lock:
+            self._is_stopped = True
+            if self._begun is not None:
+                self._begun.stop()
+            else:
+                os.environ.pop(embedded.CONNECT_MODE, None)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped, or its engine has ended."""
+        return self._is_stopped if self._begun is None else _stopped(self._begun)
+
+    def registerProgressHandler(self, heard: Any) -> None:
+        """Report progress, once something runs."""
+        with self._lock:
+            self._handlers.append(heard)
+            if self._begun is not None:
+                self._begun.registerProgressHandler(heard)
+
+    def removeProgressHandler(self, heard: Any) -> None:
+        """Undo that."""
+        with self._lock:
+            self._handlers.remove(heard)
+            if self._begun is not None:
+                self._begun.removeProgressHandler(heard)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.begin(), name)
 
 
 @dataclass(slots=True)
@@ -72,6 +141,7 @@ def session(
     cores: int | str = "*",
     brief: bool = False,
     extra: Mapping[str, str] | None = None,
+    at_once: bool = True,
 ) -> SparkSession:
     """Start an engine, or give the session that is there.
 
@@ -96,6 +166,8 @@ def session(
     extra
         Spark settings that override a local Spark's; ``spark.driver.extraJavaOptions`` adds to them. With
         ``spark.jars`` among them, the package's own jars are neither fetched nor used.
+    at_once
+        False: an embedded engine starts when something first needs it (:class:`Later`).
 
     Returns
     -------
@@ -115,9 +187,11 @@ def session(
         if active is not None and active is not _active:
             raise SetupError(f"Another session ({engine_of(active.session)}) is active in this process.", hint=_STOP)
         if active is not None:
-            return _again(active, choice, asked, engine)
-        _active = _Active(_begin(choice, app_name, driver_memory, cores, brief, extra or {}), choice.engine, asked)
-        return _active.session
+            found = _again(active, choice, asked, engine)
+        else:
+            found = _begin(choice, app_name, driver_memory, cores, brief, extra or {})
+            _active = _Active(found, choice.engine, asked)
+        return found.begin() if at_once and isinstance(found, Later) else found
 
 
 def is_active() -> bool:
@@ -151,7 +225,9 @@ def is_sail(spark: SparkSession) -> bool:
 
 def made_here(spark: SparkSession) -> bool:
     """Whether its functions run in the Python and with the files of this machine: :func:`session` made it here."""
-    return sail_process_of(spark) is not None or (has_jvm(spark) and spark.conf.get(MADE_HERE, "") != "")
+    if isinstance(spark, Later) or sail_process_of(spark) is not None:
+        return True
+    return has_jvm(spark) and spark.conf.get(MADE_HERE, "") != ""
 
 
 def has_jvm(spark: SparkSession) -> bool:
@@ -160,8 +236,9 @@ def has_jvm(spark: SparkSession) -> bool:
 
 
 def sail_process_of(spark: SparkSession) -> embedded.SailProcess | None:
-    """The process of an embedded session; None of any other."""
-    found = _facts.get(spark)
+    """The process of an embedded session whose engine has started; None of any other."""
+    begun = spark.begun if isinstance(spark, Later) else spark
+    found = None if begun is None else _facts.get(begun)
     return None if found is None else found.process
 
 
@@ -183,7 +260,7 @@ def parallelism(spark: SparkSession) -> int:
 def is_several_machines(spark: SparkSession) -> bool:
     """Whether functions may run on another machine than this one, with other files."""
     if _is_connect(spark):
-        return sail_process_of(spark) is None
+        return not isinstance(spark, Later) and sail_process_of(spark) is None
     return not str(spark.sparkContext.master).startswith("local")  # `local-cluster` has several processes here
 
 
@@ -208,14 +285,16 @@ def interpreted(spark: SparkSession, events: int | None) -> Iterator[None]:
 
 
 def _session_of(of: SparkSession | DataFrame) -> SparkSession:
-    return of.sparkSession if hasattr(of, "sparkSession") else of
+    return of if isinstance(of, Later) or not hasattr(of, "sparkSession") else of.sparkSession
 
 
 def _is_connect(spark: SparkSession) -> bool:
-    return type(spark).__module__.startswith(_CONNECT)
+    return isinstance(spark, Later) or type(spark).__module__.startswith(_CONNECT)
 
 
 def _asked_once(spark: SparkSession) -> _Facts:
+    if isinstance(spark, Later):
+        return _Facts(True, spark.cores, embedded.name())
     found = _facts.get(spark)
     if found is None:
         found = _facts[spark] = _ask(spark)
@@ -273,6 +352,8 @@ def _default(kind: Any) -> SparkSession | None:
 
 
 def _stopped(spark: SparkSession) -> bool:
+    if isinstance(spark, Later):
+        return spark.is_stopped
     if _is_connect(spark):
         process = sail_process_of(spark)
         if process is not None and process.ended:
@@ -285,7 +366,7 @@ def _begin(
     choice: EngineChoice, app_name: str, driver_memory: str, cores: int | str, brief: bool, extra: Mapping[str, str]
 ) -> SparkSession:
     if choice.engine == "embedded":
-        return _embedded(cores, extra)
+        return Later(cpus() if cores == "*" else int(cores), extra)
     os.environ.pop(embedded.CONNECT_MODE, None)  # of a process that had started this one
     if remote := os.environ.get("SPARK_REMOTE") or extra.get("spark.remote"):
         return _connected(remote, extra)
@@ -294,11 +375,10 @@ def _begin(
     return local_spark(app_name=app_name, driver_memory=driver_memory, cores=cores, brief=brief, extra=extra)
 
 
-def _embedded(cores: int | str, extra: Mapping[str, str]) -> SparkSession:
-    n_cores = cpus() if cores == "*" else int(cores)
-    process = embedded.start(cores=n_cores)
+def _embedded(cores: int, extra: Mapping[str, str]) -> SparkSession:
+    process = embedded.start(cores=cores)
     begun = embedded.connect(process, _with_sql(SESSION_SETTINGS, extra))
-    _facts[begun] = _Facts(True, n_cores, process.name, process)
+    _facts[begun] = _Facts(True, cores, process.name, process)
     return begun
 
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
-from ticdc_lab.engine.giving_up import still_wanted
+from ticdc_lab.engine.giving_up import still_wanted, unless
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.sessions import has_jvm, is_sail, parallelism
 
@@ -87,23 +87,22 @@ class MadeByWorkers:
         """
         if not is_sail(self.spark):
             return self.mapped(kernel, from_arrow_schema(form)).toArrow().cast(form)
-        return _made_here(self.spark, [partial(self.read, piece) for piece in self.pieces], kernel, form)
+        return made_here(self.spark, [partial(self.read, piece) for piece in self.pieces], kernel, form)
 
 
-def _made_here(
+def made_here(
     spark: SparkSession, parts: Sequence[Callable[[], Batches]], kernel: Kernel, form: pa.Schema
 ) -> pa.Table:  # fmt: skip
     """What a kernel makes of parts of rows, each in a thread of this process."""
     over = Event()
 
     def of_part(rows: Callable[[], Batches]) -> list[pa.RecordBatch]:
-        return list(kernel(wanted(rows())))
+        with unless(over):
+            return list(kernel(wanted(rows())))
 
     def wanted(rows: Batches) -> Batches:
         for batch in rows:
             still_wanted()
-            if over.is_set():
-                return
             yield batch
 
     with ThreadPoolExecutor(parallelism(spark)) as pool:
@@ -139,16 +138,18 @@ def by_key(
     return named.applyInArrow(_of_bucket(kernel, [*keys, *order], _arrow(schema)), schema)
 
 
-def by_key_here(rows: MadeByWorkers, key: str, kernel: Kernel, form: pa.Schema) -> pa.Table:
+def by_key_here(
+    rows: MadeByWorkers, key: str, kernel: Kernel, form: pa.Schema, *, order: Sequence[str] = ()
+) -> pa.Table:  # fmt: skip
     """:func:`by_key` beside the embedded engine, at once and in this process: ``rows`` of a few numbers each."""
     whole = rows.found(lambda batches: batches, rows.schema).combine_chunks()
     bucket = bucket_of(whole[key], cores := parallelism(rows.spark))
-    order, ends = np.argsort(bucket, kind="stable"), np.cumsum(np.bincount(bucket, minlength=cores))
+    at, ends = np.argsort(bucket, kind="stable"), np.cumsum(np.bincount(bucket, minlength=cores))
 
     def own(of: npt.NDArray[np.int64]) -> Batches:
-        yield from _sorted(whole.take(pa.array(of)), [key])
+        yield from _sorted(whole.take(pa.array(of)), [key, *order])
 
-    return _made_here(rows.spark, [partial(own, of) for of in np.split(order, ends[:-1])], kernel, form)
+    return made_here(rows.spark, [partial(own, of) for of in np.split(at, ends[:-1])], kernel, form)
 
 
 def by_key_beside(
@@ -189,9 +190,9 @@ def by_key_beside(
     return named.applyInArrow(_of_both(kernel, [*keys, *order], _arrow(schema)), schema)
 
 
-def is_sent(small: pa.Table, spark: SparkSession) -> bool:
+def is_sent(small: pa.Table, spark: Callable[[], SparkSession]) -> bool:
     """Whether a table is small enough to go with a kernel; a larger one is gathered where the kernel runs."""
-    return bool(small.nbytes <= (BROADCAST if has_jvm(spark) else SENT))
+    return bool(small.nbytes <= SENT or (small.nbytes <= BROADCAST and has_jvm(spark())))
 
 
 def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: Sequence[str] = ()) -> DataFrame:

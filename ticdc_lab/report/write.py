@@ -76,7 +76,7 @@ def summary_and_page(
         found = {name: getattr(audited, name) for name in ("findings", "messages", "unjudged")}
         summary = replace(asked.summary, **found)
         if asked.has_commit_ts:  # else no dispatcher is measured
-            load_beside(log.messages.sparkSession)
+            load_beside(log.spark)
         consumers, what_if = asked.consumers(), asked.what_if()
         why = asked.why() if asked.has_commit_ts else None
         advice = partitions = None

@@ -8,17 +8,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.codecs import NOTHING, Known
 from ticdc_lab.codecs.decode import EMPTY_MESSAGE, decoder, other_protocol
 from ticdc_lab.codecs.handles import Handles, handles_of
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.simple_tables import defined_in
 from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
@@ -158,9 +160,8 @@ class ChangeLog:
         What was loaded, as what.
     has_commit_ts
         Whether the protocol carries commit_ts here (canal-json only with ``enable-tidb-extension``).
-    messages
-        :data:`ticdc_lab.events.schema.MESSAGES`, as recorded: one that several files of a folder hold is there as
-        often.
+    spark
+        The session that computes with its frames; of the embedded engine it starts when one is first asked for.
     counts
         Known once materialised.
     known
@@ -174,7 +175,8 @@ class ChangeLog:
     source: str
     protocol: str
     has_commit_ts: bool
-    messages: DataFrame
+    spark: SparkSession
+    _messages: Callable[[], DataFrame]
     counts: Counts | None = None
     known: Known = NOTHING
     gaps: tuple[str, ...] = ()
@@ -197,7 +199,7 @@ class ChangeLog:
     sample: Sample | None = None
     origin: Origin | None = None
     _source: Source | None = None
-    _stored: DataFrame | None = None
+    _stored: Callable[[], DataFrame] | None = None
     _overlaps: tuple[str, ...] = ()
     _gathered: tuple[Path, ...] = ()
     """Files of what its events state, where the tasks that decoded them wrote any."""
@@ -216,7 +218,14 @@ class ChangeLog:
         are read when this is first asked for; :meth:`materialise` learns them while it decodes. The same holds for
         handle keys that only the log's DDL define.
         """
-        return self._frame(images=True) if self._stored is None else self._stored
+        return self._frame(images=True) if self._stored is None else self._stored()
+
+    @property
+    def messages(self) -> DataFrame:
+        """:data:`ticdc_lab.events.schema.MESSAGES`, as recorded: one that several files of a folder hold is there as
+        often.
+        """
+        return self._messages()
 
     @property
     def settings(self) -> Settings:
@@ -253,14 +262,14 @@ class ChangeLog:
     @property
     def stored(self) -> StoredEvents | None:
         """Its events as files that the workers read themselves, which Spark hands on slowly; None where it has none."""
-        return None if is_sail(self.messages.sparkSession) else self.files
+        return None if is_sail(self.spark) else self.files
 
     @property
     def files(self) -> StoredEvents | None:
         """The same of any engine; the embedded one's shuffles nothing that workers read."""
         if not self._files or self.counts is None or self.sample is not None:
             return None
-        return StoredEvents(self.messages.sparkSession, tuple(map(str, self._files)), self.counts.events)
+        return StoredEvents(self.spark, tuple(map(str, self._files)), self.counts.events)
 
     @property
     def quarantine(self) -> DataFrame:
@@ -455,12 +464,11 @@ class ChangeLog:
             begun = time.monotonic()
             log = self._by_engine(folder, images) if local is None else self._by_workers(local, images)
             if images and self.sample is None and log.counts is not None:
-                spark = self.messages.sparkSession
-                step = decoding_step(engine_of(spark), parallelism(spark), self.protocol, self.source_kind)
+                step = decoding_step(engine_of(self.spark), parallelism(self.spark), self.protocol, self.source_kind)
                 speeds.note(step, messages=log.counts.messages, seconds=time.monotonic() - begun)
             # what a sample left out is no gap: the source is asked again then
-            each = log.decoded.where("coalesce(seq, 0) = 0") if self.sample is None else self.messages
-            log = log._with_gaps(each)._with_strangers()
+            whole = log if self.sample is None else self
+            log = log._with_gaps(whole)._with_strangers()
         known = None if self._source is None else self._source.overlaps_known
         return replace(
             log, has_images=images, _source=None, _overlaps=self._overlaps if known is None else known.sentences
@@ -477,13 +485,13 @@ class ChangeLog:
         decoded = self.decoded if images or self.narrow is None else self.narrow
         kept = decoded if self.sample is None else decoded.where(self.sample.keeps())
         kept.write.parquet(folder)
-        stored = stored_parquet(self.messages.sparkSession, folder, schema=DECODED)
+        stored = stored_parquet(self.spark, folder, schema=DECODED)
         whole = stored if self.sample is None else self.decoded if self.narrow is None else self.narrow
         counts = counts_of(whole, self.sample)
         if (first := self.counts) is not None:  # when it was read
             counts = replace(counts, lacking=first.lacking, late=first.late, absent=first.absent)
         guesses = (*self.guesses, *(words_of([*self._handles[0]]) if self._handles else ()))
-        return replace(self, _stored=stored, counts=counts, guesses=guesses, _gathered=(), _files=())
+        return replace(self, _stored=lambda: stored, counts=counts, guesses=guesses, _gathered=(), _files=())
 
     def _by_workers(self, folder: Path, images: bool) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
@@ -491,7 +499,7 @@ class ChangeLog:
         if folder.exists():
             raise SourceError(f"{folder} is there already.", hint="Name a FOLDER that does not exist yet.")
         folder.mkdir(parents=True)
-        spark = self.messages.sparkSession
+        spark = self.spark
         several = is_several_machines(spark)
         try:
             if several:
@@ -505,14 +513,16 @@ class ChangeLog:
         parquet.cleared(folder)
         n = {name: sum(written[name].to_pylist()) for name in parquet.COUNTED}
         files = [Path(f) for f in sorted(written["file"].to_pylist())]  # their names begin with the task
-        names = [verbatim(spark, f) for f in files]
         gathered = tuple(parquet.facts_file(f) for f in files)
         handles = self._stated_keys(gathered)
         if handles and not images and not self.known.handles:  # they are hashed by values that were left out
             shutil.rmtree(folder)
             return replace(self, known=replace(self.known, handles=handles))._by_workers(folder, images)
         keyed = words_of(put_into(files, handles) if images else [*handles])
-        stored = stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
+        names = [verbatim(spark, f) for f in files]
+        stored = cache(
+            lambda: stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
+        )
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         guesses = (*self.guesses, *keyed)
         return replace(self, _stored=stored, counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files))
@@ -537,7 +547,7 @@ class ChangeLog:
         skips = NO_SKIPS if known is None else known.skips
         decode = decoding(source, self.protocol, self.known, images=images, skips=skips)
         write = parquet.writing(decode, str(folder), kept=kept, hold=hold)
-        written = source.raw.mapInArrow(write, parquet.WRITTEN).toArrow()
+        written = source.found(write, arrow_schema(parquet.WRITTEN))
         parquet.require_shared(written["file"].to_pylist())
         if not hold or not source.learn_overlaps(written["held"].to_pylist()).skips:
             return written
@@ -545,15 +555,18 @@ class ChangeLog:
             parquet.removed(Path(file))
         return self._written(folder, images)
 
-    def _with_gaps(self, positions: DataFrame) -> ChangeLog:
-        """The log with its ``gaps``; of a topic looked for only where fewer messages came than there should be."""
+    def _with_gaps(self, whole: ChangeLog) -> ChangeLog:
+        """The log with its ``gaps``; of a topic looked for only where fewer messages came than there should be.
+
+        ``whole`` is the same with the messages that are in no sample.
+        """
         if self._source is None or self.counts is None:
             return self
         expected = self._source.expected
         twice: tuple[str, ...] = ()
         gone, foreign, strange = Lacking(), dict[str, int](), 0
         if expected is None:
-            offsets = self._offsets(positions)
+            offsets = self._offsets(whole)
             foreign = self._foreign_topics(offsets)
             if foreign:
                 own = pc.is_in(offsets["topic"], pa.array([*foreign], pa.string()))
@@ -572,11 +585,12 @@ class ChangeLog:
                 each = held_twice(self.events, unread)
                 twice = tuple(s for t in each for s in t.sentences(said=differ.get((t.topic, t.partition), ())))
         else:
-            spans = expected.toArrow().to_pylist()  # one a partition
+            spans = expected().toArrow().to_pylist()  # one a partition
             sizes = [s["end_offset"] - s["first_offset"] for s in spans if None not in s.values()]
-            found = Lacking() if sizes and sum(sizes) == self.counts.messages else lacking(positions, expected)
+            every = sizes and sum(sizes) == self.counts.messages
+            found = Lacking() if every else lacking(whole._positions, expected())
             given = {(s["topic"], s["partition"]): s["first_offset"] for s in spans}
-            firsts = firsts_of(self._offsets(positions)) if None in given.values() else given
+            firsts = firsts_of(self._offsets(whole)) if None in given.values() else given
         late = begun_late(firsts)
         counts = replace(self.counts, lacking=found.n, late=late.n, absent=gone.n, foreign=strange)
         said = [_FOREIGN.format(topic=t, n=n, s="s" * (n != 1), protocol=self.protocol) for t, n in foreign.items()]
@@ -591,11 +605,17 @@ class ChangeLog:
         read = self.decoded.where("error_class IS NULL").select("topic").distinct().toArrow()["topic"].to_pylist()
         return {m["topic"]: m["n_sum"] for m in messages if m["topic"] not in read} if read else {}
 
-    def _offsets(self, positions: DataFrame) -> pa.Table:
+    @property
+    def _positions(self) -> DataFrame:
+        """A row for each of its messages."""
+        is_whole = self._stored is not None and self.sample is None
+        return self.decoded.where("coalesce(seq, 0) = 0") if is_whole else self.messages
+
+    def _offsets(self, whole: ChangeLog) -> pa.Table:
         """The same of all messages of files, whether or not they could be decoded and are in the sample."""
         parts = self._gathered_parts("offsets" if self.sample is None else LEFT_OUT)
         if not parts:
-            parts = [held_offsets(positions).toArrow()]
+            parts = [held_offsets(whole._positions).toArrow()]
         elif self.counts is not None and self.counts.quarantined:
             parts.append(held_offsets(self.quarantine.where("coalesce(seq, 0) = 0")).toArrow())
         return ordered_offsets(parts)

@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import parallelism
+from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.errors import NoAnswerError, NoTopicError, SourceError, TiCDCLabError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
@@ -145,6 +146,7 @@ def read_ranges(batches: Batches, path: str) -> Iterator[tuple[pa.RecordBatch, N
                 stream.write(json.dumps(ranges).encode() + b"\n")
                 stream.flush()
                 while (read := next_part(stream))[0] == BATCH:
+                    still_wanted()
                     yield pa.ipc.read_record_batch(pa.py_buffer(read[1]), schema), None
 
 
@@ -183,9 +185,12 @@ class RelayedTopic:
 
     def frame(self, ranges: pa.Table) -> DataFrame:
         """The ranges dealt to tasks."""
+        return self._spark.createDataFrame(ranges).repartition(max(1, self.n_tasks(ranges)))
+
+    def n_tasks(self, ranges: pa.Table) -> int:
+        """How many tasks read ranges."""
         n_messages = pc.sum(pc.subtract(ranges["end"], ranges["first"])).as_py() or 0
-        n_tasks = min(len(ranges), _RANGES_A_TASK * parallelism(self._spark), 1 + n_messages // SMALL)
-        return self._spark.createDataFrame(ranges).repartition(max(1, n_tasks))
+        return min(len(ranges), _RANGES_A_TASK * parallelism(self._spark), 1 + n_messages // SMALL)
 
     def expected(self) -> DataFrame:
         """:data:`ticdc_lab.sources.kafka.EXPECTED`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,9 @@ def load(
         else shown_by(sample.combine_chunks(), told, known)
     )
     return ChangeLog(
-        opened.name, told.protocol, told.has_commit_ts, opened.messages, known=replace(known, settings=seen),
-        origin=origin, left_out=opened.left_out, guesses=guesses, of_storage=opened.kind == "storage",
-        lost=opened.lost, _source=opened,
+        opened.name, told.protocol, told.has_commit_ts, spark, cache(lambda: opened.messages),
+        known=replace(known, settings=seen), origin=origin, left_out=opened.left_out, guesses=guesses,
+        of_storage=opened.kind == "storage", lost=opened.lost, _source=opened,
     )  # fmt: skip
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.decode import Detected, at_once, is_empty
@@ -25,6 +27,7 @@ from ticdc_lab.codecs.known import AT_ONCE, BOUNDS
 from ticdc_lab.engine import is_sail, parquet_below, verbatim
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.object_stores import Store, Stored
+from ticdc_lab.engine.shuffle import Kernel, made_here
 from ticdc_lab.errors import EngineError, SourceError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.errors.whole_files import local_path
@@ -61,18 +64,22 @@ class Source:
     """Raw records, and how to read messages (and what is none) from them."""
 
     name: str
-    raw: DataFrame
+    spark: SparkSession
+    frame: Callable[[], DataFrame]
+    """Gives ``raw``, for which an engine runs."""
     read: Reader
     pieces: pa.Table | None = None
     """What ``raw`` contains, where the driver can read it too: messages are then inspected without a job."""
-    table: DataFrame | None = None
-    """The messages, where the engine can read them by itself."""
+    n_tasks: int = 0
+    """How many tasks read ``pieces``, where this process can decode them as well."""
+    of_engine: Callable[[], DataFrame] | None = None
+    """Gives the messages, where the engine can read them by itself."""
     told: Detected | None = None
     """What the messages are, where the source itself defines it."""
     decode: Callable[[bool], Callable[[Batches], Batches]] | None = None
     """Raw records to events, with or without images, where messages alone do not suffice."""
-    expected: DataFrame | None = None
-    """Which offsets should be there (:data:`ticdc_lab.sources.kafka.EXPECTED`), where the source knows."""
+    expected: Callable[[], DataFrame] | None = None
+    """Gives which offsets should be there (:data:`ticdc_lab.sources.kafka.EXPECTED`), where the source knows."""
     said_plainly: Callable[[], AbstractContextManager[None]] = nullcontext
     """Wraps reading: an error of this kind of source leaves it as a SourceError."""
     kind: str = ""
@@ -96,6 +103,27 @@ class Source:
     _overlaps: list[Overlaps] = field(default_factory=list, repr=False, compare=False)
 
     @property
+    def raw(self) -> DataFrame:
+        """Raw records."""
+        return self.frame()
+
+    @property
+    def table(self) -> DataFrame | None:
+        """The messages, where the engine can read them by itself."""
+        return None if self.of_engine is None else self.of_engine()
+
+    def found(self, kernel: Kernel, form: pa.Schema) -> pa.Table:
+        """What a kernel makes of the raw records of each task, at once: little.
+
+        Beside the embedded engine threads of this process make it, which needs no engine for what it reads itself.
+        """
+        if self.pieces is None or not self.n_tasks or not is_sail(self.spark):
+            return self.raw.mapInArrow(kernel, from_arrow_schema(form)).toArrow().cast(form)
+        shares = [self.pieces.take(list(range(i, len(self.pieces), self.n_tasks))) for i in range(self.n_tasks)]
+        parts = [partial(_batches_of, share.combine_chunks()) for share in shares]
+        return made_here(self.spark, parts, kernel, form)
+
+    @property
     def messages(self) -> DataFrame:
         """:data:`ticdc_lab.events.schema.MESSAGES`; what is no message is left out here and shows in the quarantine.
 
@@ -106,7 +134,8 @@ class Source:
         def run(batches: Batches) -> Batches:
             return (messages for messages, _ in read(batches))
 
-        return self.raw.mapInArrow(run, MESSAGES) if self.table is None else self.table
+        found = self.table
+        return self.raw.mapInArrow(run, MESSAGES) if found is None else found
 
     def gathered(self, find: Find, form: StructType) -> pa.Table:
         """What ``find`` gives for the messages of each task, in the columns of ``form``: a few rows."""
@@ -116,7 +145,7 @@ class Source:
             return find(messages for messages, _ in read(batches))
 
         with self.said_plainly(), task_errors():
-            return self.raw.mapInArrow(run, form).toArrow()
+            return self.found(run, arrow_schema(form))
 
     def reader(self, skips: Skips) -> Callable[..., Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]:
         """Read without what ``skips`` names; of several files it takes ``held``, which receives what each has."""
@@ -152,7 +181,7 @@ class Source:
         if not self._overlaps:
             told = partial(pieces.what_files_hold, line=self.line, store=self.store, dumped=self.dumped)
             with self.said_plainly(), task_errors():
-                self.learn_overlaps(self.raw.mapInArrow(told, "held string").toArrow()["held"].to_pylist())
+                self.learn_overlaps(self.found(told, _HELD)["held"].to_pylist())
         return self._overlaps[0]
 
     def learn_overlaps(self, said: Iterable[str]) -> Overlaps:
@@ -162,8 +191,7 @@ class Source:
             compared = partial(
                 pieces.compared, line=self.line, store=self.store, dumped=self.dumped, of=of, skips=skips
             )
-            rows = self.raw.mapInArrow(compared, "stretch bigint, counts bigint, digest bigint").toArrow().to_pylist()
-            return (tuple(row.values()) for row in rows)
+            return (tuple(row.values()) for row in self.found(compared, pieces.DIGESTS).to_pylist())
 
         self._overlaps[:] = [overlaps_of(whole_runs(said), self._files(), compare)]
         return self._overlaps[0]
@@ -222,6 +250,11 @@ class Source:
         return (batch for batch in self.pieces.to_batches(max_chunksize=1))
 
 
+def _batches_of(rows: pa.Table) -> Batches:
+    yield from rows.to_batches()
+
+
+_HELD = pa.schema([("held", pa.string())])
 _PASSED_OVER = 64
 """So many times the messages of a sample are read where its first ones are empty."""
 
@@ -255,7 +288,7 @@ def open_source(
         frame, expected, left_out = kafka.read_batch(spark, topics)
         plainly = partial(kafka.said_plainly, topics)
         opened = _table(source, frame, kind="kafka", measure=partial(kafka.size_of, expected))
-        return replace(opened, expected=expected, said_plainly=plainly, left_out=left_out)
+        return replace(opened, expected=lambda: expected, said_plainly=plainly, left_out=left_out)
     given = dict(options or {})
     if others := given.keys() - OPTIONS.keys():
         raise unknown_options(source, others)
@@ -291,8 +324,9 @@ def _topic_source(spark: SparkSession, topics: kafka.Topics) -> Source:
     topic = RelayedTopic(spark, topics)
     ranges = topic.ranges()
     return Source(
-        topics.source, topic.frame(ranges), topic.read, ranges, kind="kafka", expected=topic.expected(),
-        measure=topic.measure, said_plainly=partial(kafka.said_plainly, topics), left_out=topic.left_out,
+        topics.source, spark, cache(partial(topic.frame, ranges)), topic.read, ranges, topic.n_tasks(ranges),
+        kind="kafka", expected=cache(topic.expected), measure=topic.measure,
+        said_plainly=partial(kafka.said_plainly, topics), left_out=topic.left_out,
     )  # fmt: skip
 
 
@@ -319,25 +353,30 @@ def _known_table(spark: SparkSession, name: str) -> Source:
 def _capture_source(spark: SparkSession, source: str, files: list[Path], line: int) -> Source:
     if len({f.suffix == ".gz" for f in files}) > 1:
         raise _mixed(source)
-    found = pieces.table_of(pieces.of_lines(files))
-    raw = pieces.frame_of(spark, found, sum(f.stat().st_size for f in files))
-    read = partial(pieces.read, line=line)
-    return Source(
-        source, raw, read, found, kind="capture", measure=partial(size_of_lines, files), left_out=left_out(source),
-        line=line,
+    return _of_pieces(
+        source, spark, pieces.of_lines(files), sum(f.stat().st_size for f in files), kind="capture",
+        measure=partial(size_of_lines, files), left_out=left_out(source), line=line,
     )  # fmt: skip
+
+
+def _of_pieces(
+    name: str, spark: SparkSession, cut: Sequence[pieces.Piece], n_bytes: int | None, **more: Any
+) -> Source:  # fmt: skip
+    """A source of files that were cut into pieces."""
+    found = pieces.table_of(cut)
+    n_tasks = pieces.n_tasks(spark, found, n_bytes)
+    frame = cache(lambda: spark.createDataFrame(found).repartition(n_tasks))
+    how = {given: more[given] for given in ("line", "store", "dumped") if given in more}
+    return Source(name, spark, frame, partial(pieces.read, **how) if how else pieces.read, found, n_tasks, **more)
 
 
 def _dump_source(spark: SparkSession, source: str, files: list[Path], dumped: DumpFiles, line: int) -> Source:
     """Files in the forms of other tools, perhaps with capture files beside them."""
     sizes = {str(f.resolve()): f.stat().st_size for f in files}
     cut, dumped = pieces.of_dumps(sizes, dumped, are_here=True)
-    found = pieces.table_of(cut)
-    raw = pieces.frame_of(spark, found, sum(sizes.values()))
-    return Source(
-        source, raw, partial(pieces.read, line=line, dumped=dumped), found, kind=dumped.kind,
-        measure=partial(_size_of_dumps, files, dumped), left_out=(*left_out(source), *dumped.sentences),
-        line=line, dumped=dumped,
+    return _of_pieces(
+        source, spark, cut, sum(sizes.values()), kind=dumped.kind, measure=partial(_size_of_dumps, files, dumped),
+        left_out=(*left_out(source), *dumped.sentences), line=line, dumped=dumped,
     )  # fmt: skip
 
 
@@ -386,12 +425,10 @@ def _dumped_in_store(
         store = store.copied([f.path for f in stored])
     sizes = {store.named(f.path): f.size for f in stored if f.size}
     cut, found = pieces.of_dumps(sizes, found, are_here=False)
-    table = pieces.table_of(cut)
-    raw = pieces.frame_of(spark, table, sum(sizes.values()))
-    read = partial(pieces.read, line=line, store=store, dumped=found)
-    return Source(
-        store.shown, raw, read, table, kind=found.kind, measure=partial(Size, sum(sizes.values())),
-        left_out=found.sentences, line=line, store=store, dumped=found,
+    n_bytes = sum(sizes.values())
+    return _of_pieces(
+        store.shown, spark, cut, n_bytes, kind=found.kind, measure=partial(Size, n_bytes), left_out=found.sentences,
+        line=line, store=store, dumped=found,
     )  # fmt: skip
 
 
@@ -413,25 +450,16 @@ def _capture_in_store(spark: SparkSession, store: Store, stored: list[Stored], l
     n_bytes = sum(f.size for f in stored)
     if is_sail(spark):
         store = store.copied([f.path for f in stored])
-    found = pieces.table_of(pieces.of_sizes([(store.named(f.path), f.size) for f in stored if f.size]))
-    raw = pieces.frame_of(spark, found, n_bytes)
-    read = partial(pieces.read, line=line, store=store)
+    cut = pieces.of_sizes([(store.named(f.path), f.size) for f in stored if f.size])
     empty = tuple(
         f"{store.named(f.path)} is empty (0 bytes), so it was left out: what it should contain is missing from every "
         "answer."
         for f in stored if not f.size
     )  # fmt: skip
-    return Source(
-        store.shown,
-        raw,
-        read,
-        found,
-        kind="capture",
-        measure=partial(Size, n_bytes),
-        left_out=empty,
-        line=line,
+    return _of_pieces(
+        store.shown, spark, cut, n_bytes, kind="capture", measure=partial(Size, n_bytes), left_out=empty, line=line,
         store=store,
-    )
+    )  # fmt: skip
 
 
 def _capture_at_url(spark: SparkSession, url: str, line: int) -> Source:
@@ -443,13 +471,14 @@ def _capture_at_url(spark: SparkSession, url: str, line: int) -> Source:
         raise _mixed(url)
     if zipped:
         whole = spark.read.format("binaryFile").load(url)
-        raw = whole.select("content", F.col("path").alias("file"))
+        contents = whole.select("content", F.col("path").alias("file"))
         return Source(
-            url, raw, partial(capture.read_contents, line=line), kind="capture", left_out=_uncompared(files, _AT_URL)
-        )
+            url, spark, lambda: contents, partial(capture.read_contents, line=line), kind="capture",
+            left_out=_uncompared(files, _AT_URL),
+        )  # fmt: skip
     raw = text.select(F.col("value").cast("binary").alias("line"), F.col("_metadata.file_path").alias("file"))
     read = partial(capture.read_lines, line=line)
-    return Source(url, raw, read, kind="capture", left_out=_uncompared(files, _AT_URL))
+    return Source(url, spark, lambda: raw, read, kind="capture", left_out=_uncompared(files, _AT_URL))
 
 
 _AT_URL = "they lie behind a URL"
@@ -512,7 +541,8 @@ def _listed_source(
     raw, reading, has_commit_ts = storage.opened(spark, found, settings=settings)
     told = Detected(reading.protocol, has_commit_ts)
     return Source(
-        name, raw, reading.messages, told=told, decode=lambda images: reading.events(images=images), kind="storage",
+        name, spark, raw, reading.messages, told=told, decode=lambda images: reading.events(images=images),
+        kind="storage",
         measure=partial(storage.size_of, found, local=local), guesses=reading.guesses,
         shown=(*reading.shown, *storage.of_paths(found, settings)),
         read_by=partial(_listed_source, spark, name, found, local),
@@ -522,14 +552,16 @@ def _listed_source(
 def _parquet_source(spark: SparkSession, source: str, files: list[Path] | None) -> Source:
     measure = Size if files is None else partial(size_of_parquet, files)
     groups = None if files is None else pieces.of_parquet(files)  # before the engine, whose words name no file
-    table = _table(source, _parquet(spark, source, files), kind="parquet", measure=measure)
-    if files is None:
-        return replace(table, left_out=_uncompared(table.raw.inputFiles(), _AT_URL))
-    if not groups or any(has_columns_in_name(f, source) for f in files):
+    if files is None or not groups or any(has_columns_in_name(f, source) for f in files):
+        table = _table(source, _parquet(spark, source, files), kind="parquet", measure=measure)
+        if files is None:
+            return replace(table, left_out=_uncompared(table.raw.inputFiles(), _AT_URL))
         why = "they are too many" if len(files) > pieces.FILES_LOOKED_INTO else "the engine reads them by itself"
         return replace(table, left_out=(*left_out(source), *_uncompared(files, why)))
-    found = pieces.table_of(groups)
-    return replace(table, raw=pieces.frame_of(spark, found), read=pieces.read, pieces=found, left_out=left_out(source))
+    of_engine = cache(lambda: as_messages(_parquet(spark, source, files)))
+    return _of_pieces(
+        source, spark, groups, None, of_engine=of_engine, kind="parquet", measure=measure, left_out=left_out(source)
+    )
 
 
 def _parquet(spark: SparkSession, source: str, files: list[Path] | None) -> DataFrame:
@@ -547,7 +579,9 @@ def _parquet(spark: SparkSession, source: str, files: list[Path] | None) -> Data
 def _table(source: str, df: DataFrame, *, kind: str, measure: Callable[[], Size]) -> Source:
     messages = as_messages(df)
     raw = messages.select(*parquet.COLUMNS)
-    return Source(source, raw, as_they_are, table=messages, kind=kind, measure=measure)
+    return Source(
+        source, df.sparkSession, lambda: raw, as_they_are, of_engine=lambda: messages, kind=kind, measure=measure
+    )
 
 
 def as_they_are(batches: Batches) -> Iterator[tuple[pa.RecordBatch, None]]:

@@ -114,24 +114,29 @@ class StoredEvents:
 
     def rows(
         self, columns: Iterable[str], narrow: Callable[[pa.Table], pa.Table], schema: pa.Schema,
-        *, leaves: Sequence[str] = (),
+        *, leaves: Sequence[str] = (), near: pa.Array | None = None,
     ) -> MadeByWorkers:  # fmt: skip
         """What a function makes of their row changes, some at a time: these columns, texts with dictionaries.
 
-        ``leaves`` are parts of nested columns, such as ``columns.list.element.name``. Where there are fewer files than
-        cores, several tasks share the row groups of each.
+        ``leaves`` are parts of nested columns, such as ``columns.list.element.name``. Row groups without any of the
+        offsets ``near`` are passed over. Where there are fewer files than cores, several tasks share the row groups of
+        each.
         """
         named = [*dict.fromkeys(("kind", "error_class", *columns)), *leaves]
         texts = [name for name in named if name not in leaves and DECODED[name].dataType == StringType()]
         texts += [name for name in leaves if name.endswith(".name")]
         parts = ceil(parallelism(self.spark) / max(1, len(self.files)))
 
+        def has_one(file: pq.ParquetFile, group: int) -> bool:
+            offsets = file.read_row_group(group, ["offset"])["offset"]
+            return bool(pc.any(pc.is_in(offsets, near)).as_py())
+
         def read(piece: tuple[str, int]) -> Batches:
             path, part = piece
             try:
                 with pq.ParquetFile(path, read_dictionary=texts) as file:
                     # a group for itself: pyarrow joins no dictionaries inside of lists
-                    groups = range(part, file.num_row_groups, parts)
+                    groups = (g for g in range(part, file.num_row_groups, parts) if near is None or has_one(file, g))
                     for batch in chain.from_iterable(file.iter_batches(PACKED, [group], named) for group in groups):
                         is_row = pc.and_(pc.equal(batch["kind"], "row"), pc.is_null(batch["error_class"]))
                         rows = narrow(pa.table(batch).filter(is_row))

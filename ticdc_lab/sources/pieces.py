@@ -12,10 +12,11 @@ from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ticdc_lab.codecs.known import BOUNDS
 from ticdc_lab.engine import parallelism
+from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.sources import capture, dumps, parquet
@@ -98,12 +99,11 @@ def table_of(pieces: Sequence[Piece]) -> pa.Table:
     return pa.Table.from_pydict(dict(zip(PIECES.names, numbered, strict=True)), PIECES)
 
 
-def frame_of(spark: SparkSession, pieces: pa.Table, n_bytes: int | None = None) -> DataFrame:
-    """Pieces dealt to tasks, and small files need few; ``n_bytes`` is their size, where known."""
+def n_tasks(spark: SparkSession, pieces: pa.Table, n_bytes: int | None = None) -> int:
+    """How many tasks read pieces: few if they are small; ``n_bytes`` is their size, where known."""
     n_large = len(pieces) // _PIECES_A_TASK
     large = n_large if n_bytes is None else min(n_large, n_bytes // _BYTES_A_TASK)
-    n_tasks = min(len(pieces), max(_TASKS_A_CORE * parallelism(spark), large))
-    return spark.createDataFrame(pieces).repartition(n_tasks)
+    return min(len(pieces), max(_TASKS_A_CORE * parallelism(spark), large))
 
 
 def read(
@@ -123,6 +123,7 @@ def read(
     for batch in batches:
         for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
             for messages, rejected in read_piece(file, first, last, line, store, dumped):
+                still_wanted()
                 if held is not None:
                     held.note(file, messages)
                 yield without(messages, skips[file]) if file in skips else messages, rejected
@@ -142,6 +143,7 @@ def compared(
     for batch in batches:
         for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
             for messages, _ in read_piece(file, first, last, line, store, dumped) if file in by_file else ():
+                still_wanted()
                 rows = list(digests(file, messages, by_file, skips))
                 yield pa.RecordBatch.from_pylist([dict(zip(DIGESTS.names, row, strict=True)) for row in rows], DIGESTS)
 

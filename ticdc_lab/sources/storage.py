@@ -15,6 +15,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -330,16 +331,16 @@ def root_pattern(base: str) -> str:
 
 def opened(
     spark: SparkSession, found: Listing, *, settings: Settings, with_index: bool = False
-) -> tuple[DataFrame, Reading, bool]:
-    """The files of a listing, how workers read them, and whether their rows have a commit_ts."""
+) -> tuple[Callable[[], DataFrame], Reading, bool]:
+    """What gives the files of a listing, how workers read them, and whether their rows have a commit_ts."""
     table = files_table(found, with_index=with_index)
-    files = files_frame(spark, found, table)
+    files = cache(lambda: files_frame(spark, found, table))
     if found.by_path:
         return files, *reading_of(found, table, settings=settings)
     some = first_files(found)
 
     def looked(reading: Reading) -> list[dict[str, Any]]:
-        told = files.where(F.col("path").isin(some)).mapInArrow(look(reading), _TOLD).toArrow()
+        told = files().where(F.col("path").isin(some)).mapInArrow(look(reading), _TOLD).toArrow()
         return [json.loads(text) for text in told["told"].to_pylist()]
 
     return files, *_settled(found, Reading(found.topic, found.protocol, None, settings), looked)

@@ -15,6 +15,8 @@ left out; the loader reports it, since a transform cannot look at the data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -24,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.engine.shuffle import Kernel, MadeByWorkers, by_key_beside, is_sent
+from ticdc_lab.engine.shuffle import Kernel, MadeByWorkers, by_key_beside, by_key_here, is_sent
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import KEYS, OF_IMAGES, TRANSACTIONS, require_batch, require_columns
@@ -156,12 +158,25 @@ def of_restored(
             place_col().alias("place"), "offset",
         )  # fmt: skip
 
-    def kernel(known: pa.Table) -> Kernel:
-        where = KnownPlaces.read(known, complete_to=complete_to)
-        return lambda changes: judge(restored(changes, where))
+    kernel = partial(_restoring, judge=judge, complete_to=complete_to)
+    return by_key_beside(rows, "commit_ts", kernel, schema, beside=places, order=_ORDER)
 
-    return by_key_beside(rows, "commit_ts", kernel, schema, beside=places, order=["start_ts", "change_id"])
 
+def restored_here(files: StoredEvents, judge: Kernel, form: pa.Schema, *, places: pa.Table) -> pa.Table:
+    """:func:`of_restored` beside the embedded engine, at once and in this process."""
+    rows = files.rows((*_READ, *NAMED_BY), _narrowed, _NARROW)
+    return by_key_here(rows, "commit_ts", _restoring(places, judge=judge), form, order=_ORDER)
+
+
+def _restoring(
+    places: pa.Table, *, judge: Kernel, complete_to: int | Literal["resolved"] | None = "resolved"
+) -> Kernel:  # fmt: skip
+    """The kernel that restores transactions, which come in order of commit_ts, and lets another judge them."""
+    known = KnownPlaces.read(places, complete_to=complete_to)
+    return lambda changes: judge(restored(changes, known))
+
+
+_ORDER = ("start_ts", "change_id")
 
 _NARROW = pa.schema([(n, pa.int64()) for n in ("commit_ts", "start_ts", "change_id", "place", "offset")])
 _READ = ("commit_ts", "start_ts", "op", "key_hash", "change_hash", "offset")
@@ -190,12 +205,12 @@ def log_places(events: DataFrame) -> DataFrame:
     return events.groupBy(*NAMED_BY).agg(resolved).withColumn("place", place_col())
 
 
-def known_places(facts: LogFacts, events: DataFrame) -> DataFrame | pa.Table:
+def known_places(facts: LogFacts, events: Callable[[], DataFrame]) -> DataFrame | pa.Table:
     """:func:`log_places` of events whose facts are known; very many are gathered again where they are needed."""
     none, places = pa.scalar(None, pa.int64()), facts.places
     stated = pc.if_else(pc.equal(places["kind"], "watermark"), places["last_ts"], none)
     known = places.select([*NAMED_BY, "place"]).append_column("resolved_ts", stated)
-    return known if is_sent(known, events.sparkSession) else log_places(events)
+    return known if is_sent(known, lambda: events().sparkSession) else log_places(events())
 
 
 def transaction_rows(events: DataFrame) -> DataFrame:
