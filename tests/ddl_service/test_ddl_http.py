@@ -343,7 +343,7 @@ def test_an_ipv6_address_is_listened_on(tmp_path: Path) -> None:
     [
         ("10.0.0.7", "10.0.0.7:80"),
         ("fd00::7", "[fd00::7]:80"),
-        ("0.0.0.0", f"{NODE}:80"),  # noqa: S104: what a socket says that listens everywhere
+        ("0.0.0.0", f"{NODE}:80"),  # what a socket says that listens everywhere
         ("::", f"{NODE}:80"),
         ("127.0.0.1", f"{NODE}:80"),
         ("::1", f"{NODE}:80"),

@@ -49,6 +49,14 @@ def test_a_rule_that_matches_nothing_and_one_behind_another_are_said() -> None:
     assert not unreached([Rule(("shop.o*",)), Rule(("shop.*",))], TABLES)
 
 
+def test_tables_that_only_case_gives_another_rule_are_named() -> None:
+    """TiCDC's classic router asks ``case-sensitive``; the new one is not told, and folds every name."""
+    rules = [Rule(("SHOP.orders",), "ts"), Rule(("*.*",), "table")]
+    (_, said) = unreached(rules, TABLES, case_sensitive=True)
+    assert said.startswith("With case-sensitive = true other rules serve shop.orders than without")
+    assert len(unreached(rules, TABLES)) == 0
+
+
 @pytest.mark.parametrize(
     ("columns", "refused"),
     [

@@ -154,7 +154,10 @@ NEXT = {
     "nulls_are_allowed": _DEFINED,
     "values_fit_their_columns": _DEFINED,
     "ddl_names_are_free": _DEFINED,
-    MATCH: "Give the changefeed file of that time: ticdc-lab settings {source} --changefeed FILE",
+    MATCH: (
+        "Give the settings of that time by --option NAME=VALUE, or their file: "
+        "ticdc-lab settings {source} --changefeed FILE"
+    ),
     "row_checksums_match": (
         "Compare the row with the upstream at that commit_ts: ticdc-lab audit {source} --messages-of {number}"
     ),

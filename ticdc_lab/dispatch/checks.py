@@ -13,6 +13,7 @@ from ticdc_lab.events.mysql_types import BINARIES, INTEGERS, base_of, digits_of
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.settings.keys import nearest
 from ticdc_lab.settings.matchers import ColumnFilter, TableFilter
+from ticdc_lab.words import some_of
 
 Table = tuple[str, str]
 _SHOWN = 5
@@ -60,8 +61,9 @@ def unknown_dispatchers(rules: Iterable[Rule], *, of_storage: bool = False) -> l
 def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitive: bool = False) -> list[str]:
     """Name rules that serve no table, one sentence each: nothing matches, or rules before them take all that does.
 
-    ``rules``: of the changefeed, in order. ``tables``: schema and name of the tables that there are.
-    ``case_sensitive``: as of the changefeed.
+    The last sentence names tables that TiCDC's new architecture serves by another rule, as there the sink is not told
+    ``case-sensitive``. ``rules``: of the changefeed, in order. ``tables``: schema and name of the tables that there
+    are. ``case_sensitive``: as of the changefeed.
     """
     said = []
     filters = [TableFilter.parse(r.matcher, case_sensitive=case_sensitive) for r in rules]
@@ -81,6 +83,16 @@ def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitiv
                 f"that it matches ({some}{', ..' if len(mine) > _SHOWN else ''})."
             )
         taken |= {t: i for t in mine if t not in taken}
+    by_case = []
+    if case_sensitive:
+        folded = [TableFilter.parse(r.matcher) for r in rules]
+        firsts = {t: next((i for i, f in enumerate(folded) if f.matches(*t)), None) for t in sorted(tables)}
+        by_case = [".".join(t) for t, first in firsts.items() if first != taken.get(t)]
+    if by_case:
+        said.append(
+            f"With case-sensitive = true other rules serve {some_of(by_case, most=_SHOWN)} than without: this is how "
+            "TiCDC's classic architecture dispatches; the new one does not tell its sink, which ignores case."
+        )
     return said
 
 

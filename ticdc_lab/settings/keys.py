@@ -8,6 +8,7 @@ that are gone.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -70,7 +71,7 @@ def _give(name: str, value: str) -> str:
     if name == "sink.protocol":
         return f"--protocol {value}"
     short = next((s for s, full in FROM_URI.items() if full == name), name.removeprefix("sink."))
-    return f"--option {short}={value}"
+    return f"--option {short}={shlex.quote(value)}"
 
 
 _READ: Mapping[str, tuple[Kind, str, str]] = {
@@ -116,8 +117,6 @@ _READ: Mapping[str, tuple[Kind, str, str]] = {
     "sink.send-bootstrap-to-all-partition": ("bool", "bootstrap messages of simple", "true"),
     "sink.send-all-bootstrap-at-start": ("bool", "bootstrap messages of simple", "true"),
     "sink.debezium-disable-schema": ("bool", f"{_TYPES}: without a schema the log's DDL gives the types", "true"),
-    "sink.force-replicate": ("bool", "whether tables without a key are there", "true"),
-    "sink.case-sensitive": ("bool", "which tables the matchers of all rules take", "true"),
     "sink.integrity.integrity-check-level": ("text", "whether rows carry checksums", "correctness"),
     "sink.integrity.corruption-handle-level": ("text", "whether rows with a wrong checksum are sent", "warn"),
     "sink.schema-registry": ("text", "schemas of avro; give it as --schema-registry", ""),
@@ -162,6 +161,7 @@ _SENDS = "decides how fast, and by which connection, TiCDC sends; the messages a
 _WORKS = "decides how TiCDC shares its work; the messages are the same"
 _OTHER_SINK = "of another sink than those that write a log"
 _REDO = "of redo logs, which are written beside the log"
+_LOST = "has no effect: TiCDC's API does not pass it on; the key of the same name outside [sink] has"
 
 _NONE: Mapping[str, tuple[str, Mapping[Kind, str]]] = {
     "": (_WORKS, {
@@ -270,6 +270,7 @@ def _keys() -> dict[str, Key]:
     for table, (why, kinds) in _NONE.items():
         for kind, names in kinds.items():
             found |= {f"{table}.{n}".lstrip("."): Key(kind, "none", why) for n in names.split()}
+    found |= {f"sink.{n}": Key("bool", "none", _LOST) for n in ("case-sensitive", "force-replicate")}
     return found | {n: Key(k, bearing, why) for n, (k, bearing, why) in GONE.items()}
 
 
