@@ -49,7 +49,10 @@ WRONG = {
     "a Kafka URL": (("audit", "kafka://host/topic"), "is no Kafka source"),
     "a file of settings": (("audit", CANAL, "--kafka-config", "nofile"), "nofile cannot be read"),
     "a file of schemas": (("audit", CANAL, "--schema-registry", "nofile"), "nofile cannot be read"),
-    "a folder of large messages": (("audit", CANAL, "--claim-check", "nofolder"), "nofolder is no folder"),
+    "a folder of large messages": (
+        ("audit", CANAL, "--claim-check", "nofolder"),
+        "The claim-check folder nofolder does not exist",
+    ),
     "a moment": (("audit", CANAL, "--from", "yesterday"), "'yesterday' is not a time"),
     "a folder to write to": (("events", CANAL, "--out", "/no/folder/x.jsonl"), "the folder /no/folder does not exist"),
     "a folder of Parquet to write to": (("events", CANAL, "--out", "no/x.parquet"), "/no does not exist"),

@@ -158,6 +158,7 @@ NOT_ASKED = {
         _STEP,
     ),
     "by_own_names": "needs rows of avro and the names of its tables; tests/dispatch/test_own_names.py",
+    "in_server_zone": "needs rows of debezium with a TIMESTAMP; tests/dispatch/test_zones.py",
     "consumer_matrix": "asks consumption once a scenario",
     "differences": "compares two logs; tests/transactions/test_differences.py",
     "fidelity": "compares two logs; tests/encode/test_fidelity.py",

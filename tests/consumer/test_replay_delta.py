@@ -171,7 +171,8 @@ def test_only_a_folder_of_one_machine_is_written_by_our_tasks(
 def _of_two_tables(log: ChangeLog) -> ChangeLog:
     """The log as a changefeed of two tables would have it."""
     named = "kind NOT IN ('row', 'ddl') OR table_name IN ('nopk', 'orders')"
-    return replace(log, _stored=log.decoded.where(named))
+    decoded = log.decoded.where(named)
+    return replace(log, _stored=lambda: decoded)
 
 
 def _newest(spark: SparkSession, folder: Path) -> dict[tuple[str, str], list[str]]:

@@ -207,7 +207,7 @@ async def _rewatched(own: Any) -> None:
         ("nowhere", "no endpoint"),
         ("a:x,b:1", "no endpoint"),
         ("[a:1", "no endpoint"),
-        ("https://a:1,b:2", "TLS and for none"),
+        ("https://a:1,b:2", "mixes endpoints with and without TLS"),
         ("a.invalid:1", "cannot be found"),
     ],
 )

@@ -61,8 +61,8 @@ def unknown_dispatchers(rules: Iterable[Rule], *, of_storage: bool = False) -> l
 def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitive: bool = False) -> list[str]:
     """Name rules that serve no table, one sentence each: nothing matches, or rules before them take all that does.
 
-    The last sentence names tables that TiCDC's new architecture serves by another rule, as there the sink is not told
-    ``case-sensitive``. ``rules``: of the changefeed, in order. ``tables``: schema and name of the tables that there
+    The last sentence names tables that TiCDC's new architecture serves by another rule: there ``case-sensitive`` does
+    not reach the sink. ``rules``: of the changefeed, in order. ``tables``: schema and name of the tables that there
     are. ``case_sensitive``: as of the changefeed.
     """
     said = []
@@ -91,7 +91,7 @@ def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitiv
     if by_case:
         said.append(
             f"With case-sensitive = true other rules serve {some_of(by_case, most=_SHOWN)} than without: this is how "
-            "TiCDC's classic architecture dispatches; the new one does not tell its sink, which ignores case."
+            "TiCDC's classic architecture dispatches. In the new one the setting does not reach the sink."
         )
     return said
 

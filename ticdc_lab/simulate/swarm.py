@@ -101,7 +101,7 @@ class _Wish(NamedTuple):
 class _Events:
     """Draws events of a model: rows of its table.
 
-    A field that is not given and has no default is drawn by its type, a tuple says from which values.
+    A field that is not given and has no default is drawn by its type, a tuple from its values.
     """
 
     def __init__(self, model: str, chance: Random, nodes: Sequence[str] = (), tables: int = 0) -> None:

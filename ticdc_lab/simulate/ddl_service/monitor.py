@@ -222,7 +222,7 @@ class ServiceMonitor:
             known |= {value: now_us for value, ended_us in known.items() if ended_us is None}
             known[int(str(change.after))] = None
         if key.startswith(keys.REGISTERS) and change.after is not None:
-            # Neither what is said of a cluster nor what it says itself may be a version that is not served.
+            # Neither the version noted for a cluster nor the one in its own store may be one that is not served.
             cluster = records.cluster(str(change.after))
             store = kernel.states.get(cluster.identity)
             told = versions_told(store.keys) if isinstance(store, DdlStoreState) else ()

@@ -69,7 +69,7 @@ def _comings_and_goings(chance: random.Random, settings: ServiceSettings, at_us:
     return [Ask(at_us, first, Unregister(cluster)), Ask(back_us, second, back)]
 
 
-# What a file says happens.
+# The events of a file.
 
 
 def _registered(what: Any, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:

@@ -1,6 +1,6 @@
 """What happens to a cluster from outside: words to PD, stores that stop or join, a network that fails, load that comes.
 
-Each change says itself what it does to a world, and in words. Changes of one store are events of a scenario file, too:
+Each change defines its effect on a world, and its words. Changes of one store are events of a scenario file, too:
 the file's fields are theirs (:mod:`ticdc_lab.simulate.planned`).
 """
 
