@@ -66,6 +66,17 @@ def test_what_is_gathered_while_decoding_is_what_the_events_state(
     assert sorted(tmp_path.glob("_out/*.parquet")) == sorted(written(tmp_path))
 
 
+def test_a_file_that_is_gone_when_it_is_decoded_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """It was there when the log was opened; the fault is the file's, not the folder's that is written."""
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b"\n".join(LINES))
+    log = load(spark, str(file))
+    file.unlink()
+    with pytest.raises(SourceError, match=r"a\.jsonl cannot be read any more: No such file") as found:
+        log.materialise(str(tmp_path / "_out"))
+    assert f"ls -l {file}" in str(found.value) and not (tmp_path / "_out").exists()
+
+
 def test_a_folder_that_was_removed_is_said_in_words(spark: SparkSession, tmp_path: Path) -> None:
     """What was gathered beside the decoded files is gone with them: an error of ours, that says how to go on."""
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(LINES))

@@ -87,10 +87,10 @@ class MadeByWorkers:
         """
         if not is_sail(self.spark):
             return self.mapped(kernel, from_arrow_schema(form)).toArrow().cast(form)
-        return made_here(self.spark, [partial(self.read, piece) for piece in self.pieces], kernel, form)
+        return by_threads(self.spark, [partial(self.read, piece) for piece in self.pieces], kernel, form)
 
 
-def made_here(
+def by_threads(
     spark: SparkSession, parts: Sequence[Callable[[], Batches]], kernel: Kernel, form: pa.Schema
 ) -> pa.Table:  # fmt: skip
     """What a kernel makes of parts of rows, each in a thread of this process."""
@@ -149,7 +149,7 @@ def by_key_here(
     def own(of: npt.NDArray[np.int64]) -> Batches:
         yield from _sorted(whole.take(pa.array(of)), [key, *order])
 
-    return made_here(rows.spark, [partial(own, of) for of in np.split(at, ends[:-1])], kernel, form)
+    return by_threads(rows.spark, [partial(own, of) for of in np.split(at, ends[:-1])], kernel, form)
 
 
 def by_key_beside(

@@ -5,6 +5,7 @@ Parsing and decoding then run in one pass (:mod:`ticdc_lab.sources.load`).
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ from ticdc_lab.codecs.known import AT_ONCE, BOUNDS
 from ticdc_lab.engine import is_sail, parquet_below, verbatim
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.object_stores import Store, Stored
-from ticdc_lab.engine.shuffle import Kernel, made_here
+from ticdc_lab.engine.shuffle import Kernel, by_threads
 from ticdc_lab.errors import EngineError, SourceError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.errors.whole_files import local_path
@@ -116,12 +117,22 @@ class Source:
         """What a kernel makes of the raw records of each task, at once: little.
 
         Beside the embedded engine threads of this process make it, which needs no engine for what it reads itself.
+        Raises SourceError: a file that was there when the source was opened cannot be read.
         """
         if self.pieces is None or not self.n_tasks or not is_sail(self.spark):
             return self.raw.mapInArrow(kernel, from_arrow_schema(form)).toArrow().cast(form)
         shares = [self.pieces.take(list(range(i, len(self.pieces), self.n_tasks))) for i in range(self.n_tasks)]
         parts = [partial(_batches_of, share.combine_chunks()) for share in shares]
-        return made_here(self.spark, parts, kernel, form)
+        try:
+            return by_threads(self.spark, parts, kernel, form)
+        except OSError as error:
+            lost = next((file for file in self._files() if file in str(error)), None)
+            if lost is None:
+                raise
+            raise SourceError(
+                f"{lost} cannot be read any more: {error.strerror or 'it was there when the log was opened'}.",
+                hint=f"Check that it is still there and may be read, then run it again: ls -l {shlex.quote(lost)}",
+            ) from error
 
     @property
     def messages(self) -> DataFrame:
