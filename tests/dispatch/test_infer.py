@@ -293,6 +293,15 @@ def test_a_given_rule_counts_the_partitions_that_are_given() -> None:
     assert "as the option says" in best_rule.cause_of(best, given)["cause"]
 
 
+@pytest.mark.parametrize(("n", "said"), [(30, True), (7, False)])
+def test_rows_in_one_partition_that_is_not_the_one_of_their_name(n: int, said: bool) -> None:
+    """As of a routed table that is dispatched by table: what would explain them is said; not of a few rows."""
+    own = zlib.crc32(b"ab") % 4
+    rows = [r | {"partition": (own + 1) % 4} for r in several_columns(("a",), 4)[:n]]
+    assert ("as by table under another name" in judged(hashed(rows))["tried"]) == said
+    assert "another name (" not in judged(hashed([r | {"partition": own} for r in rows]))["tried"]
+
+
 def test_rows_that_nothing_explains_are_explained_by_no_combination() -> None:
     """Random partitions: what is tried is said, and a combination is no better than chance."""
     rows = [r | {"partition": zlib.crc32(str(i * i).encode()) % 4} for i, r in enumerate(several_columns(("a",), 4))]

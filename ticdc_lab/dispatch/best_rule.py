@@ -95,11 +95,19 @@ def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
             best, told = (best, told) if unsure else (first, told + chance)
     by_chance = best["n_explained"] <= _fullest(rules) + CHANCE * best["n_rows"]
     fits = _fits_all(best)
+    if not fits and _fullest(rules) == of_all and of_all * np.log2(best["partitions"]) >= SURE_BITS:
+        told += _IN_ONE
     may_be_ts = ts["n_explained"] < ts["n_possible"] >= EXPLAINED * ts["n_rows"] and not fits
     explains = not unsure and best["moves"] and (fits or (best is ts and may_be_ts and not by_chance))
     found = {"explains": explains, "untold": may_be_ts and by_chance, "by_chance": unsure, "tried": told}
     found |= {"unshown": None if fits else unshown or None}
     return best | found
+
+
+_IN_ONE = (
+    "; all its rows lie in one partition, as by table under another name (a route of the changefeed, or a rename), "
+    "which the changefeed's file decides (--changefeed FILE)"
+)
 
 
 def _tried_words(columns: int, own: dict[str, Any] | None, unshown: str) -> str:
