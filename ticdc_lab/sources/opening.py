@@ -122,7 +122,7 @@ class Source:
         if self.pieces is None or not self.n_tasks or not is_sail(self.spark):
             return self.raw.mapInArrow(kernel, from_arrow_schema(form)).toArrow().cast(form)
         shares = [self.pieces.take(list(range(i, len(self.pieces), self.n_tasks))) for i in range(self.n_tasks)]
-        parts = [partial(_batches_of, share.combine_chunks()) for share in shares]
+        parts = [partial(iter, share.combine_chunks().to_batches()) for share in shares]
         try:
             return by_threads(self.spark, parts, kernel, form)
         except OSError as error:
@@ -259,10 +259,6 @@ class Source:
     def _one_by_one(self) -> Batches:
         assert self.pieces is not None
         return (batch for batch in self.pieces.to_batches(max_chunksize=1))
-
-
-def _batches_of(rows: pa.Table) -> Batches:
-    yield from rows.to_batches()
 
 
 _HELD = pa.schema([("held", pa.string())])
