@@ -1,9 +1,14 @@
-"""Numbers of states of any immutable form: what differs by names of captures or by counters alone has one number."""
+"""The two-phase scheduler (v3) and the maintainer (v4) in a small world, for the explorer: every order of events.
+
+Owner's and processors' machines are those that run in the kernel, without a change. Links keep their order, as the
+streams of both do; so the numbers of messages, which represent that order, do not count for a state. Heartbeats would
+never end: a periodic call waits while messages of the node, or for it, are on their way (``Bounds.on_way``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -23,77 +28,9 @@ from ticdc_lab.simulate.scheduler.v4 import TO_OWNER as TO_MAINTAINER
 from ticdc_lab.simulate.scheduler.v4 import Dispatchers, Maintainer, NodeManager
 from ticdc_lab.simulate.scheduler.v4 import V4Settings as MaintainerSettings
 from ticdc_lab.simulate.scheduler.v4.drain import STOPPING
-from ticdc_lab.simulate.scheduler.world import Action, Bounds, SmallNode, SmallWorld, with_node
-
-_MOST_KNOWN = 1_000_000
-"""So many values are kept for a naming; what is let go is looked at again."""
-
-
-class Structures:
-    """Numbers of values of named tuples, dataclasses, maps, sets and atoms.
-
-    ``dropped``: (name of the class, field) that do not count: counters of messages on links that keep their order, and
-    words.
-
-    States share most of what they hold, at every depth: each value is looked at once for each naming, and its number
-    kept by identity.
-    """
-
-    def __init__(self, dropped: frozenset[tuple[str, str]]) -> None:
-        self._dropped = dropped
-        self._fields: dict[type, tuple[str, ...] | None] = {}
-        self._known: dict[tuple[str, ...], dict[int, tuple[Any, int]]] = {}
-
-    def number(self, value: Any, order: tuple[str, ...]) -> int:
-        """Give the number of a value; captures are called by their places in ``order``."""
-        known = self._known.setdefault(order, {})
-        if len(known) > _MOST_KNOWN:
-            known.clear()
-        return self._number(value, {name: place for place, name in enumerate(order)}, known)
-
-    def _number(self, value: Any, names: Mapping[str, int], known: dict[int, tuple[Any, int]]) -> int:
-        kind = type(value)
-        if kind is int or kind is bool or value is None:
-            return hash((kind.__name__, value))
-        if kind is str:
-            return hash(("capture", names[value])) if value in names else hash(value)
-        kept = known.get(id(value))
-        if kept is not None and kept[0] is value:
-            return kept[1]
-        own = self._fields[kind] if kind in self._fields else self._learned(kind, value)
-        if own is not None:
-            found = hash((kind.__name__, *[self._number(getattr(value, field), names, known) for field in own]))
-        elif isinstance(value, tuple):
-            found = hash(tuple([self._number(one, names, known) for one in value]))
-        elif isinstance(value, Mapping):
-            pairs = [(self._number(key, names, known), self._number(one, names, known)) for key, one in value.items()]
-            found = hash(("map", frozenset(pairs)))
-        elif isinstance(value, frozenset):
-            found = hash(("set", frozenset([self._number(one, names, known) for one in value])))
-        else:
-            raise TypeError(f"a state contains a {kind.__name__}, which has no number")
-        known[id(value)] = (value, found)
-        return found
-
-    def _learned(self, kind: type, value: Any) -> tuple[str, ...] | None:
-        if is_dataclass(value):
-            found: tuple[str, ...] | None = tuple(field.name for field in fields(value))
-        else:
-            found = getattr(kind, "_fields", None)
-        if found is not None:
-            found = tuple(field for field in found if (kind.__name__, field) not in self._dropped)
-        self._fields[kind] = found
-        return found
-
-
-# The two-phase scheduler (v3) and the maintainer (v4) in a small world, for the explorer: every order of events.
-#
-# Owner's and processors' machines are those that run in the kernel, without a change. Links keep their order, as the
-# streams of both do; so the numbers of messages, which represent that order, do not count for a state. Heartbeats
-# would never end: a periodic call waits while messages of the node, or for it, are on their way (``Bounds.on_way``).
+from ticdc_lab.simulate.scheduler.world import Action, Bounds, SmallNode, SmallWorld, Structures, with_node
 
 NEVER_US = 1 << 60
-_REPORTS = (*TO_MAINTAINER, *v4.TO_COORDINATOR)
 _WORDS = {
     ("V3CoordinatorState", "stuck"), ("Schedulers", "said"), ("MaintainerState", "said"),
     ("MaintainerState", "stuck_us"), ("RunningOperator", "since_us"), ("Replica", "since_us"),
@@ -143,10 +80,11 @@ class SmallVariant(Small):
                     hint="Set `variant: v2`: it belongs to the design's protocol.",
                 )
         super().__init__(bounds)
-        self._variant = variant
+        self._variant, self._reports = variant, variant.to_owner
         self.owner = Remembered(variant.owner)
         self.agent = Remembered(variant.processor)
         self._structures = Structures(UNCOUNTED)
+        self._table_orders = (self.tables,)
 
     def _is_for_owner(self, message: Any) -> bool:
         return isinstance(message, self._variant.to_owner)
@@ -179,25 +117,12 @@ class SmallVariant(Small):
     def _is_busy(self, world: SmallWorld, name: str, *, to_it: bool) -> bool:
         """Whether messages of the owner (or processor) of a node, or for its owner, are on their way."""
         for sender, to, messages in world.links:
-            for_owner = sum(map(self._is_for_owner, messages))
-            if sender == name and (len(messages) - for_owner if to_it else for_owner) >= self.bounds.on_way:
+            reports = sum(isinstance(m, self._reports) for m in messages)
+            if sender == name and (len(messages) - reports if to_it else reports) >= self.bounds.on_way:
                 return True
-            if to_it and to == name and for_owner >= self.bounds.on_way:
+            if to_it and to == name and reports >= self.bounds.on_way:
                 return True
         return False
-
-    def code(self, world: SmallWorld) -> int:
-        """Give a number that is the same for states that differ by the names of captures alone."""
-        order = tuple(n for n, _ in world.campaign)
-        order = (*order, *(n for n in self.names if n not in order))
-        names = {n: i for i, n in enumerate(order)}
-        number = self._structures.number
-        nodes = sorted((names[n], number(node, order)) for n, node in world.nodes)
-        on_way = sorted((names[s], names[t], number(m, order)) for s, t, m in world.links)
-        revisions = tuple(rev for _, rev in world.campaign)
-        rival = (names[world.rival[0]], world.rival[1]) if world.rival else ()
-        rest = (world.durable, world.checkpoint_ts, world.at_us, world.left)
-        return hash((tuple(nodes), revisions, rival, tuple(on_way), rest))
 
 
 class SmallCoordinated(SmallVariant):
@@ -213,6 +138,7 @@ class SmallCoordinated(SmallVariant):
         own = _at_once(bounds.lost > 0)
         manager = NodeManager(Maintainer(own), Dispatchers(own))
         super().__init__(bounds, Variant("v4", v4.V4Coordinator(), manager, v4.TO_COORDINATOR, ticks=True))
+        self._reports = (*TO_MAINTAINER, *v4.TO_COORDINATOR)
 
     def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[WorldStep[SmallWorld]]:
         here = node.agent.maintainer if node.agent else None
@@ -238,16 +164,6 @@ class SmallCoordinated(SmallVariant):
     def _is_other(self, owner: Any, before: Any) -> bool:
         """Whether a wish has changed the coordinator in more than its last words."""
         return bool(replace(owner, said=before.said) != before)
-
-    def _is_busy(self, world: SmallWorld, name: str, *, to_it: bool) -> bool:
-        """Whether what the node's coordinator or maintainer (or processor) sent is on its way, or is to come to it."""
-        for sender, to, messages in world.links:
-            reports = sum(isinstance(m, _REPORTS) for m in messages)
-            if sender == name and (len(messages) - reports if to_it else reports) >= self.bounds.on_way:
-                return True
-            if to_it and to == name and reports >= self.bounds.on_way:
-                return True
-        return False
 
     def _carried_out(self, world: SmallWorld, action: Action, name: str, outputs: list[Any]) -> WorldStep[SmallWorld]:
         step = super()._carried_out(world, action, name, outputs)

@@ -6,16 +6,14 @@ happen is bounded by :class:`Bounds`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import permutations
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
 from ticdc_lab.machines.machine import Send, stepped
 from ticdc_lab.simulate.explore import WorldStep
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.agent import AgentState
-from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST
 
 
@@ -170,21 +168,17 @@ def stopped(world: SmallWorld, name: str, what: str) -> WorldStep[SmallWorld]:
 
 def begins(world: SmallWorld, name: str, key: int, agent: AgentState) -> tuple[str, str] | None:
     """See whether a capture that begins to write a table may do so."""
-    others = _writers(world, key, name)
+    others = [
+        other
+        for other, node in world.nodes
+        if node.agent and other != name and pipelines.state_of(node.agent.executor, key) in pipelines.WRITING
+    ]
     if others:
         return DOUBLE, f"{others[0]} and {name} both write table {key}"
     start_ts = agent.executor.pipelines[key].start_ts
     if start_ts > world.durable[key - 1]:
         return LOST, f"table {key} was written up to {world.durable[key - 1]}, {name} resumes from {start_ts} only"
     return None
-
-
-def _writers(world: SmallWorld, key: int, but: str) -> list[str]:
-    return [
-        name
-        for name, node in world.nodes
-        if node.agent and name != but and pipelines.state_of(node.agent.executor, key) in pipelines.WRITING
-    ]
 
 
 def written(world: SmallWorld, key: int) -> list[int]:
@@ -197,121 +191,107 @@ def written(world: SmallWorld, key: int) -> list[int]:
     ]
 
 
-# Numbers of states of a small world: the same for states that differ by the names of captures and tables alone.
+# Numbers of states of a small world: the same for states that differ by names of captures and tables, or in what does
+# not count, alone.
 
-Naming = tuple[int, dict[str, int], dict[Any, int]]
-"""Its number, and the numbers of captures and of tables."""
+_MOST_KNOWN = 1_000_000
+"""So many values are kept for a naming; what is let go is looked at again."""
+_OF_TABLES = ("id", "running", "adding", "removing")
+"""Fields of v2's messages that name tables."""
 
 
-class Codes:
-    """Numbers of the states of one world. ``names``, ``tables``: all there are."""
+class Naming:
+    """The numbers of captures and of tables, by their places; ``known`` has the numbers of values under it."""
 
-    def __init__(self, names: tuple[str, ...], tables: tuple[int, ...]) -> None:
-        self.names = names
-        self._table_orders = tuple(permutations(tables))
+    def __init__(self, captures: tuple[str, ...], tables: tuple[int, ...]) -> None:
+        self.capture = {name: place for place, name in enumerate(captures)}
+        self.table = {table: place for place, table in enumerate(tables)}
+        self.known: dict[int, tuple[Any, int]] = {}
+
+
+class Structures:
+    """Numbers of values of named tuples, dataclasses, maps, sets and atoms.
+
+    ``dropped``: (name of the class, field) that do not count: counters of messages on links that keep their order, and
+    words.
+
+    States share most of what they hold, at every depth: each value is looked at once for each naming, and its number
+    kept by identity.
+    """
+
+    def __init__(self, dropped: frozenset[tuple[str, str]]) -> None:
+        self._dropped = dropped
+        self._fields: dict[type, tuple[str, ...] | None] = {}
         self._namings: dict[tuple[tuple[str, ...], tuple[int, ...]], Naming] = {}
-        self._codes: dict[tuple[int, int], tuple[Any, int]] = {}
 
-    def code(self, world: SmallWorld) -> int:
-        """Give the lowest hash over the namings of tables; captures are named by their place in the campaign."""
+    def code(self, world: SmallWorld, names: tuple[str, ...], tables: Iterable[tuple[int, ...]]) -> int:
+        """Give the lowest number over orders of tables; captures are named by their place in the campaign."""
         order = tuple(n for n, _ in world.campaign)
-        captures = (*order, *(n for n in self.names if n not in order))
-        return min(self._code(world, captures, tables) for tables in self._table_orders)
+        captures = (*order, *(n for n in names if n not in order))
+        return min(self._code(world, captures, one) for one in tables)
 
     def _code(self, world: SmallWorld, captures: tuple[str, ...], tables: tuple[int, ...]) -> int:
         naming = self._naming(captures, tables)
-        _, name, table = naming
-        nodes = sorted((name[n], self._part(node, self._node, naming)) for n, node in world.nodes)
-        on_way = sorted((name[s], name[t], self._part(m, self._messages, naming)) for s, t, m in world.links)
+        name, table = naming.capture, naming.table
+        nodes = sorted((name[n], self._number(node, naming)) for n, node in world.nodes)
+        on_way = sorted((name[s], name[t], self._number(m, naming)) for s, t, m in world.links)
         durable = sorted((table[key + 1], ts) for key, ts in enumerate(world.durable))
         revisions = tuple(rev for _, rev in world.campaign)
         rival = (name[world.rival[0]], world.rival[1]) if world.rival else ()
         rest = (world.checkpoint_ts, world.at_us, world.left)
         return hash((tuple(nodes), revisions, rival, tuple(on_way), tuple(durable), rest))
 
+    def number(self, value: Any, captures: tuple[str, ...]) -> int:
+        """Give the number of a value; captures are called by their places."""
+        return self._number(value, self._naming(captures, ()))
+
     def _naming(self, captures: tuple[str, ...], tables: tuple[int, ...]) -> Naming:
-        known = self._namings.get((captures, tables))
-        if known is None:
-            name, table = {n: i for i, n in enumerate(captures)}, {k: i for i, k in enumerate(tables)}
-            known = self._namings[captures, tables] = (len(self._namings), name, table)
-        return known
+        found = self._namings.get((captures, tables))
+        if found is None:
+            found = self._namings[captures, tables] = Naming(captures, tables)
+        if len(found.known) > _MOST_KNOWN:
+            found.known.clear()
+        return found
 
-    def _part(self, part: Any, write: Callable[[Any, Naming], int], naming: Naming) -> int:
-        """Give a number of a part of a world; worlds share parts, so the numbers are kept by identity."""
-        if part is None:
-            return 0
-        key = (id(part), naming[0])
-        known = self._codes.get(key)
-        if known is None or known[0] is not part:
-            if len(self._codes) > 2_000_000:
-                self._codes.clear()
-            known = self._codes[key] = (part, write(part, naming))
-        return known[1]
-
-    def _node(self, node: SmallNode, naming: Naming) -> int:
-        parts = ((node.agent, _agent), (node.owner, _owner), (node.sees, _sees))
-        return hash(tuple([self._part(part, write, naming) for part, write in parts]))
-
-    def _messages(self, messages: tuple[Any, ...], naming: Naming) -> int:
-        return hash(tuple([self._part(message, _message, naming) for message in messages]))
-
-
-def _agent(agent: AgentState, naming: Naming) -> int:
-    _, name, table = naming
-    executor = agent.executor
-    held = sorted(
-        (table[k], _NUMBER[p.state], p.start_ts, p.since_us, p.due_us, k in executor.behind)
-        for k, p in executor.pipelines.items()
-    )
-    operations = sorted((table[k], o.is_delete, o.start_ts) for k, o in agent.operations.items())
-    obeys = (name[agent.owner.address], agent.owner.rev) if agent.owner else ()
-    return hash((agent.epoch, obeys, agent.owes_sync, tuple(operations), tuple(held), agent.reported or ()))
-
-
-def _owner(owner: DispatcherState, naming: Naming) -> int:
-    _, name, table = naming
-    captures = sorted(
-        (name[c], _NUMBER[s.sync], s.checkpoint_ts, s.resolved_ts, s.epoch) for c, s in owner.captures.items()
-    )
-    records = sorted(
-        (table[k], name[r.capture], _NUMBER[r.status], r.start_ts or 0) for k, r in owner.tables.records.items()
-    )
-    moves = sorted((table[k], name[m.to], m.removed) for k, m in owner.moves.items())
-    members = sorted(name[m] for m in owner.members) if owner.members is not None else [-1]
-    return hash(
-        (
-            owner.owner_rev, tuple(captures), tuple(records), tuple(moves), owner.needs_rebalance, tuple(members),
-            len(owner.tables.wanted),
-        )
-    )  # fmt: skip
-
-
-def _sees(sees: tuple[frozenset[str], str, int], naming: Naming) -> int:
-    captures, owner, rev = sees
-    name = naming[1]
-    return hash((tuple(sorted([name[n] for n in captures])), name[owner], rev))
-
-
-def _message(message: Any, naming: Naming) -> int:
-    table = naming[2]
-    fields: list[Any] = [_NUMBER[type(message).__name__]]
-    for field, value in zip(message._fields, message, strict=True):
-        if field == "id":
-            fields.append(table[value])
+    def _number(self, value: Any, naming: Naming) -> int:
+        kind = type(value)
+        if kind is int or kind is bool or value is None:
+            return hash((kind.__name__, value))
+        if kind is str:
+            return hash(("capture", naming.capture[value])) if value in naming.capture else hash(value)
+        kept = naming.known.get(id(value))
+        if kept is not None and kept[0] is value:
+            return kept[1]
+        own = self._fields[kind] if kind in self._fields else self._learned(kind, value)
+        if own is not None:
+            numbers = [
+                (self._key if field in _OF_TABLES else self._number)(getattr(value, field), naming) for field in own
+            ]
+            found = hash((kind.__name__, *numbers))
         elif isinstance(value, tuple):
-            fields.append(tuple(sorted(table[k] for k in value)))
-        elif field not in ("owner_version", "processor_version", "slowest"):
-            fields.append(value)
-    return hash(tuple(fields))
+            found = hash(tuple([self._number(one, naming) for one in value]))
+        elif isinstance(value, Mapping):
+            pairs = [(self._key(key, naming), self._number(one, naming)) for key, one in value.items()]
+            found = hash(("map", frozenset(pairs)))
+        elif isinstance(value, frozenset):
+            found = hash(("set", frozenset([self._key(one, naming) for one in value])))
+        else:
+            raise TypeError(f"a state contains a {kind.__name__}, which has no number")
+        naming.known[id(value)] = (value, found)
+        return found
 
+    def _key(self, value: Any, naming: Naming) -> int:
+        """Give the number of a key, or of several in any order; one of the tables is called by its place."""
+        if type(value) is tuple:
+            return hash(frozenset([self._key(one, naming) for one in value]))
+        return hash(("table", naming.table[value])) if value in naming.table else self._number(value, naming)
 
-_NUMBER = {
-    word: i
-    for i, word in enumerate(
-        (
-            "uninitialized", "sync-sent", "synced", "incompatible", "adding", "running", "removing", "preparing",
-            "prepared", "replicating", "stopping", "Announce", "DispatchTable", "DispatchTableResponse", "Sync",
-            "Checkpoint",
-        )
-    )
-}  # fmt: skip
+    def _learned(self, kind: type, value: Any) -> tuple[str, ...] | None:
+        if is_dataclass(value):
+            found: tuple[str, ...] | None = tuple(field.name for field in fields(value))
+        else:
+            found = getattr(kind, "_fields", None)
+        if found is not None:
+            found = tuple(field for field in found if (kind.__name__, field) not in self._dropped)
+        self._fields[kind] = found
+        return found
