@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from base64 import b64encode
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab.codecs.known import AT_ONCE, BOUNDS
 from ticdc_lab.errors import SourceError
-from ticdc_lab.sources import Source
+from ticdc_lab.sources import Source, capture
 from ticdc_lab.sources.opening import _capture_at_url, open_source
 from ticdc_lab.sources.pieces import read_piece
 from ticdc_lab.sources.places import data_files, left_out
@@ -63,6 +65,20 @@ def test_a_gz_behind_a_url_is_read_up_to_its_damage(spark: SparkSession, tmp_pat
     source = _capture_at_url(spark, (tmp_path / "a.jsonl.gz").as_uri(), BOUNDS.line)
     n, bad = counted(source)
     assert (n == 3_000 and not bad) if end == "whole" else (100 < n < 3_000 and bad[-1] == "damaged-gzip")
+
+
+def test_a_gz_is_inflated_as_zlib_does_whatever_is_wrong_with_it() -> None:
+    """The same bytes and the same fault: of whole files, several members, padding, cuts, and damage at any byte."""
+    member = gzip.compress(b"\n".join(line(i * 7**9 % 10**9) for i in range(900)))
+    files = [member, member * 2 + b"\0" * 99, member + b"\0\0" + member, member + b"rest", b"", member[:10]]
+    files += [member[:n] for n in range(5, len(member), 997)]
+    files += [
+        member[:n] + bytes([member[n] ^ 0x55]) + member[n + 1 :] for n in [*range(12), *range(12, len(member), 499)]
+    ]
+    for packed in [*files, *(member[:-n] + b"\0" * n for n in range(1, 9))]:
+        found = [[*capture._inflated(BytesIO(packed))], [*capture._inflated_by(zlib, BytesIO(packed), b"")]]
+        told, expected = ((b"".join(text for text, _ in some), [fault for _, fault in some][-1:]) for some in found)
+        assert told == expected
 
 
 def test_a_line_too_long_behind_a_url_is_one_row_of_quarantine(classic: SparkSession, tmp_path: Path) -> None:

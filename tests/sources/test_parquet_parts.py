@@ -8,18 +8,24 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from conftest import golden
 from facts_alike import same
 from pyspark.sql import SparkSession
 
+from ticdc_lab.engine import sessions
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.sources import parquet
+from ticdc_lab.sources.decoding import _side_by_side
 from ticdc_lab.sources.load import load
+from ticdc_lab.sources.parquet import StoredEvents
 
 
 @pytest.mark.parametrize(
@@ -95,6 +101,45 @@ def test_a_sample_of_a_log_that_is_stored_is_gathered_anew(spark: SparkSession, 
     rows = part.facts.of_kind("row")
     assert set(rows["table_name"].to_pylist()) == {"orders"}
     assert pc.sum(rows["n"]).as_py() == part.events.where("kind = 'row'").count()
+
+
+def test_events_in_arrows_form_are_those_in_parquet(tmp_path: Path) -> None:
+    """Without an engine they are written so: as columns, leaves of images and parts of a file, and in Parquet later."""
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(LINES))
+    later = sessions.Later(2, {})
+    (arrow,) = load(later, str(tmp_path)).materialise(str(tmp_path / "_out"))._files
+    assert arrow.suffix == parquet.ARROW and later.begun is None
+    (whole,) = parquet.groups_in(arrow)
+    (file,) = parquet.for_engines([arrow], 2)
+    assert pq.read_table(file, schema=whole.schema).equals(whole) and parquet.for_engines([file], 2) == [file]
+    leaves = [f"{image}.list.element.{part}" for image in ("columns", "before") for part in ("name", "value")]
+    text = pa.dictionary(pa.int32(), pa.string())
+    image = pa.list_(pa.struct([("name", text), ("value", pa.string())]))
+    form = pa.schema([("offset", pa.int64()), ("topic", text), ("columns", image), ("before", image)])
+    offset = whole.filter(pc.equal(whole["kind"], "row"))["offset"][7]
+    for near in (None, pa.array([offset]), pa.array([-1])):
+        read = []
+        for path in (arrow, file):
+            rows = StoredEvents(later, (str(path),)).rows(
+                ("offset", "topic"), lambda found: found, form, leaves=leaves, near=near
+            )
+            read.append([r for piece in rows.pieces for batch in rows.read(piece) for r in batch.to_pylist()])
+        assert read[0] == read[1] and bool(read[0]) == (near is None or near[0] == offset)
+
+
+def test_messages_decoded_side_by_side_keep_their_order() -> None:
+    """Each is decoded only when the next one was: what comes first is given first."""
+    decoded = [Event() for _ in range(5)]
+    decoded[4].set()
+
+    def decode(block: tuple[pa.RecordBatch, None]) -> list[pa.RecordBatch]:
+        n = block[0].num_rows
+        assert decoded[n + 1 if n % 2 == 0 else 4].wait(60)
+        decoded[n].set()
+        return [block[0]]
+
+    blocks = ((pa.record_batch([pa.nulls(n)], names=["a"]), None) for n in range(4))
+    assert [b.num_rows for some in _side_by_side(decode, blocks, 2) for b in some] == [0, 1, 2, 3]
 
 
 def bad(line: bytes) -> bytes:

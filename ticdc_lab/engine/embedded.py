@@ -159,6 +159,7 @@ def cannot_be_closed() -> str | None:
     return None if done.returncode == 0 else f"no network namespace ({lines[-1] if lines else 'no reason given'})"
 
 
+@cache
 def name() -> str:
     """The embedded engine in words, with its version."""
     return f"embedded (Sail {version('pysail')})"

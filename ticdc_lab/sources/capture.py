@@ -6,7 +6,10 @@ import json
 import zlib
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,6 +26,9 @@ from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.forms import is_base64
 from ticdc_lab.sources.json_objects import BadJson, fields_of
+
+isal_zlib: Any = import_module("isal.isal_zlib") if find_spec("isal") else None
+"""Inflates in a third of zlib's time, where it is installed."""
 
 LINES_A_BATCH = 10_000
 _CHUNK = 1 << 20
@@ -161,11 +167,33 @@ def contents(f: Any) -> Iterator[tuple[bytes, str]]:
 
 
 def _inflated(f: Any, begun: bytes = b"") -> Iterator[tuple[bytes, str]]:
-    """What a gzip file of one or more members holds, in pieces, each with what is wrong with the stream so far."""
-    engine = zlib.decompressobj(wbits=31)
+    """What a gzip file of one or more members holds, in pieces, each with what is wrong with the stream so far.
+
+    Where something is wrong, zlib reads it again: it gives what lies before the damage, and names that.
+    """
+    given, start = 0, f.tell() - len(begun) if f.seekable() else None
+    if isal_zlib is not None and start is not None:
+        with suppress(isal_zlib.error):
+            for text, fault in _inflated_by(isal_zlib, f, begun):
+                if fault:
+                    break
+                given += len(text)
+                yield text, ""
+            else:
+                return
+        f.seek(start)
+        begun = b""
+    for text, fault in _inflated_by(zlib, f, begun):
+        known = min(given, len(text))
+        given -= known
+        yield text[known:], fault
+
+
+def _inflated_by(inflater: Any, f: Any, begun: bytes) -> Iterator[tuple[bytes, str]]:
+    engine = inflater.decompressobj(wbits=31)
     raw, piece = begun or f.read(_CHUNK), _LOOK
     while raw:
-        before = engine.copy()
+        before = engine.copy() if inflater is zlib else None
         try:
             yield engine.decompress(raw, piece), ""
         except zlib.error as e:
@@ -176,7 +204,7 @@ def _inflated(f: Any, begun: bytes = b"") -> Iterator[tuple[bytes, str]]:
             raw = engine.unused_data.lstrip(b"\0")
             while not raw and (raw := f.read(_CHUNK)):
                 raw = raw.lstrip(b"\0")  # members may be padded
-            engine = zlib.decompressobj(wbits=31) if raw else engine
+            engine = inflater.decompressobj(wbits=31) if raw else engine
         raw = raw or f.read(_CHUNK)
     if not engine.eof:
         yield engine.flush(), ""

@@ -26,7 +26,7 @@ from ticdc_lab.codecs.simple_tables import defined_in
 from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
-from ticdc_lab.engine.sessions import is_sail
+from ticdc_lab.engine.sessions import Later, is_sail
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.errors.redaction import is_secret, shown_source, without_secrets
 from ticdc_lab.errors.whole_files import room_for
@@ -54,7 +54,7 @@ from ticdc_lab.facts.limits import (
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.file import of_earlier
 from ticdc_lab.sources import Source, local_path, parquet
-from ticdc_lab.sources.decoding import decoding
+from ticdc_lab.sources.decoding import DECODERS, decoding
 from ticdc_lab.sources.log_keys import handles_in, put_into, words_of
 from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.sources.pieces import NO_SKIPS
@@ -519,13 +519,16 @@ class ChangeLog:
             shutil.rmtree(folder)
             return replace(self, known=replace(self.known, handles=handles))._by_workers(folder, images)
         keyed = words_of(put_into(files, handles) if images else [*handles])
-        names = [verbatim(spark, f) for f in files]
-        stored = cache(
-            lambda: stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
-        )
+
+        def stored() -> DataFrame:
+            names = [verbatim(spark, f) for f in parquet.for_engines(files, parallelism(spark))]
+            return stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
+
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         guesses = (*self.guesses, *keyed)
-        return replace(self, _stored=stored, counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files))
+        return replace(
+            self, _stored=cache(stored), counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files)
+        )
 
     def _stated_keys(self, gathered: Sequence[Path]) -> Handles:
         """Handle keys that only its DDL define, as the tasks that decoded it gathered them."""
@@ -545,8 +548,10 @@ class ChangeLog:
         known = source.overlaps_known
         hold = source.of_several_files and known is None
         skips = NO_SKIPS if known is None else known.skips
-        decode = decoding(source, self.protocol, self.known, images=images, skips=skips)
-        write = parquet.writing(decode, str(folder), kept=kept, hold=hold)
+        threads = min(DECODERS, parallelism(self.spark) // source.n_tasks) if source.n_tasks else 1
+        decode = decoding(source, self.protocol, self.known, images=images, skips=skips, threads=threads)
+        form = parquet.ARROW if isinstance(self.spark, Later) and self.spark.begun is None else ".parquet"
+        write = parquet.writing(decode, str(folder), kept=kept, hold=hold, form=form)
         written = source.found(write, arrow_schema(parquet.WRITTEN))
         parquet.require_shared(written["file"].to_pylist())
         if not hold or not source.learn_overlaps(written["held"].to_pylist()).skips:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,11 +28,16 @@ from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.overlaps import Held, Skips
 from ticdc_lab.sources.pieces import NO_SKIPS
 
-Messages = Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]
+_Block = tuple[pa.RecordBatch, pa.RecordBatch | None]
+_DecodeBlock = Callable[[_Block], list[pa.RecordBatch]]
+Messages = Iterator[_Block]
 Gathered = Callable[[Callable[[Batches], Batches], StructType], pa.Table]
 """What a function gives for the messages of a log, as :meth:`ticdc_lab.sources.opening.Source.gathered`."""
 
 _BYTES_A_BATCH = 16 << 20
+
+DECODERS = 3
+"""Threads of one task that decode, at most: one that inflates and reads lines has no messages for more."""
 
 
 def known_of(schema_registry: str | None, claim_check: str | None, bounds: Bounds = BOUNDS) -> Known:
@@ -116,11 +124,12 @@ def decoding(
     images: bool,
     first: int | None = None,
     skips: Skips = NO_SKIPS,
+    threads: int = 1,
 ) -> parquet.Decode:
     """Raw records to :data:`ticdc_lab.events.schema.DECODED`; of each task's share the ``first`` messages, or all.
 
     Messages in several files are left out by ``skips``; ``held``, of the returned function, receives
-    what each file has.
+    what each file has. Each task decodes in so many ``threads``.
     """
     read = source.reader(skips)
     if source.decode is not None:
@@ -132,16 +141,34 @@ def decoding(
 
         return of_files
 
+    events = decoder(protocol, images=images, known=known)
+
+    def decoded(found: _Block) -> list[pa.RecordBatch]:
+        messages, rejected = found
+        return [*events(iter((messages,))), *([rejected] if rejected is not None and rejected.num_rows else ())]
+
     def run(batches: Batches, held: Held | None = None) -> Batches:
-        events, left = decoder(protocol, images=images, known=known), first
-        found = read(batches) if held is None else partial(read, held=held)(batches)
-        for messages, rejected in packed(found) if first is None else found:
-            yield from events(iter((messages.slice(0, left),)))
-            if rejected is not None and rejected.num_rows:
-                yield rejected
-            left = left and left - messages.num_rows
-            if left is not None and left <= 0:
+        found, left = read(batches) if held is None else partial(read, held=held)(batches), first
+        if left is None:
+            blocks = _side_by_side(decoded, packed(found), threads) if threads > 1 else map(decoded, packed(found))
+            yield from chain.from_iterable(blocks)
+            return
+        for messages, rejected in found:
+            yield from decoded((messages.slice(0, left), rejected))
+            left -= messages.num_rows
+            if left <= 0:
                 next(batches, None)  # a worker that has seen the end of its input is used again
                 return
 
     return run
+
+
+def _side_by_side(decode: _DecodeBlock, found: Messages, threads: int) -> Iterator[list[pa.RecordBatch]]:
+    """The events of messages in their order: kernels run beside each other, and beside what uses earlier ones."""
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = deque[Future[list[pa.RecordBatch]]]()
+        for some in found:
+            waiting.append(pool.submit(copy_context().run, decode, some))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        yield from (last.result() for last in waiting)

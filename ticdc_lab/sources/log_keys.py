@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ticdc_lab.codecs import Known, decoder
 from ticdc_lab.codecs.handles import READ, Handles, handles_of, unnamed, with_handles
@@ -18,7 +17,7 @@ from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED
 from ticdc_lab.facts.definitions import TableName
 from ticdc_lab.sources.opening import Source
-from ticdc_lab.sources.parquet import RANGES
+from ticdc_lab.sources.parquet import groups_in, written_to
 
 WITH_DDL = frozenset({"canal-json", "canal", "avro", "maxwell"})
 """Of the protocols that name a primary key alone those whose messages may be DDL; csv's are schema files."""
@@ -63,15 +62,14 @@ def put_into(files: Sequence[Path], handles: Handles) -> tuple[TableName, ...]:
     """Rewrite files of :data:`ticdc_lab.events.schema.DECODED` with rows of such tables; give which."""
     done = set[TableName]()
     for path in files if handles else ():
-        with pq.ParquetFile(path) as file:
-            if not any(len(unnamed(file.read_row_group(i, READ), handles)) for i in range(file.num_row_groups)):
-                continue
-            draft = path.with_name(f"_keys-{path.name}")
-            with pq.ParquetWriter(draft, arrow_schema(DECODED), store_schema=False, write_statistics=RANGES) as written:
-                for i in range(file.num_row_groups):
-                    group, named = with_handles(file.read_row_group(i), handles)
-                    written.write_table(group.cast(arrow_schema(DECODED)), row_group_size=max(1, len(group)))
-                    done |= named
+        if not any(len(unnamed(group, handles)) for group in groups_in(path, READ)):
+            continue
+        draft = path.with_name(f"_keys-{path.name}")
+        with written_to(draft) as write:
+            for group in groups_in(path):
+                keyed, named = with_handles(group, handles)
+                write(keyed.cast(arrow_schema(DECODED)))
+                done |= named
         draft.replace(path)
     return tuple(sorted(done))
 

@@ -1,8 +1,9 @@
-"""Parquet files that the workers read and write themselves, where they see the folder.
+"""Files of decoded events that the workers read and write themselves, where they see the folder.
 
 A row on its way between Spark and Python passes through Spark's own rows and a socket. That costs as much as decoding
 it, and for the nested images three times as much. Each task gets the numbers of its row groups instead, and writes what
-it decodes into a file of its own.
+it decodes into a file of its own: Parquet for an engine, and Arrow's form, which costs a third of it to write and a
+fifth to read, where none runs (:func:`for_engines`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers, bucket_of
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import BEFORE_UNNAMED, DECODED, MESSAGES
 from ticdc_lab.facts.gathering import ARROW as FACTS
@@ -45,9 +47,11 @@ COLUMNS = ("topic", "partition", "offset", "key", "value")
 
 ROWS_AT_ONCE = 10_000
 BYTES_A_GROUP = 48 << 20
-RANGES = ["partition", "offset", "commit_ts"]
-"""Columns whose smallest and largest values a file notes; for all of them it would take a sixth of the writing."""
 """Decoded events that a task holds before it writes them as a row group."""
+_RANGES = ["partition", "offset", "commit_ts"]
+"""Columns whose smallest and largest values a file notes; for all of them it would take a sixth of the writing."""
+ARROW = ".arrow"
+_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 COUNTED = (
     "decoded", "quarantined", "events", "undated", "incomplete", "unnamed", "watermarks", "kept", "empty", "parts",
@@ -123,29 +127,109 @@ class StoredEvents:
         each.
         """
         named = [*dict.fromkeys(("kind", "error_class", *columns)), *leaves]
-        texts = [name for name in named if name not in leaves and DECODED[name].dataType == StringType()]
-        texts += [name for name in leaves if name.endswith(".name")]
         parts = ceil(parallelism(self.spark) / max(1, len(self.files)))
-
-        def has_one(file: pq.ParquetFile, group: int) -> bool:
-            offsets = file.read_row_group(group, ["offset"])["offset"]
-            return bool(pc.any(pc.is_in(offsets, near)).as_py())
 
         def read(piece: tuple[str, int]) -> Batches:
             path, part = piece
             try:
-                with pq.ParquetFile(path, read_dictionary=texts) as file:
-                    # a group for itself: pyarrow joins no dictionaries inside of lists
-                    groups = (g for g in range(part, file.num_row_groups, parts) if near is None or has_one(file, g))
-                    for batch in chain.from_iterable(file.iter_batches(PACKED, [group], named) for group in groups):
-                        is_row = pc.and_(pc.equal(batch["kind"], "row"), pc.is_null(batch["error_class"]))
-                        rows = narrow(pa.table(batch).filter(is_row))
-                        yield from rows.select(schema.names).cast(schema).to_batches()
+                for batch in (_in_arrow if path.endswith(ARROW) else _in_parquet)(path, part, parts, named, near):
+                    is_row = pc.and_(pc.equal(batch["kind"], "row"), pc.is_null(batch["error_class"]))
+                    rows = narrow(pa.table(batch).filter(is_row))
+                    yield from rows.select(schema.names).cast(schema).to_batches()
             except FileNotFoundError as error:
                 raise gone(Path(path)) from error
 
         pieces = tuple((f, i) for f in self.files for i in range(parts))
         return MadeByWorkers(self.spark, pieces, read, schema, self.events)
+
+
+def _in_parquet(path: str, part: int, parts: int, named: Sequence[str], near: pa.Array | None) -> Batches:
+    """Columns and leaves of every so-many-th row group, as of :meth:`StoredEvents.rows`."""
+    texts = [n for n in named if (DECODED[n].dataType == StringType() if n in DECODED.names else n.endswith(".name"))]
+
+    def has_one(file: pq.ParquetFile, group: int) -> bool:
+        offsets = file.read_row_group(group, ["offset"])["offset"]
+        return bool(pc.any(pc.is_in(offsets, near)).as_py())
+
+    with pq.ParquetFile(path, read_dictionary=texts) as file:
+        # a group for itself: pyarrow joins no dictionaries inside of lists
+        groups = (g for g in range(part, file.num_row_groups, parts) if near is None or has_one(file, g))
+        yield from chain.from_iterable(file.iter_batches(PACKED, [group], [*named]) for group in groups)
+
+
+def _in_arrow(path: str, part: int, parts: int, named: Sequence[str], near: pa.Array | None) -> Batches:
+    """The same of a file in Arrow's form."""
+    leaves: dict[str, list[str]] = {}
+    for name, *leaf in (name.split(".list.element.") for name in named):
+        leaves.setdefault(name, []).extend(leaf)
+    for batch in _batches_of(path, [*leaves], part, parts):
+        if near is None or pc.any(pc.is_in(batch["offset"], near)).as_py():
+            columns = [_coded(batch[name], some) for name, some in leaves.items()]
+            whole = pa.RecordBatch.from_arrays(columns, [*leaves])
+            yield from (whole.slice(at, PACKED) for at in range(0, len(whole), PACKED))
+
+
+def _batches_of(path: str | Path, columns: Sequence[str], part: int = 0, parts: int = 1) -> Batches:
+    """Columns of every so-many-th batch of a file in Arrow's form, read when it is asked for."""
+    at = [DECODED.names.index(name) for name in columns]
+    with pa.OSFile(str(path)) as opened:
+        file = pa.ipc.open_file(opened, options=pa.ipc.IpcReadOptions(included_fields=at, use_threads=False))
+        yield from map(file.get_batch, range(part, file.num_record_batches, parts))
+
+
+def _coded(column: pa.Array, leaves: Sequence[str]) -> pa.Array:
+    """Texts with dictionaries, and so the names in an image; an image keeps these leaves alone."""
+    if not leaves:
+        return column.dictionary_encode() if pa.types.is_string(column.type) else column
+    cells = [column.values.field(leaf) for leaf in leaves]
+    cells = [c.dictionary_encode() if leaf == "name" else c for leaf, c in zip(leaves, cells, strict=True)]
+    some = pa.StructArray.from_arrays(cells, [*leaves])
+    buffers = column.buffers()[:2]
+    return pa.Array.from_buffers(pa.list_(some.type), len(column), buffers, offset=column.offset, children=[some])
+
+
+@contextmanager
+def written_to(path: Path) -> Iterator[Callable[[pa.Table], None]]:
+    """What writes groups of :data:`ticdc_lab.events.schema.DECODED` into a file in the form that its name shows."""
+    if path.suffix == ARROW:
+        with (
+            pa.OSFile(str(path), "wb") as opened,
+            pa.ipc.new_file(opened, arrow_schema(DECODED), options=_LZ4) as arrow,
+        ):
+            yield lambda group: arrow.write_table(group.combine_chunks())
+        return
+    with pq.ParquetWriter(path, arrow_schema(DECODED), store_schema=False, write_statistics=_RANGES) as file:
+        yield lambda group: file.write_table(group, row_group_size=max(1, len(group)))
+
+
+def groups_in(path: Path, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
+    """What :func:`written_to` wrote, with these columns or all."""
+    names = [*columns] or DECODED.names
+    if path.suffix == ARROW:
+        yield from map(pa.table, _batches_of(path, names))
+        return
+    with pq.ParquetFile(path) as file:
+        for i in range(file.num_row_groups):
+            yield file.read_row_group(i, names)
+
+
+def for_engines(files: Sequence[Path], threads: int) -> list[Path]:
+    """The same files in Parquet, which engines read: those in Arrow's form are copied to it, in the same folder."""
+
+    def in_parquet(path: Path) -> Path:
+        if path.suffix != ARROW:
+            return path
+        draft = path.with_name(f"_{uuid4().hex[:12]}-{path.stem}.parquet")
+        with room_for(path.parent, keep=True), written_to(draft) as write:
+            for group in groups_in(path):
+                write(group)
+        return draft.replace(path.with_suffix(".parquet"))
+
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(in_parquet, files))
+    except FileNotFoundError as error:
+        raise gone(Path(str(error.filename or files[0]))) from error
 
 
 def row_groups(files: Iterable[Path]) -> list[tuple[str, int]] | None:
@@ -201,21 +285,23 @@ def writing(
     *,
     kept: Callable[[pa.Table], pa.Table] | None = None,
     hold: bool = False,
+    form: str = ".parquet",
 ) -> Callable[[Batches], Batches]:
     """Decode, and write :data:`ticdc_lab.events.schema.DECODED` into a file in ``folder`` for each task.
 
     Yields :data:`WRITTEN`; a file that no row names was left by an attempt that failed. With ``kept`` everything is
     counted and only what it gives is written. With ``hold`` each task reports what its files contain. What the
     events state is gathered on the way (:func:`facts_file`): to read them once more costs several times as much.
+    ``form`` is how names of files end: Parquet, or :data:`ARROW`.
     """
 
     def run(batches: Batches) -> Batches:
         first, batches = _peeked(batches)
         held = Held() if hold else None
-        path = Path(folder) / f"part-{_number(first):012d}-{uuid4().hex[:12]}.parquet"
+        path = Path(folder) / f"part-{_number(first):012d}-{uuid4().hex[:12]}{form}"
         counts = dict.fromkeys(COUNTED, 0)
         with (
-            pq.ParquetWriter(path, arrow_schema(DECODED), store_schema=False, write_statistics=RANGES) as file,
+            written_to(path) as write,
             pq.ParquetWriter(facts_file(path), FACTS) as facts,
             ThreadPoolExecutor(1) as pool,
         ):
@@ -228,7 +314,7 @@ def writing(
                 if written is not None:
                     written.result()
                 if len(part):  # while the next is decoded
-                    written = pool.submit(file.write_table, part, row_group_size=len(part))
+                    written = pool.submit(write, part)
                 facts.write_table(_facts_of(group, part))
             if written is not None:
                 written.result()
