@@ -11,8 +11,15 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.machines.clock import ts_of
-from ticdc_lab.simulate.pipeline.marks import Sample
-from ticdc_lab.simulate.pipeline.observed import CaptureFacts, CfRow, HeldLock, RegionFacts, StreamFacts, TableFacts
+from ticdc_lab.simulate.pipeline.observed import (
+    CaptureFacts,
+    CfRow,
+    HeldLock,
+    Moment,
+    RegionFacts,
+    StreamFacts,
+    TableFacts,
+)
 from ticdc_lab.simulate.pipeline.samples import SeenRun, seen
 from ticdc_lab.simulate.pipeline.tables import Raw, key_of, span_of
 
@@ -72,7 +79,7 @@ def _table(table: int, now: int) -> TableFacts:
     )  # fmt: skip
 
 
-def sample(now: int) -> Sample:
+def sample(now: int) -> Moment:
     """Give what is seen at a moment."""
     lock = HeldLock(ts_of(LOCKED), KEY, (KEY, key_of(102, 8)))
     regions = tuple(
@@ -98,11 +105,11 @@ def sample(now: int) -> Sample:
             )
         )  # fmt: skip
     least = min(c.checkpoint_ts for c in captures)
-    return Sample(now, ts_of(resolved_us(now)), least, regions, tuple(captures))
+    return Moment(now, least, ts_of(resolved_us(now)), tuple(captures), regions)
 
 
 @cache
-def samples() -> tuple[Sample, ...]:
+def samples() -> tuple[Moment, ...]:
     """Give the whole story."""
     return tuple(sample(now) for now in range(0, END + 1, EVERY))
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from sphinx.application import Sphinx
 
 from ticdc_lab.simulate.reading import yaml_name
-from ticdc_lab.simulate.scenario import MODELS
+from ticdc_lab.simulate.scenario import MODELS, model_named
 
 API: dict[str, tuple[str, ...]] = {
     "Logs": (
@@ -194,8 +194,8 @@ def events_page() -> str:
     text = "# Events of scenarios\n\nMade from the tables that the reader of scenario files uses. An event is "
     text += "`{at: 3s, EVENT: VALUE, FIELD: ..}`; a field with a default can be left out.\n"
     known: list[type] = []
-    for name, module in MODELS.items():
-        kinds = {k: of for k, of in importlib.import_module(module).MODEL.events.items() if of not in known}
+    for name in MODELS:
+        kinds = {k: of for k, of in model_named(name).events.items() if of not in known}
         known += kinds.values()
         text += f"\n## {name}\n\n| event | fields beside it | what happens |\n|---|---|---|\n"
         for kind, of in kinds.items():

@@ -108,7 +108,7 @@ def test_flow_adds_up() -> None:
 
 def test_a_new_pipeline_counts_from_its_beginning() -> None:
     """After a crash the counters are small again: nothing negative, nothing lost."""
-    first, again = sample(2_000 * MS), sample(500 * MS)._replace(time_us=2_100 * MS)
+    first, again = sample(2_000 * MS), sample(500 * MS)._replace(at_us=2_100 * MS)
     rows = flow([first, again])
     later = rows.filter(pc.equal(rows["time_us"], 2_100 * MS))
     assert min(later["rows"].to_pylist()) >= 0 and total(later, "puller", 101) == 5 * RATES[101]

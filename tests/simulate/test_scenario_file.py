@@ -6,7 +6,6 @@ import pickle
 import re
 from dataclasses import fields
 from fractions import Fraction
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import yaml
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.planned import Delay, EventKind, LinkSettings, Node, Planned, RandomFaults, spelled, table
 from ticdc_lab.simulate.reading import yaml_name
-from ticdc_lab.simulate.scenario import MODELS, Scenario, read_scenario, scenario_from_text, schema
+from ticdc_lab.simulate.scenario import MODELS, Scenario, model_named, read_scenario, scenario_from_text, schema
 from ticdc_lab.simulate.scenario_yaml import duration_us, shown
 from ticdc_lab.simulate.scheduler.scenario import EVENTS, ClusterTable, SchedulerCluster
 from ticdc_lab.simulate.swarm import swarm
@@ -122,7 +121,7 @@ def test_a_scenario_travels_to_another_process() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_what_plays_a_scenario_travels_to_another_process(model: str) -> None:
     """By its name: a pool of processes can be given it."""
-    play = import_module(MODELS[model]).MODEL.play
+    play = model_named(model).play
     assert pickle.loads(pickle.dumps(play)) is play
 
 
@@ -279,7 +278,7 @@ def test_the_list_of_events_has_each_with_its_fields(model: str) -> None:
     """``data/scenarios/README.md`` names every event of every model's table, and what stands beside it."""
     readme = Path(__file__).resolve().parents[2] / "data/scenarios/README.md"
     words = set(re.findall(r"[a-z_]+", readme.read_text(encoding="utf-8")))
-    for name, kind in import_module(MODELS[model]).MODEL.events.items():
+    for name, kind in model_named(model).events.items():
         assert {name, *(yaml_name(f.name) for f in fields(kind)[1:])} <= words
 
 

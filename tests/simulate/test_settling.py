@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.pd.world.scenario import start_of
 from ticdc_lab.simulate.planned import Lasting
 from ticdc_lab.simulate.reading import field_types, is_kind
-from ticdc_lab.simulate.scenario import MODELS, scenario_from_text
+from ticdc_lab.simulate.scenario import MODELS, model_named, scenario_from_text
 from ticdc_lab.simulate.swarm import swarm
 
 CRASH = """\
@@ -55,7 +54,7 @@ def test_an_event_is_over_when_what_it_makes_last_is() -> None:
 
 def test_every_duration_of_an_event_lasts_or_is_known_not_to() -> None:
     """Of all models: a new event says whether its duration is one that a run waits for."""
-    kinds = {kind for model in MODELS.values() for kind in import_module(model).MODEL.events.values()}
+    kinds = {kind for model in MODELS for kind in model_named(model).events.values()}
     durations = {
         (kind.__name__, name)
         for kind in kinds

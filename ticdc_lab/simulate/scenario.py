@@ -105,18 +105,19 @@ def model_of(value: Value) -> Model:
 
 
 def model_named(name: str) -> Model:
-    found: Model = import_module(MODELS[name]).MODEL
+    module, _, model = MODELS[name].partition(":")
+    found: Model = getattr(import_module(module), model or "MODEL")
     return found
 
 
 MODELS = {
     "scheduler": "ticdc_lab.simulate.scheduler.model",
     "pipeline": "ticdc_lab.simulate.pipeline.model",
-    "changefeeds": "ticdc_lab.simulate.pipeline.changefeeds.scenario",
+    "changefeeds": "ticdc_lab.simulate.pipeline.model:CHANGEFEEDS",
     "ddl-service": "ticdc_lab.simulate.ddl_service.scenario",
     "pd": "ticdc_lab.simulate.pd.world.model",
 }
-"""Modules by the names of the models; each is imported when it is asked for, and has a ``MODEL``."""
+"""Modules by the names of the models; each is imported when it is asked for, and has a ``MODEL``, or what is named."""
 
 
 _AS_IT_IS: Mapping[str, str] = MappingProxyType({})

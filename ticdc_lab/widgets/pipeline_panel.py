@@ -106,7 +106,7 @@ def pipeline_panel(
         return at_us, faults[disturbance[0]](at_us)
 
     def seen(run: Any, choice: tuple[Any, ...]) -> Shown:
-        return Shown(run, seen_in(run.snapshots, rule=choice[1]), key, memory_rows, until_s)
+        return Shown(run, seen_in(run.snapshots), key, memory_rows, until_s)
 
     runs: Runs[Shown] = Runs(simulate, disturbing=disturbing, seen=seen)
 

@@ -42,7 +42,7 @@ def ran(rule: str) -> PipelineRun:
 @cache
 def looked_at(rule: str) -> SeenRun:
     """Its tables."""
-    return seen_in(ran(rule).snapshots, rule=rule)
+    return seen_in(ran(rule).snapshots)
 
 
 def total(rows: pa.Table, stage: str) -> int:

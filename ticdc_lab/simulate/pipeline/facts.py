@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.assertions import LOOK_US, Judge
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import CALL
+from ticdc_lab.simulate.pipeline.changefeeds.auditor import ChangefeedsAuditor
+from ticdc_lab.simulate.pipeline.changefeeds.etcd import Changefeed
+from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServerState
 from ticdc_lab.simulate.pipeline.downstream import Rows
 from ticdc_lab.simulate.pipeline.looking import moment_of
 from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor
@@ -21,6 +25,7 @@ from ticdc_lab.simulate.pipeline.tidb import TIDB
 from ticdc_lab.simulate.pipeline.why import CURRENT_US, Why, why
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
+from ticdc_lab.simulate.trace import Row
 
 HOLD_US, KEPT = 100_000, 64
 """What holds a watermark is looked at so often while a scenario is judged, and so many samples show since when."""
@@ -118,8 +123,7 @@ class PipelineFacts(SchedulerFacts):
 
     rule: str = BASE
     current_us: int = CURRENT_US
-    kernel: Kernel | None = None  # the world, from its beginning on
-    run: PipelineRun | None = None  # when it has ended
+    kernel: Kernel = field(init=False)  # the world, from its beginning on
     ended: RunOutcome | None = None
     seen: dict[str, tuple[int, Why]] = field(default_factory=dict)
     looked: deque[Moment] = field(default_factory=lambda: deque(maxlen=KEPT))
@@ -129,31 +133,26 @@ class PipelineFacts(SchedulerFacts):
         look_now_and_then(kernel, judge)
 
     def end(self, run: PipelineRun) -> None:
-        self.run, self.ended = run, outcome(run)
+        self.ended = outcome(run)
         self.changes += 1
 
     @property
     def monitor(self) -> PipelineMonitor:
-        assert self.kernel is not None
         found = self.kernel.auditor
         assert isinstance(found, PipelineMonitor)
         return found
 
     @property
     def n_owed(self) -> int:
-        """Row changes that are committed and not downstream."""
-        return sum(map(len, self.monitor.owed.values()))
+        return self.monitor.n_owed
 
     @property
     def load_is_done(self) -> bool:
         """Whether clients have nothing left to do."""
-        assert self.kernel is not None
-        state = self.kernel.states[self.kernel.address[TIDB]]
-        return state.next >= len(self.monitor.items) and not state.open and not state.waiting
+        return clients_are_done(self.kernel, self.monitor)
 
     def holding(self, watermark: str, at_us: int) -> Why:
         """Find what holds a watermark now."""
-        assert self.kernel is not None
         known = self.seen.get(watermark)
         if known is None or known[0] // HOLD_US != at_us // HOLD_US:
             kernel = self.kernel
@@ -167,6 +166,66 @@ class PipelineFacts(SchedulerFacts):
                 why(list(self.looked), watermark=watermark, rule=self.rule, current_us=self.current_us),
             )
         return known[1]
+
+
+def clients_are_done(kernel: Kernel, monitor: PipelineMonitor) -> bool:
+    """Whether clients have nothing left to do."""
+    state = kernel.states[kernel.address[TIDB]]
+    return state.next >= len(monitor.items) and not state.open and not state.waiting
+
+
+@dataclass(slots=True)
+class ChangefeedsFacts:
+    """The present of a run of several changefeeds; ``broken`` counts the invariants that are."""
+
+    kernel: Kernel = field(init=False)
+    broken: dict[str, int] = field(default_factory=dict)
+    changes: int = 0
+
+    def see(self, row: Row) -> None:
+        if row.kind == "violated":
+            self.broken[str(row.subject)] = self.broken.get(str(row.subject), 0) + 1
+            self.changes += 1
+
+    def begin(self, kernel: Kernel, judge: Judge) -> None:
+        self.kernel = kernel
+        look_now_and_then(kernel, judge)
+
+    def end(self, run: PipelineRun) -> None:
+        self.changes += 1
+
+    @property
+    def auditor(self) -> ChangefeedsAuditor:
+        found = self.kernel.auditor
+        assert isinstance(found, ChangefeedsAuditor)
+        return found
+
+    def changefeed(self, name: str) -> Changefeed | None:
+        found: Changefeed | None = self.kernel.states[ETCD].changefeeds.get(name)
+        return found
+
+    def state(self, name: str) -> str:
+        """Give ``normal``, ``stopped`` or, where it is not there, ``removed``."""
+        found = self.changefeed(name)
+        return "removed" if found is None else found.state
+
+    def is_done(self, name: str) -> bool:
+        """Whether clients have nothing left to do and all of it is downstream, DDLs too."""
+        own = self.auditor.each[name]
+        return clients_are_done(self.kernel, self.auditor.upstream) and not own.n_owed and not own.jobs
+
+    def lag_us(self, name: str, at_us: int) -> int:
+        """Measure how far the checkpoint is behind; 0 of an absent one."""
+        found = self.changefeed(name)
+        return max(0, at_us - us_of(found.checkpoint_ts)) if found else 0
+
+    def imbalance(self) -> int:
+        """Give the most tables of one changefeed that a capture has above another one."""
+        live = [s for a, s in self.kernel.states.items() if a not in self.kernel.down]
+        up = [s for s in live if isinstance(s, CaptureServerState)]
+        names = sorted({name for s in up for name in s.running})
+        counts = [[len(s.running[n].state.paths) if n in s.running else 0 for s in up] for n in names]
+        return max((max(c) - min(c) for c in counts), default=0)
 
 
 def look_now_and_then(kernel: Kernel, judge: Judge) -> None:

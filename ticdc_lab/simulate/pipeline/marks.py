@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ticdc_lab.machines.clock import ts_of, us_of
 from ticdc_lab.machines.machine import node_of
-from ticdc_lab.simulate.pipeline.observed import CaptureFacts, HeldLock, RegionFacts, StreamFacts, TableFacts
+from ticdc_lab.simulate.pipeline.observed import CaptureFacts, HeldLock, Moment, RegionFacts, StreamFacts, TableFacts
 from ticdc_lab.simulate.pipeline.tables import shown
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
@@ -32,17 +32,6 @@ WATERMARKS = pa.schema(
 """One row a level and moment."""
 
 
-class Sample(NamedTuple):
-    """What was seen at one moment: of a run's states, or of anything else that gives these facts."""
-
-    time_us: int
-    # As the owner published them last; 0 before the first.
-    resolved_ts: int
-    checkpoint_ts: int
-    regions: tuple[RegionFacts, ...]
-    captures: tuple[CaptureFacts, ...]
-
-
 class MarkRow(NamedTuple):
     """A row of :data:`WATERMARKS` without its moment."""
 
@@ -56,7 +45,7 @@ class MarkRow(NamedTuple):
     since_us: int | None = None
 
 
-def marks(sample: Sample) -> list[MarkRow]:
+def marks(sample: Moment) -> list[MarkRow]:
     """Give the watermarks of a moment, parents before children."""
     free = sample.resolved_ts >= MAX_TS
     state = "no limit to what processors may write" if free else "published by the owner"
@@ -70,10 +59,10 @@ def marks(sample: Sample) -> list[MarkRow]:
     return out
 
 
-def watermarks(samples: Sequence[Sample]) -> pa.Table:
+def watermarks(samples: Sequence[Moment]) -> pa.Table:
     """Give :data:`WATERMARKS` of all moments."""
     return pa.Table.from_pylist(
-        [{"time_us": s.time_us, **m._asdict()} for s in samples for m in marks(s)], schema=WATERMARKS
+        [{"time_us": s.at_us, **m._asdict()} for s in samples for m in marks(s)], schema=WATERMARKS
     )
 
 

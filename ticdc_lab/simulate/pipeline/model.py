@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,13 @@ from ticdc_lab.simulate.pipeline import scenario
 from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
+from ticdc_lab.simulate.pipeline.changefeeds.auditor import CHANGEFEED_INVARIANTS
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, Append, Fetch, Polled
 from ticdc_lab.simulate.pipeline.consumer import resolved_ts as read_upto
 from ticdc_lab.simulate.pipeline.consumer_monitor import CONSUMER_INVARIANTS, ConsumerMonitor
-from ticdc_lab.simulate.pipeline.facts import PipelineFacts
+from ticdc_lab.simulate.pipeline.facts import ChangefeedsFacts, PipelineFacts
 from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, BatchResponses, GetRegions, RegionHeartbeat, Regions
-from ticdc_lab.simulate.pipeline.looking import current_us_of, why_at
+from ticdc_lab.simulate.pipeline.looking import current_us_of, moments, why_at
 from ticdc_lab.simulate.pipeline.monitor import INVARIANTS
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.scenario import EVENTS, load, load_of_scenario, settings_of
@@ -52,7 +53,7 @@ from ticdc_lab.simulate.scheduler.monitor import WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
 from ticdc_lab.simulate.scheduler.scenario import faults_of
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
-from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
+from ticdc_lab.simulate.sentences import OF_INVARIANTS, Measure, Said, Vocabulary, Words
 
 # The sentences that assertions about the pipeline are made of, beside all of the table scheduler.
 #
@@ -241,3 +242,112 @@ MODEL = Model(
     load=load,
     refused={variant: {**no_use, **_NO_COORDINATOR} for variant, no_use in SCHEDULER.refused.items()},
 )  # fmt: skip
+
+
+# Several changefeeds of one cluster: the events of upstream and nodes, and what users do with a changefeed.
+#
+# True or false of a moment::
+#
+#     NAME is normal        NAME is stopped       NAME is removed
+#     everything of NAME is downstream            no violation
+#
+# Numbers and durations::
+#
+#     rows committed of NAME      rows delivered of NAME      rows repeated of NAME      rows owed of NAME
+#     checkpoint_ts lag of NAME
+
+
+def _counted(f: ChangefeedsFacts, w: Words, t: int) -> int:
+    monitor, what = f.auditor.each[w["changefeed"]], w["what"]
+    return monitor.n_owed if what == "owed" else int(getattr(monitor.measures, what))
+
+
+CHANGEFEED_VOCABULARY = Vocabulary(
+    {
+        r"(?P<changefeed>\S+) is (?P<state>normal|stopped|removed)": Said(
+            lambda f, w, t: f.state(w["changefeed"]) == w["state"],
+            lambda f, w, t: f"{w['changefeed']} is {f.state(w['changefeed'])}",
+            live=True,
+        ),
+        r"everything of (?P<changefeed>\S+) is downstream": Said(
+            lambda f, w, t: f.is_done(w["changefeed"]),
+            lambda f, w, t: f"{f.auditor.each[w['changefeed']].n_owed} rows of {w['changefeed']} are owed",
+            live=True,
+        ),
+        **OF_INVARIANTS,
+    },
+    {
+        r"rows (?P<what>committed|delivered|repeated|owed) of (?P<changefeed>\S+)": Measure(_counted, live=True),
+        r"checkpoint_ts lag of (?P<changefeed>\S+)": Measure(
+            lambda f, w, t: f.lag_us(w["changefeed"], t), "us", live=True
+        ),
+    },
+    lambda names, invariants: {"changefeed": names.changefeeds, "invariant": invariants},
+)
+_NEAR_US = 5_000_000
+_STEADY = Said(
+    lambda f, w, t: all(f.lag_us(n, t) < _NEAR_US for n in f.auditor.each if f.state(n) == "normal"),
+    lambda f, w, t: "a changefeed is behind",
+    live=True,
+    text="every changefeed that runs is near",
+)
+_BALANCED = Said(
+    lambda f, w, t: f.imbalance() <= 1,
+    lambda f, w, t: f"the imbalance is {f.imbalance()}",
+    live=True,
+    text="no capture has more than one table of a changefeed above another",
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PlayedChangefeeds(PlayedCaptures[PipelineRun, ChangefeedsFacts]):
+    """A scenario of several changefeeds that has run."""
+
+    def whys(self, at_us: int) -> list[Why]:
+        """Find what holds the watermarks of each changefeed that is there then; it was played with ``sample_us``."""
+        found = []
+        for name in (c.id for c in self.run.created):
+            seen = moments(self.run.of(name), until_us=at_us)
+            if not seen or seen[-1].checkpoint_ts:
+                found += [replace(why_at(self.run.of(name), at_us=at_us, watermark=w), of=name) for w in WATERMARKS]
+        return found
+
+    @property
+    def last(self) -> list[str]:
+        found = []
+        for name in (c.id for c in self.run.created):
+            rows, behind_us = self.run.of(name).measures, self.facts.lag_us(name, self.run.end.time_us)
+            where = f", checkpoint {behind_us / 1e6:.3f} s behind" if self.facts.changefeed(name) else ""
+            found.append(
+                f"{name} is {self.facts.state(name)}{where}: {rows.committed} rows committed, {rows.delivered} "
+                f"delivered, {rows.repeated} of them repeated; {self.run.of(name).n_owed} owed"
+            )
+        return found
+
+
+@runs.Play
+def play_changefeeds(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs.Staged[PlayedChangefeeds]:
+    facts, load = ChangefeedsFacts(), load_of_scenario(scenario, seed)
+    run = partial(simulate, settings_of(scenario), load, (), faults=faults_of(scenario, seed), sample_us=sample_us)
+    return runs.Staged(
+        facts=facts, simulate=run, played=partial(PlayedChangefeeds, scenario, seed, facts=facts), level=trace.CHANGES,
+        begun=facts.begin, ended=facts.end,
+    )  # fmt: skip
+
+
+CHANGEFEEDS = replace(
+    MODEL,
+    name="changefeeds",
+    cluster=lambda value: replace(scenario.cluster(value), reading=()),
+    unsettled=(*MODEL.unsettled, "consumer"),
+    events=scenario.CHANGEFEED_EVENTS,
+    messages=lambda variant: messages(variant) | {"Of", "Changefeeds"},
+    claim=CHANGEFEED_VOCABULARY.claim,
+    measure=CHANGEFEED_VOCABULARY.measure,
+    facts=lambda cluster, events: ChangefeedsFacts(),
+    invariants=(*MODEL.invariants, *CHANGEFEED_INVARIANTS),
+    figures=frozenset({"ownership_gantt", "watermark_curves", "why_stuck"}),
+    play=play_changefeeds,
+    steady=_STEADY,
+    balanced=_BALANCED,
+)

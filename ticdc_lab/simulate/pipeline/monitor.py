@@ -100,6 +100,11 @@ class PipelineMonitor:
     consumer: ConsumerMonitor | None = None  # watches what reads the topic, where the run has one
     only: frozenset[int] | None = None  # ids of the tables that the changefeed's filter lets through; None for all
 
+    @property
+    def n_owed(self) -> int:
+        """Row changes that are committed and not downstream."""
+        return sum(map(len, self.owed.values()))
+
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
         role = self.roles[kernel.node[at]]
         if role == "tikv":

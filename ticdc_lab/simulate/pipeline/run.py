@@ -200,7 +200,7 @@ class PipelineRun(SimulatedRun[PipelineSettings]):
     @property
     def n_owed(self) -> int:
         """Row changes that are committed and not downstream."""
-        return sum(map(len, self.monitor.owed.values()))
+        return self.monitor.n_owed
 
     @property
     def held(self) -> EtcdState | Changefeed | None:

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ticdc_lab.machines.machine import node_of
-from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
-from ticdc_lab.simulate.pipeline.capture.state import DataState
-from ticdc_lab.simulate.pipeline.marks import Sample, watermarks
-from ticdc_lab.simulate.pipeline.observed import CaptureFacts, CfRow, TableFacts
-from ticdc_lab.simulate.pipeline.settings import BASE
+from ticdc_lab.simulate.pipeline.looking import moment_of
+from ticdc_lab.simulate.pipeline.marks import watermarks
+from ticdc_lab.simulate.pipeline.observed import CaptureFacts, CfRow, Moment, TableFacts
 from ticdc_lab.simulate.pipeline.tables import Value
-from ticdc_lab.simulate.pipeline.tikv.facts import cf_rows, region_facts
+from ticdc_lab.simulate.pipeline.tikv.facts import cf_rows
 from ticdc_lab.simulate.pipeline.tikv.store_state import TikvStoreState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
 
@@ -55,17 +53,17 @@ REGIONS = pa.schema(
 LEFT = ("tikv", "puller", "sorter", "mounter", "sink")
 
 
-def queues(samples: Sequence[Sample]) -> pa.Table:
+def queues(samples: Sequence[Moment]) -> pa.Table:
     """Give :data:`QUEUES`."""
     rows = [
-        (s.time_us, node_of(c.address), t.table, t.name, stage, n)
+        (s.at_us, node_of(c.address), t.table, t.name, stage, n)
         for s, c, t in _tables(samples)
         for stage, n in zip(STAGES, (t.unmatched, t.sorting, t.spilled, t.mounting, t.under_way), strict=True)
     ]
     return _table(rows, QUEUES)
 
 
-def flow(samples: Sequence[Sample]) -> pa.Table:
+def flow(samples: Sequence[Moment]) -> pa.Table:
     """Give :data:`FLOW`; what a restarted pipeline has done so far counts as its first interval."""
     before: dict[tuple[str, int], tuple[int, ...]] = {}
     rows = []
@@ -74,22 +72,22 @@ def flow(samples: Sequence[Sample]) -> pa.Table:
         last = before.get(key, (0,) * len(done))
         new = done if t.received < last[0] or t.written < last[-1] else _differences(done, last)
         before[key] = tuple(max(pair) for pair in zip(done, last, strict=True)) if new is not done else done
-        rows += [(s.time_us, node_of(c.address), t.table, t.name, st, n) for st, n in zip(LEFT, new, strict=True)]
+        rows += [(s.at_us, node_of(c.address), t.table, t.name, st, n) for st, n in zip(LEFT, new, strict=True)]
     return _table(rows, FLOW)
 
 
-def regions(samples: Sequence[Sample]) -> pa.Table:
+def regions(samples: Sequence[Moment]) -> pa.Table:
     """Give :data:`REGIONS`."""
     rows = []
     for s, c, t in _tables(samples):
         locks = {r.id: len(r.locks) for r in s.regions}
         for st in t.streams:
-            where = (s.time_us, st.region, node_of(st.store), node_of(c.address), t.table)
+            where = (s.at_us, st.region, node_of(st.store), node_of(c.address), t.table)
             rows.append((*where, st.state, locks.get(st.region, 0)))
     return _table(rows, REGIONS)
 
 
-def _tables(samples: Sequence[Sample]) -> Iterator[tuple[Sample, CaptureFacts, TableFacts]]:
+def _tables(samples: Sequence[Moment]) -> Iterator[tuple[Moment, CaptureFacts, TableFacts]]:
     return ((s, c, t) for s in samples for c in s.captures for t in c.tables)
 
 
@@ -171,27 +169,15 @@ class SeenRun(NamedTuple):
     regions: pa.Table
 
 
-def seen(samples: Sequence[Sample]) -> SeenRun:
+def seen(samples: Sequence[Moment]) -> SeenRun:
     """Give the tables of some samples, in order of time."""
     return SeenRun(watermarks(samples), queues(samples), flow(samples), regions(samples))
 
 
-def seen_in(snapshots: Snapshots, *, rule: str = BASE) -> SeenRun:
-    """Give the tables of a run under a rule (of :data:`ticdc_lab.simulate.pipeline.settings.RULES`)."""
-    return seen([sample(time_us, states, rule=rule) for time_us, states in snapshots])
-
-
-def sample(time_us: int, states: Mapping[str, Any], *, rule: str = BASE) -> Sample:
-    """Look at all nodes at a moment; where tables need not wait for it there is no global resolved_ts."""
-    nodes = [states[address] for address in sorted(states)]
-    etcd = next((state for state in nodes if isinstance(state, EtcdState)), None)
-    return Sample(
-        time_us,
-        etcd.resolved_ts if etcd else 0,
-        etcd.checkpoint_ts if etcd else 0,
-        tuple(region for state in nodes if isinstance(state, TikvStoreState) for region in region_facts(state)),
-        tuple(capture_facts(state) for state in nodes if isinstance(state, DataState)),
-    )
+def seen_in(snapshots: Sequence[tuple[int, Mapping[str, Any]]]) -> SeenRun:
+    """Give the tables of a run."""
+    etcds = (next((s for s in states.values() if isinstance(s, EtcdState)), None) for _, states in snapshots)
+    return seen([moment_of(*one, (), etcd=etcd) for one, etcd in zip(snapshots, etcds, strict=True)])
 
 
 def families_in(snapshots: Snapshots, keys: Sequence[int]) -> pa.Table:

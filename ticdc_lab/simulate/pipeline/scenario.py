@@ -24,6 +24,13 @@ from msgspec import Meta
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.pipeline import kv_messages as kv
+from ticdc_lab.simulate.pipeline.changefeeds.etcd import (
+    CreateChangefeed,
+    PauseChangefeed,
+    RemoveChangefeed,
+    ResumeChangefeed,
+    downstream_of,
+)
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, partition_node
 from ticdc_lab.simulate.pipeline.downstream import Pace
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
@@ -33,7 +40,22 @@ from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, Raw, TableInfo, key_of
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
 from ticdc_lab.simulate.pipeline.tidb_state import ClientTxn, Load, LoadRows
-from ticdc_lab.simulate.planned import Disk, Duration, EventKind, Lasting, Node, Planned, Share, TableId, Text, table
+from ticdc_lab.simulate.planned import (
+    ChangefeedName,
+    Disk,
+    Duration,
+    EventKind,
+    Lasting,
+    NewChangefeed,
+    Node,
+    Planned,
+    Share,
+    SinkKind,
+    TableId,
+    TableIds,
+    Text,
+    table,
+)
 from ticdc_lab.simulate.reading import Names, ReadBy, Reader, read_record
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
 from ticdc_lab.simulate.scenario_yaml import Value
@@ -409,6 +431,53 @@ EVENTS: dict[str, type] = {k: v for k, v in OF_SCHEDULER.items() if k not in _NO
             "A user wants another number of partitions: all tables stop, Admin events are written, all resume.",
             {"partitions": int},
             lambda w, e, s: [kernel.Ask(e.at_us, ETCD, WantPartitions(w.partitions))],
+        ),
+    }
+)
+
+# Beside what the upstream and the nodes of one changefeed know: what several do.
+
+_OF_ONE_ONLY = (
+    "repartition", "slow_sink", "standing_sink", "stuck_table", "free_table", "move_table", "rebalance", "drain",
+    "restart_processor",
+)  # fmt: skip
+"""Asked of one changefeed's owner, processors or downstream."""
+CHANGEFEED_EVENTS: dict[str, type] = {k: v for k, v in EVENTS.items() if k not in _OF_ONE_ONLY} | table(
+    {
+        "create_changefeed": EventKind(
+            "A changefeed begins, into a downstream of its own. Its filter lets `tables` through: all by default.",
+            {
+                "id": NewChangefeed,
+                "tables": (TableIds, ()),
+                "kind": (SinkKind | None, None),
+                "start_us": (Duration | None, None),
+            },
+            lambda w, e, s: [kernel.Ask(e.at_us, ETCD, CreateChangefeed(w.id, w.tables, w.kind, w.start_us))],
+        ),
+        "pause_changefeed": EventKind(
+            "A changefeed stops, and its checkpoint stands.",
+            {"id": ChangefeedName},
+            lambda w, e, s: [kernel.Ask(e.at_us, ETCD, PauseChangefeed(w.id))],
+        ),
+        "resume_changefeed": EventKind(
+            "A changefeed that is paused resumes from its checkpoint.",
+            {"id": ChangefeedName},
+            lambda w, e, s: [kernel.Ask(e.at_us, ETCD, ResumeChangefeed(w.id))],
+        ),
+        "remove_changefeed": EventKind(
+            "A changefeed ends for good.",
+            {"id": ChangefeedName},
+            lambda w, e, s: [kernel.Ask(e.at_us, ETCD, RemoveChangefeed(w.id))],
+        ),
+        "slow_changefeed": EventKind(
+            "The downstream of a changefeed takes no more than so many rows a second, for a while or for good.",
+            {"of": ChangefeedName, "rows_per_s": int, "for_us": (Lasting | None, None)},
+            lambda w, e, s: paced(w.rows_per_s, w.for_us, e, s, downstream_of(w.of)),
+        ),
+        "standing_changefeed": EventKind(
+            "The downstream of a changefeed takes nothing for a while.",
+            {"of": ChangefeedName, "for_us": Lasting},
+            lambda w, e, s: paced(0, w.for_us, e, s, downstream_of(w.of)),
         ),
     }
 )
