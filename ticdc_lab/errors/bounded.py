@@ -114,7 +114,7 @@ def parse_documents(text: str) -> list[tuple[str, Any]]:
     """
     found, at, decoder = [], 0, json.JSONDecoder()
     try:
-        while (begin := _BEGINS.search(text, at)) is not None:
+        while (begin := _NEXT.match(text, at) or _BEGINS.search(text, at)) is not None:
             before = text[at : begin.start(1)]
             one, at = decoder.raw_decode(text, begin.start(1))
             found.append((before, one))
@@ -131,6 +131,8 @@ OBJECT_OR_LIST = r"""(\{|\[(?=\s*(?:[\[{"\]]|null|-?\d+\s*[,\]]|\Z)))"""
 """How a document begins; a line of a log, ``[2024/01/01 ..] [INFO]``, begins otherwise."""
 _BEGINS = re.compile(rf"^[ \t\r»>\ufeff]*{OBJECT_OR_LIST}", re.MULTILINE)
 """Where a document begins: a tool's words before it, and the prompt of a session, are skipped."""
+_NEXT = re.compile(rf"[ \t]*{OBJECT_OR_LIST}")
+"""One may follow on the same line."""
 
 _DIGITS = "a number of thousands of digits, which no setting needs"
 

@@ -262,7 +262,7 @@ def test_balance_waits_for_the_store_that_gets_most() -> None:
                           for i, some in enumerate([(2, 3, 4), (3, 4, 5), (4, 5, 2), (5, 2, 3)] * 75)])  # fmt: skip
     (found,) = forecast(cluster(region_size=0.0), regions)
     assert (found.what, found.held_by) == ("balance of regions", "add-peer limit 15 of store 1")
-    assert 225 <= found.peers <= 240 and found.at_best_s == pytest.approx(found.peers / 15 * 60, rel=0.01)
+    assert 225 <= found.peers <= 240 and 1 < found.at_best_s / (found.peers / 15 * 60) < 1.1  # the last ones wait
     limits = {1: PerMinute(add=10_000), 2: PerMinute(remove=1)}
     (found,) = forecast(cluster(region_size=0.0), regions, limits)
     assert found.held_by == "remove-peer limit 1 of store 2" and 55 * 60 <= found.at_best_s <= 60 * 60

@@ -235,7 +235,8 @@ def test_bounds_follow_the_limits_one_by_one() -> None:
         return bounds(work_left(changed), changed, replace(REFERENCE, io_mib_a_tick=io))[0].name
 
     assert first(6, 2048, 200).startswith(("add-peer", "remove-peer"))
-    assert first(1e6, 1, 200) == "region-schedule-limit 1"
+    assert first(1e6, 1, 2) == "region-schedule-limit 1"
+    assert first(1e6, 2048, 200) == "PD's own caution"
     assert first(1e6, 2048, 0.1).startswith("disks")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_fut
 from ticdc_lab.simulate.pd.looking.recording import costs
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
 from ticdc_lab.simulate.pd.world import pdctl
-from ticdc_lab.simulate.pd.world.changes import Pdctl, Timed
-from ticdc_lab.simulate.pd.world.start import StoreStart
+from ticdc_lab.simulate.pd.world.changes import Pdctl, StopStore, Timed
+from ticdc_lab.simulate.pd.world.start import StoreStart, WorldSettings
 from ticdc_lab.simulate.pd.world.world import World
 
 SECOND_NS = 10**9
@@ -137,6 +138,37 @@ def test_a_store_that_was_down_is_replaced_at_once(tmp_path: Path) -> None:
     found = own_futures(loaded, minutes=10)
     assert found.numbers["as it is"].operators["replace-rule-down-peer"] == 8
     assert found.numbers["as it is"].done_s is not None
+
+
+def test_a_store_that_falls_silent_is_awaited_until_it_is_replaced(tmp_path: Path) -> None:
+    """A run is not done while a store is about to count as down, whatever its age at the start."""
+    loaded = with_store(from_folder(moment(tmp_path / "a", HELD)), 3, heartbeat_age_s=60.0)
+    config = replace(loaded.cluster.config, max_store_down_time_s=240.0)
+    found = own_futures(loaded._replace(cluster=loaded.cluster._replace(config=config)), minutes=10)
+    assert found.numbers["as it is"].operators["replace-rule-down-peer"] == 8
+
+
+def test_a_peer_whose_snapshot_goes_to_a_store_that_fell_silent_is_removed(tmp_path: Path) -> None:
+    """TiKV's leader is not at its snapshot for ever: as it removes the peer, the region has three again."""
+    loaded = from_folder(moment(tmp_path / "a", HELD, offline=3))
+    config = replace(loaded.cluster.config, max_store_down_time_s=120.0)
+    slow = WorldSettings(io_mib_a_tick=0.2)
+    silent = [Timed(5 * SECOND_NS // 1000, StopStore(i)) for i in (4,)]
+    run = own_futures(
+        loaded._replace(cluster=loaded.cluster._replace(config=config)), silent, minutes=60, settings=slow
+    ).runs["changed"]
+    assert run.end.because == "settled" and all(len(run.world.region(i).peers) == 3 for i in range(1, 9))
+
+
+def test_peers_keep_their_age_and_joint_states_are_left(tmp_path: Path) -> None:
+    """PD fits the older peers first; a voter that is being demoted is a learner then."""
+    folder = moment(tmp_path / "a", [(3, 1, 2, 4), *HELD[1:]])
+    told = json.loads((folder / "regions.json").read_text())
+    told["regions"][0]["peers"][0] |= {"role": 3, "role_name": "DemotingVoter", "id": 99}
+    told["regions"][0]["peers"][3] |= {"role": 2, "role_name": "IncomingVoter"}
+    (folder / "regions.json").write_text(json.dumps(told))
+    first = World(own_case(from_folder(folder)).start, 1).region(1)
+    assert [(p.store, p.role) for p in first.peers] == [(1, "voter"), (2, "voter"), (4, "voter"), (3, "learner")]
 
 
 @pytest.mark.parametrize(("name", "led"), [("evict-leader", 0), ("grant-leader", 8)])

@@ -297,7 +297,7 @@ def test_learners_without_rules_are_not_called_orphans(tmp_path: Path) -> None:
                    region__json={"regions": regions})  # fmt: skip
     assert "add --rules" in loaded.first_line
     told = survey(loaded.cluster, loaded.regions, doubted=loaded.doubted)
-    assert "remove-orphan-peer" not in told.sentence and "1 regions are not judged" in told.sentence
+    assert "remove-orphan-peer" not in told.sentence and "1 region is not judged" in told.sentence
 
 
 def test_schedulers_decide_who_has_rounds(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ RETRIES, LEAST_RETRIES = 10, 1
 Draw = Callable[[int, str], Iterable[Region]]
 """Gives up to :data:`DRAWN` random regions whose peer on a store is of a kind, in the order drawn."""
 
-_AMPLIFICATION = 5
+AMPLIFICATION = 5
 _LEADER_RATIO, _LEAST_RATIO, _RATIO_PER_REGION = 5.0, 1.0, 0.005
 
 
@@ -94,7 +94,7 @@ def target_score(s: Scale, store: Store) -> float:
 
 
 def _amplified(s: Scale) -> int:
-    return _AMPLIFICATION if s.resource == REGIONS else 1
+    return AMPLIFICATION if s.resource == REGIONS else 1
 
 
 def compare(s: Scale, source: Store, target: Store, notes: Notes) -> Compared:

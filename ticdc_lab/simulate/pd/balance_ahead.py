@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ticdc_lab.simulate.pd import balance_region
-from ticdc_lab.simulate.pd.balance import REGIONS, Scale, influence, scale, score
+from ticdc_lab.simulate.pd.balance import AMPLIFICATION, REGIONS, Scale, influence, scale, score
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Notes
 from ticdc_lab.simulate.pd.limits import LARGE_COST, step_costs
@@ -18,13 +19,18 @@ from ticdc_lab.simulate.pd.stores import MIB, Store, label, takes_part
 
 _DRAWN_REGIONS = 2000
 _MOST_STEPS = 600
+_COUNTS_ON_S = 11.0
+"""How long PD counts a move: the second that it takes, and ten more where it took less than ten."""
 
 
 class _Drawn(NamedTuple):
-    """Regions of a store that were looked at: where those that may move can go, and why others stay."""
+    """Regions of a store that were looked at: how many of all may go to each store, and why others stay.
 
-    targets: frozenset[int]
-    movable: float
+    ``size`` is the MiB of one that may move.
+    """
+
+    room: Mapping[int, float]
+    size: float
     cost: float
     stays: Counter[str]
 
@@ -32,14 +38,16 @@ class _Drawn(NamedTuple):
 class BalanceAhead(NamedTuple):
     """What balance of sizes has ahead: regions that leave and reach each store, and why others stay.
 
-    ``costs`` is the part of a large region's tokens that one of a store takes. Where nothing moves although sizes
-    differ, ``stays`` has the reasons, and how many peers of ``peers`` each keeps.
+    ``costs`` is the part of a large region's tokens that one of a store takes. ``paces`` are numbers of moves, and the
+    seconds from one to the next that PD lets pass at least. Where nothing moves although sizes differ, ``stays`` has
+    the reasons, and how many peers of ``peers`` each keeps.
     """
 
     out: Mapping[int, float]
     into: Mapping[int, float]
     costs: Mapping[int, float]
     peers: int
+    paces: tuple[tuple[float, float], ...] = ()
     stays: tuple[tuple[str, int], ...] = ()
 
 
@@ -66,16 +74,16 @@ def balance_ahead(
     sources = {s.id: _with_running(by, s) for s in field.sources if takes_part(s, down_s)}
     drawn = _drawn(cluster, c, sources, field.closed, repaired, ranges)
     costs = {s: d.cost for s, d in drawn.items()}
-    out, into = _moved(by, sources, {s: d.targets for s, d in drawn.items() if d.movable})
+    out, into, paces = _moved(by, sources, {s: d.room for s, d in drawn.items()}, {s: d.size for s, d in drawn.items()})
     if out:
-        return BalanceAhead(out, into, costs, max(1, round(sum(out.values()))))
-    wanted, _ = _moved(by, sources, {s: _alike(sources, s) for s in sources})
+        return BalanceAhead(out, into, costs, max(1, round(sum(out.values()))), tuple(paces))
+    wanted, *_ = _moved(by, sources, {s: dict.fromkeys(_alike(sources, s), math.inf) for s in sources}, {})
     stays = sum((drawn[s].stays for s in wanted if s in drawn), Counter[str]())
     if not wanted or not stays:
         return None
     total, n = round(sum(wanted.values())), sum(stays.values())
     reasons = tuple((why, max(1, round(total * k / n))) for why, k in stays.most_common(3))
-    return BalanceAhead({}, {}, costs, total, reasons)
+    return BalanceAhead({}, {}, costs, total, stays=reasons)
 
 
 def _with_running(by: Scale, s: Store) -> Store:
@@ -119,27 +127,30 @@ def _drawn(
         here, leads = c.peers == at.get(source, -2), c.leader == at.get(source, -2)
         learns = (here & (c.role == ROLES.index(LEARNER))).any(axis=1)
         held = here.any(axis=1)
-        targets: set[int] = set()
+        targets: Counter[int] = Counter()
         stays: Counter[str] = Counter()
-        movable, sizes = 0, np.zeros(0)
+        looked_at, sizes = 0, []
         for kind in (held & ~leads & ~learns, leads, learns):  # in the order in which PD draws
             rows = np.flatnonzero(kind)
             some = rows[np.linspace(0, len(rows) - 1, min(each, len(rows))).astype(np.int64)] if len(rows) else rows
-            sizes, drawn = np.append(sizes, c.size[some]), False
+            drawn = False
+            looked_at += len(some)
             for place in some.tolist():
                 region = repaired(region_at(c, place))
                 why = _why_it_stays(cluster, region, source, c.busy) if lies_in(region, ranges) else OUTSIDE
                 takers = () if why else balance_region.takers(field, source, region, Notes())
                 drawn |= not why
                 if takers:
-                    targets |= {t.id for t in takers}
-                    movable += 1
+                    targets.update(t.id for t in takers)
+                    sizes.append(region.size)
                 else:
                     stays[why or "no other store may take it by its rules or places"] += 1
             if drawn:
                 break  # PD draws the others only where it finds none of these
-        cost = float(step_costs(sizes).mean()) / LARGE_COST if len(sizes) else 1.0
-        found[source] = _Drawn(frozenset(targets), movable / max(1, len(sizes)), cost, stays)
+        each_of = cluster.regions_on.get(source, int(held.sum())) / max(1, looked_at)
+        cost = float(step_costs(np.array(sizes)).mean()) / LARGE_COST if sizes else 1.0
+        size = sum(sizes) / len(sizes) if sizes else 0.0
+        found[source] = _Drawn({t: n * each_of for t, n in targets.items()}, size, cost, stays)
     return found
 
 
@@ -154,38 +165,59 @@ def _why_it_stays(cluster: Cluster, region: Region, source: int, busy: Collectio
 
 
 def _moved(
-    by: Scale, sources: Mapping[int, Store], targets: Mapping[int, Collection[int]]
-) -> tuple[dict[int, float], dict[int, float]]:
-    """Move regions while a move pays; give how many leave and reach each store."""
-    stores = dict(sources)
-    size = float(max(1, by.cluster.average_region_size))
-    total = sum(s.region_size for s in stores.values()) / size
-    step = max(1.0, total / _MOST_STEPS)
+    by: Scale, sources: Mapping[int, Store], room: Mapping[int, Mapping[int, float]], sizes: Mapping[int, float]
+) -> tuple[dict[int, float], dict[int, float], list[tuple[float, float]]]:
+    """Move regions while a move pays; give how many leave and reach each store, and the paces.
+
+    ``room`` is how many regions of a store may go to each other one, ``sizes`` their MiB. Stores share regions; a
+    region goes to a store once.
+    """
+    stores, left = dict(sources), {a: dict(to) for a, to in room.items()}
+    average = float(max(1, by.cluster.average_region_size))
+    on, regions = by.cluster.regions_on, max(1, by.cluster.region_count)
+    from_: dict[int, list[int]] = defaultdict(list)
+    for a, to in room.items():
+        for t in to:
+            from_[t].append(a)
+    most = {
+        t: sum(room[a][t] for a in some) / max(1.0, sum(on.get(a, 0) for a in some) / regions)
+        for t, some in from_.items()
+    }
+    step = max(1.0, sum(s.region_size for s in stores.values()) / average / _MOST_STEPS)
     give = {i: score(by, s, -by.tolerance) for i, s in stores.items()}
     take = {i: score(by, s, by.tolerance) for i, s in stores.items()}
-    out: dict[int, float] = defaultdict(float)
-    into: dict[int, float] = defaultdict(float)
+    net: dict[int, float] = defaultdict(float)
+    paces: list[tuple[float, float]] = []
     for _ in range(2 * _MOST_STEPS):
         pairs = (
             (source, min(some, key=lambda t: take[t]))
             for source in sorted(give, key=lambda s: -give[s])
-            if (some := [t for t in targets.get(source, ()) if t in take])
+            if (some := [t for t, n in left.get(source, {}).items() if n >= 0.5 and net[t] < most[t] and t in take])
         )
-        found = next(((a, b) for a, b in pairs if give[a] > take[b] and stores[a].region_size >= size), None)
+        found = next(
+            ((a, b) for a, b in pairs if give[a] > take[b] and stores[a].region_size >= sizes.get(a, average)), None
+        )
         if found is None:
             if step <= 1.0:
                 break
             step = max(1.0, step / 4)
             continue
         a, b = found
-        n = step
+        size = sizes.get(a, average)
+        n = max(1.0, min(step, left[a][b], most[b] - net[b]))
         while n > 1.0 and not score(by, grown(stores[a], -size * (n - 1)), -by.tolerance) > score(
             by, grown(stores[b], size * (n - 1)), by.tolerance
         ):
             n = max(1.0, n / 2)
-        for store, mib, count in ((a, -size * n, out), (b, size * n, into)):
+        left[a][b] -= n
+        fuller = sum(give[s] > take[b] for s in left)  # those that give and take beside the two
+        emptier = sum(give[a] > take[t] for t in left[a])
+        gave = give[a] - score(by, stores[a], -by.tolerance - AMPLIFICATION * size)
+        took = score(by, stores[b], by.tolerance + AMPLIFICATION * size) - take[b]
+        at_once = (give[a] - take[b]) / (gave / fuller + took / emptier)
+        paces.append((n, _COUNTS_ON_S / max(min(fuller, emptier), at_once)))
+        for store, mib, more in ((a, -size * n, -n), (b, size * n, n)):
             stores[store] = grown(stores[store], mib)
             give[store], take[store] = (score(by, stores[store], sign * by.tolerance) for sign in (-1, 1))
-            count[store] += n
-    net = {i: into.get(i, 0.0) - out.get(i, 0.0) for i in stores}
-    return {i: -n for i, n in net.items() if n < -0.5}, {i: n for i, n in net.items() if n > 0.5}
+            net[store] += more
+    return {i: -n for i, n in net.items() if n < -0.5}, {i: n for i, n in net.items() if n > 0.5}, paces

@@ -69,7 +69,7 @@ def course_of(cluster: Cluster, region: Region) -> Course:
         region = _done(region, op)
         if region in seen:
             return Course(tuple(moves), f"{op.desc} is not played out here", region)
-    stuck = "" if _is_well(cluster, region) else _why_stuck(cluster, region, told)
+    stuck = "" if _is_well(cluster, region) else _why_stuck(told)
     return Course(tuple(moves), stuck, region)
 
 
@@ -129,18 +129,10 @@ def _is_well(cluster: Cluster, region: Region) -> bool:
     return is_replicated(cluster, region) and not any(gone)
 
 
-def _why_stuck(cluster: Cluster, region: Region, told: Explained) -> str:
+def _why_stuck(told: Explained) -> str:
     """Give why nothing more is done: the reason, and what refused the stores."""
-    config = cluster.config
-    because = told.because
-    if not config.placement_rules:
-        leaving = any((s := cluster.stores.get(p.store)) and s.state not in (PREPARING, SERVING) for p in region.peers)
-        if leaving and not config.enable_replace_offline_replica:
-            return "enable-replace-offline-replica is false"
-        if region.down and not config.enable_remove_down_replica:
-            return "enable-remove-down-replica is false"
-        if len(region.peers) < config.max_replicas and not config.enable_make_up_replica:
-            return "enable-make-up-replica is false"
+    if (because := told.because).endswith("is false"):
+        return because
     by_why: dict[str, list[int]] = defaultdict(list)
     for r in told.rejected:
         if r.role == "target" and r.filter != "excluded" and not any(r.store in ids for ids in by_why.values()):

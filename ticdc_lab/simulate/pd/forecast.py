@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.balance_ahead import BalanceAhead, balance_ahead, grown
-from ticdc_lab.simulate.pd.cluster import Cluster, is_replicated
+from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, is_replicated
 from ticdc_lab.simulate.pd.course import BETTER, EXTRA, MISSING, TO_FULL, TO_WITNESS, course_of, why_it_leaves
 from ticdc_lab.simulate.pd.limits import LARGE_COST, SMALL_COST, Limits, PerMinute, limits_nothing, step_costs
 from ticdc_lab.simulate.pd.pd_ctl_running import BALANCE_REGION, PdSchedulers, default_schedulers
@@ -31,6 +31,8 @@ from ticdc_lab.simulate.pd.survey import FITS, SMALL, Group, classes, kinds, tri
 
 DEFAULT = PerMinute()
 BALANCE = "balance of regions"
+CAUTION = "PD's own caution"
+"""Rounds wait until moves of the last ten seconds no longer count."""
 _DEFAULTS: Limits = MappingProxyType({})
 
 
@@ -216,14 +218,20 @@ _MOST_PARTS = 64
 
 
 def _balanced(found: BalanceAhead, limits: Limits) -> Forecast:
-    """Give how long a balance takes: until the store that has most to give or to take, at its limits, is done."""
+    """Give how long a balance takes: until the store that has most to give or to take, at its limits, is done.
+
+    As stores become even, rounds wait until moves of the last seconds no longer count.
+    """
     if not found.out:
         return Forecast(BALANCE, found.peers, 0.0, math.inf, "", found.stays)
     times = [_time(s, n, limits, "remove", found.costs[s]) for s, n in sorted(found.out.items())]
     cost = sum(found.costs[s] * n for s, n in found.out.items()) / sum(found.out.values())
     times += [_time(s, n, limits, "add", cost) for s, n in sorted(found.into.items())]
     longest, held_by = max(times, key=lambda t: t[0])
-    return Forecast(BALANCE, found.peers, 0.0, longest, held_by)
+    moves = sum(n for n, _ in found.paces)
+    seconds = sum(n * max(pace, longest / moves) for n, pace in found.paces)
+    held_by = held_by if longest * 2 > seconds else CAUTION
+    return Forecast(BALANCE, found.peers, 0.0, seconds, held_by)
 
 
 _LEFT_ALONE = (FITS, SMALL)
@@ -254,11 +262,15 @@ def _repairs(
     never: dict[str, Counter[str]] = defaultdict(Counter)
     some = _rows(later.regions, places)
     silent = {i for i, s in cluster.stores.items() if is_disconnected(s)}
-    costs = step_costs(some.size)
-    for alike in _alike_regions(later.cluster, some, [here[places] for here in lost.values()]):
-        n, cost, mib = int(alike.which.sum()), float(costs[alike.which].sum()), float(some.size[alike.which].sum())
-        region = _with_leader(later.cluster, region_at(some, alike.example))
-        told = course_of(later.cluster, region)
+    alike_regions = _alike_regions(later.cluster, some, [here[places] for here in lost.values()])
+    played = (
+        (alike, part, len(parts)) for alike in alike_regions
+        for parts in (_parts(later.cluster, _with_leader(later.cluster, region_at(some, alike.example))),)
+        for part in parts
+    )  # fmt: skip
+    for alike, region, share in played:
+        told, size = course_of(later.cluster, region), some.size[alike.which] / share
+        n, costs, mib = len(size), step_costs(size), float(size.sum())
         for at_move, move in enumerate(told.moves):
             what = move.what or why_it_leaves(cluster, move.old) or BETTER
             peers[what] += n
@@ -268,10 +280,10 @@ def _repairs(
             beside = (alike.beside.get(t, frozenset({t})) for t in able)
             targets = frozenset().union(*beside) - {move.old}
             if targets:
-                made[what].append(Bundle(cost if move.costs else 0.0, targets))
+                made[what].append(Bundle(float(costs.sum()) if move.costs else 0.0, targets))
             if move.old in cluster.stores and cluster.stores[move.old].state != REMOVED:
                 small = cluster.config.removals_of_down_are_small and move.old in silent
-                freed = float(np.minimum(costs[alike.which], SMALL_COST).sum()) if small else cost
+                freed = float((np.minimum(costs, SMALL_COST) if small else costs).sum())
                 unmade[what].append(Bundle(freed if move.frees else 0.0, frozenset({move.old})))
             if what not in (TO_FULL, TO_WITNESS):
                 moved[move.old, targets] += mib
@@ -299,16 +311,25 @@ def _repairs(
     down_s = cluster.config.max_store_down_time_s
     waits = {w: max(0.0, down_s - ages[w]) if w.endswith("is silent") else 0.0 for w in order}
     times: dict[str, list[tuple[float, str]]] = defaultdict(list)
-    for begins_s in set(waits.values()):  # what begins together shares the limits
-        for verb, by_what in (("add", made), ("remove", unmade)):
-            whats = [w for w in order if waits[w] == begins_s for _ in by_what[w]]
-            bundles = [b._replace(cost=b.cost * factors[w]) for w in dict.fromkeys(whats) for b in by_what[w]]
-            for what, found in zip(whats, shared(bundles, limits, verb), strict=True):
-                times[what].append(found)
+    begins = sorted(set(waits.values()))
+    for verb, by_what in (("add", made), ("remove", unmade)):
+        left: list[tuple[str, Bundle]] = []
+        for begin_s, until_s in pairwise([*begins, math.inf]):  # what begins later shares the limits with what is left
+            whats = (w for w in order if waits[w] == begin_s)
+            left += [(w, b._replace(cost=b.cost * factors[w])) for w in whats for b in by_what[w]]
+            done = list(zip(left, shared([b for _, b in left], limits, verb), strict=True))
+            left = []
+            for (what, bundle), (seconds, held_by) in done:
+                if begin_s + seconds <= until_s:
+                    times[what].append((begin_s + seconds - waits[what], held_by))
+                else:
+                    left.append((what, bundle._replace(cost=bundle.cost * (1 - (until_s - begin_s) / seconds))))
     for what in order:
-        seconds, held_by = max(times[what], key=lambda found: found[0], default=(math.inf, ""))
-        if times[what] and not any(b.cost for b in (*made[what], *unmade[what])):
+        seconds, held_by = max(times[what], key=lambda found: found[0], default=(math.inf if never[what] else 0.0, ""))
+        if not math.isinf(seconds) and not any(b.cost for b in (*made[what], *unmade[what])):
             held_by = "no store limit counts them"
+        elif not seconds:
+            held_by = "no store is limited"
         reasons = tuple((why, round(n * factors[what])) for why, n in never[what].most_common())
         yield Forecast(what, round(peers[what] * factors[what]), waits[what], seconds, held_by, reasons)
 
@@ -351,6 +372,12 @@ def _alike_regions(cluster: Cluster, c: RegionColumns, lost: Sequence[NDArray[np
 UNFIT, LEADERLESS = "regions that do not fit their rules", "regions without a leader"
 _LAST = (MISSING, BETTER, EXTRA, TO_FULL, TO_WITNESS, UNFIT, LEADERLESS)
 _UNJUDGED = ("whose placement rules were not given", "with an operator that runs")
+
+
+def _parts(cluster: Cluster, region: Region) -> list[Region]:
+    """Give the parts, of the same size, that the checkers cut a region into where rules begin or end within it."""
+    keys = [region.start_key, *borders_within(cluster, region), region.end_key]
+    return [region._replace(start_key=a, end_key=b, size=region.size / (len(keys) - 1)) for a, b in pairwise(keys)]
 
 
 def _rows(c: RegionColumns, places: NDArray[np.int64]) -> RegionColumns:

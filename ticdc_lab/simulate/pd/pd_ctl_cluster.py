@@ -176,10 +176,17 @@ def regions_of(files: Sequence[PrintedFile]) -> tuple[RegionColumns, int]:
 
     Returns: the regions, and how many were printed with several epochs.
     """
-    parts = [_part(file, batch) for file in files for batch in batches(file, "regions") if batch]
+    parts = [_part(file, _unlisted(batch)) for file in files for batch in batches(file, "regions") if batch]
     if not parts:
         raise wrong(files[0], "regions", "one region or more", "none")
     return _joined(parts)
+
+
+def _unlisted(batch: list[dict[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Give the regions of several documents in one list, as ``jq -s`` writes them; regions as they are."""
+    if isinstance(batch[0], dict) and "regions" in batch[0] and "peers" not in batch[0]:
+        return [r for one in batch for r in one["regions"] or ()]
+    return batch
 
 
 class _Part(NamedTuple):
@@ -201,7 +208,7 @@ def _part(file: PrintedFile, batch: Sequence[Mapping[str, Any]]) -> _Part:
     except _BROKEN as e:
         found = next((r for r in batch if not _is_region(r)), batch[0])
         name = f"region {found['id']}" if isinstance(found, Mapping) and "id" in found else "a region without an id"
-        raise wrong(file, name, "regions with id, start_key, end_key, peers and leader", found) from e
+        raise wrong(file, name, f"regions with id, start_key, end_key, peers and leader ({e})", found) from e
 
 
 def _is_region(r: object) -> bool:
@@ -221,6 +228,9 @@ def _read(batch: Sequence[Mapping[str, Any]]) -> _Part:
     size = np.array([r.get("approximate_size") or 0 for r in batch], dtype=np.float64)
     if not np.isfinite(size).all():
         raise ValueError("an approximate_size is no number")
+    keys = [pa.array([r[name] or "" for r in batch], pa.large_string()) for name in ("start_key", "end_key")]
+    if not all(pc.all(pc.match_substring_regex(k, "^[0-9A-Fa-f]*$")).as_py() for k in keys):
+        raise ValueError("a key is not in hexadecimal")
     return _Part(
         {
             "id": np.array([r["id"] for r in batch], dtype=np.int64),
@@ -241,8 +251,7 @@ def _read(batch: Sequence[Mapping[str, Any]]) -> _Part:
             "pending": np.array([i in pending for i in ids], dtype=np.bool_) if pending else no,
         },
         np.array([len(some) for some in held], dtype=np.int64),
-        pa.array([r["start_key"] or "" for r in batch], pa.large_string()),
-        pa.array([r["end_key"] or "" for r in batch], pa.large_string()),
+        *keys,
     )  # fmt: skip
 
 

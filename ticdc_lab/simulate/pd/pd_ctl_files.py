@@ -55,6 +55,8 @@ _BEGINS = re.compile(rb"^[ \t\r\xc2\xbb>\xef\xbf]*" + OBJECT_OR_LIST.encode(), r
 STORES, REGIONS, CONFIG, RULES, LIMITS = "stores", "regions", "config", "rules", "store limits"
 SCHEDULERS, OPERATORS, HOT = "schedulers", "operators", "hot regions"
 HOT_STORES, HISTOGRAM, LABELS, OTHER = "hot stores", "histogram", "region labels", "unknown"
+BROKEN = "broken"
+"""A file that begins as JSON and is cut or has a fault."""
 FIRST_SETTINGS = "settings of the first start"
 """TOML or YAML that PD reads when it starts for the first time: pd.toml, ``tiup cluster edit-config``."""
 _FIRST = re.compile(
@@ -227,12 +229,12 @@ def documents_in(data: bytes, file: PrintedFile | Path) -> list[tuple[str, Any]]
 
     try:
         return [(named(before), orjson.loads(body))]
-    except orjson.JSONDecodeError as first:
-        text = body.decode("utf-8", "replace")
+    except orjson.JSONDecodeError:
+        text = before + body.decode("utf-8", "replace")
         try:
-            found = [(named(said), one) for said, one in parse_documents(before + text)]
+            found = [(named(said), one) for said, one in parse_documents(text)]
         except json.JSONDecodeError as e:
-            raise wrong(file, f"character {first.pos}", "JSON", text[max(0, first.pos - 20) : first.pos + 20]) from e
+            raise wrong(file, f"character {e.pos}", "JSON", text[max(0, e.pos - 20) : e.pos + 20]) from e
         except ValueError as e:
             raise wrong(file, "its JSON", "values that pd-ctl prints", str(e)) from e
     if not found:
@@ -404,7 +406,7 @@ def printed_files(given: Sequence[str | Path], copies: str | Path) -> PrintedFil
     for file, found in (f for one in given for f in _found(Path(one), Path(copies))):
         kinds = [k for k in found if k != OTHER]
         for kind in kinds:
-            of[kind].append(file._replace(kind=kind) if len(kinds) > 1 else file)
+            of[kind].append(file._replace(kind=kind) if len(kinds) > 1 and BROKEN not in kinds else file)
         unknown += [] if kinds else [file]
     return PrintedFiles(of, unknown)
 
@@ -454,11 +456,12 @@ def kinds_of(file: PrintedFile) -> list[str]:
     """Give what a file contains; :data:`OTHER` for what pd-ctl does not print, as a log or TiKV's settings."""
     with opened(file) as stream:
         head = _read(file, stream, _WHOLE + 1)
+    broken: list[str] = []
     if len(head) <= _WHOLE:
         try:
             return list(dict.fromkeys(_kind(one, name) for name, one in named_documents(file)))
         except SourceError:
-            pass  # cut off, or no JSON: the visible part decides, and reading it shows what is wrong
+            broken = [BROKEN]  # cut off, or no JSON: the visible part decides, and reading it shows what is wrong
     if head.startswith(_ENCRYPTED):
         hint = "Give the folder that diag collected, from before `diag package`."
         raise SourceError(f"{file}: diag packed it for Clinic, whose key alone opens it", hint=hint)
@@ -471,10 +474,11 @@ def kinds_of(file: PrintedFile) -> list[str]:
         (REGIONS, rb'"regions"\s*:'),
     ):  # fmt: skip
         if re.search(mark, seen):
-            return [kind]
-    return [OTHER]
+            return [kind, *broken]
+    return broken if begin is not None and not head[: begin.start(1)].strip(_BEFORE) and broken else [OTHER]
 
 
+_BEFORE = b" \t\r\n\xef\xbb\xbf"
 _BY_NAME = {"operator": OPERATORS, "scheduler": SCHEDULERS, "rule": RULES, "hot": HOT, "region": REGIONS}
 _ARGUMENTS = (
     "store-id-ranges", "min-hot-byte-rate", "evict-stores", "evict-by-trend-stores", "evicted-stores", "roles", "batch",
@@ -487,6 +491,8 @@ def _kind(told: Any, name: str) -> str:
         return next((kind for part, kind in _BY_NAME.items() if part in name), OTHER)
     if isinstance(told, list):
         return _kind_of_list(told)
+    if isinstance(told, str):
+        return CONFIG if re.fullmatch(r"v?\d+\.\d+\.\d+[\w.-]*", told) else OTHER
     if not isinstance(told, Mapping):
         return OTHER
     keys = set(told)
@@ -501,7 +507,8 @@ def _kind(told: Any, name: str) -> str:
         (SCHEDULERS, any(k.endswith("-scheduler") for k in keys) or bool(keys & set(_ARGUMENTS))),
         (LIMITS, all(k.isdigit() for k in keys) and all(_is_limit(v) for v in told.values())),
         (CONFIG, bool(keys & {"schedule", "replication"}) or {"max-snapshot-count", "low-space-ratio"} <= keys
-                 or {"max-replicas", "location-labels"} <= keys),
+                 or {"max-replicas", "location-labels"} <= keys or {"use-region-storage", "key-type"} <= keys
+                 or isinstance(told.get("reject-leader"), list)),
     )  # fmt: skip
     return next((kind for kind, holds in marks if holds), OTHER)
 
@@ -533,7 +540,7 @@ def _kind_of_list(told: list[Any]) -> str:
     marks = (
         (RULES, "rules" in keys or {"role", "count"} <= keys or (bool(keys) and _is_group(first))),
         (LABELS, {"rule_type", "labels"} <= keys),
-        (REGIONS, {"id", "peers"} <= keys),
+        (REGIONS, {"id", "peers"} <= keys or {"count", "regions"} <= keys),
         (STORES, {"store", "status"} <= keys),
         (HISTOGRAM, {"start", "end", "count"} <= keys),
         (OPERATORS, {"desc", "brief"} <= keys),

@@ -19,6 +19,7 @@ from ticdc_lab.simulate.pd.limits import Limits, PerMinute
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.pd_ctl_cluster import heard_s, regions_of, stores_of
 from ticdc_lab.simulate.pd.pd_ctl_files import (
+    BROKEN,
     COMMANDS,
     CONFIG,
     FIRST_SETTINGS,
@@ -34,6 +35,7 @@ from ticdc_lab.simulate.pd.pd_ctl_files import (
     STORES,
     PrintedFile,
     PrintedFiles,
+    documents,
     first_settings,
     is_coloured,
     listed,
@@ -71,7 +73,7 @@ from ticdc_lab.simulate.pd.pd_ctl_settings import (
 )
 from ticdc_lab.simulate.pd.regions import LEARNER, ROLES, Flags, RegionColumns
 from ticdc_lab.simulate.pd.stores import REMOVED, REMOVING, Store, is_tikv
-from ticdc_lab.words import count
+from ticdc_lab.words import count, some_of
 
 
 class Missing(NamedTuple):
@@ -192,9 +194,12 @@ def loaded(files: PrintedFiles) -> Loaded:
     """Load a cluster from files by what they contain."""
     for kind in (STORES, REGIONS):
         if not files.get(kind):
-            known = ", ".join(f"{len(f)} {k}" for k, f in sorted(files.of.items())) or "none"
+            known = ", ".join(f"{len(f)} {k}" for k, f in sorted(files.of.items()) if k != BROKEN) or "none"
             hint = f"Save what `pd-ctl {COMMANDS[kind]}` prints and give it too{_NOT_IN_DIAG.get(kind, '')}."
-            raise SourceError(f"no file has {kind}; found: {known}, {len(files.unknown)} unknown", hint=hint)
+            named = f" ({some_of(_named(files.unknown))})" if files.unknown else ""
+            for broken in files.get(BROKEN):
+                documents(broken)  # what is missing may lie behind the place where it is cut
+            raise SourceError(f"no file has {kind}; found: {known}, {len(files.unknown)} unknown{named}", hint=hint)
     first = files.get(FIRST_SETTINGS)
     config_file = next(iter((*files.get(CONFIG), *first)), None)
     told, unused = config_in(files.get(CONFIG))
@@ -221,7 +226,7 @@ def loaded(files: PrintedFiles) -> Loaded:
     limits = dict(limits_of(config_file, told))
     for file in files.get(LIMITS):
         limits |= limits_of(file)
-    unlimited = [s for s in stores if s.id not in limits and s.state != REMOVED]
+    unlimited = sorted((s for s in stores if s.id not in limits and s.state != REMOVED), key=lambda s: s.id)
     limits |= {s.id: settings.limit or (PerMinute() if is_tikv(s) else TIFLASH_LIMIT) for s in unlimited}
     limits |= {s.id: limits[s.id]._replace(remove=0.0) for s in unlimited if s.state == REMOVING}  # PD's store delete
     whole = _covers(regions)
@@ -253,6 +258,7 @@ def loaded(files: PrintedFiles) -> Loaded:
     )  # fmt: skip
     missing = (
         *_missing_regions(regions, expected, whole=whole),
+        *_missing_stores(cluster, regions, whole=whole),
         *_missing_rules(cluster, regions, files, placed),
         *_missing_settings(
             told, version, [] if settings.limit else unlimited, "" if files.get(CONFIG) or not first else first[0].name
@@ -306,6 +312,40 @@ def _missing_regions(c: RegionColumns, expected: int, *, whole: bool) -> list[Mi
     return [Missing(f"{of}, {' and '.join(where)}", "region", assumed)]
 
 
+_APART = 0.1
+"""A part of a store's peers that moves between two commands; more is of another moment, or of another cluster."""
+
+
+def _missing_stores(cluster: Cluster, c: RegionColumns, *, whole: bool) -> list[Missing]:
+    """Name stores that only regions know, and those that count other regions than were given."""
+    there = _counted(c, c.peers >= 0)
+    unknown = [i for i in c.stores if i not in cluster.stores]
+    found = []
+    if unknown:
+        n = int((np.append(np.isin(c.stores, unknown), False)[c.peers]).any(axis=1).sum())
+        which = f"store{'s' if len(unknown) > 1 else ''} {some_of(list(map(str, unknown)))}"
+        found.append(
+            Missing(
+                f"{which}, where {count(n, 'region has a peer', 'regions have peers')}", "store", "taken as removed"
+            )
+        )
+    apart = [s for s in cluster.stores.values() if s.state != REMOVED and _of_another_moment(s, there[s.id])]
+    if whole and apart:
+        s = max(apart, key=lambda s: abs(s.region_count - there[s.id]))
+        more = f" (and {count(len(apart) - 1, 'other store')})" if len(apart) > 1 else ""
+        counts = f"store {s.id} counts {s.region_count:,} peers, the regions {there[s.id]:,}{more}"
+        assumed = "scores are made of what stores count"
+        found.append(Missing(f"stores and regions of one moment: {counts}", COMMANDS[STORES], assumed))
+    return found
+
+
+def _of_another_moment(s: Store, peers: int) -> bool:
+    return abs(s.region_count - peers) > max(_FEW, _APART * max(s.region_count, peers))
+
+
+_FEW = 20
+
+
 def _special(cluster: Cluster) -> list[Store]:
     return [s for s in cluster.stores.values() if not is_tikv(s) and s.state != REMOVED]
 
@@ -350,7 +390,7 @@ def _missing_rules(cluster: Cluster, c: RegionColumns, files: PrintedFiles, plac
     named = ", ".join(str(s.id) for s in special[:5]) + (" .." if len(special) > 5 else "")
     have = f"stores {named} have" if len(special) > 1 else f"store {named} has"
     why = [f"{have} an engine label"] if special else []
-    why += [f"{learners:,} regions have learners"] if learners else []
+    why += [count(learners, "region has learners", "regions have learners")] if learners else []
     assumed = "regions with peers there or learners are not judged, the others by max-replicas"
     return [Missing(f"placement rules, although {' and '.join(why)}: add --rules", COMMANDS[RULES], assumed)]
 
@@ -364,7 +404,7 @@ def _missing_settings(
     """
     found, schedule = [], told.get("schedule")
     since = "the newest PD" if version == NEWEST else f"PD {'.'.join(map(str, version))}"
-    if not told:
+    if not {"schedule", "replication"} & set(told):
         found.append(Missing("settings", COMMANDS[CONFIG], f"the defaults of {since} are assumed"))
     elif first:
         assumed = f"{first} is assumed, which PD reads at its first start only, without later changes"
@@ -391,7 +431,11 @@ def _missing_runtime(files: PrintedFiles, schedulers: PdSchedulers, c: RegionCol
             found.append(Missing(f"the stores of {name}", f"scheduler config {name}", "it is left out"))
     busy = 0 if c.write is None or c.read is None else int(((c.write > _HOT_WRITE) | (c.read > _HOT_READ)).sum())
     if busy and not files.get(HOT):
-        found.append(Missing(f"hot regions, although {busy:,} have load enough", COMMANDS[HOT], "none is taken as hot"))
+        found.append(
+            Missing(
+                f"hot regions, although {count(busy, 'has', 'have')} load enough", COMMANDS[HOT], "none is taken as hot"
+            )
+        )
     return found
 
 
@@ -417,6 +461,9 @@ def _unread(files: PrintedFiles, unused: Sequence[Unused], taken: Sequence[Print
     why = "settings of PD's first start: PD keeps later ones, which `config show all` prints"
     found += [f"not read: {name} ({why})" for name in _named(first)]
     found += [f"not read: the colours of {f.name}" for some in files.of.values() for f in some if is_coloured(f)]
+    read = {f for kind, some in files.of.items() if kind != BROKEN for f in some}
+    broken = [f for f in files.get(BROKEN) if f not in read]
+    found += [f"not read: {name}: its JSON is cut or broken" for name in _named(broken)]
     if names := _named(files.unknown):
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         found.append(f"not read, no output of pd-ctl that is known here: {', '.join(names[:_MOST_NAMED])}{more}")

@@ -27,6 +27,11 @@ from ticdc_lab.simulate.pd.regions import MERGE, SCHEDULE, KeyRanges, RegionColu
 from ticdc_lab.simulate.pd.rules import CONSTRAINT_OPS, RULE_ROLES, Constraint, Rule, in_order
 
 _GROUPS = ("schedule", "replication")
+_MARKS = (
+    ("max-snapshot-count", "schedule"), ("max-replicas", "replication"), ("reject-leader", "label-property"),
+    ("use-region-storage", "pd-server"),
+)  # fmt: skip
+"""Settings by which a group is known that ``config show`` prints by itself, without its name."""
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|µs|ns|m|s)")
 _KEYS_PER_MIB = 10_000
@@ -121,10 +126,11 @@ def config_in(files: Sequence[PrintedFile]) -> tuple[Mapping[str, Any], list[Unu
     left: list[Unused] = []
     for file in files:
         told = document(file)
+        told = {"cluster-version": told} if isinstance(told, str) else told
         if not isinstance(told, Mapping):
             raise wrong(file, "config", "an object", told)
-        if not any(isinstance(told.get(g), Mapping) for g in _GROUPS):
-            told = {"schedule" if "max-snapshot-count" in told or "max-replicas" not in told else "replication": told}
+        if not set(told) & {*_GROUPS, "cluster-version"}:
+            told = {next((group for mark, group in _MARKS if mark in told), "schedule"): told}
         groups = [g for g in _GROUPS if isinstance(told.get(g), Mapping) and isinstance(found.get(g), Mapping)]
         pairs = [(k, v, found[g].get(k, v)) for g in groups for k, v in told[g].items()]
         new = set(told) - set(found) or any(set(told[g]) - set(found[g]) for g in groups)
@@ -176,6 +182,8 @@ def settings_of(
                 unread.append(f"{key}: no such setting of PD is known here")
         except (ArithmeticError, AttributeError, TypeError, ValueError) as e:
             raise wrong(file, key, f"a value such as {known.get(name)!r}", value) from e
+    if (told.get("pd-server") or {}).get("key-type") in ("raw", "txn"):
+        found["enable_cross_table_merge"] = True  # there are no tables
     if "max_merge_region_size" in found and not found.get("max_merge_region_keys"):
         found["max_merge_region_keys"] = found["max_merge_region_size"] * _KEYS_PER_MIB
     with reading(file, CONFIG):
@@ -184,12 +192,10 @@ def settings_of(
 
 
 def _settings(told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Give settings by their names, whether they are in groups or not."""
-    grouped = [g for g in _GROUPS if isinstance(told.get(g), Mapping)]
-    for group in grouped:
-        yield from told[group].items()
-    if not grouped:
-        yield from told.items()
+    """Give settings by their names."""
+    for group in _GROUPS:
+        if isinstance(told.get(group), Mapping):
+            yield from told[group].items()
 
 
 def _as(default: object, value: Any) -> object:

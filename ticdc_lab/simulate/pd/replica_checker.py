@@ -31,7 +31,20 @@ def check_replicas(cluster: Cluster, region: Region) -> Explained:
         operators = repair(cluster, region, notes)
         if operators:
             return notes.explained(operators, f"{operators[0].desc}: {operators[0].brief}")
-    return notes.explained((), notes.said[-1] if notes.said else "the replicas are as they should be")
+    told = notes.said[-1] if notes.said else "the replicas are as they should be"
+    return notes.explained((), _switched_off(cluster, region) or told)
+
+
+def _switched_off(cluster: Cluster, region: Region) -> str:
+    """Give the setting that keeps a repair from being made, "" where none does."""
+    config = cluster.config
+    states = {s.state for p in region.peers if (s := cluster.stores.get(p.store))}
+    off = (
+        ("enable-replace-offline-replica", config.enable_replace_offline_replica, states - {PREPARING, SERVING}),
+        ("enable-remove-down-replica", config.enable_remove_down_replica, region.down),
+        ("enable-make-up-replica", config.enable_make_up_replica, len(region.peers) < config.max_replicas),
+    )
+    return next((f"{name} is false" for name, on, needed in off if needed and not on), "")
 
 
 def _down(cluster: Cluster, region: Region, notes: Notes) -> Found:

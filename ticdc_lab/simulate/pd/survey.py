@@ -53,6 +53,7 @@ from ticdc_lab.simulate.pd.rule_checker import may_be_better
 from ticdc_lab.simulate.pd.rules import ANY_VOTER, matches
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space, label
 from ticdc_lab.simulate.pd.why import Opinion
+from ticdc_lab.words import count
 
 
 class Kinds(NamedTuple):
@@ -351,11 +352,15 @@ class Survey(NamedTuple):
         for o in self.outcomes:
             if o.does:
                 acts[o.does] += round(o.here / o.asked * o.regions)
-        told = [f"{name} for about {n:,} regions" for name, n in sorted(acts.items(), key=lambda a: -a[1])]
+        told = [f"{name} for about {count(n, 'region')}" for name, n in sorted(acts.items(), key=lambda a: -a[1])]
         busy = [a.asked for a in self.rounds if a.explained.operators]
         told += [f"{' and '.join(busy)} would move something"] if busy else []
         doubted = sum(o.regions for o in self.outcomes if o.group == DOUBTED)
-        more = [f"{doubted:,} regions are not judged without their placement rules"] if doubted else []
+        more = (
+            [f"{count(doubted, 'region is', 'regions are')} not judged without their placement rules"]
+            if doubted
+            else []
+        )
         nothing = "nothing: no checker finds work and no move pays"
         return "; ".join([*(told or [nothing]), *more])
 

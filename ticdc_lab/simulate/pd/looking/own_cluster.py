@@ -19,6 +19,7 @@ from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
 from ticdc_lab.simulate.pd.pd_ctl_files import COMMANDS, RULES
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, gaps_between
 from ticdc_lab.simulate.pd.pd_ctl_running import BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER
+from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, ROLES
 from ticdc_lab.simulate.pd.stores import MIB, REMOVED, REMOVING, Store, is_disconnected
 from ticdc_lab.simulate.pd.world.changes import ClusterChange, Pdctl, StartStore, StopStore, Timed
 from ticdc_lab.simulate.pd.world.pd_policies import (
@@ -166,10 +167,13 @@ def _regions(loaded: Loaded) -> RegionsStart:
     r = loaded.regions
     ids = np.array([*r.stores, 0], np.int32)
     nothing = np.zeros(len(r.id))
+    by_age = np.argsort(np.where(r.peers >= 0, r.peer_id, np.iinfo(np.int64).max), axis=1)  # PD fits older peers first
+    learns = np.isin(r.role, (ROLES.index(LEARNER), ROLES.index(DEMOTING))) & (r.peers >= 0)  # joint states are left
     read, write = (nothing.copy() if x is None else x / _HEARTBEAT_S for x in (r.read, r.write))
     return RegionsStart(
-        r.size.astype(np.float64), r.keys.astype(np.int64), ids[r.leader], ids[r.peers],
-        (r.role == 1) & (r.peers >= 0), read, write, r.id.astype(np.int64), tuple(r.start_key.to_pylist()),
+        r.size.astype(np.float64), r.keys.astype(np.int64), ids[r.leader],
+        np.take_along_axis(ids[r.peers], by_age, axis=1), np.take_along_axis(learns, by_age, axis=1), read, write,
+        r.id.astype(np.int64), tuple(r.start_key.to_pylist()),
     )  # fmt: skip
 
 
@@ -316,8 +320,9 @@ def own_run(
         if progress is not None:
             progress(name, world)
         waits = any(
-            n.silent_us is not None and n.known and world.now_us - n.heartbeat_us < down_us for n in world.nodes.all
-        )
+            n.silent_us is not None and n.known and world.now_us - n.heartbeat_us < down_us + _QUIET_US
+            for n in world.nodes.all
+        )  # its peers are replaced once it is down
         quiet_us = world.now_us - max(world.last_change_us, last_us)
         return not world.controller.running and not waits and quiet_us >= _QUIET_US
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pd.forecast import BALANCE, Forecast, at_pace, duration, forecast
+from ticdc_lab.simulate.pd.forecast import BALANCE, CAUTION, Forecast, at_pace, duration, forecast
 from ticdc_lab.simulate.pd.limits import PerMinute
 from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, columns_of
 from ticdc_lab.simulate.pd.stores import takes_part
@@ -24,6 +24,7 @@ _STEPS_TICKS = 8
 
 _SLOWER = 2.0
 _CAUTION = "what moved in the last 10 s counts five times, and rounds that find nothing come up to 5 s apart"
+_MEANT = "nothing: it is meant so"
 
 
 class Bound(NamedTuple):
@@ -84,7 +85,8 @@ def bounds(work: Sequence[Forecast], sample: ClusterSample, settings: WorldSetti
     for f in todo:
         which = "remove-peer" if f.held_by.startswith("remove") else "add-peer"
         why = f"{f.what}: {f.peers - f.stay:,} peers"
-        found.append(Bound(f.held_by, f.at_best_s, why, f"store limit all N {which}"))
+        why, turn = (_CAUTION, _MEANT) if f.held_by == CAUTION else (why, f"store limit all N {which}")
+        found.append(Bound(f.held_by, f.at_best_s, why, turn))
     found.sort(key=lambda b: -b.seconds)
     waits_s, down_s = max(f.waits_s for f in todo), config.max_store_down_time_s
     if waits_s:
@@ -121,7 +123,7 @@ def time_left(recording: Recording, settings: WorldSettings, *, at_us: int) -> T
     at_pace_s = at_pace(left.peers, speed)
     of_balance = bool(work) and work[0].what == BALANCE
     if of_balance and at_pace_s > _SLOWER * left.at_best_s > 0:
-        found = [Bound("PD's own caution", at_pace_s, _CAUTION, "nothing: it is meant so"), *found]
+        found = [Bound(CAUTION, at_pace_s, _CAUTION, _MEANT), *found]
     return left._replace(at_pace_s=at_pace_s, bounds=tuple(found))
 
 
