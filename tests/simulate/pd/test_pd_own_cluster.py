@@ -236,7 +236,7 @@ def test_witnesses_are_refused(tmp_path: Path) -> None:
     loaded = from_folder(moment(tmp_path / "a", HELD))
     witness = loaded.regions.witness.copy()
     witness[0, 0] = True
-    with pytest.raises(SourceError, match="witnesses are not played: 1 regions have one") as refused:
+    with pytest.raises(SourceError, match="witnesses are not played: 1 region has one") as refused:
         own_case(loaded._replace(regions=loaded.regions._replace(witness=witness)))
     assert f"`ticdc-lab pd explain --from {tmp_path / 'a'}`" in (refused.value.hint or "")
 

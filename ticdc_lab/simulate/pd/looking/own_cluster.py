@@ -37,6 +37,7 @@ from ticdc_lab.simulate.pd.world.reference import Case
 from ticdc_lab.simulate.pd.world.run import PdRun, Watch, future, simulate
 from ticdc_lab.simulate.pd.world.running import Future
 from ticdc_lab.simulate.pd.world.start import SECOND_US, RegionsStart, Start, StoreStart, WorldSettings
+from ticdc_lab.words import count
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -72,7 +73,8 @@ def own_case(
         raise SourceError(f"the placement rules of {int(loaded.doubted.sum()):,} regions were not given", hint=hint)
     if (n := int(r.witness.any(axis=1).sum())) or any(rule.witness for rule in loaded.cluster.rules):
         hint = f"`ticdc-lab pd explain --from {shlex.quote(loaded.source)}` explains and forecasts them."
-        raise SourceError(f"witnesses are not played: {n:,} regions have one, or a rule asks for them", hint=hint)
+        have = count(n, "region has one", "regions have one")
+        raise SourceError(f"witnesses are not played: {have}, or a rule asks for them", hint=hint)
     there = r.peers >= 0
     sizes = np.bincount(r.peers[there], np.broadcast_to(r.size[:, None], r.peers.shape)[there], len(r.stores))
     held = dict(zip(r.stores, sizes.tolist(), strict=True))
