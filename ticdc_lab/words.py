@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 
@@ -51,6 +52,20 @@ def visible(text: str, *, kept: str = "") -> str:
     hidden = [c for c in dict.fromkeys(text) if not c.isprintable() and c not in kept]
     marked = _ESCAPE.sub(lambda m: 2 * m[1] + m[2] if _is_hidden(m[2]) and m[2] not in kept else m[0], text)
     return marked.translate({ord(c): _escape(ord(c)) for c in hidden})
+
+
+def in_html(text: str) -> str:
+    """A sentence as HTML: text in back-ticks becomes code, but SQL keeps its back-ticks.
+
+    Examples
+    --------
+    >>> in_html("the default of `--bound` is a < b")
+    'the default of <code>--bound</code> is a &lt; b'
+    """
+    return html.escape(text) if _OF_SQL.search(text) else _IN_TICKS.sub(r"<code>\1</code>", html.escape(text))
+
+
+_IN_TICKS, _OF_SQL = re.compile(r"(?<![\w`])`([^`\n]+)`(?![\w`])"), re.compile(r"`\.`|[A-Z]{2} `")
 
 
 def unescaped(text: str) -> str:

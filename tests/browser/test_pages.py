@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 from lab_page import chromium
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.keys import Keys
 from summaries import summary
 
 from ticdc_lab.answers.answer import as_html
@@ -74,9 +76,33 @@ def test_no_line_ends_within_a_word(tmp_path: Path) -> None:
 
 
 def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
-    """On a phone its cells are never wider than the table, beside a scroll bar too."""
+    """On a phone its cells are never wider than the table, beside a scroll bar too; at 900 pixels findings fit."""
     row = ("sink.dispatchers", "[{matcher = ['shop.orders'], partition = 'table'}]", "seen in all rows, " * 5)
-    body = [PageTable(["setting", "value", "known from"], [row], code=["setting", "value"])]
+    told = "the row moves from partition 2 to partition 0 because the table is dispatched by ts"
+    finding = (
+        1,
+        "warning",
+        "rows stay in one partition",
+        "shop.parted",
+        "id=1400",
+        "partition 0 offset 51",
+        told,
+        "2/1, 0/51",
+    )
+    heads = [
+        "number",
+        "severity",
+        "guarantee",
+        "table",
+        "key",
+        "where",
+        "message (… as the first of its kind)",
+        "evidence",
+    ]
+    body = [
+        PageTable(["setting", "value", "known from"], [row], code=["setting", "value"]),
+        PageTable(heads, [finding]),
+    ]
     file = tmp_path / "stacked.html"
     file.write_text(page("a", lead="a", sections=[Section("s", "t", "a", body=body)]), encoding="utf-8")
     with chromium() as browser:
@@ -84,9 +110,58 @@ def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         browser.get(file.as_uri())
         least = browser.execute_script(
-            "return [...document.querySelectorAll('.stacks td')].map((cell) => getComputedStyle(cell).minWidth)"
+            "return [...document.querySelectorAll('.stacked td')].slice(0, 3).map((e) => getComputedStyle(e).minWidth)"
         )
-    assert least == ["0px"] * 3
+        size["width"] = 900
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(file.as_uri())
+        wide = browser.execute_script(
+            "return [...document.querySelectorAll('.scroll')].map((box) => box.scrollWidth - box.clientWidth)"
+        )
+    assert least == ["0px"] * 3 and wide == [0, 0]
+
+
+_FOCUSED = """
+const at = document.activeElement, plot = at.closest('.js-plotly-plot'), style = getComputedStyle(at);
+return plot && {name: at.getAttribute('aria-label'), pressed: at.getAttribute('aria-pressed'), ring: style.outlineStyle,
+  range: plot._fullLayout.xaxis.range.map(plot._fullLayout.xaxis.r2l)};
+"""
+
+
+def test_a_picture_is_used_by_keyboard(tmp_path: Path) -> None:
+    """Tab reaches each line of the legend and each button; Enter and Space press them, + zooms, an arrow moves."""
+    file = tmp_path / "report.html"
+    file.write_text(render(summary()), encoding="utf-8")
+    with chromium() as browser:
+        browser.get(file.as_uri())
+        until(lambda: browser.execute_script("return document.querySelector('.legend .traces[tabindex]')"))
+        browser.execute_script("document.querySelector('.legend').closest('section').querySelector('h2').tabIndex = 0")
+        browser.execute_script("document.querySelector('h2[tabindex]').focus()")
+
+        def pressed(key: str) -> Any:
+            ActionChains(browser).send_keys(key).perform()
+            return browser.execute_script(_FOCUSED)
+
+        lines = iter(lambda: pressed(Keys.TAB), None)
+        seen = [next(lines)]
+        while "Reset" not in seen[-1]["name"]:
+            seen.append(next(lines))
+            if seen[-1]["name"].startswith("partition"):
+                pressed(Keys.ENTER)
+                until(lambda: browser.execute_script(_FOCUSED)["pressed"] == "false", 10)
+                pressed(Keys.SPACE)
+                until(lambda: browser.execute_script(_FOCUSED)["pressed"] == "true", 10)
+            elif seen[-1]["name"].startswith("Zoom"):
+                pressed("+")
+                until(lambda: browser.execute_script(_FOCUSED)["range"][0] > seen[-1]["range"][0], 10)
+            elif seen[-1]["name"].startswith("Pan"):
+                pressed(Keys.ARROW_LEFT)
+                until(lambda: browser.execute_script(_FOCUSED)["range"][0] < seen[-1]["range"][0], 10)
+                assert pressed(Keys.ENTER)["pressed"] == "true"
+    names = [line["name"].split(" (")[0] for line in seen]
+    legend = ["fastest to slowest", "minimum", "partition 0", "partition 1"]
+    assert names == [*legend, "Download plot as a PNG", "Zoom", "Pan", "Reset axes"]
+    assert {line["ring"] for line in seen} == {"solid"}
 
 
 def test_who_prints_at_once_gets_every_figure(tmp_path: Path) -> None:

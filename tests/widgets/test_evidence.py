@@ -217,13 +217,33 @@ def test_what_a_cell_shows_is_found(evidence: Evidence, sent: list[Any]) -> None
     }  # fmt: skip
     evidence.show({"rows of a": pd.DataFrame(rows)}, code="log.audit()")
     [cells] = _Cells(asked(evidence, sent)["html"]).rows
-    assert cells[:2] == [[str(TS), "2026-11-20 21:56:08.308 UTC"], ["name it's, of 1, , 2; name b, value a b, of"]]
+    assert cells[:2] == [
+        [str(TS), "2026-11-20 21:56:08.308 UTC"],
+        ["name it's, value NULL, of 1, NULL, 2; name b, value a b, of"],
+    ]
     assert cells[5][0].startswith("SELECT 1 ,\\x00xx") and cells[6] == [r"C:\\x00\new"]
     for name, texts in zip(rows, cells, strict=True):
         for text in texts:
             told = asked(evidence, sent, filters={name: text})
             assert told.get("n") == 1, (name, text, told)
             assert asked(evidence, sent, filters={name: f"{text}y"})["n"] == 0
+
+
+@pytest.mark.parametrize(("gives_rows", "nothing"), [(True, "NULL"), (False, "–")])
+def test_null_is_no_empty_text(evidence: Evidence, sent: list[Any], gives_rows: bool, nothing: str) -> None:
+    """Nor what is not applicable; each is found, and a name that an image has not is no NULL of it."""
+    images = [{"v": "", "w": None}, {"v": "NULL"}, {}]
+    rows = pd.DataFrame({"v": ["", None, "NULL"], "n": pd.array([1, None, 3], "Int64"), "columns": images})
+    evidence.show({"rows of a": rows}, code="log.audit()", gives_rows=gives_rows)
+    html = asked(evidence, sent)["html"]
+    assert [row[:2] for row in _Cells(html).rows] == [[[], ["1"]], [[nothing], [nothing]], [["NULL"], ["3"]]]
+    assert html.count(f"<i>{nothing}</i>") == 2, "and no text of the log is set so"
+    assert [row[2] for row in _Cells(html).rows] == [["name v, value ; name w, value NULL"], ["name v, value NULL"], []]
+    n_left = {"= NULL": 1, "!= null": 2, "=": 1, "null": 2, "= NULLS": 0}
+    assert {text: asked(evidence, sent, filters={"v": text})["n"] for text in n_left} == n_left
+    assert (
+        asked(evidence, sent, filters={"n": "= NULL"})["n"] == asked(evidence, sent, filters={"n": nothing})["n"] == 1
+    )
 
 
 def test_the_code_of_a_selection_shows_the_rows_that_were_chosen(spark: SparkSession) -> None:

@@ -146,6 +146,9 @@ def test_a_sentence_is_said_once(bench: Workbench) -> None:
     panel.value = replace(panel.value, time_range=(lo, hi))
     page._tell(Answer("a", "b", f"Nothing is torn. {panel.figure.finding}."), panel)
     assert page.above.children[0].value == "<b>Nothing is torn.</b>"
+    page._tell(Answer("a", "b", "Two may be torn: 5 (2026-11-20 21:56:08.308 UTC). A `gap` leaves no trace."), panel)
+    more = "<details><summary>more</summary>A <code>gap</code> leaves no trace.</details>"
+    assert page.above.children[0].value == f"<b>Two may be torn: 5 (2026-11-20 21:56:08.308 UTC).</b>{more}"
     page._tell(bench.pages.log.transactions(), panel)
     assert ["messages", 50] in (bench.panels["messages"], bench.pages.pages["messages"])[1].evidence.names
 

@@ -26,7 +26,7 @@ from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.tso import clock_words, zone
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.page_scripts import TABLE_TOOLS, timed
-from ticdc_lab.words import visible
+from ticdc_lab.words import in_html, visible
 
 SHOWN = 20
 """Rows of a frame that are shown; :attr:`Answer.frames` has all."""
@@ -107,7 +107,8 @@ class Answer:
     def __str__(self) -> str:
         """As a terminal shows it."""
         lines = [self.finding, *[f"  {said}" for said in (*self.details, *self.limits)]]
-        return "\n".join([*lines, *[f"\n{name}\n{as_text(frame)}" for name, frame in self._shown()]])
+        nothing = NULL if self.name == "table" else ""
+        return "\n".join([*lines, *[f"\n{name}\n{as_text(frame, nothing=nothing)}" for name, frame in self._shown()]])
 
     def _shown(self) -> list[tuple[str, pd.DataFrame]]:
         """The frames that are not empty, with how much of each is shown."""
@@ -117,12 +118,13 @@ class Answer:
     def _repr_html_(self) -> str:
         """The words and the frames; a notebook shows the figures below."""
         said = "".join(_item(text) for text in (*self.details, *self.limits))
+        nothing = NULL if self.name == "table" else NOT_APPLICABLE
         tables = "".join(
-            f"<details><summary>{html.escape(name)}</summary>{as_html(frame)}</details>"
+            f"<details><summary>{html.escape(name)}</summary>{as_html(frame, nothing=nothing)}</details>"
             for name, frame in self._shown()
         )
         return (
-            f'<div class="ticdc-answer"><p><b>{html.escape(self.finding)}</b></p>'
+            f'<div class="ticdc-answer"><p><b>{in_html(self.finding)}</b></p>'
             f"{f'<ul>{said}</ul>' if said else ''}{tables}</div>"
         )
 
@@ -136,7 +138,7 @@ class Answer:
 def _item(text: str) -> str:
     """A sentence of a list; what is indented belongs to the one above it."""
     deep = len(text) - len(text.lstrip())
-    return f'<li style="margin-left:{deep / 2:g}em">{html.escape(text.strip())}</li>'
+    return f'<li style="margin-left:{deep / 2:g}em">{in_html(text.strip())}</li>'
 
 
 def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -167,12 +169,17 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def as_text(frame: pd.DataFrame) -> str:
+NULL, NOT_APPLICABLE = "NULL", "–"
+"""What a cell without a value shows: NULL in rows of a database's table, a dash elsewhere."""
+
+
+def as_text(frame: pd.DataFrame, *, nothing: str = "") -> str:
     """A frame as aligned lines; line ends in a value become blanks. Beside a TSO stands its time."""
     columns = list[tuple[str, list[str]]]()
-    by_column = [*zip(*[row.values() for row in records_of(frame)], strict=True)] or [()] * len(frame.columns)
+    records = records_of(with_named_values(frame))
+    by_column = [*zip(*[row.values() for row in records], strict=True)] or [()] * len(frame.columns)
     for name, values in zip(frame.columns, by_column, strict=True):
-        columns.append((str(name), [_cell(v) for v in values]))
+        columns.append((str(name), [nothing if v is None else _cell(v) for v in values]))
         moments = [clock_words(v) if _is_tso(v, name) else "" for v in values]
         columns += [_times(moments)] if any(moments) else []
     return aligned([name for name, _ in columns], zip(*[cells for _, cells in columns], strict=True))
@@ -189,12 +196,19 @@ def _times(moments: list[str]) -> tuple[str, list[str]]:
 def _words(value: object) -> str:
     """A value as people write it: what is in a list or struct, without the brackets of a program."""
     if isinstance(value, dict):
-        return ", ".join(f"{k} {_words(v)}" for k, v in value.items() if v is not None)
+        return ", ".join(f"{k} {_words(v)}" for k, v in value.items() if v is not None or k == "value")
     if isinstance(value, list):
         return ("; " if any(isinstance(v, dict) for v in value) else ", ").join(map(_words, value))
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    return "" if value is None else str(value)
+    return NULL if value is None else str(value)
+
+
+def with_named_values(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame whose images of rows list their columns by name: a column that an image has not is no NULL."""
+    if not len(frame) or "columns" not in frame or not isinstance(frame["columns"].iloc[0], dict):
+        return frame
+    return frame.assign(columns=[[{"name": n, "value": v} for n, v in image.items()] for image in frame["columns"]])
 
 
 def _cell(value: object) -> str:
@@ -207,19 +221,23 @@ def _is_tso(value: object, column: object) -> TypeGuard[int]:
     return str(column).endswith("_ts") and isinstance(value, int) and value > 0
 
 
-def as_html(frame: pd.DataFrame) -> str:
+def as_html(frame: pd.DataFrame, *, nothing: str = NOT_APPLICABLE) -> str:
     """A frame as an HTML table that can be sorted, filtered and copied from; everything from the log is text."""
     head = "".join(f'<th tabindex="0">{html.escape(str(name))}</th>' for name in frame.columns)
-    rows = cells_html(records_of(frame))
+    rows = cells_html(records_of(with_named_values(frame)), nothing=nothing)
     return f'{TABLE_TOOLS}<table class="ticdc-sorts"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
 
 
-def cells_html(records: list[dict[str, Any]]) -> str:
-    """Rows of a table as HTML; everything from the log is text. A cell that is cut has its whole value beside it."""
-    return "".join(f"<tr>{''.join(_html_cell(n, v) for n, v in row.items())}</tr>" for row in records)
+def cells_html(records: list[dict[str, Any]], *, nothing: str = NOT_APPLICABLE) -> str:
+    """Rows of a table as HTML; everything from the log is text. A cell that is cut has its whole value beside it, one
+    without a value shows ``nothing`` in italics: no text looks like it.
+    """
+    return "".join(f"<tr>{''.join(_html_cell(n, v, nothing) for n, v in row.items())}</tr>" for row in records)
 
 
-def _html_cell(column: object, value: object) -> str:
+def _html_cell(column: object, value: object, nothing: str) -> str:
+    if value is None:
+        return f'<td data-whole=""><i>{nothing}</i></td>'
     said = _cell(value)
     if _is_tso(value, column):
         return timed(clock_words(value), html.escape(said))

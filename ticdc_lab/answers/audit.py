@@ -95,7 +95,7 @@ def alike(judged: pd.DataFrame) -> list[tuple[str, list[str], int, int, str]]:
         own = r["guarantee"] if r["errors"] or r["warnings"] else ""
         found.setdefault((r["verdict"], r["why"], own), []).append(r["guarantee"])
     n = {r["guarantee"]: (r["errors"], r["warnings"]) for r in rows}
-    return [(word, names, *n[names[0]], why) for (word, why, _), names in found.items()]
+    return [(word, names, *n[names[0]], with_clock(why)) for (word, why, _), names in found.items()]
 
 
 SIGNS = {"broken": "✗", "warned": "!", "not judged": "–", "kept": "✓"}

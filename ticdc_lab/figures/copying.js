@@ -39,7 +39,7 @@ function ticdcCopying() {
 
   const tableOf = (bar) => (bar.nextElementSibling.matches("table") ? bar.nextElementSibling : bar.nextElementSibling.querySelector("table"));
   const said = (cell) => ((cell.matches(".ticdc-ts") && cell.querySelector("span")) || cell).textContent.trim().replace(/\s+/g, " ");
-  const whole = (cell) => cell.dataset.whole ?? said(cell); // also of a cell that is cut
+  const whole = (cell) => cell.dataset.whole ?? said(cell); // also of a cell that is cut; empty where there is no value
   const number = (text) => {
     const digits = text.replaceAll(",", "");
     if (/^-?\d+$/.test(digits)) return BigInt(digits); // a TSO needs more than 53 bits
@@ -57,7 +57,7 @@ function ticdcCopying() {
     for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", up ? "ascending" : "descending");
     const body = head.closest("table").tBodies[0];
-    const rows = [...body.rows].map((row) => [said(row.cells[head.cellIndex]), row]);
+    const rows = [...body.rows].map((row) => [whole(row.cells[head.cellIndex]), row]);
     rows.sort(([a], [b]) => (up ? compared(a, b) : compared(b, a)));
     body.append(...rows.map(([, row]) => row));
   }
@@ -83,8 +83,9 @@ function ticdcCopying() {
   // A bar for each step of numbers, or for each of the most frequent texts; who points at them reads what they are.
   function spread(table) {
     for (const [i, head] of [...table.tHead.rows[0].cells].entries()) {
-      const texts = left(table).map((row) => said(row.cells[i]));
-      const numbers = texts.filter((text) => text !== "").map(number);
+      const cells = left(table).map((row) => row.cells[i]);
+      const texts = cells.map(said);
+      const numbers = cells.filter((cell) => whole(cell) !== "").map((cell) => number(said(cell)));
       const [low, high] = [Math.min(...numbers.map(Number)), Math.max(...numbers.map(Number))];
       let bars;
       if (numbers.length && !numbers.includes(null) && low < high) {
@@ -147,8 +148,10 @@ function ticdcCopying() {
     }
   });
   document.addEventListener("keydown", (event) => {
-    const head = event.key === "Enter" && event.target.closest?.(".ticdc-sorts th");
-    if (head) sort(head);
+    const head = ["Enter", " "].includes(event.key) && event.target.closest?.(".ticdc-sorts th");
+    if (!head) return;
+    event.preventDefault(); // a blank would scroll
+    sort(head);
   });
   const begun = () => document.querySelectorAll(".ticdc-tools").forEach(counted);
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", begun);

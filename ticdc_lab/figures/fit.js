@@ -225,6 +225,59 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     gd.after((gd.ticdcSteps = bar));
   }
 
+  // Tab reaches each line of the legend, as it does plotly's buttons: Enter or Space presses it. Where a button is for the
+  // mouse to draw with, its keys stand in its words: zoom by + and -, move by the arrows.
+  const DRAWS = { zoom: "Zoom (keys: + and -)", pan: "Pan (arrow keys)" };
+  const KEYED = `.js-plotly-plot.js-plotly-plot :is(.modebar-btn, .legend .traces, .legendtoggle):focus-visible{outline:2px solid #d55e00;outline-offset:1px}
+    .js-plotly-plot .modebar-btn:focus-visible::before,.js-plotly-plot .modebar-btn:focus-visible::after{display:block!important;opacity:1!important}`;
+  // JupyterLab takes the keys of whatever has the focus and is not text, to move between cells; what bears this mark keeps its keys.
+  document.addEventListener("focusin", ({ target }) => {
+    if (target.closest?.("[class*='ticdc-']")) target.setAttribute("data-lm-suppress-shortcuts", "true");
+  });
+  const STEPS = { "+": [0, 0, 0.8], "=": [0, 0, 0.8], "-": [0, 0, 1.25], ArrowLeft: [-0.1, 0, 1], ArrowRight: [0.1, 0, 1], ArrowUp: [0, 0.1, 1], ArrowDown: [0, -0.1, 1] };
+
+  function keyed(Plotly, gd) {
+    styled("ticdc-keyed", KEYED);
+    if (gd.ticdcKeyed !== gd._ev) {
+      const again = () => keyed(Plotly, gd);
+      if (!gd.ticdcKeyed) gd.addEventListener("keydown", (event) => pressed(Plotly, gd, event));
+      for (const name of ["plotly_afterplot", "plotly_relayout", "plotly_restyle"]) gd.on(name, again);
+      gd.ticdcKeyed = gd._ev; // another one after a purge
+    }
+    for (const line of gd.querySelectorAll(".legend .traces")) {
+      line.tabIndex = 0;
+      line.setAttribute("role", "button");
+      line.setAttribute("aria-label", line.textContent.trim());
+      line.setAttribute("aria-pressed", line.__data__?.[0]?.trace.visible === true);
+    }
+    for (const tool of gd.querySelectorAll(".modebar-btn[data-attr=dragmode]")) {
+      const words = DRAWS[tool.dataset.val];
+      if (words) [tool.dataset.title, tool.ariaLabel] = [words, words];
+      tool.setAttribute("aria-pressed", tool.classList.contains("active"));
+    }
+  }
+
+  function pressed(Plotly, gd, event) {
+    const [line, tool] = [".legend .traces", ".modebar-btn"].map((css) => event.target.closest(css));
+    const step = tool && (/^Arrow/.test(event.key) ? "pan" : "zoom") === tool.dataset.val && STEPS[event.key];
+    if (!step && !(line && ["Enter", " "].includes(event.key))) return;
+    event.preventDefault();
+    if (line) for (const kind of ["mousedown", "mouseup"]) line.querySelector(".legendtoggle").dispatchEvent(new MouseEvent(kind));
+    else Plotly.relayout(gd, moved(gd._fullLayout, ...step));
+  }
+
+  // Ranges that lie further along by a part of what they are long, and are longer by a factor.
+  function moved(full, across, up, longer) {
+    const ranges = {};
+    for (const [name, axis] of Object.entries(full)) {
+      if (!/^[xy]axis\d*$/.test(name) || axis.fixedrange || !axis.range) continue;
+      const [from, to] = axis.range.map((end) => axis.r2l(end));
+      const [middle, half] = [(from + to) / 2 + (name[0] === "x" ? across : up) * (to - from), ((to - from) / 2) * longer];
+      ranges[`${name}.range`] = [middle - half, middle + half].map((end) => axis.l2r(end));
+    }
+    return ranges;
+  }
+
   const unseen = (list, kind) => Object.fromEntries((list ?? []).map((_, i) => [`${kind}[${i}].visible`, false]));
 
   // -------------------------------------------------------------------------------------------------------- fit
@@ -382,6 +435,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       if (gd.ticdcInWords) gd.replaceChildren();
       gd.ticdcInWords = false;
       await Plotly.react(gd, { data, layout, frames, config });
+      keyed(Plotly, gd);
       return fit(Plotly, gd);
     }
     if (gd.data) Plotly.purge(gd);

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ticdc_lab.figures.figure import Figure, Icicle, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
-from ticdc_lab.figures.theme import WRONG, finish, label, look, sentence
+from ticdc_lab.figures.theme import WRONG, finish, label, look, sentence, wrapped
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.ledger import natural
 from ticdc_lab.simulate.pipeline.marks import ROOT, Chain, MarkRow, Of, bound, by_moment, chains, children
@@ -29,7 +29,9 @@ _WHOLE = 60
 
 _UNLIT, _LIT_ABOVE = "#c4c7cc", "#E69F00"
 _INK, _ON_RED = "#16181c", "#ffffff"
-_ROW_PX = 44
+_LINE_PX, _BOX_CHARS = 17, 23
+"""Of a text in a box: its height, and how many letters of it fit into one of five levels."""
+
 _USUAL_US = 500_000
 """A region that streams and is less than this behind holds nothing."""
 
@@ -125,7 +127,8 @@ def _lag_us(c: Chain) -> int:
 def _drawn(found: Sequence[MarkRow], c: Chain) -> Figure:
     lit = {m.path for m in c.marks}
     boxes = _folded(found, lit)
-    texts = [f"<b>{label(m.name.split(' (table')[0], most=30)}</b><br>{_behind(m, c)}" for m in boxes]
+    names = [wrapped(label(m.name.split(" (table")[0], most=44), width=_BOX_CHARS) for m in boxes]
+    texts = [f"<b>{n}</b><br>{wrapped(_behind(m, c), width=_BOX_CHARS)}" for m, n in zip(boxes, names, strict=True)]
     colors = [WRONG if m.path == c.leaf.path else _LIT_ABOVE if m.path in lit else _UNLIT for m in boxes]
     inks = [_ON_RED if color == WRONG else _INK for color in colors]
     leaves = len(boxes) - len({m.parent for m in boxes})
@@ -139,7 +142,7 @@ def _drawn(found: Sequence[MarkRow], c: Chain) -> Figure:
     marked(icicle, _picks(boxes))
     twice = len({m.path for m in c.marks if m.level == "table"}) > 1
     note = _NOTE_OF_TREE.format(ts=_NAMES[c.of]) + _TWICE * twice
-    height = 210 + _ROW_PX * max(4, leaves)
+    height = 210 + (16 + _LINE_PX * (1 + max(t.count("<br>") for t in texts))) * max(4, leaves)
     fig = finish(Figure(icicle), title=finding_of(c), note=note, height=height, note_below_px=16, least_px=860)
     return fig.update_layout(uniformtext={"minsize": 12, "mode": "show"})
 
@@ -190,10 +193,10 @@ def _behind(m: MarkRow, c: Chain) -> str:
         return m.state
     ahead_us = us_of(ts) - c.time_us
     far = f"{_s(-ahead_us)} behind" if ahead_us <= 0 else f"{_s(ahead_us)} to come"
-    state = (
-        "" if m.state in ("", "streaming", "replicating") or m.level in ("lock", "global", "sink") else f", {m.state}"
-    )
-    return f"open for {_s(-ahead_us)}" if m.level == "lock" else far + label(state)
+    if m.level == "lock":
+        return f"open for {_s(-ahead_us)}"
+    usual = m.state in ("", "streaming", "replicating", "processor") or m.level in ("global", "sink")
+    return far if usual else label(m.state) if ahead_us > 0 else f"{far}, {label(m.state)}"  # the hover has all
 
 
 def _hover(m: MarkRow, c: Chain) -> str:

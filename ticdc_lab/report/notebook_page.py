@@ -35,7 +35,6 @@ _STYLE = """
 main{overflow-wrap:break-word}.highlight{background:var(--tint);border-radius:6px;margin:8px 0}
 .highlight pre,.output_text pre{overflow-x:auto;margin:0;padding:8px 12px;font:12px/1.45 ui-monospace,'DejaVu Sans Mono',monospace}
 .output_error pre{color:var(--wrong);white-space:pre-wrap}.output_html:has(table.dataframe){overflow-x:auto;margin:8px 0 16px}
-code{font:13px ui-monospace,'DejaVu Sans Mono',monospace;background:var(--tint);padding:1px 4px;border-radius:4px}
 a{color:inherit}a.anchor-link{display:none}table.dataframe{width:auto;border:0}
 table.dataframe thead tr{text-align:left!important}.dataframe td,.dataframe th{border:0;border-bottom:1px solid var(--line)}
 p.kernel{color:var(--soft);font-style:italic;margin:14px 0 0}

@@ -7,7 +7,7 @@ import gzip
 import html
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -19,7 +19,7 @@ from ticdc_lab.figures.page_scripts import COPY_JS, FIT_JS, TABLE_TOOLS, timed
 from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.figures.theme import CONFIG, template
 from ticdc_lab.sources.provenance import Provenance
-from ticdc_lab.words import visible
+from ticdc_lab.words import in_html, visible
 
 _STYLE = """
 :root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--good:#00694b;--tint:#f4f5f7;--shade:#0003;
@@ -34,7 +34,7 @@ p.answer{font-size:17px;margin:6px 0 12px;max-width:1100px}
 .limits{border-left:4px solid var(--wrong);padding:4px 12px;background:var(--tint);margin:12px 0}.limits p{margin:4px 0}
 nav{margin:10px 0;padding:6px 0;color:var(--soft);position:sticky;top:0;z-index:2;background:var(--paper);
 border-bottom:1px solid var(--line)}nav a{margin-right:16px;color:inherit;white-space:nowrap}
-section{scroll-margin-top:72px}.sign{white-space:nowrap;font-weight:600}.sign.good{color:var(--good)}
+html{scroll-padding-top:72px}.sign{white-space:nowrap;font-weight:600}.sign.good{color:var(--good)}
 .sign.bad{color:var(--wrong)}.sign.unsure{color:var(--soft)}.sign.warn{color:var(--ink)}
 header{display:flex;gap:16px;justify-content:space-between;align-items:start}
 button{font:inherit;font-size:13px;border:1px solid var(--line);background:var(--tint);color:inherit;border-radius:6px;
@@ -54,20 +54,25 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
 white-space:nowrap}td.ticdc-ts{font-variant-numeric:tabular-nums}
 td.ticdc-ts small{display:block;color:var(--soft);white-space:nowrap}details summary{cursor:pointer}
 td.code,pre{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
-overflow-wrap:anywhere}td.word{white-space:nowrap}td.name{white-space:normal;overflow-wrap:normal}
+overflow-wrap:anywhere}code{font:.93em ui-monospace,'DejaVu Sans Mono',monospace;
+background:var(--tint);padding:1px 4px;border-radius:4px}
+td.word{white-space:nowrap}td.name{white-space:normal;overflow-wrap:normal}
 td.long{min-width:15em}td.code:not(.word,.name){min-width:24ch}
 pre{padding:8px 12px;background:var(--tint);border-radius:6px}@media screen{pre{white-space:pre;overflow-x:auto}}
 tbody tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
 .paper{display:none}td a{color:inherit}
-tr{scroll-margin-top:84px}tr:target td{background:rgba(230,159,0,.28)}
+tr{scroll-margin-top:36px}tr:target td{background:rgba(230,159,0,.28)}
 .figure:has(:target){outline:3px solid rgba(230,159,0,.7)}
 @media (max-width:700px){body{padding:12px 12px 40px}h1{font-size:20px}p.answer{font-size:16px}
-nav{overflow-x:auto;white-space:nowrap}nav a{display:inline-block;padding:3px 0}section{scroll-margin-top:48px}
-table{width:auto;min-width:100%}td.code:not(.word,.name){min-width:84vw}}
-@media screen and (max-width:700px){.stacks thead{display:none}table.stacks,.stacks tbody{display:block}
-.stacks tr{display:flex;flex-flow:row wrap;gap:2px 16px;padding:7px 10px;border-bottom:1px solid var(--line)}
-.stacks td{display:block;border:0;padding:0;text-align:left;min-width:0!important}.stacks td.long{flex:1 0 100%}
-.stacks td:empty{display:none}.stacks td::before{content:attr(data-h) " ";color:var(--soft);font-size:12px}}
+nav{overflow-x:auto;white-space:nowrap}nav a{display:inline-block;padding:3px 0}html{scroll-padding-top:48px}
+table{width:auto;min-width:100%}}
+@media screen and (max-width:1200px){th{white-space:normal}th,td{padding:4px 7px}td.word{overflow-wrap:normal}
+td.long{min-width:9em}td.code:not(.word,.name){min-width:14ch}}
+@media screen and (min-width:701px) and (max-width:1200px){td.word{white-space:normal}}
+@media screen{.stacked thead{display:none}table.stacked,.stacked tbody{display:block}
+.stacked tr{display:flex;flex-flow:row wrap;gap:2px 16px;padding:7px 10px;border-bottom:1px solid var(--line)}
+.stacked td{display:block;border:0;padding:0;text-align:left;min-width:0!important}.stacked td.long{flex:1 0 100%}
+.stacked td:empty{display:none}.stacked td::before{content:attr(data-h) " ";color:var(--soft);font-size:12px}}
 @page{size:A4;margin:14mm 12mm;@bottom-right{content:counter(page) ' / ' counter(pages);
 font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
 @media print{button,nav{display:none}.plotly-graph-div{mask:none!important}.scroll{background:none}
@@ -90,7 +95,9 @@ _SCRIPT = """
 async function told(s){if(!s.dataset.gzip){return s.textContent}
 const bytes=Uint8Array.from(atob(s.textContent),c=>c.charCodeAt(0));
 return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).text()}
-ticdcFit.whole(document.body);const all=[...document.querySelectorAll('.plotly-graph-div')],begun=new Map(),
+ticdcFit.whole(document.body);function stack(){for(const t of document.querySelectorAll('table.stacks')){
+t.classList.remove('stacked');t.classList.toggle('stacked',t.offsetWidth>t.parentElement.clientWidth)}}
+stack();addEventListener('resize',stack);const all=[...document.querySelectorAll('.plotly-graph-div')],begun=new Map(),
 texts=new Map(all.map(g=>[g,told(g.nextElementSibling)]));
 async function draw(g){const f=g.ticdcFigure??=JSON.parse(await texts.get(g));texts.delete(g);
 await ticdcFit.draw(Plotly,g,{data:f.data,layout:{...f.layout,template:T[root.dataset.theme]},frames:f.frames,
@@ -191,6 +198,11 @@ def text(value: object) -> str:
     return html.escape("" if value is None else visible(str(value), kept="\n\t"))
 
 
+def said(sentence: str) -> str:
+    """A sentence of ours as HTML text, code in it as code."""
+    return in_html(visible(sentence, kept="\n\t"))
+
+
 def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -> str:
     """Build the whole file as one text; ``back`` is the page that lists it beside others."""
     parts = list(sections)
@@ -199,7 +211,7 @@ def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -
     return "".join(
         [
             head(name),
-            f'<p class="answer">{text(lead)}</p>\n<nav>{links}</nav>\n',
+            f'<p class="answer">{said(lead)}</p>\n<nav>{links}</nav>\n',
             *[section(s) for s in parts],
             foot(),
         ]
@@ -253,10 +265,10 @@ def _in_page(value: object) -> str:
 
 def section(s: Section) -> str:
     """A section as HTML."""
-    limits = "".join(f"<p>{text(limit)}</p>\n" for limit in s.limits)
+    limits = "".join(f"<p>{said(limit)}</p>\n" for limit in s.limits)
     limits = f'<div class="limits">{limits}</div>\n' if limits else ""
     body = "".join(_block(b, id=f"{s.id}-{i}") for i, b in enumerate(s.body))
-    head = f'<section id="{s.id}">\n<h2>{text(s.title)}</h2>\n<p class="answer">{text(s.answer)}</p>\n'
+    head = f'<section id="{s.id}">\n<h2>{text(s.title)}</h2>\n<p class="answer">{said(s.answer)}</p>\n'
     return f"{head}{limits}{body}</section>\n"
 
 
@@ -268,9 +280,9 @@ def _block(block: Block, *, id: str) -> str:
     if isinstance(block, str):
         return f"<h3>{text(block)}</h3>\n"
     if isinstance(block, Prose):
-        deep = [len(said) - len(said.lstrip()) for said in block.sentences]
+        deep = [len(one) - len(one.lstrip()) for one in block.sentences]
         items = zip(block.sentences, deep, strict=True)
-        listed = "".join(f'<li style="margin-left:{n / 2:g}em">{text(said.strip())}</li>' for said, n in items)
+        listed = "".join(f'<li style="margin-left:{n / 2:g}em">{said(one.strip())}</li>' for one, n in items)
         few = len(block.sentences) <= _UNFOLDED
         head = f"<summary>{len(block.sentences)} more sentences</summary>"
         return f"<ul>{listed}</ul>\n" if few else f"<details>{head}<ul>{listed}</ul></details>\n"
@@ -314,12 +326,16 @@ def _for_paper(fig: Mapping[str, Any]) -> str:
 def _table(table: PageTable) -> str:
     kinds = [f' class="{kind}"' if (kind := _kind(table, i)) else "" for i in range(len(table.head))]
     head = "".join(f'<th{k} tabindex="0">{text(h)}</th>' for h, k in zip(table.head, kinds, strict=True))
-    stacks = any("long" in kind for kind in kinds)  # on a narrow screen each row is a block, its cells with their names
+    stacks = any("long" in kind for kind in kinds)  # where such a table is too wide, a row is a block of named cells
     named = [f' data-h="{text(h)}"' if stacks else "" for h in table.head]
     of_columns = list(zip(table.head, kinds, named, strict=True))
     cells = (zip(row, of_columns, strict=True) for row in table.rows)
     rows = [
-        "".join(timed(_moment(h, v), _cell(v)) or f"<td{k}{n}>{_broken(_cell(v), k)}</td>" for v, (h, k, n) in row)
+        "".join(
+            timed(_moment(h, v), _cell(v))
+            or f"<td{k}{n}>{_broken(_cell(v, said if 'long' in k and 'code' not in k else text), k)}</td>"
+            for v, (h, k, n) in row
+        )
         for row in cells
     ]
     names = [f' id="{text(i)}"' for i in table.ids] or [""] * len(rows)
@@ -374,16 +390,16 @@ def _is_number(value: object) -> bool:
     return value is None or isinstance(value, int | float)
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, text: Callable[[str], str] = text) -> str:
     if isinstance(value, tuple):
-        return ", ".join(map(_cell, value))
+        return ", ".join(_cell(v, text) for v in value)
     if isinstance(value, Sign):
         return f'<span class="sign {value.kind}">{text(value.sign)} {text(value.word)}</span>'
     if isinstance(value, Link):
         return f'<a href="{text(value.to)}">{text(value.name)}</a>'
     if isinstance(value, float):
         return f"{value:,.3f}" if value == value else ""
-    return f"{value:,}" if isinstance(value, int) else text(value)
+    return f"{value:,}" if isinstance(value, int) else text("" if value is None else str(value))
 
 
 # The last section of every page: what it was made from.

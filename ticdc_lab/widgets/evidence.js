@@ -82,7 +82,7 @@ function folded(model, [name, n], states) {
         ask();
       });
       if (state.sort === column.name) cell.setAttribute("aria-sort", state.down ? "descending" : "ascending");
-      const filter = made("input", "", { type: "search", "aria-label": `filter ${column.name}`, placeholder: "filter", title: "a part of it, or > 5, <= 5, = 5, != 5", "data-lm-suppress-shortcuts": "true" });
+      const filter = made("input", "", { type: "search", "aria-label": `filter ${column.name}`, placeholder: "filter", title: "a part of it, or > 5, <= 5, = 5, != 5, = NULL, != NULL; = alone is empty text", "data-lm-suppress-shortcuts": "true" });
       filter.value = state.filters[column.name] ?? "";
       const applied = () => {
         if (filter.value === (state.filters[column.name] ?? "")) return;
@@ -114,12 +114,14 @@ function folded(model, [name, n], states) {
     table.tHead.append(head(message.columns));
     for (const [i, { name: column }] of message.columns.entries()) {
       if (!CHOSEN.includes(column)) continue;
-      for (const row of body.rows) row.cells[i].classList.add("ticdc-chooses");
+      for (const { cells } of body.rows) if (cells[i].dataset.whole !== "") Object.assign(cells[i], { className: "ticdc-chooses", tabIndex: 0 });
     }
-    body.addEventListener("click", ({ target }) => {
+    const choose = ({ target }) => {
       const cell = target.closest("td.ticdc-chooses");
       if (cell) model.send({ kind: "choose", name, column: message.columns[cell.cellIndex].name, value: cell.dataset.whole ?? cell.textContent });
-    });
+    };
+    body.addEventListener("click", choose);
+    body.addEventListener("keydown", (event) => event.key === "Enter" && choose(event));
     const focused = document.activeElement?.getAttribute("aria-label");
     place.replaceChildren(table);
     if (focused?.startsWith("filter ")) [...place.querySelectorAll("input")].find((i) => i.getAttribute("aria-label") === focused)?.focus();

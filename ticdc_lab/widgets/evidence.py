@@ -14,7 +14,7 @@ import pyarrow as pa
 import traitlets
 from duckdb.sqltypes import DuckDBPyType
 
-from ticdc_lab.answers.answer import as_bytes, cells_html, file_name
+from ticdc_lab.answers.answer import NOT_APPLICABLE, NULL, as_bytes, cells_html, file_name, with_named_values
 from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.events.tso import LOGICAL_BITS, zone
 from ticdc_lab.figures.page_scripts import COPY_JS
@@ -72,8 +72,11 @@ def _condition(name: str, kind: str, text: str) -> str:
             value = f"strftime({there}, {literal(f'%Y-%m-%d %H:%M:%S.%g {own}')})"
         if " " in words:  # a cell is one line, with any space between its words
             return f"regexp_matches(lower({value}), {literal(_BLANKS.join(map(re.escape, words.split())))})"
-        return f"contains(lower({value}), {literal(words)})"
+        found = f"contains(lower({value}), {literal(words)})"
+        return f"({found} OR {quoted(name)} IS NULL)" if words in (NULL.lower(), NOT_APPLICABLE) else found
     sign, value = compared.groups()
+    if value.strip().upper() == NULL and sign in ("=", "!="):
+        return f"{quoted(name)} IS {'NOT ' if sign == '!=' else ''}NULL"
     return f"{quoted(name)} {sign} CAST({literal(value)} AS {kind})"
 
 
@@ -81,12 +84,14 @@ def _words(value: str, kind: DuckDBPyType) -> str:
     """The text of a value, as an expression: what :func:`ticdc_lab.answers.answer.cells_html` writes."""
     inside: Any = kind.children if kind.id in ("struct", "list") else []
     if kind.id == "struct":
-        fields = [f"{literal(f'{name} ')} || {_words(f'{value}.{quoted(name)}', of)}" for name, of in inside]
+        of_fields = [(name, _words(f"{value}.{quoted(name)}", of)) for name, of in inside]
+        shown = [(name, f"coalesce({text}, {literal(NULL)})" if name == "value" else text) for name, text in of_fields]
+        fields = [f"{literal(f'{name} ')} || {text}" for name, text in shown]
         return f"CASE WHEN {value} IS NOT NULL THEN concat_ws(', ', {', '.join(fields)}) END"
     if kind.id == "list":
         ((_, of),) = inside
         one, between = f"x{len(value)}", "; " if of.id == "struct" else ", "
-        return f"array_to_string([coalesce({_words(one, of)}, '') FOR {one} IN {value}], '{between}')"
+        return f"array_to_string([coalesce({_words(one, of)}, {literal(NULL)}) FOR {one} IN {value}], '{between}')"
     text = f"CAST({value} AS VARCHAR)"
     return f"coalesce(TRY(decode({value})), {text})" if kind.id == "blob" else text
 
@@ -135,7 +140,7 @@ class Evidence(anywidget.AnyWidget):
         self._call, self._gives_rows = code, gives_rows
         sizes = {name: len(frame) for name, frame in found.items()}
         for name, frame in found.items():
-            self._connected.register(name, pa.Table.from_pandas(frame, preserve_index=False))
+            self._connected.register(name, pa.Table.from_pandas(with_named_values(frame), preserve_index=False))
         for name in self._views:
             if name not in found and (n := self._count(f"SELECT * FROM {quoted(name)}")):
                 sizes[name] = n
@@ -176,13 +181,15 @@ class Evidence(anywidget.AnyWidget):
         page = self._connected.sql(f"{query}\nLIMIT {SHOWN} OFFSET {SHOWN * int(of.page)}").to_arrow_table()
         self.send(
             {
-                "kind": "rows", "name": name, "html": cells_html(page.to_pylist()), "n": n, "shown": SHOWN,
+                "kind": "rows", "name": name, "n": n, "shown": SHOWN,
+                "html": cells_html(page.to_pylist(), nothing=self._nothing(name)),
                 "columns": [{"name": c, "bars": []} for c in columns], **code,
             }
         )  # fmt: skip
         if (spread := self._spreads.get(left)) is None:
             all_left = rows_sql(table, columns, of._replace(sort=""))
-            spread = {c: self._spread(all_left, c, kind) for c, kind in columns.items()} if not _searches(of) else {}
+            counted = {} if _searches(of) else columns
+            spread = {c: self._spread(all_left, c, kind, self._nothing(name)) for c, kind in counted.items()}
             self._spreads[left] = spread
         bars = [{"name": c, "bars": bars} for c, bars in spread.items()]
         self.send({"kind": "bars", "name": name, "columns": bars})
@@ -218,7 +225,11 @@ class Evidence(anywidget.AnyWidget):
             return {"sql": "", "python": call if is_whole else filtered}
         return {"sql": sql, "python": f"{call}.frames[{name!r}]" if is_whole else f'log.sql("""\n{text}\n""")'}
 
-    def _spread(self, query: str, column: str, kind: str) -> list[tuple[str, int]]:
+    def _nothing(self, name: str) -> str:
+        """What a cell without a value shows."""
+        return NULL if self._gives_rows and name not in self._views else NOT_APPLICABLE
+
+    def _spread(self, query: str, column: str, kind: str, nothing: str) -> list[tuple[str, int]]:
         """How the values of a column are spread: of numbers equal steps, of texts the most frequent ones."""
         c, ask = quoted(column), self._connected.execute
         if re.fullmatch(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|DECIMAL.*", kind):
@@ -233,8 +244,8 @@ class Evidence(anywidget.AnyWidget):
                 return [(f"from {low + b * step:.15g}", int(found.get(b, 0))) for b in range(_BARS)]
         if "[]" in kind or kind.startswith(("STRUCT", "MAP", "BLOB")):
             return []
-        text = f"coalesce(left(CAST({c} AS VARCHAR), 40), 'NULL')"
-        top = ask(f"SELECT {text} AS v, count(*) AS n FROM ({query}) GROUP BY v ORDER BY n DESC, v LIMIT {_TOP}")
+        text = f"coalesce(left(CAST({c} AS VARCHAR), 40), '{nothing}')"
+        top = ask(f"SELECT {text}, count(*) FROM ({query}) GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_TOP}")
         return [(str(v), int(n)) for v, n in top.fetchall()]
 
 

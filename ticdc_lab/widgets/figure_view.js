@@ -8,15 +8,6 @@ const SEEN_MS = 250;
 const TICK_MS = 100;
 const LATE = "the kernel is busy or gone and has not sent plotly.js";
 
-// JupyterLab takes the arrow keys of whatever has the focus and is not text to move between cells; what bears this mark
-// keeps its keys, so that lists and sliders of a panel can be used with them.
-if (!PAGE.keepsKeys) {
-  PAGE.keepsKeys = true;
-  document.addEventListener("focusin", ({ target }) => {
-    if (target.closest?.("[class*='ticdc-']")) target.setAttribute("data-lm-suppress-shortcuts", "true");
-  });
-}
-
 async function unpacked(buffer) {
   const packed = new Blob([buffer]).stream();
   return new Response(packed.pipeThrough(new DecompressionStream("gzip"))).text();

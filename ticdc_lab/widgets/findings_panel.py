@@ -13,6 +13,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.audit import places_of
 from ticdc_lab.audit.findings import SEVERITIES
+from ticdc_lab.events.tso import with_clock
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.figures.theme import sentence
@@ -122,5 +123,7 @@ def _lines(found: dict[int, dict[str, Any]], wanted: dict[str, str]) -> list[tup
 
 def _line(i: int, f: dict[str, Any]) -> str:
     where = " ".join(str(f[c]) for c in ("table", "key") if isinstance(f[c], str))
-    said = f"#{i} {f['severity']} · {f['guarantee'].replace('_', ' ')} · {where or 'the log'} · {f['message']}"
+    said = (
+        f"#{i} {f['severity']} · {f['guarantee'].replace('_', ' ')} · {where or 'the log'} · {with_clock(f['message'])}"
+    )
     return said if len(said) <= _LINE_CHARS else said[: _LINE_CHARS - 1] + "…"

@@ -21,6 +21,7 @@ from ticdc_lab.sources.survey import Found
 from ticdc_lab.widgets.controls import several
 from ticdc_lab.widgets.problem import Problem
 from ticdc_lab.widgets.under_way import UnderWay
+from ticdc_lab.words import in_html
 
 _LISTED = 200
 _LOOKED_INTO = 500
@@ -183,7 +184,7 @@ def _entries(folder: Path) -> list[tuple[str, str]]:
 
 def _told(found: Found) -> str:
     answer = surveyed(found)
-    parts = [f"<b>{html.escape(answer.finding)}</b>", *map(html.escape, (*answer.limits, *answer.details))]
+    parts = [f"<b>{in_html(answer.finding)}</b>", *map(in_html, (*answer.limits, *answer.details))]
     return f'<div style="line-height:1.5;max-width:900px">{"<br>".join(parts)}</div>'
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -22,6 +23,7 @@ from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.tabs import TABS
 from ticdc_lab.widgets.under_way import UnderWay
 from ticdc_lab.widgets.verdict_block import VerdictBlock
+from ticdc_lab.words import in_html
 
 
 class TabPage(widgets.VBox):  # type: ignore[misc]
@@ -88,7 +90,9 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
             self.code.value = f'<code title="the same by code">{html.escape(same)}</code>' if same else ""
             unsaid = "" if answer is None or self.name == "audit" else f"{answer.finding.rstrip('.')}."
             unsaid = " ".join(unsaid.replace(f"{panel.figure.finding}.", "").split())
-            sentence.value = f"<b>{html.escape(unsaid)}</b>"
+            first, *rest = re.split(r"(?<=[.]) (?=[A-Z])", unsaid, maxsplit=1)  # the answer; the rest explains it
+            more = "".join(f"<details><summary>more</summary>{in_html(said)}</details>" for said in rest)
+            sentence.value = f"<b>{in_html(first)}</b>{more}"
             sentence.layout.display = None if unsaid else "none"
             self.evidence.show({**frames, **panel.frames}, code=call, gives_rows=self.tab.gives_rows)
 
@@ -198,7 +202,7 @@ class OpenPanels(Mapping[str, Panel[Any]]):
 
 def _limits(answer: Answer) -> str:
     """What the log cannot show, folded; nothing if it shows all."""
-    said = "".join(f"<li>{html.escape(text)}</li>" for text in answer.limits)
+    said = "".join(f"<li>{in_html(text)}</li>" for text in answer.limits)
     return f"<details><summary>What the log cannot show</summary><ul>{said}</ul></details>" if said else ""
 
 

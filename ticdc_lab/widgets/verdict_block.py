@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable
 from functools import partial
 
@@ -14,7 +13,7 @@ from ticdc_lab.answers.audit import SIGNS, alike
 from ticdc_lab.answers.transactions import torn_briefly
 from ticdc_lab.log import Log
 from ticdc_lab.widgets.under_way import UnderWay
-from ticdc_lab.words import count, some_of
+from ticdc_lab.words import count, in_html, some_of
 
 AT_ONCE = 300_000
 """Messages that are audited without being asked; a larger log is audited on the button."""
@@ -124,8 +123,8 @@ def of(log: Log) -> str:
     ]
     folds.append((f"! {head}" if wrong else head, [*wrong, *lines], "warned" if wrong else ""))
     return "".join(
-        f'<details><summary class="{kind}">{html.escape(head)}</summary>'
-        f"{''.join(f'<div>{html.escape(line)}</div>' for line in lines)}</details>"
+        f'<details><summary class="{kind}">{in_html(head)}</summary>'
+        f"{''.join(f'<div>{in_html(line)}</div>' for line in lines)}</details>"
         for head, lines, kind in folds
         if lines
     )
