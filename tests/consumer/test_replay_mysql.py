@@ -265,6 +265,12 @@ def test_two_consumers_cannot_write_one_target(spark: SparkSession, server: mari
     open_sink(server.url, log).close()
 
 
+def test_a_lock_has_a_name_that_mysql_takes() -> None:
+    """64 characters, and a database's name may have as many: each has its own, which no other begins with."""
+    locks = [address_of(f"mysql://lab@h/{database}").lock for database in ("d", "d" * 63 + "e", "d" * 64)]
+    assert max(map(len, locks)) <= 64 and len(set(locks)) == 3
+
+
 def test_no_error_shows_the_password(
     spark: SparkSession, server: mariadb.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

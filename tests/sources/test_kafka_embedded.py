@@ -203,7 +203,14 @@ def test_a_name_with_an_empty_part_is_refused_at_once() -> None:
     """It ended a thread with a trace, and the user waited for an answer."""
     with pytest.raises(SourceError, match=r"can be reached \(a\.\.b:1: .*label") as caught:
         kafka.require_reachable(topics_of("kafka://a..b:1/t"))
-    assert "no answer" not in caught.value.message
+    assert "no answer" not in caught.value.message and caught.value.hint.endswith("nc -vz a..b 1")
+
+
+def test_the_hint_for_a_broker_of_ipv6_has_no_brackets() -> None:
+    """``nc`` takes them for a part of a name."""
+    with pytest.raises(SourceError, match=r"can be reached \(\[::1\]:1: ") as caught:
+        kafka.require_reachable(topics_of("kafka://[::1]:1/t"))
+    assert caught.value.hint.endswith("nc -vz ::1 1")
 
 
 def test_one_broker_that_answers_is_enough(servers: str, silent: str) -> None:

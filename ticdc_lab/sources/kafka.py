@@ -321,9 +321,10 @@ def require_reachable(topics: Topics) -> None:
             hint="Check that it is a Kafka broker, and which security protocol its listener speaks. "
             f"{_CREDENTIALS_HINT}. A slow broker gets more time by kafka.request.timeout.ms.",
         )
+    host, _, port = brokers[0].rpartition(":")
     raise SourceError(
         f"No broker of {topics.source} can be reached ({why}).",
-        hint=f"Check that this machine can connect: nc -vz {shlex.join(next(iter(refusals)).rsplit(':', 1))}",
+        hint=f"Check that this machine can connect: nc -vz {shlex.join((host.strip('[]'), port))}",
     )
 
 

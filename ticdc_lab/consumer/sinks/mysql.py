@@ -188,7 +188,7 @@ class MySQLSink:
         address = address_of(url)
         self.name, self.own = address.name, address.database
         self.db = connected(address)
-        if not self._ask("SELECT GET_LOCK(%s, %s)", f"ticdc_lab.{self.own}", _PATIENCE_S)[0][0]:
+        if not self._ask("SELECT GET_LOCK(%s, %s)", address.lock, _PATIENCE_S)[0][0]:
             self.db.close()
             raise SourceError(
                 f"Another consumer is replaying into {self.name}.",

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -50,6 +51,11 @@ class Address:
     def name(self) -> str:
         """The address for people."""
         return f"mysql://{self.user}@{self.host}:{self.port}/{self.database}"
+
+    @property
+    def lock(self) -> str:
+        """The lock of the server that one consumer of the database has; MySQL allows 64 characters, also to a name."""
+        return f"ticdc_lab.{sha256(self.database.encode()).hexdigest()[:32]}"
 
 
 def address_of(url: str) -> Address:
