@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ticdc_lab.dispatch.names import STRATEGY_NAMES
-from ticdc_lab.dispatch.rules import Rule
+from ticdc_lab.dispatch.rules import Rule, first_rule, rule_of
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.mysql_types import BINARIES, INTEGERS, base_of, digits_of
 from ticdc_lab.facts.catalog import Catalog
@@ -66,28 +66,21 @@ def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitiv
     are. ``case_sensitive``: as of the changefeed.
     """
     said = []
-    filters = [TableFilter.parse(r.matcher, case_sensitive=case_sensitive) for r in rules]
-    taken: dict[Table, int] = {}
-    for i, (rule, matches) in enumerate(zip(rules, filters, strict=True)):
-        mine = sorted(t for t in tables if matches.matches(*t))
-        before = sorted({taken[t] for t in mine if t in taken})
+    firsts = {t: first_rule(rules, *t, case_sensitive=case_sensitive) for t in sorted(tables)}
+    for i, rule in enumerate(rules):
+        mine = [t for t in firsts if _takes(rule.matcher, *t, case_sensitive)]
         if not mine:
             near = [n for m in rule.matcher if (n := nearest(m, [".".join(t) for t in tables]))]
             like = f" (the nearest is {near[0]})" if near else ""
             said.append(f"The rule for {_matcher(rule)} matches no table of the log{like}, so TiCDC never uses it.")
-        elif len([t for t in mine if t in taken]) == len(mine):
+        elif all(firsts[t] < i for t in mine):
             some = ", ".join(".".join(t) for t in mine[:_SHOWN])
-            by = " and ".join(_matcher(rules[b]) for b in before)
+            by = " and ".join(_matcher(rules[b]) for b in sorted({firsts[t] for t in mine}))
             said.append(
                 f"The rule for {_matcher(rule)} is never reached: the rule for {by} is before it and takes all "
                 f"that it matches ({some}{', ..' if len(mine) > _SHOWN else ''})."
             )
-        taken |= {t: i for t in mine if t not in taken}
-    by_case = []
-    if case_sensitive:
-        folded = [TableFilter.parse(r.matcher) for r in rules]
-        firsts = {t: next((i for i, f in enumerate(folded) if f.matches(*t)), None) for t in sorted(tables)}
-        by_case = [".".join(t) for t, first in firsts.items() if first != taken.get(t)]
+    by_case = [".".join(t) for t, first in firsts.items() if case_sensitive and first_rule(rules, *t) != first]
     if by_case:
         said.append(
             f"With case-sensitive = true other rules serve {some_of(by_case, most=_SHOWN)} than without: this is how "
@@ -108,8 +101,7 @@ def changed_key_texts(
     """
     said = []
     for schema, table in sorted(tables):
-        rule = next((r for r in rules if _takes(r.matcher, schema, table, case_sensitive)), None)
-        named = {c.lower() for c in rule.columns} if rule is not None else set()
+        named = {c.lower() for c in rule_of(rules, schema, table, case_sensitive=case_sensitive).columns}
         for old, new in pairwise(catalog.versions.get((schema, table), ())):
             if old.definition is None or new.definition is None:
                 continue
@@ -160,8 +152,8 @@ def check_selectors(
     table by schema and name.
     """
     for (schema, table), keys in sorted(tables.items()):
-        rule = next((r for r in rules if _takes(r.matcher, schema, table, case_sensitive)), None)
-        by = rule.columns if rule is not None and rule.partition.lower() == "columns" else ()
+        rule = rule_of(rules, schema, table, case_sensitive=case_sensitive)
+        by = rule.columns if rule.partition.lower() == "columns" else ()
         for selector in selectors:
             if not _takes(selector.matcher, schema, table, case_sensitive):
                 continue

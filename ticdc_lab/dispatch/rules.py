@@ -98,10 +98,13 @@ def topic_of(rules: Sequence[Rule], schema_name: str, table_name: str, *, case_s
 
 def rule_of(rules: Sequence[Rule], schema_name: str, table_name: str, *, case_sensitive: bool = False) -> Rule:
     """The rule that serves a table: the first that matches, or :data:`EVERYTHING`."""
-    for rule in rules:
-        if TableFilter.parse(rule.matcher, case_sensitive=case_sensitive).matches(schema_name, table_name):
-            return rule
-    return EVERYTHING
+    return (*rules, EVERYTHING)[first_rule(rules, schema_name, table_name, case_sensitive=case_sensitive)]
+
+
+def first_rule(rules: Sequence[Rule], schema_name: str, table_name: str, *, case_sensitive: bool = False) -> int:
+    """The place of that rule in ``rules``; their number, as if appended, of :data:`EVERYTHING`."""
+    filters = (TableFilter.parse(rule.matcher, case_sensitive=case_sensitive) for rule in rules)
+    return next((i for i, f in enumerate(filters) if f.matches(schema_name, table_name)), len(rules))
 
 
 def dispatch_by_rules(
@@ -160,8 +163,7 @@ def dispatch_by_rules(
     upstream = {t: s.table or t for t, s in (sources or {}).items()}
 
     def of_table(schema: str, table: str) -> int:
-        named = upstream.get((schema, table), (schema, table))
-        return next(i for i, f in enumerate(filters) if f.matches(*named))
+        return first_rule(rules, *upstream.get((schema, table), (schema, table)), case_sensitive=case_sensitive)
 
     ways = _ways(all_rules, of_table, partitions=partitions, catalog=catalog, flavour=flavour)
     verdicts = [way.verdict for way in ways]

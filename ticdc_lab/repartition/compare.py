@@ -16,14 +16,13 @@ from ticdc_lab.audit import audit
 from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.infer import move_causes
-from ticdc_lab.dispatch.rules import EVERYTHING, Rule
+from ticdc_lab.dispatch.rules import Rule, rule_of
 from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import EVIDENCE, FINDINGS, require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.repartition.expand import IS_DATED_ROW, Expansion, expand, rules_recorded
 from ticdc_lab.repartition.plan import PROCEDURES, Timing
-from ticdc_lab.settings.matchers import TableFilter
 from ticdc_lab.transactions import op_rank
 
 CONSUMER_GUARANTEES = ("changes_are_applied", "changes_are_applied_once", "changes_are_applied_in_order")
@@ -352,9 +351,8 @@ def _chain(finding: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def causes_of(expansion: Expansion) -> DataFrame:
     """Tables whose own rule moves rows, at any number of partitions; see :func:`ticdc_lab.audit.audit`."""
-    rules = [(r, TableFilter.parse(r.matcher, case_sensitive=True)) for r in (*expansion.rules, EVERYTHING)]
-    chosen = [(*t, next(r for r, f in rules if f.matches(*t))) for t in expansion.plan.facts.tables]
-    said = [(schema, table, cause) for schema, table, rule in chosen if (cause := _cause(rule))]
+    chosen = {t: rule_of(expansion.rules, *t, case_sensitive=True) for t in expansion.plan.facts.tables}
+    said = [(*t, cause) for t, rule in chosen.items() if (cause := _cause(rule))]
     return expansion.events.sparkSession.createDataFrame(said, _CAUSES)
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ticdc_lab.errors import DispatchError, UnreadMatcherError
@@ -73,7 +74,7 @@ class TableFilter:
 
         Raises DispatchError: a pattern is malformed; patterns from files (``@file``) are not read.
         """
-        return cls(tuple(map(_rule, filter(_is_rule, (line.strip(" \t") for line in matcher)))), case_sensitive)
+        return _parsed(tuple(matcher), case_sensitive)
 
     def matches(self, schema_name: str, table_name: str) -> bool:
         """Whether a table matches."""
@@ -83,6 +84,11 @@ class TableFilter:
             ):
                 return positive
         return False
+
+
+@lru_cache(maxsize=4_096)  # the rules of a changefeed are tried on each of its tables
+def _parsed(matcher: tuple[str, ...], case_sensitive: bool) -> TableFilter:
+    return TableFilter(tuple(map(_rule, filter(_is_rule, (line.strip(" \t") for line in matcher)))), case_sensitive)
 
 
 @dataclass(frozen=True, slots=True)
