@@ -93,8 +93,9 @@ def consumers(
     if watched:
         curves = [invariant_curve(last[p.name], part, label=p.name) for p in policies]
         frames = {"watched": pd.concat(curves, ignore_index=True)} | frames
-        drawn["watched"] = watched_sum(curves, watched)
-    finding = shown_wrong(counted, drawn.get("watched")) + (f" That is so{qualified}." if qualified else "")
+        drawn["watched"] = figures.invariant_curve(frames["watched"], of=f"the total {watched}")
+    finding = " ".join(f"{figure.finding}." for figure in (*drawn.values(), counted))
+    finding += f" That is so{qualified}." if qualified else ""
     said += _left_in_words(left)
 
     def draw() -> Mapping[str, Figure]:
@@ -147,16 +148,6 @@ def _fewest(done: ConsumerRun, log: NarrowLog, scenario: Scenario, most: int) ->
         which = {"policy": scenario.policy.name, "speeds": scenario.speeds}
         out.append({**which, **anomaly, "messages": few.select(_OF_A_MESSAGE).to_pylist()})
     return out
-
-
-def shown_wrong(counted: Figure, watched: Figure | None = None) -> str:
-    """Who showed what upstream never had, by the matrix; and whether a sum that was followed was ever wrong."""
-    return " ".join(f"{figure.finding}." for figure in (watched, counted) if figure is not None)
-
-
-def watched_sum(curves: Sequence[pd.DataFrame], column: str) -> Figure:
-    """The curves of a column's sum, one a consumer."""
-    return figures.invariant_curve(pd.concat(curves, ignore_index=True), of=f"the total {column}")
 
 
 def not_ordered(limits: Sequence[str]) -> Answer:

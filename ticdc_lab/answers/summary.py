@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import GUARANTEES, audited, events_at, places_of
@@ -275,16 +275,13 @@ def finding_messages(events: DataFrame, *, places: Sequence[tuple[int, int]]) ->
         ``topic, partition, offset, seq, kind, commit_ts, table`` (``schema.table``), ``op`` and ``what`` (the columns
         after the change, or the statement; cut).
     """
-    values = F.transform(F.coalesce("columns", "before"), _name_and_value)
+    image = F.coalesce("columns", "before")
+    values = F.transform(image, lambda c: F.concat(c["name"], F.lit("="), F.coalesce(c["value"], F.lit("NULL"))))
     told = F.substring(F.coalesce("query", F.array_join(values, ", ")), 1, TOLD).alias("what")
     of_table = F.when(F.col("table_name") != "", F.col("table_name"))
     table = F.when(F.col("schema_name").isNotNull(), F.concat_ws(".", "schema_name", of_table)).alias("table")
     found = events_at(events, places)
     return found.select("topic", "partition", "offset", "seq", "kind", "commit_ts", table, "op", told)
-
-
-def _name_and_value(column: Column) -> Column:
-    return F.concat(column["name"], F.lit("="), F.coalesce(column["value"], F.lit("NULL")))
 
 
 def messages_of_findings(log: ChangeLog, findings: pd.DataFrame) -> pd.DataFrame:

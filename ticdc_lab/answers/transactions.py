@@ -110,7 +110,8 @@ def torn_words(torn: pd.DataFrame, s: Summary) -> str:
         for first, last, p in gaps[["first_missing", "last_missing", "partition"]].itertuples(index=False)
     ]
     cut = f" and {len(places) - _NAMED} more gaps" if len(places) > _NAMED else ""
-    every = f" (listed by: {_all_torn(s)})" if len(each) > _NAMED else ""
+    listed = f"ticdc-lab audit {shlex.quote(shown_source(s.source))} --json"
+    every = f" (listed by: {listed})" if len(each) > _NAMED else ""
     rest = " Other gaps were not searched, or have no commit_ts beside them." if _is_cut(torn, s) else ""
     return (
         f"{_how_many(torn, s)} may be torn, beside missing offsets ({', '.join(places[:_NAMED])}{cut}): "
@@ -140,10 +141,6 @@ def _is_cut(torn: pd.DataFrame, s: Summary) -> bool:
 
 def _gaps(torn: pd.DataFrame) -> pd.DataFrame:
     return torn.drop_duplicates(["topic", "partition", "first_missing"])
-
-
-def _all_torn(s: Summary) -> str:
-    return f"ticdc-lab audit {shlex.quote(shown_source(s.source))} --json"
 
 
 def _unmarked(s: Summary) -> str:

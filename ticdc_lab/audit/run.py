@@ -214,7 +214,8 @@ def audit(
             rows = in_one(rows, listed(max_per_guarantee, FOUND.names), FOUND_DDL, order=ORDER)
         found.append(_with_row_keys(rows, events) if with_keys else rows.selectExpr("*", _NO_KEY))
     if of_log:
-        found.append(_log_judged(of_log, marks, protocol).selectExpr("*", _NO_KEY))
+        judged_marks = marks.select("facts").mapInArrow(_judge_log(of_log, protocol), FOUND_DDL)
+        found.append(judged_marks.selectExpr("*", _NO_KEY))
     whole = reduce(DataFrame.unionAll, found)
     return in_one(whole, listed(max_per_guarantee, FINDINGS.names), FINDINGS, order=(*ORDER, "key"))
 
@@ -411,12 +412,8 @@ def asks_for_causes(found: pa.Table, facts: LogFacts) -> bool:
     with nothing but its first partition recorded, where no row is seen to move.
     """
     named = pc.unique(found["guarantee"]).to_pylist()
-    return _MOVES in named or (CHAIN in named and _one_partition(facts))
-
-
-def _one_partition(facts: LogFacts) -> bool:
-    """Whether a topic has nothing but its first partition."""
-    return any(n == 1 for n in Counter(topic for topic, _ in facts.homes if (topic, 0) in facts.homes).values())
+    partitions = Counter(topic for topic, _ in facts.homes if (topic, 0) in facts.homes)
+    return _MOVES in named or (CHAIN in named and 1 in partitions.values())
 
 
 def _held_twice(events: Callable[[], DataFrame], facts: LogFacts, quarantine: DataFrame | None) -> list[Twice]:
@@ -657,10 +654,6 @@ def _misfits(rows: pa.Table, names: list[str], definitions: Definitions) -> pa.T
     said = {n: check(own) for n in names if (check := GUARANTEES[n].image)}
     tables = [as_image_table(n, found, own) for n, found in said.items() if len(found.at)]
     return pa.concat_tables([FOUND.empty_table(), *tables]).combine_chunks()
-
-
-def _log_judged(names: list[str], marks: DataFrame, protocol: str) -> DataFrame:
-    return marks.select("facts").mapInArrow(_judge_log(names, protocol), FOUND_DDL)
 
 
 def _with_causes(

@@ -116,7 +116,7 @@ def _judge(batches: Batches) -> Batches:
     before, size = PartitionBefore(), 0
     for batch in batches:
         for part in (batch[p] for p in (partitions_in(batch, None)[0] if len(batch) else ())):
-            if held and not _same_partition(held[-1], part):
+            if held and any(held[-1][c][-1].as_py() != part[c][0].as_py() for c in PARTITION):
                 yield from _found(pa.Table.from_batches(held), before)
                 held, before, size = [], PartitionBefore(), 0
             held.append(part)
@@ -160,10 +160,6 @@ def _blocked(own: pa.Table) -> pa.Array:
 
 def _numbers(whole: pa.Table) -> Deliveries:
     return Deliveries.read(whole.select(["kind", "offset", "commit_ts", "identity", "nth"]))
-
-
-def _same_partition(one: pa.RecordBatch, two: pa.RecordBatch) -> bool:
-    return all(one[c][-1].as_py() == two[c][0].as_py() for c in PARTITION)
 
 
 def judged(repeats: DataFrame) -> DataFrame:

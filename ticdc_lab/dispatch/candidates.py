@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.dispatch.definitions import HashedColumns, Question, with_answers
@@ -116,11 +116,7 @@ def with_numbers(rows: DataFrame, candidates: Candidates, *, catalog: Catalog | 
             failures.append(F.nullif(F.col(f"_error{s}"), F.lit("")))
         else:
             failures.append(F.lit(None).cast("string"))
-    return out.withColumn("errors", F.when(_any_failed(failures), F.array(*failures)))
-
-
-def _any_failed(errors: Sequence[Column]) -> Column:
-    return F.coalesce(*errors).isNotNull()
+    return out.withColumn("errors", F.when(F.coalesce(*failures).isNotNull(), F.array(*failures)))
 
 
 def _answer(slot: int) -> str:

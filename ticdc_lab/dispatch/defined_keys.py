@@ -6,7 +6,7 @@ names none. Such a row may still have a handle key: TiCDC takes the not-null uni
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
@@ -43,17 +43,13 @@ def with_defined_keys(events: DataFrame, *, catalog: Catalog | None) -> DataFram
     crc = F.col(hashing.HASH).bitwiseXOR(hashing.table_hash())
     whole = hashing.count_of(F.col(hashing.HASH)) == F.size(answer)
     keyless = F.when(F.size(answer) == 0, F.col("key_crc"))
+    names = F.transform(answer, lambda name: F.translate(name, ",", "\x1f"))
     of_row = {
         "key_crc": F.when(unnamed, F.coalesce(keyless, F.when(whole, crc))).otherwise(F.col("key_crc")),
-        "layout": F.when(unnamed & whole, _with_names(answer)).otherwise(F.col("layout")),
+        "layout": F.when(unnamed & whole, F.concat("layout", F.array_join(names, ","))).otherwise(F.col("layout")),
     }
     return computed_once(out, of_row).select(*events.columns)
 
 
 def _handle(table: TableDef) -> HashedColumns:
     return HashedColumns(columns=table.handle_columns)
-
-
-def _with_names(names: Column) -> Column:
-    inside = F.transform(names, lambda name: F.translate(name, ",", "\x1f"))
-    return F.concat("layout", F.array_join(inside, ","))

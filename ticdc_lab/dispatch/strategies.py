@@ -122,7 +122,8 @@ def by_columns(request: Request) -> Verdict:
     choice = hashing.columns_named(hashed)
     complete = hashing.count_of(F.col(HASH)) >= len(hashed)
     doubtful = ~complete if len(hashed) == len(times) else F.lit(True)
-    from_image = F.when(doubtful, _error_from_image(request, columns)) if times else _no_error()
+    missing = _missing_from_image(texts(c.lower() for c in columns), F.lit(" ".join(columns)))
+    from_image = F.when(doubtful, missing) if times else _no_error()
     question = None if request.catalog is None else partial(columns_answer, columns=columns)
     if question is None:
         return _hashed(request, choice=choice, error=from_image)
@@ -383,12 +384,8 @@ def columns_missing(table: str, columns: Sequence[str], names: Collection[str]) 
     return _missing_text(table, columns, next(c.lower() for c in columns if c.lower() not in there))
 
 
-def _error_from_image(request: Request, columns: Sequence[str]) -> Column:
-    """The first listed column missing in the image, as TiCDC's error, or as ours where the image may be cut short."""
-    return _missing_from_image(texts(c.lower() for c in columns), F.lit(" ".join(columns)))
-
-
 def _missing_from_image(listed: Column, written: Column) -> Column:
+    """The first listed column missing in the image, as TiCDC's error, or as ours where the image may be cut short."""
     missing = F.get(F.array_except(listed, hashing.lower_names()), 0)
     # a delete of only key columns may be whole or may come from delete-only-output-handle-key-columns
     cut = F.coalesce(F.col("op") == "delete", F.lit(False)) & hashing.only_keys()

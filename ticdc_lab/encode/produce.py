@@ -267,14 +267,10 @@ def write_topic(messages: DataFrame, out: str, *, options: Mapping[str, str] | N
         if is_kafka(out):
             write_messages(messages, topics_of(out, options))
         else:
-            write(_as_lines(messages) if is_lines(out) else messages, out)
+            # in the capture format Spark's JSON has binary in base64, and a timestamp is a number of milliseconds
+            write(messages.withColumn("timestamp", F.unix_millis("timestamp")) if is_lines(out) else messages, out)
     except PySparkException as e:
         raise _refused(e) or said_in_a_task(e) or e from e
-
-
-def _as_lines(messages: DataFrame) -> DataFrame:
-    """In the capture format: Spark's JSON writes binary in base64, and a timestamp is a number of milliseconds."""
-    return messages.withColumn("timestamp", F.unix_millis("timestamp"))
 
 
 def _refused(e: PySparkException) -> DispatchError | None:

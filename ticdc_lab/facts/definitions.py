@@ -254,17 +254,13 @@ def index_of_parts(
         return out
     not_null = tuple(replace(c, nullable=False) if c.name in columns else c for c in out.columns)
     out = replace(out, columns=not_null)
-    return replace(out, pk_is_handle=clustered is not False and _is_integer_key(out, index))
+    is_integer = [c is not None and c.is_integer for c in map(out.column, index.columns)] == [True]
+    return replace(out, pk_is_handle=clustered is not False and is_integer)
 
 
 def keyed(table: TableDef) -> TableDef:
     """The table with ``pk_is_handle`` taken back where the primary key is gone."""
     return table if table.primary is not None else replace(table, pk_is_handle=False)
-
-
-def _is_integer_key(table: TableDef, index: IndexDef) -> bool:
-    column = table.column(index.columns[0])
-    return len(index.columns) == 1 and column is not None and column.is_integer
 
 
 def _existing(table: TableDef, name: str) -> str:
@@ -405,17 +401,13 @@ def _type(part: Cursor) -> str:
         part.take("PRECISION")
     if part.peek() == "(":
         text += "(" + ",".join(_argument(a) for a in part.inside().parts()) + ")"
-    return text + (" unsigned" if _unsigned(part) else "")
+    part.take("SIGNED")
+    return text + (" unsigned" if part.take("UNSIGNED") or part.peek() == "ZEROFILL" else "")
 
 
 def _argument(part: Cursor) -> str:
     """A length, or an element of ENUM and SET, quoted as it was written."""
     return "".join(f"'{w.text}'" if w.kind == "text" else w.text for w in part.words)
-
-
-def _unsigned(part: Cursor) -> bool:
-    part.take("SIGNED")
-    return part.take("UNSIGNED") or part.peek() == "ZEROFILL"
 
 
 def _added(table: TableDef, action: Cursor) -> TableDef | None:

@@ -342,7 +342,8 @@ def topic_watermarks(events: DataFrame) -> DataFrame:
 def topics_of(progress: pa.Table) -> pa.Table:
     """As :func:`topic_watermarks`, of all partitions' progress in order."""
     found = []
-    for own in _by_topic(progress.to_pylist()):
+    for _, of_topic in groupby(progress.to_pylist(), key=lambda p: p["topic"]):
+        own = list(of_topic)
         stated = {p["partition"]: p["resolved_ts"] for p in own}
         unmarked = [p for p, ts in stated.items() if ts is None]
         marked = [ts for ts in stated.values() if ts is not None]
@@ -482,7 +483,3 @@ def _progress() -> list[Column]:
         F.min("offset").alias("first_offset"),
         F.max("offset").alias("last_offset"),
     ]
-
-
-def _by_topic(progress: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    return [list(own) for _, own in groupby(progress, key=lambda p: p["topic"])]

@@ -102,16 +102,12 @@ def traces(found: Sequence[Stretch], *, all_columns: bool) -> list[ColumnTrace]:
     for at in newest_first if all_columns else [a for a in newest_first if last in a]:
         name, end = at[max(at)].name, max(at)
         twin = named.get(name.lower())
-        if twin is not None and set(_lives_of(twin, found)) & {found[n].life for n in at}:
+        if twin is not None and {found[n].life for n in twin.at} & {found[n].life for n in at}:
             name, twin = f"{name}@{found[end].until}", None
         both = at if twin is None else {**at, **twin.at}
         named[name.lower()] = ColumnTrace(name if twin is None else twin.name, both)
     order = {c.name.lower(): i for i, c in enumerate(carried(found[-1].definition))} if found else {}
     return sorted(named.values(), key=lambda t: (order.get(t.name.lower(), len(order)), t.birth, t.name))
-
-
-def _lives_of(trace: ColumnTrace, found: Sequence[Stretch]) -> Iterable[int]:
-    return (found[n].life for n in trace.at)
 
 
 def key_traces(found: Sequence[Stretch], *, table: str) -> list[ColumnTrace]:
@@ -131,7 +127,7 @@ def key_traces(found: Sequence[Stretch], *, table: str) -> list[ColumnTrace]:
             raise _key_changed(table, s)
         for place, c in enumerate(handle):
             earlier = columns.setdefault((s.life, place), {})
-            if earlier and _texts_change(earlier[max(earlier)], c):
+            if earlier and moved(parsed(earlier[max(earlier)].mysql_type), parsed(c.mysql_type)) != "same":
                 raise _key_changed(table, s)
             earlier[n] = c
     places = sorted({place for _, place in columns})
@@ -141,10 +137,6 @@ def key_traces(found: Sequence[Stretch], *, table: str) -> list[ColumnTrace]:
 def _merged(place: int, columns: Mapping[tuple[int, int], Mapping[int, ColumnDef]]) -> ColumnTrace:
     at = {n: c for (_, p), of in columns.items() if p == place for n, c in of.items()}
     return ColumnTrace(at[max(at)].name, at)
-
-
-def _texts_change(a: ColumnDef, b: ColumnDef) -> bool:
-    return moved(parsed(a.mysql_type), parsed(b.mysql_type)) != "same"
 
 
 def _key_changed(table: str, s: Stretch) -> IncompleteHistoryError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -75,11 +74,7 @@ def transaction_sample(transactions: DataFrame, *, most: int = DRAWN) -> DataFra
 
 def digests_of(transactions: DataFrame, *, most: int = DRAWN) -> DataFrame:
     """Digests of the parts of a log's transactions: :data:`DIGEST`, at most ``most`` rows and one a task."""
-    return transactions.select(*_SAMPLE.names).mapInArrow(_digesting(most), DIGEST)
-
-
-def _digesting(most: int) -> Callable[[Batches], Batches]:
-    return lambda batches: digested(batches, most=most)
+    return transactions.select(*_SAMPLE.names).mapInArrow(lambda batches: digested(batches, most=most), DIGEST)
 
 
 def digested(batches: Batches, *, most: int = DRAWN) -> Batches:
