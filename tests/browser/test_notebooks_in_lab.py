@@ -38,7 +38,7 @@ def test_a_notebook_runs_and_shows_all_its_figures(lab: LabPage, name: str) -> N
         lab.closed()
 
 
-REOPENED = (2, pytest.param(13, marks=pytest.mark.soak))
+REOPENED = (1, pytest.param(13, marks=pytest.mark.soak))
 _SAVE = "const [done] = arguments; window.opened.context.save().then(() => done(null), (error) => done(String(error)))"
 _BOXES = """
 return [...document.querySelectorAll('.ticdc-drawn, .ticdc-plot')].map((n) => [

@@ -1,7 +1,7 @@
 """Run the kernels in the interpreter over arrays that refuse an index outside them or below zero.
 
 Compiled code checks no index, so a wrong one would go unnoticed there. Usage, with ``NUMBA_DISABLE_JIT=1``:
-``interpreted.py PROTOCOL SEED MESSAGES``; prints how many messages were decoded and how many rejected.
+``interpreted.py SEED MESSAGES PROTOCOL ..``; prints of each protocol how many messages were decoded and rejected.
 """
 
 from __future__ import annotations
@@ -112,8 +112,6 @@ def beside_python(protocol: str, r: Random) -> tuple[int, int]:
 
 def main(protocol: str, seed: int, n: int) -> None:
     """Decode and compare with the reference decoder."""
-    warnings.simplefilter("ignore", RuntimeWarning)  # 64-bit hashes are meant to overflow
-    check_arrays()
     r, done, rejected = Random(f"{protocol}{seed}"), 0, 0
     while protocol in ("simple", "canal", "debezium", "avro", "maxwell", "mq-v1") and done < n:
         taken, of = beside_python(protocol, r)
@@ -124,8 +122,11 @@ def main(protocol: str, seed: int, n: int) -> None:
             assert not (said := comparing.difference(message, protocol, kernel)), (said, message)
             rejected += isinstance(kernel, str)
         done += len(some)
-    print(done - rejected, rejected)
+    print(protocol, done - rejected, rejected)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    warnings.simplefilter("ignore", RuntimeWarning)  # 64-bit hashes are meant to overflow
+    check_arrays()
+    for named in sys.argv[3:]:
+        main(named, int(sys.argv[1]), int(sys.argv[2]))

@@ -16,7 +16,6 @@ from comparing import batch_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from making import Message, broken
-from test_fuzz import interpreted
 
 from ticdc_lab.codecs import avro, simple_avro
 from ticdc_lab.codecs.avro_fields import Flat
@@ -398,9 +397,3 @@ def test_a_registry_that_is_away_is_asked_again() -> None:
     with pytest.raises(SourceError):
         kernel(batch, images=True, bounds=BOUNDS)
     assert len(kernel(batch, images=True, bounds=BOUNDS).message) == 1
-
-
-def test_no_index_leaves_its_array() -> None:
-    """Compiled code checks no index; the same code interpreted, over arrays that do, meets none outside."""
-    decoded, rejected = interpreted("avro", 11, 60)
-    assert decoded and rejected

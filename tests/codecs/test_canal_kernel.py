@@ -13,7 +13,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from making import Message, broken
 from test_canal import INT, OFFICIAL, column, entry, insert, packet
-from test_fuzz import interpreted
 
 from ticdc_lab.codecs.builder import decode_mostly, decode_with
 from ticdc_lab.codecs.canal import Entry, decode
@@ -219,9 +218,3 @@ def test_a_message_beyond_what_a_kernel_can_place_is_left_to_python(monkeypatch:
             CanalKernel()(batch_of(some), images=True, bounds=BOUNDS)
         found = pa.Table.from_batches(decode_unpacked("canal", decode, batch_of(some), batch_of(some), images=True))
         assert found.combine_chunks().to_batches()[0].equals(decode_with(decode, batch_of(some), "canal"))
-
-
-def test_no_index_leaves_its_array() -> None:
-    """Compiled code checks no index; the same code interpreted, over arrays that do, meets none outside."""
-    decoded, rejected = interpreted("canal", 11, 60)
-    assert decoded and rejected

@@ -15,7 +15,6 @@ from conftest import golden
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from making import Message, broken
-from test_fuzz import interpreted
 
 from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.builder import decode_mostly, decode_with
@@ -441,9 +440,3 @@ def test_a_large_log_is_decoded_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(choice, "compiled", lambda part, batch, answer=answer: not asked.append(part) and answer)  # type: ignore[func-returns-value]
         found.append(pa.Table.from_batches(decoder("debezium")(iter([batch_of(some)]))))
     assert found[0].equals(found[1]) and "debezium" in asked
-
-
-def test_no_index_leaves_its_array() -> None:
-    """Compiled code checks no index; the same code interpreted, over arrays that do, meets none outside."""
-    decoded, rejected = interpreted("debezium", 11, 60)
-    assert decoded and rejected

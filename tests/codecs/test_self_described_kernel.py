@@ -12,7 +12,6 @@ from comparing import batch_of
 from conftest import golden
 from making import Message, broken
 from maxwell_writer import messages as maxwell_messages
-from test_fuzz import interpreted
 from test_maxwell import row as maxwell
 
 from ticdc_lab.codecs.builder import decode_mostly, decode_with
@@ -125,10 +124,3 @@ def test_odd_messages_decode_alike() -> None:
     """Fields that are missing, twice, of another kind, or in another order."""
     assert alike(ODD["mq-v1"], "mq-v1") >= 5
     assert alike(ODD["maxwell"], "maxwell") >= 8
-
-
-@pytest.mark.parametrize("protocol", ODD)
-def test_no_index_leaves_its_array(protocol: str) -> None:
-    """As for the other kernels."""
-    decoded, left = interpreted(protocol, 7, 60)
-    assert decoded and left

@@ -19,7 +19,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from making import Message, broken
 from soaking import soak, tried
-from test_fuzz import interpreted
 
 from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.builder import decode_mostly, decode_with
@@ -407,9 +406,3 @@ def test_a_large_log_is_decoded_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -
         found.append(pa.Table.from_batches(run(iter([batch_of(some)]))))
     assert found[0].equals(found[1]) and "simple" in asked
     assert pc.sum(pc.equal(found[0]["kind"], "row")).as_py() == 100
-
-
-def test_no_index_leaves_its_array() -> None:
-    """Compiled code checks no index; the same code interpreted, over arrays that do, meets none outside."""
-    decoded, rejected = interpreted("simple", 11, 60)
-    assert decoded and rejected

@@ -63,70 +63,74 @@ def test_causes_name_only_tables_whose_rows_move(events_of: Any) -> None:
     assert "by column name, whose value changes (all 229 rows" in causes["Fin_Ops.Customers"]
 
 
-def sent(partition: int, offset: int, ts: int, key: str, v: str = "1") -> dict[str, Any]:
-    """An insert of table s.a with a key ``id`` and a column ``v``."""
+def sent(partition: int, offset: int, ts: int, key: str, v: str = "1", *, table: str = "a") -> dict[str, Any]:
+    """An insert of a table of schema s with a key ``id`` and a column ``v``."""
     image = [{"name": n, "mysql_type": "int", "value": x, "is_key": n == "id", "flags": None}
              for n, x in (("id", key), ("v", v))]  # fmt: skip
-    names = {"topic": "t", "schema_name": "s", "table_name": "a", "kind": "row", "op": "insert"}
+    names = {"topic": "t", "schema_name": "s", "table_name": table, "kind": "row", "op": "insert"}
     return names | {"partition": partition, "offset": offset, "seq": 0, "commit_ts": ts, "columns": image}
 
 
-def by(ts: int, **columns: str) -> int:
+def by(ts: int, *, table: str = "a", **columns: str) -> int:
     """The partition of 4 by these columns, or by ts."""
-    h = zlib.crc32(b"sa")
+    h = zlib.crc32(f"s{table}".encode())
     for name, value in columns.items():
         h ^= zlib.crc32((name + value).encode())
     return (h if columns else ts) % 4
 
 
-def topic_by(rule: str) -> list[dict[str, Any]]:
+def topic_by(rule: str, table: str = "a") -> list[dict[str, Any]]:
     """60 keys with three changes each, sent by a rule."""
     events = []
     for i in range(180):
         key, v, ts = str(i % 60), str(i), 1000 + 7 * i + i // 60
-        partition = by(ts, **{"id": {"id": key}, "v": {"v": v}, "ts": {}}[rule])
-        events.append(sent(partition, i, ts, key, v))
+        partition = by(ts, table=table, **{"id": {"id": key}, "v": {"v": v}, "ts": {}}[rule])
+        events.append(sent(partition, i, ts, key, v, table=table))
     return events
 
 
-@pytest.mark.parametrize(("rule", "recorded"), [("id", 4), ("v", 4), ("ts", 4), ("id", 3), ("v", 3), ("ts", 3)])
-def test_a_row_in_a_wrong_partition_is_not_excused(
-    spark: Any, rule: str, recorded: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def in_wrong_partition(rule: str, recorded: int) -> tuple[list[dict[str, Any]], tuple[int, int]]:
+    """A topic by a rule of which the first partitions were recorded; one row lies in another, and where that is."""
+    topic = f"{rule}{recorded}"
+    events = [e | {"topic": topic} for e in topic_by(rule, topic) if e["partition"] < recorded]
+    life = [[e for e in events if e["columns"][0]["value"] == key] for key in map(str, range(60))]
+    wrong = next(own[1] for own in life if len({e["partition"] for e in own}) == (1 if rule == "id" else 3))
+    wrong |= {"partition": (wrong["partition"] + 1) % recorded}
+    return events, (wrong["partition"], wrong["offset"])
+
+
+def test_a_row_in_a_wrong_partition_is_not_excused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule by the key moves no row; one that does still says which of the events it did not put where they lie.
 
     So it is where the last partitions were not recorded: the rows of others tell how many the rule counts. At once
     the same is told, also of more of them than a table is made of.
     """
-    events = [e for e in topic_by(rule) if e["partition"] < recorded]
-    life = [[e for e in events if e["columns"][0]["value"] == key] for key in map(str, range(60))]
-    wrong = next(own[1] for own in life if len({e["partition"] for e in own}) == (1 if rule == "id" else 3))
-    fault = wrong["offset"]
-    wrong |= {"partition": (wrong["partition"] + 1) % recorded}
-    frame = events_frame(spark, events)
+    topics = {(rule, n): in_wrong_partition(rule, n) for n in (4, 3) for rule in ("id", "v", "ts")}
+    frame = events_frame(spark, [e for events, _ in topics.values() for e in events])
     causes = frame.transform(move_causes)
-    got = causes.collect()
+    every = causes.collect()
     facts = LogFacts.of(frame.toArrow())
     at_once = move_causes_at_once(lambda: frame, facts).to_pylist()
-    assert sorted(at_once, key=repr) == sorted((r.asDict() for r in got), key=repr)
+    assert sorted(at_once, key=repr) == sorted((r.asDict() for r in every), key=repr)
     monkeypatch.setattr(infer, "MISPLACED", 0)
-    assert rule == "id" or move_causes_at_once(lambda: frame, facts).count() == len(got)
-    behind = 3 if recorded < 4 else None
-    told = [(r["topic"], r["table_name"], r["partition"]) for r in got if r["cause"]]
-    assert told == ([] if rule == "id" else [("t", "a", behind)])
-    assert all(
-        (f"the recording has no partition from {recorded} on" in r["cause"]) == (recorded < 4)
-        for r in got
-        if r["cause"]
-    )
-    tried = [r["tried"][:35] for r in got if r["tried"]]
-    assert tried == (["table, index-value, ts, each column"] if rule == "id" else [])
-    misplaced = [(r["partition"], r["offset"], r["seq"]) for r in got if r["offset"] is not None]
-    assert misplaced == ([] if rule == "id" else [(wrong["partition"], fault, 0)])
+    assert move_causes_at_once(lambda: frame, facts).count() == len(every)
     check = "rows_stay_in_one_partition"
     found = frame.transform(audit, protocol="open-protocol", checks=[check], causes=causes).collect()
-    shown = {(f["severity"], any(e["offset"] == fault for e in f["evidence"])) for f in found}
-    assert shown == ({("error", True)} if rule == "id" else {("error", True), ("warning", False)})
+    for (rule, recorded), (_, place) in topics.items():
+        topic = f"{rule}{recorded}"
+        got = [r for r in every if r["topic"] == topic]
+        behind = 3 if recorded < 4 else None
+        told = [(r["table_name"], r["partition"]) for r in got if r["cause"]]
+        assert told == ([] if rule == "id" else [(topic, behind)]), topic
+        absent = f"the recording has no partition from {recorded} on"
+        assert all((absent in r["cause"]) == (recorded < 4) for r in got if r["cause"]), topic
+        tried = [r["tried"][:35] for r in got if r["tried"]]
+        assert tried == (["table, index-value, ts, each column"] if rule == "id" else []), topic
+        misplaced = [(r["partition"], r["offset"], r["seq"]) for r in got if r["offset"] is not None]
+        assert misplaced == ([] if rule == "id" else [(*place, 0)]), topic
+        own = [f for f in found if f["table"] == f"s.{topic}"]
+        shown = {(f["severity"], any(e["offset"] == place[1] for e in f["evidence"])) for f in own}
+        assert shown == ({("error", True)} if rule == "id" else {("error", True), ("warning", False)}), topic
 
 
 def test_few_rows_tell_of_no_partition_that_was_not_recorded(spark: Any) -> None:
@@ -140,25 +144,23 @@ def test_few_rows_tell_of_no_partition_that_was_not_recorded(spark: Any) -> None
         assert told["tried"] == all_tried
 
 
-@pytest.mark.parametrize("rule", ["id", "v", "ts"])
-def test_without_commit_ts_nobody_can_tell_whether_a_table_is_dispatched_by_it(spark: Any, rule: str) -> None:
+def test_without_commit_ts_nobody_can_tell_whether_a_table_is_dispatched_by_it(spark: Any) -> None:
     """A sound topic must not be called broken because its messages lack what its rule reads; a row moved by hand is."""
-    events = [e | {"commit_ts": None} for e in topic_by(rule)]
-    fault = 100
-    events[fault] |= {"partition": (events[fault]["partition"] + 1) % 4}
+    fault, events = 100, []
+    for rule in ("id", "v", "ts"):
+        of_rule = [e | {"commit_ts": None, "topic": rule} for e in topic_by(rule, rule)]
+        of_rule[fault] |= {"partition": (of_rule[fault]["partition"] + 1) % 4}
+        events += of_rule
     frame = events_frame(spark, events)
     causes = frame.transform(move_causes)
-    untold = [r["table_name"] for r in causes.collect() if r["may_be"]]
-    assert untold == (["a"] if rule == "ts" else [])
+    assert [r["topic"] for r in causes.collect() if r["may_be"]] == ["ts"]
     check = "rows_stay_in_one_partition"
-    audited = audit(frame, protocol="canal-json", has_commit_ts=False, checks=[check], causes=causes)
-    found = {
-        (f["severity"], f["message"].endswith("without commit_ts this cannot be checked")) for f in audited.collect()
-    }
-    assert (
-        found
-        == {"id": {("error", False)}, "v": {("error", False), ("warning", False)}, "ts": {("warning", True)}}[rule]
-    )
+    found = audit(frame, protocol="canal-json", has_commit_ts=False, checks=[check], causes=causes).collect()
+    unchecked = "without commit_ts this cannot be checked"
+    shown = {(f["table"], f["severity"], f["message"].endswith(unchecked)) for f in found}
+    assert shown == {
+        ("s.id", "error", False), ("s.v", "error", False), ("s.v", "warning", False), ("s.ts", "warning", True),
+    }  # fmt: skip
 
 
 def test_nothing_excuses_a_move_in_files_that_no_dispatcher_fills(spark: Any) -> None:

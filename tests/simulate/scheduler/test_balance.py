@@ -6,7 +6,7 @@ import pytest
 from immutables import Map
 from v2_cases import A, B, C, Owner, decided
 
-from ticdc_lab.simulate.scheduler.balance import COUNT, NONE, RELEASED, TRAFFIC, Balance, Places, plan
+from ticdc_lab.simulate.scheduler.balance import COUNT, NONE, POLICIES, RELEASED, TRAFFIC, Balance, Places, plan
 from ticdc_lab.simulate.scheduler.roles import Drain, Rebalance
 
 NOBODY = frozenset()
@@ -48,6 +48,24 @@ def test_without_a_policy_only_drained_captures_give_tables():
     """none: tables stay."""
     assert moved({A: [1, 2, 3], B: []}, Balance(NONE)) == []
     assert moved({A: [1, 2, 3], B: [4]}, Balance(NONE), leaving={B}) == [(4, B, None)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_settles(policy):
+    """Where tables go, the next plan leaves them: a quota that `Places` does not use would move them without end."""
+    balance = Balance(policy)
+    for sizes in [(6, 0), (3, 3, 0), (4, 3), (5, 3), (7, 0, 0), (2, 2, 1), (1, 0), (0, 3, 3), (9, 1, 1, 1)]:
+        keys = iter(range(100))
+        tables = {f"c{i}": [next(keys) for _ in range(n)] for i, n in enumerate(sizes)}
+        moves = plan(tables, NOBODY, balance).moves
+        for m in moves:
+            tables[m.source].remove(m.key)
+        places = Places({c: sum(map(balance.weight, held)) for c, held in tables.items()})
+        for m in moves:
+            to = m.to or places.least()
+            places.take(to, balance.weight(m.key))
+            tables[to].append(m.key)
+        assert plan(tables, NOBODY, balance).moves == (), (sizes, tables)
 
 
 TRAFFICS = Map({1: 500, 2: 300, 3: 100, 4: 50})
