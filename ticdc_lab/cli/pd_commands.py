@@ -206,11 +206,8 @@ def _survey(loaded: Loaded) -> dict[str, Any]:
         loaded.cluster, loaded.regions, loaded.limits, groups=found.groups, expected=on_stores,
         schedulers=loaded.schedulers,
     )  # fmt: skip
-    merges = round(sum(o.here / o.asked * o.regions for o in found.outcomes if o.does == "merge-region"))
-    limit = loaded.cluster.config.merge_schedule_limit
-    notes = [f"not forecast: merges of about {merges:,} regions, merge-schedule-limit {limit}"] if merges else []
     return {
-        "sentence": found.sentence, "regions": found.regions, "outcomes": outcomes, "notes": notes,
+        "sentence": found.sentence, "regions": found.regions, "outcomes": outcomes,
         "forecast": [_finite(f._asdict()) | {"sentence": s} for f, s in zip(how_long, in_words(how_long), strict=True)],
         "answers": _told(found.rounds), "not_chosen": [n._asdict() for n in found.not_chosen],
     }  # fmt: skip

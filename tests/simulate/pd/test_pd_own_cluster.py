@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from test_pd_ctl import HEARD_NS, store
+from test_pd_ctl import HEARD_NS, region, store
 from test_pd_printed import KEYS, OPERATOR, ring
 from worlds import S, small
 
@@ -17,6 +18,7 @@ from ticdc_lab.cli import main, pd_commands
 from ticdc_lab.errors import ScenarioError, SourceError
 from ticdc_lab.simulate.pd.balance import LEADER_HERE
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.forecast import MERGES, forecast, in_words
 from ticdc_lab.simulate.pd.looking import own_cluster
 from ticdc_lab.simulate.pd.looking.before_after import before_after, words
 from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_futures, own_policies
@@ -30,7 +32,7 @@ from ticdc_lab.simulate.pd.world.world import World
 SECOND_NS = 10**9
 
 
-def moment(folder: Path, held: list[tuple[int, ...]], at_s: int = 0, offline: int = 0, **files: Any) -> Path:
+def moment(folder: Path, held: Sequence[tuple[int, ...]], at_s: int = 0, offline: int = 0, **files: Any) -> Path:
     """A folder of a moment: eight regions on some stores of five, and when the stores' heartbeats came."""
     folder.mkdir()
     regions = ring(8, 1)
@@ -419,7 +421,61 @@ def test_small_regions_are_merged_at_once(tmp_path: Path) -> None:
     run = own_futures(from_folder(folder), minutes=20).runs["as it is"]
     assert run.world.controller.created["merge-region"] > 0 and run.world.regions.count < 8
     done = CliRunner().invoke(main, ["pd", "explain", "--from", str(folder)])
-    assert "not forecast: merges of about 8 regions, merge-schedule-limit 8" in done.output
+    assert "(1 of 8 regions); the other 7 in 0 s at best (merge-schedule-limit 8)" in done.output
+    ended = CliRunner().invoke(main, ["pd", "explain", "--from", str(folder), "--json"])
+    [merges] = [f for f in json.loads(ended.output)["forecast"] if f["what"] == MERGES]
+    assert merges["peers"] == 8 and 8 - merges["never"][0]["peers"] == 8 - run.world.regions.count
+    later = moment(tmp_path / "b", LATER, at_s=30)
+    small_later = json.loads((later / "regions.json").read_text())
+    for r in small_later["regions"]:
+        r |= {"approximate_size": 4, "approximate_keys": 10}
+    (later / "regions.json").write_text(json.dumps(small_later))
+    told = before_after(from_folder(folder), from_folder(later))
+    assert "peers are left, 8 regions are small and it still moves" in told.sentence
+    assert all(f.at_pace_s is None for f in told.left if f.forecast.what == MERGES), "the pace is that of peers"
+
+
+Merged = tuple[list[int], Sequence[tuple[int, ...]], dict[str, object], int]
+TURNS = [(1, 2, 3), (2, 3, 4), (3, 4, 1), (4, 1, 2)]
+MERGED: dict[str, Merged] = {
+    "all on the same stores": ([1] * 80, [(1, 2, 3)], {}, 15),
+    "peers move before": ([10] * 80, TURNS, {}, 15),
+    "some are large": ([1, 20, 40, 90] * 20, TURNS, {}, 60),
+    "one at a time": ([4] * 60, TURNS, {"merge-schedule-limit": 1}, 2000),
+    "a slow patrol": ([1] * 80, TURNS, {"patrol-region-interval": "1s"}, 2000),
+    "none": ([40, 110] * 20, TURNS, {}, 15),
+}
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_merges_are_forecast_as_they_are_played(name: str, tmp_path: Path) -> None:
+    """As many regions are merged away, not much sooner; none stays small for want of a store limit."""
+    sizes, on, settings, limit = MERGED[name]
+    n = len(sizes)
+    borders = ["", *(f"{16 * i:08X}" for i in range(1, n)), ""]
+    regions = []
+    for i, size in enumerate(sizes):
+        told = region(i + 1, *on[i % len(on)], start_key=borders[i], end_key=borders[i + 1])
+        regions.append(told | {"approximate_size": size, "approximate_keys": 10 * size})
+    limits = {str(i): {"add-peer": limit, "remove-peer": limit} for i in range(1, 5)}
+    config = {"schedule": {"split-merge-interval": "1h", "store-limit": limits, **settings}}
+    stores = {"stores": [store(i, meta={"labels": []}, region_weight=1) for i in range(1, 5)]}
+    files: dict[str, Any] = {"stores": stores, "regions": {"regions": regions}, "config": config}
+    loaded = from_folder(moment(tmp_path / "a", [], **files))
+    found = next(f for f in forecast(loaded.cluster, loaded.regions, loaded.limits) if f.what == MERGES)
+    world = own_futures(loaded, minutes=60).runs["as it is"].world
+    ended_s = [f.finished_us / 1e6 for f in world.controller.ended if f.desc == "merge-region"]
+    merged = n - world.regions.count
+    if name == "none":
+        assert not merged and found.never == (("the merged region would be split again by its size", 20),)
+        off = loaded.cluster._replace(config=replace(loaded.cluster.config, merge_schedule_limit=0))
+        [line] = in_words([f for f in forecast(off, loaded.regions) if f.what == MERGES])
+        assert line == "merges of small regions: never: merge-schedule-limit is 0 (20 regions)"
+        return
+    assert found.peers - found.stay == pytest.approx(merged, rel=0.06)
+    assert 0.2 * max(ended_s) <= found.at_best_s <= 1.4 * max(ended_s)
+    held_by = {"one at a time": "merge-", "a slow patrol": "patrol-region-interval 1 s", "peers move before": "remove"}
+    assert found.held_by.startswith(held_by.get(name, ""))
 
 
 def test_a_cluster_that_moved_and_has_no_operator_is_not_said_to_move(tmp_path: Path) -> None:

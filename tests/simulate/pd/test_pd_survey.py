@@ -236,3 +236,14 @@ def test_stores_that_no_checker_chose_are_counted_by_their_reason() -> None:
     assert [(n.why, n.times) for n in told.not_chosen if n.who == "regions"] == [
         ("it is empty", 2), ("regions with peers that do not fit the rules", 2),
     ]  # fmt: skip
+
+
+def test_each_store_that_a_round_leaves_alone_has_a_reason() -> None:
+    """Empty regions are not drawn, so that no store is refused by a filter: the round's own reason is theirs."""
+    stores = [Store(i, available=100 * GIB, region_size=300.0, region_count=300) for i in (1, 2, 3)]
+    stores += [Store(i, available=100 * GIB) for i in (4, 5)]
+    peers = [tuple(Peer(10 * i + s, s) for s in (1, 2, 3)) for i in range(1, 301)]
+    regions = of_regions([Region(i, p, 1, 1.0) for i, p in enumerate(peers, 1)])
+    found = survey(cluster_of(Config(), stores)._replace(region_count=300), regions)
+    of_balance = [n for n in found.not_chosen if n.as_what == "balance-region"]
+    assert [(n.who, n.why) for n in of_balance] == [("stores 1, 2, 3, 4, 5", "no move pays: every source was tried")]

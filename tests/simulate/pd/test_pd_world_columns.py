@@ -179,8 +179,8 @@ def test_merges_begin_where_the_patrol_is_not_at_the_first_region_of_a_slice() -
     """Regions that it passed before there was room come last."""
     world = World(Start(stores=tuple(map(StoreStart, range(1, 5))), regions=spread_regions(9, [1, 2, 3])), 1)
     world.patrol.to_merge = dict.fromkeys(range(9))
-    assert world.patrol.scan(1, 4, 3) == [3]
-    assert world.patrol.scan(2, 4) == [4, 5, 6, 7]
+    assert world.patrol.scan(1, 1, 4, 3) == [3]
+    assert world.patrol.scan(2, 1, 4) == [4, 5, 6, 7]
 
 
 def test_simulated_stores_cut_a_region_at_the_last_key_of_its_range() -> None:

@@ -39,6 +39,7 @@ class Config:
     max_merge_region_size: int = 54
     max_merge_region_keys: int = 540_000
     split_merge_interval_s: float = 3600.0
+    patrol_region_interval_s: float = 0.01
     enable_one_way_merge: bool = False
     enable_cross_table_merge: bool = True
     enable_remove_down_replica: bool = True
@@ -53,6 +54,9 @@ class Config:
     removals_of_down_are_small: bool = True
 
 
+PATROL_REGIONS = 128
+"""Regions that PD's patrol looks at in each patrol-region-interval, one 1024th of all at least."""
+
 NO_SETTINGS = frozenset({"reject_leader", "operators_count_once", "removals_of_down_are_small"})
 """Fields that pd-ctl neither shows nor sets: label properties, and what follows from PD's version."""
 
@@ -62,6 +66,7 @@ OTHER_NAMES = {
     "enable-witness": "witness",
     "max-store-down-time": "max_store_down_time_s",
     "split-merge-interval": "split_merge_interval_s",
+    "patrol-region-interval": "patrol_region_interval_s",
 }
 """Fields that are not called as PD's settings are."""
 

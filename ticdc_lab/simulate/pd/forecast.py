@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.balance_ahead import BalanceAhead, balance_ahead, grown
 from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, is_replicated
+from ticdc_lab.simulate.pd.config import PATROL_REGIONS
 from ticdc_lab.simulate.pd.course import BETTER, EXTRA, MISSING, TO_FULL, TO_WITNESS, course_of, why_it_leaves
 from ticdc_lab.simulate.pd.limits import LARGE_COST, SMALL_COST, Limits, PerMinute, limits_nothing, step_costs
+from ticdc_lab.simulate.pd.merges_ahead import MergesAhead, merges_ahead
 from ticdc_lab.simulate.pd.pd_ctl_running import BALANCE_REGION, PdSchedulers, default_schedulers
 from ticdc_lab.simulate.pd.regions import VOTER, Region, RegionColumns, has_quorum, region_at
 from ticdc_lab.simulate.pd.scores import region_score
@@ -30,7 +32,7 @@ from ticdc_lab.simulate.pd.strategy import NO_STORE
 from ticdc_lab.simulate.pd.survey import FITS, SMALL, Group, classes, kinds, triage
 
 DEFAULT = PerMinute()
-BALANCE = "balance of regions"
+BALANCE, MERGES = "balance of regions", "merges of small regions"
 CAUTION = "PD's own caution"
 """Rounds wait until moves of the last ten seconds no longer count."""
 _DEFAULTS: Limits = MappingProxyType({})
@@ -41,7 +43,8 @@ class Forecast(NamedTuple):
 
     ``at_best_s`` is what the store limits alone would take for the peers that can be made, infinite where none can;
     snapshots, schedule limits and PD's own pauses come on top. ``held_by`` is the limit that decides. ``never`` are
-    reasons why peers are not made, the most frequent first, each with their number.
+    reasons why peers are not made, the most frequent first, each with their number. Of merges ``peers`` are the regions
+    that are merged away or stay small; merge-schedule-limit and the patrol count too.
     """
 
     what: str
@@ -55,6 +58,11 @@ class Forecast(NamedTuple):
     def stay(self) -> int:
         """Peers that are never made."""
         return sum(n for _, n in self.never)
+
+    @property
+    def moves(self) -> int:
+        """Peers that are made."""
+        return 0 if self.what == MERGES else self.peers - self.stay
 
 
 class Bundle(NamedTuple):
@@ -138,9 +146,9 @@ def _later(s: Store, max_down_s: float) -> Store:
 def forecast(
     cluster: Cluster, c: RegionColumns, limits: Limits = _DEFAULTS, *, groups: Sequence[Group] = (),
     expected: Mapping[int, int] = MappingProxyType({}),
-    schedulers: PdSchedulers | None = None,
+    schedulers: PdSchedulers | None = None, up_s: float = math.inf,
 ) -> tuple[Forecast, ...]:  # fmt: skip
-    """Estimate how long each repair and the balance of regions take at best, and what is never done.
+    """Estimate how long each repair, the merges and the balance of regions take at best, and what is never done.
 
     Parameters
     ----------
@@ -156,12 +164,14 @@ def forecast(
         Peers on each store where ``c`` has only some of the regions: what is found of those is scaled.
     schedulers
         PD's schedulers: whether balance-region has rounds, and the keys that it is about.
+    up_s
+        Seconds since this PD leads: before split-merge-interval it merges nothing.
 
     Returns
     -------
     tuple[Forecast, ...]
-        For every leaving, down or silent store with peers, for the peers that each rule misses, for better places, and
-        for the balance of sizes; only where something is to be done. Source: `pd_notes.md` section 7.
+        For every leaving, down or silent store with peers, for the peers that each rule misses, for better places, for
+        merges, and for the balance of sizes; only where something is to be done. Source: `pd_notes.md` section 7.
     """
     if cluster.config.halt_scheduling:
         return ()
@@ -175,7 +185,11 @@ def forecast(
     runs = schedulers or default_schedulers()
     no_balance = runs.no_balance or ("" if cluster.config.region_schedule_limit else "region-schedule-limit is 0")
     full = _after(later, moved)._replace(influence=cluster.influence)
-    balance = balance_ahead(full, c, _repaired_in(later), runs.get(BALANCE_REGION).keys_of())
+    repaired = _repaired_in(later)
+    if merges := merges_ahead(later, c, repaired, math.inf):
+        told_of = sum(expected.values()) / max(1, int((c.peers >= 0).sum()))
+        found.append(_merged(merges, limits, cluster, len(c.id), max(1.0, told_of), up_s))
+    balance = balance_ahead(full, c, repaired, runs.get(BALANCE_REGION).keys_of())
     if balance is not None and no_balance:
         balance = balance._replace(out={}, stays=((no_balance, balance.peers),))
     told = (*found, *([_balanced(balance, limits)] if balance is not None else []))
@@ -232,6 +246,33 @@ def _balanced(found: BalanceAhead, limits: Limits) -> Forecast:
     seconds = sum(n * max(pace, longest / moves) for n, pace in found.paces)
     held_by = held_by if longest * 2 > seconds else CAUTION
     return Forecast(BALANCE, found.peers, 0.0, seconds, held_by)
+
+
+_STEP_S = 0.2
+"""A step is sent, and reported with the next heartbeat: two ticks of stores."""
+
+
+def _merged(
+    found: MergesAhead, limits: Limits, cluster: Cluster, regions: int, factor: float, up_s: float
+) -> Forecast:  # fmt: skip
+    """Give how long merges take: by the limit of two operators each, the patrol, and the peers that move before."""
+    config, small = cluster.config, round((found.merges + sum(n for _, n in found.stays)) * factor)
+    stays = tuple((why, round(n * factor)) for why, n in found.stays)
+    if not config.merge_schedule_limit:
+        return Forecast(MERGES, small, 0.0, math.inf, "", (("merge-schedule-limit is 0", small),))
+    if not found.merges:
+        return Forecast(MERGES, small, 0.0, math.inf, "", stays)
+    at_once, every_s = (config.merge_schedule_limit + 1) // 2, config.patrol_region_interval_s
+    a_slice = max(PATROL_REGIONS, regions // 1024)
+    rounds = found.merges / at_once / len(np.unique(found.places // a_slice))
+    times = [
+        (found.steps * _STEP_S / at_once, f"merge-schedule-limit {config.merge_schedule_limit}"),
+        (rounds * every_s * math.ceil(regions / a_slice), f"patrol-region-interval {every_s:g} s"),
+    ]
+    for verb, tokens in (("add", found.add), ("remove", found.remove)):
+        times += [_time(s, n / LARGE_COST, limits, verb, 1.0) for s, n in sorted(tokens.items())]
+    seconds, held_by = max(times, key=lambda t: t[0])
+    return Forecast(MERGES, small, max(0.0, config.split_merge_interval_s - up_s), seconds * factor, held_by, stays)
 
 
 _LEFT_ALONE = (FITS, SMALL)
@@ -417,12 +458,12 @@ def in_words(forecasts: Sequence[Forecast]) -> list[str]:
 def _sentence(f: Forecast) -> str:
     goes, begins = f.peers - f.stay, f"begins in {duration(f.waits_s)}, " if f.waits_s else ""
     of = f" of {f.peers:,}" if goes > 0 else ""
-    unit = "region" if f.what in (UNFIT, LEADERLESS) else "peer"
+    unit = "region" if f.what in (UNFIT, LEADERLESS, MERGES) else "peer"
     never = "; ".join(f"{why} ({n:,}{of} {unit}{'s' if n != 1 or of else ''})" for why, n in f.never)
     if goes <= 0 or math.isinf(f.at_best_s):
         return f"{f.what}: never: {never or f.held_by or NO_STORE}"
     if not f.never:
-        peers = f"{f.peers:,} peer{'s' if f.peers != 1 else ''}"
+        peers = f"{f.peers:,} {unit}{'s' if f.peers != 1 else ''}"
         return f"{f.what}: {peers}, {begins}{duration(f.at_best_s)} at best ({f.held_by})"
     rest = f"the other {goes:,} {begins}in {duration(f.at_best_s)} at best ({f.held_by})"
     return f"{f.what}: never all: {never}; {rest}"

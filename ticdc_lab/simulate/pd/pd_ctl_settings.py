@@ -41,7 +41,7 @@ NEWEST: Version = (99,)
 
 DEFAULTS_BEFORE: tuple[tuple[Version, Mapping[str, Any]], ...] = (
     ((8, 4), {"max_merge_region_size": 20, "max_merge_region_keys": 200_000}),
-    ((5, 3), {"max_snapshot_count": 3, "max_pending_peer_count": 16}),
+    ((5, 3), {"max_snapshot_count": 3, "max_pending_peer_count": 16, "patrol_region_interval_s": 0.1}),
     ((5, 0), {"placement_rules": False, "joint_consensus": False, "region_score_formula_version": "v1",
               "enable_cross_table_merge": False}),
     ((4, 0), {"high_space_ratio": 0.6}),
@@ -72,7 +72,7 @@ DISABLED = {
 _WITHOUT_EFFECT = frozenset({
     "enable-diagnostic", "enable-debug-metrics", "enable-heartbeat-breakdown-metrics",
     "enable-heartbeat-concurrent-runner", "enable-placement-rules-cache", "enable-tikv-split-region",
-    "hot-regions-reserved-days", "hot-regions-write-interval", "patrol-region-interval",
+    "hot-regions-reserved-days", "hot-regions-write-interval",
     "patrol-region-worker-count", "scheduler-max-waiting-operator", "max-store-preparing-time",
     "strictly-match-label", "switch-witness-interval", "slow-store-evicting-affected-store-ratio-threshold",
     "max-affinity-merge-region-size", "store-limit", "schedulers-v2", "schedulers-payload",

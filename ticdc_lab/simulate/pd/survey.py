@@ -414,6 +414,11 @@ def survey(
         for r in opinion.explained.rejected:
             if r.filter != "excluded":
                 refused.setdefault((r.store, f"{opinion.asked} {r.role}", r.why), [1, 0])
+        if opinion.asked.startswith("balance") and not opinion.explained.operators:
+            pairs = opinion.explained.compared
+            named = {r.store for r in opinion.explained.rejected} | {i for p in pairs for i in (p.source, p.target)}
+            for store in sorted(set(cluster.stores) - named):  # no region was drawn that could come or go
+                refused[store, opinion.asked, opinion.explained.because] = [1, 0]
     stays = [*_grouped(refused), *_unmoved(cluster, regions, groups)]
     return Survey(len(regions.id), tuple(outcomes), rounds, tuple(stays), groups)
 

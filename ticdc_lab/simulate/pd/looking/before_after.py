@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.simulate.pd.forecast import Forecast, at_pace, duration, forecast, in_words
+from ticdc_lab.simulate.pd.forecast import MERGES, Forecast, at_pace, duration, forecast, in_words
 from ticdc_lab.simulate.pd.pd_ctl_files import COMMANDS, OPERATORS
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
 from ticdc_lab.simulate.pd.regions import RegionColumns
@@ -67,10 +67,12 @@ class BeforeAfter(NamedTuple):
         never = [f for f in self.left if f.forecast.never]
         if not self.left:
             return f"{told}; nothing is left to do"
-        rest = sum(f.forecast.peers for f in self.left)
+        rest = sum(f.forecast.peers for f in self.left if f.forecast.what != MERGES)
+        small = sum(f.forecast.peers for f in self.left if f.forecast.what == MERGES)
+        counts = [f"{rest:,} peers are left"] * (rest > 0 or not small) + [f"{small:,} regions are small"] * (small > 0)
         rests = self.running_given and not self.running
         now = "it does not move" if not self.moves else "no operator runs now" if rests else "it still moves"
-        told += f"; {rest:,} peers are left and {now}"
+        told += f"; {', '.join(counts)} and {now}"
         if todo:
             slowest = max(todo, key=lambda f: f.at_best_s)
             pace_s = slowest.at_pace_s
@@ -130,7 +132,7 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
         Left(
             f,
             f.waits_s + f.at_best_s,
-            at_pace(f.peers - f.stay, pace) if pace and not math.isinf(f.at_best_s) else None,
+            at_pace(f.moves, pace) if pace and f.moves and not math.isinf(f.at_best_s) else None,
         )
         for f in ahead
     )
@@ -174,7 +176,7 @@ def _held(after: Loaded, left: tuple[Left, ...], moved: int, seconds: float) -> 
     stays = [f"{f.forecast.what}: {f.forecast.never[0][0]}" for f in left if f.forecast.never]
     todo = [f for f in left if not math.isinf(f.at_best_s)]
     slowed = _slowed(after, todo, moved, seconds) if todo else []
-    goes = sum(f.forecast.peers - f.forecast.stay for f in todo)
+    goes = sum(f.forecast.moves for f in todo)
     return [*slowed, *stays] if goes > sum(f.forecast.stay for f in left) else [*stays, *slowed]
 
 
@@ -187,7 +189,7 @@ def _slowed(after: Loaded, todo: Sequence[Left], moved: int, seconds: float) -> 
         found.append(f"max-store-down-time: {waits[0].forecast.what}, begins in {duration(waits[0].forecast.waits_s)}")
     if not seconds:  # some regions only: how fast the others move is not known
         return [*found, worst.forecast.held_by]
-    could = sum(f.forecast.peers - f.forecast.stay for f in todo) / max(1e-9, max(f.at_best_s for f in todo))
+    could = sum(f.forecast.moves for f in todo) / max(1e-9, max(f.at_best_s for f in todo))
     if moved / seconds >= _AS_FAST * could:
         return [*found, worst.forecast.held_by]
     config, running = after.cluster.config, len(after.operators)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pd.forecast import BALANCE, CAUTION, Forecast, at_pace, duration, forecast
+from ticdc_lab.simulate.pd.forecast import BALANCE, CAUTION, MERGES, Forecast, at_pace, duration, forecast
 from ticdc_lab.simulate.pd.limits import PerMinute
 from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, columns_of
 from ticdc_lab.simulate.pd.stores import takes_part
@@ -48,7 +48,7 @@ class TimeLeft(NamedTuple):
     @property
     def peers(self) -> int:
         """How many peers are still to be made."""
-        return sum(f.peers - f.stay for f in self.work)
+        return sum(f.moves for f in self.work)
 
     @property
     def held_by(self) -> Bound | None:
@@ -69,7 +69,7 @@ def bounds(work: Sequence[Forecast], sample: ClusterSample, settings: WorldSetti
     if not todo:
         whys = [f"{f.what}: {f.never[0][0]}" for f in work if f.never]
         return [Bound("nothing may be done", math.inf, why, "what the reason names") for why in whys]
-    config, peers, of_balance = sample.cluster.config, sum(f.peers - f.stay for f in todo), todo[0].what == BALANCE
+    config, peers, of_balance = sample.cluster.config, sum(f.moves for f in todo), todo[0].what == BALANCE
     size, tick_s = max(1.0, float(sample.cluster.average_region_size)), settings.tick_us / SECOND_US
     name = "region-schedule-limit" if of_balance else "replica-schedule-limit"
     limit = config.region_schedule_limit if of_balance else config.replica_schedule_limit
@@ -84,8 +84,10 @@ def bounds(work: Sequence[Forecast], sample: ClusterSample, settings: WorldSetti
     found.append(Bound("disks of the stores that take peers", seconds, why, "faster disks"))
     for f in todo:
         which = "remove-peer" if f.held_by.startswith("remove") else "add-peer"
-        why = f"{f.what}: {f.peers - f.stay:,} peers"
-        why, turn = (_CAUTION, _MEANT) if f.held_by == CAUTION else (why, f"store limit all N {which}")
+        setting, unit = f.held_by.split(" ")[0], "regions" if f.what == MERGES else "peers"
+        why = f"{f.what}: {f.peers - f.stay:,} {unit}"
+        turn = f"store limit all N {which}" if "peer" in setting or f.what != MERGES else f"config set {setting} N"
+        why, turn = (_CAUTION, _MEANT) if f.held_by == CAUTION else (why, turn)
         found.append(Bound(f.held_by, f.at_best_s, why, turn))
     found.sort(key=lambda b: -b.seconds)
     waits_s, down_s = max(f.waits_s for f in todo), config.max_store_down_time_s
@@ -139,5 +141,7 @@ def time_left_sentence(left: TimeLeft) -> str:
     if pace_s is not None:
         slow = ", nothing moves now" if math.isinf(pace_s) else f", {duration(pace_s)} at the pace so far"
     what = " and ".join(f.what for f in left.work[:3])
-    done = f"{duration(left.at_best_s)} at best until done: {what} ({left.peers:,} peers)"
+    merged = sum(f.peers - f.stay for f in left.work if f.what == MERGES)
+    counts = [f"{left.peers:,} peers"] * (left.peers > 0 or not merged) + [f"{merged:,} merges"] * (merged > 0)
+    done = f"{duration(left.at_best_s)} at best until done: {what} ({', '.join(counts)})"
     return f"{done}{slow}; held back by {held.name}"

@@ -63,7 +63,7 @@ class Patrol:
         self.waiting: dict[int, Waits] = {}
         self.to_merge: dict[int, None] = {}
         self.cursor = NONE
-        self.slices = 0
+        self.scanned_us = 0
         self.deferred: list[tuple[int, int]] = []
         self.reasons: Counter[str] = Counter()
         self.split_us: dict[int, int] = {}
@@ -142,14 +142,15 @@ class Patrol:
             if beside >= 0 and self.is_small(beside, config):
                 self.mark(beside)
 
-    def scan(self, slices: int, a_slice: int, passed: int = 0) -> list[int]:
-        """Advance through the key space, so many slices of regions; give those that may merge, in the order met.
+    def scan(self, until_us: int, every_us: int, a_slice: int, passed: int = 0) -> list[int]:
+        """Advance through the key space, a slice every so often; give those that may merge, in the order met.
 
         A slice ends at the last region, and the next begins at the first one again, as PD's patrol does. Of the first
         slice so many regions are ``passed`` already.
         """
         r, found = self.regions, dict[int, None]()
-        behind, self.slices = slices - self.slices, slices
+        behind = (until_us - self.scanned_us) // every_us
+        self.scanned_us += behind * every_us
         for _ in range(min(behind, -(-r.count // a_slice) + behind % -(-r.count // a_slice))):
             row = self.cursor if self.cursor >= 0 and r.alive[self.cursor] else r.first()
             for _ in range(a_slice):
@@ -168,6 +169,10 @@ class Patrol:
         self.to_merge.pop(source, None)
         if self.cursor == source:
             self.cursor = target
+
+    def merge_later(self, row: int, now_us: int) -> None:
+        """Look again soon at a region whose merge was refused, as a store limit had no room."""
+        heapq.heappush(self.deferred, (now_us + _LATER_US, row))
 
     def cooled(self) -> None:
         """Look again at regions that could not merge because something was hot."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.config import PATROL_REGIONS, Config
 from ticdc_lab.simulate.pd.regions import NO_LABELS, RegionLabels
 from ticdc_lab.simulate.pd.rules import Rule
 
@@ -60,8 +60,8 @@ class WorldSettings:
         How long a round takes PD itself, by chance between the two: the interval to the next one counts from its end.
         Measured by the reference runs: with a token a second a store gains 166 to 170 peers in 178 s, since the
         fourteenth round comes just behind the second and not at 1.28 s.
-    patrol_us, patrol_regions
-        How often, and how many regions at a time, the checkers advance; at least one 1024th of all.
+    patrol_regions
+        How many regions at a time the checkers advance; at least one 1024th of all.
     check_us
         How long a look of the checkers takes PD itself, on average. Measured by the reference runs: 290 regions that
         wait for a store limit were walked 94 times a second where the machine was least busy.
@@ -116,8 +116,7 @@ class WorldSettings:
     scheduler_most_us: int = 5 * SECOND_US
     round_us: tuple[int, int] = (1_000, 3_000)
     hot_least_us: int = SECOND_US
-    patrol_us: int = 10_000
-    patrol_regions: int = 128
+    patrol_regions: int = PATROL_REGIONS
     check_us: int = 36
     max_waiting: int = 5
     store_limit: tuple[float, float] = (15.0, 15.0)

@@ -449,6 +449,11 @@ class World:
 
     # What PD decides
 
+    @property
+    def patrol_us(self) -> int:
+        """How often the checkers advance."""
+        return max(1000, round(self.config.patrol_region_interval_s * SECOND_US))
+
     def decide(self) -> None:
         """Play all rounds until the next tick, the patrol, and the checks that come by the clock."""
         end_us = (self.tick + 1) * self.settings.tick_us
@@ -529,9 +534,9 @@ class World:
         """
         self.patrol.notice(self.cluster())
         self.patrol.come_back(self.now_us)
-        slices = self.settings.tick_us // self.settings.patrol_us
+        tick_us, every_us = self.settings.tick_us, self.patrol_us
         a_slice = min(max(self.settings.patrol_regions, self.regions.count // 1024), _MOST_A_SLICE)
-        checks = a_slice * slices
+        checks = a_slice * ((self.tick + 1) * tick_us // every_us - self.tick * tick_us // every_us)
         for row in self.patrol.order(self.chance, self.now_us):
             if not self.patrol.todo or checks <= 0:
                 break
@@ -557,19 +562,19 @@ class World:
             if row in self.patrol.todo and row not in self.controller.running:
                 self._look(row, self.cluster())
         if self.patrol.to_merge:
-            self._look_at_merges((self.tick + 1) * slices, a_slice)
+            self._look_at_merges((self.tick + 1) * tick_us, a_slice)
 
     def _reopens_us(self) -> int:
         """Give when the patrol next finds that a store limit has room for a region that waits.
 
-        It walks these regions every ``patrol_us``, and a look at each takes ``check_us``: while it walks it finds the
-        room at once, else when its next walk begins.
+        It walks these regions every ``patrol-region-interval``, and a look at each takes ``check_us``: while it walks
+        it finds the room at once, else when its next walk begins.
         """
         waiting = len(self.patrol.waiting)
         if not waiting:
             return NEVER_US
         walk_us = waiting * self.settings.check_us
-        every_us = max(self.settings.patrol_us, walk_us)
+        every_us = max(self.patrol_us, walk_us)
         opens_us = min(self.nodes.opened_us, self._opens_us())
         begins_us = -(-opens_us // every_us) * every_us
         return max(self.now_us, opens_us if opens_us % every_us < walk_us else begins_us)
@@ -608,13 +613,13 @@ class World:
         """Give when the next store limit has room."""
         return min((int(s * SECOND_US + 1) for (_, w), s in self.nodes.closed.items() if w != SEND), default=NEVER_US)
 
-    def _look_at_merges(self, slices: int, a_slice: int) -> None:
+    def _look_at_merges(self, until_us: int, a_slice: int) -> None:
         """Let the patrol find regions to merge from where it is: in the midst of a slice, or before the next one.
 
         What a tick's reports made room for goes to the regions that the patrol meets then, so that merges spread.
         """
-        passed = self.chance.randrange(self.settings.patrol_us) // self.settings.check_us
-        for row in self.patrol.scan(slices, a_slice, passed if passed < a_slice else 0):
+        passed = self.chance.randrange(self.patrol_us) // self.settings.check_us
+        for row in self.patrol.scan(until_us, self.patrol_us, a_slice, passed if passed < a_slice else 0):
             counts = self.controller.counts
             if limit_reached(Kind.MERGE, counts[Kind.MERGE], self.config):
                 return
@@ -632,7 +637,9 @@ class World:
             return
         if merges(told.operators[0]) is not None:
             self._note("checkers", told)
-            self.add(told.operators, told.because, "merge-checker")
+            started = self.add(told.operators, told.because, "merge-checker")
+            if not started and self.controller.full_limits(told.operators, self.now_us):
+                self.patrol.merge_later(row, self.now_us)
             return
         op = self.chance.choice(told.operators)
         full = self.controller.full_limits([op], self.now_us)
