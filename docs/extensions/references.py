@@ -24,6 +24,7 @@ from sphinx.application import Sphinx
 
 from ticdc_lab.simulate.reading import yaml_name
 from ticdc_lab.simulate.scenario import MODELS, model_named
+from ticdc_lab.simulate.trace import SUBJECTS
 
 API: dict[str, tuple[str, ...]] = {
     "Logs": (
@@ -204,6 +205,10 @@ def events_page() -> str:
             beside = ", ".join(f"`{yaml_name(f.name)}`{_default(f)}" for f in others if f)
             says = " ".join(str(of.__doc__).split("\n\n")[0].split()).replace("|", "\\|")
             text += f"| `{kind}{value}` | {beside} | {plain(says)} |\n"
+    text += "\n## What a trace is about\n\nThe subjects of rows of kind `changed`, who writes them, what they hold.\n"
+    text += "\n| subject | written by | before and after | states |\n|---|---|---|---|\n"
+    for name, subject in SUBJECTS.items():
+        text += f"| `{name}` | {subject.writers} | {subject.holds} | {', '.join(subject.states)} |\n"
     return text
 
 

@@ -119,16 +119,6 @@ class Panel(NamedTuple):
     values: Callable[[pa.Table], pd.DataFrame]
 
 
-def checkpoint_lag(trace: pa.Table) -> pd.DataFrame:
-    """Give how far the changefeed's checkpoint is behind the clock, s."""
-    return _lag(trace, "checkpoint")
-
-
-def resolved_lag(trace: pa.Table) -> pd.DataFrame:
-    """Give how far the changefeed's resolved ts is behind the clock, s."""
-    return _lag(trace, "resolved")
-
-
 def resolved_minus_checkpoint(trace: pa.Table) -> pd.DataFrame:
     """Give how far the changefeed's checkpoint is behind its resolved ts, s."""
     own = watermarks(trace).query("who == @GLOBAL")
@@ -143,11 +133,6 @@ def capture_table_count(trace: pa.Table) -> pd.DataFrame:
     counts = bands(stretches(trace), last_us=end_us(trace))
     summed = counts.groupby(["capture", "time_us"], as_index=False, sort=False)["n"].sum()
     return summed.set_axis(_COLUMNS, axis=1)
-
-
-def table_replication_state(trace: pa.Table) -> pd.DataFrame:
-    """Give how many tables are in each state, over all captures."""
-    return _by(trace, "state")
 
 
 def schedule_tasks(trace: pa.Table) -> pd.DataFrame:
@@ -192,12 +177,12 @@ def ownership_history(trace: pa.Table) -> pd.DataFrame:
 
 PANELS: Mapping[str, Panel] = MappingProxyType(
     {
-        "changefeed checkpoint lag": Panel("s", False, checkpoint_lag),
-        "changefeed resolved ts lag": Panel("s", False, resolved_lag),
+        "changefeed checkpoint lag": Panel("s", False, lambda trace: _lag(trace, "checkpoint")),
+        "changefeed resolved ts lag": Panel("s", False, lambda trace: _lag(trace, "resolved")),
         "difference of resolvedTs and checkpointTs": Panel("s", True, resolved_minus_checkpoint),
         "slowest table": Panel("lag, s", True, slowest_table),
         "capture table count": Panel("tables", True, capture_table_count),
-        "table replication state": Panel("tables", True, table_replication_state),
+        "table replication state": Panel("tables", True, lambda trace: _by(trace, "state")),
         "schedule tasks": Panel("tables", True, schedule_tasks),
         "ownership history": Panel("is owner", True, ownership_history),
     }
@@ -206,6 +191,7 @@ PANELS: Mapping[str, Panel] = MappingProxyType(
 
 
 def _lag(trace: pa.Table, mark: str) -> pd.DataFrame:
+    """How far a watermark of the changefeed is behind the clock, s."""
     of = watermarks(trace).query("who == @GLOBAL and watermark == @mark")
     curve = lag_curve(of, until_us=end_us(trace))
     value = (curve["lag_us"] / 1e6).to_numpy()
@@ -213,6 +199,7 @@ def _lag(trace: pa.Table, mark: str) -> pd.DataFrame:
 
 
 def _by(trace: pa.Table, column: str, held: pd.DataFrame | None = None) -> pd.DataFrame:
+    """How many tables have each value of a column, over all captures."""
     held = stretches(trace) if held is None else held
     last_us, out = end_us(trace), []
     for name, mine in held.groupby(column, sort=False):

@@ -5,8 +5,9 @@ During a run it is cheap tuples; text is made on reading.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -32,7 +33,7 @@ TRACE = pa.schema(
         ("message", pa.string()),  # the name of the message, timer or command: DispatchTable, tick
         ("message_id", pa.int64()),  # joins sent, received, lost, ...; a duplicate has its original's
         ("detail", pa.string()),  # the message's fields as JSON, with the protocol's own names
-        ("subject", pa.string()),  # of changed and decided: table:7, checkpoint, owner, global-checkpoint, ...
+        ("subject", pa.string()),  # of changed: one of SUBJECTS; of decided what is chosen for
         ("before", pa.string()),  # of changed
         ("after", pa.string()),  # of changed; of decided what was chosen
         ("because", pa.string()),  # a sentence
@@ -65,6 +66,84 @@ KINDS = (
     "stopped",  # the end: because has the reason
 )
 
+
+class Subject(NamedTuple):
+    """What rows of kind ``changed`` are about.
+
+    ``writers``: the nodes that write them. ``holds``: what before and after are, null where there is none.
+    ``states``: all of them where it is a state, without the ``@NODE`` that may follow.
+    """
+
+    writers: str
+    holds: str
+    states: tuple[str, ...] = ()
+
+
+def _states(writers: str, states: str, of: str = "its state") -> Subject:
+    return Subject(writers, of, tuple(states.split(", ")))
+
+
+SUBJECTS: Mapping[str, Subject] = MappingProxyType(
+    {
+        # The table scheduler; of several changefeeds each subject is NAME/SUBJECT.
+        "table:KEY": _states("capture", "preparing, prepared, replicating, stopping"),
+        "capture:NAME": _states(
+            "capture", "uninitialized, sync-sent, synced, incompatible, Uninitialized, Initialized, Stopping, "
+            "registered, lost", "what the owner knows of it",
+        ),
+        "owner": Subject("capture", "its owner-rev"),
+        "session": Subject("capture", "its address"),
+        "session:NAME": Subject("etcd", "its revision"),
+        "elected": Subject("etcd", "the owner's address"),
+        "epoch": Subject("capture", "of its processor"),
+        "stuck": Subject("capture", "the reason why the checkpoint stands"),
+        "sink:TABLE": _states("capture", "stuck"),
+        "global-checkpoint": Subject("etcd", "a ts"),
+        "global-resolved": Subject("etcd", "a ts"),
+        "barrier": Subject("etcd", "the ts of a DDL"),
+        "tables": Subject("etcd", "how many are wanted"),
+        "wanted-partitions": Subject("etcd", "how many"),
+        "obeys": Subject("capture", "ADDRESS@REVISION of the owner"),
+        "replication:KEY": _states("capture", "Absent, Prepare, Commit, Replicating, Removing"),
+        "primary:KEY": Subject("capture", "the address of the capture that writes it"),
+        "span:KEY": _states("capture", "absent, scheduling, replicating"),
+        "operator:KEY": _states("capture", "add, move, remove, occupy, split, merge", "its kind"),
+        "node:NAME": Subject("capture", "ready or restarted to the maintainer, its epoch to the coordinator"),
+        "bootstrap": _states("capture", "done"),
+        "block-event": Subject("capture", "the ts of a DDL"),
+        "ddl:TS": _states("capture", "waiting, writing, passing"),
+        "maintainer": Subject("capture", "its address"),
+        "coordinator": _states("capture", "ready"),
+        "changefeed:NAME": _states("capture, etcd", "absent, scheduling, working, normal, stopped"),
+        "liveness": _states("capture", "Alive, Stopping, ALIVE, DRAINING, STOPPING, UNKNOWN"),
+        "liveness:NAME": _states("capture", "ALIVE, DRAINING, STOPPING, UNKNOWN"),
+        # The replication pipeline.
+        "table-path:TABLE": _states("capture", "asking, scanning, streaming, replicating, stopping"),
+        "ddl-puller": Subject("capture", "asking, scanning, streaming, or the job that it has read"),
+        "load": _states("tidb", "done"),
+        "ddl:ID": Subject("tidb", "the job's finished_ts"),
+        "region:ID": Subject("store", "its leader, or its range and epoch"),
+        "stream:REGION:CAPTURE": _states("store", "scanning, streaming"),
+        "store:NAME": Subject("pd", "its address"),
+        "pd:region:ID": Subject("pd", "known, or its leader and epoch"),
+        "downstream": Subject("downstream", "its pace"),
+        "partitions": Subject("downstream", "how many"),
+        "executed:ID": Subject("downstream", "the DDL job's finished_ts"),
+        "writer:TABLE": Subject("downstream", "the address that writes it"),
+        # The DDL service.
+        "/KEY": Subject("pd, store", "its value in etcd or in the cluster's store"),
+        "assigned:CLUSTER": Subject("worker", "the worker's name"),
+        "leader": Subject("worker", "the revision of its campaign"),
+        "ddl-owner:CLUSTER": Subject("worker, tidb-server", "its ddl_id"),
+        "schema": Subject("tidb-server", "the version that it serves with"),
+        "transaction:TS": _states("tidb-server", "open, committed"),
+        # PD.
+        "operator:NUMBER": _states(
+            "region", "created, started, success, canceled, replaced, expired, timeout"),
+        "store:ID": Subject("store", "its state as pd-ctl prints it"),
+    }
+)  # fmt: skip
+"""What rows of kind ``changed`` are about, with who writes them."""
 
 FULL, EVENTS, CHANGES, NOTHING = LEVELS = "full", "events", "changes", "nothing"
 """Everything; all but timers; no messages either (they are counted); nothing."""

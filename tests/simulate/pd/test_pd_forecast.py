@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from worlds import of_regions
 
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
@@ -21,7 +22,6 @@ from ticdc_lab.simulate.pd.regions import (
     Peer,
     Region,
     RegionColumns,
-    of_regions,
     region_at,
 )
 from ticdc_lab.simulate.pd.rules import ANY_VOTER, AS_LEARNER, Constraint, Rule

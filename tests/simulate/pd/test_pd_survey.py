@@ -7,11 +7,12 @@ from itertools import permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import of_regions
 
 from ticdc_lab.simulate.pd.checkers import check_region
 from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, cluster_of, fit_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.regions import INCOMING, LEARNER, VOTER, Peer, Region, RegionColumns, of_regions, region_at
+from ticdc_lab.simulate.pd.regions import INCOMING, LEARNER, VOTER, Peer, Region, RegionColumns, region_at
 from ticdc_lab.simulate.pd.rule_checker import may_be_better
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
 from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, REMOVING, SERVING, Store, labelled

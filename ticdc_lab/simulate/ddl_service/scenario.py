@@ -55,10 +55,6 @@ class ServiceCluster:
         return ServiceSettings(self.workers, self.clusters, self.servers)
 
     @property
-    def workers_named(self) -> tuple[str, ...]:
-        return self._world.worker_names()
-
-    @property
     def clusters_named(self) -> tuple[str, ...]:
         return self._world.cluster_names()
 
@@ -66,7 +62,7 @@ class ServiceCluster:
     def nodes(self) -> frozenset[str]:
         """All that a fault can hit."""
         stores = map(store_of, self.clusters_named)
-        return frozenset({PD, *stores, *self.workers_named, *self._world.server_names()})
+        return frozenset({PD, *stores, *self._world.worker_names(), *self._world.server_names()})
 
     def everyone(self, joining: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted({*self.nodes, *joining}))

@@ -59,7 +59,6 @@ class HotSettings(NamedTuple):
     great_dec_ratio: float = 0.95
     least: Loads = (100.0, 10.0, 10.0)
     rank_steps: Loads = (0.05, 0.05, 0.05)
-    count_step: float = 0.01
 
 
 class StoreLoad(NamedTuple):

@@ -12,7 +12,7 @@ MIB, GIB = 1 << 20, 1 << 30
 PREPARING, SERVING, REMOVING, REMOVED = "preparing", "serving", "removing", "removed"
 """Node states; what pd-ctl prints follows from them and the age of the last heartbeat, :func:`shown_state`."""
 
-DISCONNECTED_AFTER_S, UNHEALTHY_AFTER_S = 20.0, 600.0
+DISCONNECTED_AFTER_S = 20.0
 NEVER_S = 1e9
 """Age of a heartbeat that never came."""
 

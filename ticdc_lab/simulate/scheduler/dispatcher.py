@@ -379,7 +379,7 @@ class Dispatcher:
             outputs.append(Watermarks(tick.barrier_ts, tick.barrier_ts, NO_TABLE))
             return state, outputs
         resolved_ts = min([s.resolved_ts for _, s in found])
-        capture, slowest = min(found, key=_reached)
+        capture, slowest = min(found, key=lambda of: of[1].checkpoint_ts)
         checkpoint_ts = slowest.checkpoint_ts
         because = Reason(CAPTURE, capture, f"{capture} is the slowest", blocks=False)
         if slowest.slowest is not None:
@@ -391,10 +391,6 @@ class Dispatcher:
             because = Reason(BARRIER, str(tick.barrier_ts), words, blocks=False)
         outputs.append(Watermarks(checkpoint_ts, resolved_ts, because))
         return state, outputs
-
-
-def _reached(of: tuple[Address, CaptureStatus]) -> int:
-    return of[1].checkpoint_ts
 
 
 def _lowered(state: DispatcherState, capture: Address, start_ts: int | None, table: Key | None) -> DispatcherState:

@@ -24,7 +24,7 @@ PAUSED = "paused"
 KINDS = frozenset({"changed", "started", "restarted", "crashed", "paused", "resumed", "parted", "healed"})
 """Rows of a trace that the ledger is made of."""
 
-TABLE, OWNER, CAPTURE = WHAT = "table", "owner", "capture"
+TABLE, OWNER, CAPTURE = "table", "owner", "capture"
 """What the keys of the ledger are about: tables and spans; who owns; which node is down, paused or parted."""
 
 THRASH_US = 60_000_000

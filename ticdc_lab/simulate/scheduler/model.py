@@ -95,11 +95,6 @@ def _imbalance(facts: SchedulerFacts) -> int:
     return max(loads, default=0) - min(loads, default=0)
 
 
-def _thrash(facts: SchedulerFacts) -> Fraction:
-    """Moves that brought a table back within a minute, of all moves."""
-    return Fraction(facts.returns, facts.moves or 1)
-
-
 _SENTENCES: dict[str, Said] = {
     "every table replicates": Said(lambda f, w, t: f.up == len(f.wanted), lambda f, w, t: _missing(f)),
     r"table (?P<table>\d+) replicates": Said(
@@ -132,7 +127,8 @@ _MEASURES: dict[str, Measure] = {
     "imbalance": Measure(lambda f, w, t: _imbalance(f)),
     "global checkpoint lag": Measure(lambda f, w, t: t - (f.checkpoint_us or 0), "us", ages=True),
     "time without progress": Measure(lambda f, w, t: t - f.risen_us, "us", ages=True),
-    "thrash index": Measure(lambda f, w, t: _thrash(f), "share"),
+    # moves that brought a table back within a minute, of all moves
+    "thrash index": Measure(lambda f, w, t: Fraction(f.returns, f.moves or 1), "share"),
     "moves": Measure(lambda f, w, t: f.moves),
     "owner changes": Measure(lambda f, w, t: max(f.n_owners - 1, 0)),
     "captures": Measure(lambda f, w, t: len(f.captures)),

@@ -74,10 +74,10 @@ def register(turn: StoreTurn, sender: Address, message: Register) -> None:
     """Open a stream, and scan what was committed after its checkpoint_ts."""
     _forget_former_lives(turn, sender)
     request_id, region, epoch, checkpoint_ts, start, end = message
-    data = _served(turn, region)
-    error = _refused(turn, region, epoch)
-    if error is not None or data is None:
-        turn.out.append(Send(sender, RegionFailed(request_id, region, error or turn.not_leader(region))))
+    peer = turn.state.peers.get(region)
+    data = turn.asked_of(region, epoch, peer.led.applied if peer and peer.led else None)
+    if not isinstance(data, Data):
+        turn.out.append(Send(sender, RegionFailed(request_id, region, data)))
         return
     streams = turn.state.streams.get(region, ())
     if any(s.address == sender and s.request_id == request_id for s in streams):
@@ -90,22 +90,6 @@ def register(turn: StoreTurn, sender: Address, message: Register) -> None:
     what = f"{sender} registered: {len(keys)} keys to scan"
     turn.out.append(Changed(f"stream:{region}:{sender}", None, "scanning", what))
     _wait(turn, region, stream)
-
-
-def _served(turn: StoreTurn, region: int) -> Data | None:
-    peer = turn.state.peers.get(region)
-    return peer.led.applied if peer and peer.led else None
-
-
-def _refused(turn: StoreTurn, region: int, epoch: int) -> NotLeader | EpochNotMatch | RegionNotFound | None:
-    data = _served(turn, region)
-    if region not in turn.state.peers:
-        return RegionNotFound(region)
-    if data is None or data.merging is not None:
-        return turn.not_leader(region)
-    if data.epoch != epoch:
-        return EpochNotMatch(region, (data.region(turn.state.address), *turn.parts_of(data)))
-    return None
 
 
 def deregister(turn: StoreTurn, sender: Address, message: Deregister) -> None:

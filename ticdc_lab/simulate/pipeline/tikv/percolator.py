@@ -16,15 +16,11 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     ROLLBACK,
     BatchCommands,
     BatchResponses,
-    Command,
     Commit,
-    EpochNotMatch,
     Gone,
     KeyIsLocked,
-    NotLeader,
     Prewrite,
     Refusal,
-    RegionNotFound,
     Rollback,
     WriteConflict,
 )
@@ -209,13 +205,14 @@ def take_batch(turn: StoreTurn, sender: Address, message: BatchCommands) -> None
         region, epoch = command[0], command[1]
         found = drafts.get(region)
         if found is None or found[0] != epoch:
-            refusal = _refused(turn, command)
-            if refusal is not None:
-                results.append(refusal)
+            peer = turn.state.peers.get(region)
+            data = turn.asked_of(region, epoch, peer.data if peer and peer.led else None)
+            if not isinstance(data, Data):
+                results.append(data)
                 continue
-            found = drafts[region] = epoch, RegionDraft(_data_of(turn, region), keeps, before_ts), []
+            found = drafts[region] = epoch, RegionDraft(data, keeps, before_ts), []
             if splits_tables and type(command) is Prewrite and command.mutations:
-                split_for_table(turn, found[1].data, command.mutations[0].key)
+                split_for_table(turn, data, command.mutations[0].key)
         _, draft, of = found
         of.append(i)
         results.append(tried[type(command)](draft, command))
@@ -232,23 +229,3 @@ def take_batch(turn: StoreTurn, sender: Address, message: BatchCommands) -> None
 _TRIED: Mapping[type, Callable[[RegionDraft, Any], Refusal | None]] = {
     Prewrite: prewrite, Commit: commit, Rollback: rollback,
 }  # fmt: skip
-
-
-def _data_of(turn: StoreTurn, region: int) -> Data:
-    data = turn.state.peers[region].data
-    assert data is not None
-    return data
-
-
-def _refused(turn: StoreTurn, command: Command) -> NotLeader | EpochNotMatch | RegionNotFound | None:
-    """Give why this store cannot take a command at all; what is proposed counts, a split from then on."""
-    region = command.region
-    peer = turn.state.peers.get(region)
-    if peer is None:
-        return RegionNotFound(region)
-    data = peer.data
-    if peer.led is None or data is None or data.merging is not None:
-        return turn.not_leader(region)
-    if data.epoch != command.epoch:
-        return EpochNotMatch(region, (data.region(turn.state.address), *turn.parts_of(data)))
-    return None

@@ -162,10 +162,6 @@ def _stores(turn: StoreTurn, sender: Address, message: Stores) -> None:
     turn.state = turn.state._replace(addresses=addresses.update(newer))
 
 
-def _campaign(turn: StoreTurn, sender: Address, message: Campaign) -> None:
-    raft.campaign(turn, message.regions, message.because)
-
-
 _MESSAGES: Mapping[type, Callable[[StoreTurn, Address, Any], None]] = MappingProxyType(
     {
         BatchCommands: percolator.take_batch,
@@ -175,7 +171,7 @@ _MESSAGES: Mapping[type, Callable[[StoreTurn, Address, Any], None]] = MappingPro
         CheckedLeader: raft.checked_leader,
         Vote: raft.vote,
         Voted: raft.voted,
-        Campaign: _campaign,
+        Campaign: lambda turn, _, message: raft.campaign(turn, message.regions, message.because),
         Admit: raft.admitted,
         Destroy: raft.destroyed,
         Stores: _stores,

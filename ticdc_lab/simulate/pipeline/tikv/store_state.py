@@ -10,7 +10,7 @@ from immutables import Map
 
 from ticdc_lab.machines.machine import Address, Now, Output, Send, stepped
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
-from ticdc_lab.simulate.pipeline.kv_messages import KvRegion, NotLeader, Refusal
+from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, KvRegion, NotLeader, Refusal, RegionNotFound
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data
 
 if TYPE_CHECKING:
@@ -195,6 +195,20 @@ class StoreTurn:
         peer = self.state.peers.get(region)
         leader = peer.leader if peer and peer.led is None and peer.leader != self.state.name else None
         return NotLeader(region, self.address_of(leader))
+
+    def asked_of(self, region: int, epoch: int, data: Data | None) -> Data | NotLeader | EpochNotMatch | RegionNotFound:
+        """Give a region that is asked for something, or why this store cannot take that at all.
+
+        ``data``: the applied region for a stream, the proposed one for a command (a split counts from then on); None
+        where it is not led here.
+        """
+        if region not in self.state.peers:
+            return RegionNotFound(region)
+        if data is None or data.merging is not None:
+            return self.not_leader(region)
+        if data.epoch != epoch:
+            return EpochNotMatch(region, (data.region(self.state.address), *self.parts_of(data)))
+        return data
 
     def parts_of(self, data: Data) -> tuple[KvRegion, ...]:
         """Give what was split off a region as clients know it: as it is now where there is a peer of it."""

@@ -89,11 +89,6 @@ def all_initialized(captures: Captures) -> bool:
     return captures.initialized and bool(captures.members) and not silent(captures)
 
 
-def leaving(captures: Captures) -> list[Address]:
-    """List those that are stopping."""
-    return sorted(a for a, status in captures.members.items() if status.state == STOPPING)
-
-
 def forgotten(captures: Captures) -> Captures:
     """Drop the last responses, once the owner's record has been made from them."""
     members = captures.members.mutate()

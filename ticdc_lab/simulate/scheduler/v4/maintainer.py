@@ -248,7 +248,7 @@ def _members(state: MaintainerState, tick: Tick, resend_us: int, at_us: int) -> 
         state = replace(state, nodes=nodes, responses=responses, control=control)
         outputs += more
         if state.drain.target == gone:
-            state = schedulers.drain_ended(state)
+            state = replace(state, drain=targeted(state.drain, None, state.drain.epoch))
     for node in sorted(tick.captures):
         known = state.nodes.get(node)
         if known is None or (not known.epoch and at_us - known.asked_us >= resend_us):
@@ -264,13 +264,9 @@ def _tables(state: MaintainerState, tick: Tick, at_us: int) -> Stepped:
     state = replace(state, tables=tick.tables)
     if not state.bootstrapped:
         return state, []
-    removed = [key for root in gone for key in _of_root(state, root)]
+    known = state.control.spans
+    removed = [key for root in gone for key in spans.of_table(known, table_of(root)) if contains(root, key)]
     control, outputs = controller.tasks_removed(state.control, removed, at_us, "it is not wanted any more")
     start_ts = max(tick.checkpoint_ts, tick.executed_ts)  # a table that a DDL has brought begins with it
     added, changes = spans.added(control.spans, new, start_ts, at_us, "it is wanted")
     return replace(state, control=control._replace(spans=added)), outputs + changes
-
-
-def _of_root(state: MaintainerState, root: Key) -> list[Key]:
-    known = state.control.spans
-    return [key for key in spans.of_table(known, table_of(root)) if contains(root, key)]

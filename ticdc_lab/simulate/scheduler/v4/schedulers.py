@@ -241,11 +241,6 @@ def run(state: MaintainerState, settings: V4Settings, now: Now) -> Stepped:
     return _said_once(state, outputs)
 
 
-def drain_ended(state: MaintainerState) -> MaintainerState:
-    """The drained node has left: there is no target any more."""
-    return replace(state, drain=targeted(state.drain, None, state.drain.epoch))
-
-
 def _said_once(state: MaintainerState, outputs: list[Output]) -> Stepped:
     said, kept = state.said, list[Output]()
     for output in outputs:
