@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import pytest
@@ -20,12 +22,26 @@ ANY = "\0"
 """Stands for what is put into a sentence when it is said."""
 
 
-def texts(path: Path) -> Iterator[tuple[int, str]]:
+class Said(NamedTuple):
+    """What a module has for the tests, which parse it once: all of the package takes two CPU seconds."""
+
+    texts: list[tuple[int, str]]
+    unquoted: list[tuple[int, str]]
+    hints: list[tuple[str, ast.expr]]
+
+
+@cache
+def said_in(path: Path) -> Said:
+    """Read a module."""
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    of_hints = (k.value for k in nodes if isinstance(k, ast.keyword) and k.arg == "hint")
+    hints = [(f"{path.relative_to(ROOT)}:{value.lineno}", value) for value in of_hints]
+    return Said([*texts(nodes)], [*unquoted(nodes)], hints)
+
+
+def texts(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Texts of a module that may name a command, with their lines; parts that are put in are :data:`ANY`."""
-    source = path.read_text(encoding="utf-8")
-    if "ticdc-lab" not in source and "./lab" not in source:
-        return
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             yield node.lineno, "".join(str(v.value) if isinstance(v, ast.Constant) else ANY for v in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -68,7 +84,7 @@ MODULES = sorted((ROOT / "ticdc_lab").rglob("*.py"))
 
 def test_every_command_that_the_package_names_exists() -> None:
     """In hints, messages, help and docstrings."""
-    said = [(f"{path.relative_to(ROOT)}:{n}", text) for path in MODULES for n, text in texts(path)]
+    said = [(f"{path.relative_to(ROOT)}:{n}", text) for path in MODULES for n, text in said_in(path).texts]
     found = [f"{place}: {one}" for place, text in said for one in wrong(text)]
     assert sum(bool(OURS.search(text)) for _, text in said) > 80
     assert not found, "\n".join(found)
@@ -105,9 +121,9 @@ AS_IT_IS = {
 """What is put into commands as it is: numbers, words of ours, options, and what was quoted before."""
 
 
-def unquoted(source: str) -> Iterator[tuple[int, str]]:
+def unquoted(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Lines of code that put into a command, as it is, what a shell may read otherwise."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         said = ""
         for part in node.values if isinstance(node, ast.JoinedStr) else ():
             put_in = ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else ""
@@ -118,21 +134,14 @@ def unquoted(source: str) -> Iterator[tuple[int, str]]:
 
 def test_what_is_put_into_a_command_is_quoted() -> None:
     """A path with a blank, or a name with a bracket, is one word of a shell's."""
-    found = [(path.name, *one) for path in MODULES for one in unquoted(path.read_text(encoding="utf-8"))]
-    assert found == []
+    assert [(path.name, *one) for path in MODULES for one in said_in(path).unquoted] == []
     planted = 'hint = f"Run: ticdc-lab audit {source} --after {to}; it is {long}"; other = f"ls -l {quote(source)}"'
-    assert list(unquoted(planted)) == [(1, "source")]
+    assert list(unquoted(ast.walk(ast.parse(planted)))) == [(1, "source")]
 
 
 def test_a_hint_is_no_question() -> None:
     """It is a command, or names what to give, set or check."""
-    hints = [
-        (f"{path.relative_to(ROOT)}:{k.value.lineno}", text)
-        for path in MODULES
-        for k in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(k, ast.keyword) and k.arg == "hint"
-        for text in _parts(k.value)
-    ]
+    hints = [(place, text) for path in MODULES for place, value in said_in(path).hints for text in _parts(value)]
     assert len(hints) > 500
     assert [hint for hint in hints if re.search(r"\w\?(?: |$)", hint[1]) and "Did you mean" not in hint[1]] == []
 
@@ -146,12 +155,8 @@ NAMED = re.compile(
 
 def test_a_hint_names_what_to_run_or_set() -> None:
     """A reader who has the sentence alone knows what to type, or which setting, option or file to change."""
-    said = [
-        (f"{path.relative_to(ROOT)}:{k.value.lineno}", text)
-        for path in MODULES
-        for k in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(k, ast.keyword) and k.arg == "hint" and (text := _whole(k.value))
-    ]
+    hints = ((place, _whole(value)) for path in MODULES for place, value in said_in(path).hints)
+    said = [(place, text) for place, text in hints if text]
     assert len(said) > 400
     assert [one for one in said if not NAMED.search(one[1])] == []
     assert not NAMED.search("Name another place.") and NAMED.search("Name another place with --out.")
