@@ -125,14 +125,12 @@ class ServiceMonitor:
             if before is not None and before.upgrading != after.upgrading and (found := self._upgrades(at, after)):
                 return found
             return self._serves(at, after) if after.serves is not old else None
-        is_store, found = isinstance(after, DdlStoreState), None
+        if not isinstance(after, DdlStoreState):
+            return self._campaigns(kernel, at, outputs)
+        found = None
         for output in outputs:
-            if type(output) is not Changed:
-                continue
-            if is_store:
+            if type(output) is Changed:
                 found = found or self._written(kernel, at, after, output)
-            elif output.subject.startswith("ddl-owner:"):
-                found = found or self._owned(kernel, at, output.subject[10:], output.after)
         return found
 
     def _campaigns(self, kernel: Kernel, at: Address, outputs: Sequence[Any]) -> Found:
@@ -206,12 +204,12 @@ class ServiceMonitor:
         serving[at] = state.serves
         return None
 
-    # What is in a store
-
     def _upgrades(self, at: Address, state: ServerState) -> Found:
         busy = self.upgrading[cluster_of(at)]
         (busy.add if state.upgrading else busy.discard)(at)
         return (ONE_UPGRADE, f"{' and '.join(sorted(busy))} upgrade the meta at once") if len(busy) > 1 else None
+
+    # What is in a store
 
     def _written(self, kernel: Kernel, at: Address, state: DdlStoreState, change: Changed) -> Found:
         key, now_us = change.subject, kernel.now_us
