@@ -60,7 +60,7 @@ def test_a_row_change_in_quarantine_is_no_other_message_at_the_offset_of_its_bat
         events = events_frame(spark, log).transform(with_hashes, KEYS, IMAGE_HASHES)
         whole = audited(
             lambda: events, LogFacts.of(table_of(log)), lambda: move_causes(events), protocol="open-protocol",
-            quarantine=quarantine,
+            quarantine=lambda: quarantine,
         )  # fmt: skip
         return [f["severity"] for f in whole.findings.to_pylist() if f["guarantee"] == "offsets_are_contiguous"]
 
@@ -180,13 +180,20 @@ def test_what_is_glued_of_two_topics_is_found_by_it_alone(spark: SparkSession) -
     glued = [*log, other | {"offset": one["offset"]}]
     unread = {"topic": one["topic"], "partition": 0, "offset": other["offset"], "key": None, "value": b"{",
               "error_class": "not-json", "seq": 0}  # fmt: skip
-    quarantine = spark.createDataFrame(pa.Table.from_pylist([unread]))
+
+    def quarantine() -> DataFrame:
+        return spark.createDataFrame(pa.Table.from_pylist([unread]))
+
     name, same = "offsets_are_contiguous", [*log, one]
     logs = [(glued, None, 1), (log, quarantine, 1), (glued, quarantine, 2), (log, None, 0), (same, None, 0)]
     for events, bad, differ in logs:
         frame, facts = events_frame(spark, events), LogFacts.of(table_of(events))
         told = audited(
-            lambda frame=frame: frame, facts, _asked_for_nothing, protocol="open-protocol", quarantine=bad
+            lambda frame=frame: frame,
+            facts,
+            _asked_for_nothing,
+            protocol="open-protocol",
+            quarantine=bad,
         ).findings
         found = [f for f in told.to_pylist() if f["guarantee"] == name]
         assert [f["severity"] for f in found] == ["error"] * bool(differ)

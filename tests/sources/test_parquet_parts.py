@@ -22,6 +22,7 @@ from ticdc_lab.engine import sessions
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts, log_facts
+from ticdc_lab.facts.known import ordered_offsets
 from ticdc_lab.sources import parquet
 from ticdc_lab.sources.decoding import _side_by_side
 from ticdc_lab.sources.load import load
@@ -125,6 +126,26 @@ def test_events_in_arrows_form_are_those_in_parquet(tmp_path: Path) -> None:
             )
             read.append([r for piece in rows.pieces for batch in rows.read(piece) for r in batch.to_pylist()])
         assert read[0] == read[1] and bool(read[0]) == (near is None or near[0] == offset)
+
+
+def test_what_cannot_be_decoded_is_counted_without_an_engine(spark: SparkSession, tmp_path: Path) -> None:
+    """By its class, its offsets with and without empty messages, and the first of it; as the engine counts it."""
+    empty = json.dumps(json.loads(LINES[7]) | {"key": None, "value": None}).encode()
+    alien = [json.dumps(json.loads(LINES[n]) | {"value": base64.b64encode(b"\0\0").decode()}).encode() for n in (8, 10)]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join([*LINES[:7], empty, b"{", bad(LINES[9]), *alien, *LINES[11:600]]))
+    later = sessions.Later(2, {})
+    log, asked = (load(s, str(tmp_path)).materialise(str(tmp_path / f"_{i}")) for i, s in enumerate((later, spark)))
+    assert (log.counts, log.gaps, log.edges, log.strangers) == (asked.counts, asked.gaps, asked.edges, asked.strangers)
+    assert log.counts is not None and log.counts.empty == 1 and log.counts.quarantined == 5
+    classes = asked.quarantine.groupBy("error_class").count().toArrow().to_pylist()
+    assert log.refused_by_class() == {r["error_class"]: r["count"] for r in classes}
+    by_engine = replace(asked, _files=())
+    for which in (None, True, False):
+        offsets = ordered_offsets([by_engine.refused_offsets(empty=which)])
+        assert log.refused_offsets(empty=which).equals(offsets) and len(offsets)
+    assert same(log.facts, asked.facts) and by_engine.refused_by_class() == log.refused_by_class()
+    assert log._with_strangers().strangers == by_engine._with_strangers().strangers
+    assert later.begun is None
 
 
 def test_messages_decoded_side_by_side_keep_their_order() -> None:

@@ -298,13 +298,15 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
 
     ``causes`` as above. Where the protocol carries checksums of rows, they are verified as well.
     """
-    zones = list[ZoneShown]()
+    zones, n = list[ZoneShown](), log.counts
+    is_whole = n is not None and not n.quarantined and not n.parts
     with log.reading():
         moved = moved_tables(log.stored, log.facts) if log.stored is not None and causes is None else set()
         told = audited(
             lambda: log.events, log.facts, lambda: _move_causes(log, moved, zones) if causes is None else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
-            stored=log.stored, files=log.files, quarantine=log.unread, moves=bool(moved), lost=log.lost,
+            stored=log.stored, files=log.files, quarantine=None if is_whole else lambda: log.quarantine,
+            refused=None if is_whole else log.refused_offsets(empty=False), moves=bool(moved), lost=log.lost,
             settings=log.settings,
         )  # fmt: skip
     found, unjudged = exact(told.findings), dict(told.unjudged)

@@ -240,7 +240,8 @@ def audited(
     sample: Sample | None = None,
     stored: StoredEvents | None = None,
     files: StoredEvents | None = None,
-    quarantine: DataFrame | None = None,
+    quarantine: Callable[[], DataFrame] | None = None,
+    refused: pa.Table | None = None,
     moves: bool = False,
     lost: Collection[str] = (),
     settings: Settings = UNKNOWN,
@@ -266,8 +267,10 @@ def audited(
         These, of any engine: images are read from them as columns, and beside the embedded engine this process judges
         rows.
     quarantine
-        Messages that could not be decoded (:data:`ticdc_lab.events.schema.QUARANTINE`), which may lie at the offsets of
-        others; None for none.
+        Gives the messages that could not be decoded (:data:`ticdc_lab.events.schema.QUARANTINE`), which may lie at the
+        offsets of others; None for none.
+    refused
+        Offsets of these, without empty ones, if they are known.
     moves
         A row has been seen in several partitions: causes are asked at once, else rows that moved are judged twice.
     settings
@@ -304,7 +307,7 @@ def audited(
         each = judged_here(files, judge, FOUND, beside=beside, has_commit_ts=has_commit_ts, kept=few(max_per_guarantee))
         return pa.Table.from_batches(kept(iter(each.take(spark_order(each, ORDER)).to_batches())), FOUND)
 
-    twice = _held_twice(events, facts, quarantine) if "offsets_are_contiguous" in of_log else []
+    twice = _held_twice(events, facts, quarantine, refused) if "offsets_are_contiguous" in of_log else []
     of_the_log = found_in_facts(
         facts, of_log, protocol=protocol, definitions=definitions, twice=twice, most=max_per_guarantee
     )
@@ -416,13 +419,17 @@ def asks_for_causes(found: pa.Table, facts: LogFacts) -> bool:
     return _MOVES in named or (CHAIN in named and 1 in partitions.values())
 
 
-def _held_twice(events: Callable[[], DataFrame], facts: LogFacts, quarantine: DataFrame | None) -> list[Twice]:
+def _held_twice(
+    events: Callable[[], DataFrame], facts: LogFacts, quarantine: Callable[[], DataFrame] | None,
+    refused: pa.Table | None,
+) -> list[Twice]:  # fmt: skip
     """Looked for only where more messages came than there are offsets; a row change of a message is none of its own."""
-    quarantine = None if quarantine is None else quarantine.where("coalesce(seq, 0) = 0")
-    others = None if quarantine is None else quarantine.where(f"error_class <> '{EMPTY_MESSAGE}'")  # facts have these
-    unread = [] if others is None else [held_offsets(others).toArrow()]
-    offsets = ordered_offsets([facts.offsets, *unread]) if unread else facts.offsets
-    return held_twice(events(), quarantine) if are_twice(offsets) else []
+    if refused is None and quarantine is not None:  # facts have the empty ones
+        others = quarantine().where(f"coalesce(seq, 0) = 0 AND error_class <> '{EMPTY_MESSAGE}'")
+        refused = held_offsets(others).toArrow()
+    if not are_twice(facts.offsets if refused is None else ordered_offsets([facts.offsets, refused])):
+        return []
+    return held_twice(events(), None if quarantine is None else quarantine().where("coalesce(seq, 0) = 0"))
 
 
 def audit_table(

@@ -444,8 +444,8 @@ def say_counts(log: Any) -> None:
     if log.sample is not None:
         note(f"  {n.kept} row changes are in the sample")
     if n.quarantined or n.parts:
-        for r in small(log.quarantine.groupBy("error_class").count().orderBy("error_class")):
-            note(f"  quarantined {r['count']} x {r['error_class']}")
+        for error_class, rows in log.refused_by_class().items():
+            note(f"  quarantined {rows} x {error_class}")
     for sentence in log.limits:
         note(f"  {sentence}")
 

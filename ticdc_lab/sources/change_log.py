@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,15 @@ from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.engine.sessions import Later, is_sail
+from ticdc_lab.engine.shuffle import spark_order
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.errors.redaction import is_secret, shown_source, without_secrets
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
 from ticdc_lab.facts import LogFacts, log_facts
-from ticdc_lab.facts.gathering import LEFT_OUT
+from ticdc_lab.facts.gathering import ARROW as FACTS
+from ticdc_lab.facts.gathering import LEFT_OUT, offsets_alone
 from ticdc_lab.facts.known import Home, ordered_offsets
 from ticdc_lab.facts.limits import (
     EXTEND,
@@ -301,7 +305,40 @@ class ChangeLog:
         """Offsets of messages without key and value: they are read, so nothing is missing there."""
         if self.counts is None or not self.counts.empty:
             return None
-        return held_offsets(self.quarantine.where(f"error_class = '{EMPTY_MESSAGE}'")).toArrow()
+        return self.refused_offsets(empty=True)
+
+    def _refused(self, *columns: str) -> Iterator[pa.Table]:
+        """Columns of ``quarantine``, a group of its files after the other, which no engine reads for it."""
+        for group in chain.from_iterable(parquet.groups_in(file, [*columns]) for file in self._files):
+            yield group.filter(pc.is_valid(group["error_class"]))
+
+    def refused_offsets(self, *, empty: bool | None = None) -> pa.Table:
+        """Offsets of whole messages in ``quarantine``, as ``offsets`` of :class:`ticdc_lab.facts.LogFacts`.
+
+        ``empty``: of those without key and value alone, or of all others.
+        """
+        if not self._files:
+            whole = self.quarantine.where("coalesce(seq, 0) = 0")
+            own = whole.where(f"(error_class = '{EMPTY_MESSAGE}') = {empty}") if empty is not None else whole
+            return held_offsets(own).toArrow()
+        parts = [FACTS.empty_table()]
+        for rows in self._refused("topic", "partition", "offset", "seq", "error_class"):
+            seq = pc.fill_null(rows["seq"], 0)
+            own = pc.equal(seq, 0)
+            if empty is not None:
+                own = pc.and_(own, pc.equal(pc.equal(rows["error_class"], EMPTY_MESSAGE), empty))
+            parts.append(offsets_alone(rows.set_column(3, "seq", seq).filter(own)))
+        return ordered_offsets(parts)
+
+    def refused_by_class(self) -> dict[str, int]:
+        """How many rows ``quarantine`` has of each ``error_class``, in order."""
+        if not self._files:
+            counted = self.quarantine.groupBy("error_class").count().orderBy("error_class").toArrow()
+            return dict(zip(counted["error_class"].to_pylist(), counted["count"].to_pylist(), strict=True))
+        n = Counter[str]()
+        for rows in self._refused("error_class"):
+            n.update({c["values"]: c["counts"] for c in rows["error_class"].value_counts().to_pylist()})
+        return dict(sorted(n.items()))
 
     def _gathered_parts(self, fact: str = "") -> list[pa.Table]:
         """What tasks gathered: all, or facts of one kind."""
@@ -622,7 +659,7 @@ class ChangeLog:
         if not parts:
             parts = [held_offsets(whole._positions).toArrow()]
         elif self.counts is not None and self.counts.quarantined:
-            parts.append(held_offsets(self.quarantine.where("coalesce(seq, 0) = 0")).toArrow())
+            parts.append(self.refused_offsets())
         return ordered_offsets(parts)
 
     def _with_strangers(self) -> ChangeLog:
@@ -630,7 +667,13 @@ class ChangeLog:
         if self.counts is None or not self.counts.quarantined:
             return self
         place = ("topic", "partition", "offset")
-        some = self.quarantine.select(*place, "key", "value").orderBy(*place).limit(LOOKED_AT).toArrow()
+        if self._files:
+            some = arrow_schema(DECODED).empty_table().select([*place, "key", "value", "error_class"])
+            for rows in self._refused(*some.column_names):
+                both = pa.concat_tables([some, rows])
+                some = both.take(spark_order(both, place)[:LOOKED_AT])
+        else:
+            some = self.quarantine.select(*place, "key", "value").orderBy(*place).limit(LOOKED_AT).toArrow()
         return replace(self, strangers=self._strangers_among(some, "messages in quarantine that were looked at"))
 
     def strangers_at_heads(self) -> tuple[str, ...]:

@@ -206,11 +206,11 @@ def groups_in(path: Path, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
     """What :func:`written_to` wrote, with these columns or all."""
     names = [*columns] or DECODED.names
     if path.suffix == ARROW:
-        yield from map(pa.table, _batches_of(path, names))
+        yield from (pa.table(batch).select(names) for batch in _batches_of(path, names))
         return
     with pq.ParquetFile(path) as file:
         for i in range(file.num_row_groups):
-            yield file.read_row_group(i, names)
+            yield file.read_row_group(i, names).select(names)
 
 
 def for_engines(files: Sequence[Path], threads: int) -> list[Path]:
