@@ -226,7 +226,8 @@ LONG = (
     "test_two_engines", "test_both_engines", "test_accessible", "test_classic", "test_load", "test_datasource",
     "test_embedded", "test_object_stores", "test_workload_frame", "test_log", "test_etcd", "test_golden", "test_study",
     "test_audit_plan", "test_cli", "test_transactions", "test_ddl_scenarios", "test_small_variants", "test_vectors",
-    "test_v2_random", "test_changefeeds", "test_truth", "test_watch_buckets", "test_pd_world_network",
+    "test_v2_random", "test_changefeeds", "test_truth", "test_watch_buckets", "test_pd_world_network", "test_faults",
+    "test_target_compare", "test_watched_comparison",
 )  # fmt: skip
 """Files of eight seconds and more, the longest first: workers end at about the same time if these begin."""
 
