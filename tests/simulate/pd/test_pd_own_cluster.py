@@ -91,6 +91,22 @@ def test_what_does_not_move_says_what_holds_it(tmp_path: Path) -> None:
         before_after(from_folder(one), from_folder(one))
 
 
+def test_peers_that_only_go_have_a_pace_and_running_operators_are_no_lost_cause(tmp_path: Path) -> None:
+    """Four of eight surplus peers went in 25 s, as fast as their store may lose them; a region at work is left too."""
+    more = [(1, 2, 3, 4)] * 8
+    one = from_folder(moment(tmp_path / "a", more))
+    told = before_after(one, from_folder(moment(tmp_path / "b", HELD[:4] + more[:4], at_s=25, operator=[])))
+    assert told.moved == 0 and told.moves and ", 4 peers were removed without a new one and" in told.sentence
+    assert not any(why.startswith("operators") for why in told.held_by)
+    assert all(f.at_pace_s is not None and f.at_pace_s >= f.at_best_s for f in told.left)
+    told = before_after(
+        from_folder(moment(tmp_path / "c", HELD, offline=3)),
+        from_folder(moment(tmp_path / "d", LATER, at_s=25, offline=3, operator=[OPERATOR])),
+    )
+    (leaves,) = (f.forecast for f in told.left if f.forecast.what == "store 3 leaves")
+    assert (leaves.peers, leaves.never) == (7, ())
+
+
 def test_two_clusters_are_no_two_moments(tmp_path: Path) -> None:
     """Ids of regions are small numbers in each: stores and keys tell clusters apart."""
     one, other = moment(tmp_path / "a", HELD), moment(tmp_path / "b", [(7, 8, 9)] * 8, at_s=60)

@@ -69,7 +69,7 @@ def course_of(cluster: Cluster, region: Region) -> Course:
         region = _done(region, op)
         if region in seen:
             return Course(tuple(moves), f"{op.desc} is not played out here", region)
-    stuck = "" if _is_well(cluster, region) else _why_stuck(told)
+    stuck = "" if is_well(cluster, region) else _why_stuck(told)
     return Course(tuple(moves), stuck, region)
 
 
@@ -124,7 +124,8 @@ def _able(told: Explained, region: Region, target: int) -> frozenset[int]:
     return frozenset(best | {target})
 
 
-def _is_well(cluster: Cluster, region: Region) -> bool:
+def is_well(cluster: Cluster, region: Region) -> bool:
+    """Whether a region has the peers that it should have, none of them on a store that they leave."""
     gone = (why_it_leaves(cluster, p.store) for p in region.peers)
     return is_replicated(cluster, region) and not any(gone)
 

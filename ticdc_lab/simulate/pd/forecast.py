@@ -19,9 +19,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.balance_ahead import BalanceAhead, balance_ahead, grown
-from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, is_replicated
+from ticdc_lab.simulate.pd.cluster import Cluster, borders_within
 from ticdc_lab.simulate.pd.config import PATROL_REGIONS
-from ticdc_lab.simulate.pd.course import BETTER, EXTRA, MISSING, TO_FULL, TO_WITNESS, course_of, why_it_leaves
+from ticdc_lab.simulate.pd.course import BETTER, EXTRA, MISSING, TO_FULL, TO_WITNESS, course_of, is_well, why_it_leaves
 from ticdc_lab.simulate.pd.limits import LARGE_COST, SMALL_COST, Limits, PerMinute, limits_nothing, step_costs
 from ticdc_lab.simulate.pd.merges_ahead import MergesAhead, merges_ahead
 from ticdc_lab.simulate.pd.pd_ctl_running import BALANCE_REGION, PdSchedulers, default_schedulers
@@ -29,7 +29,7 @@ from ticdc_lab.simulate.pd.regions import VOTER, Region, RegionColumns, has_quor
 from ticdc_lab.simulate.pd.scores import region_score
 from ticdc_lab.simulate.pd.stores import NEVER_S, REMOVED, REMOVING, Store, is_disconnected
 from ticdc_lab.simulate.pd.strategy import NO_STORE
-from ticdc_lab.simulate.pd.survey import FITS, SMALL, Group, classes, kinds, triage
+from ticdc_lab.simulate.pd.survey import BUSY, DOUBTED, FITS, SMALL, Group, classes, kinds, triage
 
 DEFAULT = PerMinute()
 BALANCE, MERGES = "balance of regions", "merges of small regions"
@@ -203,7 +203,7 @@ def _repaired_in(later: Cluster) -> Callable[[Region], Region]:
     """Give what makes a region what the checkers will have made of it."""
 
     def repaired(region: Region) -> Region:
-        if is_replicated(later, region) and not region.down:
+        if is_well(later, region) and not region.down:
             return region
         told = course_of(later, region)
         return region if told.stuck else told.region
@@ -301,6 +301,7 @@ def _repairs(
     unmade: dict[str, list[Bundle]] = defaultdict(list)
     peers: Counter[str] = Counter()
     never: dict[str, Counter[str]] = defaultdict(Counter)
+    busy: set[str] = set()
     some = _rows(later.regions, places)
     silent = {i for i, s in cluster.stores.items() if is_disconnected(s)}
     alike_regions = _alike_regions(later.cluster, some, [here[places] for here in lost.values()])
@@ -338,12 +339,15 @@ def _repairs(
                 what = UNFIT if region.leader else LEADERLESS
                 peers[what] += n
                 never[what][told.stuck] += n
-    for name in (g for g in groups if g.name in _UNJUDGED):
+    for group in (g for g in groups if g.name in _UNJUDGED):
         for s, here in lost.items():
-            if n := int(here[name.places].sum()):
+            if n := int(here[group.places].sum()):
                 what = why_it_leaves(cluster, s)
                 peers[what] += n
-                never[what][f"not judged: regions {name.name}"] += n
+                if group.name == BUSY:
+                    busy.add(what)
+                else:
+                    never[what][f"not judged: regions {group.name}"] += n
     on = Counter({s: int(here.sum()) for s, here in lost.items()})
     order = sorted(peers, key=lambda w: (w.startswith(_LAST), w.startswith(BETTER), w))
     of = {what: next((s for s in on if why_it_leaves(cluster, s) == what), 0) for what in order}
@@ -368,7 +372,7 @@ def _repairs(
     for what in order:
         seconds, held_by = max(times[what], key=lambda found: found[0], default=(math.inf if never[what] else 0.0, ""))
         if not math.isinf(seconds) and not any(b.cost for b in (*made[what], *unmade[what])):
-            held_by = "no store limit counts them"
+            held_by = "operators run for them" if what in busy else "no store limit counts them"
         elif not seconds:
             held_by = "no store is limited"
         reasons = tuple((why, round(n * factors[what])) for why, n in never[what].most_common())
@@ -412,7 +416,7 @@ def _alike_regions(cluster: Cluster, c: RegionColumns, lost: Sequence[NDArray[np
 
 UNFIT, LEADERLESS = "regions that do not fit their rules", "regions without a leader"
 _LAST = (MISSING, BETTER, EXTRA, TO_FULL, TO_WITNESS, UNFIT, LEADERLESS)
-_UNJUDGED = ("whose placement rules were not given", "with an operator that runs")
+_UNJUDGED = (DOUBTED, BUSY)
 
 
 def _parts(cluster: Cluster, region: Region) -> list[Region]:

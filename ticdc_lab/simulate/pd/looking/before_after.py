@@ -18,6 +18,7 @@ from ticdc_lab.simulate.pd.pd_ctl_files import COMMANDS, OPERATORS
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
 from ticdc_lab.simulate.pd.regions import RegionColumns
 from ticdc_lab.simulate.pd.survey import survey
+from ticdc_lab.words import count
 
 
 class Left(NamedTuple):
@@ -52,7 +53,12 @@ class BeforeAfter(NamedTuple):
     def moves(self) -> bool:
         """Whether the cluster still moved: regions or operators show it, or where some are missing stores' counts."""
         counted = any(s["peers_before"] != s["peers_after"] for s in self.stores)
-        return bool(self.moved or self.running or (counted and not self.whole))
+        return bool(self.moved or self.removed or self.running or (counted and not self.whole))
+
+    @property
+    def removed(self) -> int:
+        """How many peers went without another one in their place."""
+        return max(0, sum(s["went"] for s in self.stores) - self.moved)
 
     @property
     def sentence(self) -> str:
@@ -62,7 +68,8 @@ class BeforeAfter(NamedTuple):
         when = f"In {duration(self.seconds)}" if self.seconds else "Within a time that no heartbeat shows"
         told = f"{when} {self.moved:,} peers came to another store ({gib}{pace})"
         told = told if self.whole else f"Of {self.compared:,} regions that both have: {told[0].lower()}{told[1:]}"
-        told += f" and {self.leaders:,} leader{'s' if self.leaders != 1 else ''} changed"
+        told += f", {count(self.removed, 'peer was', 'peers were')} removed without a new one" if self.removed else ""
+        told += f" and {count(self.leaders, 'leader')} changed"
         todo = [f for f in self.left if f.forecast.peers > f.forecast.stay]
         never = [f for f in self.left if f.forecast.never]
         if not self.left:
@@ -127,16 +134,14 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
     ahead = forecast(
         after.cluster, b, after.limits, groups=found.groups, expected=expected, schedulers=after.schedulers
     )
-    pace = moved / seconds if whole else 0.0
+    done = max(moved, sum(went.values()))  # peers too many only go
+    pace = done / seconds if whole and seconds else 0.0
+    best = [f.waits_s + f.at_best_s for f in ahead]
     left = tuple(
-        Left(
-            f,
-            f.waits_s + f.at_best_s,
-            at_pace(f.moves, pace) if pace and f.moves and not math.isinf(f.at_best_s) else None,
-        )
-        for f in ahead
+        Left(f, s, max(s, at_pace(f.moves, pace)) if pace and f.moves and not math.isinf(s) else None)
+        for f, s in zip(ahead, best, strict=True)
     )
-    held = _held(after, left, moved, seconds if whole else 0.0)
+    held = _held(after, left, done, seconds if whole else 0.0)
     return BeforeAfter(
         seconds, moved, mib, changed, stores, len(at), len(b.id) - len(at), len(a.id) - len(at), left,
         len(after.operators), tuple(held), whole, not any(m.command == COMMANDS[OPERATORS] for m in after.missing),
@@ -199,10 +204,9 @@ def _slowed(after: Loaded, todo: Sequence[Left], moved: int, seconds: float) -> 
     if running:
         per_s = f"{moved / seconds * 60:,.1f} of {could * 60:,.1f} peers a minute that store limits let through"
         return [*found, f"operators that are slow: {running} run, {per_s}"]
-    return [
-        *found,
-        f"operators that are not made or not given (`operator show`): {moved} of {could * seconds:,.0f} moves",
-    ]
+    not_given = any(m.command == COMMANDS[OPERATORS] for m in after.missing)
+    what = f"not made or not given (`{COMMANDS[OPERATORS]}`)" if not_given else "not made"
+    return [*found, f"operators that are {what}: {moved} of {could * seconds:,.0f} moves"]
 
 
 def words(found: BeforeAfter) -> list[str]:
