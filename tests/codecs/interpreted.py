@@ -58,6 +58,8 @@ def check_arrays() -> None:
     batch.spans = columns.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
     plain_versions = simple.versions_of
     simple.versions_of = lambda *tables, **most: checked(plain_versions(*tables, **most))
+    plain_definitions = simple.definitions_of
+    simple.definitions_of = lambda brought: checked(plain_definitions(brought))
     avro.NO_TABLES = checked(avro.NO_TABLES)
     plain_avro = avro.plans_of
     avro.plans_of = simple.plans_of = lambda flats: checked(plain_avro(flats))

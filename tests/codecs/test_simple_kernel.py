@@ -253,6 +253,44 @@ def test_odd_checksums_decode_alike() -> None:
     alike([m for odd in some for m in (odd, summed(PLAIN, PLAIN))], known)
 
 
+def ddl(**fields: Any) -> Message:
+    """A DDL that brings a table's definition, and the one before."""
+    brought = json.loads(schema()[1] or b"")["tableSchema"]
+    whole = {"version": 1, "type": "ALTER", "sql": "alter table `t\n`", "commitTs": 5, "buildTs": 9}
+    whole |= {"tableSchema": brought, "preTableSchema": brought} | fields
+    return None, written({name: value for name, value in whole.items() if value != "absent"})
+
+
+def test_definitions_that_came_before_are_the_kernels() -> None:
+    """A DDL or bootstrap whose definitions are known by their bytes changes none; whatever differs is Python's."""
+    known, r = tables(schema()), Random(3)
+    some = [
+        schema(),
+        ddl(),
+        ddl(preTableSchema="absent"),
+        row(PLAIN),
+        ddl(tableSchema="absent", preTableSchema="absent"),
+    ]
+    values: list[Any] = [None, True, 1, -1, 1 << 63, "", "x", "INSERT", "WATERMARK", "BOOTSTRAP", [], {}, "absent"]
+    odd = [
+        ddl(**{name: v}) for name in ("version", "type", "sql", "commitTs", "database", "data", "more") for v in values
+    ]
+    odd += [(None, (ddl()[1] or b"") + b" "), (None, (ddl()[1] or b"").replace(b'"tableID":3', b'"tableID":4'))]
+    odd += [(None, (ddl()[1] or b"").replace(b'"sql"', b'"tableSchema":1,"sql"')), schema(s={"mysqlType": "blob"})]
+    odd += [broken(m, r) for m in some for _ in range(60)]
+    codec = SimpleCodec(known)
+    batch = batch_of(some)
+    taken = [len(codec.kernel(batch, images=True, bounds=BOUNDS).message) for _ in range(2)]
+    assert taken == [2, len(some)]
+    whole = batch_of([m for one in odd for m in (one, *some[:2])])
+    mixed = decode_mostly(codec.kernel, codec, whole, "simple", images=True, original=whole, bounds=BOUNDS)
+    assert mixed.equals(decode_with(SimpleCodec(known), whole, "simple"))
+    codec = SimpleCodec(Known())  # nothing is known: what Python has learned is remembered
+    for _ in range(3):
+        decode_mostly(codec.kernel, codec, batch, "simple", images=True, original=batch, bounds=BOUNDS)
+    assert len(codec.kernel(batch, images=True, bounds=BOUNDS).message) == len(some)
+
+
 def test_odd_messages_decode_alike() -> None:
     """Fields that lack, stand twice, in another order or of another type; each alone and all together."""
     known = tables(schema(), schema(name="x\\ny"), schema(database="x\\ny"))

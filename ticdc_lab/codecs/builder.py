@@ -10,7 +10,6 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -43,12 +42,12 @@ def require_values(image: Sequence[Cell], *, counted: bool = False) -> None:
     ``counted`` dates may be numbers of days or microseconds.
     """
     for name, mysql_type, text, *_ in image:
-        if mysql_type is not None and _held_by(mysql_type) == NO_MYSQL_TYPE:
+        if mysql_type is not None and held_by(mysql_type) == NO_MYSQL_TYPE:
             raise Malformed(
                 "unknown-column-type",
                 f"column {name!r}: MySQL has no type {mysql_type[:60]!r}, so no value of it is known",
             )
-        if mysql_type is not None and text is not None and not _fits(_held_by(mysql_type), text, counted):
+        if mysql_type is not None and text is not None and not _fits(held_by(mysql_type), text, counted):
             raise Malformed("bad-value", f"column {name!r} ({mysql_type}): no such value: {text[:60]!r}")
 
 
@@ -62,7 +61,7 @@ def all_fit(image: Image, *, counted: bool = False) -> bool:
     One search finds what plainly fits a kind; the rest is checked once each, as a single value is.
     """
     types = image.types.dictionary_encode()
-    kinds = np.array([0 if t is None else _held_by(t) for t in types.dictionary.to_pylist()] + [0])
+    kinds = np.array([0 if t is None else held_by(t) for t in types.dictionary.to_pylist()] + [0])
     if NO_MYSQL_TYPE in kinds:
         return False
     kind = kinds[types.indices.fill_null(len(kinds) - 1).to_numpy()]
@@ -73,9 +72,6 @@ def all_fit(image: Image, *, counted: bool = False) -> bool:
         if not all(_fits(each, text, counted) for text in values.unique().to_pylist()):
             return False
     return True
-
-
-_held_by = lru_cache(4_096)(held_by)
 
 
 def decode_with(

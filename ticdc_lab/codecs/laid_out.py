@@ -141,5 +141,7 @@ def shares(batch: pa.RecordBatch, message: np.ndarray, seq: np.ndarray) -> np.nd
     texts = [batch.column(c).cast(pa.binary()) for c in ("key", "value")]  # nulls alone have no type of their own
     lengths = [pc.fill_null(pc.binary_length(text), 0).to_numpy() for text in texts]
     total = (lengths[0].astype(np.int64) + lengths[1])[message]
+    if not seq.any():  # one event a message
+        return np.asarray(total, dtype=np.int64)
     events = np.bincount(message, minlength=batch.num_rows)[message]
     return np.asarray(total // events + (seq < total % events), dtype=np.int64)

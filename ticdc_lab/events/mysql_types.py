@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from ticdc_lab.errors import ProtocolError
 
@@ -152,6 +152,7 @@ def type_of(mysql_type: str | None) -> tuple[MySQLType, bool]:
     return found, found.name in _ALWAYS_UNSIGNED or _UNSIGNED.search(after) is not None
 
 
+@lru_cache(4_096)
 def held_by(mysql_type: str) -> int:
     """What fits the type that a text names: nothing, where MySQL has none of that name."""
     base = base_of(mysql_type)

@@ -43,7 +43,7 @@ def _view(buffer: pa.Buffer | None, dtype: Any) -> np.ndarray:
 
 def bits(valid: np.ndarray) -> pa.Buffer:
     """A byte for each value to Arrow's bitmap."""
-    return pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def copied(values: np.ndarray) -> pa.Buffer:
@@ -73,7 +73,22 @@ def texts_of(st: State, k: int, column: pa.Array) -> None:
 
 def numbers(values: np.ndarray, valid: np.ndarray, n: int) -> pa.Array:
     """The first ``n`` integers."""
+    if not valid[:n].any():
+        return constant(None, n, pa.int64())
     return pa.Array.from_buffers(pa.int64(), n, [bits(valid[:n]), copied(values[:n])])
+
+
+def constant(value: str | None, n: int, kind: pa.DataType) -> pa.Array:
+    """One value again and again."""
+    return _repeated(value, kind).slice(0, n) if n <= _REPEATED else pa.repeat(pa.scalar(value, kind), n)
+
+
+_REPEATED = 4_096
+
+
+@cache
+def _repeated(value: str | None, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), _REPEATED)
 
 
 @cache
@@ -94,7 +109,7 @@ def in_form(columns: dict[str, pa.Array], n: int, form: StructType) -> pa.Record
     for name, kind in fields:
         column = columns.get(name)
         if column is None:
-            column = pa.nulls(n, kind)
+            column = constant(None, n, kind)
         arrays.append(column if column.type == kind else column.cast(kind))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -28,6 +28,7 @@ from ticdc_lab.codecs.kernel.columns import decoded_in_part
 from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
+from ticdc_lab.codecs.kernel.members import described, read_scalars
 from ticdc_lab.codecs.kernel.scan import first_of
 from ticdc_lab.codecs.kernel.state import (
     State,
@@ -38,6 +39,7 @@ from ticdc_lab.codecs.kernel.state import (
     mark,
     new_event,
     put_null,
+    put_text,
     put_ts,
     put_typed_name,
     restore,
@@ -143,6 +145,8 @@ def decode(
         fits = (p < 0 or end - p <= longest) and (kp < 0 or key_end - kp <= longest)
         if fits and mode == SIMPLE:
             status = _simple(m, b, p, end, plans, tables, st)
+        elif fits and mode == AVRO and p >= 0 and end - p > _INTERNAL and b[p] == 1:
+            status = _ddl(m, b, p + 1, end, st)
         elif fits:
             key = _plan_of(kb, kp, key_end, plans) if kp >= 0 else -1
             if kp < 0 or key >= 0:
@@ -303,6 +307,39 @@ def _simple(m: int, b: np.ndarray, p: int, end: int, plans: AvroPlans, tables: V
     elif at[F.CORRUPTED, 1] >= 0 and at[F.CORRUPTED, 0]:
         incomplete = S.CORRUPTED
     return _row(m, b, at[F.DB, 0], at[F.DB, 1], at[F.TABLE, 0], at[F.TABLE, 1], op, incomplete, plans, st)
+
+
+_DDL = described("query", "type", "schema", "table", "commitTs", "buildTs")
+_QUERY, _TYPE, _SCHEMA, _TABLE, _COMMIT_TS = range(5)
+_ENDS = 8
+
+
+@part
+def _ddl(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
+    """Decode a DDL of avro, which is JSON behind a byte."""
+    at = st.at
+    q = read_scalars(b, p, end, _DDL, at, _QUERY, _ENDS)
+    if q != end or at[_QUERY] < 0 or b[at[_QUERY]] != 0x22 or at[_COMMIT_TS] < 0:
+        return LEFT
+    ts, fits = int64_of(b, at[_COMMIT_TS], at[_ENDS + _COMMIT_TS])
+    if not fits or ts < 0:
+        return LEFT
+    if not event_fits(st, end - p):
+        return NEED_MORE
+    i = new_event(st, m, 0, S.DDL)
+    end_images(st, i)
+    for field, k in ((_QUERY, S.QUERY), (_TYPE, S.DDL_TYPE), (_SCHEMA, S.SCHEMA_NAME), (_TABLE, S.TABLE_NAME)):
+        start = at[field]
+        if start < 0 or b[start] == 0x6E:
+            continue
+        if b[start] == 0x22:
+            put_text(st, k, i, b, start, at[_ENDS + field], True)
+        elif field == _TYPE and (b[start] != 0x2D and b[start] < 0x3A):
+            close(st, k, i, put_bytes(b, start, at[_ENDS + field], st.data[k], st.size[k]))
+        else:
+            return LEFT
+    put_ts(st, i, ts)
+    return OK
 
 
 @part

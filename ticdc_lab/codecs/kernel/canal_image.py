@@ -7,8 +7,17 @@ import numpy as np
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.holding import holds
-from ticdc_lab.codecs.kernel.jit import part
-from ticdc_lab.codecs.kernel.scan import after_name, fault_at, literal_end, next_member, string_end, word, word_of
+from ticdc_lab.codecs.kernel.jit import part, small_kernel
+from ticdc_lab.codecs.kernel.scan import (
+    after_name,
+    fault_at,
+    literal_end,
+    next_member,
+    same_bytes,
+    string_end,
+    word,
+    word_of,
+)
 from ticdc_lab.codecs.kernel.state import (
     State,
     close,
@@ -39,13 +48,19 @@ MAX_COLUMNS, MAX_EVENTS = S.MAX_COLUMNS, S.MAX_EVENTS
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
 TYPE_NAMES, TYPE_TEXTS, KEY_NAMES = S.TYPE_NAMES, S.TYPE_TEXTS, S.KEY_NAMES
 TYPE_CLASS, TYPE_USED, TYPE_IS_KEY = S.TYPE_CLASS, S.TYPE_USED, S.TYPE_IS_KEY
+TYPE_RAW, TYPE_RAW_END = S.TYPE_RAW, S.TYPE_RAW_END
 N_EVENTS, N_AFTER, N_BEFORE = S.N_EVENTS, S.N_AFTER, S.N_BEFORE
 AFTER_END, BEFORE_END = S.AFTER_END, S.BEFORE_END
 
 # What has been read, kept in state.at; -1: not yet.
 N_TYPES, TYPES_TABLE, N_KEYS, N_DATA, N_OLD = 32, 33, 34, 35, 36
-N_IMAGES, GROWN_MAX = 37, 38
-"""Images read so far, and where the texts of the message's events must end."""
+GROWN_MAX = 37
+"""Where the texts of the message's events must end."""
+
+TYPES_START, TYPES_END, LAST_N_TYPES, LAST_TYPES_TABLE, KEYS_START, KEYS_END, SQL_TYPES_START, SQL_TYPES_END = range(8)
+IMAGES = 8
+"""In state.last: where ``mysqlType``, ``pkNames`` and ``sqlType`` of an earlier message lie, whose types are in the
+state, as rows of a table repeat them, byte for byte; and how many images were read."""
 
 ANYTHING, FINITE, SINGLE, NO_MYSQL_TYPE, BYTES = m.ANYTHING, m.FINITE, m.SINGLE, m.NO_MYSQL_TYPE, 255
 """Classes of types: what fits them (``MySQLType.holds``), or bytes as Latin-1."""
@@ -76,12 +91,31 @@ def _slot_of(first: int, factor: int) -> int:
 _NAMES, _CLASSES, _FACTOR = _class_table()
 
 
+@small_kernel
+def end_as_last(b: np.ndarray, p: int, end: int, start: int, stop: int) -> int:
+    """The position after a value at ``p`` that is, byte for byte, an earlier one; below zero where it is not."""
+    q = p + stop - start
+    return q if start >= 0 and q <= end and same_bytes(b, p, q, b, start, stop) else -1
+
+
 @part
-def read_types(b: np.ndarray, p: int, end: int, st: State) -> int:
-    """Read ``mysqlType``; the position after it."""
-    start = p
+def read_types(b: np.ndarray, p: int, end: int, keys: int, keys_end: int, st: State) -> int:
+    """Read ``mysqlType``; the position after it. ``keys``: where ``pkNames`` lies, below zero: not known yet."""
+    last, start = st.last, p
+    q = end_as_last(b, p, end, last[TYPES_START], last[TYPES_END])
+    if q >= 0:
+        n = st.at[N_TYPES] = last[LAST_N_TYPES]
+        st.at[TYPES_TABLE] = last[LAST_TYPES_TABLE]
+        if keys >= 0 and end_as_last(b, keys, keys_end, last[KEYS_START], last[KEYS_END]) == keys_end:
+            st.at[N_KEYS] = 0  # their columns are marked
+        else:
+            last[KEYS_START] = -1
+            for j in range(n):
+                st.byte[TYPE_IS_KEY, j] = 0
+        return q
     if b[p] != 0x7B:
         return fault_at(BAD_TYPE, p)
+    last[TYPES_START] = last[KEYS_START] = -1
     st.size[TYPE_NAMES] = st.size[TYPE_TEXTS] = 0
     n = 0
     p, more = next_member(b, p + 1, end, 0x7D, True)
@@ -94,6 +128,7 @@ def read_types(b: np.ndarray, p: int, end: int, st: State) -> int:
         if not has_room(st, TYPE_NAMES, n, q - p):
             return NEED_MORE
         put_text(st, TYPE_NAMES, n, b, p, q, escaped)
+        st.number[TYPE_RAW, n], st.number[TYPE_RAW_END, n] = p, q
         p = after_name(b, q, end)
         if p < 0:
             return p
@@ -112,7 +147,10 @@ def read_types(b: np.ndarray, p: int, end: int, st: State) -> int:
     if p < 0:
         return p
     st.at[N_TYPES], st.at[TYPES_TABLE] = n, index_names(st, TYPE_NAMES, 0, n)
-    return p if st.at[TYPES_TABLE] >= 0 else fault_at(DUPLICATE_KEY, start)
+    if st.at[TYPES_TABLE] < 0:
+        return fault_at(DUPLICATE_KEY, start)
+    last[TYPES_START], last[TYPES_END], last[LAST_N_TYPES], last[LAST_TYPES_TABLE] = start, p, n, st.at[TYPES_TABLE]
+    return p
 
 
 @part
@@ -143,7 +181,7 @@ def read_keys(b: np.ndarray, p: int, end: int, st: State) -> int:
     """Read ``pkNames`` and mark the types of these columns; the position after it."""
     if b[p] != 0x5B:
         return fault_at(BAD_TYPE, p)
-    n = 0
+    start, n = p, 0
     p, more = next_member(b, p + 1, end, 0x5D, True)
     while more:
         if p >= end or b[p] != 0x22:
@@ -161,6 +199,7 @@ def read_keys(b: np.ndarray, p: int, end: int, st: State) -> int:
         n += 1
         p, more = next_member(b, q, end, 0x5D, False)
     st.at[N_KEYS] = n
+    st.last[KEYS_START], st.last[KEYS_END] = start, p
     return p
 
 
@@ -199,20 +238,29 @@ def _image(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
     first, n_types = st.count[which], st.at[N_TYPES]
     if p >= end or b[p] != 0x7B:
         return fault_at(BAD_TYPE, p)
-    this = st.at[N_IMAGES]
-    st.at[N_IMAGES] = this + 1
+    st.last[IMAGES] += 1
+    this = st.last[IMAGES]
     p, more = next_member(b, p + 1, end, 0x7D, True)
     while more:
-        q, escaped = string_end(b, p, end)
-        if q < 0:
-            return q
-        if not column_fits(st, image, q - p, 0, 0):
-            return NEED_MORE
         c = st.count[which]
-        put_text(st, image + NAMES, c, b, p, q, escaped)
-        j = find_name(st, TYPE_NAMES, n_types, st.at[TYPES_TABLE], image + NAMES, c, c - first)
-        if j < 0:
-            return fault_at(NO_COLUMN_TYPE, p)
+        j = c - first
+        q = end_as_last(b, p, end, st.number[TYPE_RAW, j], st.number[TYPE_RAW_END, j]) if j < n_types else -1
+        if q >= 0:
+            low, high = st.end[TYPE_NAMES, j], st.end[TYPE_NAMES, j + 1]
+            if not column_fits(st, image, high - low, 0, 0):
+                return NEED_MORE
+            k = image + NAMES
+            close(st, k, c, put_bytes(st.data[TYPE_NAMES], low, high, st.data[k], st.size[k]))
+        else:
+            q, escaped = string_end(b, p, end)
+            if q < 0:
+                return q
+            if not column_fits(st, image, q - p, 0, 0):
+                return NEED_MORE
+            put_text(st, image + NAMES, c, b, p, q, escaped)
+            j = find_name(st, TYPE_NAMES, n_types, st.at[TYPES_TABLE], image + NAMES, c, c - first)
+            if j < 0:
+                return fault_at(NO_COLUMN_TYPE, p)
         if st.number[TYPE_USED, j] == this:
             return fault_at(DUPLICATE_KEY, p)
         st.number[TYPE_USED, j] = this

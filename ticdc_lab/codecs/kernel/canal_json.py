@@ -9,10 +9,12 @@ from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.canal_image import (
     GROWN_MAX,
     N_DATA,
-    N_IMAGES,
     N_KEYS,
     N_OLD,
     N_TYPES,
+    SQL_TYPES_END,
+    SQL_TYPES_START,
+    end_as_last,
     read_images,
     read_keys,
     read_types,
@@ -50,6 +52,7 @@ DATABASE, TABLE, PK_NAMES, IS_DDL, TYPE, SQL, MYSQL_TYPE, OLD, DATA, TIDB, COMMI
 ONLY_HANDLE_KEY, CLAIM_CHECK, ROW_KEY = 13, 14, 15
 _ENDS = 16
 _UNREAD = 17
+_SQL_TYPE = _UNREAD + 3
 
 
 _W_SQL, _W_OLD, _W_DATA, _W_TYPE = word_of(b"sql"), word_of(b"old"), word_of(b"data"), word_of(b"type")
@@ -89,7 +92,7 @@ def _unread_field(b: np.ndarray, p: int, q: int) -> int:
     n, w = q - p, word(b, p, q)
     if n == 2:
         return _UNREAD if w == _W_ID else _UNREAD + 1 if w == _W_ES else _UNREAD + 2 if w == _W_TS else 0
-    return _UNREAD + 3 if n == 7 and w == _W_SQL_TYPE else 0
+    return _SQL_TYPE if n == 7 and w == _W_SQL_TYPE else 0
 
 
 @part
@@ -122,7 +125,16 @@ def _locate(b: np.ndarray, p: int, end: int, inner: bool, st: State) -> int:
         if name and seen >> name & 1:
             return fault_at(DUPLICATE_KEY, p)
         seen |= 1 << name
-        q = value_end(b, p, end, st.stack) if inner else _read(b, p, end, field, seen, st)
+        if inner:
+            q = value_end(b, p, end, st.stack)
+        elif name == _SQL_TYPE:
+            q = end_as_last(b, p, end, st.last[SQL_TYPES_START], st.last[SQL_TYPES_END])
+            if q < 0:
+                q = value_end(b, p, end, st.stack)
+                if q >= 0 and b[p] == 0x7B:
+                    st.last[SQL_TYPES_START], st.last[SQL_TYPES_END] = p, q
+        else:
+            q = _read(b, p, end, field, seen, st)
         if q < 0:
             return q
         if field and b[p] != 0x6E:
@@ -142,7 +154,7 @@ def _read(b: np.ndarray, p: int, end: int, field: int, seen: int, st: State) -> 
         op = _type(b, at[TYPE], at[_ENDS + TYPE], st)
         is_op = 0 <= op <= DELETE
         if is_op and field == MYSQL_TYPE:
-            return read_types(b, p, end, st)
+            return read_types(b, p, end, at[PK_NAMES], at[_ENDS + PK_NAMES], st)
         if is_op and at[N_TYPES] >= 0 and seen >> PK_NAMES & 1:
             status = _keys(b, st)
             if status < 0:
@@ -194,7 +206,6 @@ def _envelope(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
     at = st.at
     for k in range(len(at)):
         at[k] = -1
-    at[N_IMAGES] = 0
     at[GROWN_MAX] = text_bytes(st) + st.limit[MAX_GROWTH_FREE] + st.limit[MAX_GROWTH] * (end - p)
     start = p
     p = skip_space(b, p, end)
@@ -356,7 +367,7 @@ def _read_rest(b: np.ndarray, op: int, st: State) -> int:
     at = st.at
     status = 0
     if at[N_TYPES] < 0:
-        status = read_types(b, at[MYSQL_TYPE], at[_ENDS + MYSQL_TYPE], st)
+        status = read_types(b, at[MYSQL_TYPE], at[_ENDS + MYSQL_TYPE], at[PK_NAMES], at[_ENDS + PK_NAMES], st)
     if status >= 0:
         status = _keys(b, st)
     if status >= 0 and at[N_DATA] < 0:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.arrow import bits, copied, in_form, numbers, spans, texts
+from ticdc_lab.codecs.kernel.arrow import bits, constant, copied, in_form, numbers, spans, texts
 from ticdc_lab.codecs.kernel.dispatched import dispatch_columns, sizes_of
 from ticdc_lab.codecs.kernel.faults import OK
 from ticdc_lab.codecs.kernel.state import State, fresh_state
@@ -77,8 +77,11 @@ def decoded_of(batch: pa.RecordBatch, protocol: str, st: State, images: bool) ->
 
 
 def _named(codes: np.ndarray, names: tuple[str | None, ...], valid: np.ndarray | None = None) -> pa.Array:
-    mask = None if valid is None else ~valid.astype(bool)
-    return pc.take(pa.array(names, pa.string()), pa.array(codes.astype(np.int32), mask=mask))
+    n = len(codes)
+    if n and (valid is None or valid.all()) and (codes == codes[0]).all():
+        return constant(names[codes[0]], n, pa.string())
+    places = pa.Array.from_buffers(pa.uint8(), n, [None if valid is None else bits(valid), copied(codes)])
+    return pc.take(pa.array(names, pa.string()), places)
 
 
 def _images(st: State, image: int, n: int) -> pa.Array:
@@ -119,7 +122,7 @@ def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool)
         "ddl_type": texts(st, S.DDL_TYPE, n, pa.string()),
         "incomplete": _named(byte[S.INCOMPLETE, :n], S.INCOMPLETE_NAMES),
         "seq": pa.array(number[S.SEQ, :n].astype(np.int32)),
-        "protocol": pa.array([protocol]).take(pa.array(np.zeros(n, np.int32))),
+        "protocol": constant(protocol, n, pa.string()),
     } | {name: batch.column(name).take(where) for name in ("topic", "partition", "offset")}
     columns |= hash_columns(st) | dispatch_columns(st, sizes_of(batch, protocol, st), protocol)
     if images:

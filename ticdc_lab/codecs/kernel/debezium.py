@@ -30,18 +30,16 @@ from ticdc_lab.codecs.kernel.debezium_plans import (
 )
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
+from ticdc_lab.codecs.kernel.members import NO_MORE, OTHER, described, next_named, nth_name
 from ticdc_lab.codecs.kernel.scan import (
     after_name,
     first_of,
     next_member,
     same,
     same_bytes,
-    same_long,
     scalar_end,
     string_end,
     value_end,
-    word,
-    word_of,
 )
 from ticdc_lab.codecs.kernel.state import (
     State,
@@ -175,31 +173,24 @@ _N_KEYS, _SLOT, _PLAN, _ENDS = range(15, 19)
 _STAMP, _UNKNOWN, _COLUMNS = 0, 1, 2
 """In ``plans.at``: the image that is read, how many unknown schemas came, and where each column's last image begins."""
 
-_W_SOURCE, _W_TS_MS, _W_TRANSACTION, _W_OP = map(word_of, (b"source", b"ts_ms", b"transaction", b"op"))
-_W_BEFORE, _W_AFTER, _W_DDL = map(word_of, (b"before", b"after", b"ddl"))
-_W_SCHEMA, _W_CHANGES = word_of(b"schemaName"), word_of(b"tableChanges")
-_SOURCE_NAMES = (
-    b"version connector name ts_ms snapshot db table server_id gtid file pos row thread query commit_ts start_ts "
-    b"cluster_id sequence"
-).split()
-_IN_SOURCE = tuple(map(_SOURCE_NAMES.index, (b"ts_ms", b"db", b"table", b"commit_ts", b"start_ts")))
-_NTH_TS_MS, _NTH_DB, _NTH_TABLE, _NTH_COMMIT_TS, _NTH_START_TS = _IN_SOURCE
-_CHANGE_NAMES = (
-    b"type id table defaultCharsetName primaryKeyColumnNames columns name jdbcType nativeType comment "
-    b"defaultValueExpression enumValues typeName typeExpression charsetName length scale position optional "
-    b"autoIncremented generated"
-).split()
+_PAYLOAD = described(
+    "source", "ts_ms", "transaction", "op", "before", "after", "ddl", "databaseName", "schemaName", "tableChanges"
+)
+_IN_SOURCE = described(
+    "version", "connector", "name", "ts_ms", "snapshot", "db", "table", "server_id", "gtid", "file", "pos", "row",
+    "thread", "query", "commit_ts", "start_ts", "cluster_id", "sequence",
+)  # fmt: skip
+_FIELD_OF = np.full(18, -1, np.int64)
+"""What a name in a source means."""
+for _nth, _field in ((3, TS_MS), (5, _DB), (6, _TABLE), (14, _COMMIT_TS), (15, _START_TS)):
+    _FIELD_OF[_nth] = _field
+_CHANGE_NAMES = described(
+    "type", "id", "table", "defaultCharsetName", "primaryKeyColumnNames", "columns", "name", "jdbcType", "nativeType",
+    "comment", "defaultValueExpression", "enumValues", "typeName", "typeExpression", "charsetName", "length", "scale",
+    "position", "optional", "autoIncremented", "generated",
+)  # fmt: skip
 """Names in what a DDL changes, in an order that each object of TiCDC keeps."""
 
-
-def _joined(names: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Names one behind the other, and where each ends."""
-    text = np.frombuffer(b"".join(names) + bytes(8), np.uint8).copy()
-    return text, np.cumsum([0, *map(len, names)]).astype(np.int64)
-
-
-_SOURCE_TEXT, _SOURCE_ENDS = _joined(_SOURCE_NAMES)
-_CHANGE_TEXT, _CHANGE_ENDS = _joined(_CHANGE_NAMES)
 _IN_LIST, _DEPTH_MAX = 255, 16
 
 
@@ -213,16 +204,9 @@ def _message(
         at[k] = -1
     if not same(b, p, min(p + 12, end), b'{"payload":{'):
         return LEFT
-    p, more = next_member(b, p + 12, end, 0x7D, True)
-    while more:
-        q, escaped = string_end(b, p, end)
-        if q < 0 or escaped:
-            return LEFT
-        field = _field(b, p + 1, q - 1)
-        if field < 0 or at[field] >= 0:
-            return LEFT
-        p = after_name(b, q, end)
-        if p < 0 or p >= end:
+    field, p = next_named(b, p + 12, end, True, -1, _PAYLOAD)
+    while field >= 0:
+        if at[field] >= 0:
             return LEFT
         if field == SOURCE:
             q = _read_source(b, p, end, plans, at)
@@ -237,8 +221,8 @@ def _message(
         if q < 0:
             return q
         at[field], at[_ENDS + field] = p, q
-        p, more = next_member(b, q, end, 0x7D, False)
-    if p < 0 or p >= end or at[SOURCE] < 0:
+        field, p = next_named(b, q, end, False, field, _PAYLOAD)
+    if field != NO_MORE or p >= end or at[SOURCE] < 0:
         return LEFT
     if at[SQL] >= 0:  # its schema has no columns, and is guessed beside the table's rows' schemas
         status = _check_schema(b, p, end, plans, plans.guess, GUESSES)
@@ -258,66 +242,32 @@ def _guessed_again(b: np.ndarray, p: int, end: int, plans: Plans, st: State) -> 
 
 
 @part
-def _field(b: np.ndarray, p: int, q: int) -> int:
-    n, w = q - p, word(b, p, q)
-    if n == 2:
-        return OP if w == _W_OP else -1
-    if n == 3:
-        return SQL if w == _W_DDL else -1
-    if n == 5:
-        return NEW if w == _W_AFTER else TS_MS if w == _W_TS_MS else -1
-    if n == 6:
-        return SOURCE if w == _W_SOURCE else OLD if w == _W_BEFORE else -1
-    if n == 10:
-        return NO_SCHEMA if w == _W_SCHEMA and same(b, p, q, b"schemaName") else -1
-    if n == 12:
-        is_changes = w == _W_CHANGES and same(b, p, q, b"tableChanges")
-        return CHANGES if is_changes else DATABASE if same(b, p, q, b"databaseName") else -1
-    return TRANSACTION if n == 11 and w == _W_TRANSACTION and same(b, p, q, b"transaction") else -1
-
-
-@part
 def _read_source(b: np.ndarray, p: int, end: int, plans: Plans, at: np.ndarray) -> int:
     """Find the event's content in the object at ``p``; the position after it, or LEFT."""
     q = _source_as_last(b, p, end, plans, at)
     if q >= 0 or b[p] != 0x7B:
         return q
-    last, begin, seen, nth, n = plans.source, p, 0, -1, 0
+    last, begin, seen, n = plans.source, p, 0, 0
     last[0] = NO_SOURCE
     for k in range(_DB, _START_TS + 1):
         at[k] = -1
-    p, more = next_member(b, p + 1, end, 0x7D, True)
-    while more:
-        q, escaped = string_end(b, p, end)
-        if q < 0 or escaped:
-            return LEFT
-        guess = nth + 1
-        nth = _nth_of(b, p + 1, q - 1, guess, _SOURCE_TEXT, _SOURCE_ENDS)
-        if nth < 0:
-            nth = _nth_of(b, p + 1, q - 1, 0, _SOURCE_TEXT, _SOURCE_ENDS)
-        if nth < 0 or seen >> nth & 1:
+    nth, p = next_named(b, p + 1, end, True, -1, _IN_SOURCE)
+    while nth >= 0:
+        if seen >> nth & 1:
             return LEFT
         seen |= 1 << nth
-        p = after_name(b, q, end)
-        if p < 0 or p >= end:
-            return LEFT
         q, escaped = string_end(b, p, end) if b[p] == 0x22 else (held_scalar_end(b, p, end), False)
-        if q < 0 or (escaped and nth in (_NTH_DB, _NTH_TABLE)):
+        field = _FIELD_OF[nth]
+        if q < 0 or (escaped and field in (_DB, _TABLE)):
             return LEFT
-        field = (
-            TS_MS if nth == _NTH_TS_MS
-            else _DB if nth == _NTH_DB
-            else _TABLE if nth == _NTH_TABLE
-            else _COMMIT_TS if nth == _NTH_COMMIT_TS
-            else _START_TS if nth == _NTH_START_TS
-            else -1
-        )  # fmt: skip
         if field >= 0 and b[p] != 0x6E:
             n += 1
             last[n, 0], last[n, 1], last[n, 2] = p, q, field
             if field != TS_MS:
                 at[field], at[_ENDS + field] = p, q
-        p, more = next_member(b, q, end, 0x7D, False)
+        nth, p = next_named(b, q, end, False, nth, _IN_SOURCE)
+    if nth != NO_MORE:
+        return LEFT
     last[n + 1, 0], last[0, 1], last[0, 0] = p, n, begin
     return p
 
@@ -344,15 +294,6 @@ def _source_as_last(b: np.ndarray, p: int, end: int, plans: Plans, at: np.ndarra
                 at[last[k, 2]], at[_ENDS + last[k, 2]] = p, q
             p, done = q, last[k, 1]
     return p
-
-
-@part
-def _nth_of(b: np.ndarray, p: int, q: int, first: int, text: np.ndarray, ends: np.ndarray) -> int:
-    """Which name, from the ``first`` on, lies between the positions, or -1."""
-    for i in range(first, len(ends) - 1):
-        if same_bytes(b, p, q, text, ends[i], ends[i + 1]):
-            return i
-    return -1
 
 
 @part
@@ -386,8 +327,8 @@ def _read_changes(b: np.ndarray, p: int, end: int, st: State) -> int:
             p, more = next_member(b, p, end, 0x5D if stack[depth - 1] == _IN_LIST else 0x7D, False)
         if stack[depth - 1] != _IN_LIST:
             q, escaped = string_end(b, p, end)
-            nth = LEFT if q < 0 or escaped else _nth_of(b, p + 1, q - 1, stack[depth - 1], _CHANGE_TEXT, _CHANGE_ENDS)
-            if nth < 0:
+            nth = OTHER if q < 0 or escaped else nth_name(b, p + 1, q - 1, stack[depth - 1], _CHANGE_NAMES)
+            if nth < stack[depth - 1]:
                 return LEFT
             stack[depth - 1] = nth + 1
             p = after_name(b, q, end)
@@ -513,7 +454,7 @@ def _check_schema(b: np.ndarray, p: int, end: int, plans: Plans, guesses: np.nda
         return LEFT
     else:
         p, stop = p + 10, end - 1
-        if guess >= 0 and same_long(b, p, stop, plans.text, plans.schema[guess, 0], plans.schema[guess, 1]):
+        if guess >= 0 and same_bytes(b, p, stop, plans.text, plans.schema[guess, 0], plans.schema[guess, 1]):
             return OK
         h = hash_bytes(b, p, min(p + HASHED, stop), SEED)
         i = first_of(plans.hash, h)

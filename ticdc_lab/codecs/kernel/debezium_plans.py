@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 
 from ticdc_lab.codecs.debezium_types import (
     BINARY,
@@ -23,7 +22,7 @@ from ticdc_lab.codecs.debezium_types import (
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.typed_values import IS_TINYINT, IS_UNSIGNED, NO_TYPE
-from ticdc_lab.codecs.plain.hashes import SEED, Texts
+from ticdc_lab.codecs.plain.hashes import hashes_of
 from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, base_of, held_by
 from ticdc_lab.facts.definitions import TableName
 
@@ -106,8 +105,10 @@ def plans_of(
         for name, of in log_types.versions.items()
         for start, columns in zip(*of, strict=True)
     ]
-    table_hashes = _hashes([t.encode() for (_, t), *_ in versions], _hashes([s.encode() for (s, _), *_ in versions]))
-    hashes = _hashes([schema[:HASHED] for schema in schemas])
+    table_hashes = hashes_of(
+        [t.encode() for (_, t), *_ in versions], hashes_of([s.encode() for (s, _), *_ in versions])
+    )
+    hashes = hashes_of([schema[:HASHED] for schema in schemas])
     order, table_order = np.argsort(hashes, kind="stable"), np.argsort(table_hashes, kind="stable")
     by_table: dict[TableName, list[int]] = {}
     typed = list(schemas.items())
@@ -140,12 +141,6 @@ def plans_of(
         source=np.full((7, 3), NO_SOURCE, np.int64),
         at=np.zeros(widest + 16, np.int64),
     )
-
-
-def _hashes(texts: list[bytes], seeds: np.ndarray | None = None) -> np.ndarray:
-    n = len(texts)
-    folded = Texts(pa.array(texts, pa.binary())).fold(np.full(n, SEED) if seeds is None else seeds, np.arange(n))
-    return np.ascontiguousarray(folded, np.uint64)
 
 
 def _held(mysql_type: str | None) -> int:

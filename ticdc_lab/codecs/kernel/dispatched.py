@@ -49,4 +49,5 @@ def _layouts(crcs: Crcs, is_row: np.ndarray) -> pa.Array:
     distinct = int(crcs.count[0])
     buffers = [None, pa.py_buffer(crcs.text_end[: distinct + 1]), pa.py_buffer(crcs.text)]
     texts = pa.Array.from_buffers(pa.string(), distinct, buffers)
-    return pc.take(texts, pa.array(crcs.layout, mask=~is_row))
+    places = pa.Array.from_buffers(pa.int32(), len(is_row), [bits(is_row), pa.py_buffer(crcs.layout)])
+    return pc.take(texts, places)

@@ -36,65 +36,73 @@ def _text_hash(st: State, k: int, i: int, h: np.uint64) -> np.uint64:
     return hash_bytes(st.data[k], st.end[k, i], st.end[k, i + 1], h) if st.valid[k, i] else h
 
 
-@part
-def _image_hash(st: State, image: int, low: int, high: int, h: np.uint64) -> np.uint64:
-    for c in range(low, high):
-        h = _text_hash(st, image + NAMES, c, h)
-        h = hash_flag(st.valid[image + VALUES, c] == 0, _text_hash(st, image + VALUES, c, h))
-    return h
+@small_kernel
+def _value_hash(st: State, image: int, c: int, h: np.uint64) -> np.uint64:
+    """Fold the value of a column, and whether it is null, into a hash."""
+    return hash_flag(st.valid[image + VALUES, c] == 0, _text_hash(st, image + VALUES, c, h))
+
+
+@small_kernel
+def _same_value(st: State, o: int, c: int) -> bool:
+    """Whether the old image has in column ``o`` the value of the new one's column ``c``."""
+    k, m = BEFORE + VALUES, AFTER + VALUES
+    return st.valid[k, o] == st.valid[m, c] and same_text(st, k, o, m, c)
 
 
 @part
 def set_row(st: State, i: int, op: int) -> None:
-    """Make event ``i``, whose images are in place, a row change with its hashes."""
+    """Make event ``i``, whose images are in place, a row change with its hashes.
+
+    All hashes of a column are taken in one pass, as the processor then works on several at a time. An old value that
+    is absent is as in the new image (:data:`ticdc_lab.events.schema.IMAGE_HASHES`).
+    """
     st.byte[OP, i] = op
     st.byte[HAS_AFTER, i], st.byte[HAS_BEFORE, i] = op != DELETE, op != INSERT
     a0, a1 = st.number[AFTER_END, i], st.number[AFTER_END, i + 1]
     b0, b1 = st.number[BEFORE_END, i], st.number[BEFORE_END, i + 1]
-    table = _text_hash(st, TABLE_NAME, i, _text_hash(st, SCHEMA_NAME, i, SEED))
-    h = hash_bytes(_OP_TEXT, op * 6, op * 6 + 6, table)
+    key = _text_hash(st, TABLE_NAME, i, _text_hash(st, SCHEMA_NAME, i, SEED))
+    old_key, keyed, moved = key, False, False
+    change = hash_bytes(_OP_TEXT, op * 6, op * 6 + 6, key)
+    names, after, before = np.uint64(0), np.uint64(0), np.uint64(0)
     if op != DELETE:
-        h = _image_hash(st, AFTER, a0, a1, h)
+        for c in range(a0, a1):
+            change = _value_hash(st, AFTER, c, _text_hash(st, AFTER + NAMES, c, change))
+            name = _text_hash(st, AFTER + NAMES, c, SEED)
+            value = _value_hash(st, AFTER, c, name)
+            names ^= name
+            after ^= value
+            o = _other(st, a0, c, b0, b1) if op == UPDATE else b1
+            same = o == b1 or _same_value(st, o, c)
+            before ^= value if same else _value_hash(st, BEFORE, o, name)
+            if st.byte[AFTER_IS_KEY, c]:
+                keyed, moved = True, moved or not same
+                key = _text_hash(st, AFTER + VALUES, c, key)
+                if op == UPDATE:
+                    old_key = (
+                        _text_hash(st, AFTER + VALUES, c, old_key)
+                        if same
+                        else _text_hash(st, BEFORE + VALUES, o, old_key)
+                    )
     if op != INSERT:
-        h = _image_hash(st, BEFORE, b0, b1, h)
-    st.number[CHANGE_HASH, i], st.byte[HAS_CHANGE, i] = np.int64(h), 1
-    if op == DELETE:
-        _set_key(st, i, BEFORE, b0, b1, table)
-    else:
-        _set_key(st, i, AFTER, a0, a1, table)
-    if op == UPDATE:
-        _set_before_key(st, i, a0, a1, b0, b1, table)
-    _set_images(st, i, op, a0, a1, b0, b1)
-
-
-@small_kernel
-def _column(st: State, image: int, c: int) -> tuple[np.uint64, np.uint64]:
-    """Hashes of the name of a column and of the name with the value."""
-    name = _text_hash(st, image + NAMES, c, SEED)
-    return name, hash_flag(st.valid[image + VALUES, c] == 0, _text_hash(st, image + VALUES, c, name))
+        for c in range(b0, b1):
+            change = _value_hash(st, BEFORE, c, _text_hash(st, BEFORE + NAMES, c, change))
+            if op == DELETE:
+                name = _text_hash(st, BEFORE + NAMES, c, SEED)
+                names ^= name
+                before ^= _value_hash(st, BEFORE, c, name)
+                if st.byte[BEFORE_IS_KEY, c]:
+                    keyed, key = True, _text_hash(st, BEFORE + VALUES, c, key)
+    st.number[CHANGE_HASH, i], st.byte[HAS_CHANGE, i] = np.int64(change), 1
+    if keyed:
+        st.number[KEY_HASH, i], st.byte[HAS_KEY, i] = np.int64(key), 1
+    if moved and old_key != key:
+        st.number[BEFORE_KEY_HASH, i], st.byte[HAS_BEFORE_KEY, i] = np.int64(old_key), 1
+    st.number[AFTER_HASH, i], st.number[BEFORE_HASH, i] = _both(names, after), _both(names, before)
 
 
 @small_kernel
 def _both(names: np.uint64, values: np.uint64) -> np.int64:
     return np.int64(names << np.uint64(32) | values & LOW)
-
-
-@part
-def _set_images(st: State, i: int, op: int, a0: int, a1: int, b0: int, b1: int) -> None:
-    """The hashes of :data:`ticdc_lab.events.schema.IMAGE_HASHES`; absent old values are as in the new image."""
-    names, after, before = np.uint64(0), np.uint64(0), np.uint64(0)
-    for c in range(a0, a1):
-        name, value = _column(st, AFTER, c)
-        names ^= name
-        after ^= value
-        o = _other(st, a0, c, b0, b1) if op == UPDATE else b1
-        before ^= value if o == b1 else _column(st, BEFORE, o)[1]
-    if op == DELETE:
-        for c in range(b0, b1):
-            name, value = _column(st, BEFORE, c)
-            names ^= name
-            before ^= value
-    st.number[AFTER_HASH, i], st.number[BEFORE_HASH, i] = _both(names, after), _both(names, before)
 
 
 @part
@@ -115,34 +123,3 @@ def set_rows(st: State) -> None:
     for i in range(st.count[N_EVENTS]):
         if st.byte[KIND, i] == ROW:
             set_row(st, i, st.byte[OP, i])
-
-
-@part
-def _set_key(st: State, i: int, image: int, low: int, high: int, h: np.uint64) -> None:
-    is_key = AFTER_IS_KEY if image == AFTER else BEFORE_IS_KEY
-    keyed = False
-    for c in range(low, high):
-        if st.byte[is_key, c]:
-            keyed = True
-            h = _text_hash(st, image + VALUES, c, h)
-    if keyed:
-        st.number[KEY_HASH, i], st.byte[HAS_KEY, i] = np.int64(h), 1
-
-
-@part
-def _set_before_key(st: State, i: int, a0: int, a1: int, b0: int, b1: int, h: np.uint64) -> None:
-    changed = False
-    for c in range(a0, a1):
-        if not st.byte[AFTER_IS_KEY, c]:
-            continue
-        o = _other(st, a0, c, b0, b1)
-        if o == b1:  # only-output-updated-columns leaves equal columns out
-            h = _text_hash(st, AFTER + VALUES, c, h)
-            continue
-        h = _text_hash(st, BEFORE + VALUES, o, h)
-        same = st.valid[BEFORE + VALUES, o] == st.valid[AFTER + VALUES, c] and same_text(
-            st, BEFORE + VALUES, o, AFTER + VALUES, c
-        )
-        changed = changed or not same
-    if changed and np.int64(h) != st.number[KEY_HASH, i]:
-        st.number[BEFORE_KEY_HASH, i], st.byte[HAS_BEFORE_KEY, i] = np.int64(h), 1

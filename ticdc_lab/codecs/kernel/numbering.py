@@ -9,11 +9,12 @@ TYPE_NAMES, TYPE_TEXTS, KEY_NAMES = 10, 11, 12
 N_TEXTS = 13
 
 # Numbers: of an event, then of a column (AFTER's, BEFORE's), then of an event that has its own part of a message;
-# TYPE_USED is the last image, counted from 0 in its message, that has a column of a scratch type.
+# TYPE_USED is the last image, counted from 0 in its run, that has a column of a scratch type, and
+# TYPE_RAW and TYPE_RAW_END where its name lies, with its quotes.
 MESSAGE, SEQ, COMMIT_TS, TABLE_ID, KEY_HASH, BEFORE_KEY_HASH, CHANGE_HASH, AFTER_END, BEFORE_END = range(9)
 AFTER_FLAGS, BEFORE_FLAGS, ROW_BYTES, AFTER_HASH, BEFORE_HASH, TYPE_USED, START_TS = range(9, 16)
-CHECKSUM, CHECKSUM_BEFORE = 16, 17
-N_NUMBERS = 18
+CHECKSUM, CHECKSUM_BEFORE, TYPE_RAW, TYPE_RAW_END = 16, 17, 18, 19
+N_NUMBERS = 20
 
 # Bytes: of an event, of a column, of a scratch type.
 KIND, OP, INCOMPLETE, HAS_COMMIT_TS, HAS_TABLE_ID, HAS_AFTER, HAS_BEFORE, HAS_KEY, HAS_BEFORE_KEY, HAS_CHANGE = range(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
-from ticdc_lab.codecs.kernel.wide import WORD, fits, load, plain_bytes
+from ticdc_lab.codecs.kernel.wide import BLOCK, WORD, block_fits, fits, load, plain_run, same_block, same_text_of
 
 MAX_DEPTH = 128
 
@@ -106,18 +106,30 @@ def _escape_end(b: np.ndarray, p: int, end: int) -> int:
     return p + 6
 
 
-@part
+@small_kernel
 def string_end(b: np.ndarray, p: int, end: int) -> tuple[int, bool]:
     """Position after the string that starts at ``p``, and whether it holds escapes."""
+    if p < end and b[p] == 0x22 and block_fits(b, p + 1):  # most strings end in the first block
+        q = p + 1 + plain_run(b, p + 1)
+        if q <= p + BLOCK and q < end and b[q] == 0x22:
+            return q + 1, False
+    return _string_end(b, p, end)
+
+
+@part
+def _string_end(b: np.ndarray, p: int, end: int) -> tuple[int, bool]:
     if p >= end or b[p] != 0x22:
         return fault_at(NOT_JSON, p), False
     p += 1
     escaped = False
     while p < end:
-        if fits(b, p):
-            p += plain_bytes(load(b, p))
-            if p >= end:
+        while block_fits(b, p):
+            n = plain_run(b, p)
+            p += n
+            if n < BLOCK:
                 break
+        if p >= end:
+            break
         kind = _IN_STRING[b[p]]
         if kind == 0:
             p += 1
@@ -300,34 +312,12 @@ def same(b: np.ndarray, start: int, stop: int, word: bytes) -> bool:
 @small_kernel
 def same_bytes(b: np.ndarray, start: int, stop: int, other: np.ndarray, other_start: int, other_stop: int) -> bool:
     """Whether the bytes between two positions are those between two others."""
-    n, i = stop - start, 0
+    n = stop - start
     if n != other_stop - other_start:
         return False
-    while i + WORD <= n:
-        if load(b, start + i) != load(other, other_start + i):
-            return False
-        i += WORD
-    while i < n:
-        if b[start + i] != other[other_start + i]:
-            return False
-        i += 1
-    return True
-
-
-@part
-def same_long(b: np.ndarray, start: int, stop: int, other: np.ndarray, other_start: int, other_stop: int) -> bool:
-    """:func:`same_bytes` of many bytes: eight words at a time, between which nothing is decided."""
-    n, i = stop - start, 0
-    if n != other_stop - other_start:
-        return False
-    while i + 8 * WORD <= n:
-        differing = np.uint64(0)
-        for k in range(8):
-            differing |= load(b, start + i + k * WORD) ^ load(other, other_start + i + k * WORD)
-        if differing != np.uint64(0):
-            return False
-        i += 8 * WORD
-    return same_bytes(b, start + i, stop, other, other_start + i, other_stop)
+    if n <= BLOCK and block_fits(b, start) and block_fits(other, other_start):
+        return same_block(b, start, other, other_start, n)
+    return same_text_of(b, start, other, other_start, n)
 
 
 @part

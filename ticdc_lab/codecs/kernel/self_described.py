@@ -17,6 +17,7 @@ from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.columns import decoded_in_part
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
+from ticdc_lab.codecs.kernel.members import NO_MORE, described, next_named, read_scalars
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import (
     after_name,
@@ -51,24 +52,15 @@ AFTER, BEFORE, NAMES, N_AFTER, N_BEFORE = S.AFTER, S.BEFORE, S.NAMES, S.N_AFTER,
 SCHEMA_NAME, TABLE_NAME, HAS_BEFORE = S.SCHEMA_NAME, S.TABLE_NAME, S.HAS_BEFORE
 MAX_EVENTS, MAX_COLUMNS = S.MAX_EVENTS, S.MAX_COLUMNS
 
-SCHEMA, TABLE, TYPE, TS, NEW, OLD, UNIQUE, VALUE = range(8)
-"""What a name means; ``state.at`` holds where the value of each begins and, 8 further, ends. A column's are 16
-further than its row's."""
-_ENDS, _OF_ROW, _OF_COLUMN = 8, 0, 16
-_LEFT_FIELD, _NO_MORE = -1, -2
+SCHEMA, TABLE, TYPE, TS, NEW, OLD = range(6)
+"""What a name means; ``state.at`` holds where the value of each begins and, 8 further, ends."""
+_ENDS = 8
 
-_MAXWELL, _KEY, _VALUE, _CELL = range(4)
-_MEANING = (
-    {b"database": SCHEMA, b"table": TABLE, b"type": TYPE, b"ts": TS, b"data": NEW, b"old": OLD},
-    {b"ts": TS, b"type": TYPE, b"schema": SCHEMA, b"table": TABLE},
-    {b"update": NEW, b"delete": OLD},
-    {b"type": TYPE, b"value": VALUE, b"unique": UNIQUE},
-)
-"""The objects of both formats: one of maxwell, key and value of mq-v1, and a column of it. Their names are no longer
-than a word, which identifies them."""
-_MOST = max(map(len, _MEANING))
-_WORDS = np.array([[*map(word_of, of), *[0] * (_MOST - len(of))] for of in _MEANING], np.uint64)
-_FIELDS = np.array([[*of.values(), *[_LEFT_FIELD] * (_MOST - len(of))] for of in _MEANING], np.int64)
+_MAXWELL = described("database", "table", "type", "ts", "data", "old")
+_KEY, _VALUE = described("schema", "table", "type", "ts"), described("update", "delete")
+_CELL = described("type", "value", "unique")
+_CELL_TYPE, _CELL_VALUE, _CELL_UNIQUE = 16, 17, 18
+"""The objects of both formats: one of maxwell, key and value of mq-v1, and a column of it."""
 
 _W_INSERT, _W_UPDATE, _W_DELETE = map(word_of, (b"insert", b"update", b"delete"))
 _W_ROW, _W_RESOLVED = word_of(b"Row"), word_of(b"Resolved")
@@ -148,33 +140,6 @@ def decode(
 
 
 @part
-def _member(b: np.ndarray, p: int, end: int, first: bool, of: int, base: int, at: np.ndarray) -> tuple[int, int]:
-    """Which field the next member of an object is, and where its value begins.
-
-    _NO_MORE, and the position after the object, where there is none; _LEFT_FIELD where it is left: a name that is
-    escaped, repeated or means nothing to the kind ``of`` object. Before the first member all fields are forgotten.
-    """
-    if first:
-        for k in range(_ENDS):
-            at[base + k] = -1
-    p, more = next_member(b, p, end, 0x7D, first)
-    if not more:
-        return (_NO_MORE if p >= 0 else _LEFT_FIELD), p
-    q, escaped = string_end(b, p, end)
-    if q < 0 or escaped or q - p > 10:
-        return _LEFT_FIELD, p
-    field, w = _LEFT_FIELD, word(b, p + 1, q - 1)
-    for k in range(_MOST):
-        if _WORDS[of, k] == w:
-            field = _FIELDS[of, k]
-            break
-    if field < 0 or at[base + field] >= 0:
-        return _LEFT_FIELD, p
-    p = after_name(b, q, end)
-    return (_LEFT_FIELD if p < 0 or p >= end else field), p
-
-
-@part
 def _rows_of_maxwell(m: int, b: np.ndarray, p: int, end: int, of: Types, st: State) -> int:
     """Decode the objects of a value, which follow each other without anything between; OK, NEED_MORE or LEFT."""
     at, seq = st.at, 0
@@ -185,8 +150,12 @@ def _rows_of_maxwell(m: int, b: np.ndarray, p: int, end: int, of: Types, st: Sta
             or seq >= st.limit[MAX_EVENTS]
         ):
             return LEFT
-        field, p = _member(b, p + 1, end, True, _MAXWELL, _OF_ROW, at)
+        for k in range(OLD + 1):
+            at[k] = -1
+        field, p = next_named(b, p + 1, end, True, -1, _MAXWELL)
         while field >= 0:
+            if at[field] >= 0:
+                return LEFT
             if field in (NEW, OLD):
                 q = _read_image(b, p, end, AFTER if field == NEW else BEFORE, True, of, st)
             else:
@@ -194,8 +163,8 @@ def _rows_of_maxwell(m: int, b: np.ndarray, p: int, end: int, of: Types, st: Sta
             if q < 0:
                 return NEED_MORE if q == NEED_MORE else LEFT
             at[field], at[_ENDS + field] = p, q
-            field, p = _member(b, q, end, False, _MAXWELL, _OF_ROW, at)
-        if field != _NO_MORE or at[TS] < 0 or at[TYPE] < 0:
+            field, p = next_named(b, q, end, False, field, _MAXWELL)
+        if field != NO_MORE or at[TS] < 0 or at[TYPE] < 0:
             return LEFT
         op = -1
         if at[_ENDS + TYPE] - at[TYPE] == 8 and b[at[TYPE]] == 0x22:
@@ -219,16 +188,8 @@ def _message_of_mq_v1(
 ) -> int:
     """Decode a row or a watermark; OK, NEED_MORE or LEFT."""
     at = st.at
-    if kp >= kend or kb[kp] != 0x7B:
-        return LEFT
-    field, kp = _member(kb, kp + 1, kend, True, _KEY, _OF_ROW, at)
-    while field >= 0:
-        q = scalar_end(kb, kp, kend)
-        if q < 0:
-            return LEFT
-        at[field], at[_ENDS + field] = kp, q
-        field, kp = _member(kb, q, kend, False, _KEY, _OF_ROW, at)
-    if field != _NO_MORE or kp != kend or at[TS] < 0 or at[TYPE] < 0 or kb[at[TYPE]] != 0x22:
+    after = read_scalars(kb, kp, kend, _KEY, at, SCHEMA, _ENDS)
+    if after != kend or at[TS] < 0 or at[TYPE] < 0 or kb[at[TYPE]] != 0x22:
         return LEFT
     ts, counted = int64_of(kb, at[TS], at[_ENDS + TS])
     if not counted or kb[at[TS]] == 0x2D:
@@ -244,16 +205,16 @@ def _message_of_mq_v1(
     if n != 3 or w != _W_ROW or p >= end or b[p] != 0x7B:
         return LEFT
     at[NEW] = at[OLD] = -1
-    field, p = _member(b, p + 1, end, True, _VALUE, _OF_COLUMN, at)
-    if field < 0:
+    nth, p = next_named(b, p + 1, end, True, -1, _VALUE)
+    if nth < 0:
         return LEFT
-    q = _read_image(b, p, end, AFTER if field == NEW else BEFORE, False, of, st)
+    op = DELETE if nth else UPDATE
+    q = _read_image(b, p, end, BEFORE if nth else AFTER, False, of, st)
     if q < 0:
         return NEED_MORE if q == NEED_MORE else LEFT
     p, more = next_member(b, q, end, 0x7D, False)
     if more or p != end:
         return LEFT
-    op = UPDATE if field == NEW else DELETE
     status = _row(m, 0, op, kb, st)
     if status == OK:
         i = st.count[S.N_EVENTS] - 1
@@ -306,8 +267,8 @@ def _read_image(b: np.ndarray, p: int, end: int, image: int, maxwell: bool, of: 
             after, i, escaped = _read_cell(b, p, end, of, st)
             if after < 0:
                 return LEFT
-            p, q = st.at[_OF_COLUMN + VALUE], st.at[_OF_COLUMN + _ENDS + VALUE]
-            is_key = st.at[_OF_COLUMN + UNIQUE] >= 0 and b[st.at[_OF_COLUMN + UNIQUE]] == 0x74
+            p, q = st.at[_CELL_VALUE], st.at[_ENDS + _CELL_VALUE]
+            is_key = st.at[_CELL_UNIQUE] >= 0 and b[st.at[_CELL_UNIQUE]] == 0x74
         status = put_column(b, start, stop, p, q, escaped, image, i, of.column, of.text, st)
         if status < 0:
             return status
@@ -326,27 +287,30 @@ def _read_cell(b: np.ndarray, p: int, end: int, of: Types, st: State) -> tuple[i
     The position after it, or LEFT; its type's slot; and whether the value has escapes.
     """
     at, value_escaped = st.at, False
+    for k in range(_CELL_TYPE, _CELL_UNIQUE + 1):
+        at[k] = -1
     if b[p] != 0x7B:
         return LEFT, -1, False
-    field, p = _member(b, p + 1, end, True, _CELL, _OF_COLUMN, at)
-    while field >= 0:
+    nth, p = next_named(b, p + 1, end, True, -1, _CELL)
+    while nth >= 0:
+        field = _CELL_TYPE + nth
         q, escaped = string_end(b, p, end) if b[p] == 0x22 else (scalar_end(b, p, end), False)
-        if q < 0:
+        if q < 0 or at[field] >= 0:
             return LEFT, -1, False
-        if field == VALUE:
+        if field == _CELL_VALUE:
             value_escaped = escaped
-        elif field == UNIQUE and b[p] != 0x74 and b[p] != 0x66:
+        elif field == _CELL_UNIQUE and b[p] != 0x74 and b[p] != 0x66:
             return LEFT, -1, False
-        at[_OF_COLUMN + field], at[_OF_COLUMN + _ENDS + field] = p, q
-        field, p = _member(b, q, end, False, _CELL, _OF_COLUMN, at)
-    start, stop = at[_OF_COLUMN + TYPE], at[_OF_COLUMN + _ENDS + TYPE]
-    if field != _NO_MORE or start < 0 or b[start] != 0x22 or at[_OF_COLUMN + VALUE] < 0:
+        at[field], at[_ENDS + field] = p, q
+        nth, p = next_named(b, q, end, False, nth, _CELL)
+    start, stop = at[_CELL_TYPE], at[_ENDS + _CELL_TYPE]
+    if nth != NO_MORE or start < 0 or b[start] != 0x22 or at[_CELL_VALUE] < 0:
         return LEFT, -1, False
     slot = np.int64(word(b, start + 1, stop - 1) % np.uint64(_SLOTS))
     low, high = of.column[slot, NAME_SPAN], of.column[slot, NAME_SPAN + 1]
     if stop - start == 2 or not same_bytes(b, start + 1, stop - 1, of.text, low, high):
         return LEFT, -1, False
-    c = b[at[_OF_COLUMN + VALUE]]
+    c = b[at[_CELL_VALUE]]
     is_number = c == 0x2D or 0x30 <= c <= 0x39
     wanted = _NUMBERS if is_number else _TEXTS if c == 0x22 else 0
     if c != 0x6E and not of.takes[slot] & wanted:

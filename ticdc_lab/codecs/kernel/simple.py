@@ -1,16 +1,21 @@
-"""Rows and watermarks of simple in JSON, as TiCDC writes them; what is written in another way is left to Python.
+"""Simple in JSON, as TiCDC writes it; what is written in another way is left to Python.
 
 A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.simple` decodes to the same event. It leaves
-all else: a fault, a value that its type cannot hold, a table version that is not known, DDL and
-bootstraps, JSON in another order, and floats whose digits may not be the fewest.
+all else: a fault, a value that its type cannot hold, a table version that is not known, JSON in another order, floats
+whose digits may not be the fewest, and a DDL or bootstrap the first time that its definition of a table comes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.codecs.decoded import Decoded
+from ticdc_lab.codecs.event import INT64, Malformed
+from ticdc_lab.codecs.fields import integer, members, object_of
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.avro import SIMPLE, decoded_in_avro
@@ -20,15 +25,17 @@ from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM, put_shortest
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
+from ticdc_lab.codecs.kernel.members import NO_MORE, described, next_named, nth_name, read_scalars
+from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import (
     after_name,
+    first_of,
     literal_end,
     next_member,
     same,
+    same_bytes,
     skip_space,
     string_end,
-    word,
-    word_of,
 )
 from ticdc_lab.codecs.kernel.state import (
     State,
@@ -67,9 +74,12 @@ from ticdc_lab.codecs.kernel.text import (
     put_string,
     room_for,
 )
+from ticdc_lab.codecs.kernel.wide import BLOCK
+from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 from ticdc_lab.codecs.known import Bounds
-from ticdc_lab.codecs.simple_avro import FIRST, flats
-from ticdc_lab.codecs.simple_versions import Tables
+from ticdc_lab.codecs.plain.hashes import hashes_of
+from ticdc_lab.codecs.simple_avro import DDL_TYPES, FIRST, flats
+from ticdc_lab.codecs.simple_versions import Tables, columns_of, tables_in, version_of
 from ticdc_lab.events.mysql_types import ANYTHING
 
 OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
@@ -78,17 +88,22 @@ SCHEMA_NAME, TABLE_NAME, TABLE_ID, HAS_TABLE_ID = S.SCHEMA_NAME, S.TABLE_NAME, S
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
 N_AFTER, N_BEFORE = S.N_AFTER, S.N_BEFORE
 
-VERSION, DATABASE, TABLE, TABLE_NUMBER, TYPE, COMMIT_TS, BUILD_TS, SCHEMA_VERSION, DATA, OLD, CHECKSUM = range(11)
-CHECKSUM_VERSION, CORRUPTED, CURRENT, PREVIOUS = range(11, 15)
-"""Fields of a message and of its checksum; ``state.at`` holds where the value of each begins and, 16 further, ends."""
-_ENDS = 16
+VERSION, DATABASE, TABLE, TABLE_NUMBER, TYPE, SQL, COMMIT_TS, BUILD_TS, SCHEMA_VERSION = range(9)
+CHECKSUM, DATA, OLD, BROUGHT = range(9, 13)
+CHECKSUM_VERSION, CORRUPTED, CURRENT, PREVIOUS = range(13, 17)
+"""Fields of a message and of its checksum; ``state.at`` holds where the value of each begins and, 20 further, ends."""
+_ENDS = 20
 
-_W_VERSION, _W_DATABASE, _W_TABLE, _W_TABLE_ID = map(word_of, (b"version", b"database", b"table", b"tableID"))
-_W_TYPE, _W_COMMIT_TS, _W_BUILD_TS, _W_DATA = map(word_of, (b"type", b"commitTs", b"buildTs", b"data"))
-_W_OLD, _W_CHECKSUM = map(word_of, (b"old", b"checksum"))
-_W_CURRENT, _W_PREVIOUS = map(word_of, (b"current", b"previous"))
+_MESSAGE = described(
+    "version", "database", "table", "tableID", "type", "sql", "commitTs", "buildTs", "schemaVersion", "checksum",
+    "data", "old", "tableSchema",
+)  # fmt: skip
+_CHECKSUM = described("version", "corrupted", "current", "previous")
+_TYPES = described("INSERT", "UPDATE", "DELETE", "WATERMARK", "BOOTSTRAP", *DDL_TYPES)
+_WATERMARK, _BOOTSTRAP = 3, 4
+"""What a type is by its number, if it is no operation on a row."""
+
 _CHECKSUM_MAX = (1 << 32) - 1
-_W_INSERT, _W_UPDATE, _W_DELETE = map(word_of, (b"INSERT", b"UPDATE", b"DELETE"))
 
 
 class SimpleKernel:
@@ -99,6 +114,8 @@ class SimpleKernel:
         self._tables: Tables = {}
         self._versions: Versions | None = None
         self._plans: AvroPlans | None = None
+        self._brought: dict[bytes, tuple[str, str, int]] = {}
+        self._definitions, self._bytes = definitions_of({}), 0
 
     def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
         """The events of rows and watermarks that the kernel decodes."""
@@ -110,7 +127,34 @@ class SimpleKernel:
         if first is not None and first.as_buffer()[:1] == FIRST:
             self._plans = self._plans or plans_of(flats())
             return decoded_in_avro(batch, "simple", SIMPLE, self._plans, self._versions, images=images, bounds=bounds)
-        return decoded_in_part(batch, "simple", decode, *given, images=images, bounds=bounds)
+        asked = *given, self._definitions
+        done = decoded_in_part(batch, "simple", decode, *asked, images=images, bounds=bounds)
+        if done.events.num_rows < batch.num_rows:
+            left = np.ones(batch.num_rows, bool)
+            left[done.message] = False
+            self._learn(batch.column("value").filter(pa.array(left)).to_pylist())
+        return done
+
+    def _learn(self, values: list[bytes | None]) -> None:
+        """Remember definitions by their bytes where all their table versions are known, so that they add nothing."""
+        before = len(self._brought)
+        for value in values:
+            at = -1 if value is None else value.find(_BRINGS)
+            tail = b"" if value is None or at < 0 else value[at + 1 :]
+            if not tail or tail in self._brought or self._bytes + len(tail) > _DEFINITION_BYTES_MAX:
+                continue
+            with suppress(Malformed):
+                brought = object_of(b"{" + tail, "value")
+                tables = [(version_of(of), columns_of(of)) for of in tables_in(brought)]
+                fields = members(brought["tableSchema"], "tableSchema")
+                known = all(self._known.get(version) == columns for version, columns in tables)
+                if known and brought.keys() <= {"tableSchema", "preTableSchema"}:
+                    number = integer(fields, "tableID")
+                    if number in INT64:
+                        self._brought[tail] = *tables[0][0][:2], number
+                        self._bytes += len(tail)
+        if len(self._brought) > before:
+            self._definitions = definitions_of(self._brought)
 
     def stands(self) -> bool:
         """Whether no table version that rows were decoded by has come again in another form."""
@@ -122,16 +166,51 @@ class SimpleKernel:
         return False
 
 
+_BRINGS, _DEFINITION_BYTES_MAX = b',"tableSchema":{', 32 << 20
+"""Before the definitions of a message, which are its last fields; and so many bytes of them are remembered."""
+
+_HASHED = 192
+"""Bytes of definitions by which they are found; table and version are among them."""
+
+
+class BroughtTables(Arrays):
+    """Definitions of tables by their bytes: ascending hashes of how they begin, and the table of each.
+
+    ``of``: where in ``text`` the end of a message and the names of schema and table begin and end, and the table's id.
+    """
+
+    hash: np.ndarray
+    of: np.ndarray
+    text: np.ndarray
+
+
+def definitions_of(brought: Mapping[bytes, tuple[str, str, int]]) -> BroughtTables:
+    """The ends of messages with schema, table and table id, as the kernel reads them."""
+    text, rows = bytearray(), list[tuple[int, ...]]()
+    for tail, (schema, table, number) in brought.items():
+        ends = np.cumsum([len(text), len(tail), len(schema.encode()), len(table.encode())]).tolist()
+        text.extend(tail + schema.encode() + table.encode())
+        rows.append((*ends, number))
+    hashes = hashes_of([tail[:_HASHED] for tail in brought])
+    order = np.argsort(hashes, kind="stable")
+    return BroughtTables(
+        hash=hashes[order],
+        of=np.array(rows, np.int64).reshape(-1, 5)[order],
+        text=np.frombuffer(bytes(text) + bytes(BLOCK), np.uint8).copy(),
+    )
+
+
 @kernel
 def decode(
-    b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray, longest: int, versions: Versions
-) -> int:
+    b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray, longest: int, versions: Versions,
+    definitions: BroughtTables,
+) -> int:  # fmt: skip
     """Decode values of up to ``longest`` bytes, except those left to Python. NEED_MORE or OK."""
     for m in range(len(starts)):
         mark(st, marks)
         status = LEFT
         if starts[m] >= 0 and ends[m] - starts[m] <= longest:
-            status = _message(m, b, starts[m], ends[m], versions, st)
+            status = _message(m, b, starts[m], ends[m], versions, definitions, st)
         if status == NEED_MORE:
             return NEED_MORE
         if status != OK:
@@ -140,99 +219,84 @@ def decode(
 
 
 @part
-def _message(m: int, b: np.ndarray, p: int, end: int, versions: Versions, st: State) -> int:
+def _message(m: int, b: np.ndarray, p: int, end: int, versions: Versions, definitions: BroughtTables, st: State) -> int:
     """Decode one message; OK, NEED_MORE, or any other number where it is left."""
-    at = st.at
+    at, definition = st.at, -1
     for k in range(PREVIOUS + 1):
         at[k] = -1
     if p >= end or b[p] != 0x7B:
         return LEFT
-    p, more = next_member(b, p + 1, end, 0x7D, True)
-    while more:
-        q, escaped = string_end(b, p, end)
-        if q < 0 or escaped:
+    field, p = next_named(b, p + 1, end, True, -1, _MESSAGE)
+    while field >= 0:
+        if at[field] >= 0:
             return LEFT
-        field = _field(b, p + 1, q - 1)
-        if field < 0 or at[field] >= 0:
-            return LEFT
-        p = after_name(b, q, end)
-        if p < 0 or p >= end:
-            return LEFT
-        if field == CHECKSUM:
-            q = _checksum(b, p, end, at)
+        if field == BROUGHT:
+            definition, q = _definition(b, p - len(_BRINGS) + 2, end, definitions), end - 1
+            if definition < 0:
+                return LEFT
+        elif field == CHECKSUM:
+            q = read_scalars(b, p, end, _CHECKSUM, at, CHECKSUM_VERSION, _ENDS)
         else:
             q = _rows_image(b, p, end, field, versions, st) if field >= DATA else held_scalar_end(b, p, end)
         if q < 0:
             return q
         at[field], at[_ENDS + field] = p, q
-        p, more = next_member(b, q, end, 0x7D, False)
-    if p < 0 or skip_space(b, p, end) != end or at[TYPE] < 0 or at[COMMIT_TS] < 0:
+        field, p = next_named(b, q, end, False, field, _MESSAGE)
+    if field != NO_MORE or skip_space(b, p, end) != end or at[TYPE] < 0 or b[at[TYPE]] != 0x22 or at[COMMIT_TS] < 0:
         return LEFT
     ts, counted = _count(b, at, COMMIT_TS)
-    if not counted:
+    kind = nth_name(b, at[TYPE] + 1, at[_ENDS + TYPE] - 1, INSERT, _TYPES)
+    if not counted or (kind > DELETE and (at[DATA] >= 0 or at[OLD] >= 0)):
         return LEFT
-    if at[DATA] < 0 and at[OLD] < 0 and same(b, at[TYPE], at[_ENDS + TYPE], b'"WATERMARK"'):
+    if kind > _WATERMARK:
+        return _schema_change(m, b, kind, ts, definition, definitions, st)
+    if kind == _WATERMARK:
         if not event_fits(st, 0):
             return NEED_MORE
         i = new_event(st, m, 0, WATERMARK)
         end_images(st, i)
         put_ts(st, i, ts)
         return OK
-    return _row(m, b, ts, st)
+    return _row(m, b, ts, kind, st)
 
 
 @part
-def _field(b: np.ndarray, p: int, q: int) -> int:
-    n, w = q - p, word(b, p, q)
-    if n == 4:
-        return TYPE if w == _W_TYPE else DATA if w == _W_DATA else -1
-    if n == 5:
-        return TABLE if w == _W_TABLE else -1
-    if n == 7:
-        return (
-            TABLE_NUMBER if w == _W_TABLE_ID else VERSION if w == _W_VERSION else BUILD_TS if w == _W_BUILD_TS else -1
-        )
-    if n == 8:
-        return (
-            COMMIT_TS if w == _W_COMMIT_TS else DATABASE if w == _W_DATABASE else CHECKSUM if w == _W_CHECKSUM else -1
-        )
-    if n == 3:
-        return OLD if w == _W_OLD else -1
-    return SCHEMA_VERSION if n == 13 and same(b, p, q, b"schemaVersion") else -1
+def _definition(b: np.ndarray, p: int, end: int, definitions: BroughtTables) -> int:
+    """Which known definition a message ends with, or -1."""
+    h = hash_bytes(b, p, min(p + _HASHED, end), SEED)
+    i, of = first_of(definitions.hash, h), definitions.of
+    while i < len(definitions.hash) and definitions.hash[i] == h:
+        if same_bytes(b, p, end, definitions.text, of[i, 0], of[i, 1]):
+            return i
+        i += 1
+    return -1
 
 
 @part
-def _checksum(b: np.ndarray, p: int, end: int, at: np.ndarray) -> int:
-    """Find the fields of the checksum at ``p``; the position after it. What is no object is left, null included."""
-    if b[p] != 0x7B:
-        return LEFT
-    p, more = next_member(b, p + 1, end, 0x7D, True)
-    while more:
-        q, escaped = string_end(b, p, end)
-        if q < 0 or escaped:
+def _schema_change(
+    m: int, b: np.ndarray, kind: int, ts: int, definition: int, definitions: BroughtTables, st: State
+) -> int:
+    """Make a DDL or a bootstrap an event."""
+    at, of = st.at, definitions.of
+    need = _ENDS if definition < 0 else of[definition, 3] - of[definition, 1]
+    if kind > _BOOTSTRAP:
+        if at[SQL] < 0 or b[at[SQL]] != 0x22:
             return LEFT
-        field = _checksum_field(b, p + 1, q - 1)
-        if field < 0 or at[field] >= 0:
-            return LEFT
-        p = after_name(b, q, end)
-        if p < 0 or p >= end:
-            return LEFT
-        q = held_scalar_end(b, p, end)
-        if q < 0:
-            return LEFT
-        at[field], at[_ENDS + field] = p, q
-        p, more = next_member(b, q, end, 0x7D, False)
-    return p if p >= 0 else LEFT
-
-
-@part
-def _checksum_field(b: np.ndarray, p: int, q: int) -> int:
-    n, w = q - p, word(b, p, q)
-    if n == 7:
-        return CURRENT if w == _W_CURRENT else CHECKSUM_VERSION if w == _W_VERSION else -1
-    if n == 8:
-        return PREVIOUS if w == _W_PREVIOUS else -1
-    return CORRUPTED if n == 9 and same(b, p, q, b"corrupted") else -1
+        need += at[_ENDS + SQL] - at[SQL]
+    if not event_fits(st, need):
+        return NEED_MORE
+    i = new_event(st, m, 0, S.BOOTSTRAP if kind == _BOOTSTRAP else S.DDL)
+    end_images(st, i)
+    if definition >= 0:
+        for k, which in ((SCHEMA_NAME, 1), (TABLE_NAME, 2)):
+            start, stop = of[definition, which], of[definition, which + 1]
+            close(st, k, i, put_bytes(definitions.text, start, stop, st.data[k], st.size[k]))
+        st.number[TABLE_ID, i], st.byte[HAS_TABLE_ID, i] = of[definition, 4], 1
+    if kind > _BOOTSTRAP:
+        put_text(st, S.QUERY, i, b, at[SQL], at[_ENDS + SQL], True)
+        put_text(st, S.DDL_TYPE, i, b, at[TYPE], at[_ENDS + TYPE], False)
+        put_ts(st, i, ts)
+    return OK
 
 
 @part
@@ -244,14 +308,10 @@ def _count(b: np.ndarray, at: np.ndarray, field: int) -> tuple[int, bool]:
 
 
 @part
-def _row(m: int, b: np.ndarray, ts: int, st: State) -> int:
+def _row(m: int, b: np.ndarray, ts: int, op: int, st: State) -> int:
     """Make the row whose images have been read an event."""
     at = st.at
-    if b[at[TYPE]] != 0x22 or at[_ENDS + TYPE] - at[TYPE] != 8 or at[TABLE_NUMBER] < 0:
-        return LEFT
-    w = word(b, at[TYPE] + 1, at[_ENDS + TYPE] - 1)
-    op = INSERT if w == _W_INSERT else UPDATE if w == _W_UPDATE else DELETE if w == _W_DELETE else -1
-    if op < 0 or (at[DATA] >= 0) != (op != DELETE) or (at[OLD] >= 0) != (op != INSERT):
+    if op < 0 or at[TABLE_NUMBER] < 0 or (at[DATA] >= 0) != (op != DELETE) or (at[OLD] >= 0) != (op != INSERT):
         return LEFT
     table_id, counted = _count(b, at, TABLE_NUMBER)
     if not counted:

@@ -40,7 +40,10 @@ SMALL = 16
 
 
 class State(Arrays):
-    """Text ``i`` of column ``k`` is ``data[k, end[k, i]:end[k, i + 1]]``."""
+    """Text ``i`` of column ``k`` is ``data[k, end[k, i]:end[k, i + 1]]``.
+
+    ``at`` is scratch of a message; ``last`` what a kernel remembers from one message to the next of its run.
+    """
 
     end: np.ndarray
     data: np.ndarray
@@ -53,6 +56,7 @@ class State(Arrays):
     stack: np.ndarray
     table: np.ndarray
     at: np.ndarray
+    last: np.ndarray
     limit: np.ndarray
 
 
@@ -62,6 +66,7 @@ def fresh_state(items: int, room: int) -> State:
     if st is None or st.valid.shape[1] < items or st.data.shape[1] < room:
         st = _OWN.state = _new_state(items, room)
     st.size[:] = st.count[:] = 0
+    st.last[:] = -1
     return st
 
 
@@ -86,6 +91,7 @@ def _new_state(items: int, room: int) -> State:
         stack=np.empty(256, np.uint8),
         table=np.empty(4 * items + 64, np.int32),
         at=np.empty(44, np.int64),
+        last=np.full(9, -1, np.int64),
         limit=np.zeros(N_LIMITS, np.int64),
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.scan import after_name, digits_end, fault_at, hex_number, scalar_end, string_end, utf8_step
-from ticdc_lab.codecs.kernel.wide import WORD, fits, load, store
+from ticdc_lab.codecs.kernel.wide import BLOCK, block_fits, copy_block, fits, plain_run, store
 from ticdc_lab.events.mysql_types import INFINITE
 
 BAD_BASE64, BAD_ESCAPE, BAD_UTF8 = faults.BAD_BASE64, faults.BAD_ESCAPE, faults.BAD_UTF8
@@ -63,24 +63,34 @@ def put_rune(code: int, out: np.ndarray, o: int) -> int:
 @small_kernel
 def put_bytes(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
     """Append bytes as they are."""
-    n = stop - start
-    i = 0
-    while i < n and fits(b, start + i) and fits(out, o + i):  # up to seven bytes more, which the next text overwrites
-        store(out, o + i, load(b, start + i))
-        i += WORD
+    n, i = stop - start, 0
+    while i < n and block_fits(b, start + i) and block_fits(out, o + i):  # some more, which the next text overwrites
+        copy_block(b, start + i, out, o + i)
+        i += BLOCK
     while i < n:
         out[o + i] = b[start + i]
         i += 1
     return o + n
 
 
-@part
+@small_kernel
 def put_string(b: np.ndarray, start: int, stop: int, escaped: bool, out: np.ndarray, o: int) -> int:
     """Append the text of a checked JSON string, whose inside is between the positions."""
-    if not escaped:
-        return put_bytes(b, start, stop, out, o)
+    return _put_unescaped(b, start, stop, out, o) if escaped else put_bytes(b, start, stop, out, o)
+
+
+@part
+def _put_unescaped(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
     p = start
     while p < stop:
+        while p < stop and block_fits(b, p) and block_fits(out, o):
+            n = min(plain_run(b, p), stop - p)
+            copy_block(b, p, out, o)
+            p, o = p + n, o + n
+            if n < BLOCK:
+                break
+        if p == stop:
+            break
         c = b[p]
         if c != 0x5C:
             out[o] = c

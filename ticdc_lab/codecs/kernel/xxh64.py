@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
-from ticdc_lab.codecs.kernel.wide import load
+from ticdc_lab.codecs.kernel.wide import load, load_half
 
 SEED = np.uint64(42)
 _P1, _P2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -16,12 +16,6 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 @small_kernel
 def _rotate(x: np.uint64, n: int) -> np.uint64:
     return (x << np.uint64(n)) | (x >> np.uint64(64 - n))
-
-
-@small_kernel
-def _half(b: np.ndarray, p: int) -> np.uint64:
-    low = np.uint64(b[p]) | np.uint64(b[p + 1]) << np.uint64(8)
-    return low | np.uint64(b[p + 2]) << np.uint64(16) | np.uint64(b[p + 3]) << np.uint64(24)
 
 
 @small_kernel
@@ -38,32 +32,36 @@ def _avalanche(h: np.uint64) -> np.uint64:
     return h ^ (h >> np.uint64(32))
 
 
-@part
+@small_kernel
 def hash_bytes(b: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint64:
     """Hash of the bytes between the positions."""
-    p = start
+    p, h = start, seed + _P5
     if stop - start >= 32:
-        v1, v2, v3, v4 = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
-        while p <= stop - 32:
-            v1, v2 = _round(v1, load(b, p)), _round(v2, load(b, p + 8))
-            v3, v4 = _round(v3, load(b, p + 16)), _round(v4, load(b, p + 24))
-            p += 32
-        h = _rotate(v1, 1) + _rotate(v2, 7) + _rotate(v3, 12) + _rotate(v4, 18)
-        for v in (v1, v2, v3, v4):
-            h = (h ^ _round(np.uint64(0), v)) * _P1 + _P4
-    else:
-        h = seed + _P5
+        p, h = stop - (stop - start) % 32, _blocks(b, start, stop, seed)
     h += np.uint64(stop - start)
     while p <= stop - 8:
         h = _rotate(h ^ _round(np.uint64(0), load(b, p)), 27) * _P1 + _P4
         p += 8
     if p <= stop - 4:
-        h = _rotate(h ^ _half(b, p) * _P1, 23) * _P2 + _P3
+        h = _rotate(h ^ load_half(b, p) * _P1, 23) * _P2 + _P3
         p += 4
     while p < stop:
         h = _rotate(h ^ np.uint64(b[p]) * _P5, 11) * _P1
         p += 1
     return _avalanche(h)
+
+
+@part
+def _blocks(b: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint64:
+    """What the whole blocks of 32 bytes of a long text give."""
+    v1, v2, v3, v4 = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
+    for p in range(start, stop - 31, 32):
+        v1, v2 = _round(v1, load(b, p)), _round(v2, load(b, p + 8))
+        v3, v4 = _round(v3, load(b, p + 16)), _round(v4, load(b, p + 24))
+    h = _rotate(v1, 1) + _rotate(v2, 7) + _rotate(v3, 12) + _rotate(v4, 18)
+    for v in (v1, v2, v3, v4):
+        h = (h ^ _round(np.uint64(0), v)) * _P1 + _P4
+    return h
 
 
 @small_kernel

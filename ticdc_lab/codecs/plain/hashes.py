@@ -104,6 +104,13 @@ class Texts:
         return h
 
 
+def hashes_of(texts: list[bytes], seeds: Hashes | None = None) -> Hashes:
+    """The hash of each text, by itself or continued from the texts of ``seeds``."""
+    n = len(texts)
+    folded = Texts(pa.array(texts, pa.binary())).fold(np.full(n, SEED) if seeds is None else seeds, np.arange(n))
+    return np.ascontiguousarray(folded, np.uint64)
+
+
 def _fold_flag(h: Hashes, flag: np.ndarray) -> Hashes:
     """Continue with a boolean, as Spark hashes it: the int 1 or 0."""
     return _avalanche(_rotated(h + _P5 + np.uint64(4) ^ flag.astype(np.uint64) * _P1, 23) * _P2 + _P3)
