@@ -259,6 +259,25 @@ def test_what_a_store_changed_for_one_that_is_still_to_report_is_told_in_the_sam
     assert 10 < at_once < 30
 
 
+def test_a_region_whose_id_pd_gives_once_more_is_lost_with_its_keys() -> None:
+    """Region 2 has id 8, as each has three peers; a part that is cut off region 5 gets ids 5 to 8."""
+    world = simulated(6, first_id=5)
+    moved = move_peer(world.cluster(), world.regions.region(1), 1, Peer(0, 4), "balance-region", kind=Kind.REGION)
+    world.next_id = 4
+    world.add([moved], "", "test")
+    assert world.next_id == 5 and 1 in world.controller.running
+    new = world.split(4)
+    assert world.next_id == 9 and not world.regions.alive[1] and 1 not in world.controller.running
+    assert world.regions.count == 6 and world.regions.beside(0) == (-1, -1) and world.regions.beside(2) == (-1, 3)
+    assert world.regions.range_of(0)[1] < world.regions.range_of(2)[0], "nothing has the keys between"
+    assert list(world.regions.in_key_order()) == [0, 2, 3, new, 4, 5]
+    assert world.patrol.scan(1, 1, 8) == [] and world.patrol.cursor == -1
+    world.split(4)
+    assert world.regions.count == 6 and not world.regions.alive[2]
+    world.regions.lose(0)
+    assert world.regions.first() == 0 and next(iter(world.regions.in_key_order())) == 3
+
+
 def test_a_merge_on_simulated_stores_takes_what_was_cut_off_its_target_with_it() -> None:
     """The region between is lost with its data; TiKV merges siblings only, so there nothing happens."""
     for stores, left in ((True, 2), (False, 6)):

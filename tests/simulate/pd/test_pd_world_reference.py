@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from ticdc_lab.simulate.pd.world.policy import Answer, Policy, SeenCluster
 from ticdc_lab.simulate.pd.world.reference import case_of, on_reference, run_case
 from ticdc_lab.simulate.pd.world.world import World
 
+REPEATED = Path(__file__).parents[2] / "data" / "pd" / "repeated_runs.jsonl.gz"
 QUICK = (
     "stable-6x600", "offline-refused-3x300", "evict-leader", "down-no-target-3x300", "capacity-mixed-v1",
     "diagnose-label-not-match1", "disconnect-resume-4x400", "max-replicas-3-to-5", "down-one-5x500",
@@ -30,12 +32,15 @@ QUICK = (
 
 DISAGREE = {
     "import-data-upstream": (
-        "transfers of leaders 0 to 15 in twenty seeds, the middle 2, the one record 13; 99 regions"
-        " that the record's stores lost in merges are not explained"
+        "transfers of leaders 0 to 25 in twenty seeds, the middle 2, the one record 13; five more runs of the real PD"
+        " have 0 to 12, and with them the case agrees"
     ),
-    "diagnose-rule2": "transfers of leaders: middle 99 of three seeds, 100 of twenty; the records have 112 and 117",
+    "diagnose-rule2": (
+        "transfers of leaders: middle 99 of three seeds, 100 of twenty; the records have 112 and 117; five more runs of"
+        " the real PD have 77 to 113, and with them the case agrees"
+    ),
 }
-"""Cases that do not agree, and why."""
+"""Cases that do not agree with the records of the file alone, and why."""
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +132,8 @@ def test_a_policy_of_ones_own_is_compared_with_pds() -> None:
 def test_imported_regions_merge_and_are_cut_as_at_the_real_pd(cases: Cases) -> None:
     """Merges hang where the leader would be demoted, 4 at the end of the record; PD knows few of the leaders."""
     [run] = cases.run("import-data-upstream")
-    assert 900 <= run.created["merge-region"] <= 1400 and run.created.get("balance-leader-scheduler", 0) <= 22
+    assert 800 <= run.created["merge-region"] <= 1550 and run.created.get("balance-leader-scheduler", 0) <= 25
+    assert run.world is not None and 50 <= len(run.world.regions.holes) <= 140, "99 were lost in the record"
     assert run.world is not None and sum(run.leaders.values()) - sum(run.world.regions.members.leaders) > 100
     assert 1 <= sum(isinstance(r.step, EnterJoint) for r in run.world.controller.running.values()) <= 8
 
@@ -150,6 +156,13 @@ def test_all_cases_agree_but_those_that_are_listed() -> None:
     found = {r["id"]: r for r in replay(REFERENCE, seeds=range(1, 4)).records if r["kind"] == "case"}
     assert {name for name, r in found.items() if not r["agrees"]} <= set(DISAGREE)
     assert len(found) == 31
+
+
+def test_with_more_runs_of_the_real_pd_the_other_two_cases_agree() -> None:
+    """Five more runs of each, by PD's own simulator: what one or two recorded runs have is not all that PD does."""
+    found = replay(REPEATED, seeds=range(1, 4)).records
+    assert [(r["id"], r["agrees"]) for r in found if r["kind"] == "case"] == [(name, True) for name in sorted(DISAGREE)]
+    assert len(found) == 15
 
 
 def test_other_rules_leave_every_replica_where_they_are_asked_for(cases: Cases) -> None:

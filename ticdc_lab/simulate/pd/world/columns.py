@@ -159,6 +159,7 @@ class AllRegions:
         self.peer = np.arange(1, n * width + 1, dtype=np.int64).reshape(n, width)
         self.next_peer = int(n * width + 1)
         self.next_id = int(self.id.max(initial=0)) + 1
+        self.holes: set[int] = set()  # rows of lost regions whose keys no region has
         self.conf = np.ones(n, np.int32)
         self.version = np.ones(n, np.int32)
         self.alive = np.ones(n, np.bool_)
@@ -338,20 +339,37 @@ class AllRegions:
             self._link(int(self.before[source]), target)
         else:
             self._link(target, int(self.after[source]))
-        self.members.remove(self, source)
-        self.alive[source] = False
-        self.unnamed.discard(source)
-        self.store[source] = self.leader[source] = NONE
-        self.total_mib -= gone.size
-        self.size[source] = 0
         self.read[target] += self.read[source]
         self.write[target] += self.write[source]
-        del self.row_of[int(self.id[source])]
-        self.count -= 1
+        if source in self.holes:
+            self.holes.remove(source)
+        else:
+            self._forget(source)
         self.put(target, kept._replace(size=kept.size + gone.size, keys=kept.keys + gone.keys))
         self.version[target] = max(self.version[target], self.version[source]) + 1
         self.conf[target] = max(self.conf[target], self.conf[source])
         self.told.clear()
+
+    def lose(self, row: int) -> None:
+        """Forget a region; no other one has its keys, so that its row stays between its neighbours."""
+        self._forget(row)
+        self.holes.add(row)
+        self.told.clear()
+
+    def _forget(self, row: int) -> None:
+        self.members.remove(self, row)
+        self.alive[row] = False
+        self.unnamed.discard(row)
+        self.store[row] = self.leader[row] = NONE
+        self.total_mib -= float(self.size[row])
+        self.size[row] = 0
+        del self.row_of[int(self.id[row])]
+        self.count -= 1
+
+    def beside(self, row: int) -> tuple[int, int]:
+        """Give the rows of the regions before and after one, NONE where no region has the keys there."""
+        before, after = int(self.before[row]), int(self.after[row])
+        return NONE if before in self.holes else before, NONE if after in self.holes else after
 
     def mib_between(self, start_key: str, end_key: str) -> float:
         """Give the MiB of the regions that begin between two keys; "" is open."""
@@ -366,13 +384,14 @@ class AllRegions:
 
     def first(self) -> int:
         """Give the row of the first region, NONE where there is none."""
-        first = np.flatnonzero(self.alive[: self.n] & (self.before[: self.n] == NONE))
-        return int(first[0]) if len(first) else NONE
+        found = np.flatnonzero(self.before[: self.n] == NONE)
+        return next((row for row in found.tolist() if self.alive[row] or row in self.holes), NONE)
 
     def in_key_order(self) -> Iterable[int]:
         row = self.first()
         while row >= 0:
-            yield row
+            if self.alive[row]:
+                yield row
             row = int(self.after[row])
 
 

@@ -138,7 +138,7 @@ class Patrol:
 
     def mark_beside(self, row: int, config: Config) -> None:
         """Look soon at the small regions next to one that changed: it may be what they could not merge into."""
-        for beside in (int(self.regions.before[row]), int(self.regions.after[row])):
+        for beside in self.regions.beside(row):
             if beside >= 0 and self.is_small(beside, config):
                 self.mark(beside)
 
@@ -152,7 +152,8 @@ class Patrol:
         behind = (until_us - self.scanned_us) // every_us
         self.scanned_us += behind * every_us
         for _ in range(min(behind, -(-r.count // a_slice) + behind % -(-r.count // a_slice))):
-            row = self.cursor if self.cursor >= 0 and r.alive[self.cursor] else r.first()
+            known = self.cursor >= 0 and (r.alive[self.cursor] or self.cursor in r.holes)
+            row = self.cursor if known else r.first()
             for _ in range(a_slice):
                 if row < 0:
                     break
@@ -201,7 +202,7 @@ class Patrol:
         if now_us < from_us:
             heapq.heappush(self.deferred, (from_us, row))
             return self.alone
-        beside = [int(r.before[row]), int(r.after[row])]
+        beside = r.beside(row)
         before, after = (r.region(i) if i >= 0 else None for i in beside)
         fresh = now_us - int(config.split_merge_interval_s * SECOND_US)
         split = frozenset(int(r.id[i]) for i in beside if i >= 0 and self.split_us.get(i, fresh) > fresh)

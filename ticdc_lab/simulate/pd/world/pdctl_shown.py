@@ -174,8 +174,7 @@ def region(world: World, words: list[str]) -> Any:
             return _listed(world, world.regions.rows()[best].tolist())
         case ["sibling", which]:
             row = row_of(world, which)
-            beside = (int(world.regions.before[row]), int(world.regions.after[row]))
-            return _listed(world, [i for i in beside if i >= 0])
+            return _listed(world, [i for i in world.regions.beside(row) if i >= 0])
         case [which]:
             return described_region(world.regions.region(row_of(world, which)))
         case _:

@@ -84,6 +84,7 @@ def case_of(record: Fields) -> Case:
         settings,
         split_mib=upstream.split_mib,
         split_keys=upstream.split_keys,
+        first_id=upstream.first_id,
         start_us=settings.start_us + upstream.before_us,
     )
     start = Start(
@@ -113,13 +114,14 @@ class _Upstream:
     grows: tuple[ClusterChange, ...] = ()
     peers_on_each: int = 0
     in_turn: bool = False
+    first_id: int = 0
 
 
 _UPSTREAM = {
     "region-split": _Upstream(
         10_000_000, 128.0, 10_000, (Grow(2, 8.0),), peers_on_each=5,
     ),
-    "import-data": _Upstream(10_000_000, 64.0, 640_000, (Grow(600, 32.0, 6_000_000),), in_turn=True),
+    "import-data": _Upstream(10_000_000, 64.0, 640_000, (Grow(600, 32.0, 6_000_000),), in_turn=True, first_id=12),
 }  # fmt: skip
 """Regions grow from before tick 0 on, when nothing is scheduled yet, and are cut at the case's own size and keys.
 

@@ -77,6 +77,9 @@ class WorldSettings:
         a store gives up what it was at for a region that was cut, and never frees the place of its snapshot; a region
         that merges takes all that was cut off its target with it; a store reports in the same tick what stores before
         it changed.
+    first_id
+        The first id that PD gives to new peers and regions, where those that the simulated stores begin with, counted
+        from 1 on, are given once more: the region that had the id of a new one is lost. 0: no id is given twice.
     demotes_leaders
         Whether a joint change may demote the leader, as in TiKV; PD's simulated stores refuse it.
     hot_history_samples, hot_history_us
@@ -123,6 +126,7 @@ class WorldSettings:
     split_mib: float = 144.0
     split_keys: int = 1_440_000
     simulated_stores: bool = False
+    first_id: int = 0
     demotes_leaders: bool = True
     hot_history_samples: int = 10
     hot_history_us: int = 30 * SECOND_US

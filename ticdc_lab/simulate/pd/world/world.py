@@ -24,16 +24,24 @@ from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEA
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.hot_loads import READ, WRITE, ZERO
-from ticdc_lab.simulate.pd.lifecycle import SUCCESS
+from ticdc_lab.simulate.pd.lifecycle import CANCELED, SUCCESS
 from ticdc_lab.simulate.pd.limits import window_open
-from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority, RemovePeer, SplitRegion, TransferLeader
+from ticdc_lab.simulate.pd.operators import (
+    AddLearner,
+    Kind,
+    Operator,
+    Priority,
+    RemovePeer,
+    SplitRegion,
+    TransferLeader,
+)
 from ticdc_lab.simulate.pd.regions import KeyRanges, Region, keys_lie_in
 from ticdc_lab.simulate.pd.rules import RegionFit, Rule, default_rules
 from ticdc_lab.simulate.pd.store_states import may_serve
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
 from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Timed, cut, grow, happen
 from ticdc_lab.simulate.pd.world.columns import FOLLOWS, LEADS, LEARNS, NONE, AllRegions
-from ticdc_lab.simulate.pd.world.controller import Controller
+from ticdc_lab.simulate.pd.world.controller import GONE, Controller
 from ticdc_lab.simulate.pd.world.heartbeats import CHANGED, Heartbeats, any_silent, has_heard_enough, report_down
 from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
@@ -86,6 +94,7 @@ class World:
         self.growing: dict[int, tuple[float, int]] = {}
         self.checked_mib, self.checked_count = -1.0, -1
         self.tick = self.ticks = 0
+        self.next_id = self.settings.first_id
         self.now_us = 0
         self.hot_stats = HotStats(self)
         self.controller.on_end = self._ended
@@ -399,7 +408,7 @@ class World:
         r = self.regions
         if not (r.alive[source] and r.alive[target]):
             return
-        if target not in (r.before[source], r.after[source]):
+        if target not in r.beside(source):
             if not self.settings.simulated_stores:
                 return
             self._lose(source, target)
@@ -445,7 +454,29 @@ class World:
             self.mark(part)
         if self.settings.simulated_stores and int(self.regions.id[row]) in self.growing:  # clients write at one key
             self.growing[int(self.regions.id[new])] = self.growing.pop(int(self.regions.id[row]))
+        if self.next_id:
+            self._take_id(new)
         return new
+
+    def _take_id(self, new: int) -> None:
+        """Let a new region have the id that PD gives it, perhaps that of another region, which is lost.
+
+        PD's simulator counts the ids of its case by itself and lets PD count anew (IDAllocator of its packages simutil
+        and cases, allocID of drive.go). A region's own id follows those of its peers, in the case and in a split.
+        """
+        ids = 1 + len(self.regions.region(new).peers)
+        self.next_id += ids
+        row, rest = divmod(self.next_id - 1, ids)
+        old = row - 1
+        if rest or old >= len(self.start.regions.id) or not self.regions.alive[old]:
+            return
+        gone = self.regions.region(old)
+        self.regions.lose(old)
+        for store in gone.stores - gone.pending:
+            self.nodes.removed(self.regions.at[store], gone.id, gone.size)
+        self.patrol.merged(old, int(self.regions.after[old]))
+        if running := self.controller.running.get(old):
+            self.controller.end(running, CANCELED, self.now_us, GONE)
 
     # What PD decides
 
@@ -525,6 +556,8 @@ class World:
     def add(self, operators: Iterable[Operator], because: str, source: str) -> int:
         """Hand operators over; give how many started."""
         made = [self.controller.made(op, self.now_us, because, source) for op in operators]
+        if self.next_id:
+            self.next_id += sum(isinstance(step, AddLearner) for m in made for step in m.op.steps)
         return self.controller.add(made, self.now_us, self.tick) if made else 0
 
     def look_around(self, end_us: int) -> None:
