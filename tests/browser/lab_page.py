@@ -57,7 +57,7 @@ return [...document.querySelectorAll('.jp-Notebook :is(.ticdc-drawn, .ticdc-plot
     + '.iciclelayer path, .table .column-cell, .annotation-text, .ticdc-words p, .ticdc-words td').length,
   paper: gd._fullLayout?.paper_bgcolor ?? null, height: gd.getBoundingClientRect().height,
   wide: Math.max(0, ...[...gd.querySelectorAll('.gtitle')].map((t) => t.getBoundingClientRect().width)),
-  fitted: gd.ticdcInWords || (gd.ticdcFitted?.layout === gd.layout && gd.ticdcFitted.key !== undefined),
+  fitted: gd.ticdcInWords || (gd.ticdcFitted?.layout === gd.layout && gd.ticdcFitted?.key !== undefined),
   width: gd.clientWidth, svg_width: gd.querySelector('.main-svg')?.getBoundingClientRect().width ?? 0,
   data: JSON.stringify((gd.data ?? []).map((t) => [t.type, t.name, t.x, t.y, t.z, t.labels, t.cells?.values]))
     + (gd.querySelector('.ticdc-words')?.textContent ?? ''),

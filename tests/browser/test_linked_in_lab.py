@@ -21,6 +21,7 @@ CELLS = (
     "load",
     "found",
     "messages",
+    "marks.figure",
 )
 LADDER, LOAD, FINDING, MESSAGES = range(4)
 _WHERE = """
@@ -36,10 +37,10 @@ return [left + x._offset + x.c2p(trace.x[point]), top + y._offset + y.c2p(trace.
 
 @pytest.fixture(scope="module")
 def page(lab: LabPage) -> Iterator[LabPage]:
-    """A notebook with four linked panels, run."""
+    """A notebook with four linked panels, and a figure behind them, run."""
     lab.open(lab.made("linked", *CELLS))
     lab.run_all()
-    lab.until(lambda: len([p for p in lab.plots() if not p.blank()]) == 4, "four figures are drawn")
+    lab.until(lambda: len([p for p in lab.plots() if not p.blank()]) == 5, "all figures are drawn")
     yield lab
     lab.picture("linked-at-the-end")
 
@@ -79,6 +80,34 @@ def test_a_click_on_a_line_filters_the_other_panels(page: LabPage) -> None:
     page.picture("linked-partition")
     clear(page)
     shows(page, MESSAGES, "12 events of all partitions")
+    assert page.complaints() == []
+
+
+_FOCUS = """
+const plots = [...document.querySelectorAll('.jp-Notebook .js-plotly-plot')];
+plots.at(arguments[0]).querySelector('.legend .traces').focus();
+"""
+_FOCUSED = """
+const at = document.activeElement, mode = document.querySelector('.jp-Notebook').matches('.jp-mod-editMode');
+return [at.getAttribute('aria-label'), at.getAttribute('aria-pressed'), mode];
+"""
+
+
+@pytest.mark.parametrize("nth", [LADDER, -1])
+def test_a_legend_and_a_toolbar_are_used_by_keyboard(page: LabPage, nth: int) -> None:
+    """Of a panel and of a figure: JupyterLab leaves the keys to what has the focus."""
+    page.browser.execute_script(_FOCUS, nth)
+    for key in (Keys.TAB, Keys.ENTER, Keys.SPACE):
+        ActionChains(page.browser).send_keys(key).perform()
+        wanted = ["minimum", "false" if key == Keys.ENTER else "true", False]
+        page.until(
+            lambda wanted=wanted: page.browser.execute_script(_FOCUSED) == wanted, f"it is {wanted}", within_s=20
+        )
+    names = []
+    while not names or not names[-1].startswith("Zoom"):
+        ActionChains(page.browser).send_keys(Keys.TAB).perform()
+        names.append(page.browser.execute_script(_FOCUSED)[0])
+    assert names == ["partition 0", "partition 1", "Download plot as a PNG", "Zoom (keys: + and -)"]
     assert page.complaints() == []
 
 

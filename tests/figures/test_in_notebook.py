@@ -61,6 +61,17 @@ def test_the_first_figure_of_a_kernel_brings_what_the_page_needs(monkeypatch: py
     assert not brings()
 
 
+def test_a_figure_behind_a_panel_brings_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JupyterLab displays the panel's widget: nothing of what stands in for it runs."""
+    kernel = SimpleNamespace(get_parent=lambda _: {"metadata": {"cellId": "a"}, "header": {"msg_id": "1"}})
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=kernel)))
+    for name in ("_brought", "_fallbacks"):
+        monkeypatch.setattr(in_notebook, name, {})
+    drawn = figures.violations(pd.DataFrame())
+    bundles = [in_notebook.mime_bundle(drawn, fallback=is_panel) for is_panel in (True, True, False, False)]
+    assert [in_notebook.PAGE_MARK in bundle["text/html"] for bundle in bundles] == [True, False, True, False]
+
+
 def test_the_page_gets_plotly_and_both_themes_once() -> None:
     """All that figures need lies in the page, so that an export works offline and turns dark."""
     page = figures.notebook()._repr_html_()

@@ -65,6 +65,9 @@ PAGE_MARK = "window.ticdcLabTheme=true"
 _brought: dict[str, str] = {}
 """Cells of this kernel whose output has what the page needs, each with the message that ran it."""
 
+_fallbacks: dict[str, str] = {}
+"""The same of cells that display a widget, and have it in their fallback alone."""
+
 
 def packed(fig: Figure) -> str:
     """A figure's settings as a page unpacks them."""
@@ -81,10 +84,11 @@ def figure_of(output: str) -> dict[str, Any] | None:
     return settings
 
 
-def mime_bundle(fig: Figure) -> dict[str, Any]:
+def mime_bundle(fig: Figure, *, fallback: bool = False) -> dict[str, Any]:
     """Give a figure as HTML that the page draws, and its finding in words.
 
-    The first one of a kernel brings what the page needs, unless :func:`notebook` has; so does its cell run again.
+    The first one of a kernel brings what the page needs, unless :func:`notebook` has; so does its cell run again. Where
+    a widget is displayed, nothing runs of its ``fallback``, so the first figure behind it brings it, too.
     """
     notebook = sys.modules.get("IPython")  # there where a kernel runs; figures need none
     kernel = getattr(notebook and notebook.get_ipython(), "kernel", None)
@@ -94,8 +98,9 @@ def mime_bundle(fig: Figure) -> dict[str, Any]:
         cell, run = (
             str(parent.get(part, {}).get(of, "")) for part, of in (("metadata", "cellId"), ("header", "msg_id"))
         )
-        if not _brought or (cell and cell in _brought and _brought[cell] != run):
-            _brought[cell], page = run, _page()
+        brought = _fallbacks if fallback and not _brought else _brought
+        if not brought or (cell and cell in brought and brought[cell] != run):
+            brought[cell], page = run, _page()
     of = {"id": uuid4(), "height": fig.layout.height or 450, "packed": packed(fig), "page": page}
     return {"text/html": _DRAW % {**of, "finding": html.escape(repr(fig))}, "text/plain": repr(fig)}
 

@@ -288,4 +288,4 @@ class Panel(Generic[View]):
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The widget, and where it cannot be shown the figure as it is now."""
         live = self.widget._repr_mimebundle_(**kwargs)
-        return {**live, **mime_bundle(self.figure), "text/plain": self.view.description}
+        return {**live, **mime_bundle(self.figure, fallback=True), "text/plain": self.view.description}
