@@ -449,6 +449,14 @@ POSTS = [
             )[2:3],
         },
     ),
+    printed(
+        "a session with groups of settings and a command that nobody reads here",
+        stores(1, 2, 3, 4),
+        ring(),
+        session__txt=f'» member\n{{"members": [{{"name": "pd-1"}}]}}\n» config show schedule\n'
+        f"{json.dumps(config()['schedule'])}\n» config show replication\n{json.dumps(config()['replication'])}\n"
+        f"» operator show\n[]\n» region check miss-peer\n[]\n",
+    ),
 ]
 
 

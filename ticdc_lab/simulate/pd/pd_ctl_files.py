@@ -406,8 +406,8 @@ def printed_files(given: Sequence[str | Path], copies: str | Path) -> PrintedFil
     for file, found in (f for one in given for f in _found(Path(one), Path(copies))):
         kinds = [k for k in found if k != OTHER]
         for kind in kinds:
-            of[kind].append(file._replace(kind=kind) if len(kinds) > 1 and BROKEN not in kinds else file)
-        unknown += [] if kinds else [file]
+            of[kind].append(file._replace(kind=kind) if len(found) > 1 and BROKEN not in found else file)
+        unknown += [] if kinds and OTHER not in found else [file._replace(kind=OTHER) if kinds else file]
     return PrintedFiles(of, unknown)
 
 
@@ -459,7 +459,8 @@ def kinds_of(file: PrintedFile) -> list[str]:
     broken: list[str] = []
     if len(head) <= _WHOLE:
         try:
-            return list(dict.fromkeys(_kind(one, name) for name, one in named_documents(file)))
+            found = [(one, _kind(one, name)) for name, one in named_documents(file)]
+            return list(dict.fromkeys(kind for one, kind in found if one or kind != OTHER)) or [OTHER]
         except SourceError:
             broken = [BROKEN]  # cut off, or no JSON: the visible part decides, and reading it shows what is wrong
     if head.startswith(_ENCRYPTED):

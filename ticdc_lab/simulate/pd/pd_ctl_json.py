@@ -29,6 +29,7 @@ from ticdc_lab.simulate.pd.pd_ctl_files import (
     LABELS,
     LIMITS,
     OPERATORS,
+    OTHER,
     REGIONS,
     RULES,
     SCHEDULERS,
@@ -224,8 +225,8 @@ def loaded(files: PrintedFiles) -> Loaded:
         for s in stores
     ]  # fmt: skip
     limits = dict(limits_of(config_file, told))
-    for file in files.get(LIMITS):
-        limits |= limits_of(file)
+    for file, told_too in ((f, one) for f in files.get(LIMITS) for one in documents(f)):
+        limits |= limits_of(file, told_too)
     unlimited = sorted((s for s in stores if s.id not in limits and s.state != REMOVED), key=lambda s: s.id)
     limits |= {s.id: settings.limit or (PerMinute() if is_tikv(s) else TIFLASH_LIMIT) for s in unlimited}
     limits |= {s.id: limits[s.id]._replace(remove=0.0) for s in unlimited if s.state == REMOVING}  # PD's store delete
@@ -472,7 +473,8 @@ def _unread(files: PrintedFiles, unused: Sequence[Unused], taken: Sequence[Print
 
 def _named(files: Sequence[PrintedFile]) -> list[str]:
     """Name files, each name once."""
-    return [name if n == 1 else f"{n} files {name}" for name, n in Counter(f.name for f in files).items()]
+    names = Counter(f"some of {f.name}" if f.kind == OTHER else f.name for f in files)
+    return [name if n == 1 else f"{n} files {name}" for name, n in names.items()]
 
 
 def _counted(c: RegionColumns, which: np.typing.NDArray[np.bool_]) -> Counter[int]:

@@ -124,9 +124,9 @@ def config_in(files: Sequence[PrintedFile]) -> tuple[Mapping[str, Any], list[Unu
     """
     found: dict[str, Any] = {}
     left: list[Unused] = []
-    for file in files:
-        told = document(file)
-        told = {"cluster-version": told} if isinstance(told, str) else told
+    for file, told in ((f, one) for f in files for one in documents(f)):
+        if isinstance(told, str):
+            told = {"cluster-version": told}
         if not isinstance(told, Mapping):
             raise wrong(file, "config", "an object", told)
         if not set(told) & {*_GROUPS, "cluster-version"}:
