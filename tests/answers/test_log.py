@@ -294,7 +294,9 @@ def test_sql_asks_of_each_answer(log: Log) -> None:
 
 
 def test_a_log_without_quarantine_is_not_read_for_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it would give is known, in the same columns and types; one with a bad message is asked."""
+    """What it would give is known, in the same columns and types; of one with a bad message its files are asked, and an
+    engine where none are known.
+    """
     reasons = summary.quarantine_reasons
     asked = reasons(log.quarantine).toArrow()
     assert not asked.num_rows and log.counts is not None
@@ -305,7 +307,10 @@ def test_a_log_without_quarantine_is_not_read_for_it(log: Log, monkeypatch: pyte
     pd.testing.assert_frame_equal(found, summary.exact(asked))
     bad = replace(log.change_log, counts=replace(log.counts, quarantined=1))
     pd.testing.assert_frame_equal(summary.of_facts(bad)["quarantine"], found)
-    summary.of_facts(replace(log.change_log, counts=None))
+    assert not read
+    for counts in (bad.counts, None):
+        told = summary.of_facts(replace(bad, counts=counts, _files=()))["quarantine"]
+        pd.testing.assert_frame_equal(told, found)
     assert len(read) == 2
 
 

@@ -18,6 +18,7 @@ from conftest import golden
 from facts_alike import same
 from pyspark.sql import SparkSession
 
+from ticdc_lab.answers.summary import _quarantined
 from ticdc_lab.engine import sessions
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
@@ -144,6 +145,7 @@ def test_what_cannot_be_decoded_is_counted_without_an_engine(spark: SparkSession
         offsets = ordered_offsets([by_engine.refused_offsets(empty=which)])
         assert log.refused_offsets(empty=which).equals(offsets) and len(offsets)
     assert same(log.facts, asked.facts) and by_engine.refused_by_class() == log.refused_by_class()
+    assert _quarantined(log).equals(_quarantined(by_engine)) and len(_quarantined(log)) == len(classes)
     assert log._with_strangers().strangers == by_engine._with_strangers().strangers
     assert later.begun is None
 

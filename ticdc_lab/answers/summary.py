@@ -212,9 +212,12 @@ def of_facts(log: ChangeLog) -> dict[str, Any]:
 
 
 def _quarantined(log: ChangeLog) -> pd.DataFrame:
-    if log.unread is None:
-        return exact(arrow_of(REASONS).empty_table())  # the engine would read the log once more for nothing
-    return small(log.unread.transform(quarantine_reasons))
+    if log.is_whole:
+        return exact(arrow_of(REASONS).empty_table())  # the log would be read once more for nothing
+    if (found := log.refused_firsts()) is None:
+        return small(log.quarantine.transform(quarantine_reasons))
+    ordered = found.sort_by([("n", "descending"), ("error_class", "ascending")])[:LISTED]
+    return exact(ordered.select(arrow_of(REASONS).names))
 
 
 def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
@@ -298,15 +301,14 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
 
     ``causes`` as above. Where the protocol carries checksums of rows, they are verified as well.
     """
-    zones, n = list[ZoneShown](), log.counts
-    is_whole = n is not None and not n.quarantined and not n.parts
+    zones = list[ZoneShown]()
     with log.reading():
         moved = moved_tables(log.stored, log.facts) if log.stored is not None and causes is None else set()
         told = audited(
             lambda: log.events, log.facts, lambda: _move_causes(log, moved, zones) if causes is None else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
-            stored=log.stored, files=log.files, quarantine=None if is_whole else lambda: log.quarantine,
-            refused=None if is_whole else log.refused_offsets(empty=False), moves=bool(moved), lost=log.lost,
+            stored=log.stored, files=log.files, quarantine=None if log.is_whole else lambda: log.quarantine,
+            refused=None if log.is_whole else log.refused_offsets(empty=False), moves=bool(moved), lost=log.lost,
             settings=log.settings,
         )  # fmt: skip
     found, unjudged = exact(told.findings), dict(told.unjudged)

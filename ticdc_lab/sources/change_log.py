@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known
 from ticdc_lab.codecs.decode import EMPTY_MESSAGE, decoder, other_protocol
@@ -281,10 +282,15 @@ class ChangeLog:
         return self.decoded.where("error_class IS NOT NULL").select(*QUARANTINE.names)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is known that nothing is in ``quarantine``."""
+        n = self.counts
+        return n is not None and not n.quarantined and not n.parts
+
+    @property
     def unread(self) -> DataFrame | None:
         """``quarantine``; None where it is known that nothing is in it."""
-        n = self.counts
-        return None if n is not None and not n.quarantined and not n.parts else self.quarantine
+        return None if self.is_whole else self.quarantine
 
     @property
     def facts(self) -> LogFacts:
@@ -332,13 +338,23 @@ class ChangeLog:
 
     def refused_by_class(self) -> dict[str, int]:
         """How many rows ``quarantine`` has of each ``error_class``, in order."""
+        if (found := self.refused_firsts()) is None:
+            found = self.quarantine.groupBy("error_class").agg(F.count(F.lit(1)).alias("n")).toArrow()
+        return dict(sorted(zip(found["error_class"].to_pylist(), found["n"].to_pylist(), strict=True)))
+
+    def refused_firsts(self) -> pa.Table | None:
+        """The first row in ``quarantine`` of each ``error_class``, and how many it has; None where no file is known."""
         if not self._files:
-            counted = self.quarantine.groupBy("error_class").count().orderBy("error_class").toArrow()
-            return dict(zip(counted["error_class"].to_pylist(), counted["count"].to_pylist(), strict=True))
-        n = Counter[str]()
-        for rows in self._refused("error_class"):
+            return None
+        names = ["error_class", "topic", "partition", "offset", "seq", "reason"]
+        firsts, n = arrow_schema(DECODED).empty_table().select(names), Counter[str]()
+        for rows in self._refused(*names):
             n.update({c["values"]: c["counts"] for c in rows["error_class"].value_counts().to_pylist()})
-        return dict(sorted(n.items()))
+            both = pa.concat_tables([firsts, rows])
+            both = both.take(spark_order(both, names)).append_column("at", pa.array(range(len(firsts) + len(rows))))
+            firsts = both.take(both.group_by("error_class").aggregate([("at", "min")])["at_min"]).drop_columns(["at"])
+        counted = pa.array([n[name] for name in firsts["error_class"].to_pylist()], pa.int64())
+        return firsts.append_column("n", counted)
 
     def _gathered_parts(self, fact: str = "") -> list[pa.Table]:
         """What tasks gathered: all, or facts of one kind."""
