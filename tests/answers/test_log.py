@@ -7,6 +7,7 @@ import gc
 import html
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -628,16 +629,21 @@ def test_findings_of_one_cause_are_one_line_and_errors_come_first() -> None:
     ]  # fmt: skip
 
 
-def test_questions_of_a_small_log_start_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["capture", "storage"])
+def test_questions_of_a_small_log_start_no_engine(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """They are answered from the files that this process decoded; whoever asks for a frame gets one of an engine."""
+    source = SMALL
+    if kind == "storage":
+        shutil.unpack_archive(golden("storage_small.tar.gz"), tmp_path)
+        source = str(tmp_path / "storage" / "small_csv_committs_oldvalue")
     with engines.using("embedded"):
-        asked = ticdc_lab.open(SMALL, spark=engines.session_of("embedded"))
+        asked = ticdc_lab.open(source, spark=engines.session_of("embedded"))
         expected = [a.facts() for a in (asked.audit(messages=False), asked.watermarks(), asked.transactions())]
         started: list[int] = []
         begin = sessions._embedded
         monkeypatch.setattr(sessions, "_embedded", lambda *of: started.append(1) or begin(*of))
         later = sessions.Later(2, {})
-        log = ticdc_lab.open(SMALL, spark=later, folder=tmp_path / "log")
+        log = ticdc_lab.open(source, spark=later, folder=tmp_path / "log")
         told = [a.facts() for a in (log.audit(messages=False), log.watermarks(), log.transactions())]
         assert told == expected
         assert not started and later.begun is None

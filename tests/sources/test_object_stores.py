@@ -103,6 +103,16 @@ def test_what_cannot_be_read_is_said(spark: SparkSession, s3: S3) -> None:
         load(spark, s3.url("x").replace(f":{s3.port}", ":1"))
 
 
+def test_an_object_that_is_gone_when_it_is_read_is_named(s3: S3) -> None:
+    """With its bucket and key, which the store's own words need not have, and with what to do."""
+    store = Store.of(s3.url("cut in two"))
+    assert store is not None and "a b.jsonl" in {file.path for file in store.files()}
+    del s3.keys["cut in two/a b.jsonl"]
+    with pytest.raises(SourceError, match=r"s3://logs/cut in two/a b.jsonl cannot be read: ") as gone:
+        store.copied(["a b.jsonl"])
+    assert "still there" in gone.value.hint
+
+
 def test_the_engine_is_chosen_by_what_lies_there(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     """Embedded for what fits this machine; Spark for more."""
     assert choose(s3.url("storage")).engine == "embedded"

@@ -423,3 +423,15 @@ def test_reading_that_is_given_up_ends_in_the_middle_of_a_file(
         with pytest.raises(GivenUpError):
             opened.gathered(lambda messages: messages, MESSAGES)
     assert given == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("name", "left"), [("a.jsonl", 0), ("a.jsonl", 100), ("a.jsonl.gz", 0)])
+def test_a_file_that_is_cut_after_the_log_was_opened_is_named(
+    spark: SparkSession, write: Callable[..., str], tmp_path: Path, name: str, left: int
+) -> None:
+    """It is no log of fewer messages: what was there is gone, so nothing can be answered of it."""
+    path = write(name, b"\n".join(LINES))
+    log = load(spark, path)
+    Path(path).write_bytes(Path(path).read_bytes()[:left])
+    with pytest.raises(SourceError, match=f"{name} was cut after the log was opened: {left} bytes are left"):
+        log.materialise(str(tmp_path / "decoded"))

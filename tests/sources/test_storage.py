@@ -525,9 +525,8 @@ def test_a_folder_that_only_spark_can_read_gives_the_same(classic: SparkSession,
     extra = put(root, "notes.txt", "x")
     try:
         found = storage.listing(classic, f"file://{root}", local=None, settings=UNKNOWN)
-        frame, reading, has_ts = storage.opened(classic, found, settings=UNKNOWN)
-        files = frame()
-        decoded = files.mapInArrow(reading.events(images=False), DECODED).toArrow().to_pylist()
+        files, reading, has_ts = storage.opened(classic, found, settings=UNKNOWN)
+        decoded = files.frame().mapInArrow(reading.events(images=False), DECODED).toArrow().to_pylist()
     finally:
         extra.unlink()
     assert has_ts and reading.root is None and reading.settings.value("csv.binary-encoding-method") == "hex"

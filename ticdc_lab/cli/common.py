@@ -341,11 +341,11 @@ def _said(error: Exception) -> str:
 
 
 def session_of(
-    *sources: str, needs_spark: str | None = None, extra: Mapping[str, str] | None = None, at_once: bool = True
+    *sources: str, needs_spark: str | None = None, extra: Mapping[str, str] | None = None
 ) -> SparkSession:  # fmt: skip
     """The session of a caller from Python, brought as ``obj``, or of the engine that fits; it reports which.
 
-    ``extra`` are settings of Spark. Where not ``at_once``, an embedded engine starts when something needs it.
+    ``extra`` are settings of Spark. An embedded engine starts when something needs it.
     """
     require_uninterrupted()
     context = click.get_current_context()
@@ -361,7 +361,7 @@ def session_of(
     note(f"engine: {choice.engine}, as {choice.why}")
     brief = choice.engine == "spark" and _are_small(sources)
     return session(
-        choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g", brief=brief, extra=extra, at_once=at_once
+        choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g", brief=brief, extra=extra, at_once=False
     )
 
 
@@ -388,18 +388,20 @@ def given_changefeed(options: Mapping[str, str]) -> Settings:
 
 
 _FROM_FILES = ("audit", "watermarks", "transactions")
-"""Commands that answer most logs from the files to which they were decoded, so no engine starts beside them."""
+"""Commands that answer most logs from the files to which they were decoded: for others the engine starts beside."""
 
 
 @contextmanager
 def opened(source: str, where: Mapping[str, Any], *, beside: str | None = None) -> Iterator[tuple[SparkSession, Any]]:
-    """The log, not decoded yet; a module that the command needs is imported while the engine imports what it needs."""
+    """The log, not decoded yet; a module that the command needs is imported while the engine starts."""
+    from ticdc_lab.engine.sessions import start_beside
     from ticdc_lab.sources.load import load
 
     changefeed = given_changefeed(where["options"])
-    at_once = click.get_current_context().info_name not in _FROM_FILES
     sources = where.get("all_sources") or (source,)
-    spark = session_of(*sources, needs_spark=where.get("needs_spark"), at_once=at_once)
+    spark = session_of(*sources, needs_spark=where.get("needs_spark"))
+    if click.get_current_context().info_name not in _FROM_FILES:
+        start_beside(spark)
     if beside:
         import_module(beside)
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check", "options")}

@@ -428,12 +428,12 @@ def load_of(what_if: WhatIf, table: str, candidate: str, partitions: int, *, wei
 def _measured(what_if: WhatIf, table: str, c: Candidate, partitions: int, rows: int) -> MeasuredCandidate | None:
     try:
         loads = {w: load_of(what_if, table, c.name, partitions, weight=w) for w in ("rows", "bytes")}
-        frame = what_if.guarantees(strategy=c.name, partitions=partitions, tables=[table])
+        counted = what_if.counted(strategy=c.name, partitions=partitions, tables=[table])
     except DispatchError:
         if not c.refused:
             raise
         return None  # conflict detection is run with a few partition counts only
-    mine = [r for r in frame.to_dict("records") if r["table"] == table]
+    mine = [r for r in counted if r["table"] == table]
     return MeasuredCandidate(
         c,
         partitions,

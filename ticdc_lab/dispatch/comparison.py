@@ -79,7 +79,8 @@ def guarantee_frame(
     out: list[dict[str, Any]] = []
     chosen: Any = {"partitions": partitions, "tables": tables, "ts_range": ts_range}
     for words, strategy in _shown(what_if, partitions, more).items():
-        whole = [r for r in what_if.totals(strategy=strategy, **chosen) if r["guarantee"] in MEASURED]
+        counted = what_if.counted(strategy=strategy, **chosen)
+        whole = [r for r in counted if r["table"] is None and r["guarantee"] in MEASURED]
         out += [{"strategy": words, **{c: r[c] for c in _COUNTED}} for r in whole]
         rows = what_if.load(strategy=strategy, **chosen).sum(axis=0)
         if rows.sum():

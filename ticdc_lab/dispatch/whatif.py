@@ -175,32 +175,19 @@ class WhatIf:
             of two dicts ``target_partition, partition, offset, seq, commit_ts, key``, or None).
         """
         asked = {"strategy": strategy, "index": index, "columns": columns}
-        return pd.DataFrame(self._measured(**asked, partitions=partitions, tables=tables, ts_range=ts_range))  # type: ignore[arg-type]
+        return pd.DataFrame(self.counted(**asked, partitions=partitions, tables=tables, ts_range=ts_range))  # type: ignore[arg-type]
 
-    def totals(
+    def counted(
         self,
         *,
         strategy: Choice,
         partitions: int,
+        index: str | None = None,
+        columns: Sequence[str] | None = None,
         tables: Sequence[str] | None = None,
         ts_range: tuple[int, int] | None = None,
     ) -> list[dict[str, Any]]:
-        """Give the rows of :meth:`guarantees` that are of all tables together, without a frame around them."""
-        rows = self._measured(
-            strategy=strategy, index=None, columns=None, partitions=partitions, tables=tables, ts_range=ts_range
-        )
-        return [row for row in rows if row["table"] is None]
-
-    def _measured(
-        self,
-        *,
-        strategy: Choice,
-        index: str | None,
-        columns: Sequence[str] | None,
-        partitions: int,
-        tables: Sequence[str] | None,
-        ts_range: tuple[int, int] | None,
-    ) -> list[dict[str, Any]]:
+        """Give the rows of :meth:`guarantees` without a frame around them."""
         time = self._time(ts_range)
         out: list[dict[str, Any]] = []
         for name, lane in self._lanes(tables):

@@ -6,6 +6,7 @@ or from the URL's query (``endpoint_override``, ``region``, ``scheme``); they st
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -150,13 +151,22 @@ class Store:
 
     @contextmanager
     def open(self, path: str = "") -> Iterator[BinaryIO]:
-        """A file below the folder, or the one that the URL names. Raises OSError: it cannot be read."""
+        """A file below the folder, or the one that the URL names. Raises SourceError: it cannot be read."""
         if self.copy:
             with open(os.path.join(self.copy, path or _ALONE), "rb") as local:
                 yield local
             return
-        with self._system.open_input_file(self._place(path)) as file, io.BufferedReader(file, _READ) as buffered:
-            yield buffered
+        try:
+            with self._system.open_input_file(self._place(path)) as file, io.BufferedReader(file, _READ) as buffered:
+                yield buffered
+        except OSError as fault:
+            if fault.errno == errno.ENOSPC:  # of this machine, where it is copied
+                raise
+            said = without_secrets(str(fault).splitlines()[0][:300])
+            raise SourceError(
+                f"{self.named(path)} cannot be read: {said}",
+                hint="Check that it is still there and that the credentials may read it, then run it again.",
+            ) from None
 
     def read(self, path: str, most: int) -> bytes:
         """A file as a whole; at most one byte more than ``most``. Raises OSError: it cannot be read."""

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ class Later(_Session):
     def __init__(self, cores: int, extra: Mapping[str, str]) -> None:
         self.cores, self._extra = cores, extra
         self._begun: SparkSession | None = None
+        self._starting: Future[embedded.SailProcess] | None = None
         self._is_stopped = False
         self._handlers: list[Any] = []
         self._lock = threading.RLock()
@@ -63,6 +65,19 @@ class Later(_Session):
         """The session, if its engine has started."""
         return self._begun
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its engine has started, or is starting."""
+        return self._begun is not None or self._starting is not None
+
+    def start_beside(self) -> None:
+        """Let its engine start beside what this process does next; :meth:`begin` raises what keeps it from that."""
+        pool = ThreadPoolExecutor(1)
+        with self._lock:
+            if self._begun is None and self._starting is None:
+                self._starting = pool.submit(embedded.start, cores=self.cores)
+        pool.shutdown(wait=False)
+
     def begin(self) -> SparkSession:
         """The session, whose engine runs then."""
         with self._lock:
@@ -71,7 +86,7 @@ class Later(_Session):
                     raise EngineError(
                         "The session of the embedded engine was stopped.", hint="Call ticdc_lab.session() again."
                     )
-                self._begun = _embedded(self.cores, self._extra)
+                self._begun = _embedded(self.cores, self._extra, self._starting)
                 for heard in self._handlers:
                     self._begun.registerProgressHandler(heard)
             return self._begun
@@ -82,8 +97,10 @@ class Later(_Session):
             self._is_stopped = True
             if self._begun is not None:
                 self._begun.stop()
-            else:
-                os.environ.pop(embedded.CONNECT_MODE, None)
+                return
+            os.environ.pop(embedded.CONNECT_MODE, None)
+            if self._starting is not None and self._starting.exception() is None:
+                self._starting.result().stop()
 
     @property
     def is_stopped(self) -> bool:
@@ -242,6 +259,12 @@ def sail_process_of(spark: SparkSession) -> embedded.SailProcess | None:
     return None if found is None else found.process
 
 
+def start_beside(spark: SparkSession) -> None:
+    """Let an embedded engine that has not started do so beside the next work of this process."""
+    if isinstance(spark, Later):
+        spark.start_beside()
+
+
 def prepare(spark: SparkSession, *names: str) -> None:
     """Let the embedded engine import modules, or call functions (``module:function``), beside other work.
 
@@ -375,8 +398,10 @@ def _begin(
     return local_spark(app_name=app_name, driver_memory=driver_memory, cores=cores, brief=brief, extra=extra)
 
 
-def _embedded(cores: int, extra: Mapping[str, str]) -> SparkSession:
-    process = embedded.start(cores=cores)
+def _embedded(
+    cores: int, extra: Mapping[str, str], starting: Future[embedded.SailProcess] | None = None
+) -> SparkSession:  # fmt: skip
+    process = embedded.start(cores=cores) if starting is None else starting.result()
     begun = embedded.connect(process, _with_sql(SESSION_SETTINGS, extra))
     _facts[begun] = _Facts(True, cores, process.name, process)
     return begun

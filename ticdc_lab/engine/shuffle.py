@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from math import ceil
-from threading import Event
-from typing import Any
+from threading import Event, Lock
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +111,31 @@ def by_threads(
             return pa.Table.from_batches(chain.from_iterable(m.result() for m in made), form)
         finally:
             over.set()  # one that fails, or an interrupt, ends the others
+
+
+def streamed(frame: DataFrame) -> Batches:
+    """The rows of a frame of an engine at the other end of a connection, as they come, in the form of its schema."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    form, client, asked = to_arrow_schema(frame.schema), frame.sparkSession.client, cast(Any, frame)
+    for some in client.to_table_as_iterator(asked._plan.to_proto(client), {}):
+        if isinstance(some, pa.Table):
+            yield from some.cast(form).to_batches()
+
+
+def dealt_out(batches: Batches, n: int) -> list[Callable[[], Batches]]:
+    """Deal batches out to so many threads: each takes the next one."""
+    lock = Lock()
+
+    def taken() -> Batches:
+        while True:
+            with lock:
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    return [taken] * n
 
 
 def by_key(

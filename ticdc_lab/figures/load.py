@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas as pd
 
 from ticdc_lab.dispatch.evenness import gini, unevenness
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter, subplots
-from ticdc_lab.figures.selecting import Selection, marked, marked_cells
+from ticdc_lab.figures.selecting import Meant, Selection, marked, marked_cells, meant
 from ticdc_lab.figures.theme import GREY, HEAT, alike, clock, finish, label, look, on_clock, sentence
 from ticdc_lab.words import count, percent
 
@@ -292,7 +292,7 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
         rows=2, cols=2, shared_xaxes=True, column_widths=[0.82, 0.18], row_heights=[0.66, 0.34],
         horizontal_spacing=0.02, vertical_spacing=0.06, spans=[[1, 1], [1, 0]],
     )  # fmt: skip
-    stretches = [Selection(between_ms=ends) for ends in over_time.stretches_ms]
+    stretches = _stretches(over_time.stretches_ms)
     _heat(fig, over_time, weight, stretches)
     _totals(fig, load.sum(axis=0))
     _below(fig, over_time, stretches)
@@ -326,7 +326,13 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
     )
 
 
-def _heat(fig: Figure, o: OverTime, weight: str, stretches: Sequence[Selection]) -> None:
+@lru_cache(maxsize=2)
+def _stretches(ends_ms: tuple[tuple[int, int], ...]) -> Meant:
+    """A click on a stretch of time; all figures of a slider have the same."""
+    return meant([Selection(between_ms=ends) for ends in ends_ms])
+
+
+def _heat(fig: Figure, o: OverTime, weight: str, stretches: Meant) -> None:
     bar = {"title": {"text": weight}, "x": 1.01, "thickness": 12, "outlinewidth": 0, "len": 0.6, "y": 0.7}
     hover = "partition %{y}<br>%{z:,} " + weight + "<br>at %{x}<extra></extra>"
     heat = Heatmap(
@@ -350,7 +356,7 @@ def _totals(fig: Figure, totals: npt.NDArray[np.int64]) -> None:
     fig.add_trace(Scatter(x=[totals.mean()] * 2, y=[-0.5, len(totals) - 0.5], **ends), 1, 2)
 
 
-def _below(fig: Figure, o: OverTime, stretches: Sequence[Selection]) -> None:
+def _below(fig: Figure, o: OverTime, stretches: Meant) -> None:
     """Always the same four traces, so that figures of many choices fit on one slider; equal ones are drawn once."""
     of, buckets, violations = (o.broken[c].to_numpy() for c in ("guarantee", "bucket", "violations"))
     lines = {"alignments": o.alignments.astype(np.int64)}

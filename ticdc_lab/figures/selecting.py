@@ -15,6 +15,9 @@ from ticdc_lab.figures.figure import Figure
 Trace = TypeVar("Trace")
 """Any of plotly's traces."""
 
+Meant = Mapping[str, list[Any]]
+"""What clicks on the points of a trace mean, field by field, which is shorter than point by point."""
+
 Point = int | Sequence[int]
 """Number of a point in its trace; of a heat map row and column, or the number of the cell row by row."""
 
@@ -96,7 +99,7 @@ _UNSAID = ("capture", "key")
 """Fields whose value shows by itself what it is."""
 
 
-def marked(trace: Trace, picks: Selection | Sequence[Selection | None]) -> Trace:
+def marked(trace: Trace, picks: Selection | Sequence[Selection | None] | Meant) -> Trace:
     """Write into a trace what a click on it means.
 
     Parameters
@@ -104,7 +107,8 @@ def marked(trace: Trace, picks: Selection | Sequence[Selection | None]) -> Trace
     trace
         Changed in place.
     picks
-        One for the whole trace, or one for each of its points; None for a point without one.
+        One for the whole trace, or one for each of its points (None for a point without one), or what :func:`meant`
+        gave of these.
 
     Returns
     -------
@@ -118,12 +122,23 @@ def marked(trace: Trace, picks: Selection | Sequence[Selection | None]) -> Trace
     >>> selected(fig, 0, 1).partition
     3
     """
-    return _written(trace, {"all": _plain(picks)} if isinstance(picks, Selection) else {"each": _columns(picks)})
+    return _written(trace, {"all": _plain(picks)} if isinstance(picks, Selection) else {"each": meant(picks)})
 
 
-def marked_cells(trace: Trace, *, rows: Sequence[Selection | None], columns: Sequence[Selection | None] = ()) -> Trace:
+def marked_cells(
+    trace: Trace, *, rows: Sequence[Selection | None] | Meant, columns: Sequence[Selection | None] | Meant = ()
+) -> Trace:
     """Write into a heat map what a click on a cell means: its row's and its column's meaning together."""
-    return _written(trace, {"rows": _columns(rows), "columns": _columns(columns)})
+    return _written(trace, {"rows": meant(rows), "columns": meant(columns)})
+
+
+def meant(picks: Sequence[Selection | None] | Meant) -> Meant:
+    """What is written into traces for points with such choices, for several traces with the same points."""
+    if isinstance(picks, Mapping):
+        return picks
+    plain = [{} if p is None else _plain(p) for p in picks]
+    names = dict.fromkeys(name for p in plain for name in p)
+    return {name: [p.get(name) for p in plain] for name in names}
 
 
 def selected(fig: Figure, curve: int, point: Point) -> Selection | None:
@@ -172,13 +187,6 @@ def _written(trace: Trace, selects: dict[str, Any]) -> Trace:
     given: Any = trace
     given.meta = {**(given.meta or {}), "selects": selects}
     return trace
-
-
-def _columns(picks: Sequence[Selection | None]) -> dict[str, list[Any]]:
-    """Field by field, which is shorter than point by point."""
-    plain = [{} if p is None else _plain(p) for p in picks]
-    names = dict.fromkeys(name for p in plain for name in p)
-    return {name: [p.get(name) for p in plain] for name in names}
 
 
 def _plain(pick: Selection) -> dict[str, Any]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -77,17 +80,30 @@ def summary_and_page(
         summary = replace(asked.summary, **found)
         if asked.has_commit_ts:  # else no dispatcher is measured
             load_beside(log.spark)
-        consumers, what_if = asked.consumers(), asked.what_if()
-        why = asked.why() if asked.has_commit_ts else None
-        advice = partitions = None
-        with suppress(TiCDCLabError):  # a log without row changes, or commit_ts: the what-if reports it
-            advice = asked.advise()
-            partitions = asked.partitions()
+        with ThreadPoolExecutor(1) as pool:
+            of_dispatch: Callable[[], Mapping[str, Answer | None]] = partial(_of_dispatch, asked)
+            if log.counts is not None and log.counts.events <= SMALL:  # one waits for the engine, the other computes
+                of_dispatch = pool.submit(copy_context().run, of_dispatch).result
+            consumers = asked.consumers()
+            why = asked.why() if asked.has_commit_ts else None
+            answers = of_dispatch()
         page = render(
-            summary, why=why, what_if=what_if, advice=advice, partitions=partitions, consumers=consumers,
-            settings=asked.settings(), torn=torn, made_from=made_from, title=title, back=back,
-        )  # fmt: skip
+            summary, why=why, consumers=consumers, **answers, torn=torn, made_from=made_from, title=title, back=back
+        )
     return summary, page
+
+
+SMALL = 20_000
+"""Events of a log about whose dispatch a report asks in a thread of its own, which an interrupt waits for."""
+
+
+def _of_dispatch(asked: Log) -> dict[str, Answer | None]:
+    """The answers that need the rules of dispatch, by their name in :func:`render`."""
+    found: dict[str, Answer | None] = {"what_if": asked.what_if()}
+    with suppress(TiCDCLabError):  # a log without row changes, or commit_ts: the what-if reports it
+        found["advice"] = asked.advise()
+        found["partitions"] = asked.partitions()
+    return found | {"settings": asked.settings()}
 
 
 def render(

@@ -30,7 +30,7 @@ from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.engine.sessions import Later, is_sail
-from ticdc_lab.engine.shuffle import spark_order
+from ticdc_lab.engine.shuffle import Kernel, spark_order
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.errors.redaction import is_secret, shown_source, without_secrets
 from ticdc_lab.errors.whole_files import room_for
@@ -460,15 +460,14 @@ class ChangeLog:
 
         return measure
 
-    def heads(self, n: int) -> DataFrame:
-        """Events of up to ``n`` messages from the beginning of each part that a task reads: a look at several places.
+    def heads(self, n: int, kernel: Kernel, form: pa.Schema) -> pa.Table:
+        """What a kernel makes of events (:data:`ticdc_lab.events.schema.DECODED`, without images) of a log as loaded.
 
-        Columns of :data:`ticdc_lab.events.schema.DECODED`, without images.
+        Of up to ``n`` messages from the beginning of each part that a task reads: a look at several places.
         """
-        if self._source is None:
-            return self.decoded.limit(n)
+        assert self._source is not None
         decode = decoding(self._source, self.protocol, self.known, images=False, first=n)
-        return self._source.raw.mapInArrow(decode, DECODED)
+        return self._source.found(lambda batches: kernel(decode(batches)), form)
 
     def sampled(self, sample: Sample) -> ChangeLog:
         """The same log with only the row changes of a sample, lazily; its ``limits`` list what that cannot prove.
@@ -601,9 +600,9 @@ class ChangeLog:
         known = source.overlaps_known
         hold = source.of_several_files and known is None
         skips = NO_SKIPS if known is None else known.skips
-        threads = min(DECODERS, parallelism(self.spark) // source.n_tasks) if source.n_tasks else 1
+        threads = min(DECODERS, parallelism(self.spark) // len(source.shares)) if source.shares else 1
         decode = decoding(source, self.protocol, self.known, images=images, skips=skips, threads=threads)
-        form = parquet.ARROW if isinstance(self.spark, Later) and self.spark.begun is None else ".parquet"
+        form = parquet.ARROW if isinstance(self.spark, Later) and not self.spark.is_wanted else ".parquet"
         write = parquet.writing(decode, str(folder), kept=kept, hold=hold, form=form)
         written = source.found(write, arrow_schema(parquet.WRITTEN))
         parquet.require_shared(written["file"].to_pylist())

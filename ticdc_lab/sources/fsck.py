@@ -91,8 +91,8 @@ def fsck(spark: SparkSession, folder: str, *, settings: Settings = UNKNOWN) -> D
             f"{folder} contains no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
             hint="Name the folder that contains the file `metadata`.",
         )
-    frame, reading, _ = storage.opened(spark, found, settings=settings, with_index=True)
-    files = frame()
+    opened, reading, _ = storage.opened(spark, found, settings=settings, with_index=True)
+    files = opened.frame()
     guesses = [Finding("guess", "info", ".", "a setting of the changefeed's [sink]", g) for g in reading.guesses]
     by_name = pa.Table.from_pylist([f._asdict() for f in (*name_findings(found), *guesses)], arrow_schema(FINDINGS))
     checkpoint = checkpoint_in(reading, files.where("kind = 'metadata'").limit(1).toArrow().to_pylist())

@@ -51,8 +51,13 @@ def may_be_ddl(values: pa.Array, protocol: str) -> pa.Array:
 def handles_in(source: Source, protocol: str, known: Known) -> Handles:
     """The handle keys that the DDL of a log define: its schema files in a folder, else one pass over its messages."""
     if source.decode is not None and protocol in NAME_A_PRIMARY_KEY:
-        events = source.raw.where("kind = 'schema'").mapInArrow(source.decode(False), DECODED)
-        return handles_of(events.where("kind = 'ddl'").select(*DDL_ROWS.names).toArrow(), protocol=protocol)
+        decode, form = source.decode(False), arrow_schema(DDL_ROWS)
+
+        def ddl(files: Batches) -> Batches:
+            for events in decode(batch.filter(pc.equal(batch["kind"], "schema")) for batch in files):
+                yield events.filter(pc.equal(events["kind"], "ddl")).select(form.names).cast(form)
+
+        return handles_of(source.found(ddl, form), protocol=protocol)
     if source.decode is not None or protocol not in WITH_DDL:
         return {}
     return handles_of(source.gathered(finder(protocol, known), DDL_ROWS), protocol=protocol)

@@ -25,12 +25,11 @@ from pyspark.sql.types import StructType
 from ticdc_lab.codecs.decode import Detected, at_once, is_empty
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import AT_ONCE, BOUNDS
-from ticdc_lab.engine import is_sail, parquet_below, verbatim
+from ticdc_lab.engine import is_sail, parallelism, parquet_below, verbatim
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.object_stores import Store, Stored
-from ticdc_lab.engine.shuffle import Kernel, by_threads
+from ticdc_lab.engine.shuffle import Kernel, by_threads, dealt_out, streamed
 from ticdc_lab.errors import EngineError, SourceError
-from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES, as_messages
@@ -71,8 +70,8 @@ class Source:
     read: Reader
     pieces: pa.Table | None = None
     """What ``raw`` contains, where the driver can read it too: messages are then inspected without a job."""
-    n_tasks: int = 0
-    """How many tasks read ``pieces``, where this process can decode them as well."""
+    shares: tuple[pa.Table, ...] = ()
+    """What of ``raw`` each task reads, where this process can read it too."""
     of_engine: Callable[[], DataFrame] | None = None
     """Gives the messages, where the engine can read them by itself."""
     told: Detected | None = None
@@ -116,13 +115,13 @@ class Source:
     def found(self, kernel: Kernel, form: pa.Schema) -> pa.Table:
         """What a kernel makes of the raw records of each task, at once: little.
 
-        Beside the embedded engine threads of this process make it, which needs no engine for what it reads itself.
+        Beside the embedded engine threads of this process make it. The engine runs only for what it alone can read.
         Raises SourceError: a file that was there when the source was opened cannot be read.
         """
-        if self.pieces is None or not self.n_tasks or not is_sail(self.spark):
+        if not is_sail(self.spark):
             return self.raw.mapInArrow(kernel, from_arrow_schema(form)).toArrow().cast(form)
-        shares = [self.pieces.take(list(range(i, len(self.pieces), self.n_tasks))) for i in range(self.n_tasks)]
-        parts = [partial(iter, share.combine_chunks().to_batches()) for share in shares]
+        read_here = [partial(iter, share.combine_chunks().to_batches()) for share in self.shares]
+        parts = read_here or dealt_out(streamed(self.raw), parallelism(self.spark))
         try:
             return by_threads(self.spark, parts, kernel, form)
         except OSError as error:
@@ -331,7 +330,8 @@ def _topic_source(spark: SparkSession, topics: kafka.Topics) -> Source:
     topic = RelayedTopic(spark, topics)
     ranges = topic.ranges()
     return Source(
-        topics.source, spark, cache(partial(topic.frame, ranges)), topic.read, ranges, topic.n_tasks(ranges),
+        topics.source, spark, cache(partial(topic.frame, ranges)), topic.read, ranges,
+        pieces.shares(ranges, topic.n_tasks(ranges)),
         kind="kafka", expected=cache(topic.expected), measure=topic.measure,
         said_plainly=partial(kafka.said_plainly, topics), left_out=topic.left_out,
     )  # fmt: skip
@@ -374,7 +374,8 @@ def _of_pieces(
     n_tasks = pieces.n_tasks(spark, found, n_bytes)
     frame = cache(lambda: spark.createDataFrame(found).repartition(n_tasks))
     how = {given: more[given] for given in ("line", "store", "dumped") if given in more}
-    return Source(name, spark, frame, partial(pieces.read, **how) if how else pieces.read, found, n_tasks, **more)
+    read = partial(pieces.read, **how) if how else pieces.read
+    return Source(name, spark, frame, read, found, pieces.shares(found, n_tasks), **more)
 
 
 def _dump_source(spark: SparkSession, source: str, files: list[Path], dumped: DumpFiles, line: int) -> Source:
@@ -417,15 +418,9 @@ def _dumped_in_store(
     if kind == "auto" and any(f.path.endswith(".parquet") or "_delta_log" in f.path for f in stored):
         return None
     names = [store.named(f.path) for f in stored if f.size]
-    try:
-        found = dumps_among(
-            names, lambda name: store.open(store.below(name)), source=store.shown, kind=kind, options=options
-        )
-    except OSError as fault:
-        said = without_secrets(str(fault).splitlines()[0][:300])
-        raise SourceError(
-            f"{store.shown} cannot be read: {said}", hint="Check the URL (SCHEME://BUCKET/PATH) and the credentials."
-        ) from None
+    found = dumps_among(
+        names, lambda name: store.open(store.below(name)), source=store.shown, kind=kind, options=options
+    )
     if found is None:
         return None
     if is_sail(spark):
@@ -545,11 +540,11 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Setti
 def _listed_source(
     spark: SparkSession, name: str, found: storage.Listing, local: Path | None, settings: Settings
 ) -> Source:
-    raw, reading, has_commit_ts = storage.opened(spark, found, settings=settings)
+    files, reading, has_commit_ts = storage.opened(spark, found, settings=settings)
     told = Detected(reading.protocol, has_commit_ts)
     return Source(
-        name, spark, raw, reading.messages, told=told, decode=lambda images: reading.events(images=images),
-        kind="storage",
+        name, spark, files.frame, reading.messages, shares=files.shares, told=told,
+        decode=lambda images: reading.events(images=images), kind="storage",
         measure=partial(storage.size_of, found, local=local), guesses=reading.guesses,
         shown=(*reading.shown, *storage.of_paths(found, settings)),
         read_by=partial(_listed_source, spark, name, found, local),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import SEEK_END
 from itertools import islice
 from pathlib import Path
 
@@ -18,11 +19,13 @@ from ticdc_lab.codecs.known import BOUNDS
 from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.engine.object_stores import Store
+from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.sources import capture, dumps, parquet
 from ticdc_lab.sources.dump_files import DumpFiles
 from ticdc_lab.sources.forms import CAPTURE
 from ticdc_lab.sources.overlaps import Held, SharedStretch, Skips, digests, numbered, without
+from ticdc_lab.words import count
 
 PIECES = pa.schema([("number", pa.int64()), ("file", pa.string()), ("first", pa.int64()), ("last", pa.int64())])
 """A file, and of it a row group (``first``), a range of bytes (``first`` up to before ``last``), or all of a gzip."""
@@ -106,6 +109,11 @@ def n_tasks(spark: SparkSession, pieces: pa.Table, n_bytes: int | None = None) -
     return min(len(pieces), max(_TASKS_A_CORE * parallelism(spark), large))
 
 
+def shares(pieces: pa.Table, n_tasks: int) -> tuple[pa.Table, ...]:
+    """What each task reads of pieces."""
+    return tuple(pieces.take(list(range(i, len(pieces), n_tasks))) for i in range(n_tasks))
+
+
 def read(
     batches: Batches,
     line: int = BOUNDS.line,
@@ -173,6 +181,12 @@ def read_piece(
         return
     open_one = dumps.opened_here if store is None else lambda name: store.open(store.below(name))
     with open_one(file) as opened:
+        if (size := opened.seek(0, SEEK_END)) < max(last, 1):
+            raise SourceError(
+                f"{file} was cut after the log was opened: {count(size, 'byte is', 'bytes are')} left.",
+                hint="Copy the file again, or wait until its writer has finished it, and open the log again.",
+            )
+        opened.seek(0)
         if found is not None and found[0].name != CAPTURE:
             span = (first, last) if found[1].is_cut else None
             yield from dumps.read_file(opened, file, *found, line, span, opened=open_one)

@@ -229,16 +229,16 @@ def record_log(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-_OF_A_TASK = "file string, refused bigint, why string"
+_OF_A_TASK = pa.schema([("file", pa.string()), ("refused", pa.int64()), ("why", pa.string())])
 
 
 def _read_by_tasks(source: Source, folder: Path) -> pa.Table:
     """What each task wrote, and how many lines it refused."""
     skips = source.overlaps.skips
-    as_table = source.table is not None and not skips
-    frame = source.table if source.table is not None and as_table else source.raw
-    read = _as_they_are if as_table else source.reader(skips)
-    return frame.mapInArrow(partial(_written, read=read, folder=str(folder)), _OF_A_TASK).toArrow()
+    read = source.reader(skips)
+    if (table := source.table) is not None and not skips:  # raw records are what decoding needs alone
+        source, read = replace(source, frame=lambda: table, shares=()), _as_they_are
+    return source.found(partial(_written, read=read, folder=str(folder)), _OF_A_TASK)
 
 
 def _refused(written: pa.Table) -> list[str]:
@@ -274,7 +274,7 @@ def _written(batches: Batches, read: Reader, folder: str) -> Batches:
             if rejected is not None and rejected.num_rows:
                 refused += rejected.num_rows
                 why = why or rejected["reason"][0].as_py()
-    yield pa.RecordBatch.from_pydict({"file": [str(path)], "refused": [refused], "why": pa.array([why], pa.string())})
+    yield pa.RecordBatch.from_pydict({"file": [str(path)], "refused": [refused], "why": [why]}, _OF_A_TASK)
 
 
 def _chained(first: pa.RecordBatch, rest: Batches) -> Batches:

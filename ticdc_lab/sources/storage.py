@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -225,12 +226,29 @@ def size_of(found: Listing, *, local: Path | None) -> Size:
     return replace(part, bytes=n_bytes, messages=round(part.messages * n_bytes / part.bytes), is_exact=False)
 
 
-def files_frame(spark: SparkSession, found: Listing, table: pa.Table) -> DataFrame:
-    """:func:`files_table` for the workers; where they do not see the folder, with what is in the files."""
-    tasks = _tasks(table, parallelism(spark))
-    numbered = spark.createDataFrame(table.append_column("task", pa.array(tasks)))
-    files = numbered.repartition(int(tasks[-1]) + 1 if len(tasks) else 1, "task").drop("task")
-    return files if found.by_path else _brought(spark, found, files)
+@dataclass(frozen=True, slots=True)
+class Files:
+    """:data:`FILES` as tasks read them."""
+
+    frame: Callable[[], DataFrame]
+    """For an engine; where its workers do not see the folder, with what is in the files."""
+    shares: tuple[pa.Table, ...]
+    """The files of each task; empty where only the engine can read the folder."""
+
+    @classmethod
+    def of(cls, spark: SparkSession, found: Listing, table: pa.Table) -> Files:
+        """The files of a listing (:func:`files_table`), dealt to tasks."""
+        tasks = _tasks(table, parallelism(spark))
+        n = int(tasks[-1]) + 1 if len(tasks) else 1
+        table = table.append_column("number", pa.array(range(len(table)), pa.int64()))
+
+        def frame() -> DataFrame:
+            numbered = spark.createDataFrame(table.append_column("task", pa.array(tasks)))
+            files = numbered.repartition(n, "task").drop("task")
+            return files if found.by_path else _brought(spark, found, files)
+
+        ends = np.searchsorted(tasks, np.arange(n + 1)) if found.by_path else ()
+        return cls(cache(frame), tuple(table.slice(a, b - a) for a, b in pairwise(ends)))
 
 
 def files_table(found: Listing, *, with_index: bool = False) -> pa.Table:
@@ -331,16 +349,16 @@ def root_pattern(base: str) -> str:
 
 def opened(
     spark: SparkSession, found: Listing, *, settings: Settings, with_index: bool = False
-) -> tuple[Callable[[], DataFrame], Reading, bool]:
-    """What gives the files of a listing, how workers read them, and whether their rows have a commit_ts."""
+) -> tuple[Files, Reading, bool]:
+    """The files of a listing, how tasks read them, and whether their rows have a commit_ts."""
     table = files_table(found, with_index=with_index)
-    files = cache(lambda: files_frame(spark, found, table))
+    files = Files.of(spark, found, table)
     if found.by_path:
         return files, *reading_of(found, table, settings=settings)
     some = first_files(found)
 
     def looked(reading: Reading) -> list[dict[str, Any]]:
-        told = files().where(F.col("path").isin(some)).mapInArrow(look(reading), _TOLD).toArrow()
+        told = files.frame().where(F.col("path").isin(some)).mapInArrow(look(reading), _TOLD).toArrow()
         return [json.loads(text) for text in told["told"].to_pylist()]
 
     return files, *_settled(found, Reading(found.topic, found.protocol, None, settings), looked)

@@ -130,9 +130,10 @@ class Reading:
 
     def messages(self, batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """Rows of :data:`ticdc_lab.sources.storage.FILES` to messages, and what is none in the form of DECODED."""
+        own = self._of_a_task()
         for batch in batches:
-            for row, fetch in self._ahead(batch.to_pylist()):
-                for piece in self.pieces(row, fetch):
+            for row, fetch in own._ahead(batch.to_pylist()):
+                for piece in own.pieces(row, fetch):
                     if isinstance(piece, FilePiece):
                         yield in_form(_by_name(piece.messages), piece.messages.num_rows, MESSAGES), None
                     else:
@@ -142,13 +143,18 @@ class Reading:
         """Rows of :data:`ticdc_lab.sources.storage.FILES` to :data:`ticdc_lab.events.schema.DECODED`."""
 
         def run(batches: Batches) -> Batches:
+            own = self._of_a_task()
             for batch in batches:
                 rows = batch.to_pylist()
                 ids = {r["partition"]: r["table_id"] for r in rows if r["table_id"] is not None}
-                for decoded in self.decoded(rows, images=images):
+                for decoded in own.decoded(rows, images=images):
                     yield _with_table_id(decoded, ids)
 
         return run
+
+    def _of_a_task(self) -> Reading:
+        """The same with nothing remembered: tasks may be threads, and compiled code takes no layout that was sent."""
+        return replace(self, definitions={}, layouts={}, virtual={})
 
     def decoded(self, rows: list[Row], *, images: bool) -> Batches:
         """Files to DECODED, without the table id.

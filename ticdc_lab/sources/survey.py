@@ -249,7 +249,7 @@ def survey(
     assert spark is not None
     log = load(spark, source, source_kind=source_kind, **how)
     with log.reading():
-        size, held = log.size(), log.heads(HEAD).mapInArrow(_counted, _COUNTED).toArrow()
+        size, held = log.size(), log.heads(HEAD, _counted, arrow_schema(_COUNTED))
     step = decoding_step(engine_of(spark), parallelism(spark), log.protocol, log.source_kind)
     return Found(
         log.source, log.protocol, log.has_commit_ts, log.settings, log.limits, log.left_out, log.source_kind, size,
