@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_lab.engine.choosing import FITS_BYTES, EngineChoice, Machine, choose, decide, size_bytes
+from ticdc_lab.engine.choosing import FITS_BYTES, EngineChoice, Machine, choose, decide, size_bytes, too_large_to_sort
 from ticdc_lab.engine.embedded import _RECORD, shared_with
 from ticdc_lab.errors import SetupError
 
@@ -43,6 +43,15 @@ def test_spark_reads_the_rest(source: str, size: int, machine: Machine, needs: s
     found = decide(source, size, machine, needs_spark=needs)
     assert found.engine == "spark"
     assert found.why.startswith(why)
+
+
+def test_messages_that_are_sorted_have_to_fit_the_memory() -> None:
+    """Half of the machine's memory is for them; what does not fit is for Spark."""
+    assert too_large_to_sort(1 << 30, memory_bytes=16 << 30) is None
+    why = too_large_to_sort(4 << 30, memory_bytes=16 << 30)
+    assert why == (
+        "4 GB of messages are sorted, which takes the embedded engine 21 GB of memory, and this machine has 17"
+    )
 
 
 def test_what_was_asked_for_is_given() -> None:

@@ -54,6 +54,15 @@ def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path, args: li
     assert not list(tmp_path.iterdir())
 
 
+def test_more_than_memory_sorts_is_refused(tmp_path: Path) -> None:
+    """The embedded engine says so before it begins: the system would end it in mid-work."""
+    out = tmp_path / "log.jsonl.gz"
+    asked = ["workload", "bank", "--rows", "10000000000", "--engine", "embedded", "--out", str(out)]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 2 and "9000 GB of messages are sorted" in result.stderr, result.stderr
+    assert "--engine spark" in result.stderr and not out.exists()
+
+
 def test_the_truth_cannot_take_the_place_of_the_log(spark: SparkSession, tmp_path: Path) -> None:
     """Two names are needed."""
     same = str(tmp_path / "one.parquet")

@@ -235,13 +235,15 @@ def produce(
     """
     from ticdc_lab.codecs.registry import require_written
     from ticdc_lab.dispatch.names import check_request
+    from ticdc_lab.engine.choosing import size_bytes, too_large_to_sort
     from ticdc_lab.sources.kafka import properties
 
     require_written(to)
     strategy, index, listed = _parts(strategy, index, columns)
     check_request(strategy, partitions, listed)
     options = properties(out_kafka_config) if out_kafka_config else None
-    with asked(source, where) as (spark, log):
+    larger = too_large_to_sort(size_bytes(source))
+    with asked(source, where | ({"needs_spark": larger} if larger else {})) as (spark, log):
         with shown(spark, f"writing {to}"):
             answer = log.produce(
                 out, to=to, strategy=strategy, partitions=partitions, index=index, columns=listed, flavour=flavour,
