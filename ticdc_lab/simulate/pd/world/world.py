@@ -461,7 +461,7 @@ class World:
     def _take_id(self, new: int) -> None:
         """Let a new region have the id that PD gives it. If another region has this id, that region is lost.
 
-        PD's simulator counts the ids of its case by itself and lets PD count anew (IDAllocator of its packages simutil
+        PD's simulator counts the ids of its case itself, and PD begins with 1 (IDAllocator of its packages simutil
         and cases, allocID of drive.go). The id of a region follows the ids of its peers, in the case and in a split.
         """
         ids = 1 + len(self.regions.region(new).peers)
