@@ -121,6 +121,31 @@ def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
     assert least == ["0px"] * 3 and wide == [0, 0]
 
 
+_BLOCKS = """
+return [...document.querySelectorAll('.ticdc-cells')].map((box) => [box.scrollWidth - box.clientWidth,
+  getComputedStyle(box.querySelector('thead')).display, getComputedStyle(box.querySelector('td'), '::before').content,
+  Math.max(...[...box.querySelectorAll('tr')].map((row) => row.clientHeight)) < 200]);
+"""
+
+
+def test_a_listing_with_long_cells_is_read_on_a_phone(tmp_path: Path) -> None:
+    """Its rows are blocks of named cells, and none is tall by a cell that is out of sight; a wide page has a table."""
+    query = "CREATE TABLE `shop`.`orders` (`user_id` INT NOT NULL, `seq` INT NOT NULL, `amount` DECIMAL(12,2))"
+    frame = pd.DataFrame({"topic": ["small"], "partition": [0], "offset": [1], "kind": ["ddl"], "query": [query]})
+    file = tmp_path / "listing.html"
+    drawn = listing(frame, title="A table", note="n")
+    file.write_text(page("a", lead="a", sections=[Section("s", "t", "a", body=[drawn])]), encoding="utf-8")
+    with chromium() as browser:
+        seen = []
+        for width in (390, 1280):
+            size: dict[str, Any] = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            browser.get(file.as_uri())
+            until(lambda: browser.execute_script("return document.querySelector('.ticdc-cells td') !== null"))
+            seen.append(browser.execute_script(_BLOCKS))
+    assert seen[0] == [[0, "none", '"topic "', True]] and seen[1] == [[0, "table-header-group", "none", True]]
+
+
 _FOCUSED = """
 const at = document.activeElement, plot = at.closest('.js-plotly-plot'), style = getComputedStyle(at);
 return plot && {name: at.getAttribute('aria-label'), pressed: at.getAttribute('aria-pressed'), ring: style.outlineStyle,

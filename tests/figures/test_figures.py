@@ -378,6 +378,11 @@ def test_skew_names_best_and_worst_at_the_chosen_count() -> None:
         title(fig)
         == "With 2 partitions ts is the most even (fullest partition 1.10 times the mean) and table the least (3.00)"
     )
+    one = figures.skew_curves(
+        pd.DataFrame(rows, columns=["strategy", "partitions", "max_over_mean"]).assign(partitions=1, max_over_mean=1.0),
+        chosen=1,
+    )
+    assert title(one) == "With 1 partition all are alike (fullest partition 1.00 times the mean)"
 
 
 NOTHING = {
@@ -509,3 +514,13 @@ def test_stepped_keeps_a_frame_per_choice() -> None:
     assert [f.layout.xaxis.range for f in fig.frames] == [[-0.5, 1.5], [-0.5, 2.5]]
     assert fig.layout.sliders[0].active == 1
     assert [f.layout.title.text for f in fig.frames] == [f.layout.title.text for f in figs.values()]
+
+
+def test_a_picture_shows_no_back_ticks_but_of_sql() -> None:
+    """No text of plotly is code: names in a title and its note stand between quotation marks."""
+    told = "In the band `later without earlier` it is none."
+    drawn = theme.finish(Figure(Scatter(x=[1], y=[1])), title="the DDL ALTER TABLE `a`.`b` waits", note=told)
+    for fig in (drawn, theme.sentence(told, told)):
+        note = next(a.text for a in fig.layout.annotations if a.name == theme.NOTE)
+        assert note == fig.layout.meta["note"] == "In the band “later without earlier” it is none."
+    assert "`a`.`b`" in drawn.layout.title.text and "`" not in fig.layout.title.text

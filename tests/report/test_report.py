@@ -231,6 +231,8 @@ def test_report_without_commit_ts_does_not_pretend() -> None:
         summary(), protocol="canal-json", has_commit_ts=False, limits=("It carries no commit_ts.",), findings=none,
         partitions=none, tables=none, steps=none, transaction_totals=none, transactions=none,
     )  # fmt: skip
+    page = render(replace(bare, contents=bare.contents.query("kind != 'row'")))
+    assert "<tbody>" in page and "<tbody></tbody>" not in page.replace("\n", ""), "no table without rows"
     text = parsed(render(bare)).text
     assert "The log cannot show how far it is complete." in text
     assert "Transactions cannot be restored from it." in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,10 +20,12 @@ from ticdc_lab.figures.in_notebook import figure_of
 from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish
+from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.widgets import Panel, drawing
 from ticdc_lab.widgets.drawing import Background, Drawn
 from ticdc_lab.widgets.figure_view import FigureView
 from ticdc_lab.widgets.problem import ControlError, Problem
+from ticdc_lab.widgets.settings_panel import SettingsView, settings_panel
 
 PATIENCE_S = 300.0
 
@@ -316,3 +319,15 @@ def test_what_was_set_by_hand_stays_when_a_choice_is_let_go(panel: Panel[View]) 
 def test_a_hint_speaks_of_what_the_reader_sees(hint: str, here: str) -> None:
     """A notebook has no options of a command line."""
     assert Problem.of(DispatchError("It is wrong.", hint=hint)).hint == here
+
+
+def test_all_settings_are_a_table_in_which_what_contradicts_the_log_is_marked() -> None:
+    """No picture of one sentence: each setting is a row, and the chosen one shows its whole value."""
+    name, long = "sink.csv.binary-encoding-method", "x" * 300
+    given = (Setting(name, "hex", "file", "given", "file c.toml"), Setting("sink.protocol", long, "file", "given", "f"))
+    panel = settings_panel(Settings(given) | [Setting(name, "base64", "bytes", "shown", "3 values have `=`")])
+    cells = panel.figure.data[0]["cells"]
+    assert [re.sub("<.*?>", "", v) for v in cells["values"][0]] == [name, "sink.protocol"]
+    assert len({color for column in cells["fill"]["color"] for color in column}) == 2, "one row is marked"
+    panel.value = SettingsView("sink.protocol")
+    assert long in panel.figure.layout.meta["finding"]

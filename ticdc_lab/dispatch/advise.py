@@ -40,7 +40,7 @@ from ticdc_lab.events.tso import with_clock
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.settings.matchers import matcher_of
-from ticdc_lab.words import percent
+from ticdc_lab.words import count, percent
 
 PARTITIONS = (1, 3, 8, 16, 32)
 
@@ -510,7 +510,7 @@ def _uneven_of(m: MeasuredCandidate) -> str:
 
 def _reasons(best: MeasuredCandidate, keep: str, share: float, small: bool, *, alone: bool) -> list[str]:
     n = best.partitions
-    kept = [f"{SAID[g]} ({best.broken[g][1]:,} cases)" for g in KEPT[keep] if g in best.broken]
+    kept = [f"{SAID[g]} ({count(best.broken[g][1], 'case')})" for g in KEPT[keep] if g in best.broken]
     out = [f"It keeps {' and '.join(kept)}."] if kept else []
     if best.candidate.risk:
         out.append(f"A risk that was allowed: {best.candidate.risk}.")

@@ -146,7 +146,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
 
   const STYLE = `.ticdc-steps{display:flex;flex-flow:row wrap;gap:4px 14px;align-items:center;padding:2px 18px 12px;
     font-size:13px}.ticdc-steps label{display:flex;flex:0 1 auto;gap:8px;align-items:center}
-    .ticdc-steps label:has(input){flex:1 1 260px;max-width:620px}.ticdc-steps input{flex:1 1 120px;min-width:60px}
+    .ticdc-steps label:has(input){flex:1 1 290px;max-width:620px}.ticdc-steps span{white-space:nowrap}.ticdc-steps input{flex:1 1 120px;min-width:60px}
     .ticdc-steps output{min-width:5em;font-variant-numeric:tabular-nums;white-space:nowrap}
     .ticdc-steps :is(button,select){font:inherit;color:inherit;background:transparent;border:1px solid #8888;
     border-radius:4px;padding:2px 9px}.ticdc-steps option{color:#1d1d1f;background:#fff}@media print{.ticdc-steps{display:none}}`;
@@ -358,12 +358,18 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
 
   // ------------------------------------------------------------------------------------- words and tables, as HTML
 
-  const SAID = `.ticdc-words{padding:6px 18px 10px}.ticdc-words h4{font:inherit;font-size:17px;margin:4px 0 8px}
+  // Where a table with long cells has little room, a row is a block of named cells, so that none makes the others tall.
+  const LONG_CHARS = 20;
+  const SAID = `.ticdc-words{padding:6px 18px 10px;container-type:inline-size}.ticdc-words h4{font:inherit;font-size:17px;margin:4px 0 8px}
     .ticdc-words p{margin:4px 0;opacity:.8}.ticdc-cells{overflow:auto;max-height:400px;border:1px solid #8884;border-radius:4px}
     .ticdc-cells table{border-collapse:collapse;width:100%;margin:0;font-size:13px}
     .ticdc-cells :is(th,td){text-align:left;padding:4px 10px;border-bottom:1px solid #8883;vertical-align:top;overflow-wrap:break-word}
     .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells tr[tabindex]{cursor:pointer}
     .ticdc-cells small{display:block;opacity:.7;white-space:nowrap}.ticdc-cells td:last-child{min-width:15em}
+    @container (max-width:640px){.ticdc-stacks thead{display:none}.ticdc-stacks :is(table,tbody){display:block}
+    .ticdc-stacks tr{display:flex;flex-flow:row wrap;gap:2px 16px;padding:7px 10px;border-bottom:1px solid #8883;background:var(--ticdc-row)}
+    .ticdc-stacks td{background:none!important;border:0;padding:0;min-width:0!important;overflow-wrap:anywhere}.ticdc-stacks td:empty{display:none}
+    .ticdc-stacks td::before{content:attr(data-h) " ";opacity:.7;font-size:12px}}
     @media print{.ticdc-cells{max-height:none;overflow:visible}.ticdc-cells tbody tr:nth-child(n+41){display:none}
     .ticdc-cells:has(tbody tr:nth-child(41))::after{content:"On paper: the first 40 rows; the page has all.";font-style:italic}}`;
 
@@ -406,14 +412,18 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   function cellsOf(gd, trace, curve, head, zone) {
     const { header, cells } = trace;
     const table = made("table");
+    const names = header.values.map((text) => plain([text].flat()[0]).trim());
+    const long = cells.values.length > 3 && cells.values.flat().some((value) => String(value ?? "").length > LONG_CHARS);
     const top = table.createTHead().insertRow();
     for (const text of header.values) top.append(put(made("th"), [text].flat()[0]));
     const body = table.createTBody();
     const picks = trace.meta?.selects;
     (cells.values[0] ?? []).forEach((_, row) => {
       const line = body.insertRow();
+      line.style.setProperty("--ticdc-row", at(cells.fill?.color, 0, row) ?? "");
       cells.values.forEach((column, i) => {
         const cell = put(line.insertCell(), String(column[row] ?? ""));
+        cell.dataset.h = names[i];
         if (/_ts(<|$)/.test(header.values[i]) && /^\d{15,}$/.test(cell.textContent)) cell.append(made("small", { textContent: moment(cell.textContent, zone) }));
         cell.style.background = at(cells.fill?.color, i, row) ?? "";
       });
@@ -422,7 +432,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       const named = ({ target }) => plain([header.values[target.closest("td")?.cellIndex] ?? ""].flat()[0]);
       Object.assign(line, { tabIndex: 0, onclick: (event) => choose(named(event)), onkeydown: (event) => event.key === "Enter" && choose("") });
     });
-    const box = made("div", { className: "ticdc-cells", tabIndex: 0 });
+    const box = made("div", { className: long ? "ticdc-cells ticdc-stacks" : "ticdc-cells", tabIndex: 0 });
     box.style.setProperty("--ticdc-head", head);
     box.append(table);
     return box;

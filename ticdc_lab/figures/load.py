@@ -237,7 +237,7 @@ def skew_curves(curves: pd.DataFrame, *, chosen: int | None = None) -> Figure:
     if chosen is not None:
         fig.add_vline(x=chosen, line={"color": GREY, "width": 1})
         at = {"x": math.log10(chosen), "y": 1, "yref": "paper", "xanchor": "left", "xshift": 4}
-        fig.add_annotation(text=f"{chosen} partitions", showarrow=False, **at)
+        fig.add_annotation(text=count(chosen, "partition"), showarrow=False, **at)
     fig.update_xaxes(title_text="partitions (markers at powers of two)", type="log", tickvals=_powers(top))
     fig.update_yaxes(title_text="rows of the fullest / mean", type="log", tickvals=_powers(top))
     return finish(fig, title=_finding_of_skew(curves, chosen), note=_NOTE_OF_SKEW, height=480)
@@ -253,7 +253,9 @@ def _finding_of_skew(curves: pd.DataFrame, chosen: int | None) -> str:
     at = curves[curves["partitions"] == n].sort_values("max_over_mean", kind="stable")
     best, worst = at.iloc[0], at.iloc[-1]
     most = f"fullest partition {best['max_over_mean']:.2f} times the mean"
-    told = f"With {n} partitions {label(best['strategy'])} is the most even ({most})"
+    if len(at) > 1 and f"{worst['max_over_mean']:.2f}" == f"{best['max_over_mean']:.2f}":
+        return f"With {count(n, 'partition')} all are alike ({most})"
+    told = f"With {count(n, 'partition')} {label(best['strategy'])} is the most even ({most})"
     if len(at) == 1:
         return told
     return f"{told} and {label(worst['strategy'])} the least ({worst['max_over_mean']:.2f})"

@@ -341,8 +341,9 @@ def label_topology(sample: ClusterSample, *, finding: str = "") -> Figure:
     marked(fig.data[0], [Selection(store=int(b.id[6:])) if b.id.startswith("store ") else None for b in boxes])
     depth = 2 + len(sample.cluster.config.location_labels)
     title = label(finding, most=300) or finding_of_topology(sample, boxes)
+    wide = min(1400, max(760, 180 + 155 * len(leaves)))  # so that a store's numbers fit into its box
     return finish(
-        fig, title=title, note=_NOTE_OF_TOPOLOGY, height=170 + _LEVEL_PX * depth, note_below_px=16, least_px=760
+        fig, title=title, note=_NOTE_OF_TOPOLOGY, height=170 + _LEVEL_PX * depth, note_below_px=16, least_px=wide
     )
 
 

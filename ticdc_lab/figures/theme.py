@@ -19,7 +19,7 @@ import pandas as pd
 
 from ticdc_lab.events.tso import zone
 from ticdc_lab.figures.figure import Figure, Nested, plain
-from ticdc_lab.words import some_of, visible
+from ticdc_lab.words import quoted, some_of, visible
 
 Theme = Literal["light", "dark"]
 
@@ -144,6 +144,7 @@ def finish(
     """
     for axis in _few_counts(fig):
         fig.layout.setdefault(axis, Nested()).setdefault("dtick", 1)
+    title, note = quoted(title), quoted(note)
     shown = wrapped(title, width=TITLE_CHARS)
     lines_below = wrapped(note).count("<br>")
     more = {"least_px": least_px, "zone": "" if zone() == "UTC" else zone()}
@@ -267,6 +268,7 @@ def sentence(title: str, why: str) -> Figure:
     """Where there is nothing to draw: a sentence instead of an empty axis."""
     fig = Figure()
     fig.update_xaxes(visible=False).update_yaxes(visible=False)
+    title, why = quoted(title), quoted(why)
     shown, said = wrapped(title, width=TITLE_CHARS), wrapped(why)
     place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "top"}
     fig.add_annotation(name=NOTE, text=said, showarrow=False, align="left", font={"size": 15}, **place)

@@ -33,10 +33,10 @@ _BUNDLE_CHARS = 500_000
 
 _STYLE = """
 main{overflow-wrap:break-word}.highlight{background:var(--tint);border-radius:6px;margin:8px 0}
-.highlight pre,.output_text pre{overflow-x:auto;margin:0;padding:8px 12px;font:12px/1.45 ui-monospace,'DejaVu Sans Mono',monospace}
+.output_text pre{white-space:pre-wrap}.highlight pre,.output_text pre{overflow-x:auto;margin:0;padding:8px 12px;font:12px/1.45 ui-monospace,'DejaVu Sans Mono',monospace}
 .output_error pre{color:var(--wrong);white-space:pre-wrap}.output_html:has(table.dataframe){overflow-x:auto;margin:8px 0 16px}
 a{color:inherit}a.anchor-link{display:none}table.dataframe{width:auto;border:0}
-table.dataframe thead tr{text-align:left!important}.dataframe td,.dataframe th{border:0;border-bottom:1px solid var(--line)}
+table.dataframe thead :is(tr,th){text-align:left!important}.dataframe td,.dataframe th{border:0;border-bottom:1px solid var(--line)}
 p.kernel{color:var(--soft);font-style:italic;margin:14px 0 0}
 @media print{.highlight pre,.output_text pre{white-space:pre-wrap;overflow-wrap:anywhere}.cell{break-inside:auto}}
 """  # noqa: E501

@@ -75,7 +75,8 @@ td.long{min-width:9em}td.code:not(.word,.name){min-width:14ch}}
 .stacked td:empty{display:none}.stacked td::before{content:attr(data-h) " ";color:var(--soft);font-size:12px}}
 @page{size:A4;margin:14mm 12mm;@bottom-right{content:counter(page) ' / ' counter(pages);
 font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
-@media print{button,nav{display:none}.plotly-graph-div{mask:none!important}.scroll{background:none}
+@media print{details:not([open])>summary::after{content:", in the HTML page"}
+button,nav{display:none}.plotly-graph-div{mask:none!important}.scroll{background:none}
 body{max-width:none;margin:0;padding:0;zoom:.66}
 .scroll{max-height:none;overflow:visible;border:0}.figure{overflow:visible;break-inside:avoid;zoom:var(--on-paper,1)}
 th{position:static}

@@ -217,13 +217,12 @@ def _drawn(answer: Answer) -> Body:
 
 def _tables(answer: Answer, *, lane: str) -> Section:
     tables, partitions, ddl, quarantine = (answer.frames[n] for n in ("tables", "partitions", "ddl", "quarantine"))
-    body: Body = [
-        *(_titled("Tables", len(tables), _MANY), _table(tables.head(_MANY).rename(columns={"partitions": f"{lane}s"}))),
-        *(
-            _titled(f"{lane.capitalize()}s", len(partitions), _MANY),
-            _table(partitions.head(_MANY).rename(columns={"partition": lane})),
-        ),
-    ]
+    named = {"partition": lane, "partitions": f"{lane}s"}
+    parts = {"Tables": tables, f"{lane.capitalize()}s": partitions}
+    body: Body = []
+    for name, frame in parts.items():
+        if len(frame):
+            body += [_titled(name, len(frame), _MANY), _table(frame.head(_MANY).rename(columns=named))]
     if len(ddl):
         numbered = ddl["ddl_type"].astype("string").str.isdigit().all()  # open-protocol's mean nothing to a reader
         columns = [c for c in _DDL if c != "ddl_type" or not numbered]

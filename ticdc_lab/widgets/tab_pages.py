@@ -91,8 +91,10 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
             unsaid = "" if answer is None or self.name == "audit" else f"{answer.finding.rstrip('.')}."
             unsaid = " ".join(unsaid.replace(f"{panel.figure.finding}.", "").split())
             first, *rest = re.split(r"(?<=[.]) (?=[A-Z])", unsaid, maxsplit=1)  # the answer; the rest explains it
-            more = "".join(f"<details><summary>more</summary>{in_html(said)}</details>" for said in rest)
-            sentence.value = f"<b>{in_html(first)}</b>{more}"
+            more = "".join(
+                f"<details><summary>more</summary>{in_html(said, dates_whole=True)}</details>" for said in rest
+            )
+            sentence.value = f"<b>{in_html(first, dates_whole=True)}</b>{more}"
             sentence.layout.display = None if unsaid else "none"
             self.evidence.show({**frames, **panel.frames}, code=call, gives_rows=self.tab.gives_rows)
 
@@ -202,7 +204,7 @@ class OpenPanels(Mapping[str, Panel[Any]]):
 
 def _limits(answer: Answer) -> str:
     """What the log cannot show, folded; nothing if it shows all."""
-    said = "".join(f"<li>{in_html(text)}</li>" for text in answer.limits)
+    said = "".join(f"<li>{in_html(text, dates_whole=True)}</li>" for text in answer.limits)
     return f"<details><summary>What the log cannot show</summary><ul>{said}</ul></details>" if said else ""
 
 

@@ -123,8 +123,8 @@ def of(log: Log) -> str:
     ]
     folds.append((f"! {head}" if wrong else head, [*wrong, *lines], "warned" if wrong else ""))
     return "".join(
-        f'<details><summary class="{kind}">{in_html(head)}</summary>'
-        f"{''.join(f'<div>{in_html(line)}</div>' for line in lines)}</details>"
+        f'<details><summary class="{kind}">{in_html(head, dates_whole=True)}</summary>'
+        f"{''.join(f'<div>{in_html(line, dates_whole=True)}</div>' for line in lines)}</details>"
         for head, lines, kind in folds
         if lines
     )
