@@ -7,14 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pandas as pd
 from lab_page import chromium
+from nbconvert import HTMLExporter
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from summaries import summary
+from traitlets.config import Config
 
 from ticdc_lab.answers.answer import as_html
 from ticdc_lab.figures.listing import listing
+from ticdc_lab.report.notebook_page import offline
 from ticdc_lab.report.page import PageTable, Section, page
 from ticdc_lab.report.write import render
 
@@ -144,6 +148,25 @@ def test_a_listing_with_long_cells_is_read_on_a_phone(tmp_path: Path) -> None:
             until(lambda: browser.execute_script("return document.querySelector('.ticdc-cells td') !== null"))
             seen.append(browser.execute_script(_BLOCKS))
     assert seen[0] == [[0, "none", '"topic "', True]] and seen[1] == [[0, "table-header-group", "none", True]]
+
+
+def test_a_frame_of_a_notebook_has_its_heads_above_its_cells(tmp_path: Path) -> None:
+    """The style that pandas brings aligns heads to the right, cells of an exported page are on the left."""
+    shown = nbformat.v4.new_output("execute_result", data={"text/html": pd.DataFrame({"a": ["b"]})._repr_html_()})
+    said = nbformat.v4.new_output("stream", name="stdout", text="a long sentence " * 30)
+    cell = nbformat.v4.new_code_cell("import ticdc_lab", outputs=[said, shown])
+    made = HTMLExporter(config=offline(Config())).from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
+    file = tmp_path / "frame.html"
+    file.write_text(made[0], encoding="utf-8")
+    with chromium() as browser:
+        browser.get(file.as_uri())
+        aligned = browser.execute_script(
+            "return [...document.querySelectorAll('.dataframe :is(th, td)')].map((e) => getComputedStyle(e).textAlign)"
+        )
+        wide = browser.execute_script(
+            "return [...document.querySelectorAll('.output_text pre')].map((e) => e.scrollWidth - e.clientWidth)"
+        )
+    assert set(aligned) == {"left"} and wide == [0], "and what is printed is read without scrolling"
 
 
 _FOCUSED = """
