@@ -165,7 +165,7 @@ class Store:
             said = without_secrets(str(fault).splitlines()[0][:300])
             raise SourceError(
                 f"{self.named(path)} cannot be read: {said}",
-                hint="Check that it is still there and that the credentials may read it, then run it again.",
+                hint=f"Check that {self.named(path)} is still there and that the credentials may read it.",
             ) from None
 
     def read(self, path: str, most: int) -> bytes:

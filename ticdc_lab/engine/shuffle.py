@@ -117,7 +117,8 @@ def streamed(frame: DataFrame) -> Batches:
     """The rows of a frame of an engine at the other end of a connection, as they come, in the form of its schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    form, client, asked = to_arrow_schema(frame.schema), frame.sparkSession.client, cast(Any, frame)
+    form = to_arrow_schema(frame.schema, timezone="UTC")
+    client, asked = frame.sparkSession.client, cast(Any, frame)
     for some in client.to_table_as_iterator(asked._plan.to_proto(client), {}):
         if isinstance(some, pa.Table):
             yield from some.cast(form).to_batches()

@@ -181,10 +181,11 @@ def read_piece(
         return
     open_one = dumps.opened_here if store is None else lambda name: store.open(store.below(name))
     with open_one(file) as opened:
-        if (size := opened.seek(0, SEEK_END)) < max(last, 1):
+        size, is_packed = opened.seek(0, SEEK_END), file.endswith(".gz")
+        if size < (1 if is_packed else max(last, 1)):
             raise SourceError(
                 f"{file} was cut after the log was opened: {count(size, 'byte is', 'bytes are')} left.",
-                hint="Copy the file again, or wait until its writer has finished it, and open the log again.",
+                hint=f"Copy {file} again, or wait until its writer has finished it, and open the log again.",
             )
         opened.seek(0)
         if found is not None and found[0].name != CAPTURE:
@@ -192,7 +193,7 @@ def read_piece(
             yield from dumps.read_file(opened, file, *found, line, span, opened=open_one)
         elif found is not None:  # its name means another packing than its bytes
             yield from _ahead(capture.read_whole(opened, file, line))
-        elif file.endswith(".gz"):
+        elif is_packed:
             yield from _ahead(capture.read_gzip(opened, file, line))
         else:
             yield from capture.read_range(opened, file, first, last, line)

@@ -79,7 +79,7 @@ MUTANTS = (
            "oracle 377"),
     Mutant("no tolerance", balance, "tolerance", lambda _: lambda *_: 0, "oracle 377"),
     Mutant("leaders move over a gap of two", balance, "_LEADER_RATIO", lambda _: 1.0, "oracle 452"),
-    Mutant("influence is not amplified", balance, "_AMPLIFICATION", lambda _: 0, "br-op-influence"),
+    Mutant("influence is not amplified", balance, "AMPLIFICATION", lambda _: 0, "br-op-influence"),
     Mutant("a region with a down peer is moved", balance_region, "unfit", lambda _: lambda *_, **__: "",
            "oracle 382"),
     Mutant("leaders leave first", balance_region, "ORDER", lambda o: tuple(reversed(o)), "oracle 377"),
