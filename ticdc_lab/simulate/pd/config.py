@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, overload
+
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,14 @@ class Config:
     halt_scheduling: bool = False
     operators_count_once: bool = True
     removals_of_down_are_small: bool = True
+
+    @overload
+    def is_small(self, size: float, keys: int) -> bool: ...
+    @overload
+    def is_small(self, size: NDArray[Any], keys: NDArray[Any]) -> NDArray[Any]: ...
+    def is_small(self, size: Any, keys: Any) -> Any:
+        """Whether a region of so many MiB and keys is one to merge; of arrays, which regions are."""
+        return (size <= self.max_merge_region_size) & (keys <= self.max_merge_region_keys)
 
 
 PATROL_REGIONS = 128

@@ -73,7 +73,7 @@ def _stays(cluster: Cluster, region: Region, beside: Neighbours, up_s: float) ->
         return "a label of the region forbids scheduling"
     if not region.leader:
         return "the region has no leader"
-    if region.size > config.max_merge_region_size or region.keys > config.max_merge_region_keys:
+    if not config.is_small(region.size, region.keys):
         return "the region is not small"
     if not is_healthy(region):
         return "a peer is down or pending"

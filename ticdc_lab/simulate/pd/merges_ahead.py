@@ -43,8 +43,7 @@ def merges_ahead(
     the rest scaled. Returns: None if no region is small.
     """
     config = cluster.config
-    is_small = (c.size <= config.max_merge_region_size) & (c.keys <= config.max_merge_region_keys)
-    small = np.flatnonzero(is_small & ~np.isin(c.id, list(c.busy)))
+    small = np.flatnonzero(config.is_small(c.size, c.keys) & ~np.isin(c.id, list(c.busy)))
     if not len(small):
         return None
     known: dict[int, Region | None] = {-1: None, len(c.id): None}
@@ -103,7 +102,7 @@ def merges_ahead(
             stays.pop(place, None)
             after[a], before[b] = b, a
             changed += [p for p in (a, b) if p == to or p in stays]
-        todo = sorted({p for p in changed if (r := at(p)) is not None and _is_small(cluster, r)})
+        todo = sorted({p for p in changed if (r := at(p)) is not None and config.is_small(r.size, r.keys)})
         for place in changed:
             if place not in todo:
                 stays.pop(place, None)  # it is large now
@@ -114,8 +113,3 @@ def merges_ahead(
         {i: cost * scale for i, cost in remove.items()},
         tuple((why, round(n * scale)) for why, n in reasons.most_common()),
     )  # fmt: skip
-
-
-def _is_small(cluster: Cluster, region: Region) -> bool:
-    config = cluster.config
-    return region.size <= config.max_merge_region_size and region.keys <= config.max_merge_region_keys

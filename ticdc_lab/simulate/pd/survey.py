@@ -181,7 +181,7 @@ def _findings(cluster: Cluster, c: RegionColumns) -> list[tuple[str, Flags]]:
     unknown = _by_position(c, np.array([s is None for s in stores]))
     joint = there & np.isin(c.role, [ROLES.index(INCOMING), ROLES.index(DEMOTING)])
     unfit, badly_placed = _by_one_rule(cluster, c, stores) if _has_one_rule(cluster) else _by_kinds(cluster, c)
-    small = (c.size <= config.max_merge_region_size) & (c.keys <= config.max_merge_region_keys)
+    small = config.is_small(c.size, c.keys)
     return [
         ("without a leader", c.leader < 0),
         ("in a joint state", _any(joint)),

@@ -126,7 +126,7 @@ class Patrol:
             sick[i] = True
         found = ((peers >= 0).sum(axis=1) != config.max_replicas) | sick[peers].any(axis=1)
         found |= (r.role[: r.n] != 0).any(axis=1) | r.pending[: r.n].any(axis=1)
-        small = (r.size[: r.n] <= config.max_merge_region_size) & (r.keys[: r.n] <= config.max_merge_region_keys)
+        small = config.is_small(r.size[: r.n], r.keys[: r.n])
         found |= small
         labels = config.location_labels
         if labels:
@@ -191,7 +191,7 @@ class Patrol:
     def is_small(self, row: int, config: Config) -> bool:
         """Whether a region is one to merge."""
         r = self.regions
-        return bool(r.size[row] <= config.max_merge_region_size and r.keys[row] <= config.max_merge_region_keys)
+        return bool(config.is_small(r.size[row], r.keys[row]))
 
     def neighbours(self, row: int, cluster: Cluster, now_us: int) -> Neighbours:
         """Give the regions beside a region, where it may be merged at all; where it may later, it is looked at then."""

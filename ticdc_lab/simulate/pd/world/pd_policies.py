@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd import balance_leader, balance_region, evict_leader
-from ticdc_lab.simulate.pd.balance import FOLLOWER_HERE, LEADER_HERE, LEADERS, LEAST_RETRIES, REGIONS, Draw, scale
+from ticdc_lab.simulate.pd.balance import (
+    AMPLIFICATION,
+    FOLLOWER_HERE,
+    LEADER_HERE,
+    LEADERS,
+    LEAST_RETRIES,
+    REGIONS,
+    Draw,
+    scale,
+)
 from ticdc_lab.simulate.pd.cluster import Cluster, Influence
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import Explained
@@ -133,7 +142,6 @@ BALANCE_REGION, BALANCE_LEADER = balance_region.NAME, balance_leader.NAME
 EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
 EVICT_SLOW = "evict-slow-store-scheduler"
 _RECOVERY_US = 600 * SECOND_US
-_AMPLIFICATION = 5
 _MOST_FOLLOWERS = 6
 
 
@@ -171,7 +179,7 @@ def no_region_pays(seen: SeenCluster) -> str:
     cluster, table = seen.cluster, _table(seen)
     by = scale(cluster, REGIONS)
     moved = table.influence(cluster, "region_size")
-    widened = np.abs(moved) * _AMPLIFICATION + by.tolerance
+    widened = np.abs(moved) * AMPLIFICATION + by.tolerance
     after = region_scores(table.columns, cluster.config, moved)
     gives = table.may[REGION_SOURCE]
     takes = table.may[REGION_TARGET] & gives  # PD looks for targets among the sources that come after one
