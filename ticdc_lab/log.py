@@ -322,7 +322,7 @@ class Log:
         s = self.summary_of("facts", "transactions")
         again = s.transaction_totals["duplicates"].sum() > 0
         repeats = self._once("repeats", self._repeats) if again else None
-        return answers.transactions(s, repeats=repeats, torn=self._torn())
+        return answers.transactions(s, repeats=repeats)
 
     def transaction(self, commit_ts: int | str | None = None) -> Answer:
         """What did one transaction change, by its commit_ts: a TSO or a time (UTC).
@@ -345,8 +345,8 @@ class Log:
 
     def audit(self, *, most: int = FOUND, messages: bool = True) -> Answer:
         """Did it keep TiCDC's promises; ``most`` findings of each guarantee are listed, with the first's messages."""
-        parts = ("facts", "findings", *(("messages",) if messages else ()))
-        return answers.audit(self.summary_of(*parts, most=min(most, MAX_PER_GUARANTEE)), torn=self._torn())
+        parts = ("facts", "findings", "suspects", *(("messages",) if messages else ()))
+        return answers.audit(self.summary_of(*parts, most=min(most, MAX_PER_GUARANTEE)))
 
     def what_if(self, *, partitions: int | None = None) -> Answer:
         """What would another dispatcher do with so many partitions; by default as many as were recorded."""
@@ -995,7 +995,8 @@ class Log:
             "facts": lambda: of_facts(self.change_log),
             "load": lambda: of_load(self.change_log),
             "tables": lambda: of_tables(self.change_log),
-            "transactions": lambda: of_transactions(self.change_log),
+            "suspects": lambda: {"suspects": self._suspects()},
+            "transactions": lambda: of_transactions(self.change_log, suspects=self._suspects()),
             "findings": lambda: of_findings(self.change_log, most=most),
             "messages": lambda: {"messages": messages_of_findings(self.change_log, found["findings"])},
         }
@@ -1118,14 +1119,14 @@ class Log:
         counted = small(found.groupBy("table", "guarantee").agg(n, first.alias("first")).orderBy("table", "guarantee"))
         return [answers.against_definition(r) for r in counted.to_dict("records")]
 
-    def _torn(self) -> pd.DataFrame | None:
+    def _suspects(self) -> pd.DataFrame | None:
         """Transactions that gaps in offsets may have torn; None without a gap, or commit_ts."""
         sampled = self.change_log.sample is not None and not self.change_log.sample.is_whole
         gaps = [] if sampled or not self.has_commit_ts else gaps_in(self.change_log.facts.offsets, most=GAPS)
         if not gaps:
             return None
         found = self.events.transform(suspects, gaps=gaps).orderBy("topic", "partition", "first_missing", "commit_ts")
-        return self._once("torn", lambda: small(found.limit(SUSPECTS)))
+        return self._once("beside gaps", lambda: small(found.limit(SUSPECTS)))
 
     def _repeats(self) -> pd.DataFrame:
         own = self.events.where(F.col("commit_ts").isin(first_repeated(self.events, REPEATS)))

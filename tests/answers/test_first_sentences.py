@@ -150,7 +150,7 @@ def test_watermarks_that_never_advance_are_not_called_steady() -> None:
 def test_the_audit_names_torn_transactions_in_its_first_sentence() -> None:
     """With the findings; which gap each is beside is the next sentence."""
     gap = {"topic": "t", "partition": 0, "first_missing": 5, "last_missing": 6}
-    answer = audit(summary(), torn=pd.DataFrame([gap | {"commit_ts": ts} for ts in (7, 8, 9)]))
+    answer = audit(replace(summary(), suspects=pd.DataFrame([gap | {"commit_ts": ts} for ts in (7, 8, 9)])))
     first = (
         "The log has 1 error about 1 guarantee (rows stay in one partition: shop.orders), and 3 transactions may be "
         "torn (commit_ts 7 at 1970-01-01 00:00:00.000 UTC and 2 more); "
@@ -170,7 +170,7 @@ def test_without_watermarks_no_transaction_is_judged_and_suspects_are_counted_as
     assert transactions(of).finding.startswith("No offset is missing beside a transaction, so none is known to be ")
     gap = {"topic": "t", "partition": 0, "first_missing": 5, "last_missing": 6}
     torn = pd.DataFrame([gap | {"commit_ts": ts} for ts in range(7)])
-    answer = transactions(silent, torn=torn)
+    answer = transactions(replace(silent, suspects=torn))
     command = "ticdc-lab audit 'a b.jsonl' --json"
     assert answer.finding.startswith(why)
     zero = "(1970-01-01 00:00:00.000 UTC)"
@@ -178,9 +178,9 @@ def test_without_watermarks_no_transaction_is_judged_and_suspects_are_counted_as
     beside = "may be torn, beside missing offsets (5 to 6 of partition 0): commit_ts"
     assert f" 7 transactions {beside} {named} and 4 more (listed by: {command}). " in answer.finding
     assert of.counts is not None
-    more = replace(silent, counts=replace(of.counts, lacking=3))
-    assert " At least 7 transactions may be torn, " in transactions(more, torn=torn).finding
-    assert transactions(more, torn=torn).finding.endswith(" or have no commit_ts beside them.")
+    more = replace(silent, suspects=torn, counts=replace(of.counts, lacking=3))
+    assert " At least 7 transactions may be torn, " in transactions(more).finding
+    assert transactions(more).finding.endswith(" or have no commit_ts beside them.")
 
 
 def test_a_change_that_is_lost_without_a_missing_offset_comes_first() -> None:

@@ -195,12 +195,17 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     assert title(gaps) == (
         "No transaction is pending, but those beside missing offsets may be torn; 0 % touch more than one partition"
     )
-    beside = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), beside=2, lane="stream")
+    suspected = sample.assign(gap_partitions=[[], [3], [0, 1]])
+    beside = figures.transaction_spans(suspected, totals=totals(3, 0, 0, 0), lane="stream")
     assert title(beside) == (
         "2 transactions may be torn. The other transaction is neither pending nor known to be torn; 0 % touch more "
         "than one stream"
     )
-    least = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), beside=2, at_least=True)
+    diamonds = next(t for t in beside.data if t.name.startswith("may be torn"))
+    assert [*zip(diamonds.x, diamonds.y, strict=True)] == [(3, 1.0), (0, 2.0), (1, 2.0)], "where offsets are missing"
+    assert diamonds.marker.symbol == "diamond-open" and "beside missing offsets of partition 3" in diamonds.hovertext[0]
+    assert "A diamond is a partition where offsets are missing" in str(beside.layout.meta["note"])
+    least = figures.transaction_spans(suspected, totals=totals(3, 0, 0, 0), at_least=True)
     assert title(least).startswith("At least 2 transactions may be torn. ")
     colors = {t.name: t.marker.color for t in fig.data if t.name != "delivered again"}
     assert colors == {"complete": theme.GREY, "waits for partition 2": theme.OKABE_ITO[2]}
@@ -219,6 +224,10 @@ def test_many_spans_are_thinned_evenly_and_pending_ones_stay() -> None:
     drawn = {t.name: len({*t.y}) for t in fig.data}
     assert drawn == {"complete": 34, "waits for partition 2": 6}
     assert "40 of 300 are drawn" in str(fig.layout.meta["note"])
+    beside = sample.assign(gap_partitions=[[1] if n % 3 else [] for n in range(300)])
+    fig = figures.transaction_spans(beside, totals=totals(300, 6, 300, 0))
+    drawn = {t.name.partition(":")[0]: len({*t.y}) for t in fig.data}
+    assert drawn["may be torn"] == 38 and drawn["waits for partition 2"] >= 2, "and two that wait beside no gap"
     assert fig.layout.yaxis.ticktext[0] == "22:13:20.000"
 
 

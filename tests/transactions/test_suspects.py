@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +13,9 @@ from conftest import json_lines
 from pyspark.sql import SparkSession
 
 import ticdc_lab
+from ticdc_lab.answers.summary import of_transactions
 from ticdc_lab.log import Log
+from ticdc_lab.widgets.log_panel import log_panel
 
 SMALL = "messages_canal-json-tidb_small.jsonl.gz"
 
@@ -46,6 +50,26 @@ def test_a_transaction_of_which_a_message_is_missing_is_a_suspect(spark: SparkSe
     assert all(r["n_rows"] >= 2 and r["partition"] in r["partitions"] for r in told.values())
     [said] = log.audit().details
     assert said in log.transactions().finding and all(str(ts) in said for ts in lost.values())
+
+
+def test_suspects_are_in_the_sample_and_marked(spark: SparkSession, tmp_path: Path) -> None:
+    """A message is lost from the file: report and workbench draw each suspect, though none is pending or sampled."""
+    log = without(tmp_path, spark, (2, 50))
+    suspects = log.transactions().frames["suspects"]
+    sampled = of_transactions(log.change_log)["transactions"]
+    assert sampled is not None and not set(suspects["commit_ts"]) <= set(sampled["commit_ts"]), "some are not sampled"
+    assert len(suspects) > 5 and sampled["complete"].all() and not sampled["duplicates"].any()
+    report = ticdc_lab.report(log, tmp_path / "report.html").read_text(encoding="utf-8")
+    panel = log_panel(log.summary, pictures=("transactions",))
+    in_report = next(f for f in re.findall(r"<script type=[^>]*json\">(.*?)</script>", report) if '"may be torn' in f)
+    for data in (json.loads(in_report)["data"], json.loads(panel.figure.to_json())["data"]):
+        [marks] = [t for t in data if t["name"].startswith("may be torn")]
+        assert {*marks["x"]} == {2} and marks["marker"]["symbol"] == "diamond-open"
+        assert {*marks["meta"]["selects"]["each"]["commit_ts"]} == {*map(str, suspects["commit_ts"])}
+    assert panel.figure.finding.startswith(f"{len(suspects)} transactions may be torn. None of the other ")
+    for partition, left in ((2, suspects), (3, suspects[suspects["partitions"].map(lambda homes: 3 in homes)])):
+        panel.value = replace(panel.value, partition=partition)
+        assert panel.figure.finding.startswith(f"{len(left)} transactions may be torn. "), "of what is chosen"
 
 
 @pytest.mark.parametrize("sides", ["first", "last"])

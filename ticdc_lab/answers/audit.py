@@ -31,11 +31,10 @@ OF_DDL = frozenset(
 """Guarantees that a log without DDL cannot show."""
 
 
-def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
+def audit(s: Summary) -> Answer:
     """Which guarantees are broken, with the fewest messages that show it; which could not be checked.
 
-    ``s``: its ``findings`` and ``messages``. ``torn``: transactions beside a gap in offsets, of
-    :func:`ticdc_lab.transactions.suspects`.
+    ``s``: its ``findings``, ``messages`` and ``suspects``.
     """
     unchecked: dict[str, list[str]] = {}
     for name, why in not_checked(s).items():
@@ -53,10 +52,10 @@ def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
     grouped = causes(s.findings, source=s.source)
     frames = {"findings": s.findings, "causes": grouped, "verdict": verdict(s), "messages": s.messages}
     details = []
-    if torn is not None:
-        frames["suspects"] = torn
-        details.append(torn_words(torn, s))
-    return Answer("audit", "Did it keep TiCDC's promises?", _finding(s, torn), frames, limits, details, draw=draw)
+    if s.suspects is not None:
+        frames["suspects"] = s.suspects
+        details.append(torn_words(s.suspects, s))
+    return Answer("audit", "Did it keep TiCDC's promises?", _finding(s), frames, limits, details, draw=draw)
 
 
 def verdict(s: Summary) -> pd.DataFrame:
@@ -184,12 +183,12 @@ def not_checked(s: Summary) -> dict[str, str]:
     return {name: why for name, why in checks(s).items() if why}
 
 
-def _finding(s: Summary, torn: pd.DataFrame | None) -> str:
+def _finding(s: Summary) -> str:
     qualified, of = but_for(s.counts), len(checks(s))
     checked = of - len(not_checked(s))
     if not len(s.findings):
         return f"None of the {checked} guarantees that can be checked on it is broken{qualified}."
-    beside = "" if torn is None or torn.empty else f", and {torn_briefly(torn, s)}"
+    beside = "" if s.suspects is None or s.suspects.empty else f", and {torn_briefly(s.suspects, s)}"
     return f"The log {broken(s.findings)}{beside}; {checked} of {of} guarantees were checked{qualified}."
 
 

@@ -61,7 +61,7 @@ from ticdc_lab.settings.file import is_zone
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.tables.checksum_findings import verify_checksums, zones_of_all
-from ticdc_lab.transactions import known_places, of_restored, restored_here
+from ticdc_lab.transactions import known_places, of_restored, restored_here, restored_transactions
 from ticdc_lab.transactions.digest import DIGEST, Digest, digested, transaction_sample, transaction_totals
 from ticdc_lab.words import in_lanes, lane_of, some_of
 
@@ -114,6 +114,10 @@ class Summary:
         :func:`ticdc_lab.facts.laggards.early_ends`.
     made_from
         How the log can be loaded again, see :class:`ticdc_lab.sources.change_log.Origin`.
+    suspects
+        Transactions beside a gap in offsets, of :func:`ticdc_lab.transactions.suspects`; None where no offset is
+        missing, or gaps were not searched. Then ``transactions`` has them all, with the partitions of their gaps in
+        ``gap_partitions``.
     """
 
     source: str
@@ -134,6 +138,7 @@ class Summary:
     transaction_totals: pd.DataFrame = field(default_factory=pd.DataFrame)
     transactions: pd.DataFrame = field(default_factory=pd.DataFrame)
     messages: pd.DataFrame = field(default_factory=pd.DataFrame)
+    suspects: pd.DataFrame | None = None
     made_from: Mapping[str, Any] | None = None
     sample: Sample | None = None
     early_ends: tuple[str, ...] = ()
@@ -250,7 +255,7 @@ _BEHIND = pa.schema([("place", pa.int64()), ("commit_ts", pa.int64())])
 _COUNTED = pa.schema([("number", pa.int64()), ("n", pa.int64())])
 
 
-def of_transactions(log: ChangeLog) -> dict[str, pd.DataFrame]:
+def of_transactions(log: ChangeLog, *, suspects: pd.DataFrame | None = None) -> dict[str, pd.DataFrame | None]:
     """The part of a :class:`Summary` that restoring transactions gives; the log needs commit_ts."""
     places = known_places(log.facts, lambda: log.events)
     with log.reading():
@@ -259,7 +264,13 @@ def of_transactions(log: ChangeLog) -> dict[str, pd.DataFrame]:
         else:
             found = of_restored(log.events, digested, DIGEST, places=places, stored=log.stored).toArrow()
     digest = Digest.read(found)
-    return {"transaction_totals": exact(digest.totals), "transactions": exact(digest.sample)}
+    drawn = exact(digest.sample)
+    if suspects is not None and len(suspects):
+        homes = suspects.groupby("commit_ts")["partition"].agg(lambda of: sorted(set(of)))
+        own = restored_transactions(log.events.where(F.col("commit_ts").isin([*map(int, homes.index)])), places=places)
+        drawn = pd.concat([small(own.select(*drawn.columns)), drawn[~drawn["commit_ts"].isin(homes.index)]])
+        drawn = drawn.assign(gap_partitions=[homes.get(ts, []) for ts in drawn["commit_ts"]]).reset_index(drop=True)
+    return {"transaction_totals": exact(digest.totals), "transactions": drawn, "suspects": suspects}
 
 
 def finding_messages(events: DataFrame, *, places: Sequence[tuple[int, int]]) -> DataFrame:

@@ -30,12 +30,11 @@ _PROMISED_BY_FILES = (
 )
 
 
-def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.DataFrame | None = None) -> Answer:
+def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
     """How many transactions it holds, which are pending and what they wait for, which came twice.
 
-    ``s``: its ``transaction_totals`` and ``transactions``, and ``findings`` of an audit. ``repeats``: changes that were
-    delivered again, of :func:`ticdc_lab.transactions.duplicates`. ``torn``: those beside a gap in offsets, of
-    :func:`ticdc_lab.transactions.suspects`.
+    ``s``: its ``transaction_totals``, ``transactions`` and ``suspects``, and ``findings`` of an audit. ``repeats``:
+    changes that were delivered again, of :func:`ticdc_lab.transactions.duplicates`.
     """
     if not s.has_commit_ts:
         return Answer("transactions", _QUESTION, "Transactions cannot be restored from it.", {}, s.limits)
@@ -46,9 +45,8 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
     if not n:
         return Answer("transactions", _QUESTION, "The log contains no transaction.", frames)
     total = s.transaction_totals.iloc[0]
-    qualified = but_for(s.counts)
+    qualified, torn, unmarked = but_for(s.counts), s.suspects, _unmarked(s)
     n_torn = 0 if torn is None else torn["commit_ts"].nunique()
-    unmarked = _unmarked(s)
     words = f"{transactions_finding(total, qualified=qualified, torn=n_torn, lane=s.lane, unmarked=unmarked)}."
     details = []
     if torn is None and int(total["pending"]) and not unmarked and not s.of_storage:
@@ -68,17 +66,20 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
 
     def draw() -> Mapping[str, Figure]:
         """Nothing where all is grey: that none is open is a sentence."""
-        seen = int(total["pending"]) or int(total["duplicates"])
-        if not seen:
-            return {}
-        spans = figures.transaction_spans(
-            s.transactions, totals=s.transaction_totals, qualified=qualified, lane=s.lane, beside=n_torn,
-            at_least=n_torn > 0 and _is_cut(torn, s), unmarked=unmarked,
-        )  # fmt: skip
-        return {"spans": spans}
+        seen = int(total["pending"]) or int(total["duplicates"]) or n_torn
+        return {"spans": spans(s, totals=s.transaction_totals)} if seen else {}
 
     promised = [_PROMISED_BY_FILES if s.of_storage else _PROMISED] if int(total["n"]) > int(total["pending"]) else []
     return Answer("transactions", _QUESTION, words, frames, promised, details, draw=draw)
+
+
+def spans(s: Summary, *, totals: pd.DataFrame, scope: str = "") -> Figure:
+    """The picture of its transactions; ``totals``: what the title counts, ``scope``: of what, where not of the log."""
+    return figures.transaction_spans(
+        s.transactions, totals=totals, scope=scope, qualified=but_for(s.counts), lane=s.lane, unmarked=_unmarked(s),
+        at_least=s.suspects is not None and _is_cut(s.suspects, s),
+        gaps=s.suspects is None and s.counts is not None and s.counts.lacking > 0,
+    )  # fmt: skip
 
 
 _NAMED = 3
@@ -109,7 +110,7 @@ def torn_words(torn: pd.DataFrame, s: Summary) -> str:
         f"{first} of partition {p}" if first == last else f"{first} to {last} of partition {p}"
         for first, last, p in gaps[["first_missing", "last_missing", "partition"]].itertuples(index=False)
     ]
-    cut = f" and {len(places) - _NAMED} more gaps" if len(places) > _NAMED else ""
+    cut = f" and {count(len(places) - _NAMED, 'more gap')}" if len(places) > _NAMED else ""
     listed = f"ticdc-lab audit {shlex.quote(shown_source(s.source))} --json"
     every = f" (listed by: {listed})" if len(each) > _NAMED else ""
     rest = " Other gaps were not searched, or have no commit_ts beside them." if _is_cut(torn, s) else ""

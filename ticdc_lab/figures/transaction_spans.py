@@ -17,20 +17,22 @@ from ticdc_lab.words import count, percent
 _NOTE = "Each row of marks is one transaction, with a mark in each partition that it touches."
 _WAITS = " A coloured row waits for a watermark of the partition that the legend names: rows may still come."
 _AGAIN = " A row of crosses is a transaction with a change that was delivered more than once."
+_BESIDE = " A diamond is a partition where offsets are missing beside the transaction: a row of it may be lost there."
 MOST = 40
 """Transactions drawn; more would be a pattern of stripes that is not in the log."""
 
 
 def transaction_spans(
     sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "", torn: Collection[int] = (), qualified: str = "",
-    lane: str = "partition", beside: int = 0, at_least: bool = False, unmarked: str = "", gaps: bool = False,
+    lane: str = "partition", at_least: bool = False, unmarked: str = "", gaps: bool = False,
 ) -> Figure:  # fmt: skip
     """Draw transactions as bars over partitions.
 
     Parameters
     ----------
     sample
-        :func:`ticdc_lab.answers.summary.transaction_sample`.
+        :func:`ticdc_lab.answers.summary.transaction_sample`. Where offsets are missing also ``gap_partitions``: in
+        which partitions a gap may have torn the transaction, which is marked there and counted apart in the title.
     totals
         :func:`ticdc_lab.answers.summary.transaction_totals`: what the title counts.
     scope
@@ -39,31 +41,47 @@ def transaction_spans(
         commit_ts (TSO) of transactions that a consumer showed in part: drawn in red, and what the title counts.
     qualified, lane, unmarked
         As of :func:`transactions_finding`.
-    beside, at_least
-        How many transactions a gap in offsets may have torn, or at least so many: the title counts them apart.
+    at_least
+        Whether the log has more gaps than ``gap_partitions`` names.
     gaps
-        Whether offsets are missing and ``beside`` is not known: then none is called whole.
+        Whether offsets are missing and not known beside which transactions: then none is called whole.
     """
     if sample.empty:
         return sentence("There is no transaction to show", "The log has no row change with a commit_ts.")
-    sample = _chosen(sample, torn)
+    at_gaps = sample.get("gap_partitions", pd.Series([[]] * len(sample), sample.index))
+    beside = sample["commit_ts"][at_gaps.map(len) > 0].nunique()
+    sample = _chosen(sample.assign(gap_partitions=at_gaps), torn)
     y = np.arange(len(sample))
     fig = Figure()
     missing = [_ints(m) for m in sample["missing"]]
     whole = np.array([bool(c) for c in sample["complete"]])
     cut = sample["commit_ts"].isin(set(torn)).to_numpy(dtype=bool)
-    _bars(fig, sample[whole & ~cut], y[whole & ~cut], color=GREY, symbol="circle", name="complete")
-    _bars(fig, sample[cut], y[cut], color=WRONG, symbol="x", name="shown in part")
+    _marks(fig, sample[whole & ~cut], y[whole & ~cut], name="complete", color=GREY, symbol="circle", size=8)
+    _marks(fig, sample[cut], y[cut], name="shown in part", color=WRONG, symbol="x", size=8)
     whole |= cut
     blockers = sorted({m[0] for m in missing if m})
     for k in blockers:
         mine = ~whole & np.array([bool(m) and m[0] == k for m in missing])
         style = look(k)
-        _bars(fig, sample[mine], y[mine], color=style["color"], symbol=style["symbol"], name=f"waits for {lane} {k}")
+        _marks(
+            fig,
+            sample[mine],
+            y[mine],
+            name=f"waits for {lane} {k}",
+            color=style["color"],
+            symbol=style["symbol"],
+            size=8,
+        )
     unknown = ~whole & np.array([not m for m in missing])
-    _bars(fig, sample[unknown], y[unknown], color=WRONG, symbol="square", name="pending")
-    _repeats(fig, sample, y)
-    n = 1 + max((max(_ints(p), default=0) for p in sample["partitions"]), default=0)
+    _marks(fig, sample[unknown], y[unknown], name="pending", color=WRONG, symbol="square", size=8)
+    again = (sample["duplicates"] > 0).to_numpy(dtype=bool)
+    line = {"width": 2, "color": WRONG}
+    _marks(fig, sample[again], y[again], name="delivered again", symbol="x-thin", size=10, line=line)
+    _marks(
+        fig, sample, y, name="may be torn: an offset is missing here", column="gap_partitions", symbol="diamond-open",
+        size=14, color=WRONG, line=line,
+    )  # fmt: skip
+    n = 1 + max(max(_ints(p), default=0) for c in ("partitions", "gap_partitions") for p in sample[c])
     fig.update_xaxes(title_text=lane, tickmode="linear" if n <= 32 else "auto", dtick=1, range=[-0.6, n - 0.4])
     ticks = np.unique(np.linspace(0, len(y) - 1, min(len(y), _TICKS)).round().astype(int))
     at = clock(sample["commit_ts"].to_numpy(dtype=np.int64)[ticks] >> LOGICAL_BITS)
@@ -75,18 +93,27 @@ def transaction_spans(
         told = f"{'At least ' if at_least else ''}{count(beside, 'transaction')} may be torn. {told}"
     if torn:
         told = _torn(len(set(torn)), int(total["n"]))
-    return finish(fig, title=told + scope, note=_note(sample, int(total["n"]), waits=bool(blockers)), height=510)
+    return finish(
+        fig,
+        title=told + scope,
+        note=_note(sample, int(total["n"]), waits=bool(blockers)),
+        height=310 + 9 * max(22, len(sample)),
+    )
 
 
 _TICKS = 9
 
 
 def _chosen(sample: pd.DataFrame, torn: Collection[int]) -> pd.DataFrame:
-    """Those that are drawn, in their order: evenly chosen among those not whole or repeated, then among the others."""
+    """Those that are drawn, in their order: evenly chosen among those beside a gap, not whole or repeated, and others.
+
+    Those beside a gap leave half of the room to pending ones, if there are as many.
+    """
     told = ~sample["complete"].astype(bool) | (sample["duplicates"] > 0) | sample["commit_ts"].isin(set(torn))
-    first, others = np.flatnonzero(told), np.flatnonzero(~told)
-    chosen = _evenly(first, MOST)
-    chosen = np.concatenate([chosen, _evenly(others, MOST - len(chosen))])
+    beside = sample["gap_partitions"].map(len) > 0
+    chosen = _evenly(np.flatnonzero(beside), max(MOST // 2, MOST - int((told & ~beside).sum())))
+    for group in (told & ~beside, ~told & ~beside):
+        chosen = np.concatenate([chosen, _evenly(np.flatnonzero(group), MOST - len(chosen))])
     return sample.iloc[chosen].sort_values("commit_ts", kind="stable").reset_index(drop=True)
 
 
@@ -131,48 +158,25 @@ def transactions_finding(
 
 def _note(sample: pd.DataFrame, n: int, *, waits: bool) -> str:
     """It speaks of what is drawn only."""
-    again = bool((sample["duplicates"] > 0).any())
-    said = _NOTE + _WAITS * waits + _AGAIN * again
-    return said if len(sample) >= n else f"{said} {len(sample):,} of {n:,} are drawn, pending and repeated ones first."
+    again, beside = bool((sample["duplicates"] > 0).any()), bool(sample["gap_partitions"].map(len).any())
+    said = _NOTE + _WAITS * waits + _BESIDE * beside + _AGAIN * again
+    first = "those beside missing offsets, then pending and repeated ones" if beside else "pending and repeated ones"
+    return said if len(sample) >= n else f"{said} {len(sample):,} of {n:,} are drawn, {first} first."
 
 
-def _bars(fig: Figure, rows: pd.DataFrame, y: np.ndarray, *, color: str, symbol: str, name: str) -> None:
-    if rows.empty:
+def _marks(
+    fig: Figure, rows: pd.DataFrame, y: np.ndarray, *, name: str, column: str = "partitions", **marker: Any
+) -> None:
+    """A mark in each partition that a column lists; no line between them, as it would cross others."""
+    points = [(home, float(at), row) for row, at in zip(rows.to_dict("records"), y, strict=True)
+              for home in _ints(row[column])]  # fmt: skip
+    if not points:
         return
-    # marks alone: a line between them would cross partitions that the transaction does not touch
-    touched = [(home, float(at), row) for row, at in zip(rows.to_dict("records"), y, strict=True)
-               for home in _ints(row["partitions"])]  # fmt: skip
-    x, ys = [home for home, _, _ in touched], [at for _, at, _ in touched]
-    text = [_hover(row) for _, _, row in touched]
-    picks = [Selection(commit_ts=row["commit_ts"]) for _, _, row in touched]
-    bars = Scatter(
-        x=x,
-        y=ys,
-        mode="markers",
-        marker={"symbol": symbol, "size": 8, "color": color},
-        name=name,
-        hovertext=text,
-        hoverinfo="text",
-    )
-    fig.add_trace(marked(bars, picks))
-
-
-def _repeats(fig: Figure, sample: pd.DataFrame, y: np.ndarray) -> None:
-    again = sample["duplicates"].to_numpy(dtype=np.int64) > 0
-    if not again.any():
-        return
-    points = [(h, float(at), r) for r, at in zip(sample[again].to_dict("records"), y[again], strict=True)
-              for h in _ints(r["partitions"])]  # fmt: skip
-    crosses = Scatter(
-        x=[q[0] for q in points],
-        y=[q[1] for q in points],
-        mode="markers",
-        marker={"symbol": "x-thin", "size": 10, "line": {"width": 2, "color": WRONG}},
-        name="delivered again",
-        hovertext=[_hover(q[2]) for q in points],
-        hoverinfo="text",
-    )
-    fig.add_trace(marked(crosses, [Selection(commit_ts=q[2]["commit_ts"]) for q in points]))
+    marks = Scatter(
+        x=[home for home, _, _ in points], y=[at for _, at, _ in points], mode="markers", marker=marker, name=name,
+        hovertext=[_hover(row) for _, _, row in points], hoverinfo="text",
+    )  # fmt: skip
+    fig.add_trace(marked(marks, [Selection(commit_ts=row["commit_ts"]) for _, _, row in points]))
 
 
 def _hover(row: dict[Any, Any]) -> str:
@@ -180,6 +184,8 @@ def _hover(row: dict[Any, Any]) -> str:
     said = [f"commit_ts {tso_words(int(row['commit_ts']))}", f"{count(int(row['n_rows']), 'row')} of {tables}"]
     if not row["complete"]:
         said.append(f"waits for partitions {', '.join(map(str, _ints(row['missing'])))}")
+    if row["gap_partitions"]:
+        said.append(f"beside missing offsets of partition {', '.join(map(str, row['gap_partitions']))}")
     if row["duplicates"]:
         said.append(count(int(row["duplicates"]), "repeated delivery", "repeated deliveries"))
     return "<br>".join(said)

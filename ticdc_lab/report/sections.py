@@ -128,16 +128,15 @@ def lead(s: Summary) -> str:
 def sections(
     s: Summary, *, why: Answer | None = None, what_if: Answer | None = None, advice: Answer | None = None,
     partitions: Answer | None = None, consumers: Answer | None = None, settings: Answer | None = None,
-    torn: pd.DataFrame | None = None,
 ) -> list[Section]:  # fmt: skip
     """All sections of a log; an answer that is None was not asked for."""
     return [
-        _verdict(s, [a for a in (why, transactions(s, torn=torn), advice, partitions, settings) if a is not None]),
+        _verdict(s, [a for a in (why, transactions(s), advice, partitions, settings) if a is not None]),
         _tables(contents(s), lane=s.lane),
         *([] if settings is None else [_settings(settings)]),
         _pictures(watermarks(replace(s, early_ends=()))),  # the verdict has it
         *([_said(replace(why, limits=[x for x in why.limits if x not in s.early_ends]))] if why is not None else []),
-        _transactions(transactions(s, torn=torn), lane=s.lane),
+        _transactions(transactions(s), lane=s.lane),
         _pictures(load(s)),
         _not_computed("what-if", "What would another dispatcher do?") if what_if is None else _pictures(what_if),
         *([_advice(advice)] if advice is not None else []),

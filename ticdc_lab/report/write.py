@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-import pandas as pd
-
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.summary import Summary
 from ticdc_lab.audit.contradicted import with_rules_noted
@@ -75,8 +73,8 @@ def summary_and_page(
     made_from = provenance(log, settings={**settings, **({"sample": chosen} if chosen else {})})
     with tempfile.TemporaryDirectory(prefix="ticdc_lab-report-") as folder:
         asked = Log(log, folder)
-        audited, torn = asked.summary_of("facts", "findings", "messages"), asked.audit().frames.get("suspects")
-        found = {name: getattr(audited, name) for name in ("findings", "messages", "unjudged")}
+        audited = asked.summary_of("facts", "findings", "messages", "suspects")
+        found = {name: getattr(audited, name) for name in ("findings", "messages", "unjudged", "suspects")}
         summary = replace(asked.summary, **found)
         if asked.has_commit_ts:  # else no dispatcher is measured
             load_beside(log.spark)
@@ -87,9 +85,7 @@ def summary_and_page(
             consumers = asked.consumers()
             why = asked.why() if asked.has_commit_ts else None
             answers = of_dispatch()
-        page = render(
-            summary, why=why, consumers=consumers, **answers, torn=torn, made_from=made_from, title=title, back=back
-        )
+        page = render(summary, why=why, consumers=consumers, **answers, made_from=made_from, title=title, back=back)
     return summary, page
 
 
@@ -109,7 +105,6 @@ def _of_dispatch(asked: Log) -> dict[str, Answer | None]:
 def render(
     summary: Summary, *, why: Answer | None = None, what_if: Answer | None = None, advice: Answer | None = None,
     partitions: Answer | None = None, consumers: Answer | None = None, settings: Answer | None = None,
-    torn: pd.DataFrame | None = None,
     made_from: Provenance | None = None, title: str = "", back: str = "",
 ) -> str:  # fmt: skip
     """Build the HTML text of a report from small frames; pure."""
@@ -121,7 +116,6 @@ def render(
         partitions=partitions,
         consumers=consumers,
         settings=settings,
-        torn=torn,
     )
     parts += [made_of(made_from)] if made_from is not None else []
     return page(title or name_of(summary.source), lead=lead(summary), sections=parts, back=back)

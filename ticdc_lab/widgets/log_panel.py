@@ -11,8 +11,8 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers import complete_to
 from ticdc_lab.answers.summary import Summary
+from ticdc_lab.answers.transactions import spans
 from ticdc_lab.events.tso import LOGICAL_BITS
-from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
 from ticdc_lab.widgets.controls import choice, picture, tables, time_range
@@ -64,15 +64,7 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
         if getattr(cut, drawn_of).empty and not getattr(summary, drawn_of).empty:
             return Drawn(_nothing(summary, drawn_of))
         if view.picture == "transactions" and cut.transactions is summary.transactions:
-            return Drawn(
-                figures.transaction_spans(
-                    summary.transactions,
-                    totals=summary.transaction_totals,
-                    qualified=but_for(summary.counts),
-                    lane=summary.lane,
-                    gaps=_has_gaps(summary),
-                )
-            )
+            return Drawn(spans(summary, totals=summary.transaction_totals))
         drawn = PICTURES[view.picture](cut, view.partition, summary)
         more = _stretches(cut, drawn_of, lo, view.time_range) + _of_a_sample(summary, drawn_of) if timed else ""
         return Drawn(drawn, f"{MEASURED}{more}")
@@ -140,13 +132,7 @@ def _spans(s: Summary, of: Summary) -> Figure:
         ]
     )
     scope = f", in a sample of {len(of.transactions):,} of {n:,}" if len(of.transactions) < n else f", of {n:,}"
-    return figures.transaction_spans(
-        drawn, totals=totals, scope=scope, qualified=but_for(s.counts), lane=s.lane, gaps=_has_gaps(s)
-    )
-
-
-def _has_gaps(s: Summary) -> bool:
-    return s.counts is not None and s.counts.lacking > 0
+    return spans(s, totals=totals, scope=scope)
 
 
 _ONE_CHECKPOINT = "A storage sink has one checkpoint for its folder: none of its streams holds another back."
@@ -192,7 +178,8 @@ def cut_to(
 
     ``s``: the whole. ``between_ms``: first and last physical millisecond; None for all, as of a log without commit_ts.
     ``tables``: ``schema.table`` of each; none means all. A transaction stays whole where it changes one of them.
-    ``partition``: None for all. A transaction stays where it has a row there, or waits for it.
+    ``partition``: None for all. A transaction stays where it has a row there, waits for it, or may
+    have lost a row there.
     """
     return _of_time(_of_partition(_of_tables(s, frozenset(tables)), partition), between_ms)
 
@@ -217,8 +204,8 @@ def _of_partition(s: Summary, partition: int | None) -> Summary:
         return (of["partition"] == partition).fillna(False).astype(bool)
 
     def touched(of: pd.DataFrame) -> list[bool]:
-        homes = zip(of["partitions"], of["missing"], strict=True)
-        return [partition in {*([] if p is None else p), *([] if m is None else m)} for p, m in homes]
+        homes = zip(*(of[c] for c in ("partitions", "missing", "gap_partitions") if c in of), strict=True)
+        return [any(partition in home for home in each if home is not None) for each in homes]
 
     return replace(
         s,
