@@ -87,6 +87,8 @@ _FOCUS = """
 const plots = [...document.querySelectorAll('.jp-Notebook .js-plotly-plot')];
 plots.at(arguments[0]).querySelector('.legend .traces').focus();
 """
+_PUT = "const [css, n] = arguments[0].split('|'); document.querySelectorAll(css)[n].focus()"
+_HEADS = "return [...document.querySelectorAll('.ticdc-plot .ticdc-cells th')].map((head) => head.textContent.trim())"
 _FOCUSED = """
 const at = document.activeElement, mode = document.querySelector('.jp-Notebook').matches('.jp-mod-editMode');
 return [at.getAttribute('aria-label'), at.getAttribute('aria-pressed'), mode];
@@ -108,6 +110,32 @@ def test_a_legend_and_a_toolbar_are_used_by_keyboard(page: LabPage, nth: int) ->
         ActionChains(page.browser).send_keys(Keys.TAB).perform()
         names.append(page.browser.execute_script(_FOCUSED)[0])
     assert names == ["partition 0", "partition 1", "Download plot as a PNG", "Zoom (keys: + and -)"]
+    assert page.complaints() == []
+
+
+def test_points_cells_and_names_are_chosen_by_keyboard(page: LabPage) -> None:
+    """As by a click: JupyterLab leaves arrows and Enter to what has the focus, and no cell is entered."""
+
+    def pressed(css: str, *keys: str) -> None:
+        page.browser.execute_script(_PUT, css)
+        for key in keys:
+            ActionChains(page.browser).send_keys(key).perform()
+
+    plots = ".jp-Notebook .ticdc-plot"
+    pressed(f"{plots}|{LADDER}", Keys.HOME, Keys.ARROW_RIGHT, Keys.ARROW_UP, Keys.ENTER)
+    page.until(lambda: chosen(page).startswith("Chosen: topic t, partition 0 ("), f"a partition: {chosen(page)}")
+    clear(page)
+    pressed(f"{plots}|{LOAD}", Keys.HOME, Keys.ENTER)
+    page.until(lambda: "partition 0, 1.000 s of time" in chosen(page), f"a cell is chosen: {chosen(page)}")
+    clear(page)
+    pressed(f"{plots} td[tabindex='0']|0", Keys.ENTER)
+    page.until(lambda: "offset" in chosen(page), f"a message: {chosen(page)}")
+    clear(page)
+    names = page.browser.execute_script(_HEADS).index("table")
+    pressed(f"{plots} td[tabindex='0']|0", *[Keys.ARROW_RIGHT] * names, Keys.SPACE)
+    page.until(lambda: chosen(page).startswith("Chosen: shop.orders ("), f"the table is chosen: {chosen(page)}")
+    assert page.browser.execute_script(_FOCUSED)[2] is False, "the notebook is not edited"
+    clear(page)
     assert page.complaints() == []
 
 

@@ -11,17 +11,23 @@ import nbformat
 import pandas as pd
 from lab_page import chromium
 from nbconvert import HTMLExporter
+from pipeline_samples import story
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from summaries import summary
 from traitlets.config import Config
 
+from ticdc_lab import figures
 from ticdc_lab.answers.answer import as_html
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.listing import listing
+from ticdc_lab.figures.selecting import Selection, marked
+from ticdc_lab.figures.theme import finish
 from ticdc_lab.report.notebook_page import offline
 from ticdc_lab.report.page import PageTable, Section, page
 from ticdc_lab.report.write import render
 
+TS = 470603993791332352
 NAMES = ("only-output-updated-columns=true", "partition-silent", "2026-11-20", "--stall", "data/canal-json-tidb.jsonl")
 _BROKEN = """
 const range = document.createRange(), out = [];
@@ -174,6 +180,25 @@ const at = document.activeElement, plot = at.closest('.js-plotly-plot'), style =
 return plot && {name: at.getAttribute('aria-label'), pressed: at.getAttribute('aria-pressed'), ring: style.outlineStyle,
   range: plot._fullLayout.xaxis.range.map(plot._fullLayout.xaxis.r2l)};
 """
+_MARKED = """
+const gd = document.activeElement, ring = gd.querySelector('.ticdc-ring');
+const frame = gd.querySelector('.svg-container').getBoundingClientRect(), box = ring?.getBoundingClientRect();
+return {mark: gd.ticdcMark && [gd.ticdcMark.curveNumber, [gd.ticdcMark.pointNumber].flat()],
+  ring: box && [box.left + box.width / 2 - frame.left, box.top + box.height / 2 - frame.top],
+  said: gd.querySelector('.ticdc-unseen')?.textContent, words: gd.querySelector('.hoverlayer').textContent};
+"""
+_LISTENED = """
+window.chosen = [];
+const names = ['plotly_click', 'plotly_icicleclick'];
+const heard = ({points: [p]}) => chosen.push([p.curveNumber, [p.pointNumber].flat()]);
+for (const gd of document.querySelectorAll('.js-plotly-plot')) for (const name of names) gd.on(name, heard);
+"""
+
+
+def keys(browser: Any, *pressed: str) -> None:
+    """Press one key after the other."""
+    for key in pressed:
+        ActionChains(browser).send_keys(key).perform()
 
 
 def test_a_picture_is_used_by_keyboard(tmp_path: Path) -> None:
@@ -187,7 +212,7 @@ def test_a_picture_is_used_by_keyboard(tmp_path: Path) -> None:
         browser.execute_script("document.querySelector('h2[tabindex]').focus()")
 
         def pressed(key: str) -> Any:
-            ActionChains(browser).send_keys(key).perform()
+            keys(browser, key)
             return browser.execute_script(_FOCUSED)
 
         lines = iter(lambda: pressed(Keys.TAB), None)
@@ -207,9 +232,85 @@ def test_a_picture_is_used_by_keyboard(tmp_path: Path) -> None:
                 until(lambda: browser.execute_script(_FOCUSED)["range"][0] < seen[-1]["range"][0], 10)
                 assert pressed(Keys.ENTER)["pressed"] == "true"
     names = [line["name"].split(" (")[0] for line in seen]
+    plot = "Partition 1 holds the minimum for 67 % of the steps, at most 9 s behind"
     legend = ["fastest to slowest", "minimum", "partition 0", "partition 1"]
-    assert names == [*legend, "Download plot as a PNG", "Zoom", "Pan", "Reset axes"]
+    assert names == [plot, *legend, "Download plot as a PNG", "Zoom", "Pan", "Reset axes"]
     assert {line["ring"] for line in seen} == {"solid"}
+
+
+def test_what_a_picture_shows_is_reached_by_arrows(tmp_path: Path) -> None:
+    """Every point, cell and box, with the words that a pointer brings; Enter chooses or opens it, as a click does."""
+    s = summary()
+    crossed = Figure([Scatter(x=[1, 2, 2], y=[1, 2, 2], name="a", text="b"), Scatter(x=[2, 3], y=[2, None], name="c")])
+    drawn = {
+        "points": finish(crossed, title="Points", note="Three of them lie over each other."),
+        "cells": figures.partition_load(s.load),
+        "boxes": figures.watermark_tree_stepped(story().watermarks, moments=5),
+    }
+    file = tmp_path / "marks.html"
+    file.write_text(page("a", lead="a", sections=[Section("s", "t", "a", body=[*drawn.values()])]), encoding="utf-8")
+    with chromium() as browser:
+        browser.get(file.as_uri())
+        until(
+            lambda: browser.execute_script("return document.querySelectorAll('.js-plotly-plot[tabindex]').length") == 3
+        )
+        browser.execute_script(_LISTENED)
+
+        def reached(nth: int, *pressed: str) -> Any:
+            browser.execute_script(f"document.querySelectorAll('.js-plotly-plot')[{nth}].focus()")
+            keys(browser, *pressed)
+            return browser.execute_script(_MARKED)
+
+        points = [reached(0, Keys.HOME), *[reached(0, key) for key in (Keys.ARROW_RIGHT, *[Keys.ARROW_DOWN] * 3)]]
+        assert [p["mark"] for p in points] == [[0, [0]], [0, [1]], [0, [2]], [1, [0]], [1, [0]]], "each, then the end"
+        assert points[3]["said"] == "c (2, 2)" and points[3]["words"], "of which plotly shows the one that is meant"
+        assert points[0]["ring"] != points[1]["ring"] == points[3]["ring"]
+        left = reached(0, Keys.ESCAPE)
+        assert left["mark"] is None and left["ring"] is None and left["words"] == ""
+        assert reached(1, Keys.ARROW_DOWN, Keys.ARROW_DOWN)["mark"] == [0, [1, 0]], "a row of cells, which bars end"
+        assert "partition 1" in reached(1)["said"] and reached(1, Keys.ARROW_RIGHT)["mark"] == [1, [1]]
+        assert browser.execute_script("return chosen") == []
+        keys(browser, Keys.ENTER, Keys.ARROW_LEFT, Keys.SPACE)
+        assert browser.execute_script("return chosen") == [[1, [1]], [0, [1, 0]]]
+        boxes = "return document.querySelectorAll('.iciclelayer .slice').length"
+        several = browser.execute_script(boxes)
+        box = reached(2, Keys.HOME, Keys.ARROW_RIGHT)
+        assert box["mark"] == [0, [1]] and box["said"].startswith("capture-1: owner checkpoint_ts")
+        keys(browser, Keys.ENTER)
+        until(lambda: browser.execute_script(boxes) < several)
+        assert browser.execute_script("return chosen")[2] == [0, [1]]
+
+
+def test_what_a_click_on_a_cell_does_keys_do(tmp_path: Path) -> None:
+    """Tab stops once at a table: arrows go through its cells that copy or choose, Enter and Space press them."""
+    rows = pd.DataFrame({"commit_ts": [TS + n for n in range(3)], "table": [f"shop.t{n}" for n in range(3)]})
+    chosen = Figure(
+        marked(listing(rows, title="A table", note="n").data[0], [Selection(table="t", offset=n) for n in range(3)])
+    )
+    drawn = finish(chosen, title="A table", note="n")
+    file = tmp_path / "cells.html"
+    told = page("a", lead="a", sections=[Section("s", "t", "a", body=[drawn])])
+    file.write_text(told.replace("</main>", f'<p tabindex="0" id="p">p</p>{as_html(rows)}</main>'), encoding="utf-8")
+    at = "const at = document.activeElement; return [at.tagName, at.textContent.trim()]"
+    with chromium() as browser:
+        browser.get(file.as_uri())
+        until(lambda: browser.execute_script("return document.querySelector('.ticdc-cells')"))
+        again = "const g = document.querySelector('.plotly-graph-div'); window.said = [];"
+        again += "g.ticdcChosen = (...of) => said.push(of); document.getElementById('theme').click()"
+        browser.execute_script(again)
+        until(lambda: browser.execute_script("return document.querySelectorAll('td[tabindex=\"0\"]').length") == 2)
+        browser.execute_script("document.querySelector('.ticdc-cells').focus()")
+        keys(browser, Keys.TAB, Keys.ARROW_DOWN, Keys.ENTER, Keys.ARROW_RIGHT, Keys.SPACE)
+        assert browser.execute_script("return said") == [[0, 1, "commit_ts"], [0, 1, "table"]]
+        keys(browser, Keys.TAB)
+        assert browser.execute_script(at) == ["P", "p"], "and Tab leaves the table"
+        keys(browser, *[Keys.TAB] * 7, Keys.ARROW_DOWN, Keys.ENTER)
+        assert browser.execute_script(at)[1].startswith(str(TS + 1))
+        assert browser.execute_script("return getSelection().toString()").strip() == str(TS + 1)
+        assert browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        browser.execute_script("document.querySelector('.ticdc-tools input').focus()")
+        keys(browser, "t", "2", *[Keys.TAB] * 6)
+        assert browser.execute_script(at)[1].startswith(str(TS + 2)), "the stop is a row that is left"
 
 
 def test_who_prints_at_once_gets_every_figure(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 // Tables of class ticdc-sorts can be explored without a kernel: a click on a head sorts, the field above filters, the
 // buttons beside it show how the values of each column are spread, and copy or save the rows that are left; a click on
-// a timestamp copies it. All of it works on the rows of the page, whose number stands beside.
+// a timestamp copies it. All of it works on the rows of the page, whose number stands beside. Cells of any table that a
+// click copies or chooses are one stop of the Tab key a table: arrows go through them, Enter and Space click.
 function ticdcCopying() {
   if (globalThis.ticdcCopies) return;
   globalThis.ticdcCopies = true;
   const DONE_MS = 1200;
   const STEPS = 12;
+  const CLICKED = "td:is(.ticdc-ts, .ticdc-chooses)";
+  const SPREAD = ":is(.ticdc-bars, .ticdc-spread)";
   const looks = document.createElement("style");
   looks.textContent = `@media screen { .ticdc-tools[hidden] { display: flex } } .ticdc-tools { gap: 4px 8px; flex-wrap: wrap; align-items: center;
     font-size: 12px; margin: 4px 0 } .ticdc-tools input { font: inherit; padding: 1px 6px; width: 14em; max-width: 50%;
@@ -16,7 +19,10 @@ function ticdcCopying() {
     .ticdc-sorts td.ticdc-ts small { display: block; opacity: .7; white-space: nowrap }
     .ticdc-tools button.ticdc-copied::after { content: " ✓" } .ticdc-bars { display: none }
     @media screen { .ticdc-spread-out .ticdc-bars { display: flex; align-items: flex-end; gap: 1px; height: 18px } }
-    .ticdc-bars i { flex: 0 1 8px; background: currentColor; opacity: .45 }`;
+    .ticdc-bars i { flex: 0 1 8px; background: currentColor; opacity: .45 } td.ticdc-copied span::after { content: " ✓" }
+    :is(.ticdc-sorts th, ${CLICKED}, ${SPREAD}):focus-visible { outline: 2px solid #d55e00; outline-offset: -2px }
+    ${SPREAD}:focus-visible::after { content: attr(title); position: absolute; top: 100%; z-index: 3; padding: 4px 8px;
+    white-space: pre; text-align: left; font-weight: 400; background: #1d1d1f; color: #fff }`;
   document.head.append(looks);
 
   // Whether it could: a page from elsewhere without TLS has no clipboard, but what is chosen can be copied by hand.
@@ -69,6 +75,7 @@ function ticdcCopying() {
     const table = tableOf(input.parentElement);
     for (const row of table.tBodies[0].rows) row.classList.toggle("ticdc-out", !words.every((word) => found(row).includes(word)));
     counted(input.parentElement);
+    stop(table);
     if (table.classList.contains("ticdc-spread-out")) spread(table);
   }
 
@@ -101,8 +108,8 @@ function ticdcCopying() {
       if (bars.length > STEPS) bars = bars.sort(([, a], [, b]) => b - a).slice(0, STEPS);
       const most = Math.max(1, ...bars.map(([, n]) => n));
       const box = document.createElement("span");
-      box.className = "ticdc-bars";
       box.title = bars.map(([text, n]) => `${text || "(empty)"}: ${n}`).join("\n");
+      Object.assign(box, { className: "ticdc-bars", tabIndex: 0, role: "img", ariaLabel: box.title });
       box.append(...bars.map(([, n]) => {
         const bar = document.createElement("i");
         bar.style.height = `${Math.max(n ? 1 : 0, Math.round((18 * n) / most))}px`;
@@ -126,9 +133,42 @@ function ticdcCopying() {
   async function copyRows(button) {
     const table = tableOf(button.parentElement);
     const text = [table.tHead.rows[0], ...left(table)].map((row) => [...row.cells].map((cell) => whole(cell).replace(/\s+/g, " ")).join("\t")).join("\n");
-    if (!(await copy(text))) return choose(table);
-    button.classList.add("ticdc-copied");
-    setTimeout(() => button.classList.remove("ticdc-copied"), DONE_MS);
+    if (await copy(text)) done(button);
+    else choose(table);
+  }
+
+  function done(node) {
+    node.classList.add("ticdc-copied");
+    setTimeout(() => node.classList.remove("ticdc-copied"), DONE_MS);
+  }
+
+  async function copyTs(cell) {
+    choose(cell.querySelector("span") ?? cell);
+    if (await copy(said(cell))) done(cell);
+  }
+
+  // The cell that Tab reaches is the one that the arrows left, or the first.
+  function stop(table, at) {
+    const cells = [...table.querySelectorAll(CLICKED)].filter((cell) => !cell.closest(".ticdc-out"));
+    const to = at ?? cells.find((cell) => cell.tabIndex === 0) ?? cells[0];
+    for (const cell of table.querySelectorAll(`${CLICKED}[tabindex="0"]`)) if (cell !== to) cell.tabIndex = -1;
+    if (!to) return;
+    to.title = to.matches(".ticdc-chooses") ? "Enter chooses it" : "Enter copies it";
+    to.tabIndex = 0;
+  }
+
+  const beside = { ArrowLeft: "previousElementSibling", ArrowRight: "nextElementSibling" };
+  const below = { ArrowUp: "previousElementSibling", ArrowDown: "nextElementSibling" };
+
+  function moved(cell, key) {
+    if (beside[key]) {
+      let to = cell[beside[key]];
+      while (to && !to.matches(CLICKED)) to = to[beside[key]];
+      return to;
+    }
+    let row = cell.parentElement[below[key]];
+    while (row && (row.matches(".ticdc-out") || !row.querySelector(CLICKED))) row = row[below[key]];
+    return row && (row.cells[cell.cellIndex]?.matches(CLICKED) ? row.cells[cell.cellIndex] : row.querySelector(CLICKED));
   }
 
   document.addEventListener("click", ({ target }) => {
@@ -142,20 +182,29 @@ function ticdcCopying() {
       if (bars.ariaPressed === "true") spread(table);
     } else if (file) saved(tableOf(file.parentElement));
     else if (head) sort(head);
-    else if (ts) {
-      choose(ts.querySelector("span") ?? ts);
-      copy(said(ts));
-    }
+    else if (ts) copyTs(ts);
   });
   document.addEventListener("keydown", (event) => {
-    const head = ["Enter", " "].includes(event.key) && event.target.closest?.(".ticdc-sorts th");
-    if (!head) return;
+    const { key, target } = event;
+    const cell = target.matches?.(CLICKED);
+    if (event.ctrlKey || event.altKey || event.metaKey || !(cell || target.matches?.(".ticdc-sorts th"))) return;
+    const to = cell && (key in beside || key in below) && moved(target, key);
+    if (!to && !["Enter", " "].includes(key)) return;
     event.preventDefault(); // a blank would scroll
-    sort(head);
+    if (!to) return target.click();
+    stop(target.closest("table"), to);
+    to.focus();
   });
-  const begun = () => document.querySelectorAll(".ticdc-tools").forEach(counted);
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", begun);
-  else begun();
+
+  // Tables that are there, and those that cells of a notebook, figures and widgets bring later.
+  let due = 0;
+  function begun() {
+    due = 0;
+    for (const bar of document.querySelectorAll(".ticdc-tools")) if (bar.nextElementSibling && !bar.querySelector("output").textContent) counted(bar);
+    for (const table of document.querySelectorAll(`table:has(${CLICKED}):not(:has(${CLICKED}[tabindex="0"]))`)) stop(table);
+  }
+  new MutationObserver(() => (due ||= setTimeout(begun, 120))).observe(document, { childList: true, subtree: true });
+  begun();
   document.addEventListener("input", ({ target }) => {
     if (target.matches?.(".ticdc-tools input")) filter(target);
   });

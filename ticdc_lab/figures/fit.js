@@ -228,7 +228,10 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   // Tab reaches each line of the legend, as it does plotly's buttons: Enter or Space presses it. Where a button is for the
   // mouse to draw with, its keys stand in its words: zoom by + and -, move by the arrows.
   const DRAWS = { zoom: "Zoom (keys: + and -)", pan: "Pan (arrow keys)" };
-  const KEYED = `.js-plotly-plot.js-plotly-plot :is(.modebar-btn, .legend .traces, .legendtoggle):focus-visible{outline:2px solid #d55e00;outline-offset:1px}
+  const KEYS = "Arrow keys go through what is drawn, Enter chooses it, Escape leaves it.";
+  const KEYED = `.js-plotly-plot.js-plotly-plot:focus-visible,.js-plotly-plot.js-plotly-plot :is(.modebar-btn, .legend .traces, .legendtoggle):focus-visible{outline:2px solid #d55e00;outline-offset:1px}
+    .js-plotly-plot.js-plotly-plot .ticdc-ring{position:absolute;width:16px;height:16px;transform:translate(-50%,-50%);border:3px solid #d55e00;box-shadow:0 0 0 2px #fff,inset 0 0 0 1px #fff;border-radius:50%;pointer-events:none}
+    .ticdc-unseen{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
     .js-plotly-plot .modebar-btn:focus-visible::before,.js-plotly-plot .modebar-btn:focus-visible::after{display:block!important;opacity:1!important}`;
   // JupyterLab takes the keys of whatever has the focus and is not text, to move between cells; what bears this mark keeps its keys.
   document.addEventListener("focusin", ({ target }) => {
@@ -240,10 +243,19 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     styled("ticdc-keyed", KEYED);
     if (gd.ticdcKeyed !== gd._ev) {
       const again = () => keyed(Plotly, gd);
-      if (!gd.ticdcKeyed) gd.addEventListener("keydown", (event) => pressed(Plotly, gd, event));
+      if (!gd.ticdcKeyed) {
+        gd.addEventListener("keydown", (event) => (event.target === gd ? pointed : pressed)(Plotly, gd, event));
+        gd.addEventListener("focusout", () => left(Plotly, gd));
+      }
       for (const name of ["plotly_afterplot", "plotly_relayout", "plotly_restyle"]) gd.on(name, again);
+      for (const name of ["plotly_afterplot", "plotly_animated"]) gd.on(name, () => gd.ticdcMark && ringed(gd));
       gd.ticdcKeyed = gd._ev; // another one after a purge
     }
+    gd.tabIndex = 0;
+    gd.setAttribute("role", "figure");
+    if (!gd.hasAttribute("aria-label")) gd.setAttribute("aria-label", plain(gd.layout.meta?.finding ?? ""));
+    if (!document.getElementById("ticdc-keys")) document.body.append(made("p", { id: "ticdc-keys", hidden: true, textContent: KEYS }));
+    gd.setAttribute("aria-describedby", "ticdc-keys");
     for (const line of gd.querySelectorAll(".legend .traces")) {
       line.tabIndex = 0;
       line.setAttribute("role", "button");
@@ -264,6 +276,112 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     event.preventDefault();
     if (line) for (const kind of ["mousedown", "mouseup"]) line.querySelector(".legendtoggle").dispatchEvent(new MouseEvent(kind));
     else Plotly.relayout(gd, moved(gd._fullLayout, ...step));
+  }
+
+  // What is drawn, as a pointer finds it: where each mark is, and how plotly names it.
+  function marksOf(gd) {
+    const out = [];
+    const frame = gd.querySelector(".svg-container").getBoundingClientRect();
+    const put = (mark, x, y) => out.push({ ...mark, x, y });
+    for (const [curveNumber, cd] of gd.calcdata.entries()) {
+      const trace = cd[0]?.trace;
+      if (trace?.visible !== true || ["skip", "none"].includes(trace.hoverinfo)) continue;
+      if (trace.type === "icicle") {
+        for (const [node, box] of boxes(gd, ".iciclelayer .slice"))
+          put({ curveNumber, node, pointNumber: node.__data__.data.data.i }, box.left - frame.left + box.width / 2, box.top - frame.top + box.height / 2);
+        continue;
+      }
+      const subplot = trace.xaxis + trace.yaxis;
+      const { xaxis, yaxis } = gd._fullLayout._plots[subplot] ?? {};
+      const at = (pointNumber, x, y) => {
+        const [px, py] = [xaxis.c2p(x), yaxis.c2p(y)];
+        const inside = px >= -1 && px <= xaxis._length + 1 && py >= -1 && py <= yaxis._length + 1;
+        // of points that lie over each other plotly is told which, into a bar or a cell it is pointed
+        const pointer = trace.type === "scatter" ? [{ curveNumber, pointNumber }] : { xpx: px, ypx: py };
+        if (inside) put({ curveNumber, pointNumber, subplot, pointer }, px + xaxis._offset, py + yaxis._offset);
+      };
+      const middle = (edges, i) => (edges[i] + edges[i + 1]) / 2;
+      if (!xaxis) continue;
+      if (trace.type === "heatmap") cd[0].z.forEach((row, i) => row.forEach((_, j) => at([i, j], middle(cd[0].x, j), middle(cd[0].y, i))));
+      else if (trace.type === "bar") cd.forEach(({ x, y, b }, i) => (trace.orientation === "h" ? at(i, (x + b) / 2, y) : at(i, x, (y + b) / 2)));
+      else cd.forEach(({ x, y }, i) => at(i, x, y));
+    }
+    return out;
+  }
+
+  // Marks in columns of one x, or where bars lie in rows of one y, each from its begin to its end: arrows reach them all.
+  function inLines(gd) {
+    const lying = gd._fullData.some((t) => t.orientation === "h" || t.tiling?.orientation === "v") || gd._fullLayout.yaxis?.type === "category";
+    const [across, along] = lying ? ["y", "x"] : ["x", "y"];
+    const lines = [];
+    for (const mark of marksOf(gd).sort((a, b) => a[across] - b[across])) {
+      if (lines.length && mark[across] - lines.at(-1)[0][across] <= 1) lines.at(-1).push(mark);
+      else lines.push([mark]);
+    }
+    for (const line of lines) line.sort((a, b) => a[along] - b[along]);
+    return { across, along, lines };
+  }
+
+  const same = (a) => (b) => a && a.curveNumber === b.curveNumber && String(a.pointNumber) === String(b.pointNumber);
+  const ARROWS = { ArrowLeft: ["x", -1], ArrowRight: ["x", 1], ArrowUp: ["y", -1], ArrowDown: ["y", 1] };
+
+  function pointed(Plotly, gd, event) {
+    const { key } = event;
+    if (event.ctrlKey || event.altKey || event.metaKey || !gd.calcdata) return;
+    if (key === "Escape") return left(Plotly, gd);
+    if (["Enter", " "].includes(key) && gd.ticdcMark) {
+      event.preventDefault();
+      const { curveNumber, pointNumber, node } = gd.ticdcMark;
+      if (node) return node.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+      return gd.emit("plotly_click", { event, points: [{ curveNumber, pointNumber, data: gd.data[curveNumber], fullData: gd._fullData[curveNumber] }] });
+    }
+    if (!ARROWS[key] && !["Home", "End"].includes(key)) return;
+    const { across, along, lines } = inLines(gd);
+    if (!lines.length) return;
+    event.preventDefault();
+    const [axis, step] = ARROWS[key] ?? [];
+    const i = lines.findIndex((line) => line.some(same(gd.ticdcMark)));
+    const was = lines[i]?.find(same(gd.ticdcMark));
+    const next = () => {
+      if (key === "Home" || !was) return lines[0][0];
+      if (key === "End") return lines.at(-1).at(-1);
+      if (axis === along) return lines[i][lines[i].indexOf(was) + step];
+      return lines[i + step]?.reduce((a, b) => (Math.abs(b[along] - was[along]) < Math.abs(a[along] - was[along]) ? b : a));
+    };
+    gd.ticdcMark = next() ?? was;
+    was?.node?.dispatchEvent(new MouseEvent("mouseout"));
+    const { subplot, pointer, node } = gd.ticdcMark;
+    Plotly.Fx.unhover(gd); // else plotly waits with the next words
+    if (node) node.dispatchEvent(new MouseEvent("mouseover"));
+    else Plotly.Fx.hover(gd, pointer, subplot);
+    told(gd);
+    ringed(gd);
+    gd.querySelector(".ticdc-ring").scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  // A ring around the mark that the arrows have reached, also after it was drawn anew; where it is gone, none.
+  function ringed(gd) {
+    const mark = (gd.ticdcMark = marksOf(gd).find(same(gd.ticdcMark)));
+    const ring = gd.querySelector(".ticdc-ring") ?? made("div", { className: "ticdc-ring" });
+    if (!mark) return ring.remove();
+    Object.assign(ring.style, { left: `${mark.x}px`, top: `${mark.y}px` });
+    gd.querySelector(".svg-container").append(ring);
+  }
+
+  function left(Plotly, gd) {
+    if (!gd.ticdcMark) return;
+    gd.ticdcMark.node?.dispatchEvent(new MouseEvent("mouseout"));
+    gd.ticdcMark = undefined;
+    gd.querySelector(".ticdc-ring")?.remove();
+    if (gd.calcdata) Plotly.Fx.unhover(gd);
+  }
+
+  // The words beside a mark, for who does not see them.
+  function told(gd) {
+    const words = [...gd.querySelectorAll(".hoverlayer :is(.nums, .name)")].flatMap((text) => (text.childElementCount ? [...text.children] : [text]));
+    const line = gd.querySelector(".ticdc-unseen") ?? made("div", { className: "ticdc-unseen", role: "status" });
+    gd.querySelector(".svg-container").append(line);
+    line.textContent = words.map((word) => word.textContent).join(" ");
   }
 
   // Ranges that lie further along by a part of what they are long, and are longer by a factor.
@@ -364,7 +482,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     .ticdc-words p{margin:4px 0;opacity:.8}.ticdc-cells{overflow:auto;max-height:400px;border:1px solid #8884;border-radius:4px}
     .ticdc-cells table{border-collapse:collapse;width:100%;margin:0;font-size:13px}
     .ticdc-cells :is(th,td){text-align:left;padding:4px 10px;border-bottom:1px solid #8883;vertical-align:top;overflow-wrap:break-word}
-    .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells tr[tabindex]{cursor:pointer}
+    .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells td.ticdc-chooses{cursor:pointer}
     .ticdc-cells small{display:block;opacity:.7;white-space:nowrap}.ticdc-cells td:last-child{min-width:15em}
     @container (max-width:640px){.ticdc-stacks thead{display:none}.ticdc-stacks :is(table,tbody){display:block}
     .ticdc-stacks tr{display:flex;flex-flow:row wrap;gap:2px 16px;padding:7px 10px;border-bottom:1px solid #8883;background:var(--ticdc-row)}
@@ -427,10 +545,9 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
         if (/_ts(<|$)/.test(header.values[i]) && /^\d{15,}$/.test(cell.textContent)) cell.append(made("small", { textContent: moment(cell.textContent, zone) }));
         cell.style.background = at(cells.fill?.color, i, row) ?? "";
       });
-      const choose = (column) => gd.ticdcChosen?.(curve, row, column);
       if (!picks || !gd.ticdcChosen) return;
-      const named = ({ target }) => plain([header.values[target.closest("td")?.cellIndex] ?? ""].flat()[0]);
-      Object.assign(line, { tabIndex: 0, onclick: (event) => choose(named(event)), onkeydown: (event) => event.key === "Enter" && choose("") });
+      for (const cell of line.cells) cell.className = "ticdc-chooses"; // copying.js gives them keys
+      line.onclick = ({ target }) => gd.ticdcChosen(curve, row, plain([header.values[target.closest("td")?.cellIndex] ?? ""].flat()[0]));
     });
     const box = made("div", { className: long ? "ticdc-cells ticdc-stacks" : "ticdc-cells", tabIndex: 0 });
     box.style.setProperty("--ticdc-head", head);

@@ -26,7 +26,8 @@ function download(name, buffer) {
 // How the values of a column are spread: a bar each, said by who points at it.
 function spread({ name, bars }) {
   const most = Math.max(1, ...bars.map(([, n]) => n));
-  const box = made("span", "", { class: "ticdc-spread", "aria-hidden": "true", title: bars.map(([v, n]) => `${v}: ${n.toLocaleString("en")}`).join("\n") });
+  const title = bars.map(([v, n]) => `${v}: ${n.toLocaleString("en")}`).join("\n");
+  const box = made("span", "", { class: "ticdc-spread", title, ...(title && { tabindex: "0", role: "img", "aria-label": title }) });
   for (const [, n] of bars) {
     const bar = made("i");
     bar.style.height = `${Math.max(n ? 1 : 0, Math.round((BAR_PX * n) / most))}px`;
@@ -114,14 +115,13 @@ function folded(model, [name, n], states) {
     table.tHead.append(head(message.columns));
     for (const [i, { name: column }] of message.columns.entries()) {
       if (!CHOSEN.includes(column)) continue;
-      for (const { cells } of body.rows) if (cells[i].dataset.whole !== "") Object.assign(cells[i], { className: "ticdc-chooses", tabIndex: 0 });
+      for (const { cells } of body.rows) if (cells[i].dataset.whole !== "") cells[i].className = "ticdc-chooses";
     }
     const choose = ({ target }) => {
       const cell = target.closest("td.ticdc-chooses");
       if (cell) model.send({ kind: "choose", name, column: message.columns[cell.cellIndex].name, value: cell.dataset.whole ?? cell.textContent });
     };
     body.addEventListener("click", choose);
-    body.addEventListener("keydown", (event) => event.key === "Enter" && choose(event));
     const focused = document.activeElement?.getAttribute("aria-label");
     place.replaceChildren(table);
     if (focused?.startsWith("filter ")) [...place.querySelectorAll("input")].find((i) => i.getAttribute("aria-label") === focused)?.focus();

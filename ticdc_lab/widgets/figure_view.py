@@ -12,7 +12,7 @@ import anywidget
 import traitlets
 
 from ticdc_lab.figures.figure import Figure, as_json
-from ticdc_lab.figures.page_scripts import FIT_JS
+from ticdc_lab.figures.page_scripts import COPY_JS, FIT_JS
 from ticdc_lab.figures.plotly_js import packed_library
 from ticdc_lab.figures.theme import CONFIG, template
 
@@ -38,7 +38,7 @@ class FigureView(anywidget.AnyWidget):
     taken it.
     """
 
-    _esm = FIT_JS + (_HERE / "figure_view.js").read_text(encoding="utf-8")
+    _esm = FIT_JS + COPY_JS + (_HERE / "figure_view.js").read_text(encoding="utf-8")
     _css = _HERE / "figure_view.css"
 
     figure_json = traitlets.Unicode().tag(sync=True)
