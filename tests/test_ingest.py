@@ -36,7 +36,7 @@ from ticdc_lab.lake.tables import (
     written_alone,
 )
 from ticdc_lab.sources.load import load
-from ticdc_lab.sources.parquet import unshared
+from ticdc_lab.sources.stored import unshared
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 

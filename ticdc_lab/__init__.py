@@ -16,7 +16,6 @@ _environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 if TYPE_CHECKING:
     from ticdc_lab import figures, simulate, widgets
-    from ticdc_lab.answers.summary import summarise
     from ticdc_lab.audit import audit
     from ticdc_lab.consumer.replay import open_sink, replay
     from ticdc_lab.consumer.study import Study
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from ticdc_lab.facts.stalls import stall_causes
     from ticdc_lab.facts.watermarks import partition_watermarks, topic_watermarks
     from ticdc_lab.lake.ingest import ingest
-    from ticdc_lab.log import Log, open, survey
+    from ticdc_lab.log import Log, open, summarise, survey
     from ticdc_lab.repartition.expand import expand
     from ticdc_lab.report import report
     from ticdc_lab.sources.change_log import ChangeLog

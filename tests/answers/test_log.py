@@ -324,7 +324,7 @@ def test_the_first_repeats_are_those_of_all(spark: SparkSession, monkeypatch: py
     named = ["commit_ts", "partition", "offset", "first_offset"]
     every = again.events.transform(duplicates).orderBy(*named[:3]).select(*named).limit(len(whole)).toArrow()
     assert every.to_pandas().to_numpy().tolist() == whole[named].to_numpy().tolist()
-    monkeypatch.setattr("ticdc_lab.log.REPEATS", 3)
+    monkeypatch.setattr("ticdc_lab.answers.transactions.REPEATS", 3)
     few = again._repeats()
     assert few[named].to_numpy().tolist() == whole[named].head(3).to_numpy().tolist()
 

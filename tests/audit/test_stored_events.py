@@ -34,7 +34,7 @@ from ticdc_lab.events.schema import DECODED, DISPATCH
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.sources import parquet
 from ticdc_lab.sources.change_log import ChangeLog
-from ticdc_lab.sources.parquet import StoredEvents
+from ticdc_lab.sources.stored import StoredEvents
 from ticdc_lab.transactions import known_places, of_restored, restoring
 
 LOGS = (

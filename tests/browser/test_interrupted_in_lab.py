@@ -53,10 +53,10 @@ def test_a_kernel_killed_in_the_middle_of_a_load(lab: LabPage, tmp_path: Path) -
     """What it left is no log that anybody takes for whole: the same folder is refused, another one is filled."""
     out = tmp_path / "log"
     code = (
-        "import os, pathlib, time, ticdc_lab\nfrom ticdc_lab.sources import parquet\n"
+        "import os, pathlib, time, ticdc_lab\nfrom ticdc_lab.sources import stored\n"
         f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
         f"spark = ticdc_lab.session()\nlog = ticdc_lab.load(spark, {CANAL!r})\n"
-        "cleared = parquet.cleared\nparquet.cleared = lambda folder: time.sleep(600)\n"
+        "cleared = stored.cleared\nstored.cleared = lambda folder: time.sleep(600)\n"
         f"log.materialise({str(out)!r})"
     )
     again = (

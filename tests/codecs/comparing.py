@@ -9,7 +9,7 @@ import pyarrow as pa
 import reference_decoder as oracle
 from making import Message
 
-from ticdc_lab.codecs.kernel.batch import decode_batch
+from ticdc_lab.codecs.decode import decode_batch
 from ticdc_lab.events.schema import EVENTS
 
 Event = dict[str, Any]

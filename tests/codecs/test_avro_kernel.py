@@ -19,7 +19,7 @@ from making import Message, broken
 
 from ticdc_lab.codecs import avro, simple_avro
 from ticdc_lab.codecs.avro_fields import Flat
-from ticdc_lab.codecs.builder import decode_mostly, decode_with
+from ticdc_lab.codecs.decode import decode_mostly, decode_with
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.kernel.avro import AvroKernel
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known

@@ -28,9 +28,8 @@ from hypothesis import strategies as st
 from making import broken
 
 from ticdc_lab.codecs import Known, decoder, detect, registry, schema_registry, simple_avro, unpack
-from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.decode import decode_batch, decode_with
 from ticdc_lab.codecs.event import Event, Malformed
-from ticdc_lab.codecs.kernel.batch import decode_batch
 from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.codecs.schema_registry import Registry, read_schemas, require_url
 from ticdc_lab.codecs.simple_tables import finder, tables_of

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from making import Message, broken
 from test_canal import INT, OFFICIAL, column, entry, insert, packet
 
-from ticdc_lab.codecs.builder import decode_mostly, decode_with
 from ticdc_lab.codecs.canal import Entry, decode
-from ticdc_lab.codecs.decode import decode_unpacked, decoder
+from ticdc_lab.codecs.decode import decode_mostly, decode_unpacked, decode_with, decoder
 from ticdc_lab.codecs.kernel import columns
 from ticdc_lab.codecs.kernel.canal import CanalKernel
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known

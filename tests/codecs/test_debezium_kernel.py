@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from making import Message, broken
 
 from ticdc_lab.codecs import choice
-from ticdc_lab.codecs.builder import decode_mostly, decode_with
 from ticdc_lab.codecs.debezium import codec
-from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.decode import decode_mostly, decode_with, decoder
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 

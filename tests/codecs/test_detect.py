@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 
 import pytest
 from conftest import ROOT
 from formats import known, messages, table_of
 
-from ticdc_lab.codecs import Known, detect, schema_registry
+from ticdc_lab.codecs import Known, detect, detection, schema_registry
 from ticdc_lab.codecs.registry import PROTOCOLS
 from ticdc_lab.errors import ProtocolError
 
@@ -52,9 +51,8 @@ def test_a_topic_half_damaged_is_still_told(file: str) -> None:
 
 def test_nothing_is_tried_after_a_protocol_that_takes_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other can take more, and the first of equals is meant; where one message is damaged, all are tried."""
-    decode = import_module("ticdc_lab.codecs.decode")  # the package's name of it is the function
-    recognised, tried = decode._recognised, list[str]()
-    monkeypatch.setattr(decode, "_recognised", lambda *given: tried.append(given[1]) or recognised(*given))
+    recognised, tried = detection._recognised, list[str]()
+    monkeypatch.setattr(detection, "_recognised", lambda *given: tried.append(given[1]) or recognised(*given))
     some = messages("messages_canal-json-tidb_small.jsonl.gz")[:20]
     assert (detect(table_of(some)).protocol, tried) == ("canal-json", ["canal-json"])
     tried.clear()

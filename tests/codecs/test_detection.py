@@ -17,7 +17,8 @@ from conftest import ROOT, golden
 from making import Message
 
 from ticdc_lab.codecs import detect
-from ticdc_lab.codecs.decode import NO_KEYS, could_be_keys, decoder, other_protocol
+from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.detection import NO_KEYS, could_be_keys, other_protocol
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.registry import PROTOCOLS
 from ticdc_lab.codecs.schema_registry import Registry, read_registered, read_schemas

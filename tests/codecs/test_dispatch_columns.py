@@ -23,7 +23,7 @@ from stored import rows_of, unpack
 from together import together
 
 from ticdc_lab.codecs import decoder
-from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.decode import decode_with
 from ticdc_lab.codecs.event import Column, Event
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import NOTHING, Known

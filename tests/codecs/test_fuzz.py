@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from making import MAKERS, Message, broken, messages
 from soaking import SEED, soak, tried
 
+from ticdc_lab.codecs.decode import decode_batches
 from ticdc_lab.codecs.kernel import columns, state
-from ticdc_lab.codecs.kernel.batch import decode_batches
 from ticdc_lab.codecs.known import Bounds
 
 PROTOCOLS = sorted(MAKERS)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ticdc_lab.codecs.decode import detect
+from ticdc_lab.codecs.detection import detect
 from ticdc_lab.codecs.event import Column, Malformed
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.mq_v1 import decode

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.decode import decode_batch, decode_with
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.kernel.batch import KERNELS, decode_batch
+from ticdc_lab.codecs.kernel.batch import KERNELS
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.registry import codec_of
 from ticdc_lab.events.schema import MESSAGES

@@ -16,9 +16,8 @@ from pyspark.sql import SparkSession
 
 import ticdc_lab
 from ticdc_lab.cli import main
-from ticdc_lab.codecs.builder import decode_with
-from ticdc_lab.codecs.decode import decoder, detect
-from ticdc_lab.codecs.kernel.batch import decode_batch
+from ticdc_lab.codecs.decode import decode_batch, decode_with, decoder
+from ticdc_lab.codecs.detection import detect
 from ticdc_lab.codecs.known import NOTHING, Known
 from ticdc_lab.codecs.registry import PROTOCOLS, codec_of
 from ticdc_lab.codecs.schema_registry import read_schemas

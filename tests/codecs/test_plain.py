@@ -26,14 +26,14 @@ from test_golden import BANK, EXTRA, LZ4, PARTIAL, SMALL, protocol_of
 
 import ticdc_lab
 from ticdc_lab.codecs import choice
-from ticdc_lab.codecs.builder import decode_with
-from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.decode import decode_batch, decode_with, decoder
 from ticdc_lab.codecs.event import Outgrown
-from ticdc_lab.codecs.kernel import batch, cache, capture_batch, compiling, hashing
+from ticdc_lab.codecs.kernel import cache, capture_batch, compiling, hashing
 from ticdc_lab.codecs.known import NOTHING, Bounds, Known
 from ticdc_lab.codecs.laid_out import lay_out
-from ticdc_lab.codecs.plain import capture, hashes
+from ticdc_lab.codecs.plain import hashes
 from ticdc_lab.codecs.registry import codec_of
+from ticdc_lab.sources import capture
 
 PROTOCOLS = sorted(MAKERS)
 seeds = st.integers(0, 2**32)
@@ -42,7 +42,7 @@ seeds = st.integers(0, 2**32)
 def assert_same(some: list[Message], protocol: str) -> None:
     """Every column of events and quarantine, hashes, reasons and order included."""
     whole = batch_of(some)
-    kernel = batch.decode_batch(whole, protocol)
+    kernel = decode_batch(whole, protocol)
     plain = decode_with(codec_of(protocol, NOTHING), whole, protocol, compiled=False)
     if not kernel.equals(plain):
         for a, b in zip(kernel.to_pylist(), plain.to_pylist(), strict=True):
@@ -128,7 +128,7 @@ def test_what_may_outgrow_plain_python_goes_to_the_kernels() -> None:
     with pytest.raises(Outgrown):
         decode_with(codec_of("canal-json", NOTHING), whole, "canal-json", compiled=False)
     [found] = decoder("canal-json", known=Known(bounds=(loose := Bounds(growth_free=1 << 30))))(iter([whole]))
-    assert found.num_rows == 2_000 and found.equals(batch.decode_batch(whole, "canal-json", bounds=loose))
+    assert found.num_rows == 2_000 and found.equals(decode_batch(whole, "canal-json", bounds=loose))
 
 
 TEXTS = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(
@@ -180,7 +180,7 @@ def test_capture_lines_read_alike(seed: int) -> None:
     """Fields, and what is wrong with a line at which byte."""
     r = Random(seed)
     lines = pa.array([capture_line(r) for _ in range(30)], pa.binary())
-    plain, compiled = capture.read_lines(lines), capture_batch.read_lines(lines)
+    plain, compiled = capture.read_in_python(lines), capture_batch.read_lines(lines)
     assert plain.faults.tolist() == compiled.faults.tolist()
     for name, a, b in zip(plain._fields[:-1], plain[:-1], compiled[:-1], strict=True):
         good = pa.array(np.flatnonzero(plain.faults == 0))
@@ -307,7 +307,7 @@ def test_the_row_key_tells_equal_rows_without_a_key_apart() -> None:
     for compiled in (True, False):
         some = batch_of([(None, message(h, pk)) for pk in ([], ["a"]) for h in (1, 2, 1)])
         codec = codec_of("canal-json", NOTHING)
-        found = batch.decode_batch(some, "canal-json") if compiled else decode_with(codec, some, "canal-json")
+        found = decode_batch(some, "canal-json") if compiled else decode_with(codec, some, "canal-json")
         one, two, again, *keyed = found.to_pylist()
         assert {r["table_id"] for r in (one, two, again, *keyed)} == {112}
         assert one["change_hash"] == again["change_hash"] != two["change_hash"] and one["key_hash"] is None

@@ -20,7 +20,6 @@ from together import together
 
 from ticdc_lab.codecs import Known, choice, decoder
 from ticdc_lab.codecs.event import Codec, Event
-from ticdc_lab.codecs.kernel import batch as kernel_batch
 from ticdc_lab.codecs.kernel import columns
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Bounds, bounds_of
@@ -262,8 +261,8 @@ def test_what_becomes_too_much_is_too_large_in_both_decoders(case: str, either: 
 def test_types_times_rows_take_no_time_of_their_own() -> None:
     """No step is taken for each type in each row: a thousand times the types are not ten times the work."""
     few, many = (batch_of([wide(n_types=n, images=64_000)]) for n in (12, 12_000))
-    kernel_batch.decode_batch(few, "canal-json")  # compiled by now
-    times = times_the_work(*(lambda b=b: kernel_batch.decode_batch(b, "canal-json") for b in (many, few)))
+    DECODE.decode_batch(few, "canal-json")  # compiled by now
+    times = times_the_work(*(lambda b=b: DECODE.decode_batch(b, "canal-json") for b in (many, few)))
     assert times < 10  # as long; by types and rows 40 times
 
 

@@ -14,8 +14,7 @@ from making import Message, broken
 from maxwell_writer import messages as maxwell_messages
 from test_maxwell import row as maxwell
 
-from ticdc_lab.codecs.builder import decode_mostly, decode_with
-from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.decode import decode_mostly, decode_with, decoder
 from ticdc_lab.codecs.kernel.self_described import SelfDescribedKernel
 from ticdc_lab.codecs.known import BOUNDS, NOTHING, Bounds
 from ticdc_lab.codecs.registry import codec_of

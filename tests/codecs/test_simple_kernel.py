@@ -21,8 +21,7 @@ from making import Message, broken
 from soaking import soak, tried
 
 from ticdc_lab.codecs import choice
-from ticdc_lab.codecs.builder import decode_mostly, decode_with
-from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.decode import decode_mostly, decode_with, decoder
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.simple import SimpleCodec
 from ticdc_lab.codecs.simple_tables import contradictions, finder, tables_of

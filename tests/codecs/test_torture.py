@@ -16,7 +16,7 @@ import torture
 from test_types_hold import shown, shown_in_csv
 
 from ticdc_lab.codecs import detect, log_types, simple
-from ticdc_lab.codecs.builder import decode_mostly, decode_with
+from ticdc_lab.codecs.decode import decode_mostly, decode_with
 from ticdc_lab.codecs.defined_types import LogTypes, plainly
 from ticdc_lab.codecs.known import BOUNDS, NOTHING, Known
 from ticdc_lab.codecs.registry import codec_of, part_kernel

@@ -21,7 +21,7 @@ from test_canal import column, entry, packet
 from together import together
 
 from ticdc_lab.codecs import Known, choice, csv, decoder
-from ticdc_lab.codecs.builder import all_fit, decode_with, require_values
+from ticdc_lab.codecs.decode import all_fit, decode_with, require_values
 from ticdc_lab.codecs.event import Event, Malformed
 from ticdc_lab.codecs.kernel import csv as kernel_csv
 from ticdc_lab.codecs.kernel.numbering import INSERT, ROW

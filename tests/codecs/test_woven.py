@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ticdc_lab.codecs.builder import _woven
+from ticdc_lab.codecs.decode import _woven
 
 ORDER = np.array([3, 0, 1, 4, 2, 5])
 """Three rows of a kernel, before, among and behind them what Python decoded."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.decode import decode_with
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.registry import codec_of
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import ticdc_lab
 from ticdc_lab import answers
 from ticdc_lab.answers import surveyed
-from ticdc_lab.answers.summary import of_findings
+from ticdc_lab.answers.audit import of_findings
 from ticdc_lab.audit.contradicted import with_rules_noted
 from ticdc_lab.cli import main
 from ticdc_lab.codecs.decode import decoder

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "codecs"))
 import torture
 
 import ticdc_lab
-from ticdc_lab.answers.summary import of_findings
+from ticdc_lab.answers.audit import of_findings
 from ticdc_lab.dispatch.zones import ZoneShown, shown_zone
 
 SIZES = (1, 3, 4, 7, 16, 128)

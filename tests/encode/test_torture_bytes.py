@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 sys.path.insert(0, str(Path(__file__).parents[1] / "codecs"))
 import torture
 
-from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.decode import decode_with
 from ticdc_lab.codecs.known import NOTHING
 from ticdc_lab.codecs.registry import codec_of
 from ticdc_lab.encode import canal_json, open_protocol

@@ -27,7 +27,7 @@ from ticdc_lab.sources.kafka import said_plainly, topics_of
 WORKER = """
 An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
-  File "ticdc_lab/sources/decoding.py", line 1, in decode
+  File "ticdc_lab/sources/stored.py", line 1, in decode
     raise ProtocolError("no", hint="take avro")
 """
 

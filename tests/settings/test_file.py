@@ -16,7 +16,7 @@ from ticdc_lab.errors import DispatchError
 from ticdc_lab.settings import MATCH
 from ticdc_lab.settings.file import given_settings, parse_file, read_file
 from ticdc_lab.settings.keys import CHOICES, FROM_URI, GONE, KEYS, OUTSIDE, TABLES
-from ticdc_lab.sources.change_log import Origin
+from ticdc_lab.sources.origin import Origin
 
 DATA = Path(__file__).parents[1] / "data" / "settings"
 SAMPLE = "data/messages_canal-json-tidb_small.jsonl.gz"

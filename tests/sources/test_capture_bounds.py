@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from ticdc_lab.codecs.known import AT_ONCE, BOUNDS
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import Source, capture
-from ticdc_lab.sources.opening import _capture_at_url, open_source
+from ticdc_lab.sources.load import _capture_at_url, open_source
 from ticdc_lab.sources.pieces import read_piece
 from ticdc_lab.sources.places import data_files, left_out
 

@@ -92,7 +92,7 @@ def test_behind_a_url_it_is_said_too(
     """Of several files of whatever kind."""
     for name in "ab":
         write(tmp_path / name, OF_0[:50])
-    monkeypatch.setattr("ticdc_lab.sources.opening.data_files", lambda _: None)
+    monkeypatch.setattr("ticdc_lab.sources.load.data_files", lambda _: None)
     [said] = load(classic, f"file:{tmp_path}", source_kind="parquet" if write is parquet else "capture").limits
     assert "2 files contain some messages twice was not looked for, as they lie behind a URL" in said
 

@@ -24,10 +24,9 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.known import ordered_offsets
-from ticdc_lab.sources import parquet
-from ticdc_lab.sources.decoding import _side_by_side
+from ticdc_lab.sources import stored
 from ticdc_lab.sources.load import load
-from ticdc_lab.sources.parquet import StoredEvents
+from ticdc_lab.sources.stored import StoredEvents, _side_by_side
 
 
 @pytest.mark.parametrize(
@@ -40,15 +39,15 @@ from ticdc_lab.sources.parquet import StoredEvents
 )
 def test_what_a_worker_could_not_find(said: str, path: str | None) -> None:
     """It is read from what Spark tells of the failure: a source's file, or a part that could not be written."""
-    assert parquet.unseen(RuntimeError(f"org.apache.spark.SparkException: Job aborted\n{said}")) == path
+    assert stored.unseen(RuntimeError(f"org.apache.spark.SparkException: Job aborted\n{said}")) == path
 
 
 def test_what_a_worker_wrote_elsewhere(tmp_path: Path) -> None:
     """A part that the driver does not see is no part of the log: an error names it and what to do."""
     (tmp_path / "part-0.parquet").touch()
-    parquet.require_shared([str(tmp_path / "part-0.parquet")])
+    stored.require_shared([str(tmp_path / "part-0.parquet")])
     with pytest.raises(SourceError, match=r"part-1\.parquet is there on one machine.*the driver does not see it"):
-        parquet.require_shared([str(tmp_path / "part-0.parquet"), str(tmp_path / "part-1.parquet")])
+        stored.require_shared([str(tmp_path / "part-0.parquet"), str(tmp_path / "part-1.parquet")])
 
 
 LINES = gzip.decompress(golden("messages_canal-json-tidb_small.jsonl.gz").read_bytes()).splitlines()
@@ -110,10 +109,10 @@ def test_events_in_arrows_form_are_those_in_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(LINES))
     later = sessions.Later(2, {})
     (arrow,) = load(later, str(tmp_path)).materialise(str(tmp_path / "_out"))._files
-    assert arrow.suffix == parquet.ARROW and later.begun is None
-    (whole,) = parquet.groups_in(arrow)
-    (file,) = parquet.for_engines([arrow], 2)
-    assert pq.read_table(file, schema=whole.schema).equals(whole) and parquet.for_engines([file], 2) == [file]
+    assert arrow.suffix == stored.ARROW and later.begun is None
+    (whole,) = stored.groups_in(arrow)
+    (file,) = stored.for_engines([arrow], 2)
+    assert pq.read_table(file, schema=whole.schema).equals(whole) and stored.for_engines([file], 2) == [file]
     leaves = [f"{image}.list.element.{part}" for image in ("columns", "before") for part in ("name", "value")]
     text = pa.dictionary(pa.int32(), pa.string())
     image = pa.list_(pa.struct([("name", text), ("value", pa.string())]))

@@ -24,7 +24,7 @@ from ticdc_lab.engine.giving_up import GivenUpError, unless
 from ticdc_lab.engine.sessions import Later
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.events.schema import MESSAGES
-from ticdc_lab.sources import open_source, opening, pieces
+from ticdc_lab.sources import open_source, pieces
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
 
@@ -181,7 +181,7 @@ def test_many_row_groups_and_other_types_give_the_same_events(spark: SparkSessio
     pq.write_table(wide, tmp_path / "wide.parquet")
     columns = ("topic", "partition", "offset", "seq", "kind", "commit_ts", "change_hash", "query")
     expected = bag(plain.events.select(*columns))
-    for name, way in (("groups", pieces.read), ("wide", opening.as_they_are)):
+    for name, way in (("groups", pieces.read), ("wide", pieces.as_they_are)):
         path = str(tmp_path / f"{name}.parquet")
         assert open_source(spark, path).read is way
         assert bag(load(spark, path).events.select(*columns)) == expected

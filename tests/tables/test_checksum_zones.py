@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 from tiny_logs import column, row
 
-from ticdc_lab.answers.summary import _checksums, of_findings
+from ticdc_lab.answers.audit import _checksums, of_findings
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.file import is_zone

@@ -24,7 +24,7 @@ from tiny_logs import mark
 import ticdc_lab
 from ticdc_lab.answers.compared import are_equal, compared
 from ticdc_lab.cli import common, main
-from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.decode import decode_with
 from ticdc_lab.codecs.event import Event
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import arrow_schema

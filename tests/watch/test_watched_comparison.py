@@ -24,7 +24,8 @@ from watched_logs import FORM, batches, of_tiny
 import ticdc_lab
 from ticdc_lab.cli import main
 from ticdc_lab.codecs import log_types
-from ticdc_lab.codecs.decode import decoder, detect
+from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.detection import detect
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError

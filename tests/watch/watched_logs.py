@@ -12,7 +12,8 @@ from conftest import ROOT, golden
 from tiny_logs import table_of
 
 from ticdc_lab.audit import audit_table
-from ticdc_lab.codecs.decode import decoder, detect
+from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.detection import detect
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.schema_registry import read_schemas

@@ -16,7 +16,7 @@ from summaries import summary
 from ticdc_lab.cli import main, open_commands
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
-from ticdc_lab.sources.change_log import Origin
+from ticdc_lab.sources.origin import Origin
 from ticdc_lab.widgets import ddl_service_tryout, log_panel, open_state, scheduler_tryout
 from ticdc_lab.widgets.state import StateError
 

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer, records_of
-from ticdc_lab.answers.dispatching import AS_THEY_LIE
-from ticdc_lab.answers.what_if import by_few_rows, of_another_name, rules_of
-from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice
+from ticdc_lab.answers.audit import of_findings
+from ticdc_lab.answers.dispatching import AS_THEY_LIE, found_rules, named_rows
+from ticdc_lab.answers.summary import exact
+from ticdc_lab.answers.what_if import OF_STORAGE, PARTITIONS, by_few_rows, of_another_name, rules_of, without_partitions
+from ticdc_lab.audit import MAX_PER_GUARANTEE
+from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice, advise
+from ticdc_lab.dispatch.advise import PARTITIONS as ADVISED_AT
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
 from ticdc_lab.dispatch.comparison import MEASURED
+from ticdc_lab.dispatch.names import check_partitions, check_strategy
+from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import WhatIf
+from ticdc_lab.encode.export import write
+from ticdc_lab.errors import ContractError, DispatchError
 from ticdc_lab.errors.redaction import shown_source
+from ticdc_lab.events.sample import ts_of
+from ticdc_lab.repartition import cost_of, examined, expand, moves, rule_of, rules_found
 from ticdc_lab.repartition.compare import writes
 from ticdc_lab.repartition.cost import Cost, Moves
 from ticdc_lab.repartition.expand import Expansion
 from ticdc_lab.repartition.plan import Facts, OwnerMarks, Timing, decide
 from ticdc_lab.words import count, percent, some_of
+
+if TYPE_CHECKING:
+    from ticdc_lab.log import Log
 
 
 def advice(
@@ -344,3 +358,110 @@ _MEASURES = {
     "transactions_overtakable": "transactions of a table, never overtaken by a later one",
 }
 """What :func:`ticdc_lab.dispatch.guarantees.guarantees` measures, in words."""
+
+
+# Asked of a log.
+
+
+def ask_advice(
+    log: Log, *, partitions: int | Sequence[int] | None, keep: str, allow_risk: bool, tables: Sequence[str]
+) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.advise`."""
+    given = [partitions] if isinstance(partitions, int) else partitions
+    for n in given or ():
+        check_partitions(n)
+    log.change_log.require_commit_ts("advice")
+    recorded, limits = log.recorded_partitions()
+    of_storage = log.change_log.of_storage
+    if of_storage:
+        limits = [f"{OF_STORAGE.capitalize()}: the advice is for a topic of these tables."]
+    counts = (*ADVISED_AT, recorded) if given is None else given
+    events, catalog, unnamed = named_rows(log)
+    found = advise(
+        events, protocol=log.protocol, partitions=counts, keep=keep, allow_risk=allow_risk, tables=tables,
+        catalog=catalog,
+    )  # fmt: skip
+    rules, best = found_rules(log), found.partitions
+    if given is None and not limits:
+        found = found.at(recorded)  # another number is a step of its own
+    said, now = [*(limits if given is None or of_storage else ()), *unnamed], None if limits else recorded
+    if of_storage:
+        rules = rules.head(0)
+    return advice(
+        found, rules=rules, now=now, best=best, tables=tables, limits=said, source=log.source, of_storage=of_storage
+    )
+
+
+def ask_partitions(log: Log, *, to: int | None) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.partitions`."""
+    source = shlex.quote(shown_source(log.source))
+    if to is not None and not 1 <= to <= MOST:
+        raise DispatchError(
+            f"Numbers of partitions are compared from 1 to {MOST}; found {to}.",
+            hint=f"Make the new log and audit it: ticdc-lab expand {source} --after {check_partitions(to)}",
+        )
+    log.change_log.require_commit_ts("what another number of partitions does")
+    question = "What would another number of partitions do?"
+    if log.change_log.of_storage:
+        return without_partitions(log.source, name="partitions", question=question)
+    recorded, limits = log.recorded_partitions()
+    if limits:
+        raise DispatchError(
+            limits[0], hint=f"Make the new log and audit it: ticdc-lab expand {source} --after {to or MOST}"
+        )
+    to = to or (min(2 * recorded, MOST) if recorded < MOST else MOST // 2)
+    rules = found_rules(log)
+    if rules.empty:
+        return Answer("partitions", question, "The log has no row change, so no key moves.")
+    counts = sorted({*PARTITIONS, recorded, to})
+
+    def moved() -> dict[int, Moves]:
+        by = rules_found(rules.to_dict("records"))
+        events, catalog, _ = named_rows(log)
+        return moves(events, rules=by, before=recorded, counts=counts, catalog=catalog)
+
+    return partitions(
+        log.once(f"moves {counts}", moved), rules=rules, measured=log.measured, before=recorded, to=to,
+        source=log.source,
+    )  # fmt: skip
+
+
+def ask_expansion(
+    log: Log, *, after: int, before: int | None, strategy: str | None, at: int | str | None, procedure: str,
+    timing: Mapping[str, Any], out: str | None,
+) -> Answer:  # fmt: skip
+    """As of :meth:`ticdc_lab.log.Log.expand`; ``timing``: arguments of :class:`ticdc_lab.repartition.plan.Timing`."""
+    for n in (after, before):
+        if n is not None:
+            check_partitions(n)
+    log.change_log.require_commit_ts("what another number of partitions does")
+    if log.change_log.of_storage:
+        raise ContractError(
+            f"{log.source} is a folder of the storage sink, which has no partitions; expected a topic.",
+            hint="Dispatchers for a topic of these tables: "
+            f"ticdc-lab advise {shlex.quote(shown_source(log.source))} --partitions {after}",
+        )
+    if strategy:
+        check_strategy(strategy.partition(":")[0])
+    place = log.folder / "expanded"
+    shutil.rmtree(place, ignore_errors=True)
+    inferred = pd.DataFrame() if strategy else found_rules(log)
+    events, catalog, limits = named_rows(log, undated=False)
+    change = expand(
+        events, after=after, before=before,
+        rules=(rule_of(strategy),) if strategy else rules_found(inferred.to_dict("records")),
+        at=None if at is None else ts_of(at), procedure=procedure, timing=Timing(**timing), catalog=catalog,
+    )  # fmt: skip
+    change = change.kept(str(place))
+    if out:
+        write(change.events.repartition(1).sortWithinPartitions("topic", "partition", "offset"), out)
+
+    def recorded() -> list[dict[str, Any]]:
+        found: pd.DataFrame = of_findings(log.change_log, most=MAX_PER_GUARANTEE)["findings"]
+        own: list[dict[str, Any]] = found.to_dict("records")
+        return own
+
+    told = examined(change, protocol=log.protocol, sample=log.change_log.sample, recorded=recorded)
+    found = {part: exact(f) for part, f in told.items()}
+    answer = expansion(change, cost_of(change), found, rules=None if strategy else inferred)
+    return replace(answer, limits=[*answer.limits, *limits])

@@ -2,27 +2,54 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.answers.summary import CHECKSUMMED, Summary
+from ticdc_lab.answers.summary import FOUND, Summary, exact, small
 from ticdc_lab.answers.transactions import torn_briefly, torn_words
-from ticdc_lab.audit import GUARANTEES, checks_possible
+from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audited, checks_possible, places_of
+from ticdc_lab.audit.contradicted import defined_in, rules_given, with_contradictions
 from ticdc_lab.audit.findings import NO_RULE, RANK
+from ticdc_lab.audit.run import CHAIN
+from ticdc_lab.codecs.plain.named import VERSION_BYTES, frames
+from ticdc_lab.codecs.registry import FRAMED
+from ticdc_lab.dispatch.best_rule import CAUSES
+from ticdc_lab.dispatch.fitting import TABLE
+from ticdc_lab.dispatch.hashing import UNNAMED_ROW
+from ticdc_lab.dispatch.infer import Table, move_causes_at_once, moved_tables, partition_counts
+from ticdc_lab.dispatch.own_names import OwnNames
+from ticdc_lab.dispatch.zones import IN_UTC, ZoneShown, in_server_zone, shown_zone
+from ticdc_lab.errors import ContractError
 from ticdc_lab.errors.redaction import shown_source
+from ticdc_lab.events.arrays import Batches
+from ticdc_lab.events.schema import FINDINGS
 from ticdc_lab.events.tso import with_clock
 from ticdc_lab.facts.limits import but_for
+from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
 from ticdc_lab.settings import MATCH
+from ticdc_lab.settings.file import is_zone
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.stored import StoredEvents
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
-from ticdc_lab.words import count, in_lanes, some_of
+from ticdc_lab.tables.checksum_findings import verify_checksums, zones_of_all
+from ticdc_lab.words import count, in_lanes, lane_of, some_of
+
+if TYPE_CHECKING:
+    from ticdc_lab.log import Log
 
 OF_DDL = frozenset(
     ["nothing_below_ddl", "ddl_events_on_all_partitions", "ddl_events_are_in_time"]
@@ -274,3 +301,202 @@ def line(number: int, f: Mapping[Any, Any]) -> str:
     about = [f[c] for c in ("table", "key")] + [f"{c} {f[c]}" for c in places if not pd.isna(f[c])]
     where = " ".join(part for part in about if not pd.isna(part) and part)
     return f"    #{number} {': '.join(part for part in (f['severity'], where, with_clock(f['message'])) if part)}"
+
+
+# Asked of a log.
+
+HAVE_A_TABLE = "rows_have_a_table"
+"""The guarantee about definitions that needs no values."""
+
+CHECKSUMMED = ("simple", "avro")
+"""Protocols that carry checksums of rows."""
+
+
+def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = FOUND) -> dict[str, Any]:
+    """The part of a :class:`Summary` that an audit gives: of each guarantee the ``most`` first findings.
+
+    ``causes``: as of :func:`ticdc_lab.audit.audit`; by default of :func:`ticdc_lab.dispatch.infer.move_causes`. Where
+    the protocol carries checksums of rows, they are verified as well.
+    """
+    zones = list[ZoneShown]()
+    with log.reading():
+        moved = moved_tables(log.stored, log.facts) if log.stored is not None and causes is None else set()
+        told = audited(
+            lambda: log.events, log.facts, lambda: _move_causes(log, moved, zones) if causes is None else causes,
+            protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
+            stored=log.stored, files=log.files, quarantine=None if log.is_whole else lambda: log.quarantine,
+            refused=None if log.is_whole else log.refused_offsets(empty=False), moves=bool(moved), lost=log.lost,
+            settings=log.settings,
+        )  # fmt: skip
+    found, unjudged = exact(told.findings), dict(told.unjudged)
+    if log.counts is not None and log.counts.parts and (found["guarantee"] == CHAIN).any():
+        found = _with_empty_rows(found, log)
+    if not log.has_images:
+        why = "the log was opened without the values of its rows"
+        unjudged |= dict.fromkeys((n for n, g in GUARANTEES.items() if g.image and n != HAVE_A_TABLE), why)
+    for zone in zones:
+        one = {"guarantee": MATCH, "severity": "warning", "message": zone.words, "cause": zone.words, "evidence": []}
+        found = pd.concat([found, pd.DataFrame([dict.fromkeys(found.columns) | one]).astype(found.dtypes.to_dict())])
+    if log.protocol in CHECKSUMMED:
+        found = pd.concat([found, _checksums(log, most)]).reset_index(drop=True)
+    if any(s.source != "bytes" for s in log.settings.known):
+        found = pd.concat([found, _contradicted(log, found)]).reset_index(drop=True)
+    if log.of_storage:
+        said = {c: [m and in_lanes(m, lane_of(True)) for m in found[c]] for c in ("message", "cause")}
+        found = found.assign(**said)
+    return {"findings": found, "unjudged": unjudged}
+
+
+def _move_causes(log: ChangeLog, moved: Collection[Table], zones: list[ZoneShown]) -> pa.Table | DataFrame:
+    """Why rows moved. TiCDC hashes TiDB's names. The answer contains the names in the rows.
+
+    ``moved``: tables with a row that is known to have moved. ``zones`` gets the time zone of TiCDC's server where it
+    explains what no rule does without it.
+    """
+    names = OwnNames.in_log(log, defined_in(log.facts)) if log.protocol in FRAMED else None
+    if names is None or not names.defined:
+        return _causes_in(lambda: log.events, log, moved, zones, files=log.files)
+    events = names.given_to(log)
+    unnamed = events.where(F.col(UNNAMED_ROW).isNotNull()).select(*TABLE).distinct()
+    named = events.where(F.col(UNNAMED_ROW).isNull()).drop(UNNAMED_ROW)
+    causes = names.as_written(_causes_in(lambda: named, log, (), zones))
+    said = [t | {"may_be": _BY_UNKNOWN_NAMES} for t in unnamed.toArrow().to_pylist()]
+    if not said:
+        return causes
+    if isinstance(causes, pa.Table):
+        return pa.concat_tables([causes, pa.Table.from_pylist(said, causes.schema)])
+    return causes.unionAll(log.events.sparkSession.createDataFrame(pa.Table.from_pylist(said, arrow_of(CAUSES))))
+
+
+_BY_UNKNOWN_NAMES = "names of TiDB which the log does not show"
+
+
+def _causes_in(
+    events: Callable[[], DataFrame], log: ChangeLog, moved: Collection[Table], zones: list[ZoneShown], *,
+    files: StoredEvents | None = None,
+) -> pa.Table | DataFrame:  # fmt: skip
+    """As :func:`_move_causes`, by the names in ``events``."""
+    given = rules_given(log.facts, log.settings)
+    causes = move_causes_at_once(events, log.facts, files=files, moved=moved, given=given)
+    if log.protocol not in IN_UTC or not isinstance(causes, pa.Table):
+        return causes
+    unexplained = (
+        causes.filter(pc.or_(pc.is_valid(causes["tried"]), pc.is_valid(causes["may_be"]))).select(TABLE).to_pylist()
+    )
+    tables = [tuple(r[c] for c in TABLE) for r in unexplained]
+    zone = None if not tables else shown_zone(
+        events(), tables, partitions=partition_counts(log.facts), given=given
+    )  # fmt: skip
+    if zone is None:
+        return causes
+    zones.append(zone)
+    if not (name := zone.name):
+        return causes
+    return move_causes_at_once(lambda: in_server_zone(events(), name), log.facts, moved=moved, given=given)
+
+
+def _with_empty_rows(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:
+    """The findings; for a broken chain, with its table's row changes `{}`: one may be the lost one.
+
+    Their keys in the message name the table; packed messages are not searched.
+    """
+    assert log.unread is not None
+    rows = log.unread.where("error_class = 'empty-row'").select("partition", "offset", "key", "value")
+    empty = small(rows.mapInArrow(_empty_rows, _EMPTY_ROWS).distinct())  # never the values, which may be many
+    places: dict[str, dict[str, None]] = {}
+    for partition, offset, table in sorted(empty.itertuples(index=False, name=None)):
+        places.setdefault(table, {})[f"partition {partition} offset {offset}"] = None
+    said = [
+        f"{f['message']}; a row change of this table, which may be the lost one, is `{{}}`: "
+        f"{some_of([*places[f['table']]])}"
+        if f["guarantee"] == CHAIN and f["table"] in places else f["message"]
+        for f in found[["guarantee", "table", "message"]].to_dict("records")
+    ]  # fmt: skip
+    return found.assign(message=pd.Series(said, index=found.index, dtype=found["message"].dtype))
+
+
+_EMPTY_ROWS = "partition int, offset bigint, table string"
+
+
+def _empty_rows(batches: Batches) -> Batches:
+    for batch in batches:
+        found = []
+        for m in batch.to_pylist():
+            for of, row in zip(frames(m["key"], VERSION_BYTES), frames(m["value"], 0), strict=False):
+                if m["value"][slice(*row)].strip() == b"{}":
+                    named = json.loads(m["key"][slice(*of)])
+                    found.append((m["partition"], m["offset"], ".".join(str(named.get(n)) for n in ("scm", "tbl"))))
+        form = arrow_of(_EMPTY_ROWS)
+        yield from pa.Table.from_pylist([dict(zip(form.names, one, strict=True)) for one in found], form).to_batches()
+
+
+def _contradicted(log: ChangeLog, found: pd.DataFrame) -> pd.DataFrame:
+    """Given settings that the log contradicts, or that TiCDC does not apply, as findings."""
+    with log.reading():
+        known = with_contradictions(
+            log.events, log.facts, log.settings, protocol=log.protocol, has_partitions=not log.of_storage
+        )
+    said = [("warning", c.words, c.shows) for c in known.contradictions] + [("info", n, []) for n in known.notes]
+    rows = [
+        dict.fromkeys(found.columns, pd.NA)
+        | {"guarantee": MATCH, "severity": severity, "message": words, "cause": words, "table": None, "key": None}
+        | {"evidence": shows}
+        for severity, words, shows in said
+    ]
+    return pd.DataFrame(rows, columns=found.columns).astype(found.dtypes.to_dict())
+
+
+def _checksums(log: ChangeLog, most: int) -> pd.DataFrame:
+    """Findings of row checksums, in the zone of the server as far as it is known.
+
+    Timestamps are the only values that depend on it. If another zone explains errors, and contradicts no row that fits
+    the known one, that is one finding; what it does not explain stays an error.
+    """
+    known = str(log.settings.value("time-zone") or "UTC").split(", ")[0]
+    zone = known if is_zone(known) else "UTC"
+
+    def found_in(zone: str) -> pd.DataFrame:
+        differ = log.events.transform(verify_checksums, time_zone=zone).select(*FINDINGS.names)
+        return small(differ.orderBy("severity", "partition", "offset").limit(most))
+
+    def images(found: pd.DataFrame) -> Counter[tuple[Any, ...]]:
+        """Of errors: their place first."""
+        wrong = found[found["severity"] == "error"]
+        return Counter(zip(*[wrong[c] for c in ("partition", "offset", "table")], strict=True))
+
+    found = found_in(zone)
+    errors = found[found["severity"] == "error"]
+    known_to = errors.iloc[-1][["partition", "offset"]].to_list() if len(errors) == most else None
+    for meant in zones_of_all(errors["message"]):
+        again = found_in(meant)
+        explained, contradicted = images(errors) - images(again), images(again) - images(errors)
+        if explained and not any(known_to is None or [*image[:2]] < known_to for image in contradicted):
+            n = f"{'at least ' * (known_to is not None)}{explained.total()} row image{'s' * (explained.total() != 1)}"
+            words = _OTHER_ZONE.format(n=n, meant=meant, zone=zone)
+            one = errors.head(1).assign(severity="warning", message=words, cause=words, table=None, key=None)
+            return pd.concat([one, again])
+    return found
+
+
+_OTHER_ZONE = (
+    "the checksums of {n} match timestamps in the zone {meant}, not {zone}, and no other values differ: "
+    "the TiCDC server ran there. Read with `--option time-zone={meant}`"
+)
+
+
+def ask_audit(log: Log, *, most: int, messages: bool) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.audit`."""
+    parts = ("facts", "findings", "suspects", *(("messages",) if messages else ()))
+    return audit(log.summary_of(*parts, most=min(most, MAX_PER_GUARANTEE)))
+
+
+def ask_finding(log: Log, number: int) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.finding`."""
+    found = log.summary_of("facts", "findings", most=MAX_PER_GUARANTEE).findings
+    if not 1 <= number <= len(found):
+        raise ContractError(
+            f"There is no finding {number}: the audit has {len(found)}.",
+            hint="List them: ticdc-lab audit SOURCE --json",
+        )
+    one = found.iloc[number - 1]
+    return finding(number, one, log.browser.messages(places_of(one)), lane=lane_of(log.change_log.of_storage))

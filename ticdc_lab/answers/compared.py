@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from pyspark.sql import functions as F
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.dispatching import AS_THEY_LIE
+from ticdc_lab.answers.rows import against_definitions, old_rows_off
+from ticdc_lab.answers.summary import small
+from ticdc_lab.codecs.kernel.numbering import REWRITTEN
 from ticdc_lab.consumer.target_compare import ComparedTargets
+from ticdc_lab.encode.fidelity import ASPECTS
+from ticdc_lab.encode.fidelity import fidelity as lost_by_protocol
+from ticdc_lab.engine.running import jobs_given_up
+from ticdc_lab.engine.sessions import interpreted
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.events.sample import ts_of
 from ticdc_lab.events.tso import clock_words, tso_words
 from ticdc_lab.facts.catalog import Catalog, not_in_rows
 from ticdc_lab.facts.limits import Counts, begun_late, but_for, first_offsets, gaps_between
-from ticdc_lab.transactions.differences import ALIKE, KINDS
+from ticdc_lab.settings.detected import OP_BY_IMAGES
+from ticdc_lab.transactions.differences import (
+    ALIKE,
+    KINDS,
+    Comparable,
+    counted,
+    covered,
+    ddl_differences,
+    differences,
+    labelled_keys,
+    worst,
+)
 from ticdc_lab.words import count
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from ticdc_lab.consumer.replay import Replayed
     from ticdc_lab.consumer.replay_compare import Compared, Difference
+    from ticdc_lab.consumer.replay_plan import Batch
+    from ticdc_lab.log import Log
     from ticdc_lab.watch.comparing import WatchedComparison
 
 _QUESTION = "Are two logs equal?"
@@ -223,3 +249,79 @@ def fidelity(found: pd.DataFrame, *, protocol: str, reference: str) -> Answer:
         "fidelity", question, f"{words}{named}.", {"aspects": found, "lost": lost},
         draw=lambda: {"aspects": figures.fidelity_matrix(measured, reference=reference)},
     )  # fmt: skip
+
+
+# Asked of logs.
+
+_EXAMPLES = 100
+"""Differences between two logs that are shown."""
+
+
+def ask_compared(log: Log, other: Log) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.compare`."""
+    limits = [f"{of.source}: {limit}" for of in (log, other) for limit in of.limits]
+    if not (log.has_commit_ts and other.has_commit_ts):
+        return not_compared("one of them has no commit_ts", limits)
+    facts = log.change_log.facts, other.change_log.facts
+    spans = [covered(of) for of in facts]
+    begins, ends = (max(s[0] for s in spans if s), min(s[1] for s in spans if s)) if all(spans) else (0, 0)
+    if begins >= ends:
+        held = [f"from {clock_words(s[0])} to {clock_words(s[1])}" if s else "at no time" for s in spans]
+        apart = f"this one is whole {held[0]}, the other {held[1]}"
+        return not_compared(f"no time is complete in both; {apart}", limits)
+    if log.protocol != other.protocol:
+        limits.append(f"Values of {log.protocol} and {other.protocol} are spelled in different ways.")
+    asked = Comparable.of(log.known_settings, other.known_settings)
+    if (log.protocol in REWRITTEN) != (other.protocol in REWRITTEN):
+        asked = replace(asked, labelled=frozenset(t for of in facts for t in labelled_keys(of)))
+    told = [d for of in facts for d in of.ddl.to_pylist() if d["query"] and begins <= (d["commit_ts"] or 0) <= ends]
+    named = {(d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"]) for d in told}
+    limits += [said] if (said := not_in_rows(Catalog.from_ddl(sorted(named)))) else []
+
+    def paired(asked: Comparable) -> tuple[DataFrame, pd.DataFrame]:
+        pairs = differences(log.events, other=other.events, from_ts=begins, to_ts=ends, compared=asked)
+        return pairs, small(counted(pairs))
+
+    with jobs_given_up(log.events.sparkSession):
+        pairs, tables = paired(asked)
+        alone = tables[[*KINDS[:2]]].to_numpy().sum()
+        if alone and asked.ops and {log.protocol, other.protocol} & OP_BY_IMAGES:
+            # old values that are off in a part of one log: the same image is an insert here, an update there
+            looser = replace(asked, before=False, ops=False)
+            again = paired(looser)
+            if again[1][[*KINDS[:2]]].to_numpy().sum() < alone:
+                asked, (pairs, tables) = looser, again
+        limits += asked.words
+        differ = tables[[*KINDS[:-1]]].to_numpy().any()
+        examples = small(worst(pairs, n=_EXAMPLES if differ else 0))  # equal logs are not paired a second time
+    ddl = ddl_differences(*facts, from_ts=begins, to_ts=ends)
+    lacking = but_for(log.counts), but_for(other.counts)
+    sources = log.source, other.source
+    return compared(tables, examples, ddl, span=(begins, ends), limits=limits, lacking=lacking, sources=sources)
+
+
+def ask_fidelity(log: Log, reference: Log) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.fidelity`."""
+    with jobs_given_up(log.events.sparkSession):
+        found = small(lost_by_protocol(log.events, reference=reference.events))
+    meant = found.assign(meaning=found["aspect"].map(ASPECTS))
+    return fidelity(meant, protocol=log.protocol, reference=reference.protocol)
+
+
+def ask_replay(
+    log: Log, sink: str, *, mode: str, until: int | str | None, rows_a_batch: int | None, check: bool,
+    said: Callable[[Batch, int], None] | None,
+) -> Answer:  # fmt: skip
+    """As of :meth:`ticdc_lab.log.Log.consume`."""
+    from ticdc_lab.consumer import compare, open_sink, replay  # here: databases' own libraries
+    from ticdc_lab.tables import knowledge
+
+    log.change_log.require_commit_ts("a replay")
+    known = log.once("knowledge", lambda: knowledge(log.events))
+    end = None if until is None else ts_of(until)
+    few = interpreted(log.events.sparkSession, None if log.counts is None else log.counts.events)
+    with few, closing(open_sink(sink, log.change_log)) as target:
+        done = replay(log.change_log, target, mode=mode, until=end, rows_a_batch=rows_a_batch, known=known, said=said)
+        tables = [*compare(log.change_log, target, done.progress, known=known)] if check else None
+    wrong = against_definitions(log, F.col("commit_ts") <= max(done.progress.ts, done.progress.ddl_ts))
+    return replayed(done, tables, qualified=but_for(log.counts), limits=[*old_rows_off(log), *wrong])

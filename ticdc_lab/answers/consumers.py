@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame
@@ -13,21 +14,25 @@ from pyspark.sql import functions as F
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.consumer.anomalies import anomalies, smallest
-from ticdc_lab.consumer.consistency import invariant_curve
+from ticdc_lab.consumer.consistency import invariant_curve, measure_of
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import frames_of, small_frame
 from ticdc_lab.consumer.listener import Listeners
-from ticdc_lab.consumer.log import IS_CONSUMED, ROW, NarrowLog
+from ticdc_lab.consumer.log import IS_CONSUMED, ROW, NarrowLog, excerpt
 from ticdc_lab.consumer.model import ConsumerRun, run
-from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, REFERENCE_FIXED, STRICT, Policy
+from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, POLICIES, REFERENCE_FIXED, STRICT, Policy
 from ticdc_lab.consumer.study import MATRIX, RECORDED, Scenario, Study, judged
 from ticdc_lab.engine.shuffle import quantiles
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.sample import from_first_row
 from ticdc_lab.facts.catalog import catalog_of
+from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.sources.change_log import ChangeLog
-from ticdc_lab.words import count
+from ticdc_lab.words import count, lane_of
+
+if TYPE_CHECKING:
+    from ticdc_lab.log import Log
 
 MOST_EVENTS = 20_000
 """Events that consumers are modelled on: about the first by commit_ts."""
@@ -199,3 +204,52 @@ def _speeds(part: NarrowLog, lane: str) -> dict[str, Listeners]:
     fullest = max(part.parts, key=lambda p: (p.end - p.first, -p.partition)).partition
     slow = Listeners(per_second=PER_SECOND, speeds={fullest: PER_SECOND // 4}, write_us=WRITE_US)
     return {"all alike": even, f"{lane} {fullest} slow": slow}
+
+
+# Asked of a log.
+
+
+def ask_consumers(
+    log: Log, *, watch: str, slow: Mapping[int, float] | None, policies: Sequence[str], strategy: str | None,
+    partitions: int | None, listeners: Listeners | None, examples: int, most_events: int,
+) -> Answer:  # fmt: skip
+    """As of :meth:`ticdc_lab.log.Log.consumers`."""
+    unknown = sorted({*policies} - {*POLICIES})
+    if unknown:
+        raise ContractError(f"There is no policy {', '.join(unknown)}; there are {', '.join(POLICIES)}.")
+    if (strategy is None) != (partitions is None):
+        raise ContractError("A dispatcher and a number of partitions lay the log out together; one is missing.")
+    if slow is not None and listeners is not None:
+        raise ContractError("Pass slow or listeners, not both: each sets how fast partitions are read.")
+    if not log.has_commit_ts:
+        return not_ordered(log.limits)
+    more = {"measure": measure_of(watch)} if watch else {}
+    by = [strategy] if strategy else []
+    study, limits = log.once(
+        f"beginning {watch} {strategy} {most_events}",
+        lambda: beginning(log.change_log, more, strategies=by, most=most_events),
+    )
+    part = study.recorded if strategy is None or partitions is None else study.laid(strategy, partitions)
+    speeds = {"as given": listeners} if listeners is not None else None if slow is None else slowed(slow)
+    for how in (speeds or {}).values():
+        how.require_there({p.partition for p in part.parts})
+    return consumers(
+        part, limits=limits, policies=[POLICIES[p] for p in policies] or SHOWN, speeds=speeds, watched=watch,
+        examples=examples, laid=strategy or RECORDED, qualified=but_for(log.counts),
+        lane=lane_of(log.change_log.of_storage and strategy is None),
+    )  # fmt: skip
+
+
+def excerpt_of(log: Log, most: int) -> NarrowLog:
+    """The first of its events in commit order, about so many, as a consumer takes them."""
+    log.change_log.require_commit_ts("what a consumer does")
+
+    def taken() -> NarrowLog:
+        dated = log.events.where("commit_ts IS NOT NULL")
+        if log.change_log.sample is not None:
+            dated = dated.transform(from_first_row)
+        last = dated.select("commit_ts").orderBy("commit_ts").limit(most).agg(F.max("commit_ts")).first()
+        begun = F.col("commit_ts") <= F.lit(last[0] if last else None)
+        return excerpt(log.events.where(begun | (F.col("kind") == "admin")))
+
+    return log.once("excerpt", taken)

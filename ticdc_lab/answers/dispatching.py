@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import small
-from ticdc_lab.dispatch import alignments, dispatch, key_update_counts, shared_topics, topic_balance
+from ticdc_lab.answers.what_if import OF_STORAGE, not_measured, rules, rules_of, what_if, without_partitions
+from ticdc_lab.audit.contradicted import rules_given, with_contradictions
+from ticdc_lab.codecs.registry import FRAMED, require_written
+from ticdc_lab.dispatch import alignments, dispatch, key_update_counts, read_changefeed, shared_topics, topic_balance
 from ticdc_lab.dispatch.changefeed import naming
 from ticdc_lab.dispatch.checks import check_selectors, unreached
 from ticdc_lab.dispatch.dispatching import ADDED
-from ticdc_lab.dispatch.names import CONFLICT
+from ticdc_lab.dispatch.fitting import EXPLAINED
+from ticdc_lab.dispatch.hashing import UNNAMED_ROW
+from ticdc_lab.dispatch.infer import infer_rules, names_upstream, partition_counts
+from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request
+from ticdc_lab.dispatch.other_names import other_name_words
+from ticdc_lab.dispatch.own_names import OwnNames
 from ticdc_lab.dispatch.routing import Upstream, routes, sources_of
 from ticdc_lab.dispatch.rules import topic_of
 from ticdc_lab.dispatch.settings import dispatched, keys_in, tables_in
+from ticdc_lab.dispatch.sweep_kernel import MOST
+from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
+from ticdc_lab.dispatch.zones import IN_UTC, ZoneShown, in_server_zone, shown_zone
+from ticdc_lab.encode import encoder
 from ticdc_lab.encode.export import write
-from ticdc_lab.errors import DispatchError
+from ticdc_lab.encode.produce import produce, write_topic
+from ticdc_lab.engine import counted
+from ticdc_lab.errors import ContractError, DispatchError, TiCDCLabError
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.schema import EVENTS
+from ticdc_lab.facts.catalog import Catalog, ddl_of
+from ticdc_lab.settings import Settings
+from ticdc_lab.settings.detected import of_rules, of_zone
 from ticdc_lab.words import count, percent
 
 if TYPE_CHECKING:
@@ -28,6 +50,7 @@ if TYPE_CHECKING:
 
     from ticdc_lab.dispatch import Changefeed
     from ticdc_lab.facts.catalog import Catalog
+    from ticdc_lab.log import Log
 
 AS_THEY_LIE = "Messages are counted as they lie there: a row change that was sent twice counts twice."
 _ERRORS = 100
@@ -172,3 +195,227 @@ def _of_key_updates(total: dict[str, int]) -> list[str]:
         f"{joined} pairs of delete and insert were joined to updates of keys;",
         f"{left} deletes and inserts may be halves of one, and were left as they are",
     ]
+
+
+# Asked of a log.
+
+_HINTS = 8
+"""Most tables without a rule that are tried under another name."""
+
+_NAMELESS = "their messages name no table, as avro's deletes from tables without a primary key"
+_UNDATED = "their messages have no commit_ts, as avro's deletes without `avro-include-before-value`"
+"""Why row changes are left out of what is written in commit order by table."""
+
+
+def ask_what_if(log: Log, *, partitions: int | None) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.what_if`."""
+    if partitions is not None:
+        check_partitions(partitions)
+    if not log.has_commit_ts:
+        return not_measured(log.limits)
+    if log.change_log.of_storage and partitions is None:
+        return without_partitions(log.source)
+    recorded, limits = log.recorded_partitions()
+    if log.change_log.of_storage:
+        limits = [f"{OF_STORAGE.capitalize()}: the comparison is for a topic of these tables."]
+    rules = None if log.change_log.of_storage else found_rules(log)
+    limits = [*limits, *named_rows(log)[2]]
+    return what_if(log.measured, partitions=partitions or recorded, rules=rules, limits=limits)
+
+
+def ask_dispatch(
+    log: Log, out: str | None, *, strategy: str | None, partitions: int | None, changefeed: Changefeed | str | None,
+    sink_uri: str | None, columns: Sequence[str] | None, flavour: Literal["new", "classic"], **how: Any,
+) -> Answer:  # fmt: skip
+    """As of :meth:`ticdc_lab.log.Log.dispatch`."""
+    if isinstance(changefeed, str):
+        changefeed = read_changefeed(changefeed, sink_uri=sink_uri, flavour=flavour)
+    n = partitions if partitions is not None or changefeed is None else changefeed.partitions
+    if (strategy is None) == (changefeed is None) or n is None:
+        raise ContractError("Give a strategy or a changefeed, and how many partitions there are.")
+    check_partitions(n)
+    if strategy is not None:
+        check_request(strategy, n, None if columns is None else [*columns])
+    raw = changefeed is not None and (changefeed.raw or any(r.partition == "ts" for r in changefeed.rules))
+    if raw or (strategy or "").lower() in ("ts", CONFLICT):
+        log.change_log.require_commit_ts("dispatch by ts or conflict, or updates of keys that are not split")
+    events, catalog, limits = _by_own_names(log)
+    answer = moved(
+        events, out, strategy=strategy, changefeed=changefeed, partitions=n, catalog=catalog, columns=columns,
+        flavour=flavour, **how,
+    )  # fmt: skip
+    if log.change_log.of_storage:
+        limits = [*limits, f"{OF_STORAGE.capitalize()}: the count is for a topic of these tables."]
+    return replace(answer, limits=limits)
+
+
+def ask_rules(log: Log) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.rules`."""
+    answer = rules(found_rules(log), hints=log.once("hints", lambda: _hints(log)))
+    limits = named_rows(log)[2] if log.protocol in FRAMED else []
+    return replace(answer, limits=[*answer.limits, *limits])
+
+
+def measured(log: Log) -> WhatIf:
+    """The measures of every dispatcher."""
+    log.change_log.require_commit_ts("what another dispatcher would do")
+    at = sorted({*CONFLICT_AT, log.recorded_partitions()[0]})
+    own: dict[str, list[list[str]]] = {}
+    for table, rule in rules_of(found_rules(log)).items():
+        if rule.startswith("columns:"):
+            own[table] = [rule.partition(":")[2].split(",")]
+    return log.once("measured", lambda: WhatIf.from_events(*named_rows(log)[:2], columns=own, conflict_at=at))
+
+
+def known_settings(log: Log) -> Settings:
+    """What is known of its changefeed's settings: of the first messages, the images of all rows, and the rules."""
+    return log.once("settings", lambda: _settings(log))
+
+
+def _settings(log: Log) -> Settings:
+    of = log.change_log
+    with of.reading():
+        known = with_contradictions(
+            log.events, of.facts, of.settings, protocol=log.protocol, has_partitions=not of.of_storage
+        )
+    has_rules = log.recorded_partitions()[0] > 1 and not of.of_storage
+    found = found_rules(log) if has_rules else pd.DataFrame()
+    sure = [
+        (r["schema_name"], r["table_name"], str(r["rule"]), int(r["n_rows"]))
+        for r in found.to_dict("records")
+        if r["table_name"]
+        and r["n_rows"]
+        and r["n_explained"] == r["n_rows"]
+        and not r["by_chance"]
+        and pd.isna(r["name_crc"])
+    ]
+    zone = _inferred(log)[1] if has_rules else None
+    return known | of_rules(sure, tables=len(found)) | ([] if zone is None else of_zone(zone.name, zone.evidence))
+
+
+def recorded_partitions(log: Log) -> tuple[int, list[str]]:
+    """How many partitions the log has, and a limit if dispatchers are compared with fewer."""
+    recorded = 1 + max((partition for _, partition in log.change_log.facts.homes), default=0)
+    if recorded <= MOST:
+        return recorded, []
+    return MOST, [f"The log has {recorded:,} partitions; dispatchers are compared with up to {MOST}."]
+
+
+def found_rules(log: Log) -> pd.DataFrame:
+    """The rule of each table, as its rows show it."""
+    return _inferred(log)[0]
+
+
+def _inferred(log: Log) -> tuple[pd.DataFrame, ZoneShown | None]:
+    """The rule of each table, and the time zone of TiCDC's server where no rule explains rows without it."""
+
+    def find() -> tuple[pd.DataFrame, ZoneShown | None]:
+        facts, settings = log.change_log.facts, log.change_log.settings
+        given = rules_given(facts, settings)
+        events = named_rows(log)[0] if log.protocol in FRAMED else log.events
+
+        def infer(events: DataFrame) -> pd.DataFrame:
+            return small(events.transform(infer_rules, given=given).orderBy("topic", "schema_name", "table_name"))
+
+        found = infer(events)
+        poor = found[found["n_explained"] < EXPLAINED * found["n_rows"]]
+        if log.protocol not in IN_UTC or poor.empty:
+            return found, None
+        tables = [*poor[["topic", "schema_name", "table_name"]].itertuples(index=False, name=None)]
+        zone = shown_zone(events, tables, partitions=partition_counts(facts), given=given)
+        if zone is not None and zone.name:
+            found = infer(events.transform(in_server_zone, zone=zone.name))
+        return found, zone
+
+    return log.once("inferred", find)
+
+
+def _hints(log: Log) -> list[str]:
+    """Of tables whose rule hashes another name, as of a table that is routed: which one."""
+    found, zone = _inferred(log)
+    names, said = names_upstream(log.change_log.facts), [] if zone is None else [zone.words]
+    for r in found[found["name_crc"].notna()].head(_HINTS).to_dict("records"):
+        own, crc = (r["schema_name"], r["table_name"]), int(r["name_crc"])
+        other = other_name_words(crc, int(r["partitions"]), own=own, names=names)
+        said.append(
+            f"{own[0]}.{own[1]}: its rows are placed as by {r['rule']} of {other}. The changefeed may route the "
+            "table (target-schema, target-table), or it was renamed: ticdc-lab dispatch "
+            f"{shlex.quote(shown_source(log.source))} --changefeed FILE"
+        )
+    return said
+
+
+def _by_own_names(log: Log) -> tuple[DataFrame, Catalog, list[str]]:
+    """Its events and definitions by the names that TiDB has, as TiCDC dispatches them, and where these are unknown.
+
+    Rows of avro may have others.
+    """
+
+    def named() -> tuple[DataFrame, Catalog, list[str]]:
+        catalog = _defined(log)
+        if log.protocol not in FRAMED:
+            return log.events, catalog, []
+        names = OwnNames.in_log(log.change_log, catalog)
+        limits = names.unknown(tables_in(log.events))
+        if not names.defined:
+            return log.events, catalog, limits
+        return names.given_to(log.change_log), catalog, limits
+
+    return log.once("own names", named)
+
+
+def named_rows(log: Log, *, undated: bool = True) -> tuple[DataFrame, Catalog | None, list[str]]:
+    """The same without the rows whose table or names are not known, and without ``undated`` ones unless asked."""
+    with suppress(TiCDCLabError):  # then dispatchers by index are not offered
+        return log.once(f"named rows {undated}", lambda: without_unnamed(log, undated=undated))
+    return log.events, None, []
+
+
+def without_unnamed(log: Log, *, undated: bool) -> tuple[DataFrame, Catalog, list[str]]:
+    """The same, where definitions have to be known."""
+    events, catalog, limits = _by_own_names(log)
+    if log.protocol not in FRAMED:
+        return events, catalog, limits
+    if UNNAMED_ROW not in events.columns:
+        events = events.withColumn(UNNAMED_ROW, F.lit(None).cast("string"))
+    row = F.col("kind") == "row"
+    why = F.coalesce(
+        F.col(UNNAMED_ROW),
+        F.when(row & F.col("table_name").isNull(), F.lit(_NAMELESS)),
+        F.when(row & F.col("commit_ts").isNull() & F.lit(not undated), F.lit(_UNDATED)),
+    )
+    events, n = events.withColumn(UNNAMED_ROW, why), F.count(F.lit(1)).alias("n")
+    left_out = small(events.where(F.col(UNNAMED_ROW).isNotNull()).groupBy(UNNAMED_ROW).agg(n).orderBy(UNNAMED_ROW))
+    said = [f"{count(n, 'row change')} left out: {why}." for why, n in left_out.itertuples(index=False)]
+    return events.where(F.col(UNNAMED_ROW).isNull()).drop(UNNAMED_ROW), catalog, [*limits, *said]
+
+
+def _defined(log: Log) -> Catalog:
+    """The definitions by the names that TiDB has."""
+    return log.once("defined", lambda: Catalog.from_ddl(ddl_of(log.events)[0]))
+
+
+def catalog_of(log: Log) -> Catalog | None:
+    """The definitions by the names in its rows; None where none can be read: no dispatcher by index is offered then."""
+    with suppress(TiCDCLabError):
+        return log.once("catalog", lambda: _defined(log).in_rows(log.protocol))
+    return None
+
+
+def ask_topic(
+    log: Log, out: str, *, to: str, strategy: str, partitions: int, columns: Sequence[str] | None,
+    options: Mapping[str, str] | None, **how: Any,
+) -> Answer:  # fmt: skip
+    """As of :meth:`ticdc_lab.log.Log.produce`."""
+    require_written(to)
+    listed = None if columns is None else [*columns]
+    check_request(strategy, partitions, listed)
+    log.change_log.require_commit_ts("a topic in commit order")
+    events, catalog, limits = without_unnamed(log, undated=False)
+    messages = events.transform(
+        produce, protocol=to, strategy=strategy, partitions=partitions, columns=listed, catalog=catalog, **how
+    )
+    messages, written = counted(messages)
+    write_topic(messages, out, options=options)
+    answer = produced(written(), out, protocol=to, partitions=partitions, lost=dict(encoder(to).lost))
+    return replace(answer, limits=limits)

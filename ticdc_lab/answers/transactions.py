@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import pandas as pd
+from pyspark.sql import functions as F
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.answers.summary import Summary
+from ticdc_lab.answers.rows import transaction
+from ticdc_lab.answers.summary import Summary, small
 from ticdc_lab.answers.watermarks import without_watermark
+from ticdc_lab.encode.export import write
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import clock_words, tso_words
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.transaction_spans import transactions_finding
-from ticdc_lab.words import count, some_of
+from ticdc_lab.tables.browse import MessagePage, commit_ts_span
+from ticdc_lab.transactions import duplicates, first_repeated, gaps_in, suspects
+from ticdc_lab.transactions import transactions as restored
+from ticdc_lab.words import count, lane_of, some_of
+
+if TYPE_CHECKING:
+    from ticdc_lab.log import Log
 
 _QUESTION = "Which transactions are whole?"
 _PROMISED = (
@@ -161,3 +171,53 @@ def _pending(sample: pd.DataFrame) -> pd.DataFrame:
     if sample.empty:
         return pd.DataFrame(columns=names)
     return sample[~sample["complete"].astype(bool)].sort_values("commit_ts")[names].reset_index(drop=True)
+
+
+# Asked of a log.
+
+_GAPS, _SUSPECTS = 20, 1_000
+"""Most gaps in offsets whose neighbouring transactions are listed, and most transactions."""
+
+REPEATS = 200
+"""Changes that were delivered again that are shown."""
+
+
+def ask_transactions(log: Log, *, out: str | None) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.transactions`."""
+    if not log.has_commit_ts:
+        return transactions(log.summary_of("facts"))
+    if out:
+        write(log.events.transform(restored).repartition(1).sortWithinPartitions("commit_ts", "start_ts"), out)
+    s = log.summary_of("facts", "transactions")
+    again = s.transaction_totals["duplicates"].sum() > 0
+    return transactions(s, repeats=log.once("repeats", lambda: _repeats(log)) if again else None)
+
+
+def _repeats(log: Log) -> pd.DataFrame:
+    own = log.events.where(F.col("commit_ts").isin(first_repeated(log.events, REPEATS)))
+    return small(own.transform(duplicates).orderBy("commit_ts", "partition", "offset").limit(REPEATS))
+
+
+def suspects_of(log: Log) -> pd.DataFrame | None:
+    """Transactions that gaps in offsets may have torn; None without a gap, or commit_ts."""
+    sampled = log.change_log.sample is not None and not log.change_log.sample.is_whole
+    gaps = [] if sampled or not log.has_commit_ts else gaps_in(log.change_log.facts.offsets, most=_GAPS)
+    if not gaps:
+        return None
+    found = log.events.transform(suspects, gaps=gaps).orderBy("topic", "partition", "first_missing", "commit_ts")
+    return log.once("beside gaps", lambda: small(found.limit(_SUSPECTS)))
+
+
+def ask_transaction(log: Log, commit_ts: int | str | None) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.transaction`."""
+    if isinstance(commit_ts, str):
+        found = log.browser.page(MessagePage(kind="row", commit_ts=commit_ts))["commit_ts"]
+        commit_ts = int(found.min()) if len(found) else commit_ts_span(commit_ts)[0]
+    if commit_ts is None:
+        whole = log.transactions()
+        sample = whole.frames.get("sample", pd.DataFrame())
+        if sample.empty:
+            return whole
+        widest = sample.assign(spread=sample["partitions"].map(len)).sort_values(["spread", "n_rows"])
+        commit_ts = int(widest["commit_ts"].iloc[-1])
+    return transaction(log.browser.transaction(commit_ts), commit_ts=commit_ts, lane=lane_of(log.change_log.of_storage))

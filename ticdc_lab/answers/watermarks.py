@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from pyspark.sql import functions as F
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.answers.summary import POINTS, Summary
+from ticdc_lab.answers.cdc_log import beside_cdc_log
+from ticdc_lab.answers.summary import POINTS, Summary, exact, small
 from ticdc_lab.events.tso import clock_words, tso_words
+from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for
-from ticdc_lab.facts.watermarks import Rhythm
+from ticdc_lab.facts.stalls import stall_causes
+from ticdc_lab.facts.watermarks import Rhythm, progress_of, rhythm_of, topics_of
 from ticdc_lab.figures.figure import Figure
+from ticdc_lab.sources.cdc_log import read_cdc_log
 from ticdc_lab.words import count, some_of
+
+if TYPE_CHECKING:
+    from ticdc_lab.log import Log
 
 MOST_TOPICS = 8
 """Topics that are drawn."""
@@ -189,3 +197,44 @@ def _stall_lines(row: Mapping[Any, Any]) -> list[str]:
     for cause in row["causes"]:
         lines.append(f"  {cause['cause']}: {cause['says']}")
     return lines
+
+
+# Asked of a log.
+
+
+def ask_watermarks(log: Log) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.watermarks`."""
+    if not log.has_commit_ts:
+        return watermarks(log.summary_of("facts"))
+    facts = log.change_log.facts
+    topics, laggards = topics_of(progress_of(facts)), spans_of(values_of(facts))
+    longest = exact(laggards).sort_values(
+        ["steps", "topic", "partition", "first_step"], ascending=[False, True, True, True]
+    )
+    return watermarks(
+        log.summary_of("facts", "tables"), topics=exact(topics).sort_values("topic"), laggards=longest.head(_LAGGARDS)
+    )
+
+
+def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answer:
+    """As of :meth:`ticdc_lab.log.Log.why`."""
+    log.change_log.require_commit_ts("resolved_ts")
+    said = read_cdc_log(cdc_log) if cdc_log else None
+    rhythm = rhythm_of(log.change_log.facts)
+    least_s = rhythm.stall_s if stall_s is None else stall_s
+    found = stall_causes(log.events, stall_s=least_s, arrivals=log.change_log.messages)
+    with log.change_log.reading():
+        rows = small(found.orderBy(F.desc("step_s"), "topic", "held_ts", "everywhere").limit(_STALLS))
+    s = log.summary_of("facts")
+    answer = stalls(
+        rows, stall_s=least_s, rhythm=rhythm, qualified=but_for(log.counts), early_ends=s.early_ends,
+        partitions=s.partitions, of_storage=s.of_storage,
+    )  # fmt: skip
+    return answer if said is None else beside_cdc_log(answer, said, log.audit(messages=False).frame)
+
+
+_LAGGARDS = 1_000
+"""Spans in which a partition held its topic back, at most."""
+
+_STALLS = 1_000
+"""Stalls that are explained, at most."""

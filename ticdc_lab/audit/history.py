@@ -29,7 +29,7 @@ from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
 from ticdc_lab.facts.places import NAMED_BY, index_of, place_col, placed
 
 if TYPE_CHECKING:
-    from ticdc_lab.sources.parquet import StoredEvents
+    from ticdc_lab.sources.stored import StoredEvents
 
 ROWS_AT_ONCE = 1 << 17
 """Changes that a task judges at once: some ten MB."""

@@ -69,7 +69,7 @@ from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.settings import UNKNOWN, Settings
 
 if TYPE_CHECKING:
-    from ticdc_lab.sources.parquet import StoredEvents
+    from ticdc_lab.sources.stored import StoredEvents
 
 MAX_PER_GUARANTEE = 10_000
 

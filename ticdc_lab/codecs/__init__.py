@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.codecs.decode import Detected, decode, decoder, detect
+    from ticdc_lab.codecs.decode import decode, decoder
+    from ticdc_lab.codecs.detection import Detected, detect
     from ticdc_lab.codecs.known import NOTHING, Known
     from ticdc_lab.codecs.registry import PROTOCOLS
 

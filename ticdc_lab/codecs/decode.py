@@ -1,10 +1,15 @@
-"""Messages to events as a DataFrame transform; and their protocol, detected from the bytes."""
+"""Messages to events: a protocol's kernel or its codec in Python gives the events of each, and this module the rest.
+
+It lays out the events of a codec as the compiled kernels do and hashes them (:mod:`ticdc_lab.codecs.keys`), in plain
+Python or with the kernels, as :mod:`ticdc_lab.codecs.choice` decides. What cannot be decoded becomes a row of the
+quarantine.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from contextlib import suppress
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,20 +18,21 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.codecs import choice
-from ticdc_lab.codecs.builder import decode_mostly, decode_with
-from ticdc_lab.codecs.event import Codec, Malformed, Outgrown
-from ticdc_lab.codecs.known import AT_ONCE, BOUNDS, NOTHING, Bounds, Known
-from ticdc_lab.codecs.quarantine import one_by_one, refused
-from ticdc_lab.codecs.registry import (
-    KERNELS,
-    PART_KERNELS,
-    PROTOCOLS,
-    codec_of,
-    part_kernel,
-    require_protocol,
-)  # fmt: skip
-from ticdc_lab.errors import ProtocolError
+from ticdc_lab.codecs.decoded import Decoded, PartKernel
+from ticdc_lab.codecs.event import INT64, Cell, Codec, Event, Malformed, Outgrown
+from ticdc_lab.codecs.fields import require_few_values
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.arrow import bits, in_form
+from ticdc_lab.codecs.keys import hashed
+from ticdc_lab.codecs.known import AT_ONCE, BOUNDS, NOTHING, Bounds, Known, too_large
+from ticdc_lab.codecs.laid_out import Image, LaidOut, lay_out, shares
+from ticdc_lab.codecs.plain.hashes import SEED, Texts
+from ticdc_lab.codecs.plain.json_text import PLAINLY_HELD, holds, is_count
+from ticdc_lab.codecs.quarantine import TooMuchError, one_by_one, refused, refused_at, unforeseen
+from ticdc_lab.codecs.registry import KERNELS, PART_KERNELS, codec_of, part_kernel, require_protocol
+from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.events.arrays import Batches
+from ticdc_lab.events.mysql_types import NO_MYSQL_TYPE, held_by
 from ticdc_lab.events.schema import DECODED, require_columns
 from ticdc_lab.settings.file import is_zone
 from ticdc_lab.settings.keys import protocol_named
@@ -179,203 +185,359 @@ def decode_unpacked(
             return
         except Outgrown:
             pass
-    from ticdc_lab.codecs.kernel.batch import decode_batches
 
     yield from decode_batches(part, protocol, images=images, original=original, bounds=bounds)
 
 
-FRAMED = ("avro", "debezium-avro")
-"""Protocols whose messages name a schema of a registry, which alone distinguishes them."""
+def decode_batches(
+    batch: pa.RecordBatch,
+    protocol: str,
+    *,
+    images: bool = True,
+    original: pa.RecordBatch | None = None,
+    bounds: Bounds = BOUNDS,
+) -> Batches:
+    """What :func:`decode_batch` gives, in halves where that is too large or fails; a message alone is refused."""
 
-_SCHEMA_MISSING = ("schema-unknown", "registry-unreachable")
-_OPEN_PROTOCOL = (1).to_bytes(8, "big")
-"""What each of its keys begins with: the version."""
+    def by_kernel(part: pa.RecordBatch, raw: pa.RecordBatch) -> Batches:
+        yield decode_batch(part, protocol, images=images, original=raw, bounds=bounds)
+
+    return one_by_one(by_kernel, batch, batch if original is None else original, protocol)
+
+
+def decode_batch(
+    batch: pa.RecordBatch,
+    protocol: str,
+    *,
+    images: bool = True,
+    original: pa.RecordBatch | None = None,
+    bounds: Bounds = BOUNDS,
+) -> pa.RecordBatch:
+    """What :func:`decode_with` gives, by the kernel of one of :data:`KERNELS`; the arguments are as there."""
+    from ticdc_lab.codecs.kernel import batch as kernels  # here: numba takes most of a second
+
+    found = kernels.decoded(batch, protocol, images=images, bounds=bounds)
+    if found is None:
+        codec = codec_of(protocol, Known(bounds=bounds))
+        return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
+    return _with_quarantine(found, batch, original, protocol)
+
+
+COUNTED = ("debezium", "debezium-avro")
+"""Protocols whose dates are numbers of days or microseconds."""
+
+
+def require_values(image: Sequence[Cell], *, counted: bool = False) -> None:
+    """Raise :class:`Malformed` where a value of an image is none that its type can hold.
+
+    ``counted`` dates may be numbers of days or microseconds.
+    """
+    for name, mysql_type, text, *_ in image:
+        if mysql_type is not None and held_by(mysql_type) == NO_MYSQL_TYPE:
+            raise Malformed(
+                "unknown-column-type",
+                f"column {name!r}: MySQL has no type {mysql_type[:60]!r}, so no value of it is known",
+            )
+        if mysql_type is not None and text is not None and not _fits(held_by(mysql_type), text, counted):
+            raise Malformed("bad-value", f"column {name!r} ({mysql_type}): no such value: {text[:60]!r}")
+
+
+def _fits(kind: int, text: str, counted: bool) -> bool:
+    return not kind or holds(kind, text) or (counted and is_count(kind, text))
+
+
+def all_fit(image: Image, *, counted: bool = False) -> bool:
+    """Whether :func:`require_values` would let all images pass; a fifth of its time, as values are looked at together.
+
+    One search finds what plainly fits a kind; the rest is checked once each, as a single value is.
+    """
+    types = image.types.dictionary_encode()
+    kinds = np.array([0 if t is None else held_by(t) for t in types.dictionary.to_pylist()] + [0])
+    if NO_MYSQL_TYPE in kinds:
+        return False
+    kind = kinds[types.indices.fill_null(len(kinds) - 1).to_numpy()]
+    for each in np.unique(kind[kind > 0]).tolist():
+        values = image.values.filter(pa.array(kind == each)).drop_null()
+        if plain := PLAINLY_HELD.get(each):
+            values = values.filter(pc.invert(pc.match_substring_regex(values, f"^(?:{plain})$")))
+        if not all(_fits(each, text, counted) for text in values.unique().to_pylist()):
+            return False
+    return True
+
+
+def decode_with(
+    codec: Codec,
+    batch: pa.RecordBatch,
+    protocol: str,
+    *,
+    images: bool = True,
+    original: pa.RecordBatch | None = None,
+    compiled: bool | None = None,
+    bounds: Bounds = BOUNDS,
+) -> pa.RecordBatch:
+    """Decode messages with a codec; what lies beyond one message's own faults is raised.
+
+    :func:`ticdc_lab.codecs.quarantine.one_by_one` finds the message that such a failure comes from.
+
+    ``codec``: what turns one message into events. ``batch``: columns topic, partition, offset, key (binary), value
+    (binary). ``protocol``: the value of that column. ``images``: False leaves ``columns`` and ``before`` null.
+    ``original``: the messages as they were, for the quarantine, if ``batch`` was unpacked from them. ``compiled``:
+    whether the kernels hash the events, which changes no hash; None: as :mod:`ticdc_lab.codecs.choice` decides.
+    ``bounds``: how many events a message may have, and how many columns a row. Returns:
+    :data:`ticdc_lab.events.schema.DECODED`: the events in message order, then a row for each message that failed.
+    """
+    with _no_search_for_cycles():
+        found = _decoded(codec, batch, protocol, images, compiled, bounds)
+    return _with_quarantine(found, batch, original, protocol)
+
+
+def decode_mostly(
+    kernel: PartKernel,
+    codec: Codec,
+    batch: pa.RecordBatch,
+    protocol: str,
+    *,
+    images: bool,
+    original: pa.RecordBatch,
+    bounds: Bounds,
+) -> pa.RecordBatch:
+    """What :func:`decode_with` gives, most of it by a kernel; the arguments are as there."""
+    try:
+        done = kernel(batch, images=images, bounds=bounds)
+    except TooMuchError:
+        if batch.num_rows > 1:
+            raise
+        done = None
+    if done is None or not len(done.message):
+        return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
+    mine = np.ones(batch.num_rows, bool)
+    mine[done.message] = False
+    left = np.flatnonzero(mine)
+    if not len(left):
+        return done.events
+    compiled = choice.compiled(choice.HASHES, batch)  # by the whole batch: beside a kernel few messages are left
+    with _no_search_for_cycles():
+        rest = _decoded(codec, batch.take(pa.array(left)), protocol, images, compiled, bounds)
+    if not kernel.stands():
+        return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
+    message = np.concatenate([done.message, left[rest.message]])
+    order = np.argsort(message, kind="stable")
+    rows = [_woven(a, b, order) for a, b in zip(done.events.columns, rest.events.columns, strict=True)]
+    events = pa.RecordBatch.from_arrays(rows, schema=done.events.schema)
+    found = Decoded(events, message[order], [(int(left[m]), fault) for m, fault in rest.failed])
+    return _with_quarantine(found, batch, original, protocol)
+
+
+def _woven(some: pa.Array, rest: pa.Array, order: np.ndarray) -> pa.Array:
+    """The values of both in an order that keeps ``some``'s; nothing is copied that no place needs.
+
+    DDL, watermarks and bootstraps have no images: then the lists of the rows stay as they are, except their ends.
+    """
+    n = len(some) + len(rest)
+    if some.null_count + rest.null_count == n:
+        return pa.nulls(n, some.type)
+    if not pa.types.is_list(some.type) or len(rest.flatten()):
+        return pa.concat_arrays([some, rest]).take(pa.array(order))
+    mine = order < len(some)
+    there = np.zeros(n, bool)
+    there[mine] = some.is_valid().to_numpy(zero_copy_only=False)
+    there[~mine] = rest.is_valid().to_numpy(zero_copy_only=False)[order[~mine] - len(some)]
+    ends = some.offsets.to_numpy()[np.concatenate([[0], np.cumsum(mine)])]
+    return pa.Array.from_buffers(some.type, n, [bits(there), pa.py_buffer(ends)], children=[some.values])
+
+
+def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """A batch makes a hundred thousand tuples and no cycle; looking for some among them takes half of all the time."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
+def _decoded(
+    codec: Codec, batch: pa.RecordBatch, protocol: str, images: bool, compiled: bool | None, bounds: Bounds
+) -> Decoded:
+    if compiled is None:
+        compiled = choice.compiled(choice.HASHES, batch)
+    read = _events_of(codec, batch, protocol, bounds)
+    laid = _laid_out(read, protocol)
+    if laid is None:  # some value is none: which message has it
+        read = _events_of(codec, batch, protocol, bounds, before=read)
+        laid = lay_out(read.events)
+    return Decoded(
+        _batch_of(batch, protocol, read, laid, images, compiled), np.array(read.message, np.int64), read.failed
+    )
+
+
+def _with_quarantine(
+    found: Decoded, batch: pa.RecordBatch, original: pa.RecordBatch | None, protocol: str
+) -> pa.RecordBatch:
+    if not found.failed:
+        return found.events
+    return _one_batch(
+        [found.events, refused_at(batch, batch if original is None else original, protocol, found.failed)]
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Detected:
-    """What a sample shows: the protocol, and whether its events carry a commit_ts; the first event of each message."""
+class _Read:
+    """The events of a batch, the message of each and its place therein, and the messages that failed."""
 
-    protocol: str
-    has_commit_ts: bool
-    events: pa.Table | None = field(default=None, repr=False, compare=False)
-
-
-def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the source", known: Known = NOTHING) -> Detected:
-    """Detect the protocol of a sample of messages by decoding it.
-
-    Parameters
-    ----------
-    sample
-        Messages with columns topic, partition, offset, key, value; some dozens are enough.
-    protocol
-        ``auto``, or a protocol that is taken as given.
-    source
-        What the error message calls the source.
-    known
-        What some protocols need beside the messages.
-
-    Raises
-    ------
-    ProtocolError
-        No protocol decodes any message of the sample, or the protocol given is unknown.
-    """
-    protocol = protocol_named(protocol)
-    if protocol != "auto":
-        require_protocol(protocol)
-    batches = sample.combine_chunks().to_batches()
-    offline = replace(known, registry_url="")  # no request for what is no Avro
-    tried: dict[str, pa.Table] = {}
-    for candidate in _candidates(sample, protocol, known):
-        tried[candidate] = _recognised(batches, candidate, offline)
-        if tried[candidate].num_rows == sample.num_rows:  # no other can have more, and of equals the first is taken
-            break
-    best = max(tried, key=lambda p: tried[p].num_rows, default=protocol)
-    decoded = tried.get(best)
-    if best in FRAMED and decoded is not None and known.registry_url:
-        asked = {p: _recognised(batches, p, known) for p in (FRAMED if protocol == "auto" else (best,))}
-        best = max(asked, key=lambda p: asked[p].num_rows)
-        decoded = asked[best]
-    if protocol == "auto" and not sample.num_rows:
-        raise ProtocolError(
-            f"{source}: it contains no message, so the protocol cannot be detected.",
-            hint="A .jsonl capture has one JSON object a line, with topic, partition, offset, key and value (base64).",
-        )
-    if protocol == "auto" and pc.all(is_empty(sample)).as_py():
-        raise ProtocolError(
-            f"{source}: none of {sample.num_rows} messages looked at has a key or a value, so nothing can be decoded.",
-            hint="Dump the topic with keys and values: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz",
-        )
-    if protocol == "auto" and not any(events.num_rows for events in tried.values()):
-        if not any(sample["key"].to_pylist()) and any(map(_is_framed, sample["value"].to_pylist())):
-            raise ProtocolError(
-                f"{source}: the values are open-protocol's, and none of {sample.num_rows} messages looked at has a "
-                "key, which contains table and commit_ts.",
-                hint="Dump the topic with its keys: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz",
-            )
-        _require_values(sample, source, _keys_of_text(sample))
-        raise ProtocolError(
-            f"{source}: none of {sample.num_rows} messages looked at is {' or '.join(PROTOCOLS)}; "
-            f"the first begins with {_beginning(sample)}.",
-            hint="Name the protocol with --protocol if you know it; other producers may also write to a Kafka topic.",
-        )
-    if best in FRAMED:
-        _require_values(sample, source, _keys_of_avro(sample, known)[0])
-    read = None if decoded is None else decoded.filter(pc.is_null(decoded["error_class"]))
-    return Detected(best, read is None or not read.num_rows or _has_commit_ts(read), read)
+    events: list[Event] = field(default_factory=list)
+    message: list[int] = field(default_factory=list)
+    seq: list[int] = field(default_factory=list)
+    failed: list[tuple[int, Malformed]] = field(default_factory=list)
 
 
-def _require_values(sample: pa.Table, source: str, evidence: str) -> None:
-    if evidence:
-        raise ProtocolError(
-            f"{source}: none of {sample.num_rows} messages looked at has a key, and their values are keys: {evidence}.",
-            hint="Dump the topic with keys and values: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz",
-        )
-
-
-def _keys_of_text(sample: pa.Table) -> str:
-    """What shows that the values of a sample are keys of open-protocol or debezium; empty where nothing does."""
-    if pc.any(pc.greater(pc.binary_length(sample["key"]), 0)).as_py():
-        return ""
-    values = sample["value"].drop_null().to_pylist()
-    if any(value.startswith(_OPEN_PROTOCOL) and _is_framed(value[8:]) for value in values):
-        return "they begin with the version and the table of open-protocol's keys"
-    named = (re.search(rb'"name":"([^"]+\.Key)"', value) for value in values if b'"payload"' in value[:4096])
-    found = next((name[1].decode(errors="replace") for name in named if name), None)
-    return "" if found is None else f"their schema is debezium's `{found}`"
-
-
-def could_be_keys(sample: pa.Table, known: Known) -> tuple[str, ...]:
-    """The warning for a sample of avro whose values may be keys."""
-    return (NO_KEYS,) if _keys_of_avro(sample, known)[1] else ()
-
-
-NO_KEYS = (
-    "No message looked at has a key, and nothing shows that the values are no keys. If only keys were dumped, as by "
-    "kcat -f %k, no row of this log is real. A file for --schema-registry shows it if it has all schemas of the topic, "
-    "each with its `subject`."
-)
-
-
-def _keys_of_avro(sample: pa.Table, known: Known) -> tuple[str, bool]:
-    """What shows that values of a sample without keys are keys; and whether they could be, where nothing does."""
-    if pc.any(pc.greater(pc.binary_length(sample["key"]), 0)).as_py():
-        return "", False
-    from ticdc_lab.codecs.avro import unframed  # fastavro: a log with keys does not wait for it
-    from ticdc_lab.codecs.schema_registry import Registry
-
-    registry, ids = Registry(known), set[str]()
-    for value in sample["value"].drop_null().to_pylist():
-        with suppress(Malformed):
-            ids.add(unframed(value, "value", known.bounds.inflated)[0])
-    shown = {schema_id: registry.is_of_keys(schema_id) for schema_id in sorted(ids)}
-    of_keys = [schema_id for schema_id, is_key in shown.items() if is_key]
-    subjects = sorted(set().union(*(registry.subjects(schema_id) for schema_id in of_keys)))[:3]
-    evidence = f"the schema registry has their schemas as {', '.join(subjects)}" if subjects else (
-        f"their schemas ({', '.join(of_keys[:3])}) have the key's columns alone" if of_keys else ""
-    )  # fmt: skip
-    return evidence, bool(ids) and set(shown.values()) == {None}
-
-
-def _is_framed(value: bytes | None) -> bool:
-    """Whether a value begins with the length of a JSON object, as one of open-protocol does."""
-    return value is not None and value[8:9] == b"{" and value[: 8 + int.from_bytes(value[:8], "big")].endswith(b"}")
-
-
-def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHING) -> tuple[str, int] | None:
-    """Which other protocol most of the messages are in that could not be decoded, and how many of them; else None.
-
-    ``quarantined``: some messages: topic, partition, offset, key, value. ``protocol``: by which they were decoded in
-    vain. ``known``: as for :func:`detect`.
-    """
-    whole = quarantined.filter(pc.is_valid(quarantined["value"])).combine_chunks()
-    if not whole.num_rows:
+def _laid_out(read: _Read, protocol: str) -> LaidOut | None:
+    """The events in columns; None if a value is none that its type can hold, or no text at all."""
+    if protocol in KERNELS:  # which have looked
+        return lay_out(read.events)
+    try:
+        laid = lay_out(read.events)
+    except (ValueError, TypeError):
         return None
-    offline = replace(known, registry_url="")
-    # if only the schema is missing, the protocol fits: one with the same framing is no better
-    mine = _recognised(whole.to_batches(), protocol, offline) if protocol in PROTOCOLS else whole[:0]  # csv is none
-    own = {(e["topic"], e["partition"], e["offset"]) for e in mine.to_pylist()}
-    places = zip(*(whole[c].to_pylist() for c in ("topic", "partition", "offset")), strict=True)
-    whole = whole.filter(pa.array([place not in own for place in places], pa.bool_()))
-    names = [p for p in _candidates(whole, "auto", known) if p != protocol]
-    found = {p: _recognised(whole.to_batches(), p, offline) for p in names}
-    if protocol in ("avro", "debezium-avro"):  # schemas are known: without one it may be any bytes that begin with 0
-        found = {p: events.filter(pc.is_null(events["error_class"])) for p, events in found.items()}
-    told = {p: events.num_rows for p, events in found.items()}
-    best = max(told, key=lambda p: told[p], default="")
-    return (best, told[best]) if best and 2 * told[best] > quarantined.num_rows else None
+    counted = protocol in COUNTED
+    return laid if all_fit(laid.after, counted=counted) and all_fit(laid.before, counted=counted) else None
 
 
-def _candidates(sample: pa.Table, protocol: str, known: Known) -> tuple[str, ...]:
-    """Protocols worth trying: open-protocol's compiled decoder need not be loaded for what has no such key, and
-    without any schema every framed value could be debezium's.
+def _events_of(
+    codec: Codec, batch: pa.RecordBatch, protocol: str, bounds: Bounds, *, before: _Read | None = None
+) -> _Read:
+    """The events of each message; if they were read ``before`` it is looked whether values fit their types.
+
+    What failed then is not tried again: a codec may have learned its schema from a later message meanwhile.
     """
-    if not sample.num_rows:
-        return ()
-    if protocol != "auto":
-        return (protocol,)
-    keyed = pc.any(pc.starts_with(sample["key"], pattern=_OPEN_PROTOCOL)).as_py()
-    without = {"open-protocol"} if not keyed else set()
-    without |= set() if known.schemas or known.registry_url else {"debezium-avro"}
-    return tuple(p for p in PROTOCOLS if p not in without)
+    read, values = _Read(), before is not None
+    known = {} if before is None else dict(before.failed)
+    pairs = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+    for m, (key, value) in enumerate(pairs):
+        if m in known:
+            read.failed.append((m, known[m]))
+            continue
+        try:
+            if protocol not in KERNELS:
+                require_few_values(key, value, bounds)
+            found = codec(key, value)
+            if protocol == "open-protocol" and any(e.fault for e in found):
+                _read_in_part(found, m, read, bounds, protocol)
+                continue
+            _check(found, bounds, protocol, values=values)
+        except Malformed as fault:
+            read.failed.append((m, fault.with_traceback(None)))  # whose frames hold all that was decoded
+            continue
+        except (Outgrown, TiCDCLabError):
+            raise
+        except Exception as fault:
+            read.failed.append((m, unforeseen(fault)))
+            continue
+        read.events.extend(found)
+        read.message.extend([m] * len(found))
+        read.seq.extend(range(len(found)))
+    return read
 
 
-def _recognised(batches: list[pa.RecordBatch], protocol: str, known: Known) -> pa.Table:
-    """Messages that are decoded, or could be with a schema that neither the sample nor the caller has."""
-    events = pa.Table.from_batches(decoder(protocol, known=known)(iter(batches)))
-    known_form = pc.or_(pc.is_null(events["error_class"]), pc.is_in(events["error_class"], pa.array(_SCHEMA_MISSING)))
-    return events.filter(pc.and_(known_form, pc.equal(events["seq"], 0)))
+def _read_in_part(found: Sequence[Event], m: int, read: _Read, bounds: Bounds, protocol: str) -> None:
+    """The events of a message that is decoded in part; the rest is in quarantine.
+
+    A message counts by what has the place 0: an event, if there is any. Parts in quarantine have the places behind.
+    """
+    whole = [e for e in found if e.fault is None]
+    if not whole:  # then the message is
+        read.failed.extend((m, e.fault) for e in found[:1] if e.fault is not None)
+        return
+    _check(whole, bounds, protocol, values=False)
+    for seq, fault in enumerate((e.fault for e in found if e.fault is not None), start=len(whole)):
+        read.failed.append((m, Malformed(fault.error_class, fault.reason, seq, byte=fault.byte)))
+    read.events.extend(whole)
+    read.message.extend([m] * len(whole))
+    read.seq.extend(range(len(whole)))
 
 
-def _has_commit_ts(events: pa.Table) -> bool:
-    """By rows where there are any: in maxwell a DDL has one, a row has none."""
-    rows = events.filter(pc.equal(events["kind"], "row"))
-    told = (rows if rows.num_rows else events)["commit_ts"]
-    return bool(told.null_count < len(told))
+def _check(events: Sequence[Event], bounds: Bounds, protocol: str, *, values: bool) -> None:
+    assert events, "a codec gives at least one event or raises Malformed"
+    if len(events) > bounds.events:
+        raise too_large("events of the message", len(events), "events", bounds.events)
+    for e in events:
+        for image in (e.columns, e.before):
+            if image is not None and len(image) > bounds.columns:
+                raise too_large("columns of a row", len(image), "columns", bounds.columns)
+            if image is not None and values:
+                require_values(image, counted=protocol in COUNTED)
+        if e.kind == S.ROW and not _has_its_images(e):
+            there = [name for name, image in (("after", e.columns), ("before", e.before)) if image is not None]
+            has = f"images {' and '.join(there)}" if there else "no image"
+            raise Malformed("missing-field", f"{_NEEDS[e.op]} is needed; the row has {has}")
+        if not (_is_int64(e.commit_ts) and _is_int64(e.table_id) and _is_int64(e.start_ts)):
+            raise Malformed("out-of-range", f"commit_ts {e.commit_ts} or table id {e.table_id} does not fit 64 bits")
 
 
-def _beginning(sample: pa.Table) -> str:
-    if not sample.num_rows:
-        return "nothing: there are none"
-    first = sample.slice(0, 1).to_pylist()[0]
-    return f"key {(first['key'] or b'')[:16]!r}, value {(first['value'] or b'')[:40]!r}"
+def _is_int64(number: int | None) -> bool:
+    """Whether it is one, or none; a range is asked by every number in it whether it equals what is no integer."""
+    return number is None or (isinstance(number, int) and number in INT64)
+
+
+_NEEDS = {
+    S.INSERT: "insert: an image after alone", S.UPDATE: "update: an image after",
+    S.DELETE: "delete: an image before alone",
+}  # fmt: skip
+
+
+def _has_its_images(e: Event) -> bool:
+    """An image after unless it is a delete; one before if it is; an update may have one."""
+    if e.op == S.UPDATE:
+        return e.columns is not None
+    return (e.columns is None) == (e.op == S.DELETE) == (e.before is not None)
+
+
+def _batch_of(
+    batch: pa.RecordBatch,
+    protocol: str,
+    read: _Read,
+    laid: LaidOut,
+    images: bool,
+    compiled: bool,
+) -> pa.RecordBatch:
+    """The events in the form of DECODED."""
+    events, n = read.events, len(read.events)
+    message, seq = (np.array(place, np.int64) for place in (read.message, read.seq))
+    where = pa.array(message)
+    columns: dict[str, pa.Array] = {name: batch.column(name).take(where) for name in ("topic", "partition", "offset")}
+    columns |= {
+        "kind": pc.take(pa.array(S.KINDS), pa.array([e.kind for e in events], pa.int32())),
+        "op": pa.array([S.OPS[e.op] if e.kind == S.ROW else None for e in events], pa.string()),
+        "schema_name": laid.schema_name,
+        "table_name": laid.table_name,
+        "seq": pa.array(seq.astype(np.int32)),
+        "protocol": pa.array([protocol] * n, pa.string()),
+    }
+    for name in ("commit_ts", "start_ts", "table_id", "checksum", "checksum_before"):
+        columns[name] = pa.array([getattr(e, name) for e in events], pa.int64())
+    for name in ("query", "ddl_type", "incomplete"):
+        columns[name] = pa.array([getattr(e, name) for e in events], pa.string())
+    if images:
+        columns |= {"columns": laid.after.lists(), "before": laid.before.lists()}
+    if any(e.partition_count is not None for e in events):
+        admin = [None if e.partition_count is None else {"partition_count": e.partition_count} for e in events]
+        columns["admin"] = pa.array(admin, pa.struct([("partition_count", pa.int32())]))
+    sizes = shares(batch, message, seq)
+    own = np.array([-1 if e.size is None else e.size for e in events], np.int64)
+    if not laid.is_row.any():  # nothing else has a hash
+        return in_form(columns, n, DECODED)
+    columns |= hashed(laid, np.where(own < 0, sizes, own), protocol=protocol, compiled=compiled)
+    keyless = np.asarray(columns["key_hash"].is_null())
+    if len(which := np.flatnonzero(keyless & np.array([e.row_key is not None for e in events], bool))):
+        there = columns["change_hash"]
+        change = there.fill_null(0).to_numpy().copy()
+        row_keys = Texts(pa.array([events[i].row_key for i in which], pa.binary()))
+        change[which] ^= row_keys.fold(np.full(len(which), SEED), np.arange(len(which))).view(np.int64)
+        columns["change_hash"] = pa.array(change, mask=np.asarray(there.is_null()))
+    return in_form(columns, n, DECODED)

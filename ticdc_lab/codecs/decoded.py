@@ -1,9 +1,9 @@
-"""What decoders give of a batch, before it is a batch of events with its quarantine."""
+"""What is read of a batch before it is a batch of events with its quarantine: events, and fields of a file's lines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -29,3 +29,21 @@ class PartKernel(Protocol):
 
     def stands(self) -> bool:
         """Whether what it decoded is still right after the codec has read the others; if not, all are the codec's."""
+
+
+class Lines(NamedTuple):
+    """Fields of each line, null where they are absent or the line is wrong."""
+
+    # ``topic``, ``headers``: text; ``headers`` as JSON, null where there are none.
+    topic: pa.Array
+    # ``partition``, ``offset``, ``timestamp_ms``: 64-bit integers.
+    partition: pa.Array
+    offset: pa.Array
+    timestamp_ms: pa.Array
+    # ``key``, ``value``: binary.
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array
+    # 0, or what is wrong with the line: a number of :mod:`ticdc_lab.codecs.kernel.faults` above bit 40, and below it
+    # the byte of the line.
+    faults: np.ndarray

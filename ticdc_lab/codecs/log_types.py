@@ -14,8 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs import debezium, debezium_avro, debezium_types
 from ticdc_lab.codecs.avro import unframed
-from ticdc_lab.codecs.builder import decode_with
-from ticdc_lab.codecs.decode import at_once
+from ticdc_lab.codecs.decode import at_once, decode_with
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.event import Codec, Malformed
 from ticdc_lab.codecs.kernel import numbering as S

@@ -36,6 +36,8 @@ CODECS = {
 PROTOCOLS = tuple(CODECS)
 """Protocols that can be decoded."""
 
+FRAMED = ("avro", "debezium-avro")
+"""Protocols whose messages name a schema of a registry, which alone distinguishes them."""
 
 WRITTEN = ("open-protocol", "canal-json", "mq-v1")
 """Protocols that events can be written in (:mod:`ticdc_lab.encode`)."""

@@ -42,7 +42,7 @@ from ticdc_lab.facts.places import NAMED_BY, index_of, placed
 from ticdc_lab.facts.schemas import arrow_of
 
 if TYPE_CHECKING:
-    from ticdc_lab.sources.parquet import StoredEvents
+    from ticdc_lab.sources.stored import StoredEvents
 
 MORE_PARTITIONS = 4
 """How many partitions behind the last that was recorded a topic may have for a rule to be found that counts them."""

@@ -265,6 +265,11 @@ def start_beside(spark: SparkSession) -> None:
         spark.start_beside()
 
 
+def is_wanted(spark: SparkSession) -> bool:
+    """Whether a session's engine runs, or starts: an embedded one may wait until something of it is asked."""
+    return not isinstance(spark, Later) or spark.is_wanted
+
+
 def prepare(spark: SparkSession, *names: str) -> None:
     """Let the embedded engine import modules, or call functions (``module:function``), beside other work.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ticdc_lab.engine.sail_process import FEW_SEARCHES
 
-OF_EACH_LOG = ("pandas", "pyspark.worker", "ticdc_lab.sources.parquet", "ticdc_lab.engine.shuffle")
+OF_EACH_LOG = ("pandas", "pyspark.worker", "ticdc_lab.sources.stored", "ticdc_lab.engine.shuffle")
 """Modules that functions on any log need."""
 
 

@@ -42,10 +42,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known, decode, detect, log_types
-from ticdc_lab.codecs.decode import FRAMED, decoder
+from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.handles import handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS, Bounds
+from ticdc_lab.codecs.registry import FRAMED
 from ticdc_lab.engine import (
     hadoop_exists,
     hadoop_read_text,
@@ -86,11 +87,10 @@ from ticdc_lab.lake.tables import (
     written_alone,
 )
 from ticdc_lab.sources import kafka, open_source
-from ticdc_lab.sources.decoding import known_of, with_log_types
+from ticdc_lab.sources.learned import WITH_DDL, ddl_finder, known_of, with_log_types, words_of
 from ticdc_lab.sources.load import SAMPLE
-from ticdc_lab.sources.log_keys import WITH_DDL, finder, words_of
-from ticdc_lab.sources.parquet import require_seen
 from ticdc_lab.sources.places import is_kafka
+from ticdc_lab.sources.stored import require_seen
 from ticdc_lab.transactions import log_places, restored_transactions
 
 # What an ingestion knows after each batch: the facts of every partition, and how far all is complete.
@@ -406,7 +406,7 @@ class Steps:
         """Whether the DDL among messages define other handle keys than were known."""
         if self.protocol not in WITH_DDL:
             return False
-        find = finder(self.protocol, self.known)
+        find = ddl_finder(self.protocol, self.known)
         of_messages = messages.select(*PLACE, "key", "value").mapInArrow(find, log_types.DDL_ROWS)
         self.ddl, before = pa.concat_tables([self.ddl, of_messages.toArrow().cast(self.ddl.schema)]), self.known.handles
         self.known = replace(self.known, handles=handles_of(self.ddl, protocol=self.protocol))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from base64 import b64decode
 from collections.abc import Iterator
@@ -17,11 +18,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.codecs import choice
+from ticdc_lab.codecs.decoded import Lines
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.codecs.known import BOUNDS
-from ticdc_lab.codecs.plain import capture as plain
-from ticdc_lab.codecs.plain.capture import Lines
+from ticdc_lab.codecs.plain.json_text import (
+    LIST,
+    NULL,
+    OBJECT,
+    OBJECT_END,
+    QUOTE,
+    JsonFault,
+    after_space,
+    first_member,
+    int64_of,
+    next_member,
+    read_name,
+    read_text,
+    value_end,
+)
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.forms import is_base64
@@ -35,16 +50,96 @@ _CHUNK = 1 << 20
 _PIECE = 4 << 20
 _LOOK = 256 << 10
 """Of a packed file first so much, in which a look at it finds what it needs before kernels are loaded."""
+_KINDS = {
+    "topic": pa.string(), "partition": pa.int64(), "offset": pa.int64(), "timestamp": pa.int64(),
+    "key": pa.binary(), "value": pa.binary(), "headers": pa.string(),
+}  # fmt: skip
+_YEAR_10000_MS = 253402300800000
+_LARGEST = {"partition": (1 << 31) - 1, "offset": (1 << 63) - 1, "timestamp": _YEAR_10000_MS - 1}
+_REQUIRED = ("partition", "offset", "topic")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_NO_TIMESTAMP = -1
+"""How Kafka writes that there is none."""
 _GZIP = b"\x1f\x8b"
 
 
-def read_fields(lines: pa.Array) -> plain.Lines:
+def read_fields(lines: pa.Array) -> Lines:
     """Read lines (binary), each a JSON object with key and value in base64, in plain Python or by the kernel."""
     if choice.compiled(choice.CAPTURE, lines):
         from ticdc_lab.codecs.kernel import capture_batch
 
         return capture_batch.read_lines(lines)
-    return plain.read_lines(lines)
+    return read_in_python(lines)
+
+
+def read_in_python(lines: pa.Array) -> Lines:
+    """As :func:`read_fields`, which one reads as the kernel does, fault for fault."""
+    found: list[dict[str, Any]] = []
+    wrong = np.zeros(len(lines), np.int64)
+    for i, line in enumerate(lines.to_pylist()):
+        try:
+            found.append(_fields(line or b""))
+        except JsonFault as fault:
+            wrong[i] = fault.code << 40 | fault.at
+            found.append({})
+    columns = {name: pa.array([f.get(name) for f in found], kind) for name, kind in _KINDS.items()}
+    return Lines(timestamp_ms=columns.pop("timestamp"), faults=wrong, **columns)
+
+
+def _fields(b: bytes) -> dict[str, Any]:
+    """The fields of one line."""
+    p = after_space(b, 0)
+    if p >= len(b):
+        raise JsonFault(faults.NOT_JSON, 0)
+    if b[p] != OBJECT:
+        raise JsonFault(faults.BAD_TYPE, p)
+    found: dict[str, Any] = {}
+    p, more = first_member(b, p, OBJECT_END)
+    while more:
+        name, p = read_name(b, p)
+        q = value_end(b, p)
+        if name in _KINDS:
+            if name in found:
+                raise JsonFault(faults.DUPLICATE_KEY, p)
+            found[name] = _value(name, b, p, q)
+        p, more = next_member(b, q, OBJECT_END)
+    if after_space(b, p) != len(b):
+        raise JsonFault(faults.TRAILING_BYTES, p)
+    if any(found.get(name) is None for name in _REQUIRED):
+        raise JsonFault(faults.MISSING_FIELD, 0)
+    return found
+
+
+def _value(name: str, b: bytes, p: int, q: int) -> Any:
+    if b[p] == NULL:
+        return None
+    if name == "headers":
+        if b[p] != LIST:
+            raise JsonFault(faults.BAD_TYPE, p)
+        return b[p:q].decode() if q - p > 2 else None
+    if name in _LARGEST:
+        return _number(name, b, p, q)
+    if b[p] != QUOTE:
+        raise JsonFault(faults.BAD_TYPE, p)
+    text, _ = read_text(b, p)
+    return text if name == "topic" else _bytes(text, p)
+
+
+def _number(name: str, b: bytes, p: int, q: int) -> int | None:
+    if b[p] == QUOTE:
+        raise JsonFault(faults.BAD_TYPE, p)
+    number = int64_of(b, p, q)
+    if name == "timestamp" and number == _NO_TIMESTAMP:
+        return None
+    if number is None or not 0 <= number <= _LARGEST[name]:
+        raise JsonFault(faults.OUT_OF_RANGE, p)
+    return number
+
+
+def _bytes(text: str, p: int) -> bytes:
+    if len(text.encode()) % 4 or not _BASE64.fullmatch(text):
+        raise JsonFault(faults.BAD_BASE64, p)
+    return b64decode(text)
 
 
 def read_lines(batches: Batches, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -21,19 +21,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known
-from ticdc_lab.codecs.decode import EMPTY_MESSAGE, decoder, other_protocol
+from ticdc_lab.codecs.decode import EMPTY_MESSAGE, decoder
+from ticdc_lab.codecs.detection import other_protocol
 from ticdc_lab.codecs.handles import Handles, handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.simple_tables import defined_in
-from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
+from ticdc_lab.engine import engine_of, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
-from ticdc_lab.engine.sessions import Later, is_sail
+from ticdc_lab.engine.sessions import is_sail
 from ticdc_lab.engine.shuffle import Kernel, spark_order
-from ticdc_lab.errors import ContractError, ProtocolError, SourceError
-from ticdc_lab.errors.redaction import is_secret, shown_source, without_secrets
-from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.errors import ContractError, ProtocolError
+from ticdc_lab.errors.redaction import shown_source
+from ticdc_lab.errors.whole_files import local_path, room_for
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
 from ticdc_lab.facts import LogFacts, log_facts
@@ -56,103 +57,22 @@ from ticdc_lab.facts.limits import (
     lacking_between,
     limits_of,
 )
-from ticdc_lab.settings import UNKNOWN, Setting, Settings
-from ticdc_lab.settings.file import of_earlier
-from ticdc_lab.sources import Source, local_path, parquet
-from ticdc_lab.sources.decoding import DECODERS, decoding
-from ticdc_lab.sources.log_keys import handles_in, put_into, words_of
-from ticdc_lab.sources.parquet import StoredEvents
-from ticdc_lab.sources.pieces import NO_SKIPS
+from ticdc_lab.settings import Settings
+from ticdc_lab.sources.learned import handles_in, put_into, words_of
+from ticdc_lab.sources.origin import Origin
+from ticdc_lab.sources.pieces import Source
 from ticdc_lab.sources.places import Size
-
-_PATHS = ("source", "schema_registry", "claim_check")
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """What :func:`ticdc_lab.sources.load.load` was called with, and the sample that was taken.
-
-    Attributes
-    ----------
-    source, protocol, source_kind, schema_registry, claim_check, settings, options, changefeed
-        Its arguments.
-    sample
-        Which row changes are looked at; None for all.
-    """
-
-    source: str
-    protocol: str = "auto"
-    source_kind: str = "auto"
-    schema_registry: str | None = None
-    claim_check: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    changefeed: Settings = UNKNOWN
-    sample: Sample | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Give it as JSON: local paths absolute; of secrets only the names (``left_out``), of URLs no user or query."""
-        paths = {name: _absolute(getattr(self, name)) for name in _PATHS}
-        if self.source_kind == "table":
-            paths["source"] = self.source
-        bare = {name: without_secrets(at) if at is not None and "://" in at else at for name, at in paths.items()}
-        return {
-            "source": bare["source"],
-            "protocol": self.protocol,
-            "source_kind": self.source_kind,
-            "schema_registry": bare["schema_registry"],
-            "claim_check": bare["claim_check"],
-            "changefeed": [asdict(s) for s in self.changefeed.known],
-            "options": {name: value for name, value in self.options.items() if not is_secret(name)},
-            "left_out": sorted(
-                [name for name in self.options if is_secret(name)] + [n for n in _PATHS if bare[n] != paths[n]]
-            ),
-            "sample": None if self.sample is None else asdict(self.sample),
-        }
-
-    @classmethod
-    def from_dict(cls, told: Mapping[str, Any], *, options: Mapping[str, str] | None = None) -> Origin:
-        """Read what :meth:`as_dict` gave.
-
-        Parameters
-        ----------
-        told
-            Other names in it are left alone.
-        options
-            Settings of the source that replace or add to those that were written down: the secrets.
-
-        Raises
-        ------
-        SourceError
-            A secret that was left out is not among ``options``, or something in it is not as it should be.
-        """
-        given = dict(options or {})
-        if not isinstance(told.get("source"), str) or not isinstance(told.get("left_out", []), list):
-            raise SourceError("made_from describes no loaded log: `source` is a text, `left_out` a list.")
-        lacked = told.get("left_out", ())
-        lacking = [name for name in lacked if name not in given]
-        if lacking:
-            raise SourceError(
-                f"{told['source']} was read with {', '.join(lacking)}, which no state keeps.",
-                hint="Add it to the command: --kafka-config FILE or --option NAME=VALUE; in Python options={...}.",
-            )
-        try:
-            places = {name: given.pop(name) for name in _PATHS if name in lacked and name in given}
-            found = cls(**{f.name: told[f.name] for f in fields(cls) if f.name in told} | places)
-            sample = None if found.sample is None else Sample.from_dict(dict(told["sample"]))
-            changefeed = of_earlier(told.get("settings", {})) | [Setting(**s) for s in told.get("changefeed", ())]
-            more = {**found.options, **given}
-            return replace(found, sample=sample, changefeed=changefeed, options=more)
-        except (TypeError, ValueError, AttributeError) as error:
-            raise SourceError(f"made_from does not describe how a log was loaded: {error}.") from error
-
-    def of(self, source: str) -> Origin:
-        """The same of another source: the file has another place here, or another log is looked at the same way."""
-        return replace(self, source=source)
-
-
-def _absolute(place: str | None) -> str | None:
-    local = None if place is None else local_path(place)
-    return place if local is None else str(local.expanduser().resolve())
+from ticdc_lab.sources.stored import (
+    COUNTED,
+    StoredEvents,
+    decoded_into,
+    decoding,
+    facts_file,
+    for_engines,
+    gone,
+    groups_in,
+    so_far,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +235,7 @@ class ChangeLog:
 
     def _refused(self, *columns: str) -> Iterator[pa.Table]:
         """Columns of ``quarantine``, a group of its files after the other, which no engine reads for it."""
-        for group in chain.from_iterable(parquet.groups_in(file, [*columns]) for file in self._files):
+        for group in chain.from_iterable(groups_in(file, [*columns]) for file in self._files):
             yield group.filter(pc.is_valid(group["error_class"]))
 
     def refused_offsets(self, *, empty: bool | None = None) -> pa.Table:
@@ -362,7 +282,7 @@ class ChangeLog:
         try:
             return [pq.read_table(file, filters=some) for file in self._gathered]
         except FileNotFoundError as error:
-            raise parquet.gone(Path(str(error.filename or error))) from error
+            raise gone(Path(str(error.filename or error))) from error
 
     @property
     def made_from(self) -> dict[str, Any] | None:
@@ -453,7 +373,7 @@ class ChangeLog:
 
         def measure() -> tuple[int, int] | None:
             local = local_path(folder)
-            done = 0 if local is None else parquet.so_far(local)
+            done = 0 if local is None else so_far(local)
             if done and not whole:
                 whole.append(self.size().messages)
             return (done, max(done, whole[0])) if done and whole[0] else None
@@ -548,38 +468,25 @@ class ChangeLog:
     def _by_workers(self, folder: Path, images: bool) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
         assert self._source is not None
-        if folder.exists():
-            raise SourceError(f"{folder} is there already.", hint="Name a FOLDER that does not exist yet.")
-        folder.mkdir(parents=True)
-        spark = self.spark
-        several = is_several_machines(spark)
-        try:
-            if several:
-                parquet.require_seen(spark, folder)
-            written = self._written(folder, images)
-        except BaseException as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            if several and (path := parquet.unseen(error)):
-                raise parquet.unshared(path, "a Spark worker") from error
-            raise
-        parquet.cleared(folder)
-        n = {name: sum(written[name].to_pylist()) for name in parquet.COUNTED}
+        spark, kept = self.spark, None if self.sample is None else self.sample.kept
+        written = decoded_into(folder, self._source, self.protocol, self.known, images=images, kept=kept)
+        n = {name: sum(written[name].to_pylist()) for name in COUNTED}
         files = [Path(f) for f in sorted(written["file"].to_pylist())]  # their names begin with the task
-        gathered = tuple(parquet.facts_file(f) for f in files)
+        gathered = tuple(facts_file(f) for f in files)
         handles = self._stated_keys(gathered)
         if handles and not images and not self.known.handles:  # they are hashed by values that were left out
             shutil.rmtree(folder)
             return replace(self, known=replace(self.known, handles=handles))._by_workers(folder, images)
         keyed = words_of(put_into(files, handles) if images else [*handles])
 
-        def stored() -> DataFrame:
-            names = [verbatim(spark, f) for f in parquet.for_engines(files, parallelism(spark))]
+        def decoded() -> DataFrame:
+            names = [verbatim(spark, f) for f in for_engines(files, parallelism(spark))]
             return stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
 
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         guesses = (*self.guesses, *keyed)
         return replace(
-            self, _stored=cache(stored), counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files)
+            self, _stored=cache(decoded), counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files)
         )
 
     def _stated_keys(self, gathered: Sequence[Path]) -> Handles:
@@ -588,29 +495,6 @@ class ChangeLog:
             return {}
         ddl = [part for file in gathered if len(part := pq.read_table(file, filters=[("fact", "==", "ddl")]))]
         return handles_of(LogFacts.read(pa.concat_tables(ddl)).ddl, protocol=self.protocol) if ddl else {}
-
-    def _written(self, folder: Path, images: bool) -> pa.Table:
-        """What the tasks wrote (:data:`parquet.WRITTEN`), each message once.
-
-        Which files repeat others is seen when all are read; then they are read again without that.
-        """
-        source = self._source
-        assert source is not None
-        kept = None if self.sample is None else self.sample.kept
-        known = source.overlaps_known
-        hold = source.of_several_files and known is None
-        skips = NO_SKIPS if known is None else known.skips
-        threads = min(DECODERS, parallelism(self.spark) // len(source.shares)) if source.shares else 1
-        decode = decoding(source, self.protocol, self.known, images=images, skips=skips, threads=threads)
-        form = parquet.ARROW if isinstance(self.spark, Later) and not self.spark.is_wanted else ".parquet"
-        write = parquet.writing(decode, str(folder), kept=kept, hold=hold, form=form)
-        written = source.found(write, arrow_schema(parquet.WRITTEN))
-        parquet.require_shared(written["file"].to_pylist())
-        if not hold or not source.learn_overlaps(written["held"].to_pylist()).skips:
-            return written
-        for file in written["file"].to_pylist():
-            parquet.removed(Path(file))
-        return self._written(folder, images)
 
     def _with_gaps(self, whole: ChangeLog) -> ChangeLog:
         """The log with its ``gaps``; of a topic looked for only where fewer messages came than there should be.

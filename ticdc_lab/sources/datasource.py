@@ -31,11 +31,9 @@ from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.settings.file import given_settings
 from ticdc_lab.sources import parquet, pieces
-from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.dump_files import DumpFiles, dumps_at
 from ticdc_lab.sources.forms import OPTIONS
-from ticdc_lab.sources.log_keys import WITH_DDL
-from ticdc_lab.sources.log_keys import finder as ddl_finder
+from ticdc_lab.sources.learned import WITH_DDL, ddl_finder, known_of
 from ticdc_lab.sources.overlaps import SharedStretch, Skips, overlaps_of, whole_runs, without
 from ticdc_lab.sources.places import data_files, kind_of_name, require_kind
 

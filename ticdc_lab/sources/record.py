@@ -31,7 +31,8 @@ from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.sources.kafka import Topics
 from ticdc_lab.sources.kafka_reading import ROWS_AT_ONCE, Place, Span, TopicReader
-from ticdc_lab.sources.opening import Reader, Source, open_source
+from ticdc_lab.sources.load import open_source
+from ticdc_lab.sources.pieces import Reader, Source
 from ticdc_lab.sources.recording import Recording, RecordingState
 from ticdc_lab.words import count
 
@@ -200,7 +201,7 @@ def record_log(
     """Write a log of any other form as a recording: overlaps occur once.
 
     ``spark``: the session whose tasks read it. ``source``, ``kind``, ``options``, ``line``: as for
-    :func:`ticdc_lab.sources.opening.open_source`. ``recording``: where to; one that an earlier run left unfinished
+    :func:`ticdc_lab.sources.load.open_source`. ``recording``: where to; one that an earlier run left unfinished
     restarts. ``said``: takes how far it is. Raises SourceError: it cannot be read, or has no messages of a topic.
     """
     opened = open_source(spark, source, kind=kind, options=options, line=line)

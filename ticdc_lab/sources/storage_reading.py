@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.csv_fields import (
     ALWAYS,
     HEADER,
@@ -34,7 +33,7 @@ from ticdc_lab.codecs.csv_fields import (
     settings_of_file,
     virtual_columns,
 )
-from ticdc_lab.codecs.decode import decode_unpacked
+from ticdc_lab.codecs.decode import decode_unpacked, decode_with
 from ticdc_lab.codecs.event import Event, Malformed
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form, spans

@@ -31,8 +31,8 @@ from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.settings.file import given_settings, options_of_source, read_file
 from ticdc_lab.sources import kafka
 from ticdc_lab.sources.change_log import ChangeLog, decoding_step
-from ticdc_lab.sources.decoding import known_of, learned
 from ticdc_lab.sources.forms import CONNECT, FORMS
+from ticdc_lab.sources.learned import known_of, learned
 from ticdc_lab.sources.load import SAMPLE, load, shown_by
 from ticdc_lab.sources.places import Size, is_kafka
 from ticdc_lab.sources.topic_overview import HEAD, Overview, heads_of

@@ -153,7 +153,7 @@ class Browser:
     files
         Local Parquet files in the form of :data:`ticdc_lab.events.schema.DECODED`.
     made_from
-        How their log can be loaded again, see :class:`ticdc_lab.sources.change_log.Origin`.
+        How their log can be loaded again, see :class:`ticdc_lab.sources.origin.Origin`.
     labels
         :func:`labels_in` the log's definitions: numbers of ENUM and SET are shown, and found, by their labels too.
     lane

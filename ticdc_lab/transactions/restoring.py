@@ -35,7 +35,7 @@ from ticdc_lab.facts.places import NAMED_BY, hashes_of_both, place_col, placed
 from ticdc_lab.transactions.kernel import KnownPlaces, restored
 
 if TYPE_CHECKING:
-    from ticdc_lab.sources.parquet import StoredEvents
+    from ticdc_lab.sources.stored import StoredEvents
 
 _NAMES = ("schema_name", "table_name")
 _ARRIVAL = ("offset", "partition", "topic", "seq")

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs.decode import Detected
+from ticdc_lab.codecs.detection import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.errors import ContractError, SourceError
@@ -33,8 +33,8 @@ from ticdc_lab.events.tso import clock_words
 from ticdc_lab.facts.known import CountedOffsets
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.file import given_settings
-from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.sources.learned import known_of
 from ticdc_lab.transactions.differences import KINDS
 from ticdc_lab.watch.comparison import (
     HERE,

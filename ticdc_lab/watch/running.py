@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from ticdc_lab.audit.contradicted import reads_images
 from ticdc_lab.audit.run import CHAIN
-from ticdc_lab.codecs.decode import Detected, decoder, other_protocol
+from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.detection import Detected, other_protocol
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import NoAnswerError, NoTopicError, ProtocolError, SourceError
 from ticdc_lab.errors.redaction import shown_source
@@ -29,8 +30,8 @@ from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.settings.file import given_settings
-from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.sources.learned import known_of
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
 from ticdc_lab.watch.kept import OPEN, PENDING, WITHDRAWN, KeptFinding, contradiction, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ticdc_lab.codecs import log_types
-from ticdc_lab.codecs.decode import Detected, decoder, detect
+from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.detection import Detected, detect
 from ticdc_lab.codecs.handles import Handles, handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY

@@ -33,10 +33,10 @@ from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.events.arrays import NO_TS, Ints
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.sources import datasource, kafka
-from ticdc_lab.sources.decoding import packed as in_larger_batches
 from ticdc_lab.sources.kafka_reading import Place
-from ticdc_lab.sources.parquet import require_seen
 from ticdc_lab.sources.places import is_kafka
+from ticdc_lab.sources.stored import packed as in_larger_batches
+from ticdc_lab.sources.stored import require_seen
 from ticdc_lab.watch import buckets
 from ticdc_lab.watch.running import LOOK_S, Watch, resolved_of, watermarks_written
 from ticdc_lab.watch.sources import FORM, LiveTopic

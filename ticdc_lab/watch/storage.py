@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs.decode import Detected
+from ticdc_lab.codecs.detection import Detected
 from ticdc_lab.codecs.handles import Handles, keyed
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine.object_stores import Store

@@ -37,7 +37,7 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
     Parameters
     ----------
     summary
-        :func:`ticdc_lab.answers.summary.summarise`.
+        :func:`ticdc_lab.log.summarise`.
     pictures
         Which of :data:`PICTURES` to offer; all where left out.
     """

@@ -17,8 +17,8 @@ from ticdc_lab.engine import session
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.log import Log
 from ticdc_lab.sources import local_path
-from ticdc_lab.sources.change_log import Origin
 from ticdc_lab.sources.load import load
+from ticdc_lab.sources.origin import Origin
 from ticdc_lab.widgets import tryouts
 from ticdc_lab.widgets.browse_panel import table_panel
 from ticdc_lab.widgets.log_panel import log_panel

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.kernel import canal_json, open_protocol
 from ticdc_lab.codecs.kernel import numbering as S
@@ -16,10 +16,8 @@ from ticdc_lab.codecs.kernel.columns import decoded_of, filled
 from ticdc_lab.codecs.kernel.faults import EMPTY_ROW, NEED_MORE, OK
 from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.codecs.kernel.state import State, mark, restore
-from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
+from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.codecs.plain.json_text import JsonFault, at_place
-from ticdc_lab.codecs.quarantine import one_by_one, refused_at
-from ticdc_lab.codecs.registry import codec_of
 
 _open_message = open_protocol.decode_message
 _canal_message = canal_json.decode_message
@@ -61,38 +59,11 @@ KERNELS: dict[str, Callable[..., int]] = {"open-protocol": _run_open, "canal-jso
 """Protocol -> kernel over a batch."""
 
 
-def decode_batches(
-    batch: pa.RecordBatch,
-    protocol: str,
-    *,
-    images: bool = True,
-    original: pa.RecordBatch | None = None,
-    bounds: Bounds = BOUNDS,
-) -> Iterator[pa.RecordBatch]:
-    """What :func:`decode_batch` gives, in halves where that is too large or fails; a message alone is refused."""
+def decoded(batch: pa.RecordBatch, protocol: str, *, images: bool, bounds: Bounds) -> Decoded | None:
+    """The events of messages, and their faults; None where a row of a message costs itself alone: Python finds it.
 
-    def decode(some: pa.RecordBatch, raw: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        yield decode_batch(some, protocol, images=images, original=raw, bounds=bounds)
-
-    return one_by_one(decode, batch, batch if original is None else original, protocol)
-
-
-def decode_batch(
-    batch: pa.RecordBatch,
-    protocol: str,
-    *,
-    images: bool = True,
-    original: pa.RecordBatch | None = None,
-    bounds: Bounds = BOUNDS,
-) -> pa.RecordBatch:
-    """Decode messages to events and faults.
-
-    ``batch``: columns topic, partition, offset, key (binary), value (binary). ``protocol``: a key of :data:`KERNELS`.
-    ``images``: False leaves ``columns`` and ``before`` null. ``original``: the messages as they were, for the
-    quarantine, if ``batch`` was unpacked from them. ``bounds``: how much a message may become. Returns:
-    :data:`ticdc_lab.events.schema.DECODED`; first the events, in message order, then a row for each message that could
-    not be decoded, with ``error_class``, ``reason`` and the untouched ``key`` and ``value``. Raises TooMuchError: the
-    events need more than ROOM; :func:`decode_batches` then takes fewer messages.
+    ``protocol``: a key of :data:`KERNELS`. ``images``: False leaves ``columns`` and ``before`` null. ``bounds``: how
+    much a message may become. Raises TooMuchError: the events need more than ROOM; fewer messages then may not.
     """
     keys, values = spans(batch.column("key")), spans(batch.column("value"))
     faults, marks = np.zeros((batch.num_rows, 2), np.int64), np.zeros(16, np.int64)
@@ -102,16 +73,12 @@ def decode_batch(
         return KERNELS[protocol](*keys, *values, st, faults, marks)
 
     st = filled(batch.num_rows, len(keys[0]) + len(values[0]), run)
-    decoded = decoded_of(batch, protocol, st, images).events
+    found = decoded_of(batch, protocol, st, images)
     _check_count(batch, st, faults)
-    if not faults[:, 0].any():
-        return decoded
-    if protocol == "open-protocol" and (faults[:, 0] >> 40 == EMPTY_ROW).any():  # costs itself alone: Python finds it
-        codec = codec_of(protocol, Known(bounds=bounds))
-        return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
-    found = _faults(faults, keys[1], values[1])
-    failed = refused_at(batch, batch if original is None else original, protocol, found)
-    return pa.Table.from_batches([decoded, failed]).combine_chunks().to_batches()[0]
+    if protocol == "open-protocol" and (faults[:, 0] >> 40 == EMPTY_ROW).any():
+        return None
+    found.failed.extend(_faults(faults, keys[1], values[1]))
+    return found
 
 
 def _faults(faults: np.ndarray, key_at: np.ndarray, value_at: np.ndarray) -> list[tuple[int, Malformed]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from ticdc_lab.codecs.decoded import Lines
 from ticdc_lab.codecs.kernel import capture, faults
 from ticdc_lab.codecs.kernel.arrow import numbers, spans, texts
 from ticdc_lab.codecs.kernel.state import fresh_state
-from ticdc_lab.codecs.plain.capture import Lines
 
 _PLACE = (1 << 40) - 1
 

@@ -36,7 +36,7 @@ def decoded_in_part(
 ) -> Decoded:
     """The events of the messages that a kernel beside a codec in Python decodes (:class:`~.decoded.PartKernel`).
 
-    ``batch``, ``protocol``, ``images``, ``bounds``: as for :func:`~ticdc_lab.codecs.kernel.batch.decode_batch`.
+    ``batch``, ``protocol``, ``images``, ``bounds``: as for :func:`~ticdc_lab.codecs.decode.decode_with`.
     ``decode``: a kernel over the bytes of values, where each begins (below zero: it is left) and ends, a state and
     scratch. ``given``: what the kernel is given beside these. ``keys``: whether it is given the bytes of keys, and
     where each begins and ends, before that. Raises TooMuchError: the events need more than ROOM.

@@ -26,7 +26,7 @@ def _no_messages() -> pa.RecordBatch:
 
 
 def _decoder(protocol: str) -> None:
-    from ticdc_lab.codecs.kernel.batch import decode_batch
+    from ticdc_lab.codecs.decode import decode_batch
 
     decode_batch(_no_messages(), protocol)
 

@@ -21,7 +21,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import with_columns
 from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.sources.log_keys import may_be_ddl, put_into
+from ticdc_lab.sources.learned import may_be_ddl, put_into
 
 DDL = "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, v INT, UNIQUE KEY x (a, b), UNIQUE KEY y (b))"
 
