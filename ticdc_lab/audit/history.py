@@ -25,6 +25,7 @@ from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, KernelOf, MadeByWorkers, by_key_beside, by_key_here
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers, whole_keys
+from ticdc_lab.events.changes import ROW_SQL, row_ids
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
 from ticdc_lab.facts.places import NAMED_BY, index_of, place_col, placed
 
@@ -61,8 +62,7 @@ _FORM = pa.schema([(name, pa.int64()) for name in (*_NARROW, "seq_flags", "row_i
 _READ = (
     *NAMED_BY, "commit_ts", "offset", "seq", "op", "incomplete", *KEYS.names, *IMAGE_HASHES.names,
 )  # fmt: skip
-_OWN = "coalesce(key_hash, change_hash)"
-_ROW_IDS = f"CASE WHEN before_key_hash IS NULL THEN array({_OWN}) ELSE array({_OWN}, before_key_hash) END"
+_ROW_IDS = f"CASE WHEN before_key_hash IS NULL THEN array({ROW_SQL}) ELSE array({ROW_SQL}, before_key_hash) END"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ def narrowed(rows: pa.Table) -> pa.Table:
         "place": placed(rows)[1],
         **{name: rows[name] for name in _NARROW if name != "place"},
         "seq_flags": pa.array(rows["seq"].fill_null(0).to_numpy().astype(np.int64) * _PER_SEQ + flags),
-        "row_id": pc.coalesce(rows["key_hash"], rows["change_hash"]),
+        "row_id": row_ids(rows),
     }
     every = pa.table(own)
     old = every.filter(pa.array(takes))

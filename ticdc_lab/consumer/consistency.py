@@ -22,11 +22,12 @@ from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.arrays import Bools, Ints, changes_in, lasts_in
+from ticdc_lab.events.changes import OP_RANK
 
 NEVER = np.iinfo(np.int64).max
 """A version number above all: there is no next one."""
 
-_RANKS, _DELETE = 4, 0
+_RANKS = 4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -75,7 +76,9 @@ class RecordTouches:
         hashes = np.concatenate([pc.fill_null(k, 0).to_numpy()[w] for k, w in ((key, has), (before, moves))])
         names, row = np.unique(hashes, return_inverse=True)
         version = number[record]
-        leaves = np.concatenate([deliveries["op_rank"].to_numpy()[has] != _DELETE, np.zeros(moves.sum(), np.bool_)])
+        leaves = np.concatenate(
+            [deliveries["op_rank"].to_numpy()[has] != OP_RANK["delete"], np.zeros(moves.sum(), np.bool_)]
+        )
         following, makers, first = _following(row, version, len(names))
         return cls(record, row, version, leaves, following, makers, first, len(names))
 

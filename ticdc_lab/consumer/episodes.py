@@ -21,6 +21,7 @@ from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.arrays import NO_TS, Batches, Bools, Ints, changes_in, numbers, partitions_in, runs
+from ticdc_lab.events.changes import row_id
 from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.events.schema import KEYS, require_batch, require_columns
 
@@ -87,11 +88,11 @@ def repeats_of(events: DataFrame) -> DataFrame:
     keyed = events.where("commit_ts IS NOT NULL")
     keyed = keyed if set(KEYS.names) <= set(events.columns) else with_keys(keyed)
     named = F.concat_ws(".", "schema_name", F.when(F.col("table_name") != "", F.col("table_name")))
-    identity = F.xxhash64("kind", "schema_name", "table_name", "commit_ts", "op", "query", _row_id())
+    identity = F.xxhash64("kind", "schema_name", "table_name", "commit_ts", "op", "query", row_id())
     same = Window.partitionBy(*PARTITION, "identity").orderBy("offset", "seq")
     changes = keyed.where("kind IN ('row', 'ddl')").select(
         *PARTITION, F.lit(CHANGE).alias("kind"), "offset", "seq", "commit_ts", identity.alias("identity"),
-        named.alias("table"), F.when(F.col("kind") == "row", _row_id()).alias("key_hash"),
+        named.alias("table"), F.when(F.col("kind") == "row", row_id()).alias("key_hash"),
         *[F.when(F.col("kind") == "ddl", F.col(c)).alias(c) for c in _NAMED],
     )  # fmt: skip
     counted = changes.withColumns(
@@ -104,10 +105,6 @@ def repeats_of(events: DataFrame) -> DataFrame:
     names = [c.split()[0] for c in _DELIVERY.split(",")]
     ordered = counted.unionByName(marks, allowMissingColumns=True).select(*names)
     return by_key(ordered, PARTITION, _judge, _REPEAT, order=("offset", "seq"))
-
-
-def _row_id() -> Column:
-    return F.coalesce("key_hash", "change_hash")
 
 
 def _judge(batches: Batches) -> Batches:

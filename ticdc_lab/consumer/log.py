@@ -18,8 +18,8 @@ from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import POSITION, tso
 from ticdc_lab.events.arrays import Ints
+from ticdc_lab.events.changes import op_rank
 from ticdc_lab.events.schema import require_columns
-from ticdc_lab.transactions import op_rank
 
 ROW, WATERMARK, DDL, ADMIN, OTHER = range(5)
 _KINDS = {"row": ROW, "watermark": WATERMARK, "ddl": DDL, "admin": ADMIN}

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.errors import ContractError, IncompleteHistoryError
+from ticdc_lab.events.changes import RANK_SQL
 from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, literal, words_of
 from ticdc_lab.events.schema import BEFORE_UNNAMED
 from ticdc_lab.facts.catalog import DDL, Catalog, TableVersion
@@ -326,9 +327,8 @@ MERGED, NET = "_ticdc_merged", "_ticdc_net"
 """Temporary tables: the newest change of each key (``tbl``, ``key``, ``texts``: null for a delete), and for tables
 without a key the copies of each row (``tbl``, ``copies``, ``texts``)."""
 
-_RANK = "CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END"
 # of several deliveries the first counts, so that the same log always gives the same
-_AT = f'(commit_ts * 4 + {_RANK})::HUGEINT * 9223372036854775808::HUGEINT - "offset"'
+_AT = f'(commit_ts * 4 + {RANK_SQL})::HUGEINT * 9223372036854775808::HUGEINT - "offset"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +417,7 @@ class LogRows:
                 SELECT n, tbl, {after} AS key, {_AT} AS place, list_transform(columns, {is_key}) AS texts
                 FROM {rows} WHERE op <> 'delete'
                 UNION ALL SELECT n, tbl, {before}, {_AT}, {gone} FROM {rows} WHERE op = 'delete'
-                UNION ALL SELECT n, tbl, {old}, {_AT.replace(_RANK, "0")}, {gone}
+                UNION ALL SELECT n, tbl, {old}, {_AT.replace(RANK_SQL, "0")}, {gone}
                 FROM {rows} WHERE op = 'update' AND before_key_hash IS NOT NULL),
             newest AS (SELECT tbl, key, arg_max({{n: n, texts: texts}}, place) AS last FROM change GROUP BY tbl, key)
             SELECT tbl, key, {in_order(shapes, "last.n", "last.texts")} AS texts FROM newest"""

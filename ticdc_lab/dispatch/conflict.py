@@ -40,9 +40,9 @@ from ticdc_lab.engine.shuffle import Kernel, by_key
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.arrays import Batches, Ints
+from ticdc_lab.events.changes import op_rank, row_id
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
-from ticdc_lab.transactions import op_rank
 
 PLACEMENTS = (
     "topic string, schema_name string, table_name string, commit_ts bigint, partition int, offset bigint, seq int, "
@@ -137,7 +137,7 @@ def with_changes(
     )
     has_uniques = ("uniques",) if "uniques" in keyed.columns else ()
     by_row = unit == "row"
-    identity = [F.coalesce("key_hash", "change_hash").alias("identity")] if by_row else []
+    identity = [row_id().alias("identity")] if by_row else []
     place = tuple(c for c in POSITION if c not in carry) if by_row or whole_order else ()
     narrow = keyed.where("not_carried IS NULL").select(
         *("table_id", "commit_ts"), rank.alias("op_rank"), F.col("own_key").alias("key_hash"),

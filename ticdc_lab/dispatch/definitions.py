@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.columns import in_order
+from ticdc_lab.events.changes import op_rank, row_id
 from ticdc_lab.events.schema import require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import TableDef
-from ticdc_lab.transactions import op_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def first_changes(events: DataFrame, *, catalog: Catalog | None, carry: tuple[st
     facts = {
         "table": F.concat("schema_name", F.lit("."), "table_name"),
         "op_rank": op_rank(),
-        "identity": F.coalesce("key_hash", "change_hash"),
+        "identity": row_id(),
         "keys": F.array_compact(F.array("key_hash", "before_key_hash")),
         "key": key_text(),
         "uniques": uniques,

@@ -31,10 +31,10 @@ from ticdc_lab.engine.sessions import prepare
 from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import Ints
+from ticdc_lab.events.changes import op_rank, row_id
 from ticdc_lab.events.schema import DISPATCH, require_batch
 from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.facts.catalog import Catalog
-from ticdc_lab.transactions import op_rank
 
 BUCKETS = 48
 """Intervals of equal length that the time of a log is cut into."""
@@ -462,7 +462,7 @@ def _narrow(
     uniques = F.col("uniques") if "uniques" in rows.columns else F.lit(None).cast("array<bigint>")
     return rows.join(F.broadcast(of), same).select(
         "lane", "table_id", "commit_ts", rank.alias("op_rank"),
-        "partition", "offset", "seq", F.coalesce("key_hash", "change_hash").alias("identity"),
+        "partition", "offset", "seq", row_id().alias("identity"),
         F.col("key_hash").isNotNull().alias("has_key"), F.col("own_key").alias("key_hash"), "before_key_hash",
         uniques.alias("uniques"), F.col("not_carried").isNull().alias("carried"),
         (F.col("_known").isNotNull() if catalog is not None else F.lit(False)).alias("in_catalog"),

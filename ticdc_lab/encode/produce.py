@@ -31,6 +31,7 @@ from ticdc_lab.engine.shuffle import Batches, by_key, in_one
 from ticdc_lab.errors import ContractError, DispatchError
 from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.events.changes import OP_RANK, op_rank
 from ticdc_lab.events.schema import EVENTS, HEADER, MESSAGES, require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import TableDef
@@ -43,7 +44,7 @@ from ticdc_lab.sources.places import is_kafka
 
 _WRITTEN = tuple(n for n in EVENTS.names if n not in (*POSITION, "protocol", "start_ts"))
 _PLACES = StructType([MESSAGES[n] for n in ("partition", "offset", "key", "value")])
-_DELETE, _UPDATE, _INSERT, _DDL, _WATERMARK = range(5)
+_DDL, _WATERMARK = range(len(OP_RANK), len(OP_RANK) + 2)
 
 
 def produce(
@@ -182,7 +183,7 @@ def _rows(rows: DataFrame, catalog: Catalog | None) -> DataFrame:
     if "protocol" in rows.columns:  # simple names a table by the id that open-protocol keeps for its partitions alone
         batched = F.col("protocol") == "open-protocol"
         rows = rows.withColumn("table_id", F.when(batched, F.col("table_id")))
-    rank = F.when(F.col("op") == "delete", _DELETE).when(F.col("op") == "update", _UPDATE).otherwise(_INSERT)
+    rank = op_rank().cast("int")
     return rows.select(
         *_WRITTEN,
         *POSITION,

@@ -10,13 +10,13 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+from ticdc_lab.events.changes import OP_RANK
+
 Event = dict[str, Any]
 """An event of :data:`ticdc_lab.events.schema.EVENTS` by column name; ``together``: events of its message."""
 
 Place = tuple[int, int, int]
 """Partition, offset and seq."""
-
-_RANK = {"delete": 0, "update": 1, "insert": 2}
 
 
 def place_of(event: Event) -> Place:
@@ -137,7 +137,7 @@ def _lives(rows: list[Event]) -> list[list[Event]]:
         whole.setdefault(e["key_hash"], []).append(e)
     plain = []
     for _, life in sorted(whole.items()):
-        life.sort(key=lambda e: (e["commit_ts"], _RANK[e["op"]], e["offset"], e["seq"]))
+        life.sort(key=lambda e: (e["commit_ts"], OP_RANK[e["op"]], e["offset"], e["seq"]))
         deliveries = Counter((e["commit_ts"], e["op"]) for e in life)
         one = len({e["partition"] for e in life}) == 1 and max(deliveries.values()) == 1
         if one and not any(e["before_key_hash"] for e in life):

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.events.arrays import NO_TS, Batches, Ints
+from ticdc_lab.events.changes import row_ids
 from ticdc_lab.facts.places import place_number, placed
 from ticdc_lab.transactions.kernel import KnownPlaces, restored
 
@@ -90,11 +91,11 @@ def share_of(commit_ts: Ints, shares: int) -> Ints:
 def narrow(rows: pa.Table) -> pa.Table:
     """What :func:`ticdc_lab.transactions.kernel.restored` reads of row changes whose ``place`` is known.
 
-    ``change_id`` names a change as :func:`ticdc_lab.transactions.change_id` does, by another number.
+    ``change_id`` names a change as :func:`ticdc_lab.events.changes.change_id` does, by another number.
     """
     of_op = np.array([*_OF_OP.values(), 0], dtype=np.int64)
     op = pc.fill_null(pc.index_in(rows["op"], pa.array(list(_OF_OP))), len(_OF_OP)).to_numpy()
-    row = pc.coalesce(rows["key_hash"], rows["change_hash"], pa.scalar(0, pa.int64())).to_numpy()
+    row = row_ids(rows).fill_null(0).to_numpy()
     made = {"change_id": pa.array(row ^ of_op[op]), "start_ts": rows["start_ts"].fill_null(NO_TS)}
     of = {c: rows[c] for c in rows.column_names} | made
     return pa.table([of[c] for c in _KEPT], names=_KEPT)

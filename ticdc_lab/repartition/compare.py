@@ -18,12 +18,12 @@ from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.infer import move_causes
 from ticdc_lab.dispatch.rules import Rule, rule_of
 from ticdc_lab.events import PARTITION, POSITION
+from ticdc_lab.events.changes import op_rank
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import EVIDENCE, FINDINGS, require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.repartition.expand import IS_DATED_ROW, Expansion, expand, rules_recorded
 from ticdc_lab.repartition.plan import PROCEDURES, Timing
-from ticdc_lab.transactions import op_rank
 
 CONSUMER_GUARANTEES = ("changes_are_applied", "changes_are_applied_once", "changes_are_applied_in_order")
 """What :func:`consumer_findings` looks for: changes that are lost, doubled, or may be applied before an older one."""

@@ -19,6 +19,7 @@ from ticdc_lab.engine.columns import least
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import ContractError, DispatchError
 from ticdc_lab.events import POSITION, tso
+from ticdc_lab.events.changes import OP_RANK, op_rank
 from ticdc_lab.events.schema import EVENTS, require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.watermarks import IS_ROW
@@ -204,7 +205,7 @@ def _quoted(name: str) -> str:
 ADDED = ("epoch", "alignment", "dropped", "resent", "written_ms")
 """What :func:`repartitioned` adds to events."""
 
-_DELETE, _UPDATE, _INSERT, _DDL, _WATERMARK, _ADMIN = range(6)
+_DDL, _WATERMARK, _ADMIN = range(len(OP_RANK), len(OP_RANK) + 3)
 _ACTS = StructType(
     [StructField(n, StringType()) for n in ("schema_name", "table_name")]
     + [StructField(n, LongType()) for n in ("_stop", "_start")]
@@ -274,7 +275,7 @@ def _rows(events: DataFrame, plan: PartitionPlan, rules: Sequence[Rule], catalog
         sends = [F.when(by_old, _copy(0, plan, ts)).otherwise(_copy(1, plan, ts))]
     else:
         sends = [F.when(by_old, _copy(0, plan, ts)), F.when(ts > plan.checkpoint, _copy(1, plan, again, by_old))]
-    rank = F.when(F.col("op") == "delete", _DELETE).when(F.col("op") == "update", _UPDATE).otherwise(_INSERT)
+    rank = op_rank().cast("int")
     return copies.select(*events.columns, F.explode(F.array_compact(F.array(*sends))).alias("_to"), rank.alias("_rank"))
 
 

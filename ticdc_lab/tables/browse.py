@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pandas as pd
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events.changes import RANK_SQL, ROW_SQL
 from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.events.mysql_types import base_of, labels_of
 from ticdc_lab.events.sample import ts_of
@@ -42,8 +43,8 @@ LIVES = 500
 IMAGES = 5000
 """Row changes of a table whose values are brought, unless another number is asked for."""
 
-_ALIKE = """WINDOW alike AS (
-                PARTITION BY commit_ts, op, coalesce(key_hash, change_hash), if(key_hash IS NULL, start_ts, NULL)
+_ALIKE = f"""WINDOW alike AS (
+                PARTITION BY commit_ts, op, {ROW_SQL}, if(key_hash IS NULL, start_ts, NULL)
                 ORDER BY "offset", partition, topic, seq
             )"""
 """The deliveries of one change, the first one first: as :mod:`ticdc_lab.transactions.restoring` has it."""
@@ -304,7 +305,7 @@ class Browser:
                    row_number() OVER alike > 1 AS again
             FROM log WHERE kind = 'row' AND table_of = ? AND (key_of = ? OR key_before = ?)
             {_ALIKE}
-            ORDER BY commit_ts, again, CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END, "offset", seq
+            ORDER BY commit_ts, again, {RANK_SQL}, "offset", seq
             LIMIT {LIVES}
             """,
             [table, key, key],
@@ -337,7 +338,7 @@ class Browser:
                    topic, partition, "offset", seq, row_number() OVER alike > 1 AS again, start_ts
             FROM log WHERE kind = 'row' AND commit_ts = ?
             {_ALIKE}
-            ORDER BY start_ts, CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END, table_of, key_of, again,
+            ORDER BY start_ts, {RANK_SQL}, table_of, key_of, again,
                      partition, "offset", seq
             LIMIT {int(n)}
             """,

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.engine.columns import computed_once, field_of, no_texts, nullable
 from ticdc_lab.errors import IncompleteHistoryError
+from ticdc_lab.events.changes import op_rank
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.lives import Life
 from ticdc_lab.tables.mysql_types import common, converted, moved, parsed, typed
-from ticdc_lab.transactions import op_rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from ticdc_lab.transactions.restoring import (
-    change_id,
     duplicates,
     first_repeated,
     known_places,
     log_places,
     of_restored,
-    op_rank,
     restored_here,
     restored_transactions,
     split_key_updates,
@@ -20,14 +18,12 @@ from ticdc_lab.transactions.suspects import OffsetGap, gaps_in, suspects
 
 __all__ = [
     "OffsetGap",
-    "change_id",
     "duplicates",
     "first_repeated",
     "gaps_in",
     "known_places",
     "log_places",
     "of_restored",
-    "op_rank",
     "restored_here",
     "restored_transactions",
     "split_key_updates",

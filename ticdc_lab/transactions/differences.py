@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.engine.columns import parts_of
 from ticdc_lab.events import POSITION, is_first
+from ticdc_lab.events.changes import change_id
 from ticdc_lab.events.mysql_types import base_of
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
@@ -24,7 +25,6 @@ from ticdc_lab.facts.limits import first_offsets
 from ticdc_lab.facts.watermarks import progress_of, topics_of
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import OLD_VALUE, OP_BY_IMAGES, SWITCHED
-from ticdc_lab.transactions.restoring import change_id
 
 _NAMES = ("schema_name", "table_name")
 _CHANGE = ("commit_ts", *_NAMES, "op", "key_hash", "change_hash")

@@ -29,6 +29,7 @@ from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.shuffle import Kernel, MadeByWorkers, by_key_beside, by_key_here, is_sent
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.events.changes import change_id, op_rank, row_id, row_ids
 from ticdc_lab.events.schema import KEYS, OF_IMAGES, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.places import NAMED_BY, hashes_of_both, place_col, placed
@@ -40,21 +41,6 @@ if TYPE_CHECKING:
 _NAMES = ("schema_name", "table_name")
 _ARRIVAL = ("offset", "partition", "topic", "seq")
 """Which delivery counts as the first: Kafka orders one partition only, so across partitions any fixed rule will do."""
-
-
-def op_rank(op: Column | str = "op") -> Column:
-    """Place (tinyint) of an operation in a transaction: delete 0, update 1, insert 2.
-
-    TiCDC's event store orders the rows of a transaction so (TiCDC's source). It frees keys before they are
-    taken.
-    """
-    op = F.col(op) if isinstance(op, str) else op
-    return F.when(op == "delete", 0).when(op == "update", 1).otherwise(2).cast("tinyint")
-
-
-def change_id() -> Column:
-    """Number (bigint) that names a change within its commit_ts, equal for every delivery of it."""
-    return F.xxhash64(F.col("op"), F.coalesce("key_hash", "change_hash"))
 
 
 def transactions(events: DataFrame) -> DataFrame:
@@ -185,7 +171,7 @@ _READ = ("commit_ts", "start_ts", "op", "key_hash", "change_hash", "offset")
 def _narrowed(rows: pa.Table) -> pa.Table:
     """Row changes as :func:`of_restored` shuffles them, in numbers, as Spark's expressions give them."""
     dated = rows.filter(pc.is_valid(rows["commit_ts"])).combine_chunks()
-    either = pc.coalesce(dated["key_hash"], dated["change_hash"])
+    either = row_ids(dated)
     assert not either.null_count, "a row change without hashes, which every decoder gives"
     own = either.to_numpy()
     made = {
@@ -237,7 +223,7 @@ def transaction_rows(events: DataFrame) -> DataFrame:
     first_hash = F.first("change_hash").over(_deliveries().rowsBetween(Window.unboundedPreceding, 0))
     repeated = F.col("delivery") > 1
     apply = Window.partitionBy("commit_ts").orderBy(
-        repeated, op_rank(), *_NAMES, F.coalesce("key_hash", "change_hash"), "offset", "partition", "topic", "seq"
+        repeated, op_rank(), *_NAMES, row_id(), "offset", "partition", "topic", "seq"
     )
     return (
         _changes(events, function="transaction_rows")

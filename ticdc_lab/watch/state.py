@@ -54,6 +54,7 @@ from ticdc_lab.dispatch.infer import move_causes_table
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.arrays import NO_TS, Bools, changes_in, codes, lasts_in, runs
+from ticdc_lab.events.changes import row_ids
 from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts import LogFacts
@@ -474,7 +475,7 @@ def _sampled(rows: pa.Table, share: int) -> tuple[int, pa.Table]:
 
 def _one_of(rows: pa.Table, share: int) -> pa.Table:
     """The changes of about one row of so many."""
-    row = pc.coalesce(rows["key_hash"], rows["change_hash"]).fill_null(0).to_numpy()
+    row = row_ids(rows).fill_null(0).to_numpy()
     return rows if share == 1 else rows.filter(pa.array((row >> 7) % share == 0))
 
 

@@ -34,6 +34,7 @@ from ticdc_lab.engine.delta_log import KnownFiles, table_state
 from ticdc_lab.engine.delta_table import create_table, replace_table
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
+from ticdc_lab.events.changes import op_rank
 from ticdc_lab.events.schema import BEFORE_UNNAMED
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
@@ -56,7 +57,6 @@ from ticdc_lab.tables.versions import (
     valued,
     with_images,
 )
-from ticdc_lab.transactions import op_rank
 
 OURS = "ticdc_lab.consume"
 """Delta's note on commits of files that our tasks have written."""
