@@ -32,7 +32,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import DECODED, DISPATCH
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.sources import parquet
+from ticdc_lab.sources import stored
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.stored import StoredEvents
 from ticdc_lab.transactions import known_places, of_restored, restoring
@@ -236,9 +236,9 @@ def test_transactions_of_files_are_those_of_events(
     with monkeypatch.context() as patched:
         largest = max(Counter(log.events.where("kind = 'row'").toArrow()["commit_ts"].to_pylist()).values())
         assert 1 < largest < log.counts.events // 2
-        patched.setattr(parquet, "PACKED_OF_A_KEY", largest - 1)
+        patched.setattr(stored, "PACKED_OF_A_KEY", largest - 1)
         assert not log.stored.may_be_packed("commit_ts"), "one task would have to hold a transaction that is too large"
-        patched.setattr(parquet, "PACKED_OF_A_KEY", 2 * largest)  # others may be counted with it
+        patched.setattr(stored, "PACKED_OF_A_KEY", 2 * largest)  # others may be counted with it
         assert log.stored.may_be_packed("commit_ts"), "however many there are"
 
     def restored(stored: StoredEvents | None) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from conftest import events_frame
 from pyspark.sql import SparkSession
 
+from ticdc_lab.answers.dispatching import catalog_of
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.dispatch.defined_keys import UNNAMED
 from ticdc_lab.facts.catalog import Catalog
@@ -87,6 +88,6 @@ def test_real_rows_lie_where_the_real_dispatcher_puts_them(spark: SparkSession) 
         wanted[r["commit_ts"], r["op"]].add(r["dispatch"]["index-value"]["p"][4])
     log = open_log(str(TORTURE), spark=spark)
     rows = log.events.where("kind = 'row' AND table_name = 'k_uq'")
-    found = rows.transform(dispatch, strategy="index-value", partitions=16, catalog=log._catalog()).collect()
+    found = rows.transform(dispatch, strategy="index-value", partitions=16, catalog=catalog_of(log)).collect()
     assert len(found) >= len(real) > 0
     assert all(r["target_partition"] in wanted[r["commit_ts"], r["op"]] for r in found)

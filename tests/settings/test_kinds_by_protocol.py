@@ -41,7 +41,7 @@ import torture
 from comparing import batch_of
 
 import ticdc_lab
-from ticdc_lab.answers.summary import _checksums
+from ticdc_lab.answers.audit import _checksums
 from ticdc_lab.audit import audit_table, audited, checks_possible
 from ticdc_lab.audit.defined import Definitions
 from ticdc_lab.codecs.decode import decoder

@@ -394,11 +394,11 @@ def ask_advice(
 
 def ask_partitions(log: Log, *, to: int | None) -> Answer:
     """As of :meth:`ticdc_lab.log.Log.partitions`."""
-    source = shlex.quote(shown_source(log.source))
     if to is not None and not 1 <= to <= MOST:
         raise DispatchError(
             f"Numbers of partitions are compared from 1 to {MOST}; found {to}.",
-            hint=f"Make the new log and audit it: ticdc-lab expand {source} --after {check_partitions(to)}",
+            hint=f"Make the new log and audit it: ticdc-lab expand {shlex.quote(shown_source(log.source))} "
+            f"--after {check_partitions(to)}",
         )
     log.change_log.require_commit_ts("what another number of partitions does")
     question = "What would another number of partitions do?"
@@ -407,8 +407,9 @@ def ask_partitions(log: Log, *, to: int | None) -> Answer:
     recorded, limits = log.recorded_partitions()
     if limits:
         raise DispatchError(
-            limits[0], hint=f"Make the new log and audit it: ticdc-lab expand {source} --after {to or MOST}"
-        )
+            limits[0], hint="Make the new log and audit it: "
+            f"ticdc-lab expand {shlex.quote(shown_source(log.source))} --after {to or MOST}",
+        )  # fmt: skip
     to = to or (min(2 * recorded, MOST) if recorded < MOST else MOST // 2)
     rules = found_rules(log)
     if rules.empty:

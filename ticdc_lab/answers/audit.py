@@ -400,8 +400,7 @@ def _with_empty_rows(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:
 
     Their keys in the message name the table; packed messages are not searched.
     """
-    assert log.unread is not None
-    rows = log.unread.where("error_class = 'empty-row'").select("partition", "offset", "key", "value")
+    rows = log.quarantine.where("error_class = 'empty-row'").select("partition", "offset", "key", "value")
     empty = small(rows.mapInArrow(_empty_rows, _EMPTY_ROWS).distinct())  # never the values, which may be many
     places: dict[str, dict[str, None]] = {}
     for partition, offset, table in sorted(empty.itertuples(index=False, name=None)):

@@ -23,10 +23,9 @@ from ticdc_lab.codecs.event import INT64, Cell, Codec, Event, Malformed, Outgrow
 from ticdc_lab.codecs.fields import require_few_values
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import bits, in_form
-from ticdc_lab.codecs.keys import hashed
 from ticdc_lab.codecs.known import AT_ONCE, BOUNDS, NOTHING, Bounds, Known, too_large
 from ticdc_lab.codecs.laid_out import Image, LaidOut, lay_out, shares
-from ticdc_lab.codecs.plain.hashes import SEED, Texts
+from ticdc_lab.codecs.plain.hashes import SEED, Texts, hashed
 from ticdc_lab.codecs.plain.json_text import PLAINLY_HELD, holds, is_count
 from ticdc_lab.codecs.quarantine import TooMuchError, one_by_one, refused, refused_at, unforeseen
 from ticdc_lab.codecs.registry import KERNELS, PART_KERNELS, codec_of, part_kernel, require_protocol

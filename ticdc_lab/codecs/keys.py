@@ -40,27 +40,6 @@ NAME_A_PRIMARY_KEY = ("canal-json", "canal", "avro", "csv", "maxwell")
 _BYTES_OF_NULL = 4
 
 
-def hashed(laid: LaidOut, sizes: np.ndarray, *, protocol: str, compiled: bool) -> dict[str, pa.Array]:
-    """The columns of KEYS, IMAGE_HASHES and DISPATCH (:mod:`ticdc_lab.events.schema`) of some events.
-
-    Parameters
-    ----------
-    laid
-        The events.
-    sizes
-        Bytes that each has of its message.
-    protocol
-        That carried them; of some texts it is known that TiCDC hashes others.
-    compiled
-        Whether the kernels compute them, which changes no hash.
-    """
-    if compiled:
-        from ticdc_lab.codecs.kernel import hashing
-
-        return hashing.hash_columns(laid, sizes, protocol)
-    return hashes.hash_columns(laid) | hashes.dispatch_columns(laid, sizes, protocol)
-
-
 def with_columns(names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches of events with the columns of these names behind their own."""
     for batch in batches:
@@ -69,7 +48,7 @@ def with_columns(names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Ite
         carried = batch.column("protocol") if "protocol" in batch.schema.names else pa.nulls(len(batch), pa.string())
         carried = pc.fill_null(carried, "")
         for protocol in pc.unique(carried).to_pylist() or [""]:
-            own = hashed(laid, sizes, protocol=protocol, compiled=compiled)
+            own = hashes.hashed(laid, sizes, protocol=protocol, compiled=compiled)
             same = pc.equal(carried, protocol)
             found = {name: pc.if_else(same, column, found.get(name, column)) for name, column in own.items()}
         found |= _known_of_images(laid, found)

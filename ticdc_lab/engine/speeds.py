@@ -37,6 +37,11 @@ def place() -> Path:
     return cache_folder() / "speeds.json"
 
 
+def decoding_step(engine: str, n_tasks: int, protocol: str, source_kind: str) -> str:
+    """The step that reads a log: what decides how fast it is here."""
+    return f"decode {protocol} of {source_kind}, {engine}, {n_tasks} tasks"
+
+
 def note(step: str, *, messages: int, seconds: float) -> None:
     """Keep how long a step took.
 

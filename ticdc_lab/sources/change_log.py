@@ -208,11 +208,6 @@ class ChangeLog:
         return n is not None and not n.quarantined and not n.parts
 
     @property
-    def unread(self) -> DataFrame | None:
-        """``quarantine``; None where it is known that nothing is in it."""
-        return None if self.is_whole else self.quarantine
-
-    @property
     def facts(self) -> LogFacts:
         """What is known of the whole log; gathered when it is first asked for, or while it was decoded."""
         if not self._facts:
@@ -436,7 +431,9 @@ class ChangeLog:
             begun = time.monotonic()
             log = self._by_engine(folder, images) if local is None else self._by_workers(local, images)
             if images and self.sample is None and log.counts is not None:
-                step = decoding_step(engine_of(self.spark), parallelism(self.spark), self.protocol, self.source_kind)
+                step = speeds.decoding_step(
+                    engine_of(self.spark), parallelism(self.spark), self.protocol, self.source_kind
+                )
                 speeds.note(step, messages=log.counts.messages, seconds=time.monotonic() - begun)
             # what a sample left out is no gap: the source is asked again then
             whole = log if self.sample is None else self
@@ -522,7 +519,7 @@ class ChangeLog:
             found = lacking_between(offsets, said=between)
             if are_twice(offsets):
                 differ = {} if known is None else known.differ
-                unread = None if self.unread is None else self.unread.where("coalesce(seq, 0) = 0")
+                unread = None if self.is_whole else self.quarantine.where("coalesce(seq, 0) = 0")
                 each = held_twice(self.events, unread)
                 twice = tuple(s for t in each for s in t.sentences(said=differ.get((t.topic, t.partition), ())))
         else:
@@ -604,8 +601,3 @@ HEAD_OF_FILE = 4
 
 LOOKED_AT = 256
 """Messages in quarantine in which another protocol is looked for."""
-
-
-def decoding_step(engine: str, n_tasks: int, protocol: str, source_kind: str) -> str:
-    """How :mod:`ticdc_lab.engine.speeds` names the reading of a log: what decides how fast it is here."""
-    return f"decode {protocol} of {source_kind}, {engine}, {n_tasks} tasks"

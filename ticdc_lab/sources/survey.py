@@ -30,7 +30,7 @@ from ticdc_lab.facts.limits import limits_of
 from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.settings.file import given_settings, options_of_source, read_file
 from ticdc_lab.sources import kafka
-from ticdc_lab.sources.change_log import ChangeLog, decoding_step
+from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.forms import CONNECT, FORMS
 from ticdc_lab.sources.learned import known_of, learned
 from ticdc_lab.sources.load import SAMPLE, load, shown_by
@@ -250,7 +250,7 @@ def survey(
     log = load(spark, source, source_kind=source_kind, **how)
     with log.reading():
         size, held = log.size(), log.heads(HEAD, _counted, arrow_schema(_COUNTED))
-    step = decoding_step(engine_of(spark), parallelism(spark), log.protocol, log.source_kind)
+    step = speeds.decoding_step(engine_of(spark), parallelism(spark), log.protocol, log.source_kind)
     return Found(
         log.source, log.protocol, log.has_commit_ts, log.settings, log.limits, log.left_out, log.source_kind, size,
         **_of_counts(held), load_s=_load_s(step, size), strangers=log.strangers_at_heads(), log=log,
@@ -292,7 +292,7 @@ def _of_topic(
         size = Size(None, heads.num_rows, "all read", True)
     events = decoder(told.protocol, images=False, known=known)(iter(batches))
     held = pa.Table.from_batches(_counted(events), arrow_schema(_COUNTED))
-    step = decoding_step(embedded.name(), cpus(), told.protocol, "kafka")
+    step = speeds.decoding_step(embedded.name(), cpus(), told.protocol, "kafka")
     return Found(
         source, told.protocol, told.has_commit_ts, seen, limits, overview.left_out, "kafka", size,
         **_of_counts(held), load_s=_load_s(step, size), overview=overview,

@@ -150,6 +150,27 @@ class _Folded:
         return found
 
 
+def hashed(laid: LaidOut, sizes: np.ndarray, *, protocol: str, compiled: bool) -> dict[str, pa.Array]:
+    """The columns of KEYS, IMAGE_HASHES and DISPATCH (:mod:`ticdc_lab.events.schema`) of some events.
+
+    Parameters
+    ----------
+    laid
+        The events.
+    sizes
+        Bytes that each has of its message.
+    protocol
+        That carried them; of some texts it is known that TiCDC hashes others.
+    compiled
+        Whether the kernels compute them, which changes no hash.
+    """
+    if compiled:
+        from ticdc_lab.codecs.kernel import hashing  # here: numba takes most of a second
+
+        return hashing.hash_columns(laid, sizes, protocol)
+    return hash_columns(laid) | dispatch_columns(laid, sizes, protocol)
+
+
 def hash_columns(laid: LaidOut) -> dict[str, pa.Array]:
     """Columns of :data:`ticdc_lab.events.schema.KEYS` and :data:`~ticdc_lab.events.schema.IMAGE_HASHES` of events."""
     n, op = len(laid.is_row), laid.op
