@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.pd_core.config import Config
 from ticdc_lab.simulate.pd.looking.recording import Recording
 from ticdc_lab.simulate.pd.looking.tryout import reference_cases, said, tried
 from ticdc_lab.simulate.pd.world.reference import Case

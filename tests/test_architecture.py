@@ -30,7 +30,7 @@ STEPS = (
     ("transactions",),
     ("dispatch",),
     ("encode",),
-    ("audit", "tables", "faults", "ddl_core"),
+    ("audit", "tables", "faults", "ddl_core", "pd_core"),
     ("consumer", "repartition", "lake", "simulate", "ddl_service", "workload", "watch"),
     ("figures",),
     ("answers",),
@@ -335,7 +335,7 @@ def classes_defined_twice(root: Path) -> dict[str, list[str]]:
     """
     where: dict[tuple[bool, str], list[str]] = {}
     for path in sorted(root.rglob("*.py")):
-        simulates = path.relative_to(root).parts[0] in ("simulate", "machines", "ddl_core")
+        simulates = path.relative_to(root).parts[0] in ("simulate", "machines", "ddl_core", "pd_core")
         for name in read(path).classes:
             if not (simulates and name in IN_TRACES):
                 where.setdefault((simulates, name), []).append(str(path.relative_to(root)))
@@ -362,7 +362,7 @@ def test_a_class_that_is_defined_twice_is_seen(tmp_path: Path) -> None:
     assert classes_defined_twice(tmp_path) == twice
 
 
-OF_PD = {"simulate/pd/why.py", "simulate/pd/world/patrol.py", "figures/why_table.py"}
+OF_PD = {"pd_core/why.py", "simulate/pd/world/patrol.py", "figures/why_table.py"}
 """Where PD's decisions, which are sentences still, are looked into."""
 
 SENTENCES = {"because", "reason", "reasons", "stuck", "words"}
@@ -404,7 +404,7 @@ def _is_sentence(node: ast.expr) -> bool:
 
 def test_no_answer_is_read_out_of_a_sentence() -> None:
     """A reason is a value (:class:`ticdc_lab.machines.machine.Reason`): nobody looks for a name in its words."""
-    rooms = ("machines", "ddl_core", "simulate", "ddl_service", "figures", "widgets", "answers", "cli")
+    rooms = ("machines", "ddl_core", "pd_core", "simulate", "ddl_service", "figures", "widgets", "answers", "cli")
     sources = {p.relative_to(PACKAGE): p.read_text(encoding="utf-8") for p in modules() if part(p) in rooms}
     found = {str(path): sentences_read_back(source) for path, source in sources.items()}
     assert {path for path, lines in found.items() if lines} <= OF_PD

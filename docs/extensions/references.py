@@ -88,9 +88,9 @@ API: dict[str, tuple[str, ...]] = {
     ),
     "PD": (
         "ticdc_lab.simulate.pd.world",
-        "ticdc_lab.simulate.pd.pd_ctl_json",
-        "ticdc_lab.simulate.pd.survey",
-        "ticdc_lab.simulate.pd.forecast",
+        "ticdc_lab.pd_core.pd_ctl_json",
+        "ticdc_lab.pd_core.survey",
+        "ticdc_lab.pd_core.forecast",
         "ticdc_lab.simulate.pd.looking",
     ),
     "DDL service": ("ticdc_lab.simulate.ddl_service.run", "ticdc_lab.ddl_service", "ticdc_lab.ddl_service.client"),

@@ -17,8 +17,8 @@ from test_ddl_service_figures import trace
 from ticdc_lab import figures
 from ticdc_lab.ddl_core.fleet import fleet_in
 from ticdc_lab.figures.figure import Figure
+from ticdc_lab.pd_core.config import Config
 from ticdc_lab.simulate.ddl_service.scenario import MODEL as DDL_SERVICE
-from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.looking.tryout import tried
 from ticdc_lab.simulate.pd.world.start import REFERENCE, Start, StoreStart, spread_regions
 from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.pd_core.config import Config
 from ticdc_lab.simulate.pipeline.log import log_events
 from ticdc_lab.simulate.planned import Delay
 from ticdc_lab.simulate.scenario import MODELS, Scenario, model_named, scenario_from_text
@@ -342,6 +342,6 @@ def test_traffic_of_tables_is_refused_where_nothing_balances_by_it() -> None:
 
 def test_every_setting_of_pd_is_read_by_its_model() -> None:
     """By name: a run comes to the checkers of one mode only."""
-    folder = ROOT / "ticdc_lab/simulate/pd"
-    text = "\n".join(p.read_text() for p in folder.rglob("*.py") if p.name not in ("config.py", "pdctl_config.py"))
+    files = [p for room in ("pd_core", "simulate/pd") for p in (ROOT / "ticdc_lab" / room).rglob("*.py")]
+    text = "\n".join(p.read_text() for p in files if p.name not in ("config.py", "pdctl_config.py"))
     assert {f.name for f in fields(Config) if not re.search(rf"\.{f.name}\b", text)} == set()

@@ -16,9 +16,9 @@ from ticdc_lab.cli.common import CLEAN, FINDINGS, guarded, json_flag, main, prin
 from ticdc_lab.cli.simulate_commands import of_a_run, ran, seeds_of, simulate
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
+    from ticdc_lab.pd_core.pd_ctl_json import Loaded
+    from ticdc_lab.pd_core.why import Opinion
     from ticdc_lab.simulate.pd.replay import Replayed
-    from ticdc_lab.simulate.pd.why import Opinion
     from ticdc_lab.simulate.pd.world.world import World
 
 
@@ -153,8 +153,8 @@ def explain(
 
 
 def _compared(before: str, after: str, *, as_json: bool) -> int:
+    from ticdc_lab.pd_core.pd_ctl_json import from_folder
     from ticdc_lab.simulate.pd.looking.before_after import before_after, words
-    from ticdc_lab.simulate.pd.pd_ctl_json import from_folder
 
     one, other = from_folder(before), from_folder(after)
     found = before_after(one, other)
@@ -183,7 +183,7 @@ def _compared(before: str, after: str, *, as_json: bool) -> int:
 def _given(
     folders: tuple[str, ...], stores: str | None, regions: str | None, config: str | None, more: tuple[str, ...]
 ) -> Loaded:
-    from ticdc_lab.simulate.pd.pd_ctl_json import from_folder, from_pd_ctl
+    from ticdc_lab.pd_core.pd_ctl_json import from_folder, from_pd_ctl
 
     if folders:
         return from_folder(*folders, *(f for f in (stores, regions, config) if f), *more)
@@ -194,8 +194,8 @@ def _given(
 
 
 def _survey(loaded: Loaded) -> dict[str, Any]:
-    from ticdc_lab.simulate.pd.forecast import forecast, in_words
-    from ticdc_lab.simulate.pd.survey import survey
+    from ticdc_lab.pd_core.forecast import forecast, in_words
+    from ticdc_lab.pd_core.survey import survey
 
     found = survey(
         loaded.cluster, loaded.regions, schedulers=loaded.schedulers, running=loaded.running, doubted=loaded.doubted
@@ -221,9 +221,9 @@ def _finite(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
-    from ticdc_lab.simulate.pd.regions import place_of, region_at
-    from ticdc_lab.simulate.pd.survey import neighbours
-    from ticdc_lab.simulate.pd.why import explain as answers_of
+    from ticdc_lab.pd_core.regions import place_of, region_at
+    from ticdc_lab.pd_core.survey import neighbours
+    from ticdc_lab.pd_core.why import explain as answers_of
 
     place = place_of(loaded.regions, region_id)
     if place is None:
@@ -241,8 +241,8 @@ def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
 
 
 def _told(answers: tuple[Opinion, ...]) -> list[dict[str, Any]]:
+    from ticdc_lab.pd_core.why import rows
     from ticdc_lab.simulate.pd.replay.scenario_decisions import operator_json
-    from ticdc_lab.simulate.pd.why import rows
 
     return [
         {"asked": a.asked, "sentence": a.sentence, "operators": [operator_json(op) for op in a.explained.operators],
@@ -341,8 +341,8 @@ _MOST_CPU_HOURS, _MINUTES = 0.5, 120.0
 def _own(folder: str, told: dict[str, Any], asked_minutes: float | None, seed: int, *, as_json: bool) -> int:
     """Play the user's cluster as it is and changed, side by side."""
     from ticdc_lab.errors import ScenarioError
+    from ticdc_lab.pd_core.pd_ctl_json import from_folder
     from ticdc_lab.simulate.pd.looking.own_cluster import MANY_REGIONS, changed, own_case, own_futures, own_policies
-    from ticdc_lab.simulate.pd.pd_ctl_json import from_folder
     from ticdc_lab.simulate.pd.world.run import side_by_side, why_nothing
 
     loaded, minutes = from_folder(folder), asked_minutes or _MINUTES

@@ -8,9 +8,9 @@ from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.pd_run import BLUE, GREEN, SKY, pattern
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, TEXT_PX, WRONG, finish, label, sentence
+from ticdc_lab.pd_core.measures import LEADERS, PEERS, counts, shares, uneven
+from ticdc_lab.pd_core.stores import shown_state
 from ticdc_lab.simulate.pd.looking.recording import ClusterSample
-from ticdc_lab.simulate.pd.measures import LEADERS, PEERS, counts, shares, uneven
-from ticdc_lab.simulate.pd.stores import shown_state
 
 _ROW_PX = 150
 _MANY = 24

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.theme import finish, label, sentence, wrapped
-from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.pd_core.explained import Explained
 from ticdc_lab.simulate.pd.looking.decisions import SOURCE, CandidateRow, Decision, DecisionTable, choice_of, word
 from ticdc_lab.words import count
 

@@ -14,13 +14,13 @@ import ipywidgets as widgets
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import TITLE_CHARS, label, sentence, wrapped
+from ticdc_lab.pd_core.pd_ctl_json import Loaded, from_folder
 from ticdc_lab.simulate.pd.looking.before_after import before_after
 from ticdc_lab.simulate.pd.looking.decisions import about_store, decision_at, wanting
 from ticdc_lab.simulate.pd.looking.own_cluster import own_case, own_run
 from ticdc_lab.simulate.pd.looking.recording import Recording, why_operator, why_region
 from ticdc_lab.simulate.pd.looking.time_left import time_left
 from ticdc_lab.simulate.pd.looking.tryout import RealRun, said, tried
-from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
 from ticdc_lab.simulate.pd.world.changes import Pdctl
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.scores import columns, leader_score, leader_scores, region_score, region_scores
-from ticdc_lab.simulate.pd.stores import GIB, Store
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.scores import columns, leader_score, leader_scores, region_score, region_scores
+from ticdc_lab.pd_core.stores import GIB, Store
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "pd" / "oracle.jsonl.gz"
 

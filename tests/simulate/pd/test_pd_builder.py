@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_lab.simulate.pd import builder
-from ticdc_lab.simulate.pd.builder import CannotBuild
-from ticdc_lab.simulate.pd.cluster import cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.create import change_peers, leave_joint_state, move_peer, transfer_leader
-from ticdc_lab.simulate.pd.operators import (
+from ticdc_lab.pd_core import builder
+from ticdc_lab.pd_core.builder import CannotBuild
+from ticdc_lab.pd_core.cluster import cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.create import change_peers, leave_joint_state, move_peer, transfer_leader
+from ticdc_lab.pd_core.operators import (
     AddLearner,
     EnterJoint,
     Kind,
@@ -24,8 +24,8 @@ from ticdc_lab.simulate.pd.operators import (
     limited_as,
     timeout_s,
 )
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.stores import Store, labelled
+from ticdc_lab.pd_core.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
+from ticdc_lab.pd_core.stores import Store, labelled
 
 ZONES = {1: "a", 2: "b", 3: "c", 4: "a", 5: "b", 6: "c"}
 STORES = [Store(i, labels=labelled({"zone": z})) for i, z in ZONES.items()]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.pd.checkers import check_joint_state, check_region, check_split
-from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.merge_checker import Neighbours, SplitSizes, check_merge
-from ticdc_lab.simulate.pd.operators import Kind, LeaveJoint, Priority, PromoteLearner, SplitRegion
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, Peer, Region
-from ticdc_lab.simulate.pd.rules import ANY_VOTER, Rule
-from ticdc_lab.simulate.pd.stores import Store
+from ticdc_lab.pd_core.checkers import check_joint_state, check_region, check_split
+from ticdc_lab.pd_core.cluster import Cluster, cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.merge_checker import Neighbours, SplitSizes, check_merge
+from ticdc_lab.pd_core.operators import Kind, LeaveJoint, Priority, PromoteLearner, SplitRegion
+from ticdc_lab.pd_core.regions import DEMOTING, INCOMING, LEARNER, Peer, Region
+from ticdc_lab.pd_core.rules import ANY_VOTER, Rule
+from ticdc_lab.pd_core.stores import Store
 
 
 def cluster(*rules: Rule, **settings: object) -> Cluster:

@@ -11,12 +11,12 @@ import pytest
 from worlds import of_regions
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.simulate.pd import pd_ctl_files
-from ticdc_lab.simulate.pd.cluster import rules_of
-from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder, from_pd_ctl
-from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region, place_of, region_at
-from ticdc_lab.simulate.pd.rules import Constraint
-from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, shown_state
+from ticdc_lab.pd_core import pd_ctl_files
+from ticdc_lab.pd_core.cluster import rules_of
+from ticdc_lab.pd_core.pd_ctl_json import Loaded, from_folder, from_pd_ctl
+from ticdc_lab.pd_core.regions import LEARNER, Peer, Region, place_of, region_at
+from ticdc_lab.pd_core.rules import Constraint
+from ticdc_lab.pd_core.stores import GIB, NEVER_S, shown_state
 
 HEARD_NS = 1_700_000_000_000_000_000
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.operators import RemovePeer, TransferLeader
-from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
+from ticdc_lab.pd_core.cluster import Cluster, cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.operators import RemovePeer, TransferLeader
+from ticdc_lab.pd_core.regions import LEARNER, VOTER, Peer, Region
+from ticdc_lab.pd_core.rule_checker import check_rules
+from ticdc_lab.pd_core.stores import Store
 from ticdc_lab.simulate.pd.replay import replay
-from ticdc_lab.simulate.pd.rule_checker import check_rules
-from ticdc_lab.simulate.pd.stores import Store
 
 SCENARIOS = Path(__file__).parents[2] / "data" / "pd" / "decisions.jsonl"
 

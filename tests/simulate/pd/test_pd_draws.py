@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from ticdc_lab.simulate.pd import balance_leader, balance_region
-from ticdc_lab.simulate.pd.balance import DRAWN, RETRIES
-from ticdc_lab.simulate.pd.chances import is_here, of_balance_leader, of_balance_region
-from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.explained import Notes
-from ticdc_lab.simulate.pd.regions import Peer, Region
-from ticdc_lab.simulate.pd.stores import GIB, MIB, Store
+from ticdc_lab.pd_core import balance_leader, balance_region
+from ticdc_lab.pd_core.balance import DRAWN, RETRIES
+from ticdc_lab.pd_core.chances import is_here, of_balance_leader, of_balance_region
+from ticdc_lab.pd_core.cluster import Cluster, cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.explained import Notes
+from ticdc_lab.pd_core.regions import Peer, Region
+from ticdc_lab.pd_core.stores import GIB, MIB, Store
 
 COUNTS = {1: 60, 2: 35, 3: 30, 4: 8}
 REGIONS = [

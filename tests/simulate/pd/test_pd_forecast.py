@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from worlds import of_regions
 
-from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.course import out_of_joint_state
-from ticdc_lab.simulate.pd.forecast import Bundle, Forecast, forecast, in_words, shared
-from ticdc_lab.simulate.pd.limits import PerMinute
-from ticdc_lab.simulate.pd.regions import (
+from ticdc_lab.pd_core.cluster import Cluster, cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.course import out_of_joint_state
+from ticdc_lab.pd_core.forecast import Bundle, Forecast, forecast, in_words, shared
+from ticdc_lab.pd_core.limits import PerMinute
+from ticdc_lab.pd_core.regions import (
     DEMOTING,
     INCOMING,
     LEARNER,
@@ -24,8 +24,8 @@ from ticdc_lab.simulate.pd.regions import (
     RegionColumns,
     region_at,
 )
-from ticdc_lab.simulate.pd.rules import ANY_VOTER, AS_LEARNER, Constraint, Rule
-from ticdc_lab.simulate.pd.stores import GIB, REMOVING, SERVING, Store, labelled
+from ticdc_lab.pd_core.rules import ANY_VOTER, AS_LEARNER, Constraint, Rule
+from ticdc_lab.pd_core.stores import GIB, REMOVING, SERVING, Store, labelled
 
 
 def regions_on(*stores: int, n: int = 300, size: float = 96) -> RegionColumns:

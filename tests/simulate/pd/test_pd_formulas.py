@@ -7,13 +7,13 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_lab.simulate.pd import limits
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.filters import safe_location
-from ticdc_lab.simulate.pd.location import compare_location, distinct_score, isolation_score, pair_score
-from ticdc_lab.simulate.pd.operators import Priority
-from ticdc_lab.simulate.pd.scores import leader_score, region_score
-from ticdc_lab.simulate.pd.stores import GIB, MIB, Store, is_low_on_space, labelled
+from ticdc_lab.pd_core import limits
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.filters import safe_location
+from ticdc_lab.pd_core.location import compare_location, distinct_score, isolation_score, pair_score
+from ticdc_lab.pd_core.operators import Priority
+from ticdc_lab.pd_core.scores import leader_score, region_score
+from ticdc_lab.pd_core.stores import GIB, MIB, Store, is_low_on_space, labelled
 
 LABELS = ("zone", "rack", "host")
 CONFIGS = st.sampled_from([Config(region_score_formula_version=v) for v in ("v1", "v2")])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_lab.simulate.pd.chances import of_hot_regions
-from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.hot_loads import (
+from ticdc_lab.pd_core.chances import of_hot_regions
+from ticdc_lab.pd_core.cluster import Cluster, cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.hot_loads import (
     BYTE,
     MOVE_PEER,
     READ,
@@ -24,10 +24,10 @@ from ticdc_lab.simulate.pd.hot_loads import (
     score,
     store_loads,
 )
-from ticdc_lab.simulate.pd.hot_region import solve
-from ticdc_lab.simulate.pd.operators import RemovePeer, TransferLeader
-from ticdc_lab.simulate.pd.regions import Peer, Region
-from ticdc_lab.simulate.pd.stores import MIB, Store, labelled
+from ticdc_lab.pd_core.hot_region import solve
+from ticdc_lab.pd_core.operators import RemovePeer, TransferLeader
+from ticdc_lab.pd_core.regions import Peer, Region
+from ticdc_lab.pd_core.stores import MIB, Store, labelled
 
 SETTINGS = HotSettings()
 ZONES = {1: "a", 2: "b", 3: "c", 4: "d", 5: "b"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ticdc_lab.simulate.pd.checkers import check_region
-from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.operators import (
+from ticdc_lab.pd_core.checkers import check_region
+from ticdc_lab.pd_core.cluster import Cluster, cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.operators import (
     AddLearner,
     EnterJoint,
     LeaveJoint,
@@ -17,9 +17,9 @@ from ticdc_lab.simulate.pd.operators import (
     RemovePeer,
     TransferLeader,
 )
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, REMOVING, SERVING, Store, is_disconnected, labelled
-from ticdc_lab.simulate.pd.why import why_leader_stays, why_peers_stay
+from ticdc_lab.pd_core.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
+from ticdc_lab.pd_core.stores import GIB, NEVER_S, REMOVING, SERVING, Store, is_disconnected, labelled
+from ticdc_lab.pd_core.why import why_leader_stays, why_peers_stay
 
 LEFT_TO_TIKV = ("remove-extra-replica", "remove-extra-offline-replica", "remove-orphan-peer")
 """Of several voters too many PD removes a healthy one although another is silent: TiKV refuses such a change."""

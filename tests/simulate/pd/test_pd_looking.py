@@ -9,7 +9,9 @@ import pytest
 from pd_recordings import REFERENCE_FILE, case, joined, joining, nothing
 from worlds import small
 
-from ticdc_lab.simulate.pd.explained import Compared, Explained, Rejected, Scored
+from ticdc_lab.pd_core.explained import Compared, Explained, Rejected, Scored
+from ticdc_lab.pd_core.measures import moved_back, shares
+from ticdc_lab.pd_core.operators import AddLearner, Kind, Operator, RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.looking.decisions import (
     SOURCE,
     TARGET,
@@ -28,8 +30,6 @@ from ticdc_lab.simulate.pd.looking.recording import (
 )
 from ticdc_lab.simulate.pd.looking.time_left import bounds, time_left, time_left_sentence, work_left
 from ticdc_lab.simulate.pd.looking.tryout import real_runs, said, scenario_cases, tried
-from ticdc_lab.simulate.pd.measures import moved_back, shares
-from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.world.changes import Pdctl
 from ticdc_lab.simulate.pd.world.model import moment
 from ticdc_lab.simulate.pd.world.run import future, simulate

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ticdc_lab.simulate.pd import (
+from ticdc_lab.pd_core import (
     balance,
     balance_leader,
     balance_region,

@@ -16,14 +16,14 @@ from worlds import S, small
 
 from ticdc_lab.cli import main, pd_commands
 from ticdc_lab.errors import ScenarioError, SourceError
-from ticdc_lab.simulate.pd.balance import LEADER_HERE
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.forecast import MERGES, forecast, in_words
+from ticdc_lab.pd_core.balance import LEADER_HERE
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.forecast import MERGES, forecast, in_words
+from ticdc_lab.pd_core.pd_ctl_json import Loaded, from_folder
 from ticdc_lab.simulate.pd.looking import own_cluster
 from ticdc_lab.simulate.pd.looking.before_after import before_after, words
 from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_futures, own_policies
 from ticdc_lab.simulate.pd.looking.recording import costs
-from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
 from ticdc_lab.simulate.pd.world import pdctl
 from ticdc_lab.simulate.pd.world.changes import Pdctl, StopStore, Timed
 from ticdc_lab.simulate.pd.world.start import StoreStart, WorldSettings

@@ -7,12 +7,12 @@ import random
 import numpy as np
 from counted_work import lines_run
 
-from ticdc_lab.simulate.pd.cluster import cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.location import distances, may_improve
-from ticdc_lab.simulate.pd.regions import Peer, Region
-from ticdc_lab.simulate.pd.replica_checker import check_replicas
-from ticdc_lab.simulate.pd.stores import Store, labelled
+from ticdc_lab.pd_core.cluster import cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.location import distances, may_improve
+from ticdc_lab.pd_core.regions import Peer, Region
+from ticdc_lab.pd_core.replica_checker import check_replicas
+from ticdc_lab.pd_core.stores import Store, labelled
 
 LABELS = ("zone", "host")
 

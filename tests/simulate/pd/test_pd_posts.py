@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from test_pd_printed import rule
 
-from ticdc_lab.simulate.pd.forecast import forecast, in_words
-from ticdc_lab.simulate.pd.pd_ctl_json import from_folder
-from ticdc_lab.simulate.pd.survey import survey
+from ticdc_lab.pd_core.forecast import forecast, in_words
+from ticdc_lab.pd_core.pd_ctl_json import from_folder
+from ticdc_lab.pd_core.survey import survey
 
 ROLES = ("Voter", "Learner", "IncomingVoter", "DemotingVoter")
 VOTER, LEARNER, INCOMING, DEMOTING = range(4)

@@ -23,19 +23,19 @@ from test_pd_ctl import HEARD_NS, region, store
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.bounded import LIMITS_VARIABLE
-from ticdc_lab.simulate.pd import pd_ctl_files
-from ticdc_lab.simulate.pd.cluster import Influence, rules_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.forecast import forecast, in_words
-from ticdc_lab.simulate.pd.limits import PerMinute
-from ticdc_lab.simulate.pd.merge_checker import table_of
-from ticdc_lab.simulate.pd.operators import AddLearner, Kind, RemovePeer
-from ticdc_lab.simulate.pd.pd_ctl_files import OTHER, PrintedFile, batches, documents, kinds_of
-from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
-from ticdc_lab.simulate.pd.regions import lie_in, region_at
+from ticdc_lab.pd_core import pd_ctl_files
+from ticdc_lab.pd_core.cluster import Influence, rules_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.forecast import forecast, in_words
+from ticdc_lab.pd_core.limits import PerMinute
+from ticdc_lab.pd_core.merge_checker import table_of
+from ticdc_lab.pd_core.operators import AddLearner, Kind, RemovePeer
+from ticdc_lab.pd_core.pd_ctl_files import OTHER, PrintedFile, batches, documents, kinds_of
+from ticdc_lab.pd_core.pd_ctl_json import Loaded, from_folder
+from ticdc_lab.pd_core.regions import lie_in, region_at
+from ticdc_lab.pd_core.stores import PREPARING, SERVING
+from ticdc_lab.pd_core.survey import BUSY, DOUBTED, survey
 from ticdc_lab.simulate.pd.replay.records import lines_of
-from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
-from ticdc_lab.simulate.pd.survey import BUSY, DOUBTED, survey
 
 KEYS = [f"74800000000000{n:02X}FF{n:02X}00000000000000F8" for n in range(1, 9)]
 

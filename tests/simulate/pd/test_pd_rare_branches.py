@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from ticdc_lab.simulate.pd.checkers import check_region, check_split
-from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.create import change_peers, merge_regions, set_witness
-from ticdc_lab.simulate.pd.evict_leader import evict_leaders, grant_leader
-from ticdc_lab.simulate.pd.lifecycle import impossible
-from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
-from ticdc_lab.simulate.pd.operators import (
+from ticdc_lab.pd_core.checkers import check_region, check_split
+from ticdc_lab.pd_core.cluster import Cluster, cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.create import change_peers, merge_regions, set_witness
+from ticdc_lab.pd_core.evict_leader import evict_leaders, grant_leader
+from ticdc_lab.pd_core.lifecycle import impossible
+from ticdc_lab.pd_core.merge_checker import Neighbours, check_merge
+from ticdc_lab.pd_core.operators import (
     AddLearner,
     BecomeNonWitness,
     BecomeWitness,
@@ -31,12 +31,12 @@ from ticdc_lab.simulate.pd.operators import (
     TransferLeader,
     step_timeout_s,
 )
-from ticdc_lab.simulate.pd.regions import LEARNER, SCHEDULE, Peer, Region
+from ticdc_lab.pd_core.regions import LEARNER, SCHEDULE, Peer, Region
+from ticdc_lab.pd_core.rule_checker import check_rules
+from ticdc_lab.pd_core.rules import AS_FOLLOWER, AS_LEADER, Constraint, Rule
+from ticdc_lab.pd_core.store_states import delete_store
+from ticdc_lab.pd_core.stores import NEVER_S, REMOVING, Store, labelled
 from ticdc_lab.simulate.pd.replay import replay
-from ticdc_lab.simulate.pd.rule_checker import check_rules
-from ticdc_lab.simulate.pd.rules import AS_FOLLOWER, AS_LEADER, Constraint, Rule
-from ticdc_lab.simulate.pd.store_states import delete_store
-from ticdc_lab.simulate.pd.stores import NEVER_S, REMOVING, Store, labelled
 
 NO_JOINT = Config(joint_consensus=False, witness=True)
 JOINT = replace(NO_JOINT, joint_consensus=True)

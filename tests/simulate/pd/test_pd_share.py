@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_lab.simulate.pd.cluster import cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.rules import Constraint, Rule
-from ticdc_lab.simulate.pd.store_states import LONGEST_PREPARING_S, fair_share, may_serve, topology_weight
-from ticdc_lab.simulate.pd.stores import PREPARING, REMOVING, Store, labelled
+from ticdc_lab.pd_core.cluster import cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.rules import Constraint, Rule
+from ticdc_lab.pd_core.store_states import LONGEST_PREPARING_S, fair_share, may_serve, topology_weight
+from ticdc_lab.pd_core.stores import PREPARING, REMOVING, Store, labelled
 
 LABELS = ("dc", "zone", "host")
 

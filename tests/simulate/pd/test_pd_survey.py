@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import of_regions
 
-from ticdc_lab.simulate.pd.checkers import check_region
-from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, cluster_of, fit_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.regions import INCOMING, LEARNER, VOTER, Peer, Region, RegionColumns, region_at
-from ticdc_lab.simulate.pd.rule_checker import may_be_better
-from ticdc_lab.simulate.pd.rules import Constraint, Rule
-from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, REMOVING, SERVING, Store, labelled
-from ticdc_lab.simulate.pd.survey import FITS, SMALL, kinds, neighbours, survey, triage
-from ticdc_lab.simulate.pd.why import Opinion, explain, rows, why_no_operator
+from ticdc_lab.pd_core.checkers import check_region
+from ticdc_lab.pd_core.cluster import Cluster, borders_within, cluster_of, fit_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.regions import INCOMING, LEARNER, VOTER, Peer, Region, RegionColumns, region_at
+from ticdc_lab.pd_core.rule_checker import may_be_better
+from ticdc_lab.pd_core.rules import Constraint, Rule
+from ticdc_lab.pd_core.stores import GIB, NEVER_S, REMOVING, SERVING, Store, labelled
+from ticdc_lab.pd_core.survey import FITS, SMALL, kinds, neighbours, survey, triage
+from ticdc_lab.pd_core.why import Opinion, explain, rows, why_no_operator
 
 KEYS = ["", *"bcdefgh", ""]
 RULES = (

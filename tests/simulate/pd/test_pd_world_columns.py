@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from worlds import S, small
 
-from ticdc_lab.simulate.pd import balance_leader, balance_region
-from ticdc_lab.simulate.pd.chances import is_here
-from ticdc_lab.simulate.pd.cluster import fit_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.create import move_peer
-from ticdc_lab.simulate.pd.filters import state_forbids
-from ticdc_lab.simulate.pd.operators import AddLearner, EnterJoint, Kind, TransferLeader
-from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region
-from ticdc_lab.simulate.pd.scores import columns, region_scores
-from ticdc_lab.simulate.pd.stores import labelled
+from ticdc_lab.pd_core import balance_leader, balance_region
+from ticdc_lab.pd_core.chances import is_here
+from ticdc_lab.pd_core.cluster import fit_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.create import move_peer
+from ticdc_lab.pd_core.filters import state_forbids
+from ticdc_lab.pd_core.operators import AddLearner, EnterJoint, Kind, TransferLeader
+from ticdc_lab.pd_core.regions import LEARNER, Peer, Region
+from ticdc_lab.pd_core.scores import columns, region_scores
+from ticdc_lab.pd_core.stores import labelled
 from ticdc_lab.simulate.pd.world import Start, StoreStart, patrol, spread_regions
 from ticdc_lab.simulate.pd.world.changes import Pdctl, StopStore, Timed
 from ticdc_lab.simulate.pd.world.columns import LEADS, key_below, key_between

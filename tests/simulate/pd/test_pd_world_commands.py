@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from worlds import S, small
 
-from ticdc_lab.simulate.pd.cluster import cluster_of
-from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.pd_core.cluster import cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.measures import LEADERS, MoveMade, moved_back, shares, uneven
+from ticdc_lab.pd_core.operators import Kind
+from ticdc_lab.pd_core.pd_ctl_json import from_pd_ctl
+from ticdc_lab.pd_core.stores import REMOVING, Store, labelled
 from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, costs
-from ticdc_lab.simulate.pd.measures import LEADERS, MoveMade, moved_back, shares, uneven
-from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.pd_ctl_json import from_pd_ctl
-from ticdc_lab.simulate.pd.stores import REMOVING, Store, labelled
 from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.model import moment
 from ticdc_lab.simulate.pd.world.pdctl import pdctl

@@ -8,8 +8,8 @@ from math import inf
 import pytest
 from worlds import S, small
 
-from ticdc_lab.simulate.pd import limits
-from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.pd_core import limits
+from ticdc_lab.pd_core.config import Config
 from ticdc_lab.simulate.pd.world import heartbeats
 from ticdc_lab.simulate.pd.world.changes import (
     ClusterChange,

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 from worlds import S, small
 
-from ticdc_lab.simulate.pd import rule_checker
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.create import remove_peer, transfer_leader
-from ticdc_lab.simulate.pd.operators import Kind, MergeRegion, RemovePeer, TransferLeader
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, Peer
+from ticdc_lab.pd_core import rule_checker
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.create import remove_peer, transfer_leader
+from ticdc_lab.pd_core.operators import Kind, MergeRegion, RemovePeer, TransferLeader
+from ticdc_lab.pd_core.regions import DEMOTING, INCOMING, Peer
 from ticdc_lab.simulate.pd.world import tasks
 from ticdc_lab.simulate.pd.world.changes import ClusterChange, CutOff, Pdctl, StopStore, Timed
 from ticdc_lab.simulate.pd.world.columns import LEARNS, Members

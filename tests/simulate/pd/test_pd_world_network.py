@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from worlds import S, small
 
-from ticdc_lab.simulate.pd import checkers, replica_checker
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, Peer, Region, has_quorum, voters
+from ticdc_lab.pd_core import checkers, replica_checker
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.explained import Explained
+from ticdc_lab.pd_core.regions import DEMOTING, INCOMING, LEARNER, Peer, Region, has_quorum, voters
 from ticdc_lab.simulate.pd.world.changes import (
     ClusterChange,
     CutOff,

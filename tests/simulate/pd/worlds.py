@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.regions import ROLES, Region, RegionColumns
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.regions import ROLES, Region, RegionColumns
 from ticdc_lab.simulate.pd.replay.records import Fields
 from ticdc_lab.simulate.pd.world.start import SECOND_US, Start, StoreStart, WorldSettings, spread_regions
 

@@ -1,4 +1,4 @@
-"""PD's decisions as pure functions: placement, balance and repair, each with its reason (design "TiDB Scheduling")."""
+"""PD in virtual time, by the rules of :mod:`ticdc_lab.pd_core`, and records of the real PD judged by them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.pd.balance import unfit
-    from ticdc_lab.simulate.pd.create import move_peer
-    from ticdc_lab.simulate.pd.explained import Explained
+    from ticdc_lab.pd_core.balance import unfit
+    from ticdc_lab.pd_core.create import move_peer
+    from ticdc_lab.pd_core.explained import Explained
+    from ticdc_lab.pd_core.operators import Kind
+    from ticdc_lab.pd_core.pd_ctl_json import from_folder
+    from ticdc_lab.pd_core.regions import Peer
     from ticdc_lab.simulate.pd.looking.before_after import before_after
     from ticdc_lab.simulate.pd.looking.decisions import decision_at, wanting
     from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_futures
     from ticdc_lab.simulate.pd.looking.recording import costs, peers, why_operator, why_region
     from ticdc_lab.simulate.pd.looking.time_left import time_left
     from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, reference_cases, said, scenario_cases, tried
-    from ticdc_lab.simulate.pd.operators import Kind
-    from ticdc_lab.simulate.pd.pd_ctl_json import from_folder
-    from ticdc_lab.simulate.pd.regions import Peer
     from ticdc_lab.simulate.pd.world.changes import SetFlow
     from ticdc_lab.simulate.pd.world.pd_policies import BALANCE_LEADER_POLICY, DEFAULT_POLICIES
     from ticdc_lab.simulate.pd.world.policy import NOTHING, Answer, Policy

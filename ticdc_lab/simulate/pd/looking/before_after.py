@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.simulate.pd.forecast import MERGES, Forecast, at_pace, duration, forecast, in_words
-from ticdc_lab.simulate.pd.pd_ctl_files import COMMANDS, OPERATORS
-from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
-from ticdc_lab.simulate.pd.regions import RegionColumns
-from ticdc_lab.simulate.pd.survey import survey
+from ticdc_lab.pd_core.forecast import MERGES, Forecast, at_pace, duration, forecast, in_words
+from ticdc_lab.pd_core.pd_ctl_files import COMMANDS, OPERATORS
+from ticdc_lab.pd_core.pd_ctl_json import Loaded
+from ticdc_lab.pd_core.regions import RegionColumns
+from ticdc_lab.pd_core.survey import survey
 from ticdc_lab.words import count
 
 
@@ -93,7 +93,7 @@ class BeforeAfter(NamedTuple):
 def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
     """Compare two moments of a cluster.
 
-    ``before``, ``after``: what :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives of each; regions are the
+    ``before``, ``after``: what :func:`ticdc_lab.pd_core.pd_ctl_json.from_folder` gives of each; regions are the
     same by their ids. Raises SourceError: the second is not later than the first, or they are of two clusters.
     """
     seconds = after.heard_s - before.heard_s if before.heard_s and after.heard_s else 0.0

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pd.balance import LEADERS, REGIONS, compare, scale, source_score, target_score
-from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.explained import Compared, Explained, Notes
-from ticdc_lab.simulate.pd.filters import LEADER_SOURCE, LEADER_TARGET, REGION_SOURCE, REGION_TARGET, by_state, keep
-from ticdc_lab.simulate.pd.operators import Kind, Operator
-from ticdc_lab.simulate.pd.why import Opinion
+from ticdc_lab.pd_core.balance import LEADERS, REGIONS, compare, scale, source_score, target_score
+from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.explained import Compared, Explained, Notes
+from ticdc_lab.pd_core.filters import LEADER_SOURCE, LEADER_TARGET, REGION_SOURCE, REGION_TARGET, by_state, keep
+from ticdc_lab.pd_core.operators import Kind, Operator
+from ticdc_lab.pd_core.why import Opinion
 from ticdc_lab.simulate.pd.world.policy import Answer as Round
 from ticdc_lab.simulate.pd.world.policy import Policy, SeenCluster
 from ticdc_lab.simulate.pd.world.running import CHECKER, ends_of

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ticdc_lab.errors import ScenarioError, SourceError
-from ticdc_lab.simulate.pd.balance_ahead import amplification
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.forecast import duration
+from ticdc_lab.pd_core.balance_ahead import amplification
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.forecast import duration
+from ticdc_lab.pd_core.pd_ctl_files import COMMANDS, RULES
+from ticdc_lab.pd_core.pd_ctl_json import Loaded, gaps_between
+from ticdc_lab.pd_core.pd_ctl_running import BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER
+from ticdc_lab.pd_core.regions import DEMOTING, LEARNER, ROLES
+from ticdc_lab.pd_core.stores import MIB, REMOVED, REMOVING, Store, is_disconnected
 from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
-from ticdc_lab.simulate.pd.pd_ctl_files import COMMANDS, RULES
-from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, gaps_between
-from ticdc_lab.simulate.pd.pd_ctl_running import BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER
-from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, ROLES
-from ticdc_lab.simulate.pd.stores import MIB, REMOVED, REMOVING, Store, is_disconnected
 from ticdc_lab.simulate.pd.world.changes import ClusterChange, Pdctl, StartStore, StopStore, Timed
 from ticdc_lab.simulate.pd.world.pd_policies import (
     BALANCE_LEADER_POLICY,
@@ -51,7 +51,7 @@ def own_case(
 ) -> Case:
     """Give a user's own cluster as a case in which nothing happens from outside.
 
-    ``loaded``: what :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives. ``name``: how it is called.
+    ``loaded``: what :func:`ticdc_lab.pd_core.pd_ctl_json.from_folder` gives. ``name``: how it is called.
     ``minutes``: how long the case lasts, virtual time. ``settings``: disks and clocks, which pd-ctl does not print;
     by default a cluster's in real time.
 
@@ -291,7 +291,7 @@ def own_futures(
 ) -> OwnFutures:  # fmt: skip
     """Play a user's cluster as it is and, where anything is changed, with the changes, until nothing moves any more.
 
-    ``loaded``: what :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives. ``changes``: what is done at the
+    ``loaded``: what :func:`ticdc_lab.pd_core.pd_ctl_json.from_folder` gives. ``changes``: what is done at the
     start, see :func:`changed`, or at a moment. ``minutes``: the longest that is played, virtual time. ``seed``: the
     only source of chance. ``settings``: as of :func:`own_case`. ``record``: whether the runs are recorded for pictures,
     a moment a second. ``progress``: called with a run's name and its cluster, every second of it.

@@ -11,14 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ticdc_lab.engine.giving_up import still_wanted
-from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.measures import LEADERS, RunMoment, counts, shares, uneven
+from ticdc_lab.pd_core.merge_checker import Neighbours
+from ticdc_lab.pd_core.operators import Kind
+from ticdc_lab.pd_core.regions import LEARNER, VOTER, Peer, Region, RegionColumns
+from ticdc_lab.pd_core.stores import NEVER_S
+from ticdc_lab.pd_core.why import Opinion, explain
 from ticdc_lab.simulate.pd.looking.decisions import Decision, Noted
-from ticdc_lab.simulate.pd.measures import LEADERS, RunMoment, counts, shares, uneven
-from ticdc_lab.simulate.pd.merge_checker import Neighbours
-from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region, RegionColumns
-from ticdc_lab.simulate.pd.stores import NEVER_S
-from ticdc_lab.simulate.pd.why import Opinion, explain
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
 from ticdc_lab.simulate.pd.world.running import Finished, Future, OperatorLife, finished_of, measured
 from ticdc_lab.simulate.pd.world.start import KEYS_A_MIB, SECOND_US

@@ -11,11 +11,11 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from ticdc_lab.simulate.pd.cluster import NO_INFLUENCE, Cluster, Influence, cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.hot_loads import DIMENSIONS, LEAST_HOT, READ, WRITE, Flow, HotPeer, HotSettings, Loads
-from ticdc_lab.simulate.pd.limits import Bucket, available, bucket_per_minute, step_cost, taken
-from ticdc_lab.simulate.pd.regions import (
+from ticdc_lab.pd_core.cluster import NO_INFLUENCE, Cluster, Influence, cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.hot_loads import DIMENSIONS, LEAST_HOT, READ, WRITE, Flow, HotPeer, HotSettings, Loads
+from ticdc_lab.pd_core.limits import Bucket, available, bucket_per_minute, step_cost, taken
+from ticdc_lab.pd_core.regions import (
     DEMOTING,
     INCOMING,
     LEARNER,
@@ -27,9 +27,8 @@ from ticdc_lab.simulate.pd.regions import (
     Region,
     lies_in,
 )
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, few_peers, number
-from ticdc_lab.simulate.pd.rules import Constraint, Rule
-from ticdc_lab.simulate.pd.stores import (
+from ticdc_lab.pd_core.rules import Constraint, Rule
+from ticdc_lab.pd_core.stores import (
     DISCONNECTED_AFTER_S,
     GIB,
     MIB,
@@ -40,6 +39,7 @@ from ticdc_lab.simulate.pd.stores import (
     Store,
     labelled,
 )
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, few_peers, number
 
 
 def rules_of(settings: Fields) -> tuple[Rule, ...]:

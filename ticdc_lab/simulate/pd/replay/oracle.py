@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region, scores_text
-from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.explained import Explained, Notes
-from ticdc_lab.simulate.pd.location import distinct_score
-from ticdc_lab.simulate.pd.operators import Operator, kind_text
-from ticdc_lab.simulate.pd.regions import Peer, Region
+from ticdc_lab.pd_core.chances import Chances, of_balance_leader, of_balance_region, scores_text
+from ticdc_lab.pd_core.cluster import Cluster, cluster_of
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.explained import Explained, Notes
+from ticdc_lab.pd_core.location import distinct_score
+from ticdc_lab.pd_core.operators import Operator, kind_text
+from ticdc_lab.pd_core.regions import Peer, Region
+from ticdc_lab.pd_core.replica_checker import check_replicas
+from ticdc_lab.pd_core.rule_checker import check_rules
+from ticdc_lab.pd_core.scores import leader_score, region_score_v1, region_score_v2
+from ticdc_lab.pd_core.stores import GIB, MIB, NEVER_S, REMOVED, REMOVING, SERVING, Store, is_low_on_space, labelled
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, few_peers
-from ticdc_lab.simulate.pd.replica_checker import check_replicas
-from ticdc_lab.simulate.pd.rule_checker import check_rules
-from ticdc_lab.simulate.pd.scores import leader_score, region_score_v1, region_score_v2
-from ticdc_lab.simulate.pd.stores import GIB, MIB, NEVER_S, REMOVED, REMOVING, SERVING, Store, is_low_on_space, labelled
 
 REGION_MIB = 96
 TOLERANCE = 1e-9

@@ -16,7 +16,7 @@ import orjson
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.bounded import read_printed
-from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.pd_core.explained import Explained
 
 
 class Malformed(Exception):

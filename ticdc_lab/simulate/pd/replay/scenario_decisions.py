@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ticdc_lab.simulate.pd.balance_leader import with_transfer
-from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region, of_hot_regions, scores_text
-from ticdc_lab.simulate.pd.checkers import check_joint_state, check_learners, check_split
-from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.explained import Explained, Notes
-from ticdc_lab.simulate.pd.hot_loads import MOVE_PEER, TRANSFER_LEADER
-from ticdc_lab.simulate.pd.hot_region import solve
-from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
-from ticdc_lab.simulate.pd.operators import (
+from ticdc_lab.pd_core.balance_leader import with_transfer
+from ticdc_lab.pd_core.chances import Chances, of_balance_leader, of_balance_region, of_hot_regions, scores_text
+from ticdc_lab.pd_core.checkers import check_joint_state, check_learners, check_split
+from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.explained import Explained, Notes
+from ticdc_lab.pd_core.hot_loads import MOVE_PEER, TRANSFER_LEADER
+from ticdc_lab.pd_core.hot_region import solve
+from ticdc_lab.pd_core.merge_checker import Neighbours, check_merge
+from ticdc_lab.pd_core.operators import (
     AddLearner,
     BecomeNonWitness,
     BecomeWitness,
@@ -29,7 +29,10 @@ from ticdc_lab.simulate.pd.operators import (
     TransferLeader,
     step_text,
 )
-from ticdc_lab.simulate.pd.regions import Peer, Region, lies_in
+from ticdc_lab.pd_core.regions import Peer, Region, lies_in
+from ticdc_lab.pd_core.replica_checker import check_replicas
+from ticdc_lab.pd_core.rule_checker import check_rules
+from ticdc_lab.pd_core.stores import REMOVING
 from ticdc_lab.simulate.pd.replay.given import (
     REGION_MIB,
     Given,
@@ -40,9 +43,6 @@ from ticdc_lab.simulate.pd.replay.given import (
     with_running,
 )
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Verdict, equal
-from ticdc_lab.simulate.pd.replica_checker import check_replicas
-from ticdc_lab.simulate.pd.rule_checker import check_rules
-from ticdc_lab.simulate.pd.stores import REMOVING
 
 NONE: dict[str, Any] = {"operator": "none"}
 _WORDS = ("note", "reason", "why")

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ticdc_lab.simulate.pd import forecast, limits
-from ticdc_lab.simulate.pd.balance import LEADERS, REGIONS, Scale, source_score, target_score, tolerance
-from ticdc_lab.simulate.pd.cluster import Cluster, fit_of
-from ticdc_lab.simulate.pd.filters import (
+from ticdc_lab.pd_core import forecast, limits
+from ticdc_lab.pd_core.balance import LEADERS, REGIONS, Scale, source_score, target_score, tolerance
+from ticdc_lab.pd_core.cluster import Cluster, fit_of
+from ticdc_lab.pd_core.filters import (
     LEADER_SOURCE,
     LEADER_TARGET,
     REGION_SOURCE,
@@ -20,9 +20,9 @@ from ticdc_lab.simulate.pd.filters import (
     safe_location,
     state_forbids,
 )
-from ticdc_lab.simulate.pd.lifecycle import EXPIRES_AFTER_S, impossible, may_be_added, status_at
-from ticdc_lab.simulate.pd.location import distinct_score
-from ticdc_lab.simulate.pd.operators import (
+from ticdc_lab.pd_core.lifecycle import EXPIRES_AFTER_S, impossible, may_be_added, status_at
+from ticdc_lab.pd_core.location import distinct_score
+from ticdc_lab.pd_core.operators import (
     AddLearner,
     Kind,
     Operator,
@@ -32,17 +32,10 @@ from ticdc_lab.simulate.pd.operators import (
     TransferLeader,
     timeout_s,
 )
-from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.replay.given import (
-    Given,
-    constraint_of,
-    region_of,
-    stores_of,
-)
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, equal, few_peers
-from ticdc_lab.simulate.pd.rules import Constraint, RegionFit, Rule, fit_region, matches, meets
-from ticdc_lab.simulate.pd.scores import region_score
-from ticdc_lab.simulate.pd.store_states import (
+from ticdc_lab.pd_core.regions import LEARNER, VOTER, Peer, Region
+from ticdc_lab.pd_core.rules import Constraint, RegionFit, Rule, fit_region, matches, meets
+from ticdc_lab.pd_core.scores import region_score
+from ticdc_lab.pd_core.store_states import (
     CommandTold,
     bring_up,
     bury_store,
@@ -50,7 +43,14 @@ from ticdc_lab.simulate.pd.store_states import (
     delete_store,
     may_take_address,
 )
-from ticdc_lab.simulate.pd.stores import REMOVED, SERVING, Store, is_low_on_space, labelled
+from ticdc_lab.pd_core.stores import REMOVED, SERVING, Store, is_low_on_space, labelled
+from ticdc_lab.simulate.pd.replay.given import (
+    Given,
+    constraint_of,
+    region_of,
+    stores_of,
+)
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, equal, few_peers
 
 
 def should_balance(given: Given, expect: Fields) -> Verdict:

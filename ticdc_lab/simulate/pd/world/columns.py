@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, NO_LABELS, VOTER, Peer, Region, RegionLabels
+from ticdc_lab.pd_core.regions import DEMOTING, INCOMING, LEARNER, NO_LABELS, VOTER, Peer, Region, RegionLabels
 from ticdc_lab.simulate.pd.world.start import RegionsStart
 
 LEADS, FOLLOWS, LEARNS = 0, 1, 2

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.lifecycle import (
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.lifecycle import (
     CANCELED,
     EXPIRED,
     EXPIRES_AFTER_S,
@@ -22,8 +22,8 @@ from ticdc_lab.simulate.pd.lifecycle import (
     TIMEOUT,
     impossible,
 )
-from ticdc_lab.simulate.pd.limits import available, step_cost, window_open, without_snapshot
-from ticdc_lab.simulate.pd.operators import (
+from ticdc_lab.pd_core.limits import available, step_cost, window_open, without_snapshot
+from ticdc_lab.pd_core.operators import (
     AddLearner,
     Kind,
     Operator,
@@ -49,7 +49,7 @@ from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE, SEND
 from ticdc_lab.simulate.pd.world.tasks import is_done
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.pd.cluster import Cluster, Influence
+    from ticdc_lab.pd_core.cluster import Cluster, Influence
     from ticdc_lab.simulate.pd.world.columns import AllRegions
     from ticdc_lab.simulate.pd.world.stores import Nodes
     from ticdc_lab.simulate.pd.world.tasks import Tasks

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.regions import LEARNER, Region, has_quorum
-from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
+from ticdc_lab.pd_core.regions import LEARNER, Region, has_quorum
+from ticdc_lab.pd_core.stores import PREPARING, SERVING
 from ticdc_lab.simulate.pd.world.columns import NONE
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 

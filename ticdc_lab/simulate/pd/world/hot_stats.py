@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.hot_loads import READ, WRITE, ZERO, Flow, HotPeer, Loads
+from ticdc_lab.pd_core.hot_loads import READ, WRITE, ZERO, Flow, HotPeer, Loads
 from ticdc_lab.simulate.pd.world.policy import Hot
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.pd.operators import Operator
+    from ticdc_lab.pd_core.operators import Operator
     from ticdc_lab.simulate.pd.world.world import World
 
 KINDS = (READ, WRITE)

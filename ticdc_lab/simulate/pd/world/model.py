@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ticdc_lab.pd_core import measures
+from ticdc_lab.pd_core.regions import LEARNER
+from ticdc_lab.pd_core.stores import PREPARING, shown_state
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Assertion, Judge
-from ticdc_lab.simulate.pd import measures
-from ticdc_lab.simulate.pd.regions import LEARNER
-from ticdc_lab.simulate.pd.stores import PREPARING, shown_state
 from ticdc_lab.simulate.pd.world.columns import ROLES
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ticdc_lab.simulate.pd.balance_leader import BATCH
-from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, rules_of
-from ticdc_lab.simulate.pd.lifecycle import STARTED, SUCCESS, may_follow
-from ticdc_lab.simulate.pd.limits import LEAST_WINDOW_MIB, window_capacity
-from ticdc_lab.simulate.pd.operators import Kind, Priority, RemovePeer, limited_as
-from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region, has_quorum, learners
-from ticdc_lab.simulate.pd.replica_checker import REMOVE_EXTRA, REMOVE_EXTRA_OFFLINE
-from ticdc_lab.simulate.pd.rules import AS_LEARNER
-from ticdc_lab.simulate.pd.stores import is_disconnected
+from ticdc_lab.pd_core.balance_leader import BATCH
+from ticdc_lab.pd_core.cluster import Cluster, fit_of, rules_of
+from ticdc_lab.pd_core.lifecycle import STARTED, SUCCESS, may_follow
+from ticdc_lab.pd_core.limits import LEAST_WINDOW_MIB, window_capacity
+from ticdc_lab.pd_core.operators import Kind, Priority, RemovePeer, limited_as
+from ticdc_lab.pd_core.regions import DEMOTING, LEARNER, Peer, Region, has_quorum, learners
+from ticdc_lab.pd_core.replica_checker import REMOVE_EXTRA, REMOVE_EXTRA_OFFLINE
+from ticdc_lab.pd_core.rules import AS_LEARNER
+from ticdc_lab.pd_core.stores import is_disconnected
 from ticdc_lab.simulate.pd.world.policy import LIMITS
 from ticdc_lab.simulate.pd.world.running import CHECKER, OperatorLife, merges
 

@@ -15,16 +15,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.checkers import ALONE, check_region
-from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.filters import REGION_TARGET, state_forbids
-from ticdc_lab.simulate.pd.location import distances, may_improve
-from ticdc_lab.simulate.pd.merge_checker import Neighbours
-from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.rules import default_rules
-from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space
+from ticdc_lab.pd_core.checkers import ALONE, check_region
+from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.explained import Explained
+from ticdc_lab.pd_core.filters import REGION_TARGET, state_forbids
+from ticdc_lab.pd_core.location import distances, may_improve
+from ticdc_lab.pd_core.merge_checker import Neighbours
+from ticdc_lab.pd_core.operators import Kind
+from ticdc_lab.pd_core.rules import default_rules
+from ticdc_lab.pd_core.stores import PREPARING, SERVING, Store, is_low_on_space
 from ticdc_lab.simulate.pd.world.columns import NONE, AllRegions
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE

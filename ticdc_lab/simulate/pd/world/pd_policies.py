@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd import balance_leader, balance_region, evict_leader
-from ticdc_lab.simulate.pd.balance import (
+from ticdc_lab.pd_core import balance_leader, balance_region, evict_leader
+from ticdc_lab.pd_core.balance import (
     AMPLIFICATION,
     FOLLOWER_HERE,
     LEADER_HERE,
@@ -18,22 +18,22 @@ from ticdc_lab.simulate.pd.balance import (
     Draw,
     scale,
 )
-from ticdc_lab.simulate.pd.cluster import Cluster, Influence
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.filters import (
+from ticdc_lab.pd_core.cluster import Cluster, Influence
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.explained import Explained
+from ticdc_lab.pd_core.filters import (
     LEADER_SOURCE,
     LEADER_TARGET,
     REGION_SOURCE,
     REGION_TARGET,
     state_forbids,
 )
-from ticdc_lab.simulate.pd.hot_loads import BYTE, KEY, MOVE_PEER, QUERY, READ, TRANSFER_LEADER, WRITE, Flow, HotSettings
-from ticdc_lab.simulate.pd.hot_region import PEERS_FIRST, solve
-from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.regions import KeyRanges, Region
-from ticdc_lab.simulate.pd.scores import Numbers, StoreColumns, columns, leader_scores, region_scores
-from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, SERVING, Store
+from ticdc_lab.pd_core.hot_loads import BYTE, KEY, MOVE_PEER, QUERY, READ, TRANSFER_LEADER, WRITE, Flow, HotSettings
+from ticdc_lab.pd_core.hot_region import PEERS_FIRST, solve
+from ticdc_lab.pd_core.operators import Kind
+from ticdc_lab.pd_core.regions import KeyRanges, Region
+from ticdc_lab.pd_core.scores import Numbers, StoreColumns, columns, leader_scores, region_scores
+from ticdc_lab.pd_core.stores import PREPARING, REMOVED, SERVING, Store
 from ticdc_lab.simulate.pd.world.policy import BUSY, Answer, Policy, SeenCluster
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import SLOW, SLOWEST, SOUND

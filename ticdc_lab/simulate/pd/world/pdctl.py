@@ -15,9 +15,9 @@ import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ticdc_lab.simulate.pd.builder import CannotBuild
-from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.create import (
+from ticdc_lab.pd_core.builder import CannotBuild
+from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.create import (
     add_peer,
     change_peers,
     merge_regions,
@@ -26,9 +26,9 @@ from ticdc_lab.simulate.pd.create import (
     split_region,
     transfer_leader,
 )
-from ticdc_lab.simulate.pd.lifecycle import CANCELED
-from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority, kind_text, step_text
-from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
+from ticdc_lab.pd_core.lifecycle import CANCELED
+from ticdc_lab.pd_core.operators import Kind, Operator, Priority, kind_text, step_text
+from ticdc_lab.pd_core.regions import LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.world.pd_policies import (
     DEFAULT_POLICIES,
     EVICT_LEADER,

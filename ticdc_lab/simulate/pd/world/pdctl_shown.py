@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ticdc_lab.machines.clock import EPOCH_MS
-from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Region, learners, voters
-from ticdc_lab.simulate.pd.scores import leader_score, region_score
-from ticdc_lab.simulate.pd.store_states import CommandTold, bring_up, delete_store
-from ticdc_lab.simulate.pd.stores import GIB, REMOVED, REMOVING, Store, labelled, shown_state
+from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.regions import DEMOTING, INCOMING, LEARNER, VOTER, Region, learners, voters
+from ticdc_lab.pd_core.scores import leader_score, region_score
+from ticdc_lab.pd_core.store_states import CommandTold, bring_up, delete_store
+from ticdc_lab.pd_core.stores import GIB, REMOVED, REMOVING, Store, labelled, shown_state
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.pdctl_config import DONE, NotUnderstood, Refused, decimal, number, position_of, row_of
 from ticdc_lab.simulate.pd.world.stores import UNLIMITED

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.balance import Draw
-from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.evict_leader import NAME
-from ticdc_lab.simulate.pd.explained import HALTED, Explained
-from ticdc_lab.simulate.pd.hot_loads import Flow
-from ticdc_lab.simulate.pd.operators import Kind, Operator
-from ticdc_lab.simulate.pd.regions import SCHEDULE, KeyRanges, Region
+from ticdc_lab.pd_core.balance import Draw
+from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.evict_leader import NAME
+from ticdc_lab.pd_core.explained import HALTED, Explained
+from ticdc_lab.pd_core.hot_loads import Flow
+from ticdc_lab.pd_core.operators import Kind, Operator
+from ticdc_lab.pd_core.regions import SCHEDULE, KeyRanges, Region
 from ticdc_lab.simulate.pd.world.start import NEVER_US, WorldSettings
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SeenCluster(NamedTuple):
     cluster
         Settings, stores, rules, influence.
     draw
-        Gives up to ten random regions whose peer on a store is of a kind (:mod:`ticdc_lab.simulate.pd.balance`).
+        Gives up to ten random regions whose peer on a store is of a kind (:mod:`ticdc_lab.pd_core.balance`).
     running
         How many operators run, by the kind they are limited as.
     chance

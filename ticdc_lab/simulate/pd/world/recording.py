@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.lifecycle import CREATED
-from ticdc_lab.simulate.pd.limits import tokens_at
-from ticdc_lab.simulate.pd.measures import LEADERS, RunMoment, uneven
-from ticdc_lab.simulate.pd.scores import leader_score, region_score
-from ticdc_lab.simulate.pd.stores import MIB, shown_state
+from ticdc_lab.pd_core.explained import Explained
+from ticdc_lab.pd_core.lifecycle import CREATED
+from ticdc_lab.pd_core.limits import tokens_at
+from ticdc_lab.pd_core.measures import LEADERS, RunMoment, uneven
+from ticdc_lab.pd_core.scores import leader_score, region_score
+from ticdc_lab.pd_core.stores import MIB, shown_state
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
 from ticdc_lab.simulate.pd.world.running import OperatorLife, finished_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pd.cluster import NO_INFLUENCE, Effects, Influence, effects_of
-from ticdc_lab.simulate.pd.lifecycle import CREATED, STARTED, SUCCESS, may_follow
-from ticdc_lab.simulate.pd.measures import MoveMade, RunMoment, moved_back, since_when
-from ticdc_lab.simulate.pd.operators import (
+from ticdc_lab.pd_core.cluster import NO_INFLUENCE, Effects, Influence, effects_of
+from ticdc_lab.pd_core.lifecycle import CREATED, STARTED, SUCCESS, may_follow
+from ticdc_lab.pd_core.measures import MoveMade, RunMoment, moved_back, since_when
+from ticdc_lab.pd_core.operators import (
     AddLearner,
     EnterJoint,
     Kind,
@@ -26,7 +26,7 @@ from ticdc_lab.simulate.pd.operators import (
     kind_text,
     step_text,
 )
-from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.pd_core.regions import Region
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 
 
@@ -183,7 +183,7 @@ def moves_of(lives: Iterable[Finished]) -> list[MoveMade]:
 class Future(NamedTuple):
     """What a run came to from some moment on; seconds count from there."""
 
-    # Since when all stores are even (:func:`~ticdc_lab.simulate.pd.measures.uneven`); None: not at the end.
+    # Since when all stores are even (:func:`~ticdc_lab.pd_core.measures.uneven`); None: not at the end.
     peers_even_s: float | None
     leaders_even_s: float | None
     moved_mib: float  # data copied between stores: the regions whose snapshots arrived, each as large as it is

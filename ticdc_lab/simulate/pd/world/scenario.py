@@ -21,7 +21,7 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.pd_core.config import Config
 from ticdc_lab.simulate.pd.world.changes import (
     CutOff,
     FailOver,

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.config import PATROL_REGIONS, Config
-from ticdc_lab.simulate.pd.regions import NO_LABELS, RegionLabels
-from ticdc_lab.simulate.pd.rules import Rule
+from ticdc_lab.pd_core.config import PATROL_REGIONS, Config
+from ticdc_lab.pd_core.regions import NO_LABELS, RegionLabels
+from ticdc_lab.pd_core.rules import Rule
 
 SECOND_US = 1_000_000
 NEVER_US = 1 << 62

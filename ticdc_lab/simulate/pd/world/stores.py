@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.limits import (
+from ticdc_lab.pd_core.limits import (
     LARGE_COST,
     Bucket,
     Windows,
@@ -20,9 +20,9 @@ from ticdc_lab.simulate.pd.limits import (
     with_feedback,
     with_snapshot,
 )
-from ticdc_lab.simulate.pd.operators import Priority
-from ticdc_lab.simulate.pd.regions import Region
-from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, SERVING, Store, labelled
+from ticdc_lab.pd_core.operators import Priority
+from ticdc_lab.pd_core.regions import Region
+from ticdc_lab.pd_core.stores import MIB, PREPARING, REMOVED, SERVING, Store, labelled
 from ticdc_lab.simulate.pd.world.columns import AllRegions
 from ticdc_lab.simulate.pd.world.start import NEVER_US, SECOND_US, StoreStart, WorldSettings
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pd.operators import (
+from ticdc_lab.pd_core.operators import (
     AddLearner,
     BecomeNonWitness,
     BecomeWitness,
@@ -20,7 +20,7 @@ from ticdc_lab.simulate.pd.operators import (
     Step,
     TransferLeader,
 )
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
+from ticdc_lab.pd_core.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.world.columns import AllRegions
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import Nodes

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
-from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.hot_loads import READ, WRITE, ZERO
-from ticdc_lab.simulate.pd.lifecycle import CANCELED, SUCCESS
-from ticdc_lab.simulate.pd.limits import window_open
-from ticdc_lab.simulate.pd.operators import (
+from ticdc_lab.pd_core.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
+from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.explained import Explained
+from ticdc_lab.pd_core.hot_loads import READ, WRITE, ZERO
+from ticdc_lab.pd_core.lifecycle import CANCELED, SUCCESS
+from ticdc_lab.pd_core.limits import window_open
+from ticdc_lab.pd_core.operators import (
     AddLearner,
     Kind,
     Operator,
@@ -35,10 +35,10 @@ from ticdc_lab.simulate.pd.operators import (
     SplitRegion,
     TransferLeader,
 )
-from ticdc_lab.simulate.pd.regions import KeyRanges, Region, keys_lie_in
-from ticdc_lab.simulate.pd.rules import RegionFit, Rule, default_rules
-from ticdc_lab.simulate.pd.store_states import may_serve
-from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
+from ticdc_lab.pd_core.regions import KeyRanges, Region, keys_lie_in
+from ticdc_lab.pd_core.rules import RegionFit, Rule, default_rules
+from ticdc_lab.pd_core.store_states import may_serve
+from ticdc_lab.pd_core.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
 from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Timed, cut, grow, happen
 from ticdc_lab.simulate.pd.world.columns import FOLLOWS, LEADS, LEARNS, NONE, AllRegions
 from ticdc_lab.simulate.pd.world.controller import GONE, Controller
