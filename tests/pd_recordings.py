@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from ticdc_lab.pd_core.config import Config
-from ticdc_lab.simulate.pd.looking.recording import Recording
 from ticdc_lab.simulate.pd.looking.tryout import reference_cases, said, tried
+from ticdc_lab.simulate.pd.world.recording import Recording
 from ticdc_lab.simulate.pd.world.reference import Case
 from ticdc_lab.simulate.pd.world.start import REFERENCE, Start, StoreStart, regions_of, spread_regions
 

@@ -13,10 +13,11 @@ from ticdc_lab.figures.key_heat import grid
 from ticdc_lab.figures.region_map import cells, fit
 from ticdc_lab.pd_core.explained import Explained
 from ticdc_lab.pd_core.measures import LEADERS, counts
-from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, peers
+from ticdc_lab.simulate.pd.looking.recording import peers
 from ticdc_lab.simulate.pd.looking.time_left import time_left
 from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, tried
 from ticdc_lab.simulate.pd.world.changes import SetFlow
+from ticdc_lab.simulate.pd.world.recording import ClusterSample, Recording
 from ticdc_lab.simulate.pd.world.start import REFERENCE, Start, StoreStart, spread_regions
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ticdc_lab.figures.figure import Figure, Heatmap
 from ticdc_lab.figures.theme import HEAT, finish, label, sentence
-from ticdc_lab.simulate.pd.looking.recording import Placement, Recording
+from ticdc_lab.simulate.pd.world.recording import Placement, Recording
 
 Flow = Literal["read", "write"]
 _ROWS = 96

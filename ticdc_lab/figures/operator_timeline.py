@@ -12,7 +12,7 @@ from ticdc_lab.figures.pd_run import kind_look, kind_name, pattern
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
 from ticdc_lab.pd_core.lifecycle import SUCCESS
-from ticdc_lab.simulate.pd.looking.recording import Recording
+from ticdc_lab.simulate.pd.world.recording import Recording
 from ticdc_lab.simulate.pd.world.running import Finished
 from ticdc_lab.words import count
 

@@ -27,11 +27,11 @@ from ticdc_lab.figures.theme import (
     wrapped,
 )
 from ticdc_lab.simulate.pd.looking.before_after import BeforeAfter
-from ticdc_lab.simulate.pd.looking.decisions import Decision
-from ticdc_lab.simulate.pd.looking.recording import Curve, Recording, costs, curve
+from ticdc_lab.simulate.pd.looking.recording import Curve, costs, curve
 from ticdc_lab.simulate.pd.looking.time_left import Bound, TimeLeft, time_left_sentence
 from ticdc_lab.simulate.pd.looking.tryout import RealRun
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
+from ticdc_lab.simulate.pd.world.recording import Decision, Recording
 from ticdc_lab.simulate.pd.world.running import Future
 from ticdc_lab.words import count
 

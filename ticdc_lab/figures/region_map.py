@@ -18,7 +18,7 @@ from ticdc_lab.pd_core.measures import LEADERS, counts, shares, uneven
 from ticdc_lab.pd_core.stores import REMOVED, Store, shown_state
 from ticdc_lab.pd_core.stores import label as label_of
 from ticdc_lab.simulate.ledger import natural
-from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording
+from ticdc_lab.simulate.pd.world.recording import ClusterSample, Recording
 from ticdc_lab.words import count
 
 # Where stores are, as brackets above their columns: a line for each location label, the outermost on top.

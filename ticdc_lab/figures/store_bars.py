@@ -10,7 +10,7 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, TEXT_PX, WRONG, finish, label, sentence
 from ticdc_lab.pd_core.measures import LEADERS, PEERS, counts, shares, uneven
 from ticdc_lab.pd_core.stores import shown_state
-from ticdc_lab.simulate.pd.looking.recording import ClusterSample
+from ticdc_lab.simulate.pd.world.recording import ClusterSample
 
 _ROW_PX = 150
 _MANY = 24

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.theme import finish, label, sentence, wrapped
 from ticdc_lab.pd_core.explained import Explained
-from ticdc_lab.simulate.pd.looking.decisions import SOURCE, CandidateRow, Decision, DecisionTable, choice_of, word
+from ticdc_lab.pd_core.filters import SOURCE
+from ticdc_lab.simulate.pd.looking.decisions import CandidateRow, DecisionTable, choice_of, word
+from ticdc_lab.simulate.pd.world.recording import Decision
 from ticdc_lab.words import count
 
 _ROW_PX, _HEAD_PX = 29, 34

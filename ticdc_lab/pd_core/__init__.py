@@ -1,6 +1,5 @@
-"""What PD decides, and why, as pure functions; what a real PD says of its cluster, read; what it will do, forecast.
+"""What PD decides, and why: pure functions, for a cluster as pd-ctl prints it and for a simulated one.
 
-Rules, scores, filters, checkers and schedulers (design "TiDB Scheduling"), the answers of pd-ctl, and surveys and
-forecasts of a cluster that they describe. Nothing here runs a cluster: :mod:`ticdc_lab.simulate.pd` does, with these
-functions, in virtual time.
+Rules, scores, filters, checkers and schedulers (design "TiDB Scheduling"), readers of pd-ctl's answers, surveys and
+forecasts. Nothing here runs a cluster: :mod:`ticdc_lab.simulate.pd` does, with these functions, in virtual time.
 """

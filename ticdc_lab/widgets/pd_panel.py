@@ -18,12 +18,13 @@ from ticdc_lab.pd_core.pd_ctl_json import Loaded, from_folder
 from ticdc_lab.simulate.pd.looking.before_after import before_after
 from ticdc_lab.simulate.pd.looking.decisions import about_store, decision_at, wanting
 from ticdc_lab.simulate.pd.looking.own_cluster import own_case, own_run
-from ticdc_lab.simulate.pd.looking.recording import Recording, why_operator, why_region
+from ticdc_lab.simulate.pd.looking.recording import why_operator, why_region
 from ticdc_lab.simulate.pd.looking.time_left import time_left
 from ticdc_lab.simulate.pd.looking.tryout import RealRun, said, tried
 from ticdc_lab.simulate.pd.world.changes import Pdctl
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
+from ticdc_lab.simulate.pd.world.recording import Recording
 from ticdc_lab.simulate.pd.world.reference import Case
 from ticdc_lab.widgets.composed import Player
 from ticdc_lab.widgets.controls import WIDE, choice, line, lines, picture, seconds, seed
@@ -167,8 +168,8 @@ def pd_panel(
         case = replace(found, most_us=round(last_s * 1e6))
         policies = () if policy == PD_ITSELF else known[policy]
         every_us = max(1_000_000, case.most_us // _SAMPLES)
-        _, recorder = own_run(_loaded(own), case, changes, policies=policies, seed=seed, sample_us=every_us)
-        return recorder.recording
+        run = own_run(_loaded(own), case, changes, policies=policies, seed=seed, sample_us=every_us)
+        return run.recorder.recording
 
     runs = Kept(run, most=16)
 

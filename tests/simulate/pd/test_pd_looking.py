@@ -10,29 +10,17 @@ from pd_recordings import REFERENCE_FILE, case, joined, joining, nothing
 from worlds import small
 
 from ticdc_lab.pd_core.explained import Compared, Explained, Rejected, Scored
+from ticdc_lab.pd_core.filters import SOURCE, TARGET
 from ticdc_lab.pd_core.measures import moved_back, shares
 from ticdc_lab.pd_core.operators import AddLearner, Kind, Operator, RemovePeer, TransferLeader
-from ticdc_lab.simulate.pd.looking.decisions import (
-    SOURCE,
-    TARGET,
-    choice_of,
-    decision_at,
-    wanting,
-)
-from ticdc_lab.simulate.pd.looking.recording import (
-    MomentRecorder,
-    Recording,
-    costs,
-    peers,
-    region_in,
-    why_operator,
-    why_region,
-)
+from ticdc_lab.simulate.pd.looking.decisions import choice_of, decision_at, wanting
+from ticdc_lab.simulate.pd.looking.recording import costs, peers, region_in, why_operator, why_region
 from ticdc_lab.simulate.pd.looking.time_left import bounds, time_left, time_left_sentence, work_left
 from ticdc_lab.simulate.pd.looking.tryout import real_runs, said, scenario_cases, tried
 from ticdc_lab.simulate.pd.world.changes import Pdctl
 from ticdc_lab.simulate.pd.world.model import moment
-from ticdc_lab.simulate.pd.world.run import future, simulate
+from ticdc_lab.simulate.pd.world.recording import Recording
+from ticdc_lab.simulate.pd.world.run import Watch, future, simulate
 from ticdc_lab.simulate.pd.world.running import Finished, ends_of, moves_of
 from ticdc_lab.simulate.pd.world.start import REFERENCE
 from ticdc_lab.simulate.pd.world.world import World
@@ -160,20 +148,21 @@ def test_peak_load_is_the_most_between_two_samples() -> None:
     """Store 2 sends and receives 300 MiB in two seconds; what came before the first sample does not count."""
     first = joined().samples[0]
     moments = ((0, {1: 500.0, 2: 0.0}), (1, {1: 540.0, 2: 100.0}), (3, {1: 560.0, 2: 400.0}))
-    samples = tuple(first._replace(at_us=at_s * 1_000_000, io_mib=io) for at_s, io in moments)
+    samples = tuple(
+        first._replace(measured=first.measured._replace(at_us=at_s * 1_000_000, io_mib=io)) for at_s, io in moments
+    )
     assert costs(Recording(samples, (), (), ())).peak == (150.0, 2)
     assert costs(Recording(samples[:1], (), (), ())).peak == (0.0, 0)
 
 
 def test_data_moved_and_peak_load_are_one_number_each() -> None:
     """The table of two futures, the panel, and what a scenario says of the same run."""
-    recorder = MomentRecorder()
-    run = simulate(small(60, 4, (1, 2, 3), 600), 60_000_000, on_sample=recorder)
-    one, other = future(run), costs(recorder.recording)
+    run = simulate(small(60, 4, (1, 2, 3), 600), 60_000_000, watch=Watch(pictured=True))
+    one, other = future(run), costs(run.recorder.recording)
     assert one.moved_mib / 1024 == pytest.approx(other.moved_mib / 1024) == pytest.approx(moment(run.world).moved_gib)
     assert one == other and one.moved_mib > 500 < one.peak[0] * 60
     half = future(run, 30_000_000)
-    assert half == costs(recorder.recording, from_us=30_000_000) and half.moved_mib < one.moved_mib
+    assert half == costs(run.recorder.recording, from_us=30_000_000) and half.moved_mib < one.moved_mib
 
 
 def test_even_is_within_five_percent_for_good() -> None:

@@ -17,7 +17,7 @@ from ticdc_lab.pd_core.measures import LEADERS, MoveMade, moved_back, shares, un
 from ticdc_lab.pd_core.operators import Kind
 from ticdc_lab.pd_core.pd_ctl_json import from_pd_ctl
 from ticdc_lab.pd_core.stores import REMOVING, Store, labelled
-from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, costs
+from ticdc_lab.simulate.pd.looking.recording import costs
 from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.model import moment
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
@@ -298,8 +298,7 @@ def test_two_futures_part_where_they_are_told_to() -> None:
     start = small(120, 4, on=(1, 2, 3), limit=60)
     slow = simulate(start, 240 * S)
     fast = slow.again(20 * S, ["store limit all 600"])
-    before = [r for r in slow.stores.to_pylist() if r["time_us"] <= 20 * S]
-    assert before == [r for r in fast.stores.to_pylist() if r["time_us"] <= 20 * S]
+    assert slow.recorder.moments[:21] == fast.recorder.moments[:21] != slow.recorder.moments[1:22]
     a, b = future(slow, 20 * S), future(fast, 20 * S)
     assert a.peers_even_s is not None and b.peers_even_s is not None and b.peers_even_s < a.peers_even_s
     table = side_by_side({"slow": slow, "fast": fast}, 20 * S)
@@ -311,22 +310,23 @@ def test_a_run_is_the_same_again() -> None:
     start = small(60, 4, on=(1, 2, 3))
     changes = [Timed(10 * S, StopStore(2)), Timed(20 * S, Pdctl("config set max-store-down-time 10s"))]
     one, other = (simulate(start, 60 * S, seed=7, changes=changes) for _ in range(2))
-    assert one.trace.equals(other.trace) and one.operators.equals(other.operators) and one.stores.equals(other.stores)
+    assert one.trace.equals(other.trace) and one.operators.equals(other.operators)
+    assert one.recorder.moments == other.recorder.moments
     assert not one.operators.equals(simulate(start, 60 * S, seed=8, changes=changes).operators)
 
 
-def test_tables_of_a_run_hold_what_happened() -> None:
-    """Samples a second, an operator a row, placements at both ends, reasons; the trace has the house's columns."""
+def test_a_run_holds_what_happened() -> None:
+    """Moments a second, an operator a row, for pictures where regions are; the trace has the house's columns."""
     stores = (*(StoreStart(i) for i in (1, 2, 3)), StoreStart(4, started=False))
     start = Start(stores=stores, regions=spread_regions(30, [1, 2, 3]))
-    run = simulate(start, 30 * S, changes=[Timed(5 * S, StartStore(4))], watch=Watch(placement_us=10 * S))
-    assert run.stores.num_rows == 3 * 31 + 25
+    run = simulate(start, 30 * S, changes=[Timed(5 * S, StartStore(4))], watch=Watch(pictured=True))
+    moments, samples = run.recorder.moments, run.recorder.recording.samples
+    assert sum(len(m.peers) for m in moments) == 3 * 31 + 25 and [s.measured for s in samples] == moments
     assert {o["to_store"] for o in run.operators.to_pylist() if o["desc"] == "balance-region-scheduler"} == {4}
-    assert run.placements.num_rows == 30 * 4
-    assert {"balance-region-scheduler", "checkers"} <= set(run.reasons["who"].to_pylist())
+    assert {"balance-region-scheduler", "checker"} <= {d.by for d in run.recorder.decisions}
     assert run.trace.schema == TRACE
-    last = run.stores.to_pylist()[-1]
-    assert last["store"] == 4 and last["peers"] == sum(4 in s for s in run.placements["stores"].to_pylist()[-30:])
+    assert moments[-1].peers[4] == int((samples[-1].placement.store == 4).sum()) > 0
+    assert not simulate(start, 30 * S).recorder.samples
 
 
 def test_thrash_counts_moves_that_are_taken_back() -> None:
@@ -367,20 +367,20 @@ def test_a_store_that_leaves_or_is_down_has_no_share() -> None:
 
 def test_even_is_one_word_for_runs_recordings_and_scenarios() -> None:
     """While a store is emptied it is not even, in any of them; a weight counts from when it is set."""
-    start, recorder = small(90, 5, limit=600), MomentRecorder()
+    start = small(90, 5, limit=600)
     changes = [Timed(10 * S, Pdctl("store delete 4")), Timed(60 * S, Pdctl("store weight 1 1 1.2"))]
     seen: list[bool] = []
 
     def looked(world: World) -> bool:
-        recorder(world)
         seen.append(not moment(world).uneven_peers)
         return False
 
-    run = simulate(start, 120 * S, changes=changes, on_sample=looked)
-    assert [m.peers_even for m in run.recording.moments] == seen and False in seen[11:60] and seen[9] and seen[58]
-    assert [not uneven(s.cluster) for s in recorder.recording.samples] == seen
+    run = simulate(start, 120 * S, changes=changes, watch=Watch(pictured=True), on_sample=looked)
+    recording = run.recorder.recording
+    assert [m.peers_even for m in run.recorder.moments] == seen and False in seen[11:60] and seen[9] and seen[58]
+    assert [not uneven(s.cluster) for s in recording.samples] == seen
     last = future(run).peers_even_s
-    assert last == costs(recorder.recording).peers_even_s and last is not None and last > 60
+    assert last == costs(recording).peers_even_s and last is not None and last > 60
 
 
 def test_learners_and_a_lost_leader_are_known() -> None:

@@ -9,9 +9,9 @@ from worlds import S, small
 
 from ticdc_lab.pd_core.config import Config
 from ticdc_lab.pd_core.operators import Kind
-from ticdc_lab.simulate.pd.looking.recording import sampled
 from ticdc_lab.simulate.pd.looking.time_left import Bound, bounds, work_left
 from ticdc_lab.simulate.pd.world.changes import Pdctl, StartStore, Timed
+from ticdc_lab.simulate.pd.world.recording import sampled
 from ticdc_lab.simulate.pd.world.run import why_nothing
 from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions
 from ticdc_lab.simulate.pd.world.stores import ADD

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
-from ticdc_lab.pd_core.balance import LEADERS, REGIONS, compare, scale, source_score, target_score
-from ticdc_lab.pd_core.cluster import Cluster
-from ticdc_lab.pd_core.explained import Compared, Explained, Notes
-from ticdc_lab.pd_core.filters import LEADER_SOURCE, LEADER_TARGET, REGION_SOURCE, REGION_TARGET, by_state, keep
-from ticdc_lab.pd_core.operators import Kind, Operator
+from ticdc_lab.pd_core.explained import Compared, Explained
+from ticdc_lab.pd_core.filters import SOURCE, TARGET
+from ticdc_lab.pd_core.operators import Operator
 from ticdc_lab.pd_core.why import Opinion
-from ticdc_lab.simulate.pd.world.policy import Answer as Round
-from ticdc_lab.simulate.pd.world.policy import Policy, SeenCluster
-from ticdc_lab.simulate.pd.world.running import CHECKER, ends_of
-
-SOURCE, TARGET = "source", "target"
+from ticdc_lab.simulate.pd.world.recording import Decision
+from ticdc_lab.simulate.pd.world.running import ends_of
 
 
 class CandidateRow(NamedTuple):
@@ -107,78 +101,6 @@ def word(why: str) -> str:
         return "worse place"
     head, colon, _ = why.partition(":")
     return head.replace("-", " ") if colon else " ".join(why.split()[:4])
-
-
-_BALANCED = {
-    Kind.REGION: (REGIONS, REGION_SOURCE, REGION_TARGET), Kind.LEADER: (LEADERS, LEADER_SOURCE, LEADER_TARGET),
-}  # fmt: skip
-_EVERY_US = 1_000_000
-
-
-class Decision(NamedTuple):
-    """A decision: by which scheduler (or the checkers), about which region (0: any), and its reasons."""
-
-    at_us: int
-    by: str
-    region: int
-    told: Explained
-
-
-class Noted:
-    """Keeps the decisions of a cluster; one without an operator only once a second for each scheduler and reason."""
-
-    def __init__(self) -> None:
-        self.kept: list[Decision] = []
-        self.last_us: dict[tuple[str, str], int] = {}
-
-    def keeps(self, at_us: int, by: str, because: str) -> bool:
-        """Whether a decision without an operator would be kept."""
-        return at_us - self.last_us.get((by, because), -_EVERY_US) >= _EVERY_US
-
-    def take(self, at_us: int, by: str, region: int, told: Explained) -> None:
-        if not told.operators:
-            if not self.keeps(at_us, by, told.because):
-                return
-            self.last_us[by, told.because] = at_us
-        self.kept.append(Decision(at_us, by, region, told))
-
-    def looked(self, now_us: int, region: int, told: Explained) -> None:
-        self.take(now_us, CHECKER, region, told)
-
-    def answered(self, seen: SeenCluster, policy: Policy, answer: Round) -> None:
-        region = answer.operators[0].region if answer.operators else 0
-        chosen = replace(answer.told, operators=answer.operators) if answer.operators else answer.told
-        self.take(seen.now_us, policy.name, region, chosen)
-
-    def unpaid(self, seen: SeenCluster, policy: Policy, why: str) -> None:
-        if self.keeps(seen.now_us, policy.name, why):
-            self.take(seen.now_us, policy.name, 0, scores_apart(seen.cluster, policy.limited_as, why))
-
-
-def scores_apart(cluster: Cluster, kind: Kind, because: str) -> Explained:
-    """Explain why no move can pay whichever region is drawn: each store's score against the best one opposite.
-
-    A source is compared with the lowest target, a target with the highest source.
-    """
-    if kind not in _BALANCED:
-        return Explained((), because)
-    resource, source_role, target_role = _BALANCED[kind]
-    notes, stores = Notes(), list(cluster.stores.values())
-    notes.look_at([s.id for s in stores])
-    sources = keep(stores, [by_state(source_role, cluster.config)], notes, SOURCE)
-    targets = keep(stores, [by_state(target_role, cluster.config)], notes)
-    by = scale(cluster, resource)
-    if not sources or not targets:
-        return notes.explained((), because)
-    lowest = min(targets, key=lambda s: target_score(by, s))
-    highest = max(sources, key=lambda s: source_score(by, s))
-    for s in sources:
-        if s is not lowest:
-            compare(by, s, lowest, notes)
-    for t in targets:
-        if t is not highest:
-            compare(by, highest, t, notes)
-    return notes.explained((), because)
 
 
 def about_store(decisions: Sequence[Decision], store: int) -> list[Decision]:

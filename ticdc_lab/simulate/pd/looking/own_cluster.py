@@ -20,7 +20,6 @@ from ticdc_lab.pd_core.pd_ctl_json import Loaded, gaps_between
 from ticdc_lab.pd_core.pd_ctl_running import BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER
 from ticdc_lab.pd_core.regions import DEMOTING, LEARNER, ROLES
 from ticdc_lab.pd_core.stores import MIB, REMOVED, REMOVING, Store, is_disconnected
-from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
 from ticdc_lab.simulate.pd.world.changes import ClusterChange, Pdctl, StartStore, StopStore, Timed
 from ticdc_lab.simulate.pd.world.pd_policies import (
     BALANCE_LEADER_POLICY,
@@ -33,6 +32,7 @@ from ticdc_lab.simulate.pd.world.pd_policies import (
 )
 from ticdc_lab.simulate.pd.world.pdctl_config import decimal, with_setting
 from ticdc_lab.simulate.pd.world.policy import Policy
+from ticdc_lab.simulate.pd.world.recording import Recording
 from ticdc_lab.simulate.pd.world.reference import Case
 from ticdc_lab.simulate.pd.world.run import PdRun, Watch, future, simulate
 from ticdc_lab.simulate.pd.world.running import Future
@@ -301,24 +301,22 @@ def own_futures(
     plans = {"as it is": (), **({"changed": timed} if timed else {})}
     runs, recordings = {}, {}
     for name, plan in plans.items():
-        runs[name], recorder = own_run(loaded, case, plan, seed=seed, name=name, record=record, progress=progress)
+        run = own_run(loaded, case, plan, seed=seed, name=name, record=record, progress=progress)
+        runs[name] = run
         if record:
-            recordings[name] = recorder.recording
+            recordings[name] = run.recorder.recording
     return OwnFutures(runs, {name: future(run) for name, run in runs.items()}, recordings)
 
 
 def own_run(
     loaded: Loaded, case: Case, changes: Sequence[Timed] = (), *, policies: Sequence[Policy] = (), seed: int = 1,
     name: str = "as it is", record: bool = True, sample_us: int = SECOND_US, progress: Progress | None = None,
-) -> tuple[PdRun, MomentRecorder]:  # fmt: skip
+) -> PdRun:  # fmt: skip
     """Play a user's cluster once, with its own schedulers or others, until nothing moves; record it, where wanted."""
     down_us = round(loaded.cluster.config.max_store_down_time_s * SECOND_US)
     last_us = max((c.at_us for c in changes), default=0)
-    recorder = MomentRecorder()
 
     def settled(world: World) -> bool:
-        if record:
-            recorder(world)
         if progress is not None:
             progress(name, world)
         waits = any(
@@ -328,9 +326,8 @@ def own_run(
         quiet_us = world.now_us - max(world.last_change_us, last_us)
         return not world.controller.running and not waits and quiet_us >= _QUIET_US
 
-    run = simulate(
+    return simulate(
         case.start, case.most_us, seed=seed, changes=(*case.changes, *changes),
-        policies=policies or own_policies(loaded), watch=Watch(placement_us=None, sample_us=sample_us), name=name,
+        policies=policies or own_policies(loaded), watch=Watch(sample_us=sample_us, pictured=record), name=name,
         on_sample=settled,
     )  # fmt: skip
-    return run, recorder

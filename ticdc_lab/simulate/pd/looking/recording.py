@@ -1,152 +1,21 @@
-"""A run as pictures need it: what PD knew and where regions were, moment by moment; every operator, and why of each."""
+"""What pictures ask of a recording: a moment's regions, why an operator or nothing came of one, what a run cost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from ticdc_lab.engine.giving_up import still_wanted
-from ticdc_lab.pd_core.cluster import Cluster
-from ticdc_lab.pd_core.measures import LEADERS, RunMoment, counts, shares, uneven
+from ticdc_lab.pd_core.measures import counts, shares
 from ticdc_lab.pd_core.merge_checker import Neighbours
-from ticdc_lab.pd_core.operators import Kind
 from ticdc_lab.pd_core.regions import LEARNER, VOTER, Peer, Region, RegionColumns
 from ticdc_lab.pd_core.stores import NEVER_S
 from ticdc_lab.pd_core.why import Opinion, explain
-from ticdc_lab.simulate.pd.looking.decisions import Decision, Noted
-from ticdc_lab.simulate.pd.world.changes import AppliedChange
-from ticdc_lab.simulate.pd.world.running import Finished, Future, OperatorLife, finished_of, measured
+from ticdc_lab.simulate.pd.world.recording import ClusterSample, Decision, Recording
+from ticdc_lab.simulate.pd.world.running import Future, measured
 from ticdc_lab.simulate.pd.world.start import KEYS_A_MIB, SECOND_US
-from ticdc_lab.simulate.pd.world.world import World
-
-
-class Placement(NamedTuple):
-    """Where all regions are at a moment, a row a region in key order, a slot a peer.
-
-    ``store`` and ``leader`` are store ids, 0 for none; ``size`` is MiB, ``read`` and ``write`` bytes a second, ``down``
-    the stores whose peers leaders report as down.
-    """
-
-    id: NDArray[np.int64]
-    store: NDArray[np.int32]
-    leader: NDArray[np.int32]
-    pending: NDArray[np.bool_]
-    learner: NDArray[np.bool_]
-    size: NDArray[np.float64]
-    read: NDArray[np.float64]
-    write: NDArray[np.float64]
-    start_key: tuple[str, ...]
-    down: frozenset[int]
-
-
-class ClusterSample(NamedTuple):
-    """A moment: what PD knows, where regions are, what runs.
-
-    ``rates`` are each store's limits (add-peer, remove-peer; peers a minute), ``running`` counts operators by the kind
-    they are limited as, ``moved_mib`` is what was copied since the start, ``io_mib`` what each store read and wrote of
-    snapshots.
-    """
-
-    at_us: int
-    cluster: Cluster
-    placement: Placement
-    rates: Mapping[int, tuple[float, float]]
-    running: Mapping[Kind, int]
-    moved_mib: float
-    io_mib: Mapping[int, float]
-
-
-class Drop(NamedTuple):
-    """An operator that was created and cancelled before it started."""
-
-    at_us: int
-    desc: str
-    region: int
-    because: str
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """A run."""
-
-    samples: tuple[ClusterSample, ...]  # moments in order, the first at the start
-    # Operators that started, in the order in which they ended; those that still run at the end come last.
-    lives: tuple[Finished, ...]
-    drops: tuple[Drop, ...]  # operators that never started
-    decisions: tuple[Decision, ...]  # what was decided and why, see :mod:`ticdc_lab.simulate.pd.looking.decisions`
-    happened: tuple[AppliedChange, ...] = ()  # what came from outside, words to PD with its answers or refusals
-
-    def at(self, at_us: int) -> ClusterSample:
-        """Give the last moment up to a time, the first where there is none."""
-        return next((s for s in reversed(self.samples) if s.at_us <= at_us), self.samples[0])
-
-
-class MomentRecorder(Noted):
-    """Records the run that it is given to as ``on_sample``, from its first sample on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.samples: list[ClusterSample] = []
-        self.drops: list[Drop] = []
-
-    def __call__(self, world: World) -> bool:
-        """Keep a moment; it never ends a run."""
-        still_wanted()
-        if not self.samples:
-            self.world, world.listener = world, self
-        if not self.samples or self.samples[-1].at_us < world.now_us:
-            self.samples.append(sampled(world, self.samples[-1] if self.samples else None))
-        return False
-
-    def operator_changed(self, running: OperatorLife, before: str) -> None:
-        if running.started_us < 0 and running.status in ("canceled", "expired"):
-            op = running.op
-            self.drops.append(Drop(self.world.now_us, op.desc, op.region, running.ended_because))
-
-    @property
-    def recording(self) -> Recording:
-        """What was recorded so far."""
-        world = self.world
-        still = (finished_of(r, world.now_us) for r in world.controller.running.values())
-        lives, kept = (*world.controller.ended, *still), tuple(self.kept)
-        return Recording(tuple(self.samples), lives, tuple(self.drops), kept, tuple(world.happened))
-
-
-def sampled(world: World, before: ClusterSample | None = None) -> ClusterSample:
-    """Look at a cluster as it is now."""
-    nodes = world.nodes.all
-    cluster = world.cluster()
-    cluster = cluster._replace(stores=dict(cluster.stores), influence=dict(cluster.influence))
-    rates = {n.told.id: n.rates for n in nodes if n.known}
-    running = {kind: n for kind, n in sorted(world.controller.counts.items()) if n}
-    moved = float(world.tasks.moved_mib)
-    io = {n.told.id: n.io_mib for n in nodes if n.known}
-    return ClusterSample(world.now_us, cluster, placed(world, before and before.placement), rates, running, moved, io)
-
-
-def placed(world: World, before: Placement | None = None) -> Placement:
-    """Give where all regions are; keys are shared with an earlier moment where they are the same."""
-    r = world.regions
-    rows = np.fromiter(r.in_key_order(), np.int64)
-    ids = np.array([*r.store_ids, 0], np.int32)
-    width = max(1, int((r.store[rows] >= 0).sum(axis=1).max(initial=1)))
-    order = np.argsort(r.store[rows] < 0, axis=1, kind="stable")[:, :width]
-    slots = rows[:, None], order
-    store = ids[r.store[slots]]
-    key = r.start_key
-    keys = tuple(key[row] for row in rows.tolist())
-    if before is not None and before.start_key == keys:
-        keys = before.start_key
-    return Placement(
-        r.id[rows], store, ids[r.leader[rows]], r.pending[slots] & (store > 0), (r.role[slots] == 1) & (store > 0),
-        r.size[rows].copy(), r.read[rows].copy(), r.write[rows].copy(), keys,
-        frozenset(r.store_ids[i] for i in r.down),
-    )  # fmt: skip
 
 
 def columns_of(sample: ClusterSample) -> RegionColumns:
@@ -226,14 +95,7 @@ def why_operator(recording: Recording, number: int) -> Decision | None:
 
 def costs(recording: Recording, *, from_us: int = 0) -> Future:
     """Measure a run from a moment on, as :func:`ticdc_lab.simulate.pd.world.run.future` does."""
-    moments = (
-        RunMoment(
-            s.at_us, peers(s), counts(s.cluster, LEADERS), not uneven(s.cluster), not uneven(s.cluster, LEADERS),
-            s.moved_mib, s.io_mib,
-        )
-        for s in recording.samples
-    )  # fmt: skip
-    return measured(moments, recording.lives, from_us)
+    return measured((s.measured for s in recording.samples), recording.lives, from_us)
 
 
 class Curve(NamedTuple):

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from ticdc_lab.pd_core.forecast import BALANCE, CAUTION, MERGES, Forecast, at_pace, duration, forecast
 from ticdc_lab.pd_core.limits import PerMinute
 from ticdc_lab.pd_core.stores import takes_part
-from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, columns_of
+from ticdc_lab.simulate.pd.looking.recording import columns_of
+from ticdc_lab.simulate.pd.world.recording import ClusterSample, Recording
 from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
 
 PACE_S = 30.0

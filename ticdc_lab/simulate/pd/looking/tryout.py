@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
 from ticdc_lab.simulate.pd.replay.records import Fields, records_of
 from ticdc_lab.simulate.pd.world.changes import ClusterChange, Pdctl, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.model import MODEL
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
+from ticdc_lab.simulate.pd.world.recording import Recording
 from ticdc_lab.simulate.pd.world.reference import Case, case_of
 from ticdc_lab.simulate.pd.world.run import Watch, simulate
 from ticdc_lab.simulate.pd.world.scenario import changes_of, start_of
@@ -89,12 +89,11 @@ def tried(
     until_us = case.most_us if until_s is None else round(until_s * SECOND_US)
     many = len(case.start.regions.id) > _FEW_REGIONS
     every_us = max(case.start.settings.tick_us, until_us // max(1, samples // 4 if many else samples))
-    recorder = MomentRecorder()
-    simulate(
+    run = simulate(
         case.start, until_us, seed=seed, changes=(*case.changes, *changes), policies=policies,
-        watch=Watch(sample_us=every_us, placement_us=None, level=NOTHING, monitor=False), on_sample=recorder,
+        watch=Watch(sample_us=every_us, level=NOTHING, monitor=False, pictured=True),
     )  # fmt: skip
-    return recorder.recording
+    return run.recorder.recording
 
 
 def said(words: str | Sequence[str], *, at_s: float) -> tuple[Timed, ...]:

@@ -82,8 +82,8 @@ class Heartbeats:
             _, what, i, region = heapq.heappop(self.due)
             if {DOWN: self._down, STALE: self._stale, CHANGED: self._changed}[what](i, region):
                 self.told += 1
-                if self.world.recording is not None:
-                    self.world.recording.heartbeat(what, region, self.world.regions.store_ids[i])
+                if self.world.recorder is not None:
+                    self.world.recorder.heartbeat(what, region, self.world.regions.store_ids[i])
 
     def _down(self, i: int, region: int) -> bool:
         world, row = self.world, self.world.regions.row_of.get(region)

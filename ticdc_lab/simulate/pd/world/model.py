@@ -192,7 +192,7 @@ def moment(world: World, *, with_thrash: bool = False) -> ClusterMoment:
     down = sum(len(r.down_rows.get(i, set(there)).intersection(there)) for i in r.down for there in [rows_on(world, i)])
     nodes, a_tick = world.nodes.all, world.settings
     waits = [round(n.disk.wait_s(a_tick) * SECOND_US) for n in nodes]
-    violated = world.recording.violated if world.recording is not None else ""
+    violated = world.recorder.violated if world.recorder is not None else ""
     return ClusterMoment(
         {s: members.count[at[s]] for s in stores}, {s: members.leaders[at[s]] for s in stores},
         {s: shown_state(x, world.config.max_store_down_time_s) for s, x in stores.items()},

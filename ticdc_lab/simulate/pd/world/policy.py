@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from ticdc_lab.pd_core.regions import SCHEDULE, KeyRanges, Region
 from ticdc_lab.simulate.pd.world.start import NEVER_US, WorldSettings
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.pd.world.running import OperatorLife
+    from ticdc_lab.simulate.pd.world.recording import PdRecorder
 
 
 class Hot(NamedTuple):
@@ -175,24 +175,8 @@ def limit_reached(kind: Kind, running: int, config: Config) -> str:
     return f"{name.replace('_', '-')} {getattr(config, name)}"
 
 
-class DecisionListener(Protocol):
-    """A recorder of what is decided, and why: nothing else about a cluster changes."""
-
-    def operator_changed(self, running: OperatorLife, before: str) -> None:
-        """An operator has another state."""
-
-    def unpaid(self, seen: SeenCluster, policy: Policy, why: str) -> None:
-        """No round of a scheduler can lead to anything now."""
-
-    def answered(self, seen: SeenCluster, policy: Policy, answer: Answer) -> None:
-        """A scheduler made an attempt."""
-
-    def looked(self, now_us: int, region: int, told: Explained) -> None:
-        """The checkers looked at a region."""
-
-
 def play_round(
-    s: Scheduler, seen: SeenCluster, now_us: int, settings: WorldSettings, listener: DecisionListener | None = None
+    s: Scheduler, seen: SeenCluster, now_us: int, settings: WorldSettings, recorder: PdRecorder | None = None
 ) -> Answer:
     """Play a round and set the time of the next.
 
@@ -208,8 +192,8 @@ def play_round(
         return _without(s, Explained((), why, limit=limit), ended_us)
     least = settings.hot_least_us if s.policy.hot else settings.scheduler_least_us
     why = s.policy.may_pay(seen)
-    if why and listener is not None:
-        listener.unpaid(seen, s.policy, why)
+    if why and recorder is not None:
+        recorder.unpaid(seen, s.policy, why)
     if why == BUSY:
         # Come again with the next tick: until then no region is free.
         s.interval_us = settings.scheduler_least_us
@@ -221,8 +205,8 @@ def play_round(
     evicted: tuple[tuple[int, bool], ...] = ()
     for _ in range(0 if why else s.policy.tries):
         answer = s.policy.schedule(seen)
-        if listener is not None:
-            listener.answered(seen, s.policy, answer)
+        if recorder is not None:
+            recorder.answered(seen, s.policy, answer)
         if not s.policy.name.startswith(NAME) and any(_denied(seen, op) for op in answer.operators):
             told = Explained((), "a label of the region forbids scheduling")
             continue

@@ -15,8 +15,8 @@ from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.patrol import SOON
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import LIMITS, Policy
-from ticdc_lab.simulate.pd.world.recording import PLACEMENTS, REASONS, STORES, RunTables
-from ticdc_lab.simulate.pd.world.running import Future, IllegalTransition, finished_of, measured
+from ticdc_lab.simulate.pd.world.recording import PdRecorder
+from ticdc_lab.simulate.pd.world.running import Future, IllegalTransition, measured
 from ticdc_lab.simulate.pd.world.start import SECOND_US, Start
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 from ticdc_lab.simulate.pd.world.world import World
@@ -33,53 +33,35 @@ class Watch:
     ----------
     sample_us
         How often stores are sampled, µs.
-    placement_us
-        How often all regions are; 0: at the start and the end, None: never.
     level
         Of the trace (:mod:`ticdc_lab.simulate.trace`).
     monitor
         Whether invariants are checked; a violation ends the run.
+    pictured
+        Whether what pictures need is kept: where all regions are at each sample, and each decision.
     """
 
     sample_us: int = SECOND_US
-    placement_us: int | None = 0
     level: str = CHANGES
     monitor: bool = True
+    pictured: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class PdRun(EndedRun):
-    """A run, and what it left: see :mod:`ticdc_lab.simulate.pd.world.recording` for the tables.
-
-    ``world`` is the cluster at the end; query it, or continue it.
-    """
+    """A run, and what it left; ``world`` is the cluster at the end: query it, or continue it."""
 
     start: Start
     changes: tuple[Timed, ...]
     policies: tuple[Policy, ...]
     watch: Watch
     world: World = field(repr=False)
-    recording: RunTables = field(repr=False)
-
-    @property
-    def stores(self) -> pa.Table:
-        """:data:`~ticdc_lab.simulate.pd.world.recording.STORES`."""
-        return pa.Table.from_pylist(self.recording.stores, schema=STORES)
+    recorder: PdRecorder = field(repr=False)
 
     @property
     def operators(self) -> pa.Table:
         """:data:`~ticdc_lab.simulate.pd.world.recording.OPERATORS`."""
-        return self.recording.operators()
-
-    @property
-    def placements(self) -> pa.Table:
-        """:data:`~ticdc_lab.simulate.pd.world.recording.PLACEMENTS`."""
-        return pa.Table.from_pylist(self.recording.placements, schema=PLACEMENTS)
-
-    @property
-    def reasons(self) -> pa.Table:
-        """:data:`~ticdc_lab.simulate.pd.world.recording.REASONS`."""
-        return pa.Table.from_pylist(self.recording.reasons, schema=REASONS)
+        return self.recorder.operators()
 
     @property
     def happened(self) -> tuple[AppliedChange, ...]:
@@ -154,46 +136,36 @@ def simulate(
     """
     timed = tuple(changes)
     world = World(start, seed, policies, timed)
-    recording = RunTables(world, f"{name} seed {seed}", watch.level)
-    world.recording, world.monitor = recording, PdMonitor(world) if watch.monitor else None
+    recorder = PdRecorder(world, f"{name} seed {seed}", watch.level, pictured=watch.pictured)
+    world.recorder, world.monitor = recorder, PdMonitor(world) if watch.monitor else None
     found, because = None, "time"
     try:
-        recording.sample()
-        settled = bool(on_sample(world))
-        if watch.placement_us is not None:
-            recording.place()
-        placed_us = at_us = 0
+        recorder.sample()
+        settled, at_us = bool(on_sample(world)), 0
         while at_us < until_us and not settled:
             at_us = min(at_us + watch.sample_us, until_us)
             world.run(at_us)
-            recording.sample()
+            recorder.sample()
             settled = bool(on_sample(world))
-            if watch.placement_us and at_us - placed_us >= watch.placement_us:
-                placed_us = at_us
-                recording.place()
             if world.monitor is not None:
                 world.monitor.sums()
-        if watch.placement_us is not None and placed_us < at_us:
-            recording.place()
         because = "settled" if settled else because
     except (Violated, IllegalTransition) as e:
         invariant, because = getattr(e, "invariant", "Legal Transitions"), "violation"
         found = Violation(invariant, getattr(e, "because", str(e)), world.tick, world.now_us)
-        recording.violated = invariant
+        recorder.violated = invariant
         on_sample(world)
-        recording.row("violated", "pd", subject=invariant, because=found.because)
+        recorder.row("violated", "pd", subject=invariant, because=found.because)
     end = End(because, world.now_us, world.ticks, found, found.because if found else "")
     return PdRun(
         start=start, seed=seed, changes=timed, policies=tuple(policies), until_us=until_us, watch=watch, world=world,
-        recording=recording, recorder=recording.recorder, end=end,
+        recorder=recorder, end=end,
     )  # fmt: skip
 
 
 def future(run: PdRun, from_us: int = 0) -> Future:
     """Measure a run from a moment on."""
-    world = run.world
-    still = (finished_of(r, world.now_us) for r in world.controller.running.values())
-    return measured(run.recording.moments, (*world.controller.ended, *still), from_us)
+    return measured(run.recorder.moments, run.recorder.lives, from_us)
 
 
 def side_by_side(runs: dict[str, PdRun], from_us: int = 0) -> pa.Table:

@@ -47,7 +47,6 @@ from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import (
-    DecisionListener,
     Policy,
     Scheduler,
     SeenCluster,
@@ -62,7 +61,7 @@ from ticdc_lab.simulate.pd.world.tasks import Report, Tasks
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.monitor import PdMonitor
-    from ticdc_lab.simulate.pd.world.recording import RunTables
+    from ticdc_lab.simulate.pd.world.recording import PdRecorder
 
 _KINDS = {LEADER_HERE: LEADS, FOLLOWER_HERE: FOLLOWS, LEARNER_HERE: LEARNS}
 _MOST_A_SLICE = 8192
@@ -100,9 +99,8 @@ class World:
         self.controller.on_end = self._ended
         self.controller.config = lambda: self.config
         self.controller.on_change = self._operator_changed
-        self.recording: RunTables | None = None
+        self.recorder: PdRecorder | None = None
         self.monitor: PdMonitor | None = None
-        self.listener: DecisionListener | None = None
         self.reports: list[Report] = []
         self.changed: dict[int, list[int]] = {}  # rows that each simulated store, by position, has to report
         self.last_change_us = 0
@@ -117,7 +115,7 @@ class World:
         self.heartbeat_us = self.settings.store_heartbeat_us
 
     def _operator_changed(self, running: OperatorLife, before: str) -> None:
-        for one in (self.recording, self.monitor, self.listener):
+        for one in (self.recorder, self.monitor):
             if one is not None:
                 one.operator_changed(running, before)
 
@@ -273,8 +271,8 @@ class World:
         """Let something happen now."""
         happened = happen(self, change)
         self.happened.append(happened)
-        if self.recording is not None:
-            self.recording.happened(happened)
+        if self.recorder is not None:
+            self.recorder.happened(happened)
         self.last_change_us = self.now_us
         return happened
 
@@ -528,11 +526,11 @@ class World:
         return min(self.schedulers.values(), key=lambda s: s.due_us, default=None)
 
     def _note(self, who: str, told: Explained) -> None:
-        if self.recording is not None:
-            self.recording.decided(who, told)
+        if self.recorder is not None:
+            self.recorder.decided(who, told)
 
     def _round(self, s: Scheduler) -> None:
-        answer = play_round(s, self.seen(s), self.now_us, self.settings, self.listener)
+        answer = play_round(s, self.seen(s), self.now_us, self.settings, self.recorder)
         self._note(s.policy.name, answer.told)
         for store, evicted in answer.evicted:
             self.nodes.change(self.regions.at[store], evicted=evicted)
@@ -664,8 +662,8 @@ class World:
 
     def _checked(self, row: int, told: Explained) -> None:
         """Hand over what the checkers found for a region."""
-        if self.listener is not None:
-            self.listener.looked(self.now_us, int(self.regions.id[row]), told)
+        if self.recorder is not None:
+            self.recorder.looked(int(self.regions.id[row]), told)
         if not told.operators:
             return
         if merges(told.operators[0]) is not None:
