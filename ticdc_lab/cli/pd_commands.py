@@ -153,8 +153,8 @@ def explain(
 
 
 def _compared(before: str, after: str, *, as_json: bool) -> int:
+    from ticdc_lab.pd_core.before_after import before_after, words
     from ticdc_lab.pd_core.pd_ctl_json import from_folder
-    from ticdc_lab.simulate.pd.looking.before_after import before_after, words
 
     one, other = from_folder(before), from_folder(after)
     found = before_after(one, other)
@@ -241,8 +241,8 @@ def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
 
 
 def _told(answers: tuple[Opinion, ...]) -> list[dict[str, Any]]:
+    from ticdc_lab.pd_core.recorded.scenario_decisions import operator_json
     from ticdc_lab.pd_core.why import rows
-    from ticdc_lab.simulate.pd.replay.scenario_decisions import operator_json
 
     return [
         {"asked": a.asked, "sentence": a.sentence, "operators": [operator_json(op) for op in a.explained.operators],

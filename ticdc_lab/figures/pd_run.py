@@ -26,7 +26,7 @@ from ticdc_lab.figures.theme import (
     sentence,
     wrapped,
 )
-from ticdc_lab.simulate.pd.looking.before_after import BeforeAfter
+from ticdc_lab.pd_core.before_after import BeforeAfter
 from ticdc_lab.simulate.pd.looking.recording import Curve, costs, curve
 from ticdc_lab.simulate.pd.looking.time_left import Bound, TimeLeft, time_left_sentence
 from ticdc_lab.simulate.pd.looking.tryout import RealRun

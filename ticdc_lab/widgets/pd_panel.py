@@ -14,8 +14,8 @@ import ipywidgets as widgets
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import TITLE_CHARS, label, sentence, wrapped
+from ticdc_lab.pd_core.before_after import before_after
 from ticdc_lab.pd_core.pd_ctl_json import Loaded, from_folder
-from ticdc_lab.simulate.pd.looking.before_after import before_after
 from ticdc_lab.simulate.pd.looking.decisions import about_store, decision_at, wanting
 from ticdc_lab.simulate.pd.looking.own_cluster import own_case, own_run
 from ticdc_lab.simulate.pd.looking.recording import why_operator, why_region

@@ -17,11 +17,11 @@ from worlds import S, small
 from ticdc_lab.cli import main, pd_commands
 from ticdc_lab.errors import ScenarioError, SourceError
 from ticdc_lab.pd_core.balance import LEADER_HERE
+from ticdc_lab.pd_core.before_after import before_after, words
 from ticdc_lab.pd_core.config import Config
 from ticdc_lab.pd_core.forecast import MERGES, forecast, in_words
 from ticdc_lab.pd_core.pd_ctl_json import Loaded, from_folder
 from ticdc_lab.simulate.pd.looking import own_cluster
-from ticdc_lab.simulate.pd.looking.before_after import before_after, words
 from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_futures, own_policies
 from ticdc_lab.simulate.pd.looking.recording import costs
 from ticdc_lab.simulate.pd.world import pdctl

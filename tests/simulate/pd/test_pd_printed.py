@@ -32,10 +32,10 @@ from ticdc_lab.pd_core.merge_checker import table_of
 from ticdc_lab.pd_core.operators import AddLearner, Kind, RemovePeer
 from ticdc_lab.pd_core.pd_ctl_files import OTHER, PrintedFile, batches, documents, kinds_of
 from ticdc_lab.pd_core.pd_ctl_json import Loaded, from_folder
+from ticdc_lab.pd_core.recorded.records import lines_of
 from ticdc_lab.pd_core.regions import lie_in, region_at
 from ticdc_lab.pd_core.stores import PREPARING, SERVING
 from ticdc_lab.pd_core.survey import BUSY, DOUBTED, survey
-from ticdc_lab.simulate.pd.replay.records import lines_of
 
 KEYS = [f"74800000000000{n:02X}FF{n:02X}00000000000000F8" for n in range(1, 9)]
 

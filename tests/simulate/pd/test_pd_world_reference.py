@@ -11,9 +11,9 @@ from worlds import REFERENCE, reference_records
 from ticdc_lab.pd_core import builder, evict_leader
 from ticdc_lab.pd_core.explained import Explained
 from ticdc_lab.pd_core.operators import EnterJoint, Kind
+from ticdc_lab.pd_core.recorded.records import Fields, Malformed
 from ticdc_lab.pd_core.stores import Store
 from ticdc_lab.simulate.pd.replay import replay
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed
 from ticdc_lab.simulate.pd.replay.whole_runs import Cases
 from ticdc_lab.simulate.pd.world import pd_policies, policy, reference
 from ticdc_lab.simulate.pd.world.patrol import Patrol

@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.recorded.records import Fields
 from ticdc_lab.pd_core.regions import ROLES, Region, RegionColumns
-from ticdc_lab.simulate.pd.replay.records import Fields
 from ticdc_lab.simulate.pd.world.start import SECOND_US, Start, StoreStart, WorldSettings, spread_regions
 
 REFERENCE = Path(__file__).parents[3] / "data" / "pd_reference.jsonl.gz"

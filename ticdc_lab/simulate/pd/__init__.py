@@ -8,12 +8,12 @@ from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
     from ticdc_lab.pd_core.balance import unfit
+    from ticdc_lab.pd_core.before_after import before_after
     from ticdc_lab.pd_core.create import move_peer
     from ticdc_lab.pd_core.explained import Explained
     from ticdc_lab.pd_core.operators import Kind
     from ticdc_lab.pd_core.pd_ctl_json import from_folder
     from ticdc_lab.pd_core.regions import Peer
-    from ticdc_lab.simulate.pd.looking.before_after import before_after
     from ticdc_lab.simulate.pd.looking.decisions import decision_at, wanting
     from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_futures
     from ticdc_lab.simulate.pd.looking.recording import costs, peers, why_operator, why_region

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pd.replay.records import Fields, records_of
+from ticdc_lab.pd_core.recorded.records import Fields, records_of
 from ticdc_lab.simulate.pd.world.changes import ClusterChange, Pdctl, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.model import MODEL
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES

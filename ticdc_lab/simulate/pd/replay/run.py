@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ticdc_lab.simulate.pd.replay import oracle
-from ticdc_lab.simulate.pd.replay import scenario_decisions as decisions
-from ticdc_lab.simulate.pd.replay import scenario_facts as facts
-from ticdc_lab.simulate.pd.replay.given import Given, given_of, not_understood, with_running
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, lines_of
+from ticdc_lab.pd_core.recorded import oracle
+from ticdc_lab.pd_core.recorded import scenario_decisions as decisions
+from ticdc_lab.pd_core.recorded import scenario_facts as facts
+from ticdc_lab.pd_core.recorded.given import Given, given_of, not_understood, with_running
+from ticdc_lab.pd_core.recorded.records import Fields, Malformed, UnknownRecord, Verdict, lines_of
 from ticdc_lab.simulate.pd.replay.whole_runs import Cases
 
 

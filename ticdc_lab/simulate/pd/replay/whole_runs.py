@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Verdict
+from ticdc_lab.pd_core.recorded.records import Fields, Malformed, Verdict
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.reference import ERROR, CaseRun, case_of, run_case, spread_of

@@ -12,8 +12,8 @@ from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.pd_core.config import NO_SETTINGS, OTHER_NAMES, Config, field_of
 from ticdc_lab.pd_core.pd_ctl_files import documents_in
 from ticdc_lab.pd_core.pd_ctl_settings import key_of, rules_in, seconds_of
+from ticdc_lab.pd_core.recorded.records import Fields, Malformed
 from ticdc_lab.pd_core.rules import Constraint, Rule, default_rules, unusable, with_rules
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World

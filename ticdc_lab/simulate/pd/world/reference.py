@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.pd_core.measures import is_close, moved_back, since_when
+from ticdc_lab.pd_core.recorded.records import Fields, Malformed, UnknownRecord, records_of
 from ticdc_lab.pd_core.rules import default_rules, with_rules
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, records_of
 from ticdc_lab.simulate.pd.world.changes import (
     ClusterChange,
     Grow,

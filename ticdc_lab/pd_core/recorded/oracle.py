@@ -13,12 +13,12 @@ from ticdc_lab.pd_core.config import Config
 from ticdc_lab.pd_core.explained import Explained, Notes
 from ticdc_lab.pd_core.location import distinct_score
 from ticdc_lab.pd_core.operators import Operator, kind_text
+from ticdc_lab.pd_core.recorded.records import Fields, Malformed, UnknownRecord, Verdict, few_peers
 from ticdc_lab.pd_core.regions import Peer, Region
 from ticdc_lab.pd_core.replica_checker import check_replicas
 from ticdc_lab.pd_core.rule_checker import check_rules
 from ticdc_lab.pd_core.scores import leader_score, region_score_v1, region_score_v2
 from ticdc_lab.pd_core.stores import GIB, MIB, NEVER_S, REMOVED, REMOVING, SERVING, Store, is_low_on_space, labelled
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, few_peers
 
 REGION_MIB = 96
 TOLERANCE = 1e-9

@@ -32,6 +32,13 @@ from ticdc_lab.pd_core.operators import (
     TransferLeader,
     timeout_s,
 )
+from ticdc_lab.pd_core.recorded.given import (
+    Given,
+    constraint_of,
+    region_of,
+    stores_of,
+)
+from ticdc_lab.pd_core.recorded.records import Fields, Malformed, UnknownRecord, Verdict, equal, few_peers
 from ticdc_lab.pd_core.regions import LEARNER, VOTER, Peer, Region
 from ticdc_lab.pd_core.rules import Constraint, RegionFit, Rule, fit_region, matches, meets
 from ticdc_lab.pd_core.scores import region_score
@@ -44,13 +51,6 @@ from ticdc_lab.pd_core.store_states import (
     may_take_address,
 )
 from ticdc_lab.pd_core.stores import REMOVED, SERVING, Store, is_low_on_space, labelled
-from ticdc_lab.simulate.pd.replay.given import (
-    Given,
-    constraint_of,
-    region_of,
-    stores_of,
-)
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, equal, few_peers
 
 
 def should_balance(given: Given, expect: Fields) -> Verdict:

@@ -15,6 +15,7 @@ from ticdc_lab.pd_core.cluster import NO_INFLUENCE, Cluster, Influence, cluster_
 from ticdc_lab.pd_core.config import Config
 from ticdc_lab.pd_core.hot_loads import DIMENSIONS, LEAST_HOT, READ, WRITE, Flow, HotPeer, HotSettings, Loads
 from ticdc_lab.pd_core.limits import Bucket, available, bucket_per_minute, step_cost, taken
+from ticdc_lab.pd_core.recorded.records import Fields, Malformed, UnknownRecord, few_peers, number
 from ticdc_lab.pd_core.regions import (
     DEMOTING,
     INCOMING,
@@ -39,7 +40,6 @@ from ticdc_lab.pd_core.stores import (
     Store,
     labelled,
 )
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, few_peers, number
 
 
 def rules_of(settings: Fields) -> tuple[Rule, ...]:

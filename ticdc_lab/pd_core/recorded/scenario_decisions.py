@@ -29,11 +29,7 @@ from ticdc_lab.pd_core.operators import (
     TransferLeader,
     step_text,
 )
-from ticdc_lab.pd_core.regions import Peer, Region, lies_in
-from ticdc_lab.pd_core.replica_checker import check_replicas
-from ticdc_lab.pd_core.rule_checker import check_rules
-from ticdc_lab.pd_core.stores import REMOVING
-from ticdc_lab.simulate.pd.replay.given import (
+from ticdc_lab.pd_core.recorded.given import (
     REGION_MIB,
     Given,
     borders_of,
@@ -42,7 +38,11 @@ from ticdc_lab.simulate.pd.replay.given import (
     region_of,
     with_running,
 )
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Verdict, equal
+from ticdc_lab.pd_core.recorded.records import Fields, Malformed, Verdict, equal
+from ticdc_lab.pd_core.regions import Peer, Region, lies_in
+from ticdc_lab.pd_core.replica_checker import check_replicas
+from ticdc_lab.pd_core.rule_checker import check_rules
+from ticdc_lab.pd_core.stores import REMOVING
 
 NONE: dict[str, Any] = {"operator": "none"}
 _WORDS = ("note", "reason", "why")
