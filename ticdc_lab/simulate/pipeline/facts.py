@@ -15,9 +15,8 @@ from ticdc_lab.simulate.pipeline.changefeeds.auditor import ChangefeedsAuditor
 from ticdc_lab.simulate.pipeline.changefeeds.etcd import Changefeed
 from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServerState
 from ticdc_lab.simulate.pipeline.downstream import Rows
-from ticdc_lab.simulate.pipeline.looking import moment_of
 from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor
-from ticdc_lab.simulate.pipeline.observed import Moment
+from ticdc_lab.simulate.pipeline.observed import Moment, moment_of
 from ticdc_lab.simulate.pipeline.run import PipelineRun
 from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.tables import Cell, Change

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.machines.machine import BARRIER, Reason, node_of, replace
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
-from ticdc_lab.simulate.pipeline.capture.state import DataState
-from ticdc_lab.simulate.pipeline.changefeeds.etcd import STOPPED, Changefeed
-from ticdc_lab.simulate.pipeline.observed import Moment, Reported
+from ticdc_lab.simulate.pipeline.observed import Moment, moment_of
 from ticdc_lab.simulate.pipeline.settings import PipelineSettings
-from ticdc_lab.simulate.pipeline.tikv.facts import region_facts
-from ticdc_lab.simulate.pipeline.tikv.store_state import TikvStoreState
 from ticdc_lab.simulate.pipeline.why import CURRENT_US, RESOLVED, Why, why
 from ticdc_lab.simulate.scenario_yaml import shown
-from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
-from ticdc_lab.simulate.scheduler.etcd import EtcdState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.trace import Row
 
@@ -36,43 +28,6 @@ class Sampled(Protocol):
     def snapshots(self) -> list[tuple[int, dict[str, Any]]]:
         """Give the states of all live nodes, now and then."""
         ...
-
-
-def moment_of(
-    at_us: int, states: Mapping[str, Any], nodes: Sequence[str], paused: Collection[str] = (), etcd: Any = None
-) -> Moment:
-    """Give what can be seen of the states of all nodes that run.
-
-    Parameters
-    ----------
-    at_us
-        When, µs of virtual time.
-    states
-        By address.
-    nodes
-        Names of all nodes there should be.
-    paused
-        Addresses of those that run and do nothing.
-    etcd
-        Its state where it is down itself: the last one known.
-    """
-    live = {a: s for a, s in sorted(states.items()) if a not in paused}
-    captures = tuple(capture_facts(s) for s in live.values() if isinstance(s, DataState))
-    regions = [r for s in live.values() if isinstance(s, TikvStoreState) for r in region_facts(s)]
-    owner = next((s for s in live.values() if isinstance(s, DataState) and s.owner is not None), None)
-    held: EtcdState | Changefeed | None = states.get(ETCD, etcd)
-    there = {node_of(a) for a in live}
-    return Moment(
-        at_us,
-        held.checkpoint_ts if held else 0,
-        held.resolved_ts if held else 0,
-        captures,
-        tuple(sorted(regions, key=lambda r: (r.start, -r.epoch))),
-        _reported(owner),
-        tuple(sorted({n for n in nodes if n not in there} | set(paused))),
-        _stuck(owner),
-        isinstance(held, Changefeed) and held.state == STOPPED,
-    )
 
 
 def moments(run: Sampled, *, until_us: int | None = None) -> list[Moment]:
@@ -116,29 +71,6 @@ def why_at(run: Sampled, *, at_us: int, watermark: str = RESOLVED, current_us: i
         )
     current_us = current_us_of(run.settings) if current_us is None else current_us
     return why(seen, watermark=watermark, rule=run.settings.capture.rule, current_us=current_us)
-
-
-def _reported(owner: DataState | None) -> tuple[Reported, ...]:
-    """What the owner counts: captures that have tables."""
-    state = owner.owner if owner else None
-    if not isinstance(state, DispatcherState):
-        return ()
-    known = sorted((c, s) for c, s in state.captures.items() if state.tables.count_on(c))
-    tables = {c: tuple(sorted(k for k in state.tables.on[c] if isinstance(k, int))) for c, _ in known}
-    return tuple(Reported(c, s.checkpoint_ts, s.resolved_ts, tables[c]) for c, s in known)
-
-
-def _stuck(owner: DataState | None) -> Reason | None:
-    """Give why the owner cannot count; what is the slowest is no such reason, and a DDL is a bound of its own."""
-    if owner is None:
-        return None
-    if isinstance(owner.owner, DispatcherState):
-        stuck: Reason | None = owner.owner.stuck
-        return stuck
-    said = owner.stuck
-    if said is None or not said.blocks or said.kind == BARRIER:
-        return None
-    return replace(said, since_us=owner.inner.moved_us)
 
 
 def _pauses(rows: Iterable[Row]) -> list[tuple[str, int, int]]:

@@ -10,7 +10,6 @@ from typing import Any
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate import runs, trace
 from ticdc_lab.simulate.pipeline import scenario
-from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import CHANGEFEED_INVARIANTS
@@ -21,6 +20,7 @@ from ticdc_lab.simulate.pipeline.facts import ChangefeedsFacts, PipelineFacts
 from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, BatchResponses, GetRegions, RegionHeartbeat, Regions
 from ticdc_lab.simulate.pipeline.looking import current_us_of, moments, why_at
 from ticdc_lab.simulate.pipeline.monitor import INVARIANTS
+from ticdc_lab.simulate.pipeline.observed import capture_facts
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.scenario import EVENTS, load, load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.settings import (

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ticdc_lab.machines.machine import node_of
-from ticdc_lab.simulate.pipeline.looking import moment_of
 from ticdc_lab.simulate.pipeline.marks import watermarks
-from ticdc_lab.simulate.pipeline.observed import CaptureFacts, CfRow, Moment, TableFacts
+from ticdc_lab.simulate.pipeline.observed import CaptureFacts, CfRow, Moment, TableFacts, cf_rows, moment_of
 from ticdc_lab.simulate.pipeline.tables import Value
-from ticdc_lab.simulate.pipeline.tikv.facts import cf_rows
 from ticdc_lab.simulate.pipeline.tikv.store_state import TikvStoreState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
 

@@ -10,8 +10,8 @@ from test_capture_ddl import ADD, LAYOUT
 from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.machines.machine import Now, Received, Send
 from ticdc_lab.simulate.faults import Ask, Part
-from ticdc_lab.simulate.pipeline.capture import capture_facts
 from ticdc_lab.simulate.pipeline.cdc_messages import ResolvedTs
+from ticdc_lab.simulate.pipeline.observed import capture_facts
 from ticdc_lab.simulate.pipeline.settings import MQ, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import Write
 from ticdc_lab.simulate.scheduler.capture import Stick

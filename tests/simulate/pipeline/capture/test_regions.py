@@ -7,7 +7,7 @@ from scripted import MS, Txn, World, history, regions, row, told, truth
 
 from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.faults import Crash, Pause
-from ticdc_lab.simulate.pipeline.capture import capture_facts
+from ticdc_lab.simulate.pipeline.observed import capture_facts
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings
 from ticdc_lab.simulate.pipeline.tables import key_of
 

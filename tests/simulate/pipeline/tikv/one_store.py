@@ -6,9 +6,10 @@ from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.machines.machine import Fired, Now, Received
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow, Register
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, BatchCommands, BatchResponses, Commit, Mutation, Prewrite
+from ticdc_lab.simulate.pipeline.observed import cf_rows
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, Raw, key_of
-from ticdc_lab.simulate.pipeline.tikv import TikvStore, cf_rows, initial_regions
+from ticdc_lab.simulate.pipeline.tikv import TikvStore, initial_regions
 
 SECOND = 1_000_000
 TS = [ts_of(n * SECOND) for n in range(9)]

@@ -24,9 +24,10 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     RegionNotFound,
     Rollback,
 )
+from ticdc_lab.simulate.pipeline.observed import region_facts
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, Raw, key_of
-from ticdc_lab.simulate.pipeline.tikv import TikvStore, committed, initial_regions, region_facts
+from ticdc_lab.simulate.pipeline.tikv import TikvStore, committed, initial_regions
 
 
 def register(alone, sender="capture-1", request_id=7, region=1, epoch=1, checkpoint_ts=0, span=(FIRST, LAST)):

@@ -24,9 +24,8 @@ from ticdc_lab.machines.clock import before
 from ticdc_lab.machines.machine import Fired, Received
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, KvRow, Register, ResolvedTs
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Commit
-from ticdc_lab.simulate.pipeline.observed import CfRow, HeldLock
+from ticdc_lab.simulate.pipeline.observed import CfRow, HeldLock, region_facts
 from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, Raw
-from ticdc_lab.simulate.pipeline.tikv import region_facts
 
 
 def old(key, value):

@@ -19,9 +19,10 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     RegionHeartbeat,
     TransferLeader,
 )
+from ticdc_lab.simulate.pipeline.observed import region_facts
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, key_of
-from ticdc_lab.simulate.pipeline.tikv import TikvStore, initial_regions, region_facts, store
+from ticdc_lab.simulate.pipeline.tikv import TikvStore, initial_regions, store
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
     Admit,
     Append,

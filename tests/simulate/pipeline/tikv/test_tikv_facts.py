@@ -7,8 +7,9 @@ from test_replication import KEY, Three, prewrite
 
 from ticdc_lab.machines.machine import Received
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Commit
+from ticdc_lab.simulate.pipeline.observed import cf_rows, region_facts
 from ticdc_lab.simulate.pipeline.tables import FIRST, LAST
-from ticdc_lab.simulate.pipeline.tikv import cf_rows, committed, committed_in, region_facts
+from ticdc_lab.simulate.pipeline.tikv import committed, committed_in
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import Append, Appended, Campaign, SplitId
 
 

@@ -16,9 +16,9 @@ from ticdc_lab.machines.machine import Asked, Received
 from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.network import DATAGRAM, Link, Network
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Merge, Mutation, Prewrite, Split, TransferLeader
+from ticdc_lab.simulate.pipeline.observed import region_facts
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, key_of
-from ticdc_lab.simulate.pipeline.tikv import region_facts
 from ticdc_lab.simulate.pipeline.tikv.pd import regions_in
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import SplitId
 

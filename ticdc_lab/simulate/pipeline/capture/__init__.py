@@ -5,8 +5,7 @@ It wraps the scheduler's capture, which decides what is replicated where (:mod:`
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.machine import DataCapture
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 
-__all__ = ["DataCapture", "DataState", "capture_facts"]
+__all__ = ["DataCapture", "DataState"]

@@ -1,9 +1,7 @@
 """The upstream: TiKV stores with their CDC component, and PD (:class:`.store.TikvStore`, :class:`.pd.Pd`)."""
 
-from ticdc_lab.simulate.pipeline.tikv.facts import cf_rows as cf_rows
 from ticdc_lab.simulate.pipeline.tikv.facts import committed as committed
 from ticdc_lab.simulate.pipeline.tikv.facts import committed_in as committed_in
-from ticdc_lab.simulate.pipeline.tikv.facts import region_facts as region_facts
 from ticdc_lab.simulate.pipeline.tikv.pd import Pd as Pd
 from ticdc_lab.simulate.pipeline.tikv.pd import PdState as PdState
 from ticdc_lab.simulate.pipeline.tikv.region_data import initial_regions as initial_regions
