@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -100,12 +101,11 @@ def own_case(
     return Case(name, start, tuple(Timed(0, t) for t in told), 0, until_us, until_us)
 
 
-class HasRun(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HasRun(ClusterChange):
     """PD has led for longer than split-merge-interval, in which it merges nothing."""
 
-    @property
-    def text(self) -> str:
-        return "PD has led for long"
+    says = "PD has led for long"
 
     def apply(self, world: World) -> None:
         world.patrol.since_us = -_LONG_US
@@ -114,45 +114,39 @@ class HasRun(NamedTuple):
 _LONG_US = 10**15
 
 
-class Leaves(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Leaves(ClusterChange):
     """A store that was taken offline before the start, whether PD would still let it go or not."""
 
+    says = "store {0.store} is offline"
     store: int
-
-    @property
-    def text(self) -> str:
-        return f"store {self.store} is offline"
 
     def apply(self, world: World) -> None:
         i = world.regions.at[self.store]
         world.nodes.change(i, state=REMOVING)
 
 
-class IsSilent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class IsSilent(ClusterChange):
     """A store whose last heartbeat came so many seconds before the start."""
 
+    says = "store {0.store} is silent"
     store: int
     age_s: float
-
-    @property
-    def text(self) -> str:
-        return f"store {self.store} is silent"
 
     def apply(self, world: World) -> None:
         StopStore(self.store, round(self.age_s * SECOND_US)).apply(world)
         world.nodes.all[world.regions.at[self.store]].heartbeat_us = world.now_us - round(self.age_s * SECOND_US)
 
 
-class Paused(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Paused(ClusterChange):
     """A store that balance moves no leader into or out of, since a scheduler evicts or grants its leaders."""
 
+    says = "leaders of store {0.store} are evicted or granted"
     store: int
     into: bool
     out: bool
-
-    @property
-    def text(self) -> str:
-        return f"leaders of store {self.store} are evicted or granted"
 
     def apply(self, world: World) -> None:
         i = world.regions.at[self.store]

@@ -7,14 +7,13 @@ the file's fields are theirs (:mod:`ticdc_lab.simulate.planned`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ticdc_lab.simulate.pd.world.columns import LEADS, NONE
 from ticdc_lab.simulate.pd.world.heartbeats import STALE, elect, report_down, rows_on
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
-from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import Policy, scheduler_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US, StoreStart
 from ticdc_lab.simulate.planned import Duration, Lasting
@@ -24,13 +23,18 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
 
 
-class ClusterChange(Protocol):
-    """Something that happens."""
+class ClusterChange:
+    """Something that happens; ``says`` is it in words, with the values of its fields."""
+
+    __slots__ = ()
+    says: ClassVar[str]
 
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        return self.says.format(self)
 
-    def apply(self, world: World) -> Any: ...
+    def apply(self, world: World) -> Any:
+        raise NotImplementedError
 
 
 _BY_NAME = ReadBy(lambda value, names: int(names.node(value).rpartition("-")[2]), str)
@@ -39,32 +43,26 @@ StoreId: TypeAlias = Annotated[int, _BY_NAME]
 
 
 @dataclass(frozen=True, slots=True)
-class Pdctl:
+class Pdctl(ClusterChange):
     """Words to PD, as one types them after ``pd-ctl``."""
 
+    says = "{0.words}"
     words: str
-
-    @property
-    def text(self) -> str:
-        return self.words
 
     def apply(self, world: World) -> Any:
         return pdctl(world, self.words)
 
 
 @dataclass(frozen=True, slots=True)
-class StopStore:
+class StopStore(ClusterChange):
     """A store falls silent; its peers count as down ``down`` ago at once, if that is given.
 
     Without it leaders report them with their next heartbeat after ``peer_down_after_s`` of silence.
     """
 
+    says = "store {0.store} falls silent"
     store: StoreId
     down_us: Duration | None = None
-
-    @property
-    def text(self) -> str:
-        return f"store {self.store} falls silent"
 
     def apply(self, world: World) -> None:
         i = world.regions.at[self.store]
@@ -77,14 +75,11 @@ class StopStore:
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeStore:
+class ResumeStore(ClusterChange):
     """A silent store comes back."""
 
+    says = "store {0.store} comes back"
     store: StoreId  # with all its peers; PD hears of it with the next heartbeat
-
-    @property
-    def text(self) -> str:
-        return f"store {self.store} comes back"
 
     def apply(self, world: World) -> None:
         i = world.regions.at[self.store]
@@ -98,15 +93,12 @@ class ResumeStore:
 
 
 @dataclass(frozen=True, slots=True)
-class CutOff:
+class CutOff(ClusterChange):
     """PD and a store do not hear of each other, for a while or for good; the store works on."""
 
+    says = "store {0.store} is cut off"
     store: StoreId
     for_us: Lasting | None = None
-
-    @property
-    def text(self) -> str:
-        return f"store {self.store} is cut off"
 
     @property
     def end(self) -> InTouch:
@@ -120,14 +112,12 @@ class CutOff:
         world.checked_mib = -1.0  # regions that it leads cannot be cut in half
 
 
-class InTouch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class InTouch(ClusterChange):
     """PD and a store that was cut off hear of each other again."""
 
+    says = "PD and store {0.store} hear of each other again"
     store: int
-
-    @property
-    def text(self) -> str:
-        return f"PD and store {self.store} hear of each other again"
 
     def apply(self, world: World) -> None:
         world.nodes.all[world.regions.at[self.store]].cut = False
@@ -135,19 +125,17 @@ class InTouch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FailOver:
+class FailOver(ClusterChange):
     """Another PD leads."""  # what was in the memory of the one before is lost
 
-    @property
-    def text(self) -> str:
-        return "another PD leads"
+    says = "another PD leads"
 
     def apply(self, world: World) -> None:
         world.fail_over()
 
 
 @dataclass(frozen=True, slots=True)
-class StartStore:
+class StartStore(ClusterChange):
     """A store of the cluster that is there ``later`` joins."""
 
     store: Annotated[int | StoreStart, _BY_NAME]  # a program may give one that is not of the start
@@ -163,7 +151,8 @@ class StartStore:
         world.nodes.join(start, world.now_us)
 
 
-class SetFlow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SetFlow(ClusterChange):
     """Regions are read or written at so many bytes a second from now on; keys and queries follow from bytes."""
 
     kind: str
@@ -181,7 +170,7 @@ class SetFlow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SlowDisk:
+class SlowDisk(ClusterChange):
     """The disk of a store gives clients and snapshots no more than so many MiB/s, for a while or for good."""
 
     store: StoreId
@@ -204,29 +193,25 @@ class SlowDisk:
         world.nodes.all[world.regions.at[self.store]].disk.change_rate(rate, world.tick, s)
 
 
-class Grow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Grow(ClusterChange):
     """A region, or the one that its right end becomes, grows by so many MiB a tick; 0 ends it."""
 
+    says = "region {0.region} grows by {0.mib_a_tick} MiB a tick"
     region: int
     mib_a_tick: float
     until_us: int = 1 << 60
-
-    @property
-    def text(self) -> str:
-        return f"region {self.region} grows by {self.mib_a_tick} MiB a tick"
 
     def apply(self, world: World) -> None:
         world.growing[self.region] = (self.mib_a_tick, self.until_us)
 
 
-class UsePolicy(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class UsePolicy(ClusterChange):
     """A scheduler of that name works by another policy from now on, or a new one starts."""
 
+    says = "policy {0.policy.name}"
     policy: Policy
-
-    @property
-    def text(self) -> str:
-        return f"policy {self.policy.name}"
 
     def apply(self, world: World) -> None:
         world.schedulers[self.policy.name] = scheduler_of(self.policy, world.now_us, world.settings)
@@ -246,14 +231,6 @@ class AppliedChange(NamedTuple):
     change: ClusterChange
     answer: Any = None
     error: str = ""
-
-
-def happen(world: World, change: ClusterChange) -> AppliedChange:
-    """Carry out a change; PD's refusal of a command is its result, not an error."""
-    try:
-        return AppliedChange(world.now_us, change, change.apply(world))
-    except Refused as e:
-        return AppliedChange(world.now_us, change, None, str(e))
 
 
 def grow(world: World) -> None:

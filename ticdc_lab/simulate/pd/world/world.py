@@ -39,13 +39,14 @@ from ticdc_lab.pd_core.regions import KeyRanges, Region, keys_lie_in
 from ticdc_lab.pd_core.rules import RegionFit, Rule, default_rules
 from ticdc_lab.pd_core.store_states import may_serve
 from ticdc_lab.pd_core.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
-from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Timed, cut, grow, happen
+from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Timed, cut, grow
 from ticdc_lab.simulate.pd.world.columns import FOLLOWS, LEADS, LEARNS, NONE, AllRegions
 from ticdc_lab.simulate.pd.world.controller import GONE, Controller
 from ticdc_lab.simulate.pd.world.heartbeats import CHANGED, Heartbeats, any_silent, has_heard_enough, report_down
 from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
+from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import (
     Policy,
     Scheduler,
@@ -268,8 +269,11 @@ class World:
             s.due_us = self.now_us + fresh.interval_us if kept else fresh.due_us
 
     def happen(self, change: ClusterChange) -> AppliedChange:
-        """Let something happen now."""
-        happened = happen(self, change)
+        """Let something happen now; PD's refusal of a command is its result, not an error."""
+        try:
+            happened = AppliedChange(self.now_us, change, change.apply(self))
+        except Refused as e:
+            happened = AppliedChange(self.now_us, change, None, str(e))
         self.happened.append(happened)
         if self.recorder is not None:
             self.recorder.happened(happened)
