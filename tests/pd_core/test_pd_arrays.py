@@ -14,7 +14,7 @@ from ticdc_lab.pd_core.config import Config
 from ticdc_lab.pd_core.scores import columns, leader_score, leader_scores, region_score, region_scores
 from ticdc_lab.pd_core.stores import GIB, Store
 
-GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "pd" / "oracle.jsonl.gz"
+GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "pd" / "oracle.jsonl.gz"
 
 
 def scored() -> list[dict[str, float]]:
