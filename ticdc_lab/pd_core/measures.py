@@ -67,8 +67,9 @@ class RunMoment(NamedTuple):
     at_us: int
     peers: Mapping[int, int]  # on each store
     leaders: Mapping[int, int]
-    peers_even: bool
-    leaders_even: bool
+    # The counts of the stores that are not even (:func:`uneven`).
+    uneven_peers: Mapping[int, int]
+    uneven_leaders: Mapping[int, int]
     moved_mib: float  # copied between stores since the start
     io_mib: Mapping[int, float]  # what each store sent and received of snapshots since the start
 

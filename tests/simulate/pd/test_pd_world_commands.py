@@ -372,12 +372,12 @@ def test_even_is_one_word_for_runs_recordings_and_scenarios() -> None:
     seen: list[bool] = []
 
     def looked(world: World) -> bool:
-        seen.append(not moment(world).uneven_peers)
+        seen.append(not moment(world).measured.uneven_peers)
         return False
 
     run = simulate(start, 120 * S, changes=changes, watch=Watch(pictured=True), on_sample=looked)
     recording = run.recorder.recording
-    assert [m.peers_even for m in run.recorder.moments] == seen and False in seen[11:60] and seen[9] and seen[58]
+    assert [not m.uneven_peers for m in run.recorder.moments] == seen and False in seen[11:60] and seen[9] and seen[58]
     assert [not uneven(s.cluster) for s in recording.samples] == seen
     last = future(run).peers_even_s
     assert last == costs(recording).peers_even_s and last is not None and last > 60

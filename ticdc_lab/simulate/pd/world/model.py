@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ticdc_lab.pd_core import measures
+from ticdc_lab.pd_core.measures import RunMoment
 from ticdc_lab.pd_core.regions import LEARNER
 from ticdc_lab.pd_core.stores import PREPARING, shown_state
 from ticdc_lab.simulate import runs
@@ -37,6 +38,7 @@ from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.pd.world.columns import ROLES
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
+from ticdc_lab.simulate.pd.world.recording import measured_now
 from ticdc_lab.simulate.pd.world.run import PdRun, Watch, future, simulate
 from ticdc_lab.simulate.pd.world.running import moves_of
 from ticdc_lab.simulate.pd.world.scenario import EVENTS, PdFacts, changes_of, cluster, facts, start_of
@@ -52,15 +54,13 @@ from ticdc_lab.simulate.trace import CHANGES, Row
 class ClusterMoment(NamedTuple):
     """The state of a cluster at a sample; counts by store id."""
 
-    peers: Mapping[int, int]
-    leaders: Mapping[int, int]
+    measured: RunMoment
     states: Mapping[int, str]
     created: Mapping[str, int]
     running: int
     missing: int
     down: int
     regions: int
-    moved_gib: float
     thrash: float
     errors: tuple[str, ...]
     violated: str
@@ -70,9 +70,11 @@ class ClusterMoment(NamedTuple):
     leaderless: int
     joint: int
     oldest_us: int
-    uneven_peers: Mapping[int, int]
-    uneven_leaders: Mapping[int, int]
     preparing: frozenset[int]
+
+    @property
+    def moved_gib(self) -> float:
+        return self.measured.moved_mib / 1024
 
 
 def _said(test: Callable[[ClusterMoment, Words], bool], tell: Callable[[ClusterMoment, Words], str]) -> Said:
@@ -89,8 +91,12 @@ def _store(found: Words) -> int:
 
 _STORE = r"(?P<store>store-\d+)"
 _SENTENCES: dict[str, Said] = {
-    "peers are even": _said(lambda m, _: not m.uneven_peers, lambda m, _: f"peers by store: {dict(m.peers)}"),
-    "leaders are even": _said(lambda m, _: not m.uneven_leaders, lambda m, _: f"leaders by store: {dict(m.leaders)}"),
+    "peers are even": _said(
+        lambda m, _: not m.measured.uneven_peers, lambda m, _: f"peers by store: {dict(m.measured.peers)}"
+    ),
+    "leaders are even": _said(
+        lambda m, _: not m.measured.uneven_leaders, lambda m, _: f"leaders by store: {dict(m.measured.leaders)}"
+    ),
     "nothing runs": _said(lambda m, _: not m.running, lambda m, _: f"{m.running} operators run"),
     "no region misses a peer": _said(lambda m, _: not m.missing, lambda m, _: f"{m.missing} regions miss a peer"),
     "every region has a leader": _said(
@@ -118,8 +124,8 @@ _MEASURES: dict[str, Measure] = {
     "operators": _counts(lambda m, _: sum(m.created.values())),
     "running operators": _counts(lambda m, _: m.running),
     r"(?P<desc>[\w-]+) operators": _counts(lambda m, f: m.created.get(f["desc"], 0)),
-    rf"peers on {_STORE}": _counts(lambda m, f: m.peers.get(_store(f), 0)),
-    rf"leaders on {_STORE}": _counts(lambda m, f: m.leaders.get(_store(f), 0)),
+    rf"peers on {_STORE}": _counts(lambda m, f: m.measured.peers.get(_store(f), 0)),
+    rf"leaders on {_STORE}": _counts(lambda m, f: m.measured.leaders.get(_store(f), 0)),
     "missing peers": _counts(lambda m, _: m.missing),
     "down peers": _counts(lambda m, _: m.down),
     "stale peers": _counts(lambda m, _: m.stale),
@@ -172,16 +178,15 @@ class PlayedPd(runs.Played[PdRun, PdFacts]):
         """The state at the end, in sentences."""
         m = moment(self.run.world)
         lines = [
-            f"store {s}: {state}, {m.peers.get(s, 0)} peers, {m.leaders.get(s, 0)} leaders"
+            f"store {s}: {state}, {m.measured.peers.get(s, 0)} peers, {m.measured.leaders.get(s, 0)} leaders"
             for s, state in sorted(m.states.items())
         ]
         made = ", ".join(f"{n} {desc}" for desc, n in sorted(m.created.items())) or "none"
         return [*lines, f"operators: {made}; {m.running} run", f"{m.moved_gib:.1f} GiB of snapshots"]
 
 
-def moment(world: World, *, with_thrash: bool = False) -> ClusterMoment:
+def moment(world: World, measured: RunMoment | None = None, *, with_thrash: bool = False) -> ClusterMoment:
     """Describe a cluster now; moves in vain only on request: they cost a pass over all."""
-    members, at = world.regions.members, world.regions.at
     cluster = world.cluster()
     stores = cluster.stores
     replicas = world.config.max_replicas
@@ -194,16 +199,14 @@ def moment(world: World, *, with_thrash: bool = False) -> ClusterMoment:
     waits = [round(n.disk.wait_s(a_tick) * SECOND_US) for n in nodes]
     violated = world.recorder.violated if world.recorder is not None else ""
     return ClusterMoment(
-        {s: members.count[at[s]] for s in stores}, {s: members.leaders[at[s]] for s in stores},
+        measured or measured_now(world, cluster),
         {s: shown_state(x, world.config.max_store_down_time_s) for s, x in stores.items()},
         dict(world.controller.created), len(world.controller.running), int(short.sum()), down, r.count,
-        world.tasks.moved_mib / 1024,
         measures.moved_back(moves_of(world.controller.ended)).thrash if with_thrash else 0.0, errors, violated,
         sum(len(n.stale) for n in nodes if n.runs), max(waits), round(max(n.disk.worst_s for n in nodes) * SECOND_US),
         int(((r.leader[: r.n] < 0) & r.alive[: r.n]).sum()),
         sum(row not in world.controller.running for row in np.flatnonzero(joint).tolist()),
         max((world.now_us - x.started_us for x in world.controller.running.values()), default=0),
-        measures.uneven(cluster), measures.uneven(cluster, measures.LEADERS),
         frozenset(s for s, x in stores.items() if x.state == PREPARING),
     )  # fmt: skip
 
@@ -224,7 +227,9 @@ def play(
     with_thrash, samples = any("thrash" in a.text for a in (*scenario.assertions, *also)), count()
 
     def sampled(world: World) -> bool:
-        now = moment(world, with_thrash=with_thrash)
+        recorder = world.recorder
+        sampled_now = recorder.moments[-1] if recorder is not None and not recorder.violated else None
+        now = moment(world, sampled_now, with_thrash=with_thrash)
         judge.see(Row(next(samples), world.now_us, "pd", "sampled", message=now))
         settling = scenario.settling
         # A PD that collects makes no operator yet; an operator may hang, and only time shows.

@@ -260,7 +260,7 @@ def measured_now(world: World, cluster: Cluster) -> RunMoment:
     m, nodes, at = world.regions.members, world.nodes.all, {s: world.regions.at[s] for s in cluster.stores}
     return RunMoment(
         world.now_us, {s: m.count[i] for s, i in at.items()}, {s: m.leaders[i] for s, i in at.items()},
-        not uneven(cluster), not uneven(cluster, measures.LEADERS), float(world.tasks.moved_mib),
+        uneven(cluster), uneven(cluster, measures.LEADERS), float(world.tasks.moved_mib),
         {s: nodes[i].io_mib for s, i in at.items()},
     )  # fmt: skip
 

@@ -211,7 +211,7 @@ def measured(moments: Iterable[RunMoment], lives: Sequence[Finished], from_us: i
     moved_before = next((m.moved_mib for m in reversed(told) if m.at_us <= from_us), 0.0)
 
     def even_s(which: str) -> float | None:
-        since = since_when((m.at_us, getattr(m, which)) for m in seen)
+        since = since_when((m.at_us, not getattr(m, which)) for m in seen)
         return None if since is None else (since - from_us) / SECOND_US
 
     peak_mib_s: dict[int, float] = {}
@@ -224,7 +224,7 @@ def measured(moments: Iterable[RunMoment], lives: Sequence[Finished], from_us: i
     ended = [f.finished_us for f in started]
     running = any(f.status == STARTED for f in started)
     return Future(
-        even_s("peers_even"), even_s("leaders_even"), told[-1].moved_mib - moved_before,
+        even_s("uneven_peers"), even_s("uneven_leaders"), told[-1].moved_mib - moved_before,
         dict(sorted(peak_mib_s.items())), _most(m.leaders for m in seen), _most(m.peers for m in seen),
         dict(sorted(Counter(f.desc for f in started).items())),
         sum(f.status not in (SUCCESS, STARTED) for f in started), moves.thrash,
