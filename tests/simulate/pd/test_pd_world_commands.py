@@ -298,7 +298,8 @@ def test_two_futures_part_where_they_are_told_to() -> None:
     start = small(120, 4, on=(1, 2, 3), limit=60)
     slow = simulate(start, 240 * S)
     fast = slow.again(20 * S, ["store limit all 600"])
-    assert slow.recorder.moments[:21] == fast.recorder.moments[:21] != slow.recorder.moments[1:22]
+    before = [r for r in slow.stores.to_pylist() if r["time_us"] <= 20 * S]
+    assert before == [r for r in fast.stores.to_pylist() if r["time_us"] <= 20 * S]
     a, b = future(slow, 20 * S), future(fast, 20 * S)
     assert a.peers_even_s is not None and b.peers_even_s is not None and b.peers_even_s < a.peers_even_s
     table = side_by_side({"slow": slow, "fast": fast}, 20 * S)
@@ -310,22 +311,26 @@ def test_a_run_is_the_same_again() -> None:
     start = small(60, 4, on=(1, 2, 3))
     changes = [Timed(10 * S, StopStore(2)), Timed(20 * S, Pdctl("config set max-store-down-time 10s"))]
     one, other = (simulate(start, 60 * S, seed=7, changes=changes) for _ in range(2))
-    assert one.trace.equals(other.trace) and one.operators.equals(other.operators)
-    assert one.recorder.moments == other.recorder.moments
+    assert one.trace.equals(other.trace) and one.operators.equals(other.operators) and one.stores.equals(other.stores)
     assert not one.operators.equals(simulate(start, 60 * S, seed=8, changes=changes).operators)
 
 
 def test_a_run_holds_what_happened() -> None:
-    """Moments a second, an operator a row, for pictures where regions are; the trace has the house's columns."""
+    """Samples a second, an operator a row, placements, reasons, the house's trace; for pictures decisions too."""
     stores = (*(StoreStart(i) for i in (1, 2, 3)), StoreStart(4, started=False))
     start = Start(stores=stores, regions=spread_regions(30, [1, 2, 3]))
-    run = simulate(start, 30 * S, changes=[Timed(5 * S, StartStore(4))], watch=Watch(pictured=True))
-    moments, samples = run.recorder.moments, run.recorder.recording.samples
-    assert sum(len(m.peers) for m in moments) == 3 * 31 + 25 and [s.measured for s in samples] == moments
+    watch = Watch(placement_us=10 * S, pictured=True)
+    run = simulate(start, 30 * S, changes=[Timed(5 * S, StartStore(4))], watch=watch)
+    assert run.stores.num_rows == 3 * 31 + 25
     assert {o["to_store"] for o in run.operators.to_pylist() if o["desc"] == "balance-region-scheduler"} == {4}
-    assert {"balance-region-scheduler", "checker"} <= {d.by for d in run.recorder.decisions}
+    assert run.placements.num_rows == 30 * 4
+    assert {"balance-region-scheduler", "checkers"} <= set(run.reasons["who"].to_pylist())
     assert run.trace.schema == TRACE
-    assert moments[-1].peers[4] == int((samples[-1].placement.store == 4).sum()) > 0
+    last, samples = run.stores.to_pylist()[-1], run.recorder.samples
+    assert last["store"] == 4 and last["peers"] == sum(4 in s for s in run.placements["stores"].to_pylist()[-30:])
+    assert last["peers"] == int((samples[-1].placement.store == 4).sum()) > 0
+    assert [s.measured for s in samples] == run.recorder.moments
+    assert {"balance-region-scheduler", "checker"} <= {d.by for d in run.recorder.decisions}
     assert not simulate(start, 30 * S).recorder.samples
 
 

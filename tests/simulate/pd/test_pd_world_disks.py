@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
@@ -33,19 +32,12 @@ from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.swarm import swarm
 
 MIB = 1 << 20
-Looks = Callable[[World], None]
 V2 = Config(store_limit_version="v2")
 
 
-def run(
-    start: Start,
-    until_s: int,
-    *changes: tuple[float, ClusterChange],
-    looks: Callable[[World], None] = lambda world: None,
-) -> PdRun:
-    """A run of so many seconds, with what happens in it, and no violation; ``looks`` is called each second."""
-    timed = [Timed(int(at * S), change) for at, change in changes]
-    found = simulate(start, until_s * S, seed=1, changes=timed, on_sample=looks)
+def run(start: Start, until_s: int, *changes: tuple[float, ClusterChange]) -> PdRun:
+    """A run of so many seconds, with what happens in it, and no violation."""
+    found = simulate(start, until_s * S, seed=1, changes=[Timed(int(at * S), change) for at, change in changes])
     assert found.violation is None
     return found
 
@@ -114,20 +106,15 @@ def test_a_store_that_comes_back_has_its_peers_still_until_their_regions_tell_it
     """PD's design: a failed node works again and joins; redundant replicas exist and are removed."""
     config = Config(max_store_down_time_s=25.0)
     gone = (1.0, StopStore(4, 1 * S))
-    samples: list[tuple[int, int]] = []
-
-    def looks(world: World) -> None:
-        samples.append((world.now_us, len(world.nodes.all[3].stale)))
-
-    found = run(small(60, 4, config=config, region_heartbeat_us=20 * S), 115, gone, (90, ResumeStore(4)), looks=looks)
+    found = run(small(60, 4, config=config, region_heartbeat_us=20 * S), 115, gone, (90, ResumeStore(4)))
     replaced = found.world.controller.created["replace-rule-down-peer"]
     assert replaced == 45
+    samples = [(row["time_us"], row["stale"]) for row in found.stores.to_pylist() if row["store"] == 4]
     assert dict(samples)[90 * S] == replaced
     left = [n for at, n in samples if at > 90 * S]
     assert left == sorted(left, reverse=True) and left[-1] == 0 and len(set(left)) > 5
-    samples.clear()
-    run(small(60, 4, config=config, keeps_stale_peers=False), 92, gone, (90, ResumeStore(4)), looks=looks)
-    assert len(samples) == 93 and not any(n for _, n in samples)
+    forgotten = run(small(60, 4, config=config, keeps_stale_peers=False), 92, gone, (90, ResumeStore(4)))
+    assert not any(row["stale"] for row in forgotten.stores.to_pylist())
 
 
 def test_regions_tell_that_a_peer_is_down_each_with_its_own_heartbeat() -> None:
@@ -168,7 +155,7 @@ def test_store_limit_v2_holds_snapshots_in_a_window_of_the_store_that_sends_them
 def test_v1_and_v2_are_set_by_pd_ctl() -> None:
     """In the middle of a run."""
     found = run(small(45, 4, (1, 2, 3), 1), 14, (6, Pdctl("config set store-limit-version v2")))
-    gained = {m.at_us: m.peers[4] for m in found.recorder.moments}
+    gained = {row["time_us"]: row["peers"] for row in found.stores.to_pylist() if row["store"] == 4}
     assert gained[6 * S] < 3 and gained[14 * S] > 8
 
 

@@ -12,7 +12,6 @@ from ticdc_lab.pd_core import checkers, replica_checker
 from ticdc_lab.pd_core.config import Config
 from ticdc_lab.pd_core.explained import Explained
 from ticdc_lab.pd_core.regions import DEMOTING, INCOMING, LEARNER, Peer, Region, has_quorum, voters
-from ticdc_lab.pd_core.stores import shown_state
 from ticdc_lab.simulate.pd.world.changes import (
     ClusterChange,
     CutOff,
@@ -27,7 +26,7 @@ from ticdc_lab.simulate.pd.world.changes import (
 from ticdc_lab.simulate.pd.world.controller import FORGOTTEN
 from ticdc_lab.simulate.pd.world.heartbeats import _COLLECTS_US, Heartbeats, next_heartbeat_us
 from ticdc_lab.simulate.pd.world.monitor import FEWER, promoted
-from ticdc_lab.simulate.pd.world.run import PdRun, Watch, simulate
+from ticdc_lab.simulate.pd.world.run import PdRun, simulate
 from ticdc_lab.simulate.pd.world.start import Start
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.scenario import scenario_from_text
@@ -36,16 +35,14 @@ from ticdc_lab.simulate.swarm import fallen, swarm
 
 def run(start: Start, until_s: int, *changes: tuple[float, ClusterChange], seed: int = 1) -> PdRun:
     """A run of so many seconds, with what happens in it, and no violation."""
-    timed = [Timed(int(at * S), change) for at, change in changes]
-    found = simulate(start, until_s * S, seed=seed, changes=timed, watch=Watch(pictured=True))
+    found = simulate(start, until_s * S, seed=seed, changes=[Timed(int(at * S), change) for at, change in changes])
     assert found.violation is None, found.violation
     return found
 
 
 def states(found: PdRun, store: int) -> dict[int, str]:
     """The state of a store by second, as pd-ctl shows it."""
-    down_s = found.start.config.max_store_down_time_s
-    return {s.at_us // S: shown_state(s.cluster.stores[store], down_s) for s in found.recorder.samples}
+    return {row["time_us"] // S: row["state"] for row in found.stores.to_pylist() if row["store"] == store}
 
 
 def test_a_store_that_is_cut_off_is_disconnected_and_loses_neither_leaders_nor_peers() -> None:
@@ -69,7 +66,7 @@ def test_what_pd_says_does_not_come_to_a_store_that_is_cut_off() -> None:
     word, grow = Pdctl("operator add transfer-leader 1 2"), Grow(5, 8.0, 12 * S)
     assert start.regions.leader[0] == start.regions.leader[4] == 1
     found = run(start, 60, (2, CutOff(1)), (3, word), (3, grow), (40, InTouch(1)))
-    at = {m.at_us // S: m.peers[1] for m in found.recorder.moments}
+    at = {row["time_us"] // S: row["peers"] for row in found.stores.to_pylist() if row["store"] == 1}
     assert at[39] == 45 < at[60]
     moved = next(o for o in found.operators.to_pylist() if o["desc"] == "admin-transfer-leader")
     assert moved["status"] == "success" and moved["finished_us"] > 40 * S

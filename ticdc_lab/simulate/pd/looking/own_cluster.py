@@ -322,6 +322,6 @@ def own_run(
 
     return simulate(
         case.start, case.most_us, seed=seed, changes=(*case.changes, *changes),
-        policies=policies or own_policies(loaded), watch=Watch(sample_us=sample_us, pictured=record), name=name,
-        on_sample=settled,
+        policies=policies or own_policies(loaded), name=name, on_sample=settled,
+        watch=Watch(sample_us=sample_us, placement_us=None, pictured=record),
     )  # fmt: skip

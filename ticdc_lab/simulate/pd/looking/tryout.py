@@ -91,7 +91,7 @@ def tried(
     every_us = max(case.start.settings.tick_us, until_us // max(1, samples // 4 if many else samples))
     run = simulate(
         case.start, until_us, seed=seed, changes=(*case.changes, *changes), policies=policies,
-        watch=Watch(sample_us=every_us, level=NOTHING, monitor=False, pictured=True),
+        watch=Watch(sample_us=every_us, placement_us=None, level=NOTHING, monitor=False, pictured=True),
     )  # fmt: skip
     return run.recorder.recording
 

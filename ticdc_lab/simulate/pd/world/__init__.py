@@ -4,7 +4,7 @@
 
     start = Start(stores=tuple(StoreStart(i) for i in range(1, 6)), regions=spread_regions(600, [1, 2, 3]))
     run = simulate(start, 600 * SECOND_US, changes=[Timed(60 * SECOND_US, Pdctl("store limit all 60"))])
-    run.operators, run.trace                              # Arrow tables
+    run.stores, run.operators, run.placements, run.reasons, run.trace      # Arrow tables
     faster = run.again(120 * SECOND_US, ["store limit all 200"])
     side_by_side({"as it is": run, "limit 200": faster}, 120 * SECOND_US)
     pdctl(run.world, "scheduler describe balance-region-scheduler")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,17 +17,51 @@ from ticdc_lab.pd_core.balance import LEADERS, REGIONS, compare, scale, source_s
 from ticdc_lab.pd_core.cluster import Cluster
 from ticdc_lab.pd_core.explained import Explained, Notes
 from ticdc_lab.pd_core.filters import LEADER_SOURCE, LEADER_TARGET, REGION_SOURCE, REGION_TARGET, SOURCE, by_state, keep
+from ticdc_lab.pd_core.hot_loads import ZERO
 from ticdc_lab.pd_core.lifecycle import CREATED
+from ticdc_lab.pd_core.limits import tokens_at
 from ticdc_lab.pd_core.measures import RunMoment, uneven
 from ticdc_lab.pd_core.operators import Kind
-from ticdc_lab.pd_core.stores import shown_state
+from ticdc_lab.pd_core.scores import leader_score, region_score
+from ticdc_lab.pd_core.stores import MIB, shown_state
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
 from ticdc_lab.simulate.pd.world.policy import Answer, Policy, SeenCluster
 from ticdc_lab.simulate.pd.world.running import CHECKER, Finished, OperatorLife, finished_of
+from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.trace import CHANGES, FULL, Recorder, Row
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
+
+STORES = pa.schema(
+    [
+        ("time_us", pa.int64()),
+        ("store", pa.int64()),
+        ("state", pa.string()),  # as pd-ctl prints it
+        ("peers", pa.int64()),
+        ("leaders", pa.int64()),
+        ("learners", pa.int64()),
+        ("pending", pa.int64()),  # peers that wait for a snapshot
+        ("region_mib", pa.float64()),  # by PD's own sum
+        ("leader_mib", pa.float64()),
+        ("region_score", pa.float64()),
+        ("leader_score", pa.float64()),
+        ("used_mib", pa.float64()),  # on disk, removed peers before the next compaction too
+        ("available_mib", pa.float64()),  # as PD smooths it
+        ("sending", pa.int64()),  # snapshots
+        ("receiving", pa.int64()),
+        ("snapshot_mib", pa.float64()),  # sent and received since the sample before
+        ("add_tokens", pa.float64()),  # of the store limit; 1000 a large region
+        ("remove_tokens", pa.float64()),
+        ("to_come_mib", pa.float64()),  # what running operators will have added
+        ("read_bytes_s", pa.float64()),
+        ("write_bytes_s", pa.float64()),
+        ("wait_s", pa.float64()),  # that a client's request takes longer
+        ("slow_score", pa.float64()),
+        ("stale", pa.int64()),  # peers that were replaced while the store was silent
+    ]
+)
+"""A row a store and sample."""
 
 OPERATORS = pa.schema(
     [
@@ -52,6 +87,31 @@ OPERATORS = pa.schema(
     ]
 )
 """A row an operator that was started."""
+
+PLACEMENTS = pa.schema(
+    [
+        ("time_us", pa.int64()),
+        ("region", pa.int64()),
+        ("start_key", pa.string()),
+        ("leader", pa.int64()),  # a store, 0 for none
+        ("stores", pa.list_(pa.int64())),  # of all peers
+        ("size_mib", pa.float64()),
+        ("read_bytes_s", pa.float64()),
+        ("write_bytes_s", pa.float64()),
+        ("hot", pa.bool_()),
+    ]
+)
+"""A row a region and placement sample, in key order."""
+
+REASONS = pa.schema(
+    [
+        ("time_us", pa.int64()),
+        ("who", pa.string()),  # a scheduler, or checkers
+        ("because", pa.string()),
+        ("rounds", pa.int64()),  # without an operator, since the sample before
+    ]
+)
+"""Why nothing was done: a row a reason and sample."""
 
 
 class Placement(NamedTuple):
@@ -154,6 +214,10 @@ class PdRecorder(Recorder):
         self.said: dict[str, str] = {}
         self.states: dict[int, str] = {}
         self.moments: list[RunMoment] = []
+        self.stores: list[dict[str, Any]] = []
+        self.placements: list[dict[str, Any]] = []
+        self.reasons: list[dict[str, Any]] = []
+        self.counted: dict[str, Counter[str]] = {}
         self.violated = ""
         self.samples: list[ClusterSample] = []
         self.drops: list[Drop] = []
@@ -196,15 +260,54 @@ class PdRecorder(Recorder):
         """Keep how the cluster is now."""
         still_wanted()
         world = self.world
-        cluster = world.cluster()
-        self.moments.append(measured_now(world, cluster))
+        cluster, at = world.cluster(), world.regions.at
+        io_before = self.moments[-1].io_mib if self.moments else {}
+        measured = measured_now(world, cluster)
+        self.moments.append(measured)
         if self.pictured:
             self.samples.append(sampled(world, self.samples[-1] if self.samples else None))
+        m, coming = world.regions.members, world.controller.influence(fast_too=False)
+        flows = [world.hot_stats.store_loads(kind) if world.hot_stats.any_flow else {} for kind in ("read", "write")]
         for s in cluster.stores.values():
+            i = at[s.id]
+            node = world.nodes.all[i]
             state = shown_state(s, world.config.max_store_down_time_s)
             if self.states.get(s.id) != state:
                 self.row("changed", f"store-{s.id}", subject=f"store:{s.id}", before=self.states.get(s.id), after=state)
                 self.states[s.id] = state
+            add, remove = (tokens_at(b, world.now_us / SECOND_US) for b in node.limits)
+            read, write = (of.get(s.id, ZERO)[0] for of in flows)
+            self.stores.append({
+                "time_us": world.now_us, "store": s.id, "state": state, "peers": m.count[i], "leaders": m.leaders[i],
+                "learners": m.learners[i], "pending": m.pending[i], "region_mib": m.mib[i],
+                "leader_mib": m.leader_mib[i], "region_score": region_score(s, world.config),
+                "leader_score": leader_score(s, world.config.leader_schedule_policy),
+                "used_mib": node.used * node.amplified, "available_mib": s.smoothed / MIB,
+                "sending": node.sending, "receiving": node.receiving,
+                "snapshot_mib": measured.io_mib[s.id] - io_before.get(s.id, 0.0), "add_tokens": add,
+                "remove_tokens": remove, "to_come_mib": coming[s.id].region_size if s.id in coming else 0.0,
+                "read_bytes_s": read, "write_bytes_s": write, "wait_s": node.disk.wait_s(world.settings),
+                "slow_score": node.disk.score, "stale": len(node.stale),
+            })  # fmt: skip
+        said = {name: s.reasons for name, s in world.schedulers.items()} | {"checkers": world.patrol.reasons}
+        for who, reasons in said.items():
+            before = self.counted.get(who, Counter())
+            self.reasons += (
+                {"time_us": world.now_us, "who": who, "because": because, "rounds": n - before[because]}
+                for because, n in reasons.items() if n > before[because]
+            )  # fmt: skip
+            self.counted[who] = Counter(reasons)
+
+    def place(self) -> None:
+        """Keep where all regions are now."""
+        r, now = self.world.regions, placed(self.world)
+        for i, row in enumerate(r.in_key_order()):
+            self.placements.append({
+                "time_us": self.world.now_us, "region": int(now.id[i]), "start_key": now.start_key[i],
+                "leader": int(now.leader[i]), "stores": now.store[i][now.store[i] > 0].tolist(),
+                "size_mib": float(now.size[i]), "read_bytes_s": float(now.read[i]),
+                "write_bytes_s": float(now.write[i]), "hot": bool(r.hot[row]),
+            })  # fmt: skip
 
     # Decisions
 

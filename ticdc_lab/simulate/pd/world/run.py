@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.patrol import SOON
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import LIMITS, Policy
-from ticdc_lab.simulate.pd.world.recording import PdRecorder
+from ticdc_lab.simulate.pd.world.recording import PLACEMENTS, REASONS, STORES, PdRecorder
 from ticdc_lab.simulate.pd.world.running import Future, IllegalTransition, measured
 from ticdc_lab.simulate.pd.world.start import SECOND_US, Start
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
@@ -33,6 +33,8 @@ class Watch:
     ----------
     sample_us
         How often stores are sampled, µs.
+    placement_us
+        How often all regions are; 0: at the start and the end, None: never.
     level
         Of the trace (:mod:`ticdc_lab.simulate.trace`).
     monitor
@@ -42,6 +44,7 @@ class Watch:
     """
 
     sample_us: int = SECOND_US
+    placement_us: int | None = 0
     level: str = CHANGES
     monitor: bool = True
     pictured: bool = False
@@ -57,6 +60,21 @@ class PdRun(EndedRun):
     watch: Watch
     world: World = field(repr=False)
     recorder: PdRecorder = field(repr=False)
+
+    @property
+    def stores(self) -> pa.Table:
+        """:data:`~ticdc_lab.simulate.pd.world.recording.STORES`."""
+        return pa.Table.from_pylist(self.recorder.stores, schema=STORES)
+
+    @property
+    def placements(self) -> pa.Table:
+        """:data:`~ticdc_lab.simulate.pd.world.recording.PLACEMENTS`."""
+        return pa.Table.from_pylist(self.recorder.placements, schema=PLACEMENTS)
+
+    @property
+    def reasons(self) -> pa.Table:
+        """:data:`~ticdc_lab.simulate.pd.world.recording.REASONS`."""
+        return pa.Table.from_pylist(self.recorder.reasons, schema=REASONS)
 
     @property
     def operators(self) -> pa.Table:
@@ -141,14 +159,22 @@ def simulate(
     found, because = None, "time"
     try:
         recorder.sample()
-        settled, at_us = bool(on_sample(world)), 0
+        settled = bool(on_sample(world))
+        if watch.placement_us is not None:
+            recorder.place()
+        placed_us = at_us = 0
         while at_us < until_us and not settled:
             at_us = min(at_us + watch.sample_us, until_us)
             world.run(at_us)
             recorder.sample()
             settled = bool(on_sample(world))
+            if watch.placement_us and at_us - placed_us >= watch.placement_us:
+                placed_us = at_us
+                recorder.place()
             if world.monitor is not None:
                 world.monitor.sums()
+        if watch.placement_us is not None and placed_us < at_us:
+            recorder.place()
         because = "settled" if settled else because
     except (Violated, IllegalTransition) as e:
         invariant, because = getattr(e, "invariant", "Legal Transitions"), "violation"
