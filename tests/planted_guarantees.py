@@ -52,10 +52,21 @@ FAULTS: Mapping[str, Log] = {
     "ddl_names_are_free": [_CREATED, ddl(0, 1, 2, "CREATE TABLE `a` (`id` INT PRIMARY KEY)"), mark(0, 2, 3)],
 }  # fmt: skip
 
-WITHOUT_DRAWING = frozenset(
-    [
-        "rows_follow_the_partition_count", "rows_have_a_table", "columns_are_defined", "nulls_are_allowed",
-        "values_fit_their_columns", "ddl_names_are_free",
-    ]
-)  # fmt: skip
-"""Guarantees whose fault is in one message, or in words: its row says all."""
+PICTURES: Mapping[str, set[str]] = {
+    "rows_stay_in_one_partition": {"the older value stays", "Kafka orders nothing across partitions"},
+    "row_images_chain": {"leaves this image", "finds another image"},
+    "redeliveries_are_identical": {"first content", "another content"},
+    "first_appearances_are_ordered": {"order of delivery in partition"},
+    "nothing_below_resolved_ts": {"order of delivery in partition"},
+    "nothing_below_ddl": {"order of delivery in partition"},
+    "ddl_events_are_in_time": {"order of delivery in partition"},
+    "watermarks_are_monotone": {"order of delivery in partition"},
+    "resolved_events_on_all_partitions": {"not in partition"},
+    "ddl_events_on_all_partitions": {"not in partition"},
+    "admin_events_on_all_partitions": {"not in partition"},
+    "offsets_are_contiguous": {"dashed box"},
+}
+"""What the picture of each guarantee says, and the pictures of others do not.
+
+A guarantee whose fault is in one message, or in words, has none: its row says all.
+"""

@@ -51,10 +51,7 @@ from ticdc_lab.words import count, in_lanes, lane_of, some_of
 if TYPE_CHECKING:
     from ticdc_lab.log import Log
 
-OF_DDL = frozenset(
-    ["nothing_below_ddl", "ddl_events_on_all_partitions", "ddl_events_are_in_time"]
-    + [name for name, g in GUARANTEES.items() if "definitions" in g.needs]
-)
+OF_DDL = frozenset(name for name, g in GUARANTEES.items() if g.of_ddl)
 """Guarantees that a log without DDL cannot show."""
 
 

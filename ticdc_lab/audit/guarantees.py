@@ -45,10 +45,13 @@ RowCheck = Callable[[Suspects], RowFindings]
 ImageCheck = Callable[[RowsDefined], ImageFindings]
 LogCheck = Callable[[Stated], Iterator[Event]]
 Need = Literal[
-    "commit_ts", "watermarks", "history", "definitions", "all messages", "all partitions", "partition", "offset"
+    "commit_ts", "watermarks", "ddl", "history", "definitions", "all messages", "all partitions", "partition", "offset"
 ]
 """What a log must have for a check. The partitions have rows; every sample has all watermarks and DDL.
 
+``ddl``: a log without DDL shows nothing of it, so the guarantee is then listed as not checked; ``definitions``: the
+same, unless messages define the tables. ``history``: images that chain. ``all messages``, ``all partitions``: a sample
+that leaves some out cannot show it.
 ``partition`` and ``offset`` are what some dumps of other tools do not have.
 """
 
@@ -78,6 +81,11 @@ class Guarantee:
     def remembers(self) -> Remembered:
         """What must be remembered of messages that were read to judge those that come."""
         return "rows" if self.row else "marks" if self.log else "images"
+
+    @property
+    def of_ddl(self) -> bool:
+        """Whether a log without DDL cannot show it."""
+        return not {"ddl", "definitions"}.isdisjoint(self.needs)
 
 
 GUARANTEES: dict[str, Guarantee] = {}
@@ -279,6 +287,7 @@ def nothing_below_resolved_ts(s: Suspects) -> RowFindings:
 @of_rows(
     "DDL Event 保证任意（CommitTS < FinishedTS of DDL event）的 Row Changed Event 在 DDL Event 之后不会出现",
     "commit_ts",
+    "ddl",
     "all partitions",
     "partition",
 )
@@ -345,7 +354,7 @@ def resolved_events_on_all_partitions(log: Stated) -> Iterator[Event]:
         yield from _gaps_by_era(homes)
 
 
-@of_log("DDL Event 会广播到所有的 partition", "commit_ts", "partition")
+@of_log("DDL Event 会广播到所有的 partition", "commit_ts", "ddl", "partition")
 def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     """MQ design, constraint 2.4: DDL events are broadcast to all partitions; canal and canal-json send them to
     partition 0 only.
@@ -375,6 +384,7 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     "当 Kafka Partition ResolvedTS = DDL FinishedTS 时，向所有 partition 广播 DDL Event",
     "commit_ts",
     "watermarks",
+    "ddl",
     "partition",
 )
 def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:

@@ -507,14 +507,12 @@ def _checked(counts: WatchCounts, watched: Watched, unchecked: Mapping[str, int]
     """By guarantee of how many it was asked."""
     remembered = max(0, counts.rows - unchecked.get(EVICTED, 0))
     chained = max(0, remembered - unchecked.get(FILTERED, 0) - unchecked.get(NO_OLD_VALUE, 0))
-    of_log = {
-        "ddl_events_on_all_partitions": counts.ddl, "ddl_events_are_in_time": counts.ddl,
-        "ddl_names_are_free": counts.ddl, "offsets_are_contiguous": counts.messages,
-    }  # fmt: skip
     found = {}
     for name in watched.checks:
+        g = GUARANTEES[name]
         of_rows = counts.rows if name in BY_MARKS else chained if name == CHAIN else remembered
-        found[name] = of_rows if GUARANTEES[name].remembers == "rows" else of_log.get(name, counts.watermarks)
+        every = counts.messages if "all messages" in g.needs else counts.watermarks
+        found[name] = of_rows if g.remembers == "rows" else counts.ddl if g.of_ddl else every
     return found
 
 
