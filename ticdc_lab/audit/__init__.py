@@ -7,14 +7,6 @@ from ticdc_lab.audit.guarantees import GUARANTEES, Guarantee, checks_possible
 from ticdc_lab.audit.run import MAX_PER_GUARANTEE, audit, audit_table, audited
 
 __all__ = [
-    "GUARANTEES",
-    "MAX_PER_GUARANTEE",
-    "Guarantee",
-    "audit",
-    "audit_table",
-    "audited",
-    "checks_possible",
-    "events_at",
-    "messages_of",
-    "places_of",
-]
+    "GUARANTEES", "MAX_PER_GUARANTEE", "Guarantee", "audit", "audit_table", "audited", "checks_possible", "events_at",
+    "messages_of", "places_of",
+]  # fmt: skip

@@ -21,19 +21,7 @@ from ticdc_lab.cli import (
 from ticdc_lab.cli.common import main
 
 __all__ = [
-    "check_commands",
-    "consumer_commands",
-    "ddl_client_commands",
-    "ddl_commands",
-    "dispatch_commands",
-    "log_commands",
-    "main",
-    "open_commands",
-    "pd_commands",
-    "record_commands",
-    "report_commands",
-    "simulate_commands",
-    "start_commands",
-    "watch_commands",
-    "workload_commands",
-]
+    "check_commands", "consumer_commands", "ddl_client_commands", "ddl_commands", "dispatch_commands", "log_commands",
+    "main", "open_commands", "pd_commands", "record_commands", "report_commands", "simulate_commands", "start_commands",
+    "watch_commands", "workload_commands",
+]  # fmt: skip

@@ -18,16 +18,8 @@ if TYPE_CHECKING:
     from ticdc_lab.ddl_service.watch import ended, fleet_watch, job_watch, settled
 
 __all__ = [
-    "Client",
-    "Listening",
-    "SqliteStore",
-    "ended",
-    "fleet_watch",
-    "job_watch",
-    "running",
-    "serve",
-    "settled",
+    "Client", "Listening", "SqliteStore", "ended", "fleet_watch", "job_watch", "running", "serve", "settled",
     "submitted",
-]
+]  # fmt: skip
 
 lazily(__name__, __all__)

@@ -20,29 +20,10 @@ if TYPE_CHECKING:
     from ticdc_lab.dispatch.whatif import WhatIf
 
 __all__ = [
-    "STRATEGIES",
-    "Changefeed",
-    "Rule",
-    "WhatIf",
-    "alignments",
-    "balance",
-    "changefeed_from_toml",
-    "check_strategy",
-    "conflict_placements",
-    "dispatch",
-    "dispatch_by_rules",
-    "guarantees",
-    "infer_rules",
-    "key_update_counts",
-    "move_causes",
-    "read_changefeed",
-    "rules_from_config",
-    "setting_effects",
-    "shared_topics",
-    "skew",
-    "topic_balance",
-    "with_settings",
-    "without_old_value",
-]
+    "STRATEGIES", "Changefeed", "Rule", "WhatIf", "alignments", "balance", "changefeed_from_toml", "check_strategy",
+    "conflict_placements", "dispatch", "dispatch_by_rules", "guarantees", "infer_rules", "key_update_counts",
+    "move_causes", "read_changefeed", "rules_from_config", "setting_effects", "shared_topics", "skew", "topic_balance",
+    "with_settings", "without_old_value",
+]  # fmt: skip
 
 lazily(__name__, __all__)

@@ -29,25 +29,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "EngineChoice",
-    "choose",
-    "counted",
-    "engine_of",
-    "hadoop_exists",
-    "hadoop_files",
-    "hadoop_read_text",
-    "hadoop_write_text",
-    "has_jvm",
-    "is_active",
-    "is_sail",
-    "is_several_machines",
-    "java_version",
-    "kafka_offsets",
-    "kept",
-    "parallelism",
-    "parquet_below",
-    "session",
-    "verbatim",
-]
+    "EngineChoice", "choose", "counted", "engine_of", "hadoop_exists", "hadoop_files", "hadoop_read_text",
+    "hadoop_write_text", "has_jvm", "is_active", "is_sail", "is_several_machines", "java_version", "kafka_offsets",
+    "kept", "parallelism", "parquet_below", "session", "verbatim",
+]  # fmt: skip
 
 lazily(__name__, __all__)

@@ -13,20 +13,10 @@ from collections.abc import Collection, Iterable
 from ticdc_lab.errors.redaction import shown_source
 
 __all__ = [
-    "ContractError",
-    "DispatchError",
-    "EngineError",
-    "IncompleteHistoryError",
-    "NoAnswerError",
-    "NoTopicError",
-    "ProtocolError",
-    "ScenarioError",
-    "SetupError",
-    "SourceError",
-    "SparkMissingError",
-    "StreamingError",
+    "ContractError", "DispatchError", "EngineError", "IncompleteHistoryError", "NoAnswerError", "NoTopicError",
+    "ProtocolError", "ScenarioError", "SetupError", "SourceError", "SparkMissingError", "StreamingError",
     "TiCDCLabError",
-]
+]  # fmt: skip
 
 
 class TiCDCLabError(Exception):

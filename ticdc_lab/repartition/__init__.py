@@ -8,23 +8,7 @@ from ticdc_lab.repartition.expand import Expansion, expand, rule_of, rules_found
 from ticdc_lab.repartition.plan import PROCEDURES, PartitionPlan, Processor, Timing
 
 __all__ = [
-    "PROCEDURES",
-    "Cost",
-    "Expansion",
-    "Moves",
-    "PartitionPlan",
-    "Processor",
-    "Timing",
-    "compared",
-    "consumed",
-    "consumer_findings",
-    "cost_of",
-    "examined",
-    "expand",
-    "moves",
-    "rule_of",
-    "rules_found",
-    "rules_recorded",
-    "staying_share",
-    "writes",
-]
+    "PROCEDURES", "Cost", "Expansion", "Moves", "PartitionPlan", "Processor", "Timing", "compared", "consumed",
+    "consumer_findings", "cost_of", "examined", "expand", "moves", "rule_of", "rules_found", "rules_recorded",
+    "staying_share", "writes",
+]  # fmt: skip

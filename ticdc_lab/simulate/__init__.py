@@ -22,25 +22,8 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.why_stuck import why_stuck
 
 __all__ = [
-    "Ask",
-    "Crash",
-    "Join",
-    "Part",
-    "Restart",
-    "costs",
-    "ddl_service",
-    "explore",
-    "gaps",
-    "overlaps",
-    "owners",
-    "pd",
-    "pipeline",
-    "read_scenario",
-    "scenario_from_text",
-    "scheduler",
-    "stretches",
-    "sweep",
-    "why_stuck",
-]
+    "Ask", "Crash", "Join", "Part", "Restart", "costs", "ddl_service", "explore", "gaps", "overlaps", "owners", "pd",
+    "pipeline", "read_scenario", "scenario_from_text", "scheduler", "stretches", "sweep", "why_stuck",
+]  # fmt: skip
 
 lazily(__name__, __all__)

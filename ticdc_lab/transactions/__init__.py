@@ -17,17 +17,6 @@ from ticdc_lab.transactions.restoring import (
 from ticdc_lab.transactions.suspects import OffsetGap, gaps_in, suspects
 
 __all__ = [
-    "OffsetGap",
-    "duplicates",
-    "first_repeated",
-    "gaps_in",
-    "known_places",
-    "log_places",
-    "of_restored",
-    "restored_here",
-    "restored_transactions",
-    "split_key_updates",
-    "suspects",
-    "transaction_rows",
-    "transactions",
-]
+    "OffsetGap", "duplicates", "first_repeated", "gaps_in", "known_places", "log_places", "of_restored",
+    "restored_here", "restored_transactions", "split_key_updates", "suspects", "transaction_rows", "transactions",
+]  # fmt: skip

@@ -23,17 +23,8 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 
 __all__ = [
-    "Duties",
-    "Habits",
-    "ServiceSettings",
-    "Submit",
-    "assign",
-    "done_jobs",
-    "fleet_in",
-    "job_progress",
-    "load_with_ddl",
-    "play",
-    "simulate",
-]
+    "Duties", "Habits", "ServiceSettings", "Submit", "assign", "done_jobs", "fleet_in", "job_progress", "load_with_ddl",
+    "play", "simulate",
+]  # fmt: skip
 
 lazily(__name__, __all__)

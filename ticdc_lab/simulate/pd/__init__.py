@@ -26,36 +26,10 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.start import Start
 
 __all__ = [
-    "BALANCE_LEADER_POLICY",
-    "DEFAULT_POLICIES",
-    "NOTHING",
-    "Answer",
-    "Explained",
-    "Kind",
-    "Peer",
-    "Policy",
-    "SetFlow",
-    "Start",
-    "before_after",
-    "changed",
-    "changes_at",
-    "costs",
-    "decision_at",
-    "from_folder",
-    "move_peer",
-    "own_futures",
-    "peers",
-    "real_runs",
-    "reference_cases",
-    "said",
-    "scenario_cases",
-    "simulate",
-    "time_left",
-    "tried",
-    "unfit",
-    "wanting",
-    "why_operator",
-    "why_region",
-]
+    "BALANCE_LEADER_POLICY", "DEFAULT_POLICIES", "NOTHING", "Answer", "Explained", "Kind", "Peer", "Policy", "SetFlow",
+    "Start", "before_after", "changed", "changes_at", "costs", "decision_at", "from_folder", "move_peer", "own_futures",
+    "peers", "real_runs", "reference_cases", "said", "scenario_cases", "simulate", "time_left", "tried", "unfit",
+    "wanting", "why_operator", "why_region",
+]  # fmt: skip
 
 lazily(__name__, __all__)

@@ -31,27 +31,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "FAULTS",
-    "LONG_KEY",
-    "MEMORY_ROWS",
-    "RULES",
-    "SAMPLE_US",
-    "CaptureSettings",
-    "DownstreamSettings",
-    "PipelineSettings",
-    "chain",
-    "chains",
-    "changes_told",
-    "compare_semantics",
-    "design_example",
-    "families_in",
-    "key_of",
-    "seen_in",
-    "shop",
-    "simulate",
-    "transactions",
-    "tried",
-    "why_at",
-]
+    "FAULTS", "LONG_KEY", "MEMORY_ROWS", "RULES", "SAMPLE_US", "CaptureSettings", "DownstreamSettings",
+    "PipelineSettings", "chain", "chains", "changes_told", "compare_semantics", "design_example", "families_in",
+    "key_of", "seen_in", "shop", "simulate", "transactions", "tried", "why_at",
+]  # fmt: skip
 
 lazily(__name__, __all__)

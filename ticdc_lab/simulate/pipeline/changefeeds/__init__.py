@@ -14,9 +14,5 @@ from ticdc_lab.simulate.pipeline.changefeeds.etcd import (
 )
 
 __all__ = [
-    "CreateChangefeed",
-    "ForChangefeed",
-    "PauseChangefeed",
-    "RemoveChangefeed",
-    "ResumeChangefeed",
-]
+    "CreateChangefeed", "ForChangefeed", "PauseChangefeed", "RemoveChangefeed", "ResumeChangefeed",
+]  # fmt: skip

@@ -12,12 +12,5 @@ TO_OWNER = (DispatchTableResponse, HeartbeatResponse)
 """The messages that are for the owner's machine; all others of this protocol are for the processor's."""
 
 __all__ = [
-    "TO_OWNER",
-    "Failing",
-    "Leave",
-    "V3Agent",
-    "V3AgentState",
-    "V3Coordinator",
-    "V3CoordinatorState",
-    "V3Settings",
-]
+    "TO_OWNER", "Failing", "Leave", "V3Agent", "V3AgentState", "V3Coordinator", "V3CoordinatorState", "V3Settings",
+]  # fmt: skip

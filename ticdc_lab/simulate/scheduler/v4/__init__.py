@@ -15,13 +15,6 @@ TO_OWNER = (MaintainerBootstrapResponse, HeartBeatRequest, BlockStatusRequest)
 """The messages that are for the maintainer of a capture; all others are for its dispatchers."""
 
 __all__ = [
-    "TO_COORDINATOR",
-    "TO_OWNER",
-    "Dispatchers",
-    "DispatchersState",
-    "Maintainer",
-    "MaintainerState",
-    "NodeManager",
-    "V4Coordinator",
-    "V4Settings",
-]
+    "TO_COORDINATOR", "TO_OWNER", "Dispatchers", "DispatchersState", "Maintainer", "MaintainerState", "NodeManager",
+    "V4Coordinator", "V4Settings",
+]  # fmt: skip
