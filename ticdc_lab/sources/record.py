@@ -39,7 +39,7 @@ from ticdc_lab.words import count
 COMMIT_S = 5.0
 """What was read is durable after so many seconds at the latest."""
 
-_SAY_S, _LAG_S = 1.0, 5.0
+_SAY_S = 1.0
 _OFFSET_DIGITS = 15
 
 
