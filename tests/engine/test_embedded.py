@@ -20,7 +20,7 @@ import pytest
 from begun_beside import BEGUN_BESIDE, WHOLE
 from pyspark.sql import SparkSession
 
-from ticdc_lab.engine import embedded, sail_process
+from ticdc_lab.engine import embedded, sail_process, sessions
 from ticdc_lab.engine.embedded import SailProcess
 from ticdc_lab.engine.sail_process import FEW_SEARCHES, SOCKET
 from ticdc_lab.errors import SetupError
@@ -435,3 +435,13 @@ def _listeners(table: str) -> set[str]:
     """Inodes of the listening sockets: no two sockets of a machine have one."""
     rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
     return {row[9] for row in rows if row[3] == "0A"}
+
+
+def test_who_looks_at_a_session_starts_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook, a copy and an inspector ask for special names, which one that waits for its engine does not have."""
+    started: list[object] = []
+    monkeypatch.setattr(sessions, "_embedded", lambda *of: started.append(of))
+    monkeypatch.setenv(embedded.CONNECT_MODE, "1")  # as it was, afterwards
+    later = sessions.Later(2, {})
+    special = ("_repr_html_", "_ipython_display_", "__deepcopy__", "_jsparkSession")
+    assert not [name for name in special if hasattr(later, name)] and not started

@@ -122,6 +122,8 @@ class Later(_Session):
                 self._begun.removeProgressHandler(heard)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # who displays, copies or inspects it asks for some of these, and no engine for that
+            raise AttributeError(name)
         return getattr(self.begin(), name)
 
 
