@@ -1,6 +1,6 @@
 """Every codec beside a library that only parses the same messages, in one process.
 
-    python benchmarks/codecs.py [--golden FOLDER] [--rounds 5] [--rows 50000]
+    python benchmarks/codecs.py [--golden FOLDER] [--rounds 5] [--rows 50000] [--plain]
 
 Ours takes Arrow batches to events with all images and hashes, as a Spark worker does it. The peer takes the messages as
 ``bytes`` that are there already and drops what its library gives: orjson for the formats in JSON, fastavro for those
@@ -32,7 +32,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs import simple_avro
+from ticdc_lab.codecs import choice, simple_avro
 from ticdc_lab.codecs.canal import Entry, Messages, Packet, RowChange
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.kernel import compiling
@@ -240,7 +240,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--only", choices=TOPICS, action="append", default=[], help="this format; may be repeated")
+    parser.add_argument("--plain", action="store_true", help="the decoders in Python, not the kernels")
     options = parser.parse_args()
+    if options.plain:
+        choice.LOAD_AFTER_BYTES = sys.maxsize
     compiling.main(0)
     print(f"load average before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores, rounds: {options.rounds}")
     print("| protocol | topic | rows/s | asked | messages/s | MB/s | peer | its | our time / its |")

@@ -33,7 +33,7 @@ _ESCAPED = SECRET.replace('"', '\\"')
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
-"""Its broker takes tokens that nobody signed."""
+"""Its broker takes tokens without a signature."""
 _CLAIM = "unsecuredLoginStringClaim_sub"
 
 SASL: Mapping[str, str] = {
@@ -244,7 +244,7 @@ def expire(spark: SparkSession, broker: Broker, topic: str, partition: int, befo
     """Delete the messages of a partition that lie before an offset, as retention does."""
     jvm = spark._jvm
     place = jvm.org.apache.kafka.common.TopicPartition(topic, partition)
-    # two methods have this name, of which py4j takes the one that is not static
+    # two methods have this name; py4j takes the one that is not static
     kinds, values = (spark.sparkContext._gateway.new_array(k, 1) for k in (jvm.java.lang.Class, jvm.java.lang.Object))
     kinds[0], values[0] = jvm.java.lang.Long.TYPE, before
     loader = place.getClass().getClassLoader()

@@ -1,4 +1,6 @@
-"""Whatever the figures' tests draw, plotly's own classes check: settings that plotly has, with values that it takes."""
+"""What the figures' tests draw, plotly's own classes check: settings that plotly has, with values that it
+takes.
+"""
 
 from __future__ import annotations
 

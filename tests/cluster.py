@@ -28,7 +28,7 @@ def running(
 ) -> Iterator[str]:  # fmt: skip
     """The master's URL, while it and its workers, of one core, run; on loopback only.
 
-    The first worker has a folder of its own at ``hidden``, empty and not that of the others, as on another machine;
+    The first worker has a folder of its own at ``hidden``, empty and not the one of the others, as on another machine;
     this takes root. ``behind`` gives the command that starts each, such as ``taskset``.
     """
     with ExitStack() as stack:
@@ -48,7 +48,7 @@ def running(
 def _daemon(
     folder: Path, says: str, name: str, *arguments: str, hidden: Path | None = None, behind: Sequence[str] = ()
 ) -> Iterator[str]:
-    """One of Spark's own daemons, and what it says when it is ready."""
+    """One of Spark's own daemons, and what it shows when it is ready."""
     folder.mkdir(parents=True)
     here = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
     small = {"SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": QUICK, "SPARK_LAUNCHER_OPTS": QUICK}

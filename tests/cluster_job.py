@@ -60,7 +60,7 @@ def where_the_workers_found_it(spark: SparkSession) -> list[str]:
 
 
 def collected(spark: SparkSession, folder: Path) -> str:
-    """What Spark says where somebody takes the rows of a log to the driver: the planted fault."""
+    """What Spark shows where a caller takes the rows of a log to the driver: the planted fault."""
     try:
         spark.read.parquet(str(folder / "decoded")).toArrow()
     except Exception as error:

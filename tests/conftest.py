@@ -51,7 +51,7 @@ __all__ = ["every_figure_is_plotlys", "lab", "pictures"]
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE = "TICDC_LAB_TESTS_MADE"
-"""Tells workers the file that is there once kernels and jars are."""
+"""Shows workers the file that is there once kernels and jars are."""
 
 WITHOUT_JAVA = pytest.StashKey[bool]()
 """Whether tests that start Java are left out."""
@@ -94,13 +94,13 @@ def _without_java(config: pytest.Config) -> bool:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what is left out."""
+    """Show what is left out."""
     left_out = config.stash[WITHOUT_JAVA]
     return ["tests that start Java are left out; `./lab test --java` runs them too"] if left_out else []
 
 
 def _make(made: Path, broker: bool) -> None:
-    # the jars are a download, beside what computes; without a network the tests say so
+    # the jars are a download, beside what computes; without a network the tests report it
     jars = "import broker; broker.jars()" if broker else ""
     fetching = subprocess.Popen([sys.executable, "-c", jars], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
     compiling = subprocess.run([sys.executable, "-m", "ticdc_lab.codecs.kernel.compiling"], cwd=ROOT, check=False)
@@ -188,7 +188,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 def no_process(request: pytest.FixtureRequest) -> Iterator[None]:
     """In a quick run a test that starts an engine, a broker, a browser or a command ends there as skipped.
 
-    Each of them is a process, so no list says which tests these are. Without ``--java`` one that starts Spark fails:
+    Each of them is a process, so no list shows which tests these are. Without ``--java`` one that starts Spark fails:
     it is to be left out, so it is marked ``spark``, or takes ``classic``.
     """
     with pytest.MonkeyPatch.context() as patched:
@@ -240,7 +240,7 @@ _DRAWN = "_hypothesis_internal_use_settings"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long files first, the order inside a file as it is; those of one folder need a browser.
+    """Long files first, the order inside a file as it is; the ones of one folder need a browser.
 
     A quick run has of a test with many cases the first.
     """
@@ -299,7 +299,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure of a test that kills at moments of a seed says how to repeat it."""
+    """A failure of a test that kills at moments of a seed shows how to repeat it."""
     report = yield
     if report.failed and any(v is killing.killed for v in vars(getattr(item, "module", object)).values()):
         report.sections.append(("repeat it", killing.repeating(item.nodeid)))
@@ -331,7 +331,7 @@ def json_lines(name: str) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Say on which engine a module runs: that of ``--engine``, or Spark where the module is marked ``spark``."""
+    """Show on which engine a module runs: the one of ``--engine``, or Spark where the module is marked ``spark``."""
     name = "spark" if request.node.get_closest_marker("spark") else request.config.getoption("--engine")
     with engines.using(name):
         yield name
@@ -389,14 +389,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]
 def events_of(spark: SparkSession) -> Any:
     """``events_of("messages_open-protocol_small.jsonl.gz")``: a golden topic as events.
 
-    tests/codecs/test_golden.py holds that they are, field by field, those of a decoder that shares no code.
+    tests/codecs/test_golden.py checks that they equal, field by field, the events of a decoder that shares no code.
     """
     return partial(_golden_events, spark)
 
 
 @cache
 def _golden_events(spark: SparkSession, name: str) -> DataFrame:
-    """Decoded and hashed once a session: without a file each query on the embedded engine would do it anew."""
+    """Decoded and hashed once a session: without a file each query on the embedded engine would do it again."""
     protocol = "open-protocol" if "open-protocol" in name else "canal-json"
     events = load(spark, str(golden(name)), protocol=protocol).events
     return computed(events.select(*EVENTS.names).transform(with_keys))

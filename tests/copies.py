@@ -15,10 +15,12 @@ from ticdc_lab.events.schema import EVENTS, IMAGE_HASHES, KEYS
 from ticdc_lab.faults import Expected, PlantedFault, with_faults
 
 APART = 64 * 1_000_000
-"""Offsets of one copy lie so far from those of the next; a multiple of 64 (``ticdc_lab.facts.gathering.IN_CHUNK``)."""
+"""Offsets of one copy lie so far from the ones of the next; a multiple of 64
+(``ticdc_lab.facts.gathering.IN_CHUNK``).
+"""
 
 LATER = 1 << 45
-"""And its commit_ts, so that a finding without offset tells its copy too."""
+"""And its commit_ts, so that a finding without offset shows its copy too."""
 
 _NARROW = [c for c in (*EVENTS.names, *KEYS.names, *IMAGE_HASHES.names) if c not in ("columns", "before")]
 
@@ -53,13 +55,13 @@ def findings(events: DataFrame, faults: Sequence[PlantedFault], *, protocol: str
 
 
 def said(found: Row) -> Expected:
-    """A finding as a fault expects it, but for its copy."""
+    """A finding as a fault expects it, except for its copy."""
     offset = None if found.offset is None else found.offset % APART
     return Expected(found.guarantee, found.severity, ((found.partition, offset),))
 
 
 def is_seen(expected: Expected, found: Sequence[Row], clean: Sequence[Row]) -> bool:
-    """Whether a finding names the guarantee at one of the places, and is one that the log without fault lacks."""
+    """Whether a finding names the guarantee at one of the places, and is one that the log without fault is missing."""
     of = [(said(f), f) for f in found]
     there = [
         s

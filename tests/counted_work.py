@@ -27,7 +27,7 @@ def lines_run(work: Callable[[], object]) -> int:
 
 
 def times_the_work(work: Callable[[], object], peer: Callable[[], object], *, turns: int = 3) -> float:
-    """How much more CPU time than a peer compiled code takes, of whose lines nobody hears: the least of some turns.
+    """How much more CPU time than a peer compiled code takes, of whose lines no one hears: the least of some turns.
 
     They take turns, and only this thread counts.
     """

@@ -6,7 +6,7 @@ from ticdc_lab.figures.figure import Figure, Nested, put
 
 
 def drawn_text(fig: Figure) -> str:
-    """All text of a figure as plotly receives it, but for what a click means, which is not drawn."""
+    """All text of a figure as plotly receives it, except for what a click means, which is not drawn."""
     return str(fig.go().update_traces(meta=None).to_plotly_json())
 
 

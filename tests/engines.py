@@ -1,7 +1,7 @@
 """Two engines in one process: classic Spark and the embedded one, each while it is asked.
 
-PySpark's functions build columns of one kind at a time, and an environment variable says which. People get one engine a
-process; tests switch between both, so that their answers can be compared.
+PySpark's functions build columns of one kind at a time, and an environment variable shows which. People get one engine
+a process; tests switch between both, so that their answers can be compared.
 """
 
 from __future__ import annotations

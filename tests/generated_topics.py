@@ -94,7 +94,7 @@ def topic(seed: int) -> Topic:
 
 
 def late_row(t: Topic) -> list[Event]:
-    """A change that nobody has seen, below the last watermark."""
+    """A change that no one has seen, below the last watermark."""
     t.put(0, t.change("t0", 99, t.resolved - 1, 0))
     return t.events()
 

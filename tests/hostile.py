@@ -1,4 +1,6 @@
-"""Names that would run, break or flood whatever shows them, and a recording whose tables and columns have them."""
+"""Names that would run, break or flood what shows them, and a recording whose tables and
+columns have them.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ calls = 0
 
 
 def deadly(*args: Any) -> Any:
-    """The step, the second of which is the last thing that this process does."""
+    """The step, whose second is the last thing that this process does."""
     global calls
     found = real(*args)
     calls += STEP != "append" or args[1] == TABLE

@@ -20,10 +20,10 @@ SIMPLE = "messages_simple_small.jsonl.gz"
 
 
 def assert_batch_answers(tables: Tables, messages: DataFrame, events: DataFrame, quarantine: DataFrame) -> None:
-    """Every table holds what the batch functions give of the same log."""
+    """Every table contains what the batch functions give of the same log."""
     for name, want in {
         "messages": messages.drop("headers", "timestamp"),
-        "events": events.drop(*OF_IMAGES),  # the lake leaves out what its images say
+        "events": events.drop(*OF_IMAGES),  # the lake leaves out what its images show
         "quarantine": quarantine,
         "transactions": events.transform(transactions),
         "watermarks": events.transform(partition_watermarks),

@@ -67,10 +67,10 @@ def killed(process: subprocess.Popen[Any]) -> bool:
 
 @contextmanager
 def stopped(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """Let a process and all that it started stand still, so that the body finds its files as ``kill -9`` leaves them.
+    """Let a process and all that it started stall, so that the body finds its files as ``kill -9`` leaves them.
 
     What a thread has asked the system to write when the signal comes is written, as it is when it is killed. A thread
-    that begins a process waits for it without an end, as that one stands still: it counts after a second.
+    that begins a process waits for it without an end, as that one stalls: it counts after a second.
     """
     group, end = [process.pid, *below(process.pid, "")], time.monotonic() + 1
     try:

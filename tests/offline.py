@@ -1,4 +1,4 @@
-"""A page in a browser without a network: what it draws, what it asks for, what its console says."""
+"""A page in a browser without a network: what it draws, what it asks for, what its console shows."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class Looked:
         return self.said + self.asked_for
 
     def move_slider(self, plot: str) -> str:
-        """Move the slider of a plot to its end with the keyboard; what stands beside it afterwards."""
+        """Move the slider of a plot to its end with the keyboard; what is beside it afterwards."""
         bar = self.browser.find_element(By.CSS_SELECTOR, f"#{plot} + .ticdc-steps")
         bar.find_element(By.CSS_SELECTOR, "input").send_keys(Keys.END)
         return self.slider_of(plot)
 
     def slider_of(self, plot: str) -> str:
-        """What the slider of a plot stands at."""
+        """What the slider of a plot is at."""
         label = self.browser.find_element(By.CSS_SELECTOR, f"#{plot} + .ticdc-steps label")
         return " ".join(part.text for part in label.find_elements(By.CSS_SELECTOR, "span, output"))
 

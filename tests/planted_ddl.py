@@ -80,7 +80,7 @@ def _shares_sessions() -> list[Patch]:
 
 
 def _shares_the_infosyncer() -> list[Patch]:
-    """The one infosyncer of a process, that of its first owner, writes what is for GC of every cluster."""
+    """The one infosyncer of a process, the one of its first owner, writes what is for GC of every cluster."""
     sound = worker.Worker._of_owner
 
     def misdirected(first: Any, output: Output) -> Output:

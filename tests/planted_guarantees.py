@@ -66,7 +66,7 @@ PICTURES: Mapping[str, set[str]] = {
     "admin_events_on_all_partitions": {"not in partition"},
     "offsets_are_contiguous": {"dashed box"},
 }
-"""What the picture of each guarantee says, and the pictures of others do not.
+"""What the picture of each guarantee shows, and the pictures of others do not.
 
-A guarantee whose fault is in one message, or in words, has none: its row says all.
+A guarantee whose fault is in one message, or in words, has none: its row shows all.
 """

@@ -1,4 +1,4 @@
-"""Ports for the servers that tests start: nobody else can be given one between the choice and the server's start."""
+"""Ports for the servers that tests start: no other can be given one between the choice and the server's start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _held: dict[int, socket.socket] = {}
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on, and that are this process's own until it ends.
+    """Ports of 127.0.0.1 that no one listens on, and that are this process's own until it ends.
 
     A test's other process, of this run or of another, passes a port by when the UDP port of the same number is taken.
     """

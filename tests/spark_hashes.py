@@ -43,8 +43,8 @@ def by_expressions(events: DataFrame) -> DataFrame:
 def key_hash(image: Column, *, fallback: Column | None = None) -> Column:
     """Hash (bigint) of the handle key of ``image``; null when it has no handle key or the image is null.
 
-    With ``fallback``, the key columns are those of ``fallback`` and a value that ``image`` lacks is taken from it
-    (``only-output-updated-columns`` leaves equal columns out of the old image).
+    With ``fallback``, the key columns are the ones of ``fallback`` and a value that ``image`` does not have is taken
+    from it (``only-output-updated-columns`` leaves equal columns out of the old image).
     """
     keys = F.filter(image if fallback is None else fallback, lambda c: c["is_key"])
 

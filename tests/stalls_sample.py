@@ -1,6 +1,6 @@
 """Makes `data/messages_open-protocol_stalls.jsonl.gz`: a simulated changefeed whose watermarks stand, and why.
 
-``python tests/stalls_sample.py`` writes it anew.
+``python tests/stalls_sample.py`` writes it again.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def listing_of(root: Path, settings: Settings = UNKNOWN) -> Listing:
 
 
 def settled_reading(found: Listing, settings: Settings = UNKNOWN) -> tuple[Reading, bool]:
-    """How a folder is read, by what its first files tell, and whether its rows have a commit_ts."""
+    """How a folder is read, by what its first files show, and whether its rows have a commit_ts."""
     table, some = storage.files_table(found), storage.first_files(found)
     rows = table.filter(pc.is_in(table["path"], pa.array(some, pa.string())))
 

@@ -19,7 +19,7 @@ import ticdc_lab
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ticdc_lab"
 
-# From left to right: a module may import those of its own step and of the steps before it.
+# From left to right: a module may import the ones of its own step and of the steps before it.
 STEPS = (
     ("errors", "lazily", "words", "engine", "machines"),
     ("events",),
@@ -98,7 +98,7 @@ def part(path: Path) -> str:
 
 
 class Module(NamedTuple):
-    """What the checks ask of a module, of which the package has so many that each is parsed once."""
+    """What the checks ask of a module, and the package has so many that each is parsed once."""
 
     imports: frozenset[str]
     """Full names of all that it imports, wherever it does so; not what it needs for types alone."""
@@ -209,7 +209,7 @@ def circles(paths: Mapping[str, Path]) -> list[list[str]]:
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as error:
-            *circle, _ = error.args[1]  # each is imported by the next, and the first stands at the end again
+            *circle, _ = error.args[1]  # each is imported by the next, and the first is at the end again
             found.append(circle)
             graph[circle[1 % len(circle)]].discard(circle[0])
         else:
@@ -348,7 +348,7 @@ def test_one_name_of_a_class_is_one_thing() -> None:
 
 
 def test_a_class_that_is_defined_twice_is_seen(tmp_path: Path) -> None:
-    """The check above finds one on either side, but for messages, and not one that both sides have."""
+    """The check above finds one on either side, except for messages, and not one that both sides have."""
     (tmp_path / "simulate").mkdir()
     texts = {
         "a.py": "Thing Both",
@@ -403,7 +403,7 @@ def _is_sentence(node: ast.expr) -> bool:
 
 
 def test_no_answer_is_read_out_of_a_sentence() -> None:
-    """A reason is a value (:class:`ticdc_lab.machines.machine.Reason`): nobody looks for a name in its words."""
+    """A reason is a value (:class:`ticdc_lab.machines.machine.Reason`): its words are not searched for a name."""
     rooms = ("machines", "ddl_core", "pd_core", "simulate", "ddl_service", "figures", "widgets", "answers", "cli")
     sources = {p.relative_to(PACKAGE): p.read_text(encoding="utf-8") for p in modules() if part(p) in rooms}
     found = {str(path): sentences_read_back(source) for path, source in sources.items()}
@@ -441,7 +441,7 @@ def test_the_checks_see_a_planted_fault(tmp_path: Path) -> None:
 
 
 def test_the_map_names_every_room_in_the_order_of_imports() -> None:
-    """CONTRIBUTING's table has a row for each room, and for nothing else; a room stands behind those it may import."""
+    """CONTRIBUTING's table has a row for each room, and for nothing else; a room is behind those it may import."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = [name.strip("/") for name in re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)]
     rooms = [name.removesuffix(".py") for name in rows if "/" not in name]

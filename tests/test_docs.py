@@ -1,4 +1,4 @@
-"""What the documentation says works: examples, links, commands, formulae; and it builds without a warning."""
+"""What the documentation promises works: examples, links, commands, formulae; and it builds without a warning."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_the_reference_has_every_public_name(references: ModuleType, tmp_path: P
 
 
 def test_each_question_has_a_page_of_its_docstring_and_its_command(references: ModuleType, tmp_path: Path) -> None:
-    """A method that gives an answer is a page; where a command asks the same, its help stands there."""
+    """A method that gives an answer is a page; where a command asks the same, its help is there."""
     references.write(tmp_path)
     asked = {"contents", "load", "watermarks", "why", "transactions", "audit", "what_if", "advise", "expand"}
     assert asked | {"consumers", "compare", "fidelity", "table", "row", "messages"} <= set(references.questions())
@@ -212,3 +212,20 @@ def _found(name: str) -> bool:
         else:
             return True
     return False
+
+
+def test_every_benchmark_has_a_date_and_a_command_that_repeats_it() -> None:
+    """Each table, in the words above it or in columns of its own; a section begins with its question."""
+    page, wrong = PAGES["docs/benchmarks.md"], []
+    for section in re.split(r"(?m)^##+ ", page)[1:]:
+        above = ""
+        for block in section.split("\n\n")[1:]:
+            if not block.startswith("|"):
+                above = block
+                continue
+            dated = re.search(r"\d{4}-\d\d-\d\d", above + block)
+            repeated = "Repeat: " in above or "repeat |" in block.splitlines()[0]
+            if not (dated and repeated and "?" in above):
+                wrong.append(block.splitlines()[0])
+            above = ""
+    assert not wrong and page.count("|---|") > 15

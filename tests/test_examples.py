@@ -1,4 +1,4 @@
-"""The examples of the package's docstrings run, and say what they show."""
+"""The examples of the package's docstrings run, and show what they show."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_public_functions_have_examples() -> None:
 
 
 def test_a_wrong_example_is_seen() -> None:
-    """The way of running them fails where an example says something else."""
+    """The way of running them fails where an example shows something else."""
     test = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, 0)
     said: list[str] = []
     doctest.DocTestRunner().run(test, out=said.append)

@@ -1,4 +1,4 @@
-"""Kafka into Delta: however often it is interrupted, the tables are those of one undisturbed pass."""
+"""Kafka into Delta: however often it is interrupted, the tables are the ones of one undisturbed pass."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def sent(spark: SparkSession, broker: Broker, name: str, topic: str) -> str:
 
 
 def assert_answers(spark: SparkSession, source: str, out: Path, tmp_path: Path) -> None:
-    """Every table holds what the batch functions give of the same topic."""
+    """Every table contains what the batch functions give of the same topic."""
     log = load(spark, source).materialise(str(tmp_path / f"batch_{time.monotonic_ns()}"))
     assert_batch_answers(Tables(spark, str(out)), log.messages, log.events, log.quarantine)
 
@@ -107,7 +107,7 @@ class Interrupted(Exception):
 def test_it_goes_on_after_an_end_at_any_step(
     spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After each step of a batch, one after the other: the tables are those of the batch answers, duplicates too."""
+    """After each step of a batch, one after the other: the tables are the ones of the batch answers, duplicates too."""
     source, out = sent(spark, broker, CANAL, "interrupted"), tmp_path / "out"
     for step, table in STEPS:
         real = getattr(steps, step)
@@ -253,7 +253,7 @@ def of_two(spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_takes_messages_from_the_quarantine_is_our_own_change(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kills found it: a run whose rows had waited for their schema was taken for somebody else's by the next."""
+    """Kills found it: a run whose rows had waited for their schema was taken for another program's by the next."""
     tables = of_two(spark, tmp_path / "lake", monkeypatch)
     place = ("'t' AS topic", "0 AS partition", "id AS offset")
     waiting = spark.range(3).selectExpr(*place, "'schema-unknown' AS error_class")
@@ -299,7 +299,7 @@ def test_a_run_ends_when_somebody_changed_a_table_meanwhile(
 
 
 def _append_some(tables: Tables, name: str, rows: DataFrame) -> None:
-    """Append rows of which some columns are given, the others null, as batch 0."""
+    """Append rows with some columns given, the others null, as batch 0."""
     own = [f for f in tables.read(name).schema.fields if f.name != "batch_id"]
     some = [(F.col(f.name) if f.name in rows.columns else F.lit(None)).cast(f.dataType).alias(f.name) for f in own]
     append(tables, name, rows.select(*some), 0)
@@ -396,7 +396,7 @@ def test_killed_after_every_step_it_gives_the_same(spark: SparkSession, broker: 
 def test_killed_at_any_moment_it_gives_the_same(
     spark: SparkSession, broker: Broker, tmp_path: Path, protocol: str
 ) -> None:
-    """Killed again and again at a moment that nobody chose, in the middle of writing too, and while rows wait."""
+    """Killed again and again at a random moment, in the middle of writing too, and while rows wait."""
     log = golden(CANAL) if protocol == "canal-json" else turned(tmp_path)[0]
     source, out, kills = sent(spark, broker, str(log), f"soak-{protocol}"), tmp_path / "out", 0
     for wait_s in moments(10):
@@ -451,7 +451,7 @@ def test_from_what_an_end_at_any_moment_leaves_it_goes_on(
 
 
 def all_of(tables: Tables) -> dict[str, Any]:
-    """Each table, but for which batch brought a row; what came with which is another thing of each run."""
+    """Each table, except for which batch brought a row; what came with which is another thing of each run."""
     there = [name for name in schemas() if DeltaTable.isDeltaTable(tables.spark, tables.path(name))]
     return {name: summed(tables.read(name).drop("batch_id", "late")) for name in there}
 
@@ -459,8 +459,8 @@ def all_of(tables: Tables) -> dict[str, Any]:
 def left_by_ends(source: str, folder: Path, r: random.Random, more: list[str]) -> list[tuple[Path, str]]:
     """Folders as ``kill -9`` leaves them at moments of a seed, half of them at commits; of several runs after another.
 
-    The run is stopped, its folder copied, and it goes on. When it has given a third of them it is killed, and the next
-    begins from one of the last copies: those of later runs are ends after ends.
+    The run is stopped, its folder copied, and it continues. When it has given a third of them it is killed, and the
+    next begins from one of the last copies: the ones of later runs are ends after ends.
     """
     states: list[tuple[Path, str]] = []
     while len(states) < TIMES:
@@ -490,7 +490,7 @@ def left_by_ends(source: str, folder: Path, r: random.Random, more: list[str]) -
 def test_when_a_python_worker_is_killed_it_goes_on_or_says_so(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    """The task fails, and the run may: in words, without a trace. The next goes on; the tables are as without it."""
+    """The task fails, and the run may: in words, without a trace. The next continues; the tables are as without it."""
     source, out, r = sent(spark, broker, str(golden(CANAL)), "soak-workers"), tmp_path / "out", random.Random(SEED)
     kills, failed, end = 0, 0, time.monotonic() + 120 * TIMES
     while kills < TIMES and time.monotonic() < end:

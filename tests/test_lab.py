@@ -49,7 +49,7 @@ def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 
 
 class Calls(list[str]):
-    """Stands for ``call``: remembers the commands; those that contain ``failing`` fail."""
+    """Represents ``call``: remembers the commands; those that contain ``failing`` fail."""
 
     failing = "nothing"
 
@@ -110,7 +110,7 @@ def test_spark_comes_when_it_is_first_needed(lab: ModuleType, monkeypatch: pytes
 
 
 def spark_is_here(lab: ModuleType) -> None:
-    """Lay down what tells pyspark from its client."""
+    """Lay down what shows pyspark from its client."""
     (lab.VENV / "lib/python3.11/site-packages/pyspark/jars").mkdir(parents=True)
 
 
@@ -121,7 +121,7 @@ def spark_is_here(lab: ModuleType) -> None:
 def test_which_command_needs_spark(
     lab: ModuleType, monkeypatch: pytest.MonkeyPatch, words: list[str], spark: bool
 ) -> None:
-    """Tests and documentation do; a set-up does when it is told so."""
+    """Tests and documentation do; a set-up does when it is informed."""
     asked: list[bool] = []
     monkeypatch.setattr(lab, "set_up", lambda spark: asked.append(spark))
     assert lab.main(words) == 0
@@ -147,7 +147,7 @@ def test_a_failed_set_up_leaves_no_stamp(lab: ModuleType, monkeypatch: pytest.Mo
 
 
 def test_a_missing_jar_leaves_no_stamp(lab: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the jars the set-up is not done; their own error has said why."""
+    """Without the jars the set-up is not done; their own error has reported why."""
     monkeypatch.setattr(lab.call, "failing", "jars.main()")
     with pytest.raises(SystemExit):
         lab.set_up(spark=True)
@@ -165,7 +165,9 @@ def test_pip_where_uv_fails(lab: ModuleType, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_pip_where_no_uv_can_be_had(lab: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    """Pip is asked for uv, by its hash and nothing else; where that gives none, pip installs all and this is said."""
+    """Pip is asked for uv, by its hash and nothing else; where that gives none, pip installs all and
+    this is reported.
+    """
     lab.set_up(spark=False)
     assert lab.ONLY_UV.read_text() == "uv==2 \\\n    --hash=sha256:3\n"
     fetched, installed = [command for command in lab.call if "--require-hashes" in command]
@@ -175,7 +177,7 @@ def test_pip_where_no_uv_can_be_had(lab: ModuleType, capsys: pytest.CaptureFixtu
 
 
 def test_the_uv_that_pip_fetched(lab: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks the index that pip is told to ask, unless the user has told uv another one."""
+    """It asks the index that pip is ordered to ask, unless the user has named another one."""
     said = "global.index-url='https://a/simple'\nglobal.timeout='9'\n:env:.extra-index-url='https://b/simple'\n"
     monkeypatch.setattr(lab, "output", lambda *_: said)
     monkeypatch.setenv("UV_INDEX", "https://mine/simple")
@@ -187,7 +189,9 @@ def test_the_uv_that_pip_fetched(lab: ModuleType, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_client_goes_before_spark_comes(lab: ModuleType) -> None:
-    """They share a folder: pip removes the client first, once; uv's ``sync`` removes what the lock lacks by itself."""
+    """They share a folder: pip removes the client first, once; uv's ``sync`` removes what the lock does not have by
+    itself.
+    """
     lab.set_up(spark=True)
     removed, installed = (lab.call.first(words) for words in ("uninstall --quiet --yes pyspark-client", "-spark.lock"))
     assert removed < installed
@@ -207,7 +211,7 @@ def test_a_python_without_ensurepip(lab: ModuleType, monkeypatch: pytest.MonkeyP
 
 
 def test_a_python_too_old(lab: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a newer Python on the PATH the version that is there and the one needed are said."""
+    """Without a newer Python on the PATH the version that is there and the one needed are reported."""
     monkeypatch.setattr(lab, "PYTHON_MIN", (99, 0))
     monkeypatch.setattr(lab.shutil, "which", lambda tool: "/bin/dnf" if tool == "dnf" else None)
     with pytest.raises(lab.Stop, match=r"^This is Python 3\..* needs 3\.11 or newer\.\n\nRun: sudo dnf install"):
@@ -266,12 +270,12 @@ def test_no_java_stops_before_anything_is_installed(tmp_path: Path) -> None:
 
 
 def test_old_pythons_can_read_the_script() -> None:
-    """A Python that is too old gets as far as the sentence that says so."""
+    """A Python that is too old gets as far as the sentence that reports it."""
     ast.parse((ROOT / "lab").read_text(), feature_version=(3, 7))
 
 
 def test_ci_runs_the_command_of_the_readme() -> None:
-    """What continuous integration runs is what a reader is told to run."""
+    """What continuous integration runs is what a reader is ordered to run."""
     readme = re.findall(r"^(\./lab \w+)", (ROOT / "README.md").read_text(), re.M)
     assert readme[:2] == ["./lab demo", "./lab test"]
     assert "./lab test --java " in (ROOT / ".ci/run").read_text()

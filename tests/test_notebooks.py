@@ -99,7 +99,7 @@ assert asked == dict.fromkeys(EXPECTED, True), asked
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[KernelManager]:
-    """Give one kernel for all notebooks: what each of its own would import and begin anew takes most of their time."""
+    """Give one kernel for all notebooks: what each of its own would import and begin again takes most of their time."""
     from jupyter_client.manager import KernelManager
 
     manager = KernelManager()
@@ -242,7 +242,7 @@ def test_notebook_runs(path: Path, kernel: KernelManager) -> None:
 
 
 def test_a_panel_that_does_not_outlive_run_all_is_seen(kernel: KernelManager) -> None:
-    """A last cell that closes the log, as that of 01 once stopped Spark: the panel answers no more."""
+    """A last cell that closes the log, as the one of 01 once stopped Spark: the panel answers no more."""
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
@@ -265,7 +265,9 @@ def test_a_panel_that_does_not_outlive_run_all_is_seen(kernel: KernelManager) ->
 @pytest.mark.parametrize("log", LOGS)
 @pytest.mark.parametrize("number", OF_A_LOG)
 def test_notebook_takes_any_log(number: str, log: str, tmp_path: Path, kernel: KernelManager) -> None:
-    """Only the source is changed: what the log has is answered, what it lacks is said, and nothing raises."""
+    """Only the source is changed: what the log has is answered, what it does not have is reported, and
+    nothing raises.
+    """
     source = LOGS[log]
     if source == STORAGE:
         shutil.unpack_archive(source, tmp_path)

@@ -153,7 +153,7 @@ def test_the_lock_serves_the_python_of_conda(name: str) -> None:
 
 
 def conda_of(name: str) -> dict[str, Any]:
-    """One of the environment files; each says by itself how it is used."""
+    """One of the environment files; each shows by itself how it is used."""
     text = (ROOT / name).read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.safe_load(text)
     assert f"conda env create -f {name} && conda activate {found['name']} && pip install" in text
@@ -211,7 +211,7 @@ def test_notebooks_and_samples_come_with_an_installed_package(installed: Path, t
 
 
 def test_the_command_of_an_installed_package(installed: Path, tmp_path: Path) -> None:
-    """``ticdc-lab`` is there with its version, and says in words that it overwrites nothing."""
+    """``ticdc-lab`` is there with its version, and shows in words that it overwrites nothing."""
     command = installed / "bin/ticdc-lab"
     assert PROJECT["version"] in alone(installed, tmp_path, command, "--version").stdout
     (tmp_path / "mine/notebooks").mkdir(parents=True)

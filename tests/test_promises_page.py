@@ -1,4 +1,4 @@
-"""Each promise of `docs/promises.md` names a test that is there, and the bounds are those of the code."""
+"""Each promise of `docs/promises.md` names a test that is there, and the bounds are the ones of the code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_promise_names_a_test_that_is_there(file: str, name: str) -> None:
 
 
 def test_a_failure_of_a_test_that_kills_says_how_to_repeat_it() -> None:
-    """With its seed and how often; any other failure says nothing of kills."""
+    """With its seed and how often; any other failure reports nothing of kills."""
 
     def reported(**module: object) -> list[tuple[str, str]]:
         item = SimpleNamespace(nodeid="tests/test_x.py::test_y", module=SimpleNamespace(**module))

@@ -59,7 +59,7 @@ def test_a_newcomer_can_hold_the_names() -> None:
 
 @pytest.mark.parametrize("name", ticdc_lab.__all__)
 def test_every_name_is_there_and_documented(name: str) -> None:
-    """Each begins with one sentence; functions say what they take and give."""
+    """Each begins with one sentence; functions show what they take and give."""
     told = inspect.getdoc(getattr(ticdc_lab, name)) or ""
     first = " ".join(told.split("\n\n")[0].split())
     assert first.endswith((".", "?")) and len(first) < 200, first
@@ -124,7 +124,7 @@ def test_a_panel_imports_its_own_simulator_alone() -> None:
 
 
 def test_a_function_is_not_hidden_by_the_module_it_is_in() -> None:
-    """Whoever imports ``ticdc_lab.audit`` or ``ticdc_lab.transactions`` first, the public names stay functions."""
+    """If a program imports ``ticdc_lab.audit`` or ``ticdc_lab.transactions`` first, the public names stay functions."""
     imported(
         "import ticdc_lab.audit.run, ticdc_lab.transactions, ticdc_lab.lake.ingest, ticdc_lab.dispatch.hashing\n"
         "assert all(callable(getattr(ticdc_lab, name)) for name in ('audit', 'transactions', 'ingest', 'dispatch'))\n"
@@ -134,7 +134,7 @@ def test_a_function_is_not_hidden_by_the_module_it_is_in() -> None:
 
 
 def test_functions_that_name_the_package_reach_the_workers() -> None:
-    """Spark sends a function of ``__main__`` with the modules it names, of which pickle knows Python's own."""
+    """Spark sends a function of ``__main__`` with the modules it names; pickle knows Python's own."""
     for package in LAZY:
         assert cloudpickle.loads(cloudpickle.dumps(import_module(package))) is import_module(package)
 

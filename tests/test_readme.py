@@ -1,4 +1,4 @@
-"""What the README says works; its links, commands and files are checked with those of the documentation."""
+"""What the README shows works; its links, commands and files are checked with the ones of the documentation."""
 
 from __future__ import annotations
 

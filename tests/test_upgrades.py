@@ -1,4 +1,4 @@
-"""What earlier versions have written is gone on with, or refused by its format."""
+"""What earlier versions have written is continued, or refused by its format."""
 
 from __future__ import annotations
 

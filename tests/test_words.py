@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ticdc_lab.cli import main
-from ticdc_lab.words import percent, unescaped, visible
+from ticdc_lab.words import first_line, in_html, percent, unescaped, visible
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -139,6 +139,17 @@ def test_code_has_no_such_words(room: str) -> None:
     assert found == {}
 
 
+def test_tests_have_no_such_words() -> None:
+    """Their docstrings and comments; this file plants some."""
+    found = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        source = path.read_text("utf-8")
+        of_code = [*_docstrings(ast.parse(source)), *_comments(source)] if path != Path(__file__) else []
+        words = [w for text in of_code for w in unwelcome(text, PATTERNS | OF_CODE)]
+        found |= {path.relative_to(ROOT).as_posix(): words} if words else {}
+    assert found == {}
+
+
 def test_docstrings_and_comments_are_read() -> None:
     """Of classes, functions and values; code in them is left out, and a phrase may cross a line end."""
     source = '''
@@ -231,3 +242,25 @@ def test_an_escape_is_no_text_that_looks_like_one(text: str) -> None:
     assert visible(text).isprintable() and unescaped(visible(text)) == text
     assert unescaped(visible(text, kept="\n")) == text and visible(text, kept="\n").count("\n") == text.count("\n")
     assert visible(r"C:\new") == r"C:\new" and visible("\x00") == r"\x00" and visible(r"\x00") == r"\\x00"
+
+
+@pytest.mark.parametrize(("sentence", "commands"), [
+    ("What it costs: ticdc-lab expand 'my log.gz' --after 8.", ["ticdc-lab expand 'my log.gz' --after 8"]),
+    ("Next: ticdc-lab audit x.gz --messages-of 1. Then look.", ["ticdc-lab audit x.gz --messages-of 1"]),
+    ("ticdc-lab audit a.gz or ticdc-lab audit b.gz", ["ticdc-lab audit a.gz", "ticdc-lab audit b.gz"]),
+    ("gone (ticdc-lab survey kafka://h:1/t); then: ./lab setup --spark", ["ticdc-lab survey kafka://h:1/t",
+                                                                        "./lab setup --spark"]),
+    ("ticdc-lab settings dump --json shows how", ["ticdc-lab settings dump --json"]),
+    ("use the ticdc-lab version that wrote it", []),
+])  # fmt: skip
+def test_a_command_in_a_sentence_is_code(sentence: str, commands: list[str]) -> None:
+    """Up to its last argument, in every page and panel; the words around it are not."""
+    assert re.findall("<code>(.*?)</code>", in_html(sentence).replace("&#x27;", "'")) == commands
+    assert re.sub("<.*?>", "", in_html(sentence)).replace("&#x27;", "'") == sentence
+
+
+def test_an_error_without_words_is_named_by_its_class() -> None:
+    """No place takes the first of no lines: each first line comes from :func:`ticdc_lab.words.first_line`."""
+    assert [first_line(x) for x in (OSError(), OSError("a\nb"), "", " \nx")] == ["OSError", "a", "nothing", "x"]
+    bare = re.compile(r"str\([^\n]*\)\.splitlines\(\)\[0\]")
+    assert [p.name for p in (ROOT / "ticdc_lab").rglob("*.py") if bare.search(p.read_text("utf-8"))] == []

@@ -63,7 +63,7 @@ def found(events, *checks, protocol="open-protocol", **facts):
 
 
 def table_of(events: list[dict[str, Any]]) -> pa.Table:
-    """Events in Arrow's form with hashes, which need only differ where those of ``ticdc_lab.codecs.keys`` do."""
+    """Events in Arrow's form with hashes, which need only differ where the ones of ``ticdc_lab.codecs.keys`` do."""
     return pa.Table.from_pylist([e | _hashes(e) for e in events], schema=EVENTS_WITH_HASHES)
 
 

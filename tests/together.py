@@ -22,7 +22,7 @@ def together(names: str | Sequence[str], cases: Sequence[Any]) -> Callable[[Call
                 values = dict(zip(named, [case] if isinstance(names, str) else case, strict=True))
                 try:
                     test(**values, **fixtures)
-                except (Exception, pytest.fail.Exception) as error:  # the latter is that of `raises`
+                except (Exception, pytest.fail.Exception) as error:  # the latter is the one of `raises`
                     wrong.append(f"{values}: {type(error).__name__}: {error}")
             assert cases and not wrong, f"{len(wrong)} of {len(cases)} cases:\n" + "\n".join(wrong)
 

@@ -65,7 +65,7 @@ def send(servers: str, topic: str, messages: Iterable[Mapping[str, Any]], **sett
 
 
 def numbered(n: int, partitions: int = 1, size: int = 10) -> list[dict[str, Any]]:
-    """Messages that say which they are."""
+    """Messages that show which they are."""
     return [
         {"partition": i % partitions, "key": None if i % 3 == 0 else b"k%d" % i, "value": b"%0*d" % (size, i)}
         for i in range(n)

@@ -2,7 +2,8 @@
 
 Python binds every submodule to a name of its package on its import, and many of ours are named as the
 one function in them: ``import ticdc_lab.audit`` would hide the function ``ticdc_lab.audit``. Here the public name wins;
-``from ticdc_lab.audit import GUARANTEES`` finds the submodule as ever.
+``from ticdc_lab.audit import guarantees`` finds the submodule as ever. ``import ticdc_lab.audit.guarantees as g`` finds
+none: there Python asks the function for the name.
 """
 
 from __future__ import annotations

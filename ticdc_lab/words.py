@@ -41,6 +41,12 @@ def in_lanes(text: str, lane: str) -> str:
 _PARTITION = re.compile(r"(?<![\w`-])([Pp])artition(?=s?(?![\w`-]))")
 
 
+def first_line(said: object) -> str:
+    """The first line of what an error or a program printed; of an error without words its class."""
+    lines = str(said).strip().splitlines()
+    return lines[0] if lines else "nothing" if isinstance(said, str) else type(said).__name__
+
+
 def visible(text: str, *, kept: str = "") -> str:
     r"""Text on a page or in a terminal: what cannot be seen, as a NUL byte, is an escape (``\x00``).
 
@@ -55,7 +61,7 @@ def visible(text: str, *, kept: str = "") -> str:
 
 
 def in_html(text: str, *, dates_whole: bool = False) -> str:
-    """A sentence as HTML: text in back-ticks becomes code, but SQL keeps its back-ticks.
+    """A sentence as HTML: commands, and text in back-ticks, become code; SQL keeps its back-ticks.
 
     ``dates_whole``: no line ends within a date; in a page of ours its script sees to that.
 
@@ -63,10 +69,17 @@ def in_html(text: str, *, dates_whole: bool = False) -> str:
     --------
     >>> in_html("the default of `--bound` is a < b")
     'the default of <code>--bound</code> is a &lt; b'
+    >>> in_html("To list them: ticdc-lab settings 'my log.gz' --json. Then compare.")
+    'To list them: <code>ticdc-lab settings &#x27;my log.gz&#x27; --json</code>. Then compare.'
     >>> in_html("at 2026-11-20 21:56", dates_whole=True)
     'at <span style="white-space:nowrap">2026-11-20</span> 21:56'
     """
-    said = html.escape(text) if _OF_SQL.search(text) else _IN_TICKS.sub(r"<code>\1</code>", html.escape(text))
+    of_sql, code, said, end = _OF_SQL.search(text), r"<code>\1</code>", "", 0
+    for m in [*COMMAND.finditer(text), None]:
+        words = html.escape(text[end : m.start() if m else None])
+        said += words if of_sql else _IN_TICKS.sub(code, words)
+        said += f"<code>{html.escape(m[0])}</code>" if m else ""
+        end = m.end() if m else end
     return _DATES.sub(r'<span style="white-space:nowrap">\g<0></span>', said) if dates_whole else said
 
 
@@ -81,6 +94,15 @@ def quoted(text: str) -> str:
     return text if _OF_SQL.search(text) else _IN_TICKS.sub(r"“\1”", text)
 
 
+_ARGUMENT = r"(?:'[^'\n]*'|[^\s;`'])*(?:'[^'\n]*'|[^\s;`'.,:)])"
+COMMAND = re.compile(
+    r"(?<![\w`/.-])(?<!the )(?:\./lab|ticdc-lab|(?:python -m )?pip|kcat)"
+    r"(?: (?:pd|simulate|ddl-service|watch) [a-z][a-z-]*| [a-z][a-z-]*| -[a-zA-Z]\b)"
+    r"(?: [\w-]+(?= --|[.,;:)](?:\s|$)|$))?"
+    rf"(?: (?:--(?:json|reasons|debug|help)\b|--?[a-z][\w-]*(?: (?!--){_ARGUMENT})?"
+    rf"|(?![a-z]+[.,;:)]?(?:\s|$)){_ARGUMENT}))*"
+)
+"""A command in a sentence, up to its last argument: a plain word ends it, unless an option takes it."""
 _DATES = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 _IN_TICKS, _OF_SQL = re.compile(r"(?<![\w`])`([^`\n]+)`(?![\w`])"), re.compile(r"`\.`|[A-Z]{2} `")
 

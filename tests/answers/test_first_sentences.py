@@ -65,8 +65,8 @@ def test_what_is_a_guess_or_not_measured_is_said() -> None:
 
 
 def test_a_rule_that_two_rows_show_is_a_guess() -> None:
-    """One of the columns explains them by chance: it is not the dispatcher that the table has, and moves by it are said
-    to be an estimate.
+    """One of the columns explains them by chance: it is not the dispatcher that the table has, and moves by it are
+    reported as an estimate.
     """
     by = rules("columns:y", "table", n=2)
     assert _dispatchers_now(by) == {} and set(_dispatchers_now(rules("columns:y", "table")).values()) == {
@@ -80,7 +80,7 @@ def test_a_rule_that_two_rows_show_is_a_guess() -> None:
 
 
 def test_moves_of_a_table_that_is_routed_are_an_estimate() -> None:
-    """Its rows lie by the hash of its name upstream, and are moved by that of its name in the log."""
+    """Its rows lie by the hash of its name upstream, and are moved by the one of its name in the log."""
     by = rules("index-value", "table").assign(name_crc=[7, None])
     answer = partitions(MOVED, rules=by, measured=what_if(), before=2, to=4, source="x")
     assert answer.finding.startswith(
@@ -103,7 +103,7 @@ def test_what_consumers_confuse_before_the_change_is_not_new() -> None:
 
 
 def test_a_checkpoint_that_is_stuck_comes_before_a_longer_stall() -> None:
-    """Who is stuck at the end, for how long and why; else the longest stall. What is not there stands at the end."""
+    """Who is stuck at the end, for how long and why; else the longest stall. What is not there is at the end."""
     cause = [{"cause": "partition-silent", "says": "the others went on", "cannot_tell": "why"}]
     longer, stuck = (
         {"topic": "t", "held_ts": 1, "next_ts": n, "step_s": s, "everywhere": n is not None, "partitions": [2],

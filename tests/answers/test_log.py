@@ -113,7 +113,7 @@ def test_a_panel_says_what_the_method_says(log: Log, tab: str, question: str) ->
 
 @pytest.fixture(scope="module")
 def part(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Log:
-    """A recording of two partitions of four, which begins late and of which one ends early."""
+    """A recording of two partitions of four, which begins late; one of them ends early."""
     records = [r for r in json_lines(SMALL) if (r["partition"] == 1 and r["offset"] >= 9) or r["partition"] == 3]
     cut = [r for r in records if r["partition"] == 1 or r["offset"] < 500]
     place = tmp_path_factory.mktemp("part") / "part.jsonl"
@@ -123,7 +123,9 @@ def part(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Log:
 
 @pytest.mark.parametrize("command", ["watermarks", "transactions", "audit", "why", "consumer", "table"])
 def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, command: str) -> None:
-    """Its first line is the sentence; --json has it as ``answer``. What the answer cannot tell is said everywhere."""
+    """Its first line is the sentence; --json has it as ``answer``. What the answer cannot determine is reported
+    everywhere.
+    """
     given = {"table": "shop.users"} if command == "table" else {}
     answer: Answer = getattr(part, "consumers" if command == "consumer" else command)(*given.values())
     asked = [command, part.source, *[f"--{name}={value}" for name, value in given.items()]]
@@ -165,17 +167,17 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
 
 
 def test_guarantees_of_ddl_are_not_checked_where_none_is_known(log: Log) -> None:
-    """A log of which partition 0 was not recorded knows none of canal-json; nor need any have happened."""
+    """A log without partition 0 knows none of canal-json; nor need any have happened."""
     known = log.summary_of("facts", "findings")
     assert not not_checked(known) and set(not_checked(replace(known, ddl=known.ddl.head(0)))) == OF_DDL
 
 
 OF_PART = {"watermarks": 1, "transactions": 1, "audit": 1, "why": 0, "consumer": 4, "table": 1}
-"""What is said of it beside the log's own limits: of ends, of a model, of a table without its CREATE TABLE."""
+"""What is reported of it beside the log's own limits: of ends, of a model, of a table without its CREATE TABLE."""
 
 
 def test_what_is_written_elsewhere_is_said_alike(log: Log, spark: SparkSession, tmp_path: Path) -> None:
-    """``dispatch`` writes events and says the method's sentence; a request that is none is refused before."""
+    """``dispatch`` writes events and shows the method's sentence; a request that is none is refused before."""
     out = str(tmp_path / "moved.jsonl")
     answer = log.dispatch(out, strategy="index-value", partitions=3)
     load = answer.frames["load"]["count"]
@@ -207,7 +209,7 @@ def test_a_sum_is_watched_from_the_command_line(spark: SparkSession) -> None:
 
 
 def test_a_log_says_what_it_is(log: Log) -> None:
-    """As text and as HTML, with what it cannot tell."""
+    """As text and as HTML, with what it cannot determine."""
     assert "contains 2,101 row changes of 7 tables in 4 partitions. It is complete up to 2026-11-20" in str(log)
     assert "It is complete up to 2026-11-20" in log._repr_html_()
 
@@ -219,7 +221,7 @@ def test_parts_are_computed_once(log: Log) -> None:
 
 
 def test_without_commit_ts_it_does_not_pretend(spark: SparkSession) -> None:
-    """Questions that need it say so, or are refused with what to do."""
+    """Questions that need it report it, or are refused with what to do."""
     plain = ticdc_lab.open(str(golden("messages_canal-json_small.jsonl.gz")), spark=spark)
     assert plain.watermarks().finding == "The log cannot show how far it is complete."
     assert plain.transactions().finding == "Transactions cannot be restored from it."
@@ -259,7 +261,7 @@ def test_what_is_not_there_is_refused(log: Log) -> None:
 
 
 def test_sql_asks_anything(log: Log) -> None:
-    """Views of events, quarantine, transactions and findings; what DuckDB refuses is said in words."""
+    """Views of events, quarantine, transactions and findings; what DuckDB refuses is reported in words."""
     kinds = log.sql("SELECT kind, count(*) AS n FROM events GROUP BY kind ORDER BY kind")
     assert kinds.to_dict("list") == {"kind": ["ddl", "row", "watermark"], "n": [16, 2101, 124]}
     assert log.sql("SELECT count(*) AS n, sum(n_rows) AS rows FROM transactions").to_dict("records") == [
@@ -391,7 +393,7 @@ def test_a_moment_is_a_tso_or_a_time(log: Log) -> None:
 
 @pytest.mark.parametrize("question", ["watermarks", "transactions", "transaction", "audit", "consumers", "row"])
 def test_beside_a_tso_stands_its_time(log: Log, question: str) -> None:
-    """In what pictures say to who points at them, and in sentences."""
+    """In what pictures show to who points at them, and in sentences."""
     answer: Answer = log.row(log.tables[0]) if question == "row" else getattr(log, question)()
     said = [text for figure in answer.figures.values() for text in pointed_at(figure)]
     assert said or question.startswith("transaction"), "there is something to point at"
@@ -402,7 +404,7 @@ def test_beside_a_tso_stands_its_time(log: Log, question: str) -> None:
 
 
 def pointed_at(figure: Figure) -> list[str]:
-    """What its marks say."""
+    """What its marks show."""
     found = []
     for trace in figure.data:
         for name in ("hovertext", "customdata"):
@@ -425,7 +427,7 @@ def test_a_finding_leads_to_its_messages(log: Log, spark: SparkSession) -> None:
 
 
 def test_a_table_and_transactions_are_written_whole(log: Log, spark: SparkSession, tmp_path: Path) -> None:
-    """By the method as by the command, which says the method's sentence."""
+    """By the method as by the command, which shows the method's sentence."""
     table, out = log.tables[0], str(tmp_path / "rows.jsonl")
     answer = log.table(table, out=out)
     written = open_lines(out)
@@ -463,7 +465,7 @@ def test_a_move_without_a_rule_leads_to_its_messages(log: Log) -> None:
 
 
 def test_advice_has_the_log_s_own_number_of_partitions(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the numbers that any log is measured with; one that is too large to measure is said."""
+    """Beside the numbers that any log is measured with; one that is too large to measure is reported."""
     monkeypatch.setattr(log, "recorded_partitions", lambda: (5, []))
     of_five = log.advise()
     assert [*of_five.values["whole"]] == ["1", "3", "5", "8", "16", "32"]
@@ -488,7 +490,7 @@ def test_what_was_decoded_goes_with_the_log(spark: SparkSession, tmp_path: Path)
 
 
 def test_the_session_that_is_there_will_do(classic: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody asked for an engine, so a small log is read by the Spark that runs already."""
+    """No one asked for an engine, so a small log is read by the Spark that runs already."""
     asked: list[SparkSession] = []
 
     def load(spark: SparkSession, source: str, **how: Any) -> Any:
@@ -517,7 +519,7 @@ def test_a_sink_in_delta_takes_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> str:
-    """A log of the simple protocol of which one row states a checksum that is not that of its values."""
+    """A log of the simple protocol; one row states a checksum that is not the one of its values."""
     messages = [*json_lines("messages_simple_small.jsonl.gz")]
     values = [json.loads(base64.b64decode(m["value"])) for m in messages]
     first = next(i for i, value in enumerate(values) if value["type"] == "INSERT")
@@ -529,7 +531,7 @@ def damaged(tmp_path: Path) -> str:
 
 
 def test_checksums_are_verified_wherever_the_audit_is(spark: SparkSession, damaged: str, tmp_path: Path) -> None:
-    """A wrong one is found by the method, and stands in the report."""
+    """A wrong one is found by the method, and is in the report."""
     log = ticdc_lab.open(damaged, spark=spark)
     found = log.audit().frames["findings"]
     assert "row_checksums_match" in set(found["guarantee"])
@@ -551,7 +553,7 @@ def test_an_answer_escapes_what_the_log_says() -> None:
 
 
 def test_an_answer_prints_and_is_json() -> None:
-    """A long frame is cut, which is said; JSON has all of it."""
+    """A long frame is cut, which is reported; JSON has all of it."""
     said = str(answered(SHOWN + 1))
     assert f"tables (the first {SHOWN} of {SHOWN + 1})" in said and said.startswith(EVIL)
     told: dict[str, Any] = answered(SHOWN + 1).as_dict()
@@ -584,7 +586,7 @@ def test_a_timestamp_says_its_time() -> None:
 
 
 def test_figures_are_drawn_once() -> None:
-    """And an answer without any says so."""
+    """And an answer without any reports it."""
     answer = answered()
     assert answer.figure is answer.figures["one"]
     with pytest.raises(ContractError, match="nothing to draw"):
@@ -592,7 +594,7 @@ def test_figures_are_drawn_once() -> None:
 
 
 def test_the_log_as_recorded_stands_above_what_a_changefeed_can_say_and_models_below(log: Log) -> None:
-    """What is broken as recorded is what the audit finds; the title ranks no model; an absent row is said."""
+    """What is broken as recorded is what the audit finds; the title ranks no model; an absent row is reported."""
     answer = log.what_if()
     order = list(dict.fromkeys(answer.frame["strategy"]))
     assert order[0] == "as recorded" and order[-2:] == ["tidb-rowid", "conflict"] and "columns:name" in order
@@ -633,7 +635,9 @@ def test_findings_of_one_cause_are_one_line_and_errors_come_first() -> None:
 
 @pytest.mark.parametrize("kind", ["capture", "storage"])
 def test_questions_of_a_small_log_start_no_engine(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """They are answered from the files that this process decoded; whoever asks for a frame gets one of an engine."""
+    """They are answered from the files that this process decoded; a caller that asks for a frame gets
+    one of an engine.
+    """
     source = SMALL
     if kind == "storage":
         shutil.unpack_archive(golden("storage_small.tar.gz"), tmp_path)

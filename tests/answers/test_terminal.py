@@ -37,7 +37,7 @@ def test_no_terminal_breaks_no_line() -> None:
 
 
 def test_beside_a_tso_stands_its_time() -> None:
-    """The day is said once where it is one; what is no TSO has none; an empty frame keeps its head."""
+    """The day is reported once where it is one; what is no TSO has none; an empty frame keeps its head."""
     frame = pd.DataFrame({"commit_ts": [470603993791332352, None, 0], "n": [1, 2, 3]}).astype("Int64")
     assert as_text(frame).splitlines()[:2] == [
         "commit_ts           UTC 2026-11-20  n", "470603993791332352  21:56:08.308    1",
@@ -48,7 +48,7 @@ def test_beside_a_tso_stands_its_time() -> None:
 
 
 def test_a_narrow_terminal_is_not_overrun() -> None:
-    """Of a whole command: its progress is said, and a timestamp is whole, wherever its line ends."""
+    """Of a whole command: its progress is reported, and a timestamp is whole, wherever its line ends."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, NARROW, 0, 0))
     command = [
@@ -76,7 +76,7 @@ def test_a_narrow_terminal_is_not_overrun() -> None:
 
 
 def _read(terminal: int) -> bytes:
-    """What was written; empty where nobody writes any more."""
+    """What was written; empty where no one writes any more."""
     try:
         return os.read(terminal, 4096)
     except OSError:

@@ -32,7 +32,7 @@ EXPANDED = [
     row(1, 4, 5, "update"),
     mark(1, 5, 6),
 ]
-"""One partition becomes two: the row moves, its change above the checkpoint is sent again, DDL and marks go on."""
+"""One partition becomes two: the row moves, its change above the checkpoint is sent again, DDL and marks continue."""
 
 SHRUNK = [
     row(1, 0, 1),

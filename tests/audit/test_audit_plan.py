@@ -44,7 +44,7 @@ def test_the_plan_is_small(stored: DataFrame, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_spark_finds_what_the_kernel_finds(stored: DataFrame) -> None:
-    """The same findings in the same order, with causes and without, listed in part, and whatever a batch holds.
+    """The same findings in the same order, with causes and without, listed in part, and with any batches.
 
     tests/conformance asks for whole audits of more logs.
     """

@@ -34,7 +34,7 @@ def _asked_for_nothing() -> DataFrame:
 def test_it_finds_what_the_kernel_finds(spark: SparkSession, most: int, moves: bool) -> None:
     """Of a real log that begins late, some of whose tables move rows: with the rules that move them, and rows' keys.
 
-    Whether or not it is told that rows move; a few of each guarantee are the first of all.
+    Whether or not it is informed that rows move; a few of each guarantee are the first of all.
     """
     events = load(spark, str(golden(SMALL))).events.where("offset >= element_at(array(46, 15, 84, 57), partition + 1)")
     table = events.toArrow()
@@ -144,7 +144,7 @@ def test_where_no_row_moves_nothing_else_is_computed(spark: SparkSession) -> Non
 
 
 def test_where_no_row_moves_no_rule_excuses_what_is_lost(spark: SparkSession) -> None:
-    """Though it was said that some do, and what their table's rule counts was not recorded."""
+    """Though it was reported that some do, and what their table's rule counts was not recorded."""
     log = [
         row(0, 0, 5),
         mark(0, 1, 5),
@@ -174,7 +174,7 @@ def test_of_findings_about_the_log_the_first_are_held_and_the_others_counted(spa
 
 
 def test_what_is_glued_of_two_topics_is_found_by_it_alone(spark: SparkSession) -> None:
-    """The transform and the kernel say in their words that they do not; a message that nobody can read counts, too."""
+    """The transform and the kernel show in their words that they do not; an unreadable message counts, too."""
     log = topic(7).events()
     [one, other, *_] = [e for e in log if e["kind"] == "row" and e["partition"] == 0]
     glued = [*log, other | {"offset": one["offset"]}]

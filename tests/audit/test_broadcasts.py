@@ -30,7 +30,7 @@ def test_falls_without_end_are_held_a_few_at_a_time():
 
 
 def test_a_run_of_watermarks_that_a_partition_lacks_is_one_finding():
-    """Shown by the first lacking value in another partition and the value with which the partition went on."""
+    """Shown by the first missing value in another partition and the value with which the partition continued."""
     name = "resolved_events_on_all_partitions"
     events = [*[mark(0, i, i) for i in range(1, 8)], mark(1, 1, 1), mark(1, 2, 4), mark(1, 3, 5), mark(1, 4, 7)]
     assert found(events, name) == [
@@ -93,7 +93,7 @@ def test_what_was_delivered_again_does_not_show_how_far_a_recording_reaches():
 
 
 def test_of_the_ddl_of_one_moment_each_table_has_its_own():
-    """One that a partition holds does not say that its recording reaches over another's."""
+    """One that a partition holds does not show that its recording reaches over another's."""
     name = "ddl_events_on_all_partitions"
     two = [mark(0, 0, 10), ddl(0, 1, 20, "A", table="a"), ddl(0, 2, 20, "B", table="b"), mark(0, 3, 30)]
     ends, begins = [mark(1, 0, 10), ddl(1, 1, 20, "A", table="a")], [ddl(1, 8, 20, "B", table="b"), mark(1, 9, 30)]
@@ -103,7 +103,7 @@ def test_of_the_ddl_of_one_moment_each_table_has_its_own():
 
 
 def test_a_ddl_without_an_offset_is_found_too():
-    """As in Parquet of which nobody knows the offsets."""
+    """As in Parquet whose offsets are unknown."""
     name = "ddl_events_on_all_partitions"
     events = [ddl(0, 0, 5) | {"offset": None}, mark(0, 1, 9), mark(1, 0, 3), mark(1, 1, 9)]
     assert [f[0][1] for f in found(events, name)] == ["error"]

@@ -154,7 +154,7 @@ def test_a_topic_that_one_architecture_alone_takes_is_not_refused(logs: dict[str
 
 
 def test_patterns_that_ticdc_refuses_are_findings_and_those_beside_them_are_used(logs: dict[str, ChangeLog]) -> None:
-    """Event filters and column selectors; the audit goes on with the filters that TiCDC takes."""
+    """Event filters and column selectors; the audit continues with the filters that TiCDC takes."""
     other = f"[[filter.event-filters]]\n{RAN}\nignore-event = ['delete']\n"
     file = given(
         f"[[filter.event-filters]]\nmatcher = ['a']\nignore-event = ['insert']\n{other}"
@@ -219,7 +219,7 @@ def test_places_of_several_numbers_of_partitions_come_from_one_pass() -> None:
 
 
 def test_a_protocol_that_can_leave_old_values_out_and_tables_without_key(logs: dict[str, ChangeLog]) -> None:
-    """The bytes show the protocol's own setting, which contradicts that of the classic architecture as well."""
+    """The bytes show the protocol's own setting, which contradicts the one of the classic architecture as well."""
     found = said(logs[NO_KEY], given("enable-old-value = false\nforce-replicate = false"))
     assert any("sets enable-old-value = false, but the log shows sink.open.output-old-value = true" in w for w in found)
     assert any("sets force-replicate, but the log has rows of torture.k_none" in w for w in found), found
@@ -390,7 +390,9 @@ def test_checksums_that_a_file_denies_are_a_contradiction(protocol: str) -> None
 
 
 def test_tables_that_avro_names_otherwise_contradict_no_rule(spark: SparkSession) -> None:
-    """Rules have TiDB's names, by which TiCDC hashes and filters, and rows those of Avro: a note names the tables."""
+    """Rules have TiDB's names, by which TiCDC hashes and filters, and rows the ones of Avro: a note
+    names the tables.
+    """
     source, schemas = (f"tests/data/torture/{name}_avro-before.jsonl.gz" for name in ("messages", "schemas"))
     log = ticdc_lab.load(spark, source, schema_registry=schemas)
     file = given(

@@ -1,4 +1,4 @@
-"""Rows beside the definitions that the log's own DDL give: what fits them, what does not, and what nobody can judge."""
+"""Rows beside the definitions that the log's own DDL give: what fits them, what does not, and what cannot be judged."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_drop_ends_a_table_that_no_ddl_defined() -> None:
 
 
 def test_avro_names_tables_and_columns_as_it_must() -> None:
-    """`_` stands for what Avro does not allow, also of two tables; a RENAME may not show; hidden columns are there."""
+    """`_` represents what Avro does not allow, also of two tables; a RENAME may not show; hidden columns are there."""
     created = ddl(0, 0, 1, "CREATE TABLE `1-é` (`id` INT PRIMARY KEY, `a.b` INT NOT NULL)", table="1-é")
     row = {"id": "1", "a_b": "1", "_V__ue_0": "x"}
     log = [created, change(1, 5, table="_1__", **row), change(2, 6, table="_1__", id="1", a_b=None, c="1")]
@@ -238,13 +238,13 @@ def test_debezium_writes_no_recovery_and_rounds_decimals() -> None:
 
 
 def test_what_was_not_recorded_excuses_a_row() -> None:
-    """A partition that lacks offsets between the DDL and the row may have had another DDL there: a warning."""
+    """A partition that misses offsets between the DDL and the row may have had another DDL there: a warning."""
     log = [ddl(0, 0, 1, CREATED.format(kind="INT")), mark(0, 1, 2), change(9, 5, id="1", v=None, w="1")]
     assert broken(*log) == [(COLUMNS, "warning", 9)]
 
 
 def test_topics_with_different_ddl_of_a_table_are_judged_apart() -> None:
-    """Two changefeeds in one recording: neither's DDL say anything of the other's rows."""
+    """Two changefeeds in one recording: neither's DDL show anything of the other's rows."""
     one = [ddl(0, 0, 1, CREATED.format(kind="INT")), change(1, 5, id="1", v="1")]
     other = [ddl(0, 0, 3, "CREATE TABLE a (id INT PRIMARY KEY, w INT)"), change(1, 6, id="1", w="1")]
     assert broken(*one, *[e | {"topic": "u"} for e in other]) == []

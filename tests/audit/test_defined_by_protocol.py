@@ -123,7 +123,7 @@ def _csv() -> pa.Table:
 
 @cache
 def found(protocol: str) -> set[tuple[str, str]]:
-    """Guarantees that are broken, and of which tables."""
+    """Guarantees that are broken, and the tables."""
     log = events(protocol)
     findings = audit_table(log, protocol=protocol, checks=CHECKS, max_per_guarantee=None).to_pylist()
     return {(f["guarantee"], f["table"]) for f in findings if f["severity"] == "error"}
@@ -131,7 +131,7 @@ def found(protocol: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize(("kind", "protocol"), CELLS)
 def test_a_cell_of_the_table_is_true(kind: str, protocol: str) -> None:
-    """Found, or not judged, which the audit says."""
+    """Found, or not judged, which the audit shows."""
     guarantee, table, _ = PLANTED[kind]
     cell = CELLS[kind, protocol]
     if cell == "✔":
@@ -171,7 +171,7 @@ def test_avro_without_ddl_is_not_judged() -> None:
 
 
 def test_a_simple_log_without_ddl_is_judged_by_its_bootstrap_messages(spark: SparkSession, tmp_path: Path) -> None:
-    """They give all columns of a table; here they say that the NULL of its rows cannot be."""
+    """They give all columns of a table; here they show that the NULL of its rows cannot be."""
 
     def line(raw: str) -> str:
         message = json.loads(raw)
@@ -189,7 +189,7 @@ def test_a_simple_log_without_ddl_is_judged_by_its_bootstrap_messages(spark: Spa
     answer = log.audit()
     found = answer.frames["findings"]
     (message,) = {*found[found["guarantee"] == NULLS]["message"]}
-    assert sum(NULLS in said for said in log.table("torture.jsons").limits) == 1  # a table at a moment says it, too
+    assert sum(NULLS in said for said in log.table("torture.jsons").limits) == 1  # a table at a moment reports it, too
     assert message.startswith("NOT NULL column j is NULL by the message that defines version 470775812106223616")
     (unchecked,) = [limit for limit in answer.limits if "ddl names are free" in limit]
     assert "nulls are allowed" not in unchecked and "values fit" not in "".join(answer.limits)

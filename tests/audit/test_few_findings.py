@@ -35,7 +35,7 @@ def shown(batches: Iterable[pa.RecordBatch], most: int) -> list[dict[str, object
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_list_is_that_of_all_findings(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever tasks and batches they come in, some of them twice."""
+    """No matter what tasks and batches they come in, some of them twice."""
     monkeypatch.setattr(findings, "_HELD", seed % 3)
     r = random.Random(seed)
     most, tasks = r.choice([0, 1, 2, 5, 500]), r.choice([1, 3, 7])
@@ -53,7 +53,7 @@ def test_the_list_is_that_of_all_findings(seed: int, monkeypatch: pytest.MonkeyP
 
 
 def test_a_lost_count_would_be_seen() -> None:
-    """Planted: a task that does not say how many it left out."""
+    """Planted: a task that does not show how many it left out."""
     r = random.Random(1)
     batches = [pa.RecordBatch.from_pylist([finding(r, i) for i in range(50)], FOUND)]
     (kept,) = few(2)(iter(batches))

@@ -51,7 +51,7 @@ def test_a_filter_explains_what_it_may_leave_out_and_nothing_else(keys: dict[str
 
 
 def test_only_tables_that_the_filter_matches_are_excused() -> None:
-    """As TiCDC matches them: any case unless case-sensitive; BDR and ignored transactions excuse every table."""
+    """As TiCDC matches them: any case unless case-sensitive; BDR and ignored transactions explain every table."""
     other = "[[filter.event-filters]]\nmatcher = ['s.*', '!s.A']\nignore-event = ['all dml']"
     for exact, judged in (("true", set()), ("false", {"1", "2", "3", "4"})):
         assert keys_found(parse_file(f"case-sensitive = {exact}\n{other}", name="c").settings) == judged

@@ -1,4 +1,4 @@
-"""The audit on real topics: silent but for what their dispatch rules imply, and loud about planted faults."""
+"""The audit on real topics: silent except for what their dispatch rules imply, and loud about planted faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOVING = {
     "small": {"shop.parted": "dispatched by ts", "shop.users": "by column name", "Fin_Ops.Customers": "by column name"},
     "bank": {"bank2.accounts_4": "dispatched by ts", "bank2.accounts_5": "by column owner"},
 }
-"""Tables whose rule in config_small.json and config_bank.json moves rows, and what a finding must say."""
+"""Tables whose rule in config_small.json and config_bank.json moves rows, and what a finding must show."""
 
 ORDERED = {"rows_stay_in_one_partition", "first_appearances_are_ordered"}
 
@@ -32,7 +32,7 @@ def findings(events, protocol, *, causes=True, **facts):
 
 
 def signatures(found):
-    """What tells one finding from another."""
+    """What distinguishes one finding from another."""
     return {(f.guarantee, f.table, f.partition, f.offset, f.commit_ts) for f in found}
 
 
@@ -85,7 +85,7 @@ PARTS = ((0, 1, 2, 3), (1, 2, 3), (0, 1, 2), (0, 1), (0, 3), (2,), (0,))
 )
 def test_a_clean_topic_of_which_a_part_was_recorded_gives_no_error(spark, name, protocol):
     """Whichever partitions, from and up to wherever in each (of the last seeds few messages, of the topic's begin), and
-    whichever offsets are lacked between: what may lie in what is not there is a warning at most.
+    whichever offsets are missing between: what may lie in what is not there is a warning at most.
     """
     whole = load(spark, str(golden(name)), protocol=protocol).events.drop("columns", "before").toArrow()
     partition, offset = (whole[c].to_numpy() for c in ("partition", "offset"))

@@ -94,7 +94,7 @@ def test_a_change_that_first_appears_after_a_newer_one_is_late():
 
 def test_what_a_restart_sends_again_may_have_been_sent_before_the_recording():
     """Both again, the older one first; what comes behind a newer one that does not come again is late, where a
-    watermark says that it does not: else it may behind the recording's end.
+    watermark shows that it does not: else it may behind the recording's end.
     """
     orders, blocked = "first_appearances_are_ordered", "nothing_below_ddl"
     again = [row(0, 9, 5), row(0, 10, 2), row(0, 10, 5, seq=1)]
@@ -201,7 +201,7 @@ def test_topics_are_judged_apart():
 
 
 def test_a_log_without_commit_ts_is_judged_on_what_there_is():
-    """Canal-json without the extension: rows in two partitions are found, all else is said to be impossible."""
+    """Canal-json without the extension: rows in two partitions are found, all else is reported as impossible."""
     events = [row(0, 0, None), row(1, 4, None, "update"), row(1, 5, None, "delete"), row(0, 1, None, key="2")]
     got = found(events, protocol="canal-json", has_commit_ts=False)
     assert [f[0][:4] for f in got] == [("rows_stay_in_one_partition", "error", "s.a", "id=1")]
@@ -266,7 +266,7 @@ def test_a_move_that_does_not_follow_the_rule_stays_an_error(spark):
 
 
 def test_order_inside_a_partition_has_no_cause(spark):
-    """A rule chooses partitions; it does not say in which order one is written."""
+    """A rule chooses partitions; it does not show in which order one is written."""
     causes = spark.createDataFrame([("s", "a", "it is by ts")], "schema_name string, table_name string, cause string")
     events = [row(0, 0, 4), row(0, 2, 2, "update")]
     frame = events_frame(spark, events).transform(audit, protocol="open-protocol", causes=causes)
@@ -312,7 +312,7 @@ def test_an_event_recorded_twice_does_not_multiply_findings(spark):
 
 
 def test_findings_beyond_the_most_are_counted(spark):
-    """Errors come first, and one line says how many were left out."""
+    """Errors come first, and one line shows how many were left out."""
     events = [mark(0, 0, 9), *[row(0, i, i, key=str(i)) for i in range(1, 6)]]
     frame = events_frame(spark, events).transform(audit, protocol="open-protocol", max_per_guarantee=2)
     got = [(f.severity, f.message[:30]) for f in frame.where("guarantee = 'nothing_below_resolved_ts'").collect()]
@@ -350,7 +350,7 @@ def test_a_stream_is_refused(spark, tmp_path):
 
 
 def test_each_guarantee_is_in_the_table_of_its_page() -> None:
-    """What is checked is what the page says."""
+    """What is checked is what the page shows."""
     page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
     table = page.split("## What is checked")[1].split("\n\n**")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(GUARANTEES)

@@ -34,12 +34,12 @@ BROKEN = [
 
 
 def test_a_row_whose_changes_follow_each_other_gives_no_finding():
-    """Compared are first deliveries in commit order, where the log tells the images."""
+    """Compared are first deliveries in commit order, where the log shows the images."""
     assert found(SOUND, CHAIN) == []
 
 
 def test_each_way_of_not_following_is_found_at_the_later_change():
-    """Beside the row's former change; a repeat says nothing more."""
+    """Beside the row's former change; a repeat reports nothing more."""
     assert found(BROKEN, CHAIN) == [
         ((CHAIN, "error", "s.a", f"id={key}", 2, 0, offset), [(0, offset - 1, 1), (0, offset, 2)])
         for key, offset in (("1", 1), ("2", 3), ("3", 5), ("4", 7))
@@ -47,7 +47,7 @@ def test_each_way_of_not_following_is_found_at_the_later_change():
 
 
 def test_what_another_partition_may_have_held_is_a_warning():
-    """A row that moves, in a log of which a partition was recorded only from later on."""
+    """A row that moves, in a log; one partition was recorded only from later on."""
     moved = [row(0, 0, 1), row(1, 7, 5, "update", v="2"), mark(0, 1, 9), mark(1, 8, 9)]
     assert [f[0][1] for f in found(moved, CHAIN)] == ["warning"]
     whole = [e | {"offset": e["offset"] - 7 * e["partition"]} for e in moved]
@@ -55,7 +55,7 @@ def test_what_another_partition_may_have_held_is_a_warning():
 
 
 def test_without_watermarks_a_partition_that_is_not_there_may_just_be_empty():
-    """So its absence excuses nothing; a protocol without them leaves few tables' partitions empty."""
+    """So its absence explains nothing; a protocol without them leaves few tables' partitions empty."""
     log = [row(0, 0, 1), row(3, 0, 2, key="2"), row(3, 1, 3, "update", key="2", v="2"), row(0, 1, 9, key="3")]
     assert [f[0][1] for f in found(log, CHAIN, protocol="canal")] == ["error"]
     marked = [*log, mark(0, 2, 9), mark(3, 2, 9)]

@@ -1,4 +1,6 @@
-"""What offsets that a partition lacks between its messages excuse: a fault that they can explain, and no other."""
+"""What offsets that a partition does not have between its messages explain: a fault that they can explain, and no
+other.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ from ticdc_lab.facts import LogFacts
 
 Log = list[dict[str, Any]]
 Hole = tuple[int, int, int]
-"""Partition, the offset before which messages are lacked, and how many."""
+"""Partition, the offset before which messages are missing, and how many."""
 
 
 def with_holes(events: Log, *holes: Hole) -> Log:
-    """The log where some offsets are lacked: what stands behind them was given later ones."""
+    """The log where some offsets are missing: what is behind them was given later ones."""
 
     def moved(e: dict[str, Any]) -> int:
         return e["offset"] + sum(n for p, o, n in holes if p == e["partition"] and o <= e["offset"])
@@ -34,7 +36,7 @@ def with_holes(events: Log, *holes: Hole) -> Log:
 
 ALONE = [mark(0, 0, 1), row(0, 1, 2), mark(0, 2, 3), row(0, 3, 5, "update", v="2"), mark(0, 4, 9)]
 BESIDE = [*ALONE, *(mark(1, o, ts) for o, ts in enumerate((1, 3, 9)))]
-"""A row that stays: what is lacked beside it concerns it only if its DDL go there."""
+"""A row that stays: what is missing beside it concerns it only if its DDL go there."""
 DDL_APART = [*(row(1, 0, 2), mark(1, 1, 3), row(1, 2, 5, "update", v="2"), mark(1, 3, 9)), *(
     mark(0, o, ts) for o, ts in enumerate((1, 3, 6, 9)))]  # fmt: skip
 MOVED = [
@@ -73,7 +75,7 @@ ADMIN = "admin_events_on_all_partitions"
     ],
 )  # fmt: skip
 def test_a_lacked_offset_excuses_what_it_can_explain_and_nothing_else(guarantee, protocol, log, explain, do_not):
-    """It is a warning that says so; what lies outside its reach, or is more than it can hold, stays an error."""
+    """It is a warning that reports it; what lies outside its reach, or is more than it can hold, stays an error."""
 
     def severities(*holes: Hole) -> set[str]:
         told = audit_table(table_of(with_holes(log, *holes)), protocol=protocol, checks=[guarantee]).to_pylist()
@@ -105,7 +107,7 @@ def test_no_offset_excuses_another_content_or_a_change_below_a_resolved_ts():
 
 
 def test_a_first_message_that_nobody_can_decode_is_lacked_and_no_late_begin():
-    """It may have held a message; a recording that begins late lacks more than its offsets."""
+    """It may have held a message; a recording that begins late misses more than its offsets."""
     log = [ddl(0, 0, 4), ddl(0, 1, 5, table="b"), mark(0, 2, 9), row(1, 1, 7), mark(1, 2, 9)]
     late = LogFacts.of(table_of(log))
     undecoded = replace(late, firsts={("t", 1): 0})
@@ -122,7 +124,7 @@ def test_a_first_message_that_nobody_can_decode_is_lacked_and_no_late_begin():
 
 
 def test_a_compacted_partition_excuses_what_it_lacks_and_files_excuse_nothing():
-    """It lacks most offsets, which are no findings; those of a storage folder are places in files."""
+    """It misses most offsets, which are no findings; the ones of a storage folder are places in files."""
     compacted = with_holes(ALONE, (0, 2, 9), (0, 3, 9), (0, 4, 9))
     in_file = [e | {"offset": (1 << FILE_BITS) + 90 * e["offset"]} for e in ALONE]
     for log, severity in ((compacted, "warning"), (in_file, "error")):
@@ -130,7 +132,7 @@ def test_a_compacted_partition_excuses_what_it_lacks_and_files_excuse_nothing():
 
 
 def test_what_a_sample_leaves_out_is_not_lacked():
-    """Its offsets say nothing of what the log has; nor of a partition of which it holds nothing."""
+    """Its offsets report nothing of what the log has; nor of a partition that is missing from it."""
     apart = replace(LogFacts.of(table_of(ALONE)), offsets=LogFacts.of(table_of([row(1, 0, 1), row(1, 2, 2)])).offsets)
     assert list(holes(Stated.read(apart, protocol="avro"))) == []
     hole = table_of(with_holes(ALONE, (0, 2, 1)))

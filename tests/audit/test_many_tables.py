@@ -8,7 +8,7 @@ from ticdc_lab.audit.marks import _ddl
 from ticdc_lab.facts.catalog import Catalog
 
 TABLES = 10_000
-"""So many took 9 CPU seconds in each of the two, of which less than 1 is left."""
+"""So many took 9 CPU seconds in each of the two; less than 1 is left."""
 
 
 def test_a_catalogue_of_many_tables_finds_each_by_its_name() -> None:

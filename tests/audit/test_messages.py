@@ -21,7 +21,7 @@ def held(frame: Any) -> list[tuple[int, int, bool]]:
 
 
 def test_a_finding_leads_to_its_messages(spark: Any) -> None:
-    """Its own and those of its evidence, in order; beside them what was asked for."""
+    """Its own and the ones of its evidence, in order; beside them what was asked for."""
     events = events_frame(spark, LOG)
     checks = ["rows_stay_in_one_partition"]
     (finding,) = events.transform(audit, protocol="open-protocol", checks=checks).collect()

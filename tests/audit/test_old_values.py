@@ -52,7 +52,7 @@ def test_stretches_without_old_values_are_no_faults(form: str) -> None:
 
 
 def test_a_stretch_with_old_values_is_judged_as_ever() -> None:
-    """A delete that is lost among updates with images is an error, whatever is off before and behind."""
+    """A delete that is lost among updates with images is an error, no matter what is off before and behind."""
     form = "bb" + "o" * 10 + "u" * 10
     lost = log_of(form + "uu")
     at = len(form)
@@ -80,7 +80,7 @@ def test_parts_that_overlap_are_no_stretch() -> None:
 
 
 def test_blocks_hold_each_change_once() -> None:
-    """Whatever the extent; none gives none."""
+    """No matter what the extent; none gives none."""
     ts = np.array([5, 900_000, 7, 5], dtype=np.int64)
     blocks = in_blocks(ts, (5, 900_000)).to_pylist()
     assert blocks == [{"first": 5, "last": 7, "n": 3}, {"first": 900_000, "last": 900_000, "n": 1}]

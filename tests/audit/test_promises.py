@@ -12,7 +12,7 @@ from ticdc_lab.events.arrays import NO_TS
 @pytest.mark.parametrize("far", [10**12, 2**62 + 1])
 @pytest.mark.parametrize("seed", range(20))
 def test_the_last_rising_mark_before_an_event_is_found(seed: int, far: int) -> None:
-    """Groups, equal offsets with several seq, far offsets and falling marks are told apart."""
+    """Groups, equal offsets with several seq, far offsets and falling marks are distinguished."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(0, 40))
     group, seq, ts = (rng.integers(0, 3, n) for _ in range(3))
@@ -36,7 +36,7 @@ def test_the_last_rising_mark_before_an_event_is_found(seed: int, far: int) -> N
 
 
 def test_most_events_need_no_search() -> None:
-    """With a mark every hundred offsets few events stand in a block that a newer mark begins."""
+    """With a mark every hundred offsets few events are in a block that a newer mark begins."""
     at = np.arange(0, 100_000, 100)
     marks = Marks.rising(np.zeros_like(at), at, np.zeros_like(at), at)
     events = np.arange(100_000)

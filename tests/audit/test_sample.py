@@ -1,4 +1,4 @@
-"""A sample keeps what it says, says what it cannot prove, and is never itself the reason for a finding."""
+"""A sample keeps its promise, shows what it cannot prove, and is never itself the reason for a finding."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_workers_and_spark_choose_the_same(spark: SparkSession, tmp_path: object
 
 
 def test_limits_say_what_a_sample_cannot_prove(spark: SparkSession) -> None:
-    """In words, before the log's own limits; a whole log says nothing of it."""
+    """In words, before the log's own limits; a whole log reports nothing of it."""
     log = load(spark, OPEN)
     (said,) = log.sampled(Sample(tables=("shop.users",), from_ms=0)).limits
     assert said.startswith("This is a sample: row changes of shop.users from 1970-01-01 00:00:00.000 UTC.")
@@ -129,7 +129,7 @@ def test_what_reads_the_beginning_of_a_sample_finds_its_rows(spark: SparkSession
 
 
 def test_an_empty_sample_and_a_time_without_commit_ts_are_refused(spark: SparkSession, tmp_path: object) -> None:
-    """The reason is said, and what to do."""
+    """The reason is reported, and what to do."""
     nothing = load(spark, OPEN).sampled(Sample(tables=("shop.user",))).materialise(f"{tmp_path}/none", images=False)
     with pytest.raises(ProtocolError, match="none of its row changes is in the sample"):
         nothing.require_events()

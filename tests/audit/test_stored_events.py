@@ -228,7 +228,9 @@ def test_this_process_judges_files_beside_the_embedded_engine(
 def test_transactions_of_files_are_those_of_events(
     classic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of a transaction come together, from whichever file; the log says so itself where it was decoded by Spark."""
+    """All of a transaction come together, from whichever file; the log reports it itself where it was
+    decoded by Spark.
+    """
     log = _materialised(classic, tmp_path, LOGS[3])
     assert log.stored is not None
     assert log.sampled(Sample(partitions=frozenset({0}))).stored is None

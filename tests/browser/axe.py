@@ -20,7 +20,7 @@ COLOURS = ("cat.color",)
 """What another colour scheme can change."""
 
 DRAWN = "svg"
-"""What takes half of axe's time, and whose colours it cannot tell: one look is enough."""
+"""What takes half of axe's time, and whose colours it cannot determine: one look is enough."""
 
 _PLOTLYS = 'class="column-block"'
 """plotly.js calls the columns of each table the same."""

@@ -23,7 +23,7 @@ def pictures() -> Path:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Iterator[LabPage]:
-    """JupyterLab over copies of the notebooks, and of those of this folder."""
+    """JupyterLab over copies of the notebooks, and of the ones of this folder."""
     root = workspace(tmp_path_factory.mktemp("root"))
     with jupyter_lab(root, tmp_path_factory.mktemp("home")) as address, chromium() as browser:
         yield LabPage(browser, address, pictures, root)

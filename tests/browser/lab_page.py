@@ -83,7 +83,7 @@ class Plot:
     data: str
 
     def blank(self) -> bool:
-        """Whether there is nothing to be seen of what it should show."""
+        """Whether there is nothing visible of what it should show."""
         return self.svg == 0 or self.marks == 0 or not self.title
 
 
@@ -127,7 +127,7 @@ class LabPage:
         return [Plot(**found) for found in self.browser.execute_script(_PLOTS)]
 
     def complaints(self) -> list[str]:
-        """What the browser's console said since the last call, but for what is allowed."""
+        """What the browser's console reported since the last call, except for what is allowed."""
         said = [e for e in self.browser.get_log("browser") if e["level"] in ("SEVERE", "ERROR")]
         return [e["message"] for e in said if not any(part in e["message"] for part in ALLOWED)]
 
@@ -176,7 +176,7 @@ class LabPage:
 
 @contextmanager
 def chromium() -> Iterator[webdriver.Chrome]:
-    """A browser for which there is no network but loopback, and that keeps what its console says."""
+    """A browser for which there is no network but loopback, and that keeps what its console shows."""
     options = webdriver.ChromeOptions()
     flags = ["headless=new", "no-sandbox", "disable-gpu", "no-first-run", "disable-background-networking"]
     flags += ["disable-component-update", "disable-sync", "hide-scrollbars", f"window-size={SIZE[0]},{SIZE[1]}"]

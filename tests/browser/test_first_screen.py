@@ -53,7 +53,7 @@ def page(lab: LabPage) -> Iterator[LabPage]:
 
 
 def sized(lab: LabPage, size: tuple[int, int]) -> None:
-    """Give the page a size, whatever the window's frame takes."""
+    """Give the page a size, no matter what the window's frame takes."""
     of = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
     lab.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", of)
 
@@ -73,7 +73,7 @@ def seen(lab: LabPage, css: str) -> list[WebElement]:
 
 @pytest.mark.parametrize("name", TABS)
 def test_the_answer_and_its_picture_are_in_the_first_screen(page: LabPage, name: str) -> None:
-    """Nobody has scrolled; the tabs are one row."""
+    """No one has scrolled; the tabs are one row."""
     opened(page, name)
     page.until(lambda: page.browser.execute_script(_FIGURE)["seen"] >= LEAST_SEEN, f"{name} is seen")
     found = page.browser.execute_script(_FIGURE)
@@ -115,7 +115,9 @@ def test_rows_and_timestamps_are_copied_and_frames_taken_along(page: LabPage, tm
 
 
 def test_all_rows_are_paged_filtered_asked_again_and_saved(page: LabPage, tmp_path: Path, spark: SparkSession) -> None:
-    """The query that is copied gives in ``log.sql`` as many rows as the table says, and so does the Parquet file."""
+    """The query that is copied gives in ``log.sql`` as many rows as the table describes, and so does
+    the Parquet file.
+    """
     opened(page, "transactions")
     page.browser.execute_script(_CLIPBOARD)
     next(s for s in seen(page, ".ticdc-frame summary") if s.text.startswith("transactions")).click()
@@ -149,7 +151,7 @@ def test_all_rows_are_paged_filtered_asked_again_and_saved(page: LabPage, tmp_pa
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_on_a_phone_nothing_is_cut(page: LabPage, dark: bool) -> None:
-    """Controls stand below each other, and no line is wider than the page; in both themes everybody can read it."""
+    """Controls are below each other, and no line is wider than the page; in both themes everybody can read it."""
     page.dark(dark)
     sized(page, PHONE)
     try:

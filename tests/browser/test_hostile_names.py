@@ -36,7 +36,7 @@ return n;
 
 
 def test_a_name_that_is_html_runs_nothing_in_a_report(spark: SparkSession, tmp_path: Path) -> None:
-    """No element comes of it and no script runs, whatever the mouse is over; it is there as text."""
+    """No element comes of it and no script runs, no matter what the mouse is over; it is there as text."""
     page = tmp_path / "report.html"
     found = CliRunner().invoke(main, ["report", str(hostile(tmp_path)), "--out", str(page)], obj=spark)
     assert found.exit_code in (0, 1), found.output
@@ -99,7 +99,7 @@ def test_a_name_that_is_html_runs_nothing_in_jupyterlab(lab: LabPage, tmp_path: 
 
 
 def hovered(lab: LabPage, plot: WebElement) -> int:
-    """Move the mouse over a plot in a grid; at how many places something was said."""
+    """Move the mouse over a plot in a grid; at how many places something was reported."""
     lab.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
     width, height, said = plot.size["width"], plot.size["height"], 0
     for across in range(1, 8):

@@ -1,4 +1,4 @@
-"""What happens to a long answer in JupyterLab when the page is loaded anew, or the kernel is killed."""
+"""What happens to a long answer in JupyterLab when the page is loaded again, or the kernel is killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ return (cell.outputs ?? []).map((o) => [o.text, o.data?.['text/plain']].flat().j
 
 @pytest.mark.soak
 def test_a_page_loaded_anew_in_the_middle_of_a_long_answer(lab: LabPage, tmp_path: Path) -> None:
-    """The kernel goes on; from the page that is loaded then, the answer is asked for and is whole."""
+    """The kernel continues; from the page that is loaded then, the answer is asked for and is whole."""
     slow = (
         f"import os, pathlib, ticdc_lab\npathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
         f"bench = ticdc_lab.workbench({CANAL!r})\nbench.wait(200)\nfound = bench.log.counts.messages"
@@ -50,7 +50,7 @@ def test_a_page_loaded_anew_in_the_middle_of_a_long_answer(lab: LabPage, tmp_pat
 
 @pytest.mark.soak
 def test_a_kernel_killed_in_the_middle_of_a_load(lab: LabPage, tmp_path: Path) -> None:
-    """What it left is no log that anybody takes for whole: the same folder is refused, another one is filled."""
+    """What it left is no log that passes for whole: the same folder is refused, another one is filled."""
     out = tmp_path / "log"
     code = (
         "import os, pathlib, time, ticdc_lab\nfrom ticdc_lab.sources import stored\n"

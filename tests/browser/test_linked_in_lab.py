@@ -54,7 +54,7 @@ def click(page: LabPage, nth: int, trace: str, point: int) -> None:
 
 
 def chosen(page: LabPage) -> str:
-    """What the line above says."""
+    """What the line above shows."""
     said = page.browser.execute_script("return document.querySelector('.ticdc-chosen [role=status]').textContent")
     return str(said)
 
@@ -168,7 +168,7 @@ def test_a_click_on_a_table_s_name_chooses_the_table(page: LabPage) -> None:
 
 
 def test_a_time_that_is_dragged_is_the_time_that_is_shown(page: LabPage) -> None:
-    """No mark lies behind the slider's end; what is counted by stretches says so, and a sample is called one."""
+    """No mark lies behind the slider's end; what is counted by stretches reports it, and a sample is called one."""
     dragged(page, LADDER, -60)
     shows(page, LADDER, "at most 4 s behind")
     first, last = readout(page, LADDER)
@@ -199,7 +199,7 @@ def dragged(page: LabPage, nth: int, px: int) -> None:
 
 
 def readout(page: LabPage, nth: int) -> tuple[float, float]:
-    """What stands beside a panel's time."""
+    """What is beside a panel's time."""
     slider = page.all(".ticdc-panel .widget-slider:has(.noUi-handle-upper)")[nth]
     first, last = re.findall(r"[0-9.]+", slider.find_element("css selector", ".widget-readout").text)
     return float(first), float(last)

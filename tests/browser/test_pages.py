@@ -68,7 +68,7 @@ def until(true: Callable[[], Any], within_s: float = 120) -> None:
 
 
 def test_no_line_ends_within_a_word(tmp_path: Path) -> None:
-    """In prose, in tables that a script makes, and in those of a notebook; what is saved of them stays whole."""
+    """In prose, in tables that a script makes, and in the ones of a notebook; what is saved of them stays whole."""
     lines = [" ".join(["x" * n, *NAMES]) for n in range(1, 24)]
     drawn = listing(pd.DataFrame({"what": lines}), title="A table", note=lines[0])
     told = page("a", lead=lines[0], sections=[Section("s", "t", line, body=[drawn]) for line in lines])

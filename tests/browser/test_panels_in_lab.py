@@ -45,7 +45,7 @@ def page(lab: LabPage) -> Iterator[LabPage]:
 
 
 def drawn(page: LabPage) -> list[Plot]:
-    """Plots of which something is to be seen."""
+    """Plots that are visible in part."""
     return [p for p in page.plots() if not p.blank()]
 
 

@@ -1,4 +1,4 @@
-"""The live panel of a watch in JupyterLab: it goes on by itself, and survives a page that is loaded anew."""
+"""The live panel of a watch in JupyterLab: it continues by itself, and survives a page that is loaded again."""
 
 from __future__ import annotations
 

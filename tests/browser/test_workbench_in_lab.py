@@ -62,7 +62,7 @@ def source(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
 def test_own_data_from_a_text_field_to_every_tab(
     lab: LabPage, source: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """A wrong path is said in words; then each tab draws, a finding leads to its messages, a file saves it all."""
+    """A wrong path is reported in words; then each tab draws, a finding leads to its messages, a file saves it all."""
     lab.open(lab.made("bench", "from ticdc_lab import workbench\nbench = workbench()\nbench"))
     lab.run_all()
     kind = request.node.callspec.params["source"]
@@ -97,7 +97,7 @@ def typed(field: WebElement, text: str) -> None:
 
 
 def shown(lab: LabPage, nth: int, name: str) -> str:
-    """Open a tab; gives what its figure says, or in words why it has none."""
+    """Open a tab; gives what its figure shows, or in words why it has none."""
     lab.all(_TAB)[nth].click()
 
     def there() -> str:
@@ -133,7 +133,7 @@ def saved_and_opened(lab: LabPage, downloads: Path) -> None:
 
 
 def chosen(lab: LabPage) -> str:
-    """What the line of the choice says."""
+    """What the line of the choice shows."""
     said = lab.browser.execute_script("return document.querySelector('.ticdc-chosen [role=status]').textContent")
     return str(said)
 

@@ -1,4 +1,4 @@
-"""A wrong argument is told in a sentence, quickly, before any engine starts or is even imported."""
+"""A wrong argument is reported in a sentence, quickly, before any engine starts or is even imported."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_it_is_told_at_once(name: str, tmp_path: Path) -> None:
 
 
 def test_an_output_where_nobody_may_write_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root may write anywhere but on a device that is read-only, of which access() tells it."""
+    """Root may write anywhere but on a read-only device, as access() reports."""
     monkeypatch.setattr(os, "access", lambda path, how: Path(path) != tmp_path)
     with pytest.raises(SourceError, match=r"Cannot write .*e\.parquet: this user may not write there") as caught:
         check_outs(None, str(tmp_path / "e.parquet"))

@@ -67,7 +67,7 @@ def test_a_command_seldom_searches_for_cycles() -> None:
 
 
 def test_events_writes_the_contract(lab: Any, tmp_path: Path) -> None:
-    """Every line has the columns of the events contract, nulls kept, and the counts are said."""
+    """Every line has the columns of the events contract, nulls kept, and the counts are reported."""
     out = tmp_path / "events.jsonl.gz"
     said = lab("events", OPEN, "--out", str(out), "--json")
     facts = json.loads(said.stdout)
@@ -106,7 +106,7 @@ def test_watermarks_say_how_far(lab: Any) -> None:
 
 
 def test_transactions_equal_the_truth(lab: Any, tmp_path: Path) -> None:
-    """One line a transaction; the number of rows is that of the upstream transaction."""
+    """One line a transaction; the number of rows is the one of the upstream transaction."""
     out = tmp_path / "txns.jsonl"
     lab("transactions", OPEN, "--out", str(out))
     want = {d["commit_ts"]: len(d["rows"]) for d in json_lines("truth_small.jsonl.gz") if d["kind"] == "txn"}
@@ -123,7 +123,7 @@ def test_dispatch_gives_target_partitions(lab: Any, tmp_path: Path) -> None:
 
 
 def test_what_dispatch_wrote_is_told_from_a_log(lab: Any, tmp_path: Path) -> None:
-    """Its table holds events, of which nothing can be decoded; the way out is the log itself."""
+    """Its table contains events that cannot be decoded; the way out is the log itself."""
     out = str(tmp_path / "moved.parquet")
     lab("dispatch", CANAL, "--strategy", "index-value", "--partitions", "3", "--out", out)
     said = lab("watermarks", out, code=2)
@@ -140,7 +140,7 @@ def test_what_dispatch_wrote_is_told_from_a_log(lab: Any, tmp_path: Path) -> Non
 def test_dispatch_takes_a_dispatcher_by_the_name_that_advice_gives_it(
     lab: Any, tmp_path: Path, named: str, apart: tuple[str, ...]
 ) -> None:
-    """`advise` and `what_if` say `columns:user_id`; that is no other dispatcher than the one with `--columns`."""
+    """`advise` and `what_if` show `columns:user_id`; that is no other dispatcher than the one with `--columns`."""
     files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for how, out in zip([(named,), apart], files, strict=True):
         lab("dispatch", CANAL, "--strategy", *how, "--partitions", "3", "--out", str(out))
@@ -149,20 +149,22 @@ def test_dispatch_takes_a_dispatcher_by_the_name_that_advice_gives_it(
 
 
 def test_dispatch_without_a_dispatcher_names_some(lab: Any) -> None:
-    """And the command that chooses; whoever asks first does not know their names."""
+    """And the command that chooses; a reader that asks first does not know their names."""
     said = lab("dispatch", CANAL, "--partitions", "3", code=2)
     assert "table, ts, index-value" in said.output and "ticdc-lab advise" in said.output
 
 
 def test_produce_takes_a_dispatcher_by_that_name(lab: Any, tmp_path: Path) -> None:
-    """TiCDC's own error names the column that a table lacks."""
+    """TiCDC's own error names the column that a table is missing."""
     said = lab("produce", CANAL, "--to", "canal-json", "--strategy", "columns:user_id", "--partitions", "3",
                "--out", str(tmp_path / "x.jsonl"), code=2)  # fmt: skip
     assert "columns: [user_id], column: user_id" in said.stderr
 
 
 def test_dispatch_by_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
-    """The golden topic's own rules change nothing; topics are measured one by one, and what meets in one is said."""
+    """The golden topic's own rules change nothing; topics are measured one by one, and what meets in
+    one is reported.
+    """
     rules = next(c for c in json.loads(golden("config_small.json").read_text()) if c["protocol"] == "canal-json")
     feed = Changefeed(rules_from_config(rules["dispatch_rules"]))
     topics = [replace(r, topic="{schema}.x") if "shop.orders" in r.matcher else r for r in feed.rules]
@@ -180,7 +182,7 @@ def test_dispatch_by_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
 
 
 def test_dispatch_in_raw_mode_says_what_it_joined(lab: Any, tmp_path: Path) -> None:
-    """With output-raw-change-event the split updates are joined where the log tells, and the others are counted."""
+    """With output-raw-change-event the split updates are joined where the log shows, and the others are counted."""
     (tmp_path / "c.toml").write_text("[sink.kafka-config]\noutput-raw-change-event = true\npartition-num = 4\n")
     how = ("--changefeed", str(tmp_path / "c.toml"), "--out", str(tmp_path / "d.jsonl"), "--json")
     said = lab("dispatch", CANAL, *how)
@@ -233,7 +235,9 @@ def test_advise_writes_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
 
 
 def test_dispatch_names_rows_that_cannot_be_dispatched(lab: Any, tmp_path: Path) -> None:
-    """A column that a table lacks is TiCDC's own error, counted, with a null target; one that none has is refused."""
+    """A column that a table does not have is TiCDC's own error, counted, with a null target; one that none has is
+    refused.
+    """
     out, given = tmp_path / "d.jsonl", ("dispatch", CANAL, "--partitions", "4", "--out", str(tmp_path / "d.jsonl"))
     said = lab(*given, "--strategy", "columns:nope", code=2)
     assert "No row change of the log can be dispatched by the columns nope: [CDC:ErrDispatcherFailed]" in said.stderr
@@ -252,7 +256,7 @@ def test_unknown_strategy_is_refused(lab: Any, tmp_path: Path) -> None:
 
 
 def test_audit_explains_the_golden_log(lab: Any) -> None:
-    """The clean log gives findings only for the table dispatched by ts, and says so; exit code 1."""
+    """The clean log gives findings only for the table dispatched by ts, and reports it; exit code 1."""
     found = json.loads(lab("audit", OPEN, "--json", "--messages-of", "1", code=1).stdout)
     moving = {"shop.parted", "shop.users", "Fin_Ops.Customers"}
     assert {f["table"] for f in found["findings"]} <= moving
@@ -269,7 +273,7 @@ def test_a_finding_that_is_not_there_has_no_messages(lab: Any) -> None:
 
 
 def test_audit_is_clean_where_nothing_moves(lab: Any, tmp_path: Path) -> None:
-    """Without the tables that a rule moves nothing is found, exit code 0, but for the offsets they had."""
+    """Without the tables that a rule moves nothing is found, exit code 0, except for the offsets they had."""
     tables = ("parted", "users", "Customers")
     messages = [
         m
@@ -344,7 +348,7 @@ def test_a_relative_out_is_a_file_in_the_working_directory(
 def test_the_recording_is_never_written_over(
     lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:
-    """Neither by --out nor by --quarantine, whatever way its place is written."""
+    """Neither by --out nor by --quarantine, no matter what way its place is written."""
     monkeypatch.chdir(tmp_path)
     before = gzip.decompress(Path(CANAL).read_bytes())
     (tmp_path / "log.jsonl").write_bytes(before)
@@ -376,7 +380,7 @@ def test_watermarks_name_regressions_and_who_held_the_topic_back(lab: Any, tmp_p
 
 
 def test_whatever_fails_is_not_taken_for_findings(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit 1 says that an audit found something; an error that nobody foresaw is a 2."""
+    """Exit 1 shows that an audit found something; an unforeseen error is a 2."""
 
     def broken(*_: object, **__: object) -> None:
         raise ValueError("no space left\nand more")
@@ -464,7 +468,7 @@ def test_expand_refuses_fewer_partitions_that_are_just_added(lab: Any) -> None:
 
 
 def test_why_names_each_stall_with_what_the_log_cannot_tell(lab: Any, tmp_path: Path) -> None:
-    """One partition's later watermarks are missing: the others went on."""
+    """One partition's later watermarks are missing: the others continued."""
     marks = [m for m in json_lines(OPEN.rsplit("/", 1)[1]) if m["kind"] == "checkpoint" and m["partition"] == 1]
     gone = {m["offset"] for m in marks[len(marks) // 2 :]}
     cut = [m for m in json_lines(OPEN.rsplit("/", 1)[1]) if m["partition"] != 1 or m["offset"] not in gone]
@@ -592,7 +596,7 @@ def test_the_workbench_is_a_notebook_of_one_cell(monkeypatch: pytest.MonkeyPatch
     ids=lambda command: command[0],
 )  # fmt: skip
 def test_the_answer_is_the_first_line_of_a_terminal(lab: Any, command: list[str]) -> None:
-    """What was read, by which engine, and what the log cannot tell stands below it."""
+    """What was read, by which engine, and what the log cannot determine is below it."""
     name, *options = command
     said = lab(name, CANAL, *options, code=None)
     first = next(line for line in said.output.splitlines() if line)

@@ -19,7 +19,7 @@ OURS = re.compile(r"(?<!the )\bticdc-lab(?: --?[\w-]+)*((?: [a-z][a-z-]*){1,2})(
 SCRIPT = re.compile(r"\./lab ([a-z][a-z-]*)((?: --[a-z-]+| [a-z]+=)*)")
 USAGE = (ROOT / "lab").read_text(encoding="utf-8").split('"""')[1]
 ANY = "\0"
-"""Stands for what is put into a sentence when it is said."""
+"""Represents what is put into a sentence when it is reported."""
 
 
 class Said(NamedTuple):

@@ -1,4 +1,4 @@
-"""Whatever a command is given, a user reads sentences: no trace of Python or Java without ``--debug``."""
+"""No matter what a command is given, a user reads sentences: no trace of Python or Java without ``--debug``."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def drawn(path: tuple[str, ...], command: click.Command, r: random.Random) -> li
 
 
 def require_words(args: list[str], spark: SparkSession) -> None:
-    """The command ends with one of its exit codes, and what it says is no trace."""
+    """The command ends with one of its exit codes, and what it shows is no trace."""
     found = CliRunner().invoke(main, args, obj=spark)
     said = f"ticdc-lab {' '.join(a[:60] or repr(a) for a in args)}\n{found.output[-600:]}\n{found.exception!r:.300}"
     assert found.exception is None or isinstance(found.exception, SystemExit), said
@@ -137,7 +137,7 @@ LOG = str(golden("messages_canal-json-tidb_bank.jsonl.gz"))
 
 
 def test_an_interrupted_command_says_so_and_nothing_else(tmp_path: Path) -> None:
-    """Ctrl-C reaches all processes of the terminal; 1 would say that there are findings.
+    """Ctrl-C reaches all processes of the terminal; 1 would show that there are findings.
 
     A shell that runs the suite in the background, with ``&``, lets all its children ignore the signal.
     """
@@ -197,7 +197,7 @@ def test_an_output_that_nobody_reads_gives_no_trace(stdout: str, tmp_path: Path)
 def test_a_command_whose_reader_has_gone_ends_without_a_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As by ``| head``, like a program that the signal ends; a pipe that breaks elsewhere is said."""
+    """As by ``| head``, like a program that the signal ends; a pipe that breaks elsewhere is reported."""
 
     @click.command()
     @click.option("--elsewhere", is_flag=True)

@@ -74,7 +74,7 @@ def as_given(default: Any) -> Any:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_command_and_its_method_have_the_same_options(name: str) -> None:
-    """But for those that are named here, each with the reason."""
+    """Except for those that are named here, each with the reason."""
     told, taken = options(main.commands[name]), parameters(METHODS[name])
     told = {n: v for n, v in told.items() if n not in ONLY_A_COMMAND.get(name, ())}
     taken = {n: v for n, v in taken.items() if n not in ONLY_A_METHOD.get(name, ())}

@@ -1,4 +1,4 @@
-"""Spark that is not installed yet: the command installs it in a checkout, and says what to run anywhere else."""
+"""Spark that is not installed yet: the command installs it in a checkout, and shows what to run anywhere else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_command_of_a_checkout_waits_for_spark_and_runs_again(tmp_path: Path) -> None:
-    """It says so beforehand, keeps stdout for the answer, and gets the words it was given."""
+    """It reports it beforehand, keeps stdout for the answer, and gets the words it was given."""
     (tmp_path / "lab").write_text("import sys; open('installed', 'w'); print('lab:', *sys.argv[1:])")
     done = run(tmp_path)
     assert (done.returncode, done.stdout) == (0, "the answer for a word\n")
@@ -53,7 +53,7 @@ def test_a_command_of_a_checkout_waits_for_spark_and_runs_again(tmp_path: Path) 
 
 
 def test_a_set_up_that_fails_ends_the_command(tmp_path: Path) -> None:
-    """The script has said why; its exit code is the command's."""
+    """The script has reported why; its exit code is the command's."""
     (tmp_path / "lab").write_text("raise SystemExit(2)")
     done = run(tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -82,7 +82,7 @@ def test_outside_a_checkout_it_is_said_what_to_run(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_an_import_that_fails_for_spark_says_so(error: Exception, says: str | None) -> None:
-    """What lacks in the light set is Spark's; anything else is an error of its own."""
+    """What is missing in the light set is Spark's; anything else is an error of its own."""
     found = common.missing_spark(error)
     assert found is None if says is None else found is not None and says in found.message
 

@@ -35,7 +35,7 @@ Row = list[str | None]
 
 
 def made_row(r: Random) -> tuple[Row, Row]:
-    """Values of a row as TiCDC hands them to its encoder, and as the events contract says them."""
+    """Values of a row as TiCDC hands them to its encoder, and as the events contract describes them."""
     raw = r.randbytes(r.randrange(5))
     text = "".join(r.choice("aé\"',;\\\r\n|@N🙂 ") for _ in range(r.randrange(6)))
     label, labels = r.randrange(4), r.sample(range(3), r.randrange(4))

@@ -88,7 +88,7 @@ def _query(r: Random, table: str, columns: list[dict[str, Any]], virtual: set[st
 
 
 def _value(r: Random, c: dict[str, Any]) -> tuple[str | None, str | None]:
-    """A value as TiCDC hands it to its encoder, and as the events contract says it."""
+    """A value as TiCDC hands it to its encoder, and as the events contract reports it."""
     kind = c["ColumnType"]
     if not c.get("key") and r.random() < 0.2:
         return None, None

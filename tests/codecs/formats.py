@@ -198,7 +198,7 @@ def _debezium(column: TrueColumn, v: str | None) -> str | None:
 
 
 def _undescribed(column: TrueColumn, v: str | None) -> str | None:
-    """Nothing says what a number or a text stands for, so it stays as JSON has it."""
+    """Nothing shows what a number or a text represents, so it stays as JSON has it."""
     v = _debezium(column, v)
     if v is None:
         return None

@@ -287,7 +287,7 @@ _TYPES = rb'"(?:mysqlType|tidb_type)":"([^"]*)"|"\w+":"((?:big|tiny)?int|varchar
 
 
 def lied(message: Message, r: Random) -> Message:
-    """The message with a column's type that MySQL does not have, or a field that stands twice, where it has one."""
+    """The message with a column's type that MySQL does not have, or a field that is twice, where it has one."""
     key, value = message
     types = [*re.finditer(_TYPES, value or b"")]
     if not (value and types):

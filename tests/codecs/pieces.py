@@ -21,7 +21,7 @@ def by_codec(messages: Sequence[Message], protocol: str, known: Known = NOTHING)
 
 
 def decodes(codec: Codec, value: bytes) -> bool:
-    """Whether a codec decodes a value; if not, it must say why, and raise nothing else."""
+    """Whether a codec decodes a value; if not, it must show why, and raise nothing else."""
     try:
         return bool(codec(None, value))
     except Malformed as fault:

@@ -1,4 +1,4 @@
-"""Long runs of seed after seed, of which a failure prints the command that repeats it."""
+"""Long runs of seed after seed; a failure prints the command that repeats it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tried(file: str, name: str, seed: int, once: Callable[[int], int]) -> int:
 
 
 def soak(file: str, name: str, once: Callable[[int], int]) -> None:
-    """Try seeds for as long as ``SOAK_SECONDS`` says (60), and say how many messages that were."""
+    """Try seeds for as long as ``SOAK_SECONDS`` shows (60), and show how many messages that were."""
     end, seed, n = time.monotonic() + float(os.environ.get("SOAK_SECONDS", "60")), SEED, 0
     while time.monotonic() < end:
         n += tried(file, name, seed, once)

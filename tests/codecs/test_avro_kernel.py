@@ -365,7 +365,9 @@ DEFINED = {
 
 
 def test_values_of_simple_decode_alike() -> None:
-    """Each branch of its union in a column of each type; operations, checksums, images that lack or are too many."""
+    """Each branch of its union in a column of each type; operations, checksums, images that are missing or are too
+    many.
+    """
     known = Known(tables={("s", "t", 7): DEFINED})
     some = [simple_row({n: v}) for n in TYPES for v in BRANCHES if v is None or v[0] != "boolean"]
     assert alike("simple", some, known) > 30
@@ -393,7 +395,7 @@ def test_values_of_simple_decode_alike() -> None:
 
 
 def test_bounds_hold() -> None:
-    """What is too large is told by Python, to which it is left; a kernel that runs out of room starts again."""
+    """What is too large is detected by Python, to which it is left; a kernel that runs out of room starts again."""
     columns = [{"name": f"c{i}", "type": of_type("string", "TEXT")} for i in range(20)]
     schema = table(*columns)
     some: list[Message] = [

@@ -90,7 +90,7 @@ def test_golden_messages_with_bytes_changed_are_decoded_or_in_quarantine(protoco
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(some=st.lists(st.tuples(st.none() | st.binary(max_size=60), st.none() | st.binary(max_size=200)), min_size=1))
 def test_any_bytes_are_decoded_or_in_quarantine(protocol: str, some: list[Message]) -> None:
-    """Whatever key and value are."""
+    """No matter what key and value are."""
     survived(protocol, some)
 
 
@@ -224,7 +224,7 @@ def test_rows_whose_schema_never_comes_are_in_quarantine() -> None:
     ],
 )  # fmt: skip
 def test_simple_rows_of_another_form_are_in_quarantine(more: Row, wrong: str) -> None:
-    """Each with the class that says what is wrong; the row it was made from is right."""
+    """Each with the class that shows what is wrong; the row it was made from is right."""
     assert one("simple", None, simple_insert(), BESIDE)["columns"][0]["value"] == "7"
     assert one("simple", None, simple_insert(**more), BESIDE)["error_class"] == wrong
 
@@ -265,14 +265,14 @@ def test_a_comma_inside_a_label_parts_no_labels() -> None:
 
 
 def test_a_name_that_stands_twice_is_in_quarantine() -> None:
-    """Which value counts is not known; the kernels say the same of their formats, wherever white space stands."""
+    """Which value counts is not known; the kernels show the same of their formats, wherever white space stands."""
     for twice in (simple_insert()[:-1] + b', "commitTs": 9}', b'{"a":{"b":1,"b":1}}'):
         row = one("simple", None, twice, BESIDE)
         assert row["error_class"] == "duplicate-key" and "twice" in row["reason"]
     whole = {"id": 0, "database": "s", "table": "t", "pkNames": ["a"], "isDdl": False, "type": "INSERT", "es": 1,
              "ts": 2, "sql": "", "sqlType": {"a": 4}, "mysqlType": {"a": "int"}, "old": None, "data": [{"a": "1"}],
              "_tidb": {"commitTs": 5}}  # fmt: skip
-    for name, value in whole.items():  # those that nobody reads, too
+    for name, value in whole.items():  # those that no one reads, too
         raw = json.dumps(whole)[:-1] + f', "{name}": {json.dumps(value)}}}'
         batch = pa.Table.from_pylist([row_of(None, raw.encode())]).to_batches()[0]
         kernel, plain = decode_batch(batch, "canal-json"), one("canal-json", None, raw.encode())
@@ -319,7 +319,7 @@ def debezium(**payload: Any) -> bytes:
     ],
 )
 def test_debezium_of_another_form_is_in_quarantine(payload: Row, wrong: str) -> None:
-    """Each with the class that says what is wrong; the row it was made from is right."""
+    """Each with the class that shows what is wrong; the row it was made from is right."""
     assert one("debezium", None, debezium())["columns"][0]["value"] == "1"
     assert one("debezium", None, debezium(**payload))["error_class"] == wrong
 
@@ -410,7 +410,7 @@ def serving(answer: Any) -> Iterator[tuple[str, list[str]]]:
                 pass
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            """Report nothing."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -422,7 +422,7 @@ def serving(answer: Any) -> Iterator[tuple[str, list[str]]]:
 
 
 def schemas_answer(path: str) -> tuple[int, bytes]:
-    """What a registry that knows SCHEMAS says."""
+    """What a registry that knows SCHEMAS shows."""
     schema = SCHEMAS.get(path.rsplit("/", 1)[-1])
     return (404, b"{}") if schema is None else (200, json.dumps({"schema": schema}).encode())
 
@@ -472,7 +472,7 @@ def test_a_registry_is_asked_once_for_each_schema_and_told_the_password_alone() 
 def test_a_registry_that_answers_badly_ends_the_load_in_words(
     answer: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An outage is no fault of a message: it is asked some times, and then said, without the password."""
+    """An outage is no fault of a message: it is asked some times, and then reported, without the password."""
     monkeypatch.setattr(schema_registry, "_PAUSE_S", 0)
     with serving(lambda path: answer) as (place, asked), pytest.raises(SourceError) as said:
         decoded_by([row_of(*avro_row())] * 20, "avro", Known(registry_url=f"http://me:s3cret@{place}"))
@@ -480,7 +480,7 @@ def test_a_registry_that_answers_badly_ends_the_load_in_words(
 
 
 def test_a_registry_that_is_away_for_a_moment_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The load goes on as if nothing had been."""
+    """The load continues as if nothing had been."""
     monkeypatch.setattr(schema_registry, "_PAUSE_S", 0)
     answers = iter([(503, b""), (503, b"")])
     with serving(lambda path: next(answers, None) or schemas_answer(path)) as (place, _):
@@ -659,7 +659,9 @@ LOCATIONS = [
 
 @pytest.mark.parametrize("location", [*LOCATIONS, "", "a\0b", "x" * 5_000])
 def test_nothing_outside_the_folder_is_read(tmp_path: Path, location: str) -> None:
-    """Whatever a location says and wherever links lead: the row stays what its message holds, and says so."""
+    """No matter what a location shows and wherever links lead: the row stays what its message contains,
+    and reports it.
+    """
     import os
 
     folder = tmp_path / "claims"
@@ -681,7 +683,7 @@ def test_nothing_outside_the_folder_is_read(tmp_path: Path, location: str) -> No
 @pytest.mark.parametrize("in_avro", [True, False])
 @pytest.mark.parametrize("enveloped", [True, False])
 def test_simple_under_a_claim_check_is_whole(tmp_path: Path, in_avro: bool, enveloped: bool) -> None:
-    """In JSON and Avro, in an envelope or as it is; without the file the row holds its key and says so."""
+    """In JSON and Avro, in an envelope or as it is; without the file the row holds its key and reports it."""
     pack = avro_form if in_avro else simple_insert
     whole = pack(data={"a": "99"})
     envelope = json.dumps({"key": None, "value": base64.b64encode(whole).decode()}).encode()
@@ -708,7 +710,7 @@ def avro_form(**more: Any) -> bytes:
     [b"", b"{", b"[]", b"\xff\xfe", b'{"key":"","value":"!"}', b'{"key":5,"value":5}', WHOLE[:-9], bytes(1_000)],
 )
 def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
-    """The row is decoded from its message and says what is missing."""
+    """The row is decoded from its message and shows what is missing."""
     (tmp_path / "x.json").write_bytes(content)
     row = one("canal-json", None, canal_claim("x.json"), Known(claim_check=str(tmp_path)))
     assert (row["error_class"], row["incomplete"]) in ((None, "claim-check-missing"), ("missing-field", None))

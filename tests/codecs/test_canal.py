@@ -72,7 +72,7 @@ def by_partition(events: list[tuple[int, Event]]) -> dict[int, list[Event]]:
 
 
 def test_what_canals_own_library_wrote_is_what_canal_json_says() -> None:
-    """Each event of the topic in canal's protobuf equals, field by field, that of the same topic in canal-json."""
+    """Each event of the topic in canal's protobuf equals, field by field, the one of the same topic in canal-json."""
     written = official()
     decoded = by_codec([m for _, m in written], "canal")
     found = by_partition([(p, e) for (p, _), es in zip(written, decoded, strict=True) for e in es])
@@ -86,7 +86,7 @@ def test_what_canals_own_library_wrote_is_what_canal_json_says() -> None:
 
 
 def test_an_insert_of_the_encoders_own_test() -> None:
-    """Names, types, key and values are those of tiflow's `canal_entry_test.go` (TestInsert)."""
+    """Names, types, key and values are the ones of tiflow's `canal_entry_test.go` (TestInsert)."""
     blob = "测试blob".encode().decode("latin-1")
     columns = (INT | {"isKey": True, "value": "1"}, column("varchar", "Bob"), column("tinyint unsigned", "255"),
                column("text", "测试"), column("blob", blob))  # fmt: skip
@@ -117,7 +117,7 @@ def test_a_delete_has_its_row_before_and_an_update_both() -> None:
 
 
 def test_null_is_told_from_the_empty_text() -> None:
-    """Both have an empty value; isNull tells (tiflow's buildColumn)."""
+    """Both have an empty value; isNull shows (tiflow's buildColumn)."""
     assert values_of(column("int", "", isNull=True), column("varchar", "", isNull=False)) == [None, ""]
 
 

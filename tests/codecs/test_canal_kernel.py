@@ -72,7 +72,7 @@ WHOLE = packet(
 
 
 def test_a_golden_topic_decodes_alike() -> None:
-    """The kernel takes every row that the encoder wrote, but for floats of more digits than Python keeps; no DDL."""
+    """The kernel takes every row that the encoder wrote, except for floats of more digits than Python keeps; no DDL."""
     some = official()
     assert alike(some) > 0.8 * len(some)
 
@@ -131,7 +131,7 @@ VALUES = [
 
 @pytest.mark.parametrize("i", range(len(ODD)))
 def test_odd_messages_decode_alike(i: int) -> None:
-    """Parts that lack, come twice, or do not go with what the message says it is."""
+    """Parts that are missing, come twice, or do not go with what the message reports it is."""
     alike([ODD[i]])
 
 
@@ -170,7 +170,9 @@ def test_every_cut_of_a_message_decodes_alike() -> None:
 
 
 def test_bounds_hold() -> None:
-    """Too many columns or events are told by Python, to which they are left; without room the kernel starts again."""
+    """Too many columns or events are detected by Python, to which they are left; without room the
+    kernel starts again.
+    """
     assert alike(values(WHOLE), Bounds(columns=3)) == alike(values(WHOLE), Bounds(events=2)) == 0
     assert alike(values(WHOLE), Bounds(events=3, columns=len(COLUMNS))) == 1
     bare = [column("text", "", name=chr(c)) for c in range(33, 120)]

@@ -148,7 +148,7 @@ def test_each_line_is_read_once_as_python_reads_it(seed: int, compiled: bool, mo
 
 
 def test_fields_become_no_more_than_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the kernel runs once, with room for their bytes; if it ever did not, it would say so and not run on."""
+    """So the kernel runs once, with room for their bytes; if it ever did not, it would report it and not run on."""
     key, topic = "".join(f"\\u{ord(c):04x}" for c in "a2V5"), '\\u0001\\u00e9\\ud83d\\ude00\\\\\\"'
     escaped = f'{{"topic":"{topic}","partition":0,"offset":1,"key":"{key}","value":"AAAA","headers":[["h","eA=="]]}}'
     lines = pa.array([*real(), escaped.encode(), b"{", b'{"topic":"' + b"x" * 9_000] * 20, pa.binary())
@@ -172,5 +172,5 @@ def test_fields_become_no_more_than_their_lines(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.soak
 def test_soak_capture_lines() -> None:
-    """The same for as long as ``SOAK_SECONDS`` says (60)."""
+    """The same for as long as ``SOAK_SECONDS`` shows (60)."""
     soak(FILE, "capture", same)

@@ -33,7 +33,7 @@ def test_what_was_encoded_is_decoded() -> None:
 
 
 def test_a_damaged_file_gives_events_and_reasons_and_loses_no_message() -> None:
-    """Whatever a byte is changed to, each message is an event or has a class and a reason."""
+    """No matter what a byte is changed to, each message is an event or has a class and a reason."""
     rejected = 0
     for seed in range(500):
         r = Random(seed)
@@ -68,7 +68,7 @@ def test_no_index_leaves_its_array() -> None:
     ],
 )
 def test_the_optional_fields_are_told_from_the_first_record(line: str, shape: tuple[bool, bool, bool]) -> None:
-    """The number of fields beyond the table's columns, and what stands in them, say which are there."""
+    """The number of fields beyond the table's columns, and what is in them, show which are there."""
     data = np.frombuffer(line.encode(), np.uint8).copy()
     some = records_among(data, Records(np.array([0]), np.array([len(line)]), len(line)), Cut(), most=1)
     file = TableFile("s", "t", 7, "", 0, tuple(TableColumn(n, "int", False) for n in "ab"), 0)

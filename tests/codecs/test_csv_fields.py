@@ -22,7 +22,7 @@ from ticdc_lab.sources.storage import read_by
 
 
 def wrong_of(root: Path, made: Made, settings: Settings) -> tuple[list[str], int, int]:
-    """What a folder decodes to that nobody wrote, and how many rows were right and how many refused."""
+    """What a folder decodes to that no one wrote, and how many rows were right and how many refused."""
     rows, wrong, right, refused = rows_of(root, settings), list[str](), 0, 0
     for table, meant in made.rows.items():
         left = list(meant)
@@ -119,7 +119,7 @@ def test_a_header_names_the_columns_in_any_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("columns", "row"), [("s.t:id,a,c", '1,"x","z"'), ("*.t:*,!b", '1,"x","z"'), ("s.*:id", "1")])
 def test_where_two_readings_fit_none_is_taken_but_for_an_option(tmp_path: Path, columns: str, row: str) -> None:
-    """Of three texts two are there, and no DDL: the option says which."""
+    """Of three texts two are there, and no DDL: the option defines which."""
     put_schema(tmp_path, ID, A, B, C, Query="")
     put_rows(tmp_path, row)
     wanted = {"id": "1", "a": "x", "c": "z"} if "x" in row else {"id": "1"}
@@ -210,7 +210,7 @@ def test_column_selectors_are_read_as_ticdc_reads_them(
 
 
 def test_a_changefeed_gives_the_settings_that_no_option_gives(tmp_path: Path) -> None:
-    """Its column selectors say which columns rows have; what the files show is a setting with its evidence."""
+    """Its column selectors show which columns rows have; what the files show is a setting with its evidence."""
     put_schema(tmp_path, ID, A, B, C, Query="")
     put_rows(tmp_path, '1;"x";"z"'.replace(";", ","))
     selector = {"matcher": ("s.*", "!s.u"), "columns": ("*", "!b")}

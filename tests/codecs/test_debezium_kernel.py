@@ -96,7 +96,7 @@ def schema_of(columns: dict[str, dict[str, Any]], name: str = "t") -> dict[str, 
 
 
 def row(after: Any = None, before: Any = None, *, schema: Any = None, key: Any = ("id",), **fields: Any) -> Message:
-    """A row of the table, as TiCDC writes it but for what is said; ``source`` is added to that of TiCDC."""
+    """A row of the table, as TiCDC writes it except for what is reported; ``source`` is added to the one of TiCDC."""
     op = "d" if after is None else "c" if before is None else "u"
     payload = {
         "source": SOURCE | fields.pop("source", {}), "ts_ms": 1, "transaction": None, "op": op, "before": before,
@@ -146,7 +146,7 @@ def test_golden_topics_decode_alike(name: str) -> None:
 
 
 def test_an_integer_zero_has_no_sign() -> None:
-    """A DOUBLE or FLOAT of ``-0`` is an integer to Python, that of ``-0.0`` is not."""
+    """A DOUBLE or FLOAT of ``-0`` is an integer to Python, the one of ``-0.0`` is not."""
     zeros = [(k, (v or b"").replace(b'"f":0.1,"d":1.5', b'"f":%b,"d":%b' % (z, z))) for k, v in [TYPED] * 2
              for z in (b"-0", b"-0.0")]  # fmt: skip
     assert alike([TYPED, *zeros]) >= 1 and zeros[0] != TYPED
@@ -215,7 +215,7 @@ def test_types_of_the_log_decode_alike() -> None:
     "some", [[TYPED], [UNTYPED], [TYPED, row(PLAIN, PLAIN, schema=SCHEMA)]], ids=["typed", "plain", "two"]
 )
 def test_all_values_that_ticdc_writes_are_the_kernels(some: list[Message]) -> None:
-    """With a schema whose columns all say their types but one, and without any; nothing is left to Python."""
+    """With a schema whose columns all show their types but one, and without any; nothing is left to Python."""
     more = [row(before=PLAIN), row(PLAIN, PLAIN | {"s": None}), row(PLAIN, op="r"), row(PLAIN, op="u"), WATERMARK]
     assert alike([*some, *more]) == len(some) + len(more)
     assert alike([row(PLAIN, source={"start_ts": 7}), row(PLAIN, source={"start_ts": None}), (None, UNTYPED[1])]) == 3
@@ -291,7 +291,7 @@ ODD_ROWS: list[Message] = [
 
 @pytest.mark.parametrize("known", [Known(), LOG], ids=["messages alone", "log"])
 def test_odd_messages_decode_alike(known: Known) -> None:
-    """Fields that lack, stand twice, in another order or of another type; each alone and all together."""
+    """Fields that are missing, are twice, in another order or of another type; each alone and all together."""
     for message in ODD_ROWS:
         alike([message], known)
     alike([m for odd in ODD_ROWS for m in (odd, TYPED, UNTYPED)], known)
@@ -309,7 +309,7 @@ CHANGE = {"type": "CREATE", "id": '"s"."t"', "table": {
 def ddl(
     sql: Any = "CREATE TABLE `t` (id BIGINT)", changes: Any = (CHANGE,), *, schema: Any = SCHEMA, **fields: Any
 ) -> Message:
-    """A DDL as TiCDC writes it, but for what is said; ``source`` is added to that of TiCDC."""
+    """A DDL as TiCDC writes it, except for what is reported; ``source`` is added to the one of TiCDC."""
     payload = {"source": SOURCE | fields.pop("source", {}), "ts_ms": 1, "databaseName": "s", "schemaName": None,
                "ddl": sql, "tableChanges": changes} | fields  # fmt: skip
     end = {} if schema is None else {"schema": {"type": "struct", "fields": [{"field": "ddl"}]}}
@@ -349,7 +349,7 @@ ODD_DDL = [
 
 @pytest.mark.parametrize("known", [Known(), LOG], ids=["messages alone", "log"])
 def test_ddl_decodes_alike(known: Known) -> None:
-    """The kernel takes what TiCDC writes; what lacks, stands twice, or is of another type is Python's."""
+    """The kernel takes what TiCDC writes; what is missing, is twice, or is of another type is Python's."""
     assert alike([TYPED, *DDL], known) >= len(DDL)
     for message in (*DDL, *ODD_DDL):
         alike([message], known)
@@ -365,7 +365,7 @@ def test_every_cut_of_a_ddl_decodes_alike() -> None:
 
 
 def test_a_source_is_compared_with_the_last_one() -> None:
-    """Whatever else differs from it is read by itself, and nothing of the last one stays."""
+    """What else differs from it is read by itself, and nothing of the last one stays."""
     sources: list[dict[str, Any]] = [
         {}, {"ts_ms": 12345, "commit_ts": 7}, {"db": "longer", "table": ""}, {"start_ts": 5}, {"start_ts": 66},
         {"start_ts": None}, {}, {"table": "a\"b"}, {}, {"db": None}, {"commit_ts": None}, {"commit_ts": "5"}, {},
@@ -381,7 +381,7 @@ def test_a_source_is_compared_with_the_last_one() -> None:
 
 
 def test_tables_with_one_guess_are_told_apart() -> None:
-    """A wrong guess of the schema costs a second look, whatever its columns are."""
+    """A wrong guess of the schema costs a second look, no matter what its columns are."""
     other = schema_of({"id": {"tidb_type": "varchar", "type": "string"}})
     bad = schema_of({"id": {"tidb_type": "nonsense", "type": "string"}})
     some = [TYPED, row({"id": "a"}, schema=other), row({"id": 1}), row({"id": "a"}, schema=bad)] * 3
@@ -414,7 +414,7 @@ def test_bytes_in_hex_are_pythons() -> None:
 
 
 def test_bounds_hold() -> None:
-    """What is too large is told by Python, to which it is left; a kernel that runs out of room starts again."""
+    """What is too large is detected by Python, to which it is left; a kernel that runs out of room starts again."""
     for message in (TYPED, UNTYPED):
         assert alike([message], bounds=Bounds(columns=3)) == 0
         assert alike([message], bounds=Bounds(values=5)) == 0

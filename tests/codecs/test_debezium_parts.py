@@ -1,4 +1,4 @@
-"""Debezium: the schema of a message, which is read once for many messages, is that of the message."""
+"""Debezium: the schema of a message, which is read once for many messages, is the one of the message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of a topic, told from a few of its messages."""
+"""The protocol of a topic, detected from a few of its messages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ WITHOUT_TS = ("messages_canal-json_small.jsonl.gz",)
 
 
 def protocol_of(file: str) -> str:
-    """The protocol that a golden file's name says."""
+    """The protocol that a golden file's name shows."""
     return next(p for p in ("open-protocol", "canal-json", "simple", "debezium", "avro") if f"messages_{p}" in file)
 
 
 def test_every_protocol_has_golden_files() -> None:
-    """The list that the next test goes through lacks none that is detected here."""
+    """The list that the next test goes through does not have none that is detected here."""
     assert {protocol_of(f) for f in FILES} == {"open-protocol", "canal-json", "simple", "debezium", "avro"}
 
 

@@ -1,4 +1,4 @@
-"""Which protocol a topic is in, told from its first messages, for every recorded topic that is here."""
+"""Which protocol a topic is in, detected from its first messages, for every recorded topic that is here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOPICS = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("mes
 
 
 def protocol_of(path: Path) -> str:
-    """The protocol that a file's name says; `simple-avro` is simple, and settings follow the protocol."""
+    """The protocol that a file's name shows; `simple-avro` is simple, and settings follow the protocol."""
     said = path.name.removeprefix("messages_")
     return max((p for p in PROTOCOLS if said.startswith((f"{p}_", f"{p}-"))), key=len)
 
@@ -75,7 +75,7 @@ def test_a_maxwell_topic_is_told_and_its_rows_have_no_commit_ts() -> None:
 
 
 def test_a_canal_topic_has_no_commit_ts() -> None:
-    """It has milliseconds, of which no commit_ts is made."""
+    """It has milliseconds, which become no commit_ts."""
     [path] = [p for p in TOPICS if protocol_of(p) == "canal"]
     assert not detect(pa.Table.from_batches([batch_of(sample(path))])).has_commit_ts
 
@@ -115,7 +115,9 @@ def test_keys_in_the_place_of_values_are_no_rows(of: str, are_named: bool) -> No
 
 
 def test_messages_that_lack_their_schema_only_are_no_other_protocol() -> None:
-    """The framing of avro is that of debezium-avro: with one of the schemas, most of an avro topic was called that."""
+    """The framing of avro is the one of debezium-avro: with one of the schemas, most of an avro topic
+    was called that.
+    """
     messages = _messages(SCHEMAS["avro"][0])
     schemas = read_schemas(str(ROOT / SCHEMAS["avro"][1]))
     known = Known(schemas=dict([*schemas.items()][:1]))

@@ -104,7 +104,7 @@ def decoded_of(file: str) -> list[Row]:
 
 @pytest.mark.parametrize("file", LOGS)
 def test_a_golden_log_has_the_crcs_of_its_images(file: str) -> None:
-    """Crcs, key and names are those of the image that TiCDC hashes, in every row; other events have none."""
+    """Crcs, key and names are the ones of the image that TiCDC hashes, in every row; other events have none."""
     rows = decoded_of(file)
     assert sum(row["kind"] == "row" for row in rows) > 1_600
     for row in rows:
@@ -141,7 +141,7 @@ def test_without_images_the_columns_are_the_same(file: str) -> None:
 
 @pytest.mark.parametrize("file", [file for file in LOGS if "lz4" not in file])
 def test_the_rows_of_a_message_share_its_bytes(file: str) -> None:
-    """Together they have all bytes of key and value; open-protocol's version stands before the first."""
+    """Together they have all bytes of key and value; open-protocol's version is before the first."""
     version = 8 if LOGS[file] == "open-protocol" else 0
     rows, sizes = decoded_of(file), dict[tuple[Any, ...], int]()
     for row in rows:
@@ -193,7 +193,7 @@ def test_every_type_has_the_bytes_that_ticdc_hashes(mysql_type: str | None, valu
 
 @pytest.mark.parametrize("value", ["abc", "1e", "1e+", "1e9999", "x1e5"])
 def test_a_float_that_is_no_number_is_refused(value: str) -> None:
-    """No crc and no value is made up for it: its message is in quarantine, with what it holds."""
+    """No crc and no value is guessed for it: its message is in quarantine, with what it holds."""
     event = Event(S.ROW, 1, "s", "t", columns=[("c", "double", value, True, -1)])
     batch = table_of([{"topic": "t", "partition": 0, "offset": 0, "key": None, "value": b"v"}]).to_batches()[0]
     (row,) = decode_with(lambda key, value: [event], batch, "mq-v1").to_pylist()
@@ -202,7 +202,7 @@ def test_a_float_that_is_no_number_is_refused(value: str) -> None:
 
 
 def test_values_of_every_length_and_layouts_in_any_order() -> None:
-    """The crc takes eight bytes at a time, so each rest is tried; layouts that differ in little are told apart."""
+    """The crc takes eight bytes at a time, so each rest is tried; layouts that differ in little are distinguished."""
     r, events = Random(3), []
     for n in range(400):
         names = r.sample(["a", "b", "ab", "a,b", "A", "é", "long_name_of_a_column"], r.randrange(8))
@@ -276,7 +276,7 @@ def test_a_label_is_hashed_by_its_number(
 
 
 def test_of_a_timestamp_in_debezium_the_text_is_known_once_the_zone_is() -> None:
-    """Each crc is that of canal-json's text, which is in the zone of the server; a zero date stays unknown."""
+    """Each crc is the one of canal-json's text, which is in the zone of the server; a zero date stays unknown."""
 
     def crcs(protocol: str, name: str, known: Known) -> dict[Any, set[int | None]]:
         found: dict[Any, set[int | None]] = defaultdict(set)

@@ -74,7 +74,7 @@ def test_a_double_keeps_its_digits_in_both_of_gos_forms(protocol: str, numbers: 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(singles)
 def test_a_float_keeps_its_digits_in_both_of_gos_forms(protocol: str, numbers: list[float]) -> None:
-    """The same for FLOAT, whose shortest form is that of 32 bits."""
+    """The same for FLOAT, whose shortest form is the one of 32 bits."""
     wanted = [shortest(x, single=True) for x in numbers]
     check(decoded([go_f(d) for d in wanted], protocol, "float"), wanted)
     check(decoded([go_json(d) for d in wanted], protocol, "float"), wanted)

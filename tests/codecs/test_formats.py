@@ -54,7 +54,7 @@ def test_the_comparison_sees_one_changed_digit() -> None:
 
 @pytest.mark.parametrize("topic", TOPICS, ids=str)
 def test_the_handle_columns_are_marked(topic: Topic) -> None:
-    """Key columns are those of the truth, in every image of every row."""
+    """Key columns are the ones of the truth, in every image of every row."""
     handles = {t[:2]: {c.name for c in columns.values() if c.is_key} for t, columns in tables(topic.truth).items()}
     for e in of_kind(topic, "row"):
         for image in filter(None, (e["columns"], e["before"])):
@@ -67,7 +67,7 @@ TYPES_SAID = {"avro": {"varchar": "text", "varbinary": "blob"}}
 
 @pytest.mark.parametrize("topic", [t for t in TOPICS if t.form != "debezium without schema"], ids=str)
 def test_types_are_those_of_the_truth(topic: Topic) -> None:
-    """Base type and sign of each column are those of some version of the table; avro tells VARCHAR as TEXT."""
+    """Base type and sign of each column are the ones of some version of the table; avro shows VARCHAR as TEXT."""
     said = TYPES_SAID.get(topic.protocol, {})
     true: dict[Any, set[Any]] = {}
     for (s, t, _), columns in tables(topic.truth).items():
@@ -104,7 +104,7 @@ def test_each_checkpoint_is_one_watermark(topic: Topic) -> None:
 
 @pytest.mark.parametrize("topic", [SIMPLE, SIMPLE_AVRO, DEBEZIUM, AVRO], ids=str)
 def test_watermarks_state_the_ts_that_canal_json_states(topic: Topic) -> None:
-    """The same changefeed in another format says the same resolved ts on the same partitions."""
+    """The same changefeed in another format shows the same resolved ts on the same partitions."""
     stated = {(e["partition"], e["commit_ts"]) for e in of_kind(CANAL, "watermark")}
     assert {(e["partition"], e["commit_ts"]) for e in of_kind(topic, "watermark")} == stated
 
@@ -141,7 +141,7 @@ def hashes(topic: Topic, n: int) -> Counter[Any]:
 
 
 def test_simple_in_json_and_in_avro_give_equal_events() -> None:
-    """Every field at the same place; only Avro tells no fraction digits in a type, and takes fewer bytes."""
+    """Every field at the same place; only Avro shows no fraction digits in a type, and takes fewer bytes."""
     for a, b in zip(decoded(SIMPLE), decoded(SIMPLE_AVRO), strict=True):
         assert _without_digits(a) == _without_digits(b)
 

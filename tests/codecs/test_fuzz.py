@@ -99,7 +99,7 @@ def test_decoders_agree_on_made_and_broken_messages(protocol: str, seed: int) ->
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_decoders_agree_on_golden_messages_with_bytes_changed(protocol: str) -> None:
-    """Real messages with flipped bits, cuts, huge lengths, odd tokens: both decoders say the same of each."""
+    """Real messages with flipped bits, cuts, huge lengths, odd tokens: both decoders show the same of each."""
     r = Random(7)
     whole = some_golden(protocol)
     damaged = [broken(m, r) for m in whole for _ in range(4)]
@@ -180,7 +180,7 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_rejected_with_the_reason(case: str) -> None:
-    """Each fault of the issue's list has a class of its own, and says where it lies."""
+    """Each fault of the issue's list has a class of its own, and shows where it lies."""
     message, error_class = BAD[case]
     assert only(message, "open-protocol") == error_class
 
@@ -218,7 +218,7 @@ def test_fields_of_canal_json_may_come_in_any_order_and_be_written_with_escapes(
 
 @pytest.mark.parametrize("twice", ["true,true", "true,false", "false,true"])
 def test_the_real_encoders_double_ohk_is_read(twice: str) -> None:
-    """``ohk`` stands twice in a real key, with a claim check as true and false; one true is enough."""
+    """``ohk`` is twice in a real key, with a claim check as true and false; one true is enough."""
     first, second = twice.split(",")
     key = f'{{"ts":1,"scm":"s","tbl":"t","t":1,"ohk":{first},"ohk":{second}}}'
     assert only(opened(key, '{"u":{}}'), "open-protocol")[0]["incomplete"] == "handle-key-only"
@@ -295,7 +295,7 @@ def test_no_index_leaves_its_array() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_soak_decoders_agree(protocol: str) -> None:
-    """The same comparison for as long as ``SOAK_SECONDS`` says (60), from a seed of its own each time."""
+    """The same comparison for as long as ``SOAK_SECONDS`` shows (60), from a seed of its own each time."""
 
     def once(seed: int) -> int:
         r = Random(seed)

@@ -47,7 +47,7 @@ FLOATS = ("float", "double")
 
 
 def protocol_of(name: str) -> str:
-    """The protocol that a golden file name says."""
+    """The protocol that a golden file name shows."""
     return "open-protocol" if "open-protocol" in name else "canal-json"
 
 
@@ -79,7 +79,7 @@ def test_a_golden_topic_has_no_message_in_quarantine(name: str) -> None:
 
 @pytest.mark.parametrize("name", LZ4)
 def test_the_kernels_inflate_nothing_and_lose_nothing(name: str) -> None:
-    """A compressed row that nobody unpacked fails with a class that says what was found (test_formats unpacks)."""
+    """A compressed row that no one unpacked fails with a class that shows what was found (test_formats unpacks)."""
     for m, found in zip(messages(name), decoded(name), strict=True):
         packed = m["kind"] != "checkpoint" or protocol_of(name) == "canal-json"
         assert (found == "bad-type") if packed else isinstance(found, list)
@@ -191,7 +191,7 @@ def _part_of(part: Any, image: Any) -> bool:
 
 @pytest.mark.parametrize(("name", "has_ts"), [(n, "canal-json_" not in n) for n in SMALL + BANK])
 def test_the_protocol_and_whether_it_has_commit_ts_are_told_from_the_bytes(name: str, has_ts: bool) -> None:
-    """The first messages of a topic say what it is; canal-json without the extension has no commit_ts."""
+    """The first messages of a topic show what it is; canal-json without the extension has no commit_ts."""
     sample = pa.Table.from_pylist(
         [{f: m[f] for f in (*PLACE, "key", "value")} for m in messages(name)[:256]],
         pa.schema({"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(),

@@ -34,7 +34,7 @@ HASHES = (*KEYS.names, *IMAGE_HASHES.names)
 
 
 def differing(events: DataFrame) -> DataFrame:
-    """Events for which the decoder's hashes are not those of Spark's expressions."""
+    """Events for which the decoder's hashes are not the ones of Spark's expressions."""
     renamed = events.withColumnsRenamed({name: f"kernel_{name}" for name in HASHES})
     differs = [f"NOT ({name} <=> kernel_{name})" for name in HASHES]
     return renamed.transform(by_expressions).where(" OR ".join(differs))
@@ -42,7 +42,7 @@ def differing(events: DataFrame) -> DataFrame:
 
 @pytest.mark.parametrize("name", TOPICS)
 def test_the_decoders_hashes_are_those_of_spark(spark: SparkSession, name: str) -> None:
-    """All hashes of every event of a golden topic, null where Spark says null."""
+    """All hashes of every event of a golden topic, null where Spark shows null."""
     events = load(spark, str(golden(name))).events
     assert differing(events).count() == 0
     assert events.where("change_hash IS NOT NULL").count() == events.where("kind = 'row'").count() > 1_000
@@ -51,7 +51,7 @@ def test_the_decoders_hashes_are_those_of_spark(spark: SparkSession, name: str) 
 
 @pytest.mark.parametrize("protocol", sorted(making.MAKERS))
 def test_odd_messages_hash_alike(spark: SparkSession, protocol: str) -> None:
-    """Null keys, keys in another order, empty names, images that lack columns: the same hashes."""
+    """Null keys, keys in another order, empty names, images that do not have columns: the same hashes."""
     r = Random(5)
     made = [making.MAKERS[protocol](r) for _ in range(800)]
     plain = [re.sub(rb"\\u00([0-7][0-9a-fA-F])", lambda x: bytes([int(x[1], 16)]), m[1] or b"") for m in made]
@@ -97,7 +97,7 @@ def column(name: str, value: str | None, *, is_key: bool = False) -> dict[str, o
 
 
 def test_what_identifies_a_row_and_a_change(spark: SparkSession) -> None:
-    """A key hash tells rows apart, a change hash changes; a key-changing update knows both its rows."""
+    """A key hash distinguishes rows, a change hash changes; a key-changing update knows both its rows."""
     row = {"kind": "row", "schema_name": "s", "table_name": "t"}
     one, two = ([column("id", v, is_key=True), column("v", "x")] for v in "12")
     events = [
@@ -122,7 +122,7 @@ def test_what_identifies_a_row_and_a_change(spark: SparkSession) -> None:
 
 
 def test_a_null_in_the_old_key_is_not_the_new_value(spark: SparkSession) -> None:
-    """Only a column that the old image lacks is taken from the new one."""
+    """Only a column that the old image does not have is taken from the new one."""
     after = [column("a", "1", is_key=True), column("b", "2", is_key=True)]
     row = {"kind": "row", "schema_name": "s", "table_name": "t", "op": "update", "columns": after}
     events = [row | {"before": [column("a", "1"), column("b", None)]}, row | {"before": [column("a", "1")]}]

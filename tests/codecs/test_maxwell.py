@@ -67,7 +67,7 @@ def test_rows_stand_in_a_value_without_anything_between_them() -> None:
 
 @pytest.mark.parametrize("text", ['}{"database":', '"}{"database":"x', "}{", '\\"}{"database":'])
 def test_text_in_a_value_ends_no_object(text: str) -> None:
-    """What stands between two objects may stand in a string, where its quotes are escaped."""
+    """What stands between two objects may be in a string, where its quotes are escaped."""
     message = row(data={"v": text, text: "v"})
     assert [cells(e["columns"]) for e in only(message + message)] == [{"v": text, text: "v"}] * 2
 
@@ -88,7 +88,7 @@ def test_an_update_has_what_changed_in_old_or_nothing() -> None:
 
 
 def test_values_come_as_text() -> None:
-    """Numbers keep their digits as far as a double has them; base64 cannot be told from text and stays."""
+    """Numbers keep their digits as far as a double has them; base64 cannot be distinguished from text and stays."""
     data = ('{"u":18446744073709551615,"i":-9223372036854775808,"f":1.10,"small":1e-7,"big":1e+21,'
             '"zero":0.0,"dec":"10.1000","enum":2,"bin":"/wA=","json":"{\\"a\\": 1}","none":null,'
             '"html":"\\u003cb\\u003e"}')  # fmt: skip
@@ -155,7 +155,7 @@ def written() -> tuple[Message, ...]:
 
 
 def test_a_whole_topic_says_what_it_says_in_canal_json() -> None:
-    """Operations, tables, statements and every value are those of canal-json, where maxwell can tell them."""
+    """Operations, tables, statements and every value are the ones of canal-json, where maxwell can determine them."""
     found = [e for events in by_codec(written(), "maxwell") for e in events]
     wanted = [e for event in source() for e in oracle.decode_canal(json.dumps(event).encode())]
     assert len(found) == len(wanted) == 2_117 > 3 * len(written())

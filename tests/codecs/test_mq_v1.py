@@ -20,7 +20,7 @@ def value(cell, image="update"):
 
 
 def test_the_designs_update_is_an_upsert():
-    """Columns with their types, the unique one as the key; nothing says what was there before."""
+    """Columns with their types, the unique one as the key; nothing shows what was there before."""
     body = (
         b'{"update":{"columnName1":{"type":"Long","value":7766,"unique":true},'
         b'"columnName2":{"type":"Text","value":"aabb"}}}'

@@ -52,7 +52,7 @@ def test_what_failed_once_is_in_quarantine(case: str) -> None:
     protocol, bad = FAILED_ONCE[case]
     good = real(protocol)[0]
     first, found, last = decoded_by([row_of(*m, offset=i) for i, m in enumerate((good, bad, good))], protocol, Known())
-    if first["error_class"] is None and last["error_class"] is not None:  # those of the quarantine come last
+    if first["error_class"] is None and last["error_class"] is not None:  # the ones of the quarantine come last
         found, last = last, found
     assert found["error_class"] not in (None, "codec-error") and found["value"] == bad[1]
     assert (first["error_class"], last["error_class"]) == (None, None)
@@ -111,5 +111,5 @@ def test_a_failure_prints_the_command_that_repeats_it() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("protocol", sorted(CODECS))
 def test_soak_mutated_messages(protocol: str) -> None:
-    """The same for as long as ``SOAK_SECONDS`` says (60)."""
+    """The same for as long as ``SOAK_SECONDS`` shows (60)."""
     soak(FILE, protocol, partial(mutated, protocol, n=500))

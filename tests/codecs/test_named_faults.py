@@ -39,7 +39,7 @@ def reasons(protocol: str, key: bytes | None, value: bytes) -> set[str]:
 
 
 def canal(**fields: Any) -> bytes:
-    """An update of one row with other fields; `...` stands for none."""
+    """An update of one row with other fields; `...` represents none."""
     return json.dumps({name: value for name, value in (CANAL | fields).items() if value is not ...}).encode()
 
 

@@ -1,4 +1,6 @@
-"""Messages that hold nothing, a row change that is `{}`, columns without flags, avro of v5.3: said as what they are."""
+"""Messages that hold nothing, a row change that is `{}`, columns without flags, avro of v5.3: reported as what they
+are.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def test_an_empty_row_change_of_a_batch_costs_itself_alone(empty: int) -> None:
 
 
 def test_columns_without_flags_are_refused_by_that_name() -> None:
-    """TiCDC before v4.0.5 wrote none: the reason says what is not known without them."""
+    """TiCDC before v4.0.5 wrote none: the reason shows what is not known without them."""
     messages = batch_of([batched({"u": {"id": {"t": 8, "h": True, "v": 1}}})])
     for decoded in (
         decode_batch(messages, "open-protocol"),
@@ -106,7 +108,9 @@ def capture(path: Path, messages: list[tuple[str, int, int, bytes]]) -> Path:
 
 
 def test_empty_messages_before_the_first_are_counted_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
-    """The protocol is told from the first that hold something, and no answer is said to lack what they held."""
+    """The protocol is detected from the first that hold something, and no answer is reported to be without what they
+    held.
+    """
     values = [b""] * 300 + [row_of_canal(1), b"", mark_of_canal()]
     source = capture(tmp_path / "log.jsonl", [("a", 0, i, v) for i, v in enumerate(values)])
     log = load(spark, str(source)).materialise(str(tmp_path / "out"))
@@ -131,7 +135,7 @@ def test_nothing_is_missing_at_the_offset_of_an_empty_message(spark: SparkSessio
 
 
 def test_a_topic_of_which_nothing_is_the_changefeeds_is_foreign(spark: SparkSession, tmp_path: Path) -> None:
-    """It is named; the partitions below its message are not missing, and those of the others still are."""
+    """It is named; the partitions below its message are not missing, and the ones of the others still are."""
     own = [("a", 0, 0, row_of_canal(1)), ("a", 0, 1, mark_of_canal())]
     other = ("__consumer_offsets", 3, 7, b"\0\3abc")
     log = load(spark, str(capture(tmp_path / "log.jsonl", [*own, other]))).materialise(str(tmp_path / "out"))
@@ -144,7 +148,7 @@ def test_a_topic_of_which_nothing_is_the_changefeeds_is_foreign(spark: SparkSess
 
 
 def test_a_log_of_open_protocol_with_an_empty_row_change_counts_its_part(spark: SparkSession, tmp_path: Path) -> None:
-    """The message is decoded, whichever of the batch it is; answers say that a row change is unread."""
+    """The message is decoded, whichever of the batch it is; answers show that a row change is unread."""
     for empty in (0, 1):
         values: list[dict[str, Any]] = [ROW, ROW]
         values[empty] = {}
@@ -212,7 +216,7 @@ def test_times_and_types_of_avro_without_types_of_tidb(kind: dict[str, str], raw
 
 
 def test_nothing_but_empty_messages_is_no_log() -> None:
-    """The protocol cannot be told, and the error says why."""
+    """The protocol cannot be determined, and the error shows why."""
     sample = pa.Table.from_batches([batch_of([(None, b"")] * 3)])
     with pytest.raises(Exception, match="has a key or a value"):
         detect(sample)

@@ -1,4 +1,4 @@
-"""What encoders of TiCDC v6.5.0 and v8.1.0 wrote (tests/data) is read as what those of today write."""
+"""What encoders of TiCDC v6.5.0 and v8.1.0 wrote (tests/data) is read as what the ones of today write."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_protocol_has_the_same_rows(protocol: str, name: str, is_dated: boo
 
 
 def test_avro_has_the_same_rows_and_of_deletes_their_keys() -> None:
-    """The key was the handle key then: also that of a table with unique keys alone."""
+    """The key was the handle key then: also the one of a table with unique keys alone."""
     of = {"allt": ("id",), "comp": ("b", "a"), "uk": ("b",)}
     wanted, found = rows("open-protocol", "open-protocol"), rows("avro", "avro")
     for (table, op, ts, after, before), there in zip(wanted, found, strict=True):
@@ -73,7 +73,7 @@ def test_v650_has_the_same_rows_in_each_protocol(protocol: str, name: str) -> No
 
 
 def test_v650s_avro_has_the_values_after_each_change() -> None:
-    """It refused two rows with an ENUM of number 0; labels stand for numbers."""
+    """It refused two rows with an ENUM of number 0; labels represent numbers."""
     wanted = {r[2]: r for r in rows("open-protocol", "open-protocol", OLDER) if r[1] != "delete"}
     found = [r for r in rows("avro", "avro", OLDER) if r[1] != "delete"]
     of = {"e": {"0": "", "1": "a", "2": "b", "3": "c,d"}, "st": {"0": "", "1": "x", "4": "z", "5": "x,z"}}

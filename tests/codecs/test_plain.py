@@ -223,7 +223,7 @@ def test_kernels_in_the_cache_take_over_and_stay(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_a_cache_a_large_log_has_it_filled_beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python goes on meanwhile, however long the other process takes."""
+    """Python continues meanwhile, no matter how long the other process takes."""
     started = fresh_choice(monkeypatch, whole=False, being_filled=True)
     assert not any(passes(2 * choice.COMPILE_HERE_BYTES)) and started
 
@@ -260,7 +260,7 @@ def test_the_compiler_outlives_a_command_and_does_not_hold_it(tmp_path: Path) ->
 
 
 def test_another_copy_of_the_package_finds_the_kernels(tmp_path: Path) -> None:
-    """A mark says that they are there, and each copy of the same source reads it: none of them compiles again."""
+    """A mark shows that they are there, and each copy of the same source reads it: none of them compiles again."""
     parts = ("hashes", "capture")
     for part in parts:
         compiling.PARTS[part]()

@@ -49,7 +49,7 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 def event(m: int) -> Event:
-    """A row that says which message it is of."""
+    """A row that shows which message it is of."""
     return Event(S.ROW, 5, "s", "t", op=S.INSERT, columns=[("a", "bigint", str(m), True, -1)])
 
 
@@ -79,7 +79,9 @@ def spoilt(m: int, r: Random) -> Sequence[Event]:
 def test_a_codec_that_fails_at_random_loses_its_own_messages_alone(
     protocol: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it raises and gives: in quarantine with place, bytes and reason; every other message is decoded."""
+    """What it raises and gives: in quarantine with place, bytes and reason; every other
+    message is decoded.
+    """
     r = Random(seed)
     bad = {m for m in range(400) if r.random() < 0.1}
 
@@ -267,7 +269,7 @@ def test_types_times_rows_take_no_time_of_their_own() -> None:
 
 
 def test_many_small_values_are_counted_before_they_become_objects() -> None:
-    """In JSON alone, and not what stands in strings."""
+    """In JSON alone, and not what is in strings."""
     text = '{"type":"INSERT","database":"s","table":"t","tableID":1,"commitTs":5,"schemaVersion":1,"data":{"a":%s}}'
     bomb, prose = text % ("[" + "{}," * 2_000 + "{}]"), text % json.dumps('[{,\\"' * 2_000)
     tight = Known(bounds=Bounds(values=1_000), tables=beside("simple", "text").tables)
@@ -277,7 +279,7 @@ def test_many_small_values_are_counted_before_they_become_objects() -> None:
 
 @pytest.mark.parametrize("protocol", ["simple", "canal-json"])
 def test_a_batch_is_decoded_in_pieces_of_bounded_size(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many large messages a batch has, so many bytes of them are decoded at once."""
+    """A batch may have any number of large messages: so many bytes of them are decoded at once."""
     one = message(protocol, "int", '"1"')
     monkeypatch.setattr(DECODE, "AT_ONCE", 4 * len(one[1] or b""))
     found = list(decoder(protocol, known=beside(protocol, "int"))(iter([batch_of([one] * 11)])))

@@ -72,13 +72,13 @@ def test_a_topic_decodes_alike_and_the_kernel_takes_most(protocol: str) -> None:
 
 
 def test_every_type_of_mq_v1_takes_the_same_values() -> None:
-    """Of each type each value, whatever it is; null and what fits is the kernel's."""
+    """Of each type each value, no matter what it is; null and what fits is the kernel's."""
     some = [cell(value, kind) for kind in (*BY_MQ_V1, "Longlonx", "MediumTexT", "") for value in VALUES]
     assert alike(some, "mq-v1") > 6 * len(BY_MQ_V1)
 
 
 def test_columns_without_a_type_take_the_same_values() -> None:
-    """Maxwell tells no type."""
+    """Maxwell shows no type."""
     some: list[Message] = [(None, maxwell().replace(b"10}", value.encode() + b"}")) for value in VALUES]
     assert alike(some, "maxwell") > 20
 

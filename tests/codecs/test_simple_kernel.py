@@ -86,7 +86,7 @@ def schema(
 
 
 def row(data: Any = None, old: Any = None, **fields: Any) -> Message:
-    """A row of the table, as TiCDC writes it but for what is said."""
+    """A row of the table, as TiCDC writes it except for what is reported."""
     kind = "DELETE" if data is None else "INSERT" if old is None else "UPDATE"
     whole = {
         "version": 1, "database": "s", "table": "t", "tableID": 3, "type": kind, "commitTs": 5, "buildTs": 9,
@@ -171,7 +171,7 @@ NUMBERS = st.one_of(
 @given(texts=st.lists(NUMBERS, min_size=10, max_size=10))  # 300 in all: to decode a batch costs as much as ten messages
 @example(["0.30000001192092896", "8388608.5", "999999.5", "0e12345", "1e00005"])
 def test_floats_decode_alike(texts: list[str]) -> None:
-    """The kernel keeps digits only where they are the fewest that tell the number."""
+    """The kernel keeps digits only where they are the fewest that show the number."""
     alike([row({"id": "1", "d": text, "f": text}) for text in texts], tables(schema()))
 
 
@@ -261,7 +261,7 @@ def ddl(**fields: Any) -> Message:
 
 
 def test_definitions_that_came_before_are_the_kernels() -> None:
-    """A DDL or bootstrap whose definitions are known by their bytes changes none; whatever differs is Python's."""
+    """A DDL or bootstrap whose definitions are known by their bytes changes none; what differs is Python's."""
     known, r = tables(schema()), Random(3)
     some = [
         schema(),
@@ -291,7 +291,7 @@ def test_definitions_that_came_before_are_the_kernels() -> None:
 
 
 def test_odd_messages_decode_alike() -> None:
-    """Fields that lack, stand twice, in another order or of another type; each alone and all together."""
+    """Fields that are missing, are twice, in another order or of another type; each alone and all together."""
     known = tables(schema(), schema(name="x\\ny"), schema(database="x\\ny"))
     for message in ODD_ROWS:
         alike([message], known)
@@ -383,7 +383,7 @@ def test_a_definition_that_lies_changes_no_value_without_a_word(seed: int) -> No
 
 @pytest.mark.soak
 def test_soak_definitions_that_lie() -> None:
-    """The same for as long as ``SOAK_SECONDS`` says (60)."""
+    """The same for as long as ``SOAK_SECONDS`` shows (60)."""
     soak(FILE, "lie", lying)
 
 
@@ -407,7 +407,7 @@ def test_a_stream_learns_versions_between_batches() -> None:
 
 
 def test_bounds_hold() -> None:
-    """What is too large is told by Python, to which it is left; a kernel that runs out of room starts again."""
+    """What is too large is detected by Python, to which it is left; a kernel that runs out of room starts again."""
     known = tables(schema())
     assert alike([row(PLAIN)], known, Bounds(columns=3)) == 0
     assert alike([row(PLAIN)], known, Bounds(values=5)) == 0

@@ -46,7 +46,7 @@ def test_the_checksum_sees_the_definition_and_not_the_ddl() -> None:
 
 
 def test_columns_come_in_the_order_of_the_file_with_type_key_and_labels() -> None:
-    """The order of the file is that of the csv fields."""
+    """The order of the file is the one of the csv fields."""
     file = read_table_file(json.dumps(BODY).encode())
     assert [(c.name, c.mysql_type, c.is_key, c.elements) for c in file.columns] == [
         ("b", "int", True, ()), ("a", "enum", False, ("x", "y")),
@@ -86,7 +86,7 @@ def test_a_damaged_schema_file_is_named(raw: bytes, error_class: str) -> None:
 
 
 def test_a_name_that_disagrees_with_the_content_is_named() -> None:
-    """Version and checksum of the name must be those of the body."""
+    """Version and checksum of the name must be the ones of the body."""
     file = read_table_file(json.dumps(BODY).encode())
     require_name(file, version=7, written=file.checksum)
     with pytest.raises(TableFileError, match="version 8, the file 7"):

@@ -91,7 +91,7 @@ def test_the_logs_own_ddl_types_debezium(schema: bool) -> None:
     assert all(c["mysql_type"] for e in found for c in e["columns"] or ())
     for e, twin in zip(found, typed, strict=True):
         for c, like in zip(e["columns"] or (), twin["columns"] or (), strict=True):
-            same = ("decimal", "datetime", "time(", "timestamp")  # DDL says how many digits these have, too
+            same = ("decimal", "datetime", "time(", "timestamp")  # DDL shows how many digits these have, too
             assert c["value"] == like["value"] or c["mysql_type"].startswith(same)
 
 
@@ -101,7 +101,9 @@ def _of_log(batch: pa.RecordBatch) -> Known:
 
 
 def test_the_logs_own_ddl_gives_digits_to_typed_debezium() -> None:
-    """Debezium names TIME, DATETIME and DECIMAL without their digits: with those of the DDL its keys are simple's."""
+    """Debezium names TIME, DATETIME and DECIMAL without their digits: with the ones of the DDL its keys
+    are simple's.
+    """
     batch = torture.messages("debezium")
     found, other = (
         {(e["table_name"], e["commit_ts"], e["op"], e["key_crc"], e["key_hash"]): e for e in rows if e["kind"] == "row"}
@@ -203,7 +205,7 @@ def _batch(values: list[bytes]) -> pa.RecordBatch:
 
 
 def _read(texts: list[str], mode: str = "auto") -> tuple[list[str | None], tuple[str, ...]]:
-    """The bytes of these rows, and what is said of them."""
+    """The bytes of these rows, and what is reported of them."""
     batch = _batch([_debezium(text) for text in texts])
     given = given_settings({"debezium-binary-handling-mode": mode})
     beside = Known(types=LogTypes([(1, "s", "t", _TABLE)]), settings=given)
@@ -226,7 +228,7 @@ def _read(texts: list[str], mode: str = "auto") -> tuple[list[str | None], tuple
     ],
 )  # fmt: skip
 def test_bytes_of_debezium_are_base64_or_hex(texts: list[str], mode: str, values: list[str], n_said: int) -> None:
-    """By what the values allow; a guess is said with the option that decides, and what does not fit is refused."""
+    """By what the values allow; a guess is reported with the option that decides, and what does not fit is refused."""
     found, said = _read(texts, mode)
     assert (found, len(said)) == (values, n_said)
     assert all("debezium-binary-handling-mode" in s for s in said)

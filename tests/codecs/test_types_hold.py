@@ -113,7 +113,7 @@ def avro_form(mysql_type: str) -> str:
 
 
 def avro_schema(mysql_type: str, written: str) -> dict[str, Any]:
-    """A table of one column, as it stands in the registry."""
+    """A table of one column, as it is in the registry."""
     kind = {"type": written, "connect.parameters": {"tidb_type": mysql_type.upper()}}
     return {"type": "record", "name": "t", "namespace": "s", "fields": [{"name": "a", "type": kind}]}
 
@@ -144,7 +144,7 @@ WRITERS: dict[str, Callable[[str, str], Message]] = {
     "mq-v1": mq_v1, "debezium": debezium,
 }  # fmt: skip
 UNTYPED = {"maxwell", "debezium-avro"}
-"""Rows of the one say no type; those of the other are debezium's, with values of Avro's own types."""
+"""Rows of the one show no type; the ones of the other are debezium's, with values of Avro's own types."""
 
 
 def beside(protocol: str, mysql_type: str) -> Known:
@@ -222,7 +222,7 @@ def test_a_value_that_fits_comes_out(protocol: str, mysql_type: str, text: str, 
 
 @together(("protocol", "mysql_type", "text"), cases(REFUSED))
 def test_a_value_that_does_not_fit_is_in_quarantine(protocol: str, mysql_type: str, text: str, either: str) -> None:
-    """In words that say so; what cannot even be written in a format is refused as that."""
+    """In words that report it; what cannot even be written in a format is refused as that."""
     error, value = shown(protocol, mysql_type, text)
     assert error in ("bad-value", "bad-type", "out-of-range", "not-json") and value is None
     if protocol in ("canal-json", "canal"):
@@ -231,7 +231,7 @@ def test_a_value_that_does_not_fit_is_in_quarantine(protocol: str, mysql_type: s
 
 @together(("mysql_type", "text"), [(t, x) for t, texts in HELD.items() for x in texts])
 def test_a_value_that_fits_comes_out_of_csv(mysql_type: str, text: str) -> None:
-    """Quoted, and bare where the type says what it may be: another bare text may be what stands for NULL."""
+    """Quoted, and bare where the type shows what it may be: another bare text may be what represents NULL."""
     assert shown_in_csv(mysql_type, text) == (None, text)
     if "," not in text and '"' not in text and text:
         bare = (None, text) if held_by(mysql_type) != ANYTHING else ("csv-unquoted", None)
@@ -339,8 +339,8 @@ def test_a_bad_value_changes_nothing_of_other_messages(value: str, error: str | 
 @pytest.mark.parametrize("protocol", ["canal-json", "canal", "simple", "debezium", "avro"])
 @pytest.mark.parametrize("mysql_type", ["inu", "datetyme", "blox", "", "(3)"])
 def test_a_row_whose_type_mysql_does_not_have_is_in_quarantine(protocol: str, mysql_type: str, either: str) -> None:
-    """Whatever the value: no check could judge it. Other names and letters of MySQL's types are none of these."""
-    if protocol in ("debezium", "avro") and not mysql_type:  # says that it names none
+    """No matter what the value: no check could judge it. Other names and letters of MySQL's types are none of these."""
+    if protocol in ("debezium", "avro") and not mysql_type:  # shows that it names none
         return
     assert shown(protocol, mysql_type, "1") == ("unknown-column-type", None)
     if protocol in ("canal-json", "canal", "simple"):

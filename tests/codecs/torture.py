@@ -75,7 +75,7 @@ def _truth(name: str) -> tuple[dict[Any, Any], dict[Any, list[Any]]]:
 
 
 def wrong(events: list[Event], truth: str = "torture", *, lossy: bool = False, in_avro: bool = False) -> list[str]:
-    """Row changes whose cells are not those of any row that TiDB wrote at that commit_ts into that table."""
+    """Row changes whose cells are not the ones of any row that TiDB wrote at that commit_ts into that table."""
     types, rows = _truth(truth)
     found = []
     for e in events:

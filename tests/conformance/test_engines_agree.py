@@ -1,6 +1,6 @@
 """One answer to every question, whichever engine computes it and however the log is cut and ordered.
 
-Spark is what the pipeline is specified on; the embedded engine, and the bare kernels without any session, must say the
+Spark is what the pipeline is specified on; the embedded engine, and the bare kernels without any session, must show the
 same. The log contains golden topics, with repeats and stalls, and small random ones with planted faults.
 """
 
@@ -37,7 +37,7 @@ TOPICS = {
     "messages_open-protocol_small-dup-restart.jsonl.gz": "offset < 150",
     "messages_open-protocol_stalls.jsonl.gz": "offset < 250",
 }
-"""Recordings, and which part of each is enough for what the others lack: repeats, and stalls."""
+"""Recordings, and which part of each is enough for what the others are missing: repeats, and stalls."""
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -102,7 +102,7 @@ def rows(found: pa.Table) -> list[str]:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_engines_agree(question: str, as_recorded: str, shuffled: str) -> None:
-    """Spark gives of the log as it was recorded the rows that the embedded engine gives of it cut and ordered anew."""
+    """Spark gives of the log as it was recorded the rows that the embedded engine gives of it cut and ordered again."""
     expected = answer(question, as_recorded, "spark")
     assert expected
     assert answer(question, shuffled, "embedded") == expected
@@ -122,7 +122,7 @@ KERNELS: dict[str, Callable[[pa.Table], pa.Table]] = {
 
 @pytest.mark.parametrize("question", KERNELS)
 def test_the_bare_kernel_says_the_same(question: str, log: pa.Table, shuffled: str) -> None:
-    """Of a table in memory, in its order and in any other, what an engine says of files."""
+    """Of a table in memory, in its order and in any other, what an engine shows of files."""
     expected = answer(question, shuffled, "embedded")
     assert expected
     assert rows(KERNELS[question](log)) == expected

@@ -109,7 +109,9 @@ def that_comes_back(spark: SparkSession, folder: Path, query: str) -> tuple[Chan
 def check(
     log: ChangeLog, sink: Sink, cuts: Sequence[int], rows: Callable[[str], Any], left: dict[str, list[tuple[int, str]]]
 ) -> None:
-    """Replay the log in so many batches: each table has its rows, and so says the comparison; then close the target."""
+    """Replay the log in so many batches: each table has its rows, and so shows the comparison; then
+    close the target.
+    """
     for ts in [*cuts, None]:
         replay(log, sink, until=None if ts is None else TS + ts)
     assert {name: sorted((n, v) for n, v in rows(name)) for name in left} == left

@@ -67,7 +67,7 @@ def narrow_table(log: list[list[Message]]) -> pa.Table:
 
 @dataclass
 class Plain:
-    """One listener a partition; ``order`` says who reads next."""
+    """One listener a partition; ``order`` shows who reads next."""
 
     log: list[list[Message]]
     restores: bool

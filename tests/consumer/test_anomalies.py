@@ -34,7 +34,7 @@ Rows = dict[tuple[str, int], int]
 
 
 def worlds(n: int, *, scattered: bool = False) -> Iterator[tuple[int, NarrowLog, Listeners]]:
-    """Logs and listeners; ``scattered``: rows stand in any partition, as by the ts dispatcher."""
+    """Logs and listeners; ``scattered``: rows are in any partition, as by the ts dispatcher."""
     for seed in range(n):
         r = random.Random(f"world {seed}")
         log = random_log(r, partitions=r.randrange(1, 4))
@@ -104,7 +104,7 @@ def test_a_state_existed_if_and_only_if_some_snapshot_of_upstream_equals_it(name
 
 
 def test_the_sum_of_a_measure_is_that_of_the_rows_and_right_where_the_state_existed() -> None:
-    """Each row's measure is its newest commit_ts, so that the sum can be told from the rows."""
+    """Each row's measure is its newest commit_ts, so that the sum can be distinguished from the rows."""
     for seed, log, how in worlds(60):
         found = run(log, DESIGN_ROW, how)
         curve = invariant_curve(found, log).set_index("batch")
@@ -238,7 +238,7 @@ def test_wrong_states_are_counted_with_the_time_they_are_seen() -> None:
 
 
 def test_what_a_listener_that_stands_for_good_never_reads_counts_as_not_seen() -> None:
-    """Partition 0 lacks the DDL at which the others stand: it shows 9 without 5, which upstream never was."""
+    """Partition 0 does not have the DDL at which the others stand: it shows 9 without 5, which upstream never was."""
     log = NarrowLog.of(
         narrow_table(
             [[("row", 9, "t0", 0), ("resolved", 9, "", 0)],

@@ -81,7 +81,7 @@ def test_owner_switch_says_a_watermark_twice(policy: Policy) -> None:
 
 @pytest.mark.parametrize("policy", [DESIGN_ROW, DESIGN_TRANSACTION, REFERENCE], ids=lambda p: p.name)
 def test_a_watermark_that_falls_is_seen_and_ignored(policy: Policy) -> None:
-    """After 3 comes 1: no row is taken back or applied by it, and 6 goes on."""
+    """After 3 comes 1: no row is taken back or applied by it, and 6 continues."""
     case = CASES["owner-switch-forgetting"]()
     found = consumed(case, policy)
     falls = [s for s in found.steps.to_pylist() if s["action"] == "resolved" and s["commit_ts"] == 1]
@@ -92,7 +92,9 @@ def test_a_watermark_that_falls_is_seen_and_ignored(policy: Policy) -> None:
 
 
 def test_a_migration_is_not_noticed() -> None:
-    """The key alone decides the partition; the log is that of a processor's normal exit, but for one watermark."""
+    """The key alone decides the partition; the log is the one of a processor's normal exit, except for
+    one watermark.
+    """
     moved, left = CASES["table-migration"](), CASES["processor-exit"]()
     assert rows(consumed(moved, DESIGN_ROW)) == rows(consumed(left, DESIGN_ROW))
     assert all(r.endswith("applied") for r in rows(consumed(moved, DESIGN_TRANSACTION)))
@@ -156,7 +158,7 @@ def test_one_record_for_all_listeners_loses_rows_in_row_mode() -> None:
 @pytest.mark.parametrize("ts", [2, 4, 6])
 @pytest.mark.parametrize("policy", SAFE, ids=lambda p: p.name)
 def test_recovery_to_any_resolved_ts(ts: int, policy: Policy) -> None:
-    """Everything up to the resolved ts is there, and nothing above, whatever was read beyond it."""
+    """Everything up to the resolved ts is there, and nothing above, no matter what was read beyond it."""
     case = CASES["stopped-anywhere"]()
     log = until(cases.events(case.cluster), ts=ts)
     found = run(NarrowLog.of(log), policy, case.listeners)

@@ -1,4 +1,4 @@
-"""Replays, reordering and loss are told apart: on topics whose faults are on record, and on planted ones."""
+"""Replays, reordering and loss are distinguished: on topics whose faults are on record, and on planted ones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_each_recorded_fault_is_an_episode_of_its_kind(spark: SparkSession, prot
 
 
 def misjudged(spark: SparkSession, seeds: range) -> list[str]:
-    """Planted faults whose cause is not said, or not at their place."""
+    """Planted faults whose cause is not reported, or not at their place."""
     wanted = {"row_dropped": LOST, "changes_swapped": REORDERED, "row_late": REORDERED, "offsets_lost": LOST,
               "stale_replay": TABLE, "delete_dropped": LOST, "transaction_torn": LOST}  # fmt: skip
     events = computed(load(spark, str(golden(SMALL))).events)

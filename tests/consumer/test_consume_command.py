@@ -109,7 +109,7 @@ def test_a_replay_stops_goes_on_and_is_judged(
 
 
 def test_an_unknown_target_is_refused_without_its_password(spark: SparkSession, tmp_path: Path) -> None:
-    """Whatever is wrong with it."""
+    """What is wrong with it."""
     for target in ("postgres://u:s3cret@h/x", "mysql://u:s3cret@h/x"):
         refused = consume(spark, "--sink", target)
         assert refused.exit_code == 2 and "s3cret" not in refused.output and "target" in refused.stderr

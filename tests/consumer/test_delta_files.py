@@ -1,4 +1,4 @@
-"""Small Delta tables that a task writes anew, without engine."""
+"""Small Delta tables that a task writes again, without engine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def read(place: Path, folder: str, names: list[str]) -> dict[int | None, bytes]:
 
 
 def test_each_table_has_what_its_changes_leave(tmp_path: Path) -> None:
-    """Several in one batch, one over several batches, one that is new, one of which no row is left, a null as a key."""
+    """Several in one batch, one over several batches, one that is new, one without a row that is left,
+    a null as a key.
+    """
     tables = {
         3: stored(tmp_path, "c", {1: b"1", 2: b"2", None: b"n"}),
         0: stored(tmp_path, "a", {}),
@@ -71,7 +73,7 @@ def test_each_table_has_what_its_changes_leave(tmp_path: Path) -> None:
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of the table that is gone is said in words; what was written until then is not left behind."""
+    """A file of the table that is gone is reported in words; what was written until then is not left behind."""
     monkeypatch.setattr("ticdc_lab.lake.one_pass.BYTES_A_GROUP", 1)
     table = stored(tmp_path, "t", {1: b"1"})
     (tmp_path / "t" / table.files[0]).unlink()
@@ -81,7 +83,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_table_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task holds a batch of a stored file, whatever the file's size."""
+    """A task holds a batch of a stored file, no matter what the file's size."""
     seen: list[int] = []
     kept = delta_files.without
 

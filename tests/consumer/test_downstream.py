@@ -42,7 +42,7 @@ def test_an_update_of_the_key_takes_the_old_row_away() -> None:
 
 
 def test_what_is_not_applied_is_not_there() -> None:
-    """Pending, dropped and filtered rows, and those of other tables."""
+    """Pending, dropped and filtered rows, and the ones of other tables."""
     frame = pd.concat([deliveries((0, 1, None, INSERT, None)), deliveries((1, 1, None, INSERT, 5), table="s.u")])
     assert at(frame, 100) == []
     assert at(frame, 100, "s.u") == ["b"]
@@ -58,7 +58,7 @@ def test_rows_without_key_stand_for_themselves() -> None:
 
 
 def test_a_table_may_have_columns_called_like_a_place() -> None:
-    """Its values are shown, whatever they are called."""
+    """Its values are shown, no matter what they are called."""
     named = IMAGES.rename(columns={"v": "seq"}).assign(commit_ts="mine")
     found = downstream_at(named, deliveries((0, 1, None, INSERT, 1)), 9, "s.t")
     assert found.to_numpy().tolist() == [[TSO, "a", "mine"]]

@@ -29,7 +29,7 @@ from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.tables import knowledge, table_as_of
 
 SAID = ("__commit_ts", "__inferred", "__unconvertible")
-"""What our own columns are called beside those of such a table."""
+"""What our own columns are called beside the ones of such a table."""
 
 ROW = {COLUMNS[0]: 7} | {c: f"{c} two" for c in COLUMNS[1:]}
 
@@ -42,7 +42,7 @@ def run(spark: SparkSession, *arguments: str) -> str:
 
 
 def assert_replayed(spark: SparkSession, recording: Path, target: str) -> None:
-    """Every table of the target is equal to what the log says, and none was left out."""
+    """Every table of the target is equal to what the log shows, and none was left out."""
     told = json.loads(run(spark, "consume", str(recording), "--sink", target, "--json").splitlines()[-1])
     names = sorted(".".join(name) for name in TABLES.values())
     assert sorted((t["table"], t["rows"], t["different"]) for t in told["tables"]) == [(n, 1, 0) for n in names]

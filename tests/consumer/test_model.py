@@ -1,4 +1,4 @@
-"""The model does what TiCDC's design says, under any speeds, pauses, crashes and moves."""
+"""The model does what TiCDC's design shows, under any speeds, pauses, crashes and moves."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ FIVE = narrow_table([[("row", ts, "t0", 0) for ts in range(1, 6)] + [("resolved"
 
 
 def test_pauses_that_overlap_are_one() -> None:
-    """From 2.5 ms to 12 ms nothing is read, however often that is said."""
+    """From 2.5 ms to 12 ms nothing is read, however often that is reported."""
     pauses = (Pause(0, 2500, 10_000), Pause(0, 5000, 12_000), Pause(0, 5000, 6000))
     assert read_at(FIVE, Listeners(per_second=1000, pauses=pauses)) == [1000, 2000, 12_500, 13_500, 14_500]
 
@@ -215,7 +215,7 @@ def test_a_process_that_is_down_does_not_come_back_earlier_because_it_dies_again
 
 
 def test_an_empty_log_is_consumed_whatever_happens() -> None:
-    """There is nobody to crash."""
+    """There is no one to crash."""
     how = Listeners(faults=(Crash(0, 1, 2),), pauses=(Pause(0, 1, 2),))
     found = run(NarrowLog.of(FIVE.slice(0, 0)), DESIGN_ROW, how)
     assert (len(found.deliveries), len(found.steps)) == (0, 0)
@@ -235,7 +235,7 @@ def test_listeners_that_cannot_be_are_refused(what: dict[str, Any]) -> None:
 
 
 def test_a_listener_ends_when_nothing_is_left_for_it() -> None:
-    """Whether it read its last message by itself, while another one moved, or stood at it."""
+    """Whether it read its last message by itself, while another one moved, or stopped at it."""
     log = NarrowLog.of(narrow_table([[("resolved", 1, "", 0), ("resolved", 2, "", 0)], [("row", 1, "t0", 1)]]))
     ends = [(s["partition"], s["at"]) for s in run(log, STRICT).steps.to_pylist() if s["action"] == "end"]
     assert ends == [(1, 100), (0, 200)]
@@ -292,7 +292,7 @@ def test_partitions_of_several_topics_can_be_told_apart() -> None:
 
 @pytest.mark.parametrize("canal", [False, True], ids=["ddl everywhere", "ddl in partition 0"])
 def test_a_ddl_waits_for_the_listeners_of_other_topics_too(canal: bool) -> None:
-    """By their watermarks, or where they stand at one as new: nothing is torn, lost, or stands for good."""
+    """By their watermarks, or where they are at one as new: nothing is torn, lost, or stalled for good."""
     for seed in range(50):
         r = random.Random(f"topics {seed}")
         first, second = random_log(r, partitions=2), random_log(r, partitions=1)

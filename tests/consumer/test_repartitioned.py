@@ -1,4 +1,6 @@
-"""The consumer inside a run and that of a recorded log read the same topics, with Admin events, and say the same."""
+"""The consumer inside a run and the one of a recorded log read the same topics, with Admin events, and
+show the same.
+"""
 
 from __future__ import annotations
 
@@ -225,7 +227,7 @@ def test_a_consumer_that_ignores_admin_events_goes_back_and_loses() -> None:
 
 
 def test_rows_that_an_admin_event_discards_and_nobody_sends_again_are_lost() -> None:
-    """Both consumers say so; and the fewest messages that show it keep the Admin event in every partition."""
+    """Both consumers report it; and the fewest messages that show it keep the Admin event in every partition."""
     seen = 0
     for seed in range(40):
         r = random.Random(f"lost {seed}")
@@ -276,7 +278,7 @@ def test_who_waits_at_an_admin_event_is_said_and_drawn() -> None:
 
 
 def test_an_admin_event_that_one_partition_never_gets_stops_the_others() -> None:
-    """What lies behind it is unread, and said to be."""
+    """What lies behind it is unread, and reported to be."""
     key = key_of(1, 1)
     admin = Partitions(0, "w", 3)
     cut: Topic = [[Mark(0, "w", 100)], [Mark(0, "w", 100), admin], [admin, Rows(0, "w", (change(150, key),))]]

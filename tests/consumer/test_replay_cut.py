@@ -46,7 +46,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[mariadb.
 
 @pytest.mark.soak
 def test_a_connection_that_is_cut_is_said(spark: SparkSession, server: mariadb.Server) -> None:
-    """In the middle of a transaction: in words, without the password; the next run goes on from before it."""
+    """In the middle of a transaction: in words, without the password; the next run continues from before it."""
     log, known = decoded(spark, OPEN)
     sink, batches = open_sink(server.url, log), 0
 
@@ -123,7 +123,7 @@ def test_whatever_ends_the_tables_are_as_of_one_run(
 @pytest.mark.soak
 @pytest.mark.parametrize("victim", ["all", "java", "worker"])
 def test_a_consumer_into_delta_is_killed_at_any_moment(classic: SparkSession, tmp_path: Path, victim: str) -> None:
-    """All its processes, Spark's JVM or a Python worker: the next run goes on, tables without a key are right too.
+    """All its processes, Spark's JVM or a Python worker: the next run continues, tables without a key are right too.
 
     A run that comes to its end is compared, and the next begins with nothing.
     """

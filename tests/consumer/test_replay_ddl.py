@@ -55,7 +55,7 @@ def test_what_the_log_does_not_tell_is_said() -> None:
 
 
 def test_no_ddl_vanishes_without_a_word() -> None:
-    """An index changes no row, an unknown statement stops what is known of its table; both are said."""
+    """An index changes no row, an unknown statement stops what is known of its table; both are reported."""
     (index,) = changes((2, "s", "t", "ALTER TABLE s.t ADD INDEX i (a)"))
     assert index.kind == "nothing" and "ADD INDEX" in index.reason
     for harmless in ("CREATE HYBRID INDEX h ON t (a, b) PARAMETER 'x'", "ALTER TABLE t ENGINE_ATTRIBUTE = '{}'"):

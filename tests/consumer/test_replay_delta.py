@@ -40,7 +40,7 @@ def rows(frames: dict[tuple[str, str], DataFrame]) -> dict[tuple[str, str], list
 def test_what_an_interrupted_batch_has_written_is_undone(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed when all tables are merged and ``_state`` is not: a reader sees the old state, the next run goes on.
+    """Killed when all tables are merged and ``_state`` is not: a reader sees the old state, the next run continues.
 
     A table without a key is in it, which a batch applied twice would show.
     """
@@ -65,7 +65,7 @@ def test_what_an_interrupted_batch_has_written_is_undone(
         patched.setattr(KnownFiles, "take_back", lambda *_, **__: None)
         with pytest.raises(SourceError, match="Another process changed"):
             sink.progress()
-    monkeypatch.setattr(delta, "REWRITTEN_BYTES", 0)  # so small a table was written anew before, now it is merged
+    monkeypatch.setattr(delta, "REWRITTEN_BYTES", 0)  # so small a table was written again before, now it is merged
     done = replay(log, sink, known=known, until=TRUNCATE)
     found = {c.table: (c.different, c.why_not) for c in compare(log, sink, done.progress, known=known)}
     assert found == {"Fin_Ops.nopk": (0, ""), "shop.orders": (0, "")}
@@ -74,7 +74,7 @@ def test_what_an_interrupted_batch_has_written_is_undone(
 def test_keys_that_the_target_cannot_hold_stay_apart(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dates with parts of zero are NULL here, but never each other's row, written anew or merged."""
+    """Dates with parts of zero are NULL here, but never each other's row, written again or merged."""
     messages, left = odd_keys.written(["moments"])
     log = odd_keys.decoded(spark, tmp_path, messages)
     sink = DeltaSink(f"{tmp_path}/lake", log.events)
@@ -82,7 +82,7 @@ def test_keys_that_the_target_cannot_hold_stay_apart(
     def rows_of(name: str) -> list[tuple[int, str]]:
         return [(r["n"], r["v"]) for r in consistent(spark, sink.folder)["s", name].collect()]
 
-    replay(log, sink, until=odd_keys.TS + 3)  # two odd keys, for each of which a later batch has an update or a delete
+    replay(log, sink, until=odd_keys.TS + 3)  # two odd keys, each with a later batch that has an update or a delete
     monkeypatch.setattr(delta, "REWRITTEN_BYTES", 0)
     odd_keys.check(log, sink, [8], rows_of, left)
     assert sink.notes() and all(delta.KEY in said for *_, said in sink.notes())
@@ -90,7 +90,7 @@ def test_keys_that_the_target_cannot_hold_stay_apart(
 
 @pytest.mark.parametrize("query", ["RECOVER TABLE k", "FLASHBACK TABLE k TO m", "FLASHBACK DATABASE s"])
 def test_a_table_that_comes_back_has_the_rows_that_come_after(spark: SparkSession, tmp_path: Path, query: str) -> None:
-    """The note says that those before are not in the log again; no table is compared."""
+    """The note shows that those before are not in the log again; no table is compared."""
     log, table = odd_keys.that_comes_back(spark, tmp_path, query)
     sink = open_sink(f"delta:{tmp_path}/lake", log)
     done = replay(log, sink)
@@ -142,7 +142,7 @@ def test_what_others_write_meanwhile_is_said_and_undone(
 
 
 def test_a_session_that_names_columns_otherwise_in_files_keeps_the_state(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark would make ``_state`` so where the user's settings say so, and find nulls in a plain file of ours."""
+    """Spark would make ``_state`` so where the user's settings report it, and find nulls in a plain file of ours."""
     setting = "spark.databricks.delta.properties.defaults.columnMapping.mode"
     spark.conf.set(setting, "name")
     try:
@@ -157,7 +157,7 @@ def test_a_session_that_names_columns_otherwise_in_files_keeps_the_state(spark: 
 def test_only_a_folder_of_one_machine_is_written_by_our_tasks(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A relative one is that of this process, whatever the working directory of Java is."""
+    """A relative one is the one of this process, no matter what the working directory of Java is."""
     events = spark.createDataFrame([], "a int")
     monkeypatch.chdir(tmp_path)
     own = DeltaSink("lake/", events)
@@ -176,7 +176,7 @@ def _of_two_tables(log: ChangeLog) -> ChangeLog:
 
 
 def _newest(spark: SparkSession, folder: Path) -> dict[tuple[str, str], list[str]]:
-    """What a reader sees who takes each table as it is, whatever ``_state`` says."""
+    """What a reader sees who takes each table as it is, no matter what ``_state`` shows."""
     state = read_state(spark, str(folder))
     assert state is not None
     return rows({n: spark.read.format("delta").load(f"{folder}/{at.folder}") for n, at in state.tables.items()})

@@ -1,4 +1,4 @@
-"""A log replayed into DuckDB is what the log says, at every commit, however often the run is interrupted."""
+"""A log replayed into DuckDB is what the log shows, at every commit, however often the run is interrupted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def test_every_table_is_what_the_log_says(spark: SparkSession, small: Path) -> None:
-    """Through renames, truncation, and added, dropped, modified columns; a zero date is said to be NULL here."""
+    """Through renames, truncation, and added, dropped, modified columns; a zero date is reported as NULL here."""
     log, known = decoded(spark, OPEN)
     sink = duckdb_of(log, small)
     progress = sink.progress()
@@ -142,7 +142,7 @@ def test_row_mode_shows_torn_transactions_on_its_way(spark: SparkSession, tmp_pa
 
 @pytest.mark.soak
 def test_a_comparison_after_row_mode_says_what_was_overtaken(spark: SparkSession, tmp_path: Path) -> None:
-    """Also where partitions stand at different commit_ts: each counts as far as it was applied."""
+    """Also where partitions are at different commit_ts: each counts as far as it was applied."""
     log, known = decoded(spark, BANK)
     lowest = min(known.facts.resolved)
     held = known.facts.resolved[lowest] - (1 << 28)  # type: ignore[operator]
@@ -268,7 +268,7 @@ def test_an_odd_key_is_found_under_a_type_that_prints_more(spark: SparkSession, 
 
 
 def test_another_key_under_odd_rows_is_said(spark: SparkSession, tmp_path: Path) -> None:
-    """Their texts are those of the old one; a table without a key keeps none."""
+    """Their texts are the ones of the old one; a table without a key keeps none."""
     alter = "ALTER TABLE moments DROP PRIMARY KEY, ADD COLUMN w INT"
     messages = odd_keys.written(["moments"])[0][:2]
     messages.append(odd_keys.message(2, 5, table="moments", isDdl=True, type="ALTER", sql=alter))
@@ -298,7 +298,7 @@ def test_a_rename_onto_a_name_that_is_taken_is_refused_in_our_words(spark: Spark
 
 
 def test_a_rename_of_a_table_that_was_dropped_says_that_first(spark: SparkSession, tmp_path: Path) -> None:
-    """Later rows of the new name made it a name in use, which says less."""
+    """Later rows of the new name made it a name in use, which shows less."""
     row = {"type": "INSERT", "pkNames": ["id"], "mysqlType": {"id": "int"}, "sqlType": {"id": 4}}
     log = odd_keys.decoded(spark, tmp_path, [
         odd_keys.message(0, 1, isDdl=True, sql="CREATE TABLE k (id INT PRIMARY KEY)"),

@@ -1,4 +1,4 @@
-r"""A target that another version of ticdc_lab has begun: gone on with, or refused in words.
+r"""A target that another version of ticdc_lab has begun: continued, or refused in words.
 
 `tests/data/formats/consume_1.duckdb.gz` was written by version 1 of the format (commit ad588b8)::
 
@@ -84,7 +84,7 @@ def rows_of(spark: SparkSession, folder: Path) -> dict[tuple[str, str], list[str
 
 @pytest.mark.soak
 def test_a_delta_target_of_the_version_before_is_gone_on_with(classic: SparkSession, tmp_path: Path) -> None:
-    """In the end it holds what one run of this version gives, and says its format; a later one is refused."""
+    """In the end it holds what one run of this version gives, and shows its format; a later one is refused."""
     log = load(classic, str(of_two_tables(tmp_path))).materialise(str(tmp_path / "log"))
     shutil.unpack_archive(OLD.with_name("consume_1.delta.tar.gz"), tmp_path)
     old, new = tmp_path / "consume_1", tmp_path / "new"

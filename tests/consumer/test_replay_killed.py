@@ -1,4 +1,4 @@
-"""A consumer that is killed at any moment goes on without loss or double effect."""
+"""A consumer that is killed at any moment continues without loss or double effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log replayed into a real MariaDB server is what the log says, however often the consumer is killed."""
+"""A log replayed into a real MariaDB server is what the log shows, however often the consumer is killed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_table_is_what_the_log_says_with_its_keys(spark: SparkSession, ser
 
 
 def test_every_type_of_ddl_job_is_run_or_noted(spark: SparkSession, server: mariadb.Server, tmp_path: Path) -> None:
-    """The torture log's 36 types, each with rows before and after it; what the server lacks has its nearest."""
+    """The torture log's 36 types, each with rows before and after it; what the server does not have has its nearest."""
     log = job_types.log(spark, tmp_path)
     sink = open_sink(server.url, log)
     said = job_types.check(log, sink)
@@ -114,7 +114,7 @@ def test_a_table_that_comes_back_is_created_anew_and_said_so(
 def test_of_two_ddl_of_one_moment_each_is_said_by_itself(
     spark: SparkSession, server: mariadb.Server, tmp_path: Path
 ) -> None:
-    """What the server did not do with one table says nothing of the other."""
+    """What the server did not do with one table reports nothing of the other."""
     parts = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (5), PARTITION p1 VALUES LESS THAN MAXVALUE)"
     of_p = {"table": "p", "isDdl": True, "type": "ALTER"}
     log = odd_keys.decoded(spark, tmp_path, [
@@ -135,7 +135,7 @@ def test_of_two_ddl_of_one_moment_each_is_said_by_itself(
 def test_a_collation_of_mysql_8_is_mariadbs_nearest(
     spark: SparkSession, server: mariadb.Server, tmp_path: Path
 ) -> None:
-    """It is said; a name in quotes is left alone."""
+    """It is reported; a name in quotes is left alone."""
     log = odd_keys.decoded(spark, tmp_path, [
         odd_keys.message(0, 1, isDdl=True, type="CREATE", sql="CREATE TABLE k (id INT PRIMARY KEY, v VARCHAR(9) "
                          "COLLATE utf8mb4_0900_ai_ci, `utf8mb4_0900_as_cs` INT COMMENT 'utf8mb4_0900_bin')"),
@@ -156,7 +156,7 @@ def test_what_the_server_lacks_has_its_nearest_or_is_refused(
 ) -> None:
     """A VECTOR is a LONGTEXT, a key that is generated a plain column; a change that nothing replaces stops the replay.
 
-    It goes on once somebody has made the change by hand. A table that somebody else has made is never taken for ours.
+    It continues once an operator has made the change by hand. A table of another program is never taken for ours.
     """
     of = {"isDdl": True, "type": "CREATE"}
     key = {"pkNames": ["b"], "sqlType": {"a": 4, "b": 4}, "mysqlType": {"a": "int", "b": "int"}}
@@ -265,6 +265,12 @@ def test_two_consumers_cannot_write_one_target(spark: SparkSession, server: mari
     open_sink(server.url, log).close()
 
 
+def test_an_ipv6_address_is_shown_as_it_is_written() -> None:
+    """In brackets, so that what a message shows can be given again."""
+    shown = address_of("mysql://u@[::1]:3307/shop").name
+    assert shown == "mysql://u@[::1]:3307/shop" and address_of(shown).host == "::1"
+
+
 def test_a_lock_has_a_name_that_mysql_takes() -> None:
     """64 characters, and a database's name may have as many: each has its own, which no other begins with."""
     locks = [address_of(f"mysql://lab@h/{database}").lock for database in ("d", "d" * 63 + "e", "d" * 64)]
@@ -300,7 +306,7 @@ def test_what_only_tidb_understands_is_taken_out(query: str, expected: str) -> N
 
 
 def test_ddl_of_things_that_only_tidb_has_are_not_run() -> None:
-    """And it is said."""
+    """And it is reported."""
     assert why_not_run("CREATE PLACEMENT POLICY p FOLLOWERS = 4") == "only TiDB has a placement"
     assert why_not_run("CREATE TABLE placement (a INT)") == ""
     assert Catalog.from_ddl([(1, "", "", "CREATE PLACEMENT POLICY p FOLLOWERS = 4")]).unparsed == ()

@@ -45,7 +45,7 @@ def test_a_replay_goes_back_to_the_checkpoint_below_all_it_repeats() -> None:
 
 
 def test_a_replay_from_below_the_watermark_went_back_further() -> None:
-    """What it repeats tells how far back it went, not the watermark that stands before it."""
+    """What it repeats shows how far back it went, not the watermark that is before it."""
     assert found(partition(5, A, 11, B, 12, A, B)) == [([5, 6], 5, 0, False)]
 
 
@@ -59,7 +59,7 @@ def test_a_stretch_ends_with_a_new_change_a_rising_watermark_and_a_third_deliver
 
 @pytest.mark.parametrize("first", range(1, 14))
 def test_parts_give_what_the_whole_gives(first: int) -> None:
-    """Read in two parts, split where a stretch cannot go on, nothing changes."""
+    """Read in two parts, split where a stretch cannot continue, nothing changes."""
     d = partition(10, A, B, 10, A, B, C, 20, (21, 4), (22, 5), (21, 4), 20, (22, 5), 30)
     end = cut(d[:first], PartitionBefore())
     before = PartitionBefore().then(d[:end])

@@ -1,4 +1,4 @@
-"""Two targets beside each other: equal whatever the order, and each difference is counted and shown."""
+"""Two targets beside each other: equal with any order, and each difference is counted and shown."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Lake:
 
 
 def test_folders_of_delta_are_compared_too(lake: Lake, tmp_path: Path) -> None:
-    """In the versions that belong together, whatever the order and the files; with a database as well."""
+    """In the versions that belong together, with any order and the files; with a database as well."""
     here, there = lake("a", "(1, 'a'), (2, 'b'), (2, 'b')"), lake("b", "(2, 'b')", "(2, 'b'), (1, 'a')")
     lake.spark.sql(f"DELETE FROM delta.`{tmp_path}/b/orders` WHERE id = 1")  # ahead of what the target states
     answer = targets(compare_targets(here, there, spark=lake.spark))

@@ -1,4 +1,4 @@
-"""A TCP proxy whose line can be cut, slow, or lose what it carries, in either direction, and is mended."""
+"""A TCP proxy whose line can be cut, slow, or lose what it carries, in either direction, and is fixed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Direction:
         self._torn: set[Ends] = set()
 
     def cut(self) -> None:
-        """Let nothing through; nobody is told, and what was on its way arrives when the line is mended."""
+        """Let nothing through; no side is informed, and what was on its way arrives when the line is fixed."""
         with self._lock:
             self._is_open = False
 
@@ -35,7 +35,7 @@ class Direction:
         self._late_s = late_s
 
     def lose(self) -> None:
-        """Take everything and let nothing arrive, ever; who sent it hears so when the line is mended: it is hung up."""
+        """Take everything and let nothing arrive, ever; who sent it hears so when the line is fixed: it is hung up."""
         self._loses = True
 
     def mend(self) -> None:
@@ -64,7 +64,7 @@ class Direction:
 
 
 class Proxy:
-    """Stands before a port of this host.
+    """Is before a port of this host.
 
     Attributes
     ----------

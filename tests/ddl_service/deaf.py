@@ -16,8 +16,8 @@ class Deaf:
     Attributes
     ----------
     hears
-        While it is not set the worker is told nothing of what others change in a store, until it changes something
-        there itself: who has the answer to a transaction has been told all before it.
+        While it is not set the worker is not informed of what others change in a store, until it changes something
+        there itself: who has the answer to a transaction has learned all before it.
     """
 
     def __init__(self, store: Backend) -> None:

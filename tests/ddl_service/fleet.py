@@ -31,7 +31,7 @@ START_S = 300.0
 
 
 class Fleet:
-    """Workers that share a folder, or an etcd; ``ttl_s`` is that of their sessions.
+    """Workers that share a folder, or an etcd; ``ttl_s`` is the one of their sessions.
 
     Attributes
     ----------
@@ -99,19 +99,19 @@ class Fleet:
         return [records.job(value) for value in found.values() if value is not None]
 
     def wrong(self, *, late_s: float = TTL_S) -> list[str]:
-        """Say where workers believed at once that they own a cluster, and what they wrote that they must not.
+        """Show where workers believed at once that they own a cluster, and what they wrote that they must not.
 
-        A worker may say so much too late that it has stopped; 0 where the machine has CPU for all.
+        A worker may report it much too late that it has stopped; 0 where the machine has CPU for all.
         """
         return [*ownership.overlaps(self.said(), self.gone, late_s=late_s), *violations(self.written())]
 
     def believed(self) -> set[tuple[str, str]]:
-        """Give (cluster, worker) of each that owns now, by what the workers said last."""
+        """Give (cluster, worker) of each that owns now, by what the workers reported last."""
         last = {(c.cluster, c.worker): c.owns for c in self.said()}
         return {name for name, owns in last.items() if owns and name[1] not in self.gone}
 
     def said(self) -> list[ownership.Change]:
-        """Give what the workers' logs say they own and own no more, in order."""
+        """Give what the workers' logs show they own and own no more, in order."""
         return sorted(c for name in self.ports for c in ownership.logged(self.folder / f"{name}.log", name))
 
     def _port(self, name: str) -> str | None:

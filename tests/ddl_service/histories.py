@@ -1,4 +1,4 @@
-"""Clients that register, remove and list at once, through all workers, and write down what they were told."""
+"""Clients that register, remove and list at once, through all workers, and write down what they were answered."""
 
 from __future__ import annotations
 

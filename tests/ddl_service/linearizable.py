@@ -1,7 +1,7 @@
-"""Whether what clients were told of registrations can have happened in one order (Wing and Gong's search, Porcupine's).
+"""Whether what clients learned of registrations can have happened in one order (Wing and Gong's search, Porcupine's).
 
 Each call took effect at one moment between its begin and its end, all in one order, and each answer is what the service
-as one sequential machine would have given at that moment. A call nobody knows the end of took effect some time after
+as one sequential machine would have given at that moment. A call without a known end took effect some time after
 its begin, or never.
 """
 
@@ -15,7 +15,7 @@ NEVER = float("inf")
 
 
 class Call(NamedTuple):
-    """What a client asked and was told.
+    """What a client asked and was answered.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Call(NamedTuple):
     name, pds
         The cluster, and the addresses of a ``put``.
     begun_s, ended_s
-        When it was asked and answered; never for one that nobody knows the end of.
+        When it was asked and answered; never for one without a known end.
     said
         ``ok``, ``conflict``, ``absent``, ``unknown``.
     seen
@@ -48,7 +48,7 @@ class State(NamedTuple):
 
 
 def taken(state: State, call: Call) -> tuple[str, State]:
-    """Give what a sequential service says to a call, and how it is afterwards."""
+    """Give what a sequential service shows to a call, and how it is afterwards."""
     own = next((c for c in state.clusters if c[0] == call.name), None)
     if call.what == "delete":
         return (OK, state._replace(clusters=state.clusters - {own})) if own else (ABSENT, state)
@@ -91,12 +91,12 @@ def _afters(state: State, call: Call) -> list[State]:
 
 
 def once(acknowledged: Sequence[str], written: Sequence[str]) -> list[str]:
-    """Say which requests have become no job although they were acknowledged, or more than one.
+    """Show which requests have become no job although they were acknowledged, or more than one.
 
     Parameters
     ----------
     acknowledged
-        Requests whose sender was told the number of a job.
+        Requests whose sender got the number of a job.
     written
         The request of each job that was ever in the store.
     """

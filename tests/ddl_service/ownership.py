@@ -1,4 +1,4 @@
-"""Who said of itself that it owns what, and when: never two at once."""
+"""Who reported of itself that it owns what, and when: never two at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Change(NamedTuple):
 
 
 def logged(path: Path, worker: str) -> list[Change]:
-    """What a worker's log says."""
+    """What a worker's log shows."""
     found = []
     for line in path.read_text().splitlines():
         if match := _LINE.match(line):
@@ -33,16 +33,16 @@ def logged(path: Path, worker: str) -> list[Change]:
 
 
 def overlaps(changes: list[Change], gone: Mapping[str, float] | None = None, *, late_s: float = 0.0) -> list[str]:
-    """Say where two owned a cluster at once.
+    """Show where two owned a cluster at once.
 
     Parameters
     ----------
     changes
-        What workers said of themselves.
+        What workers reported of themselves.
     gone
         Since when a worker could do nothing any more.
     late_s
-        So much later than it stopped a worker may say so: one that gets no CPU cannot. What it wrote meanwhile is
+        So much later than it stopped a worker may report it: one that gets no CPU cannot. What it wrote meanwhile is
         judged exactly by the audit, which goes by campaigns and not by clocks.
     """
     changes = [*changes]

@@ -15,7 +15,7 @@ from ports import free_ports
 
 
 class Server:
-    """One member of an etcd, which has no other unless ``others`` says so; its data survive a SIGKILL."""
+    """One member of an etcd, which has no other unless ``others`` reports it; its data survive a SIGKILL."""
 
     def __init__(self, folder: Path, name: str = "one", *, tls: bool = False, fsync: bool = False) -> None:
         self.folder, self.name = folder, name

@@ -57,7 +57,7 @@ SOUND = [
 
 
 def test_a_history_as_it_must_be_has_nothing_wrong() -> None:
-    """Two campaign, the older works, goes, and the other goes on; a user cancels in between."""
+    """Two campaign, the older works, goes, and the other continues; a user cancels in between."""
     assert violations(SOUND) == []
 
 

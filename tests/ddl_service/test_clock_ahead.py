@@ -62,7 +62,9 @@ def _newest(server: Node) -> int:
 def test_no_timestamp_of_a_clock_ahead_is_far_from_the_stores_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An hour ahead while others live: what is read and written is at most five seconds ahead, and the log says why."""
+    """An hour ahead while others live: what is read and written is at most five seconds ahead, and the
+    log shows why.
+    """
     others = SqliteStore(tmp_path)
     others.ask("pd", Grant(("o", 1, "grant"), 60_000_000, 0))
     store, server = SqliteStore(tmp_path), SqliteStore(tmp_path)
@@ -94,7 +96,7 @@ def test_a_clock_is_bounded_on_both_sides(by_us: int, monkeypatch: pytest.Monkey
     off_us = max(-MOST_SKEW_US, min(by_us, MOST_SKEW_US))
     clocks = lambda: (time.time_ns() // 1000, time.monotonic_ns() // 1000)  # noqa: E731
     before, now, after = clocks(), known.now(), clocks()
-    wide_us = after[1] - before[1] + 1_000  # however long that took; clocks are read one after the other
+    wide_us = after[1] - before[1] + 1_000  # no matter how long that took; clocks are read one after the other
     for at_us, least_us, most_us in (
         (now.at_us + EPOCH_MS * 1000 - off_us, before[0], after[0]), (now.at_us + now.skew_us, before[1], after[1])
     ):  # fmt: skip

@@ -55,7 +55,7 @@ def job_of(folder: Path) -> list[str]:
 
 
 def test_its_snapshot_is_newer_than_what_gc_has_come_to(tmp_path: Path) -> None:
-    """Each snapshot is above the safe point of its time, whatever the clock says."""
+    """Each snapshot is above the safe point of its time, no matter what the clock shows."""
     assert job_of(tmp_path) == []
     written = [w for w in auditing.of_folder(tmp_path) if w.value is not None]
     assert any(w.key == keys.SAFE_POINT for w in written)
@@ -66,6 +66,6 @@ def test_its_snapshot_is_newer_than_what_gc_has_come_to(tmp_path: Path) -> None:
 
 
 def test_the_audit_sees_an_owner_that_believes_its_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the snapshot is what the clock says."""
+    """Planted: the snapshot is what the clock shows."""
     monkeypatch.setattr(owner, "snapshot_ts", lambda mirror, now: ts_of(now.at_us))
     assert any(KEPT in line for line in job_of(tmp_path))

@@ -64,7 +64,7 @@ def answered(url: str, line: list[str], body: str = "") -> Any:
 
 
 def test_the_lines_of_the_proposal_are_answered_as_it_says(url: str) -> None:
-    """PUT, both lists, DELETE: as they stand there, comma and all."""
+    """PUT, both lists, DELETE: as they are there, comma and all."""
     assert answered(url, PUT, BODY)["id"] == "cluster1"
     expected = [{"id": "cluster1", "store_addr": FIRST, "version": "v8.5.0", "store": FIRST, "schedule": OWNED}]
     until(lambda: answered(url, LIST) == expected, START_S)
@@ -111,7 +111,7 @@ def test_what_is_wrong_is_answered_with_4xx_and_a_hint(
 @pytest.mark.parametrize("framing", ["Content-Length: 4\r\nTransfer-Encoding: chunked", "transfer-encoding: chunked\r\n"
                                      "content-length: 0"])  # fmt: skip
 def test_no_request_is_smuggled_behind_one_of_two_lengths(url: str, framing: str) -> None:
-    """It is refused and the connection closed, so a DELETE that stands behind it is never run."""
+    """It is refused and the connection closed, so a DELETE that is behind it is never run."""
     requests.put(f"{url}/ddlservice/registered_clusters/kept", data=BODY, timeout=20).raise_for_status()
     behind = "DELETE /ddlservice/registered_clusters/kept?force=true HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     first = f"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\n{framing}\r\n\r\n0\r\n\r\n"
@@ -144,8 +144,8 @@ def test_the_document_names_every_way_in(url: str) -> None:
 
 
 def test_clients_and_verbs_register_submit_list_and_remove(url: str, tmp_path: Path) -> None:
-    """The Python client and the command line say the same; a job runs to its end, and counts by cluster."""
-    client = Client(["http://127.0.0.1:1", url])  # nobody is at the first
+    """The Python client and the command line show the same; a job runs to its end, and counts by cluster."""
+    client = Client(["http://127.0.0.1:1", url])  # no one is at the first
     assert client.register("cluster1", FIRST, version="v6.5.0").store_addr == FIRST
     expected = RegisteredCluster("cluster1", FIRST, Schedule(NODE, "OWNER"), "v6.5.0", FIRST)
     until(lambda: client.clusters() == [expected], START_S)
@@ -186,7 +186,7 @@ def test_clients_and_verbs_register_submit_list_and_remove(url: str, tmp_path: P
 
 
 def test_a_job_that_nobody_owns_is_given_up(tmp_path: Path) -> None:
-    """Where no worker runs the wait ends, and says where to look."""
+    """Where no worker runs the wait ends, and shows where to look."""
     from ticdc_lab.ddl_core.server_state import Submit
     from ticdc_lab.ddl_service.submitting import submitted
 
@@ -208,7 +208,9 @@ def said(url: str, *words: str) -> str:
 
 
 def test_strangers_and_other_names_are_kept_out(tmp_path: Path) -> None:
-    """Without the secret nothing is told, metrics neither; a page that was led here under another name gets nothing."""
+    """Without the secret nothing is reported, metrics neither; a page that was led here under another name gets
+    nothing.
+    """
     listening = Listening(port=0, secret="open sesame")
     with running(NODE, SqliteStore(tmp_path), listening, DUTIES) as port:
         base = f"http://127.0.0.1:{port}"
@@ -256,7 +258,7 @@ def test_a_port_that_is_taken_is_said(url: str, tmp_path: Path) -> None:
 
 
 def test_a_worker_whose_id_is_taken_says_so(url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It waits, owns nothing, and tells its callers why."""
+    """It waits, owns nothing, and shows its callers why."""
     with running(NODE, SqliteStore(tmp_path), Listening(port=0), DUTIES) as port:
         second = f"http://127.0.0.1:{port}/ddlservice/worker_nodes"
         until(lambda: "another worker is" in requests.get(second, timeout=20).text, START_S)
@@ -321,7 +323,7 @@ def test_a_cluster_with_a_job_goes_only_where_that_is_asked_for(url: str, tmp_pa
 
 
 def test_a_cluster_whose_server_info_is_no_json_costs_the_worker_nothing(url: str, tmp_path: Path) -> None:
-    """It is as one that tells no version; the worker that was asked ended by it."""
+    """It is as one that shows no version; the worker that was asked ended by it."""
     node = SqliteStore(tmp_path)
     node.ask(FIRST, Txn(("n", 1, "t"), (), (Put(f"{keys.SERVER_INFO}x", "no JSON"),)))
     client = Client(url)
@@ -343,7 +345,7 @@ def test_an_ipv6_address_is_listened_on(tmp_path: Path) -> None:
     [
         ("10.0.0.7", "10.0.0.7:80"),
         ("fd00::7", "[fd00::7]:80"),
-        ("0.0.0.0", f"{NODE}:80"),  # what a socket says that listens everywhere
+        ("0.0.0.0", f"{NODE}:80"),  # what a socket shows that listens everywhere
         ("::", f"{NODE}:80"),
         ("127.0.0.1", f"{NODE}:80"),
         ("::1", f"{NODE}:80"),

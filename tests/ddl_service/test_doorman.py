@@ -1,4 +1,4 @@
-"""Strangers with many slow connections keep nobody out, fill no log, and are let go."""
+"""Strangers with many slow connections keep no client out, fill no log, and are let go."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def slow(port: int, text: bytes) -> socket.socket:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the other side hangs up, within its time, whatever it says before."""
+    """Whether the other side hangs up, within its time, no matter what it shows before."""
     try:
         while connection.recv(4096):
             pass
@@ -96,7 +96,7 @@ def test_what_is_no_http_is_told_so_in_json(port: int) -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_who_does_not_agree_on_tls_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that says nothing is closed after the time for that."""
+    """A connection that reports nothing is closed after the time for that."""
     monkeypatch.setattr(serving, "HANDSHAKE_S", 0.5)
     _, cert, key = certificates(tmp_path)
     listening = Listening(port=0, certificate=cert, key=key)

@@ -51,7 +51,7 @@ def leader(fleet: Fleet) -> str:
 
 
 def begun(fleet: Fleet, *names: str, rows: int) -> Node:
-    """Start workers, register clusters, and begin a job whose backfill goes on for a while."""
+    """Start workers, register clusters, and begin a job whose backfill continues for a while."""
     fleet.begin(*names)
     for cluster, store_addr in CLUSTERS.items():
         fleet.register(cluster, store_addr)
@@ -64,7 +64,9 @@ def begun(fleet: Fleet, *names: str, rows: int) -> Node:
 
 
 def test_a_fleet_survives_kill_9_of_its_leader_and_of_etcd(fleet: Fleet, etcd: real_etcd.Server) -> None:
-    """Another leads and owns; without etcd nobody owns anything, and says so; when it is back the job ends, once."""
+    """Another leads and owns; without etcd no worker owns anything, and reports it; when it is back the
+    job ends, once.
+    """
     server = begun(fleet, "node-1", "node-2", rows=3200)
     lost = leader(fleet)
     fleet.kill(lost)
@@ -87,7 +89,7 @@ def test_a_fleet_survives_kill_9_of_its_leader_and_of_etcd(fleet: Fleet, etcd: r
 
 @pytest.mark.soak
 def test_without_etcd_all_is_given_up_within_a_lease(fleet: Fleet, etcd: real_etcd.Server) -> None:
-    """Kill -9 of etcd: who owned says within its lease that it does no more; an unloaded machine is asked for."""
+    """Kill -9 of etcd: who owned shows within its lease that it does no more; an unloaded machine is asked for."""
     server = begun(fleet, "node-1", "node-2", rows=3200)
     etcd.kill()
     killed_s = time.time()
@@ -101,7 +103,7 @@ def test_without_etcd_all_is_given_up_within_a_lease(fleet: Fleet, etcd: real_et
 
 @pytest.mark.soak
 def test_a_member_of_three_is_lost_and_nobody_notices(tmp_path: Path) -> None:
-    """Each member of etcd is killed in turn, and comes back: a job goes on, and every cluster is owned at the end."""
+    """Each member of etcd is killed in turn, and comes back: a job continues, and every cluster is owned at the end."""
     members = real_etcd.three(tmp_path / "etcd")
     fleet = Fleet(tmp_path, ",".join(m.endpoint for m in members), ttl_s=5.0)
     server = begun(fleet, "node-1", "node-2", rows=16_000)
@@ -140,7 +142,7 @@ def test_five_workers_hold_200_clusters_and_fail_over_in_three_leases(
 
 @pytest.mark.soak
 def test_an_owner_that_is_stopped_for_longer_than_its_lease_writes_nothing_more(fleet: Fleet) -> None:
-    """SIGSTOP in the midst of a backfill, SIGCONT when another goes on with it."""
+    """SIGSTOP in the midst of a backfill, SIGCONT when another continues it."""
     server = begun(fleet, "node-1", "node-2", rows=6400)
     stopped = fleet.owners()["cluster1"]
     process = fleet.processes.pop(stopped)

@@ -94,7 +94,7 @@ def owns(node: Node) -> bool:
 
 
 def cut_and_mended(world: World) -> None:
-    """Cut the owner off with a step on its way until another has gone on with its job, and let that step through."""
+    """Cut the owner off with a step on its way until another has continued its job, and let that step through."""
     world.proxy.requests.cut()
     step = f"{keys.JOBS}1".encode()
     until(lambda: step in b"".join(data for data, _ in world.proxy.requests.held), WITHIN_S)
@@ -109,7 +109,7 @@ def cut_and_mended(world: World) -> None:
 def world(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A world, with what the test puts in the place of rules.
 
-    gRPC does not ask whether the line is alive: on a slow machine it would hang up before the cut is mended, and etcd
+    gRPC does not ask whether the line is alive: on a slow machine it would hang up before the cut is fixed, and etcd
     drops what comes from a connection that has ended.
     """
     lasting = tuple(option for option in etcd_rpc._TUNING if "keepalive" not in option[0])

@@ -1,4 +1,4 @@
-"""A real etcd, through the driver, does what the model of a store does; and what is told when it is not there."""
+"""A real etcd, through the driver, does what the model of a store does; and what is reported when it is not there."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def store(server: real_etcd.Server) -> Iterator[EtcdStore]:
 
 
 def told(store: EtcdStore, *kinds: type, within_s: float = WITHIN_S) -> list[Any]:
-    """What is told until there is one of each kind, in order."""
+    """What is reported until there is one of each kind, in order."""
     found: list[Any] = []
     end_s = time.monotonic() + within_s
     while not all(any(isinstance(a, kind) for a in found) for kind in kinds):
@@ -76,7 +76,7 @@ def session(store: EtcdStore, at: str, name: str = "n", ttl_us: int = HOUR) -> i
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_etcd_over_tls_lets_in_who_has_a_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both sides show theirs; without one nobody answers."""
+    """Both sides show theirs; without one no one answers."""
     monkeypatch.setattr(etcd_rpc, "ANSWERS_S", 0.5)
     secure = real_etcd.begun(tmp_path, tls=True)
     store = EtcdStore(Etcd(f"https://{secure.endpoint}", *secure.tls))
@@ -88,7 +88,7 @@ def test_etcd_over_tls_lets_in_who_has_a_certificate(tmp_path: Path, monkeypatch
 
 
 async def _with_users(endpoint: str) -> None:
-    """Let nobody in but root and a user who may read and write what is the service's."""
+    """Let no one in but root and a user who may read and write what is the service's."""
     channel = etcd_rpc.channel(Etcd(endpoint))
     auth = rpc.AuthStub(channel)
     for name, role, password in (("root", "root", "open sesame"), ("ddl", "ddl", "a b")):
@@ -104,7 +104,7 @@ async def _with_users(endpoint: str) -> None:
 
 
 def test_etcd_asks_who_it_is(tmp_path: Path) -> None:
-    """User and password: without them nothing, with them all; tokens that etcd has forgotten are got anew."""
+    """User and password: without them nothing, with them all; tokens that etcd has forgotten are got again."""
     server = real_etcd.begun(tmp_path / "etcd")
     etcd_rpc.done(_with_users(server.endpoint), WITHIN_S)
     for wrong in (Etcd(server.endpoint), Etcd(server.endpoint, user="ddl", password="no")):
@@ -158,7 +158,9 @@ def _values(store: EtcdStore) -> list[str]:
 
 @pytest.mark.parametrize("ticks", range(4))
 def test_a_session_that_is_closed_ends_whatever_comes_at_that_moment(ticks: int) -> None:
-    """What waits for a revision is cancelled, or was over before; else the session would go on, and its end waits."""
+    """What waits for a revision is cancelled, or was over before; else the session would continue, and
+    its end waits.
+    """
 
     async def is_heard() -> bool:
         told = asyncio.Event()
@@ -181,7 +183,7 @@ async def _compacted(endpoint: str, revision: int) -> None:
 
 
 def test_a_watch_that_etcd_has_compacted_ends_its_session(server: real_etcd.Server, store: EtcdStore) -> None:
-    """A gap in what an observer is told would be worse."""
+    """A gap in what an observer learns would be worse."""
     at = next(STORES)
     session(store, at)
     own = store._sessions[at, "n"]
@@ -195,7 +197,7 @@ def test_a_watch_that_etcd_has_compacted_ends_its_session(server: real_etcd.Serv
 
 
 async def _rewatched(own: Any) -> None:
-    """As after a reconnection: watch again from where it was told last."""
+    """As after a reconnection: watch again from the last answer."""
     own._stubs.watches.remove(own._number)
     own._watch.seen = 2
     own._number = own._stubs.watches.add(own._watch)

@@ -1,4 +1,4 @@
-"""An etcd that comes back empty or older under living workers: nobody serves until somebody decides."""
+"""An etcd that comes back empty or older under living workers: no worker serves until an operator decides."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def command(*words: str) -> tuple[int, str]:
 def test_nobody_serves_until_somebody_decides(
     etcd: real_etcd.Server, comes_back: str, source: str, left: list[str]
 ) -> None:
-    """The worker says what is missing, refuses every change, and goes on from where it is told; the audit sees it."""
+    """The worker shows what is missing, refuses every change, and continues from where it is ordered to; the audit sees
+    it.
+    """
     data, kept = etcd.folder / etcd.name, etcd.folder / "kept"
     with running("node-1", lambda: EtcdStore(Etcd(etcd.endpoint)), Listening(port=0), SHORT) as port:
         url = f"http://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""A job of a running service over time: asked through the API, drawn as those of the model are."""
+"""A job of a running service over time: asked through the API, drawn as the ones of the model are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A statement becomes one job, whatever happens to answers; and a job stays where its cluster is."""
+"""A statement becomes one job, no matter what happens to answers; and a job stays where its cluster is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store's file deleted or replaced under a live fleet: nobody goes on with what others cannot see."""
+"""The store's file deleted or replaced under a live fleet: no worker continues what others cannot see."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def deleted(folder: Path) -> None:
 
 
 def test_workers_of_a_deleted_file_stop_and_no_other_begins(fleet: Fleet) -> None:
-    """Each says why in a sentence and ends; who starts then makes no second store; the audit has nothing to read."""
+    """Each shows why in a sentence and ends; who starts then makes no second store; the audit has nothing to read."""
     fleet.begin("node-1", "node-2")
     fleet.register("cluster1", "tikv://10.0.0.1:2379")
     deleted(fleet.folder)
@@ -69,7 +69,7 @@ def test_nothing_is_answered_from_a_file_that_is_another(tmp_path: Path, suffix:
 
 
 def test_nothing_is_answered_from_a_file_that_was_cut(tmp_path: Path) -> None:
-    """It is the same file still, and what it had is gone; its log may begin anew."""
+    """It is the same file still, and what it had is gone; its log may begin again."""
     store = SqliteStore(tmp_path)
     store.ask("s", WRITE)
     store._db.execute("pragma wal_checkpoint(truncate)")
@@ -103,7 +103,7 @@ class _DeletesAtCommit:
 
 
 def test_the_audit_sees_that_a_second_store_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: a worker begins anew where a store was lost."""
+    """Planted: a worker begins again where a store was lost."""
     SqliteStore(tmp_path).close()
     deleted(tmp_path)
     with pytest.raises(SetupError, match="is gone"):

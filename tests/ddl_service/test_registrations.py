@@ -42,7 +42,7 @@ def test_what_was_confirmed_is_kept_whoever_hears_late(workers: Two) -> None:
 
 
 def test_a_removal_is_decided_by_the_store(workers: Two) -> None:
-    """A worker that has not heard of a registration removes it all the same, and of what is gone it says so."""
+    """A worker that has not heard of a registration removes it all the same, and of what is gone it reports it."""
     workers.ear.hears.clear()
     workers.two.register("c", FIRST)
     workers.one.remove("c")
@@ -111,7 +111,7 @@ def test_the_audit_sees_a_cluster_that_leaves_its_store(workers: Two, monkeypatc
 
 
 def test_an_update_does_not_stop_the_owner(workers: Two) -> None:
-    """The owner's session with the cluster goes on through a change of its addresses."""
+    """The owner's session with the cluster continues through a change of its addresses."""
     workers.one.register("c", FIRST)
     until(lambda: workers.two.clusters()[0].schedule.status == "OWNER", START_S)
     workers.two.register("c", f"{SECOND},{FIRST[7:]}")

@@ -20,7 +20,7 @@ STORE = "tikv://10.0.0.1:2379"
 
 @pytest.mark.parametrize("kind", STORES)
 def test_a_server_has_its_ddl_before_it_delegates_it_and_after_it_took_it_back(kind: str, tmp_path: Path) -> None:
-    """The worker stays CAMPAIGNING meanwhile; the version, which nobody says, is the server's; the audit is clean."""
+    """The worker stays CAMPAIGNING meanwhile; the version, which no file names, is the server's; the audit is clean."""
     with two_workers(kind, tmp_path) as found:
         habits = Habits("v7.1.0", TERMS, tick_us=50_000, enables_ddl=True)
         server = Node(Server(STORE, habits), "tidb-1", found.open())

@@ -96,12 +96,12 @@ BY_EARLIER = (keys.REGISTERS + "c1", StoredEntry(f'{{"store_addr":"{FIRST}","ver
 
 
 def worker(name: str, oldest: str) -> tuple[str, StoredEntry]:
-    """What a worker says of itself; one of an earlier version does not say what is too old for it."""
+    """What a worker shows of itself; one of an earlier version does not show what is too old for it."""
     return keys.WORKERS + name, StoredEntry(records.written(records.WorkerRecord("v8.5.0", (), oldest)), 2, 2)
 
 
 def test_what_an_earlier_version_registered_keeps_its_addresses_for_itself() -> None:
-    """It wrote no key for its address: who changes that writes one; and without one nobody else gets the store."""
+    """It wrote no key for its address: who changes that writes one; and without one no other gets the store."""
     entries = (BY_EARLIER, worker("new", "v6.1.0"))
     moved = decided(Register("c1", "tikv://10.0.0.9:2379", "", "r"), entries, NEW)
     assert isinstance(moved, WishWrite)
@@ -125,7 +125,9 @@ def test_addresses_stay_while_a_worker_of_an_earlier_version_is_there() -> None:
 
 
 def test_a_fleet_is_upgraded_worker_by_worker(service: Service) -> None:
-    """With a job under way: whoever is asked, what some worker can serve is registered, and only such a one owns it."""
+    """With a job under way: no matter which worker is asked, what some worker can serve is registered, and only such a
+    one owns it.
+    """
     service.begin("old-1", OLD)
     service.begin("old-2", OLD)
     asked = service.clients["old-1"]

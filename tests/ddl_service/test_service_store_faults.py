@@ -142,7 +142,7 @@ def _doubts(url: str) -> bool:
 
 
 def test_a_store_that_is_cut_to_nothing_ends_its_workers(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """SQLite's file loses all its bytes while rows are written: each worker says so and ends."""
+    """SQLite's file loses all its bytes while rows are written: each worker reports it and ends."""
     for n, wait_s in enumerate(killing.moments(1.5, times=max(1, killing.TIMES // 3))):
         (folder := tmp_path / str(n)).mkdir()
         fleet = Fleet(folder)

@@ -29,7 +29,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def test_a_fleet_survives_kill_9_of_its_leader_and_a_job_goes_on(fleet: Fleet) -> None:
-    """Balanced, a job in its backfill, its owner killed: another owns and goes on with it, and it ends once."""
+    """Balanced, a job in its backfill, its owner killed: another owns and continues it, and it ends once."""
     fleet.begin("node-1", "node-2")
     for i, cluster in enumerate(CLUSTERS):
         fleet.register(cluster, f"tikv://10.0.0.{i}:2379")
@@ -49,7 +49,7 @@ def test_a_fleet_survives_kill_9_of_its_leader_and_a_job_goes_on(fleet: Fleet) -
 
 
 def stop_outside_a_transaction(process: subprocess.Popen[str], folder: Path) -> None:
-    """SIGSTOP; inside one it would keep all others from writing, which the documentation says."""
+    """SIGSTOP; inside one it would keep all others from writing, which the documentation shows."""
     while True:
         process.send_signal(signal.SIGSTOP)
         time.sleep(0.05)
@@ -61,7 +61,7 @@ def stop_outside_a_transaction(process: subprocess.Popen[str], folder: Path) -> 
 
 @pytest.mark.soak
 def test_a_worker_that_is_stopped_and_goes_on_owns_nothing_any_more(fleet: Fleet) -> None:
-    """SIGSTOP for longer than its lease, in the midst of a backfill: another goes on, and it comes back as new."""
+    """SIGSTOP for longer than its lease, in the midst of a backfill: another continues, and it comes back as new."""
     fleet.begin("node-1", "node-2")
     fleet.register("cluster1", "tikv://10.0.0.1:2379")
     stopped = until(lambda: fleet.owners().get("cluster1"), START_S)

@@ -60,7 +60,7 @@ def test_it_answers_what_the_model_answers(requests: list[Any]) -> None:
 def test_an_observer_that_is_too_far_behind_is_told_that_its_session_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gap in what it is told would be worse."""
+    """A gap in what it learns would be worse."""
     monkeypatch.setattr(sqlite_store, "KEPT", 10)
     one, two = SqliteStore(tmp_path), SqliteStore(tmp_path)
     (granted,) = two.ask("s", Grant(("n", 1, "g"), HOUR, 0))
@@ -72,7 +72,7 @@ def test_an_observer_that_is_too_far_behind_is_told_that_its_session_is_over(
 
 
 def test_the_system_clock_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forth: no lease ends, no second owner begins. The machine starts anew: the leases from before are over."""
+    """Forth: no lease ends, no second owner begins. The machine starts again: the leases from before are over."""
     store = SqliteStore(tmp_path)
     (granted,) = store.ask("s", Grant(("n", 1, "g"), HOUR, 0))
     assert isinstance(granted, Granted)
@@ -86,7 +86,7 @@ def test_the_system_clock_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_commit_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
-    """A full disk: the transaction is told not to have happened, and the next one goes on."""
+    """A full disk: the transaction is reported not to have happened, and the next one continues."""
     store = SqliteStore(tmp_path)
     put = Txn(("n", 1, "t"), (), (Put("/a/1", "x"),))
     real, store._db = store._db, _FullOnce(store._db)  # type: ignore[assignment]

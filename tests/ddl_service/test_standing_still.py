@@ -1,4 +1,4 @@
-"""A worker that is stopped, locked out or full: it says so, claims nothing, and goes on when it can."""
+"""A worker that is stopped, locked out or full: it reports it, claims nothing, and continues when it can."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def status(port: int, path: str = "/ddlservice/registered_clusters") -> int:
 
 
 def test_after_its_lease_a_worker_says_nothing_it_once_knew(tmp_path: Path) -> None:
-    """The worker stands, its API does not: 503, also for who already waits; then it goes on as before."""
+    """The worker stands, its API does not: 503, also for a client that already waits; then it continues as before."""
     store = Stopping(tmp_path)
     with running("one", store, Listening(port=0), SHORT) as port:
         until(lambda: status(port) == 200, START_S)
@@ -65,7 +65,9 @@ def test_after_its_lease_a_worker_says_nothing_it_once_knew(tmp_path: Path) -> N
 
 
 def test_a_lock_that_stays_is_said_once_and_ends_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Another process stands inside a transaction for longer than a lease: no worker hangs, and all go on behind it."""
+    """Another process stands inside a transaction for longer than a lease: no worker hangs, and all
+    continue behind it.
+    """
     with running("one", SqliteStore(tmp_path), Listening(port=0), SHORT) as port:
         until(lambda: status(port, "/ready") == 200, START_S)
         other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
@@ -93,7 +95,7 @@ other.execute("rollback")
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="this system does not tell who has locks")
 def test_who_is_stopped_inside_a_transaction_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """SIGSTOP of another process of the store: the log and readiness say which; when it goes on all do."""
+    """SIGSTOP of another process of the store: the log and readiness show which; when it continues all do."""
     with running("one", SqliteStore(tmp_path), Listening(port=0), SHORT) as port:
         until(lambda: status(port, "/ready") == 200, START_S)
         command = [sys.executable, "-c", STOPPED, str(tmp_path / FILE)]

@@ -52,14 +52,14 @@ STORES = (f"tikv://10.1.{i // 250}.{i % 250}:2379" for i in itertools.count())
 
 
 class Heard:
-    """A connection, and what it was told in the order in which a node is told it."""
+    """A connection, and what it was reported in the order in which a node learns it."""
 
     def __init__(self, store: Backend) -> None:
         self.store = store
         self._heard: list[Any] = []
 
     def ask(self, at: str, request: Request) -> None:
-        """Ask; what a transaction did is told before it is answered."""
+        """Ask; what a transaction did is reported before it is answered."""
         answers = self.store.ask(at, request)
         self.hear()
         self._heard += answers
@@ -69,7 +69,7 @@ class Heard:
         self._heard += [answer for _, answer in self.store.news()]
 
     def told(self, *kinds: type) -> list[Any]:
-        """Wait until there is one of each kind; gives all that was told since the last time."""
+        """Wait until there is one of each kind; gives all that was reported since the last time."""
 
         def are_there() -> bool:
             self.hear()
@@ -145,7 +145,7 @@ def reads_are_linearizable(place: Place) -> None:
 
 
 def of_many_who_campaign_at_once_one_wins(place: Place) -> None:
-    """Compare and set: of transactions under the same condition one holds, whoever asks."""
+    """Compare and set: of transactions under the same condition one holds, no matter which client asks."""
     at, won = next(STORES), list[int]()
     connections = [place.open() for _ in range(4)]
 
@@ -222,14 +222,14 @@ class Unguarded(SqliteStore):
 
 
 class Gap(SqliteStore):
-    """Planted: of what has happened between two looks only the last is told."""
+    """Planted: of what has happened between two looks only the last is reported."""
 
     def news(self) -> list[Any]:
         return super().news()[-1:]
 
 
 class Hasty(SqliteStore):
-    """Planted: it answers, and tells what happened at the next look."""
+    """Planted: it answers, and shows what happened at the next look."""
 
     _held: Any = ()
 
@@ -263,7 +263,7 @@ TXNS = st.tuples(
 @given(st.lists(TXNS, max_size=12))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_it_answers_what_the_model_answers(place: Place, drawn: list[Any]) -> None:
-    """The same transactions: the same outcomes, told before they are answered, at revisions equally far apart."""
+    """The same transactions: the same outcomes, reported before they are answered, at revisions equally far apart."""
     at, store = next(STORES), place.open()
     lease = store.session(at)
     model, state = DdlStore(), DdlStore().start("s", Now(0))[0]
@@ -287,7 +287,7 @@ def test_it_answers_what_the_model_answers(place: Place, drawn: list[Any]) -> No
 
 
 def moved_on(conditions: list[Compare], ahead: int) -> tuple[Compare, ...]:
-    """Conditions with etcd's revisions; 0 is that of a key that is not there."""
+    """Conditions with etcd's revisions; 0 is the one of a key that is not there."""
     return tuple(
         c if c.what == VALUE or not c.expected else c._replace(expected=int(c.expected) + ahead) for c in conditions
     )
@@ -310,7 +310,7 @@ def moved(answer: Any, ahead: int, lease: int) -> Any:
 
 
 def test_each_cluster_has_a_namespace_and_all_have_one_history(place: Place) -> None:
-    """What is written to one store is not told to who observes another; the audit reads them all."""
+    """What is written to one store is not ordered to who observes another; the audit reads them all."""
     store, one, two = place.open(), next(STORES), next(STORES)
     store.session(one)
     store.ask(two, Txn(("m", 1, "t"), (), (Put("/a/1", "other"),)))
@@ -325,7 +325,7 @@ def test_each_cluster_has_a_namespace_and_all_have_one_history(place: Place) -> 
 
 
 def test_a_lease_that_runs_out_ends_its_keys_for_all(place: Place) -> None:
-    """Others are told that its keys are gone, its holder when it asks or writes."""
+    """Others are informed that its keys are gone, its holder when it asks or writes."""
     store, at = place.open(), next(STORES)
     store.session(at)
     store.ask(at, Grant(("m", 1, "grant"), 1_000_000, 0))

@@ -1,8 +1,8 @@
-"""A worker whose wall clock somebody sets while it runs: ``python wrong_clock.py FILE ddl-service serve ..``.
+"""A worker whose wall clock is set while it runs: ``python wrong_clock.py FILE ddl-service serve ..``.
 
-FILE says how many seconds its clock is ahead. All Python of the process sees that clock; the steady clock stays as it
-is, as when somebody sets a machine's time. gRPC's core has the machine's, so its Python has too: its deadlines are
-moments that one tells the other.
+FILE defines how many seconds its clock is ahead. All Python of the process sees that clock; the steady clock stays as
+it is, as when a machine's time is set. gRPC's core has the machine's, so its Python has too: its deadlines are moments
+that one shows the other.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def test_a_key_that_changes_whole_breaks_index_value_and_is_shown(advice: Advice
 
 
 def test_a_column_listed_twice_is_the_table_hash(advice: Advice) -> None:
-    """The XOR of a column with itself is nothing: as uneven as table, and the risk says so."""
+    """The XOR of a column with itself is nothing: as uneven as table, and the risk reports it."""
     odd = next(t for t in advice.tables if t.fact.table_name == "Od`d n")
     twice, whole = (
         next(m for m in odd.found if m.candidate.name == n and m.partitions == 4)

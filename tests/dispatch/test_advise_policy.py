@@ -84,7 +84,7 @@ def test_the_cost_is_said_where_nothing_else_keeps_it() -> None:
 
 
 def test_a_column_that_only_never_changed_is_no_recommendation() -> None:
-    """That a column kept the order in this log is a risk; allowed, it is chosen, and the risk is said."""
+    """That a column kept the order in this log is a risk; allowed, it is chosen, and the risk is reported."""
     all_three = [found(TABLE, 8), found(INDEX_VALUE, 2), found(OWNER, 1)]
     careful = choose(all_three, keep="unique", share=0.5)
     assert careful.measured.candidate is INDEX_VALUE
@@ -127,7 +127,7 @@ def test_a_small_table_goes_by_table() -> None:
 
 
 def test_rows_that_cannot_be_placed_and_refused_indexes_are_out() -> None:
-    """Both say why."""
+    """Both show why."""
     index = Candidate("index-value:i", Rule((), "index-value", index="i"), refused="the index i is not unique")
     choice = choose([found(TABLE, 8), found(INDEX_VALUE, 1, unplaced=3), found(index, 1)], keep="row", share=0.5)
     assert choice.measured.candidate is TABLE
@@ -191,7 +191,7 @@ def test_candidates_are_indexes_key_parts_and_single_columns() -> None:
 
 
 def test_what_is_cut_is_said() -> None:
-    """Of many single columns the best are measured, and the number of others is told."""
+    """Of many single columns the best are measured, and the number of others is reported."""
     fact = TableFact("s", "t", 10, 0, 4, 0, 0, 10, tuple(column(f"c{i}") for i in range(12)))
     found_, note = candidates_for(fact, [])
     assert sum(c.rule.partition == "columns" for c in found_) == 8

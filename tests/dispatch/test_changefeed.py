@@ -85,7 +85,7 @@ _RULES = st.builds(
     )
 )
 def test_what_is_written_reads_the_same(feed: Changefeed) -> None:
-    """Any changefeed is the same after a round trip, whatever its names hold."""
+    """Any changefeed is the same after a round trip, no matter what its names hold."""
     text = feed.to_toml()
     tomllib.loads(text)
     assert changefeed_from_toml(text) == feed
@@ -130,7 +130,7 @@ def test_old_values_can_be_off_in_two_ways() -> None:
     ],
 )
 def test_what_ticdc_refuses_is_refused(text: str, error: str) -> None:
-    """A file TiCDC would not take is an error that says why."""
+    """A file TiCDC would not take is an error that shows why."""
     with pytest.raises(DispatchError, match=error):
         changefeed_from_toml(text)
 

@@ -1,4 +1,4 @@
-"""What TiCDC does with rules that are not what they seem, and what it refuses: said, and refused, as it does."""
+"""What TiCDC does with rules that are not what they seem, and what it refuses: reported, and refused, as it does."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_rule_that_matches_nothing_and_one_behind_another_are_said() -> None:
 
 
 def test_tables_that_only_case_gives_another_rule_are_named() -> None:
-    """TiCDC's classic router asks ``case-sensitive``; the new one is not told, and folds every name."""
+    """TiCDC's classic router asks ``case-sensitive``; the new one does not get it, and folds every name."""
     rules = [Rule(("SHOP.orders",), "ts"), Rule(("*.*",), "table")]
     (_, said) = unreached(rules, TABLES, case_sensitive=True)
     assert said.startswith("With case-sensitive = true other rules serve shop.orders than without")

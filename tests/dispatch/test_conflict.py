@@ -139,7 +139,7 @@ def test_rows_alone_keep_their_order_and_repeats_still_follow(log: Any) -> None:
 
 
 def rows_columns() -> tuple[str, ...]:
-    """What says where a row went."""
+    """What shows where a row went."""
     return ("offset", "target_partition", "alignment")
 
 
@@ -170,7 +170,7 @@ def test_the_audit_proves_it_stretch_by_stretch(dispatched: DataFrame) -> None:
         wrong = frame.transform(audit, protocol="simple", checks=checks)
         return {r[0] for r in wrong.where("severity = 'error'").select("guarantee").collect()}
 
-    # the row of one stretch is another row than that of the next: consumers wait between them
+    # the row of one stretch is another row than the one of the next: consumers wait between them
     stretches = {c: F.when(F.col(c).isNotNull(), F.xxhash64(c, "alignment")) for c in ("key_hash", "before_key_hash")}
     assert found(written.withColumns(stretches)) == set()
     assert found(written) == {"rows_stay_in_one_partition"}

@@ -65,7 +65,7 @@ def test_the_kernel_is_the_reference_for_every_n_at_once(seed: int, max_keys: in
 
 
 def test_few_keys_known_at_a_time_is_the_reference_too() -> None:
-    """`max_keys` counts distinct keys; it forces alignments at the same places whatever the map still holds."""
+    """`max_keys` counts distinct keys; it forces alignments at the same places no matter what the map still holds."""
     for seed in range(60):
         rows = some_rows(random.Random(seed))
         flags, last = [], None
@@ -163,7 +163,7 @@ def test_a_consumer_that_does_not_wait_fails() -> None:
 
 
 def test_a_conflict_names_its_keys_and_partitions() -> None:
-    """The barrier tells the two keys, where they were, and its reason; a DDL and `max_keys` say so too."""
+    """The barrier shows the two keys, where they were, and its reason; a DDL and `max_keys` report it too."""
     rows = [(0, 1, [8]), (0, 2, [9]), (0, 3, [8, 9]), (0, 3, None), *[(0, ts, [ts]) for ts in (4, 5, 6, 7)]]
     pieces = list(placed_batches([batch(rows)], ns=(4,), max_keys=2))
     barriers = np.concatenate([p.barriers for _, p in pieces])
@@ -175,7 +175,7 @@ def test_a_conflict_names_its_keys_and_partitions() -> None:
 
 
 def test_units_are_never_cut() -> None:
-    """Pieces begin at units, whatever the batches, and lose nothing."""
+    """Pieces begin at units, no matter what the batches, and lose nothing."""
     rows = [(0, ts, [ts]) for ts in (1, 1, 1, 2, 3, 3)]
     pieces = list(
         whole_units([batch(rows[:2]), batch([]), batch(rows[2:5]), batch(rows[5:])], unit="transaction", at_most=9)

@@ -98,7 +98,7 @@ def test_the_rules_of_the_file_explain_moves_of_few_rows(spark: SparkSession, sm
 
 
 def test_no_more_is_said_than_was_tried(spark: SparkSession, small: str) -> None:
-    """Rows too few to tell are a warning; what nothing explains names all that was tried, the file's rule as well."""
+    """Rows too few to show are a warning; what nothing explains names all that was tried, the file's rule as well."""
     bare = of_findings(ticdc_lab.load(spark, small))["findings"]
     of_t, of_r = (bare[bare["table"] == name] for name in ("s.t", "s.r"))
     assert {*of_t["severity"]} == {"warning"}
@@ -140,7 +140,7 @@ def test_a_rule_that_too_few_rows_show_is_a_guess() -> None:
 
 
 def test_rules_that_are_not_what_they_seem_are_said_with_every_answer(spark: SparkSession, small: str) -> None:
-    """Also where the answer reads no partition; once, whatever else says them."""
+    """Also where the answer reads no partition; once, no matter what else shows them."""
     text = "[sink]\ndispatchers = [{matcher = ['s.t'], partition = 'indexvalue'}, {matcher = ['s.t', 'x.*']}]"
     settings = parse_file(text, name="c.toml").settings
     log = ticdc_lab.open(small, spark=spark, changefeed=settings)

@@ -1,4 +1,4 @@
-"""Dispatch reads no image: its hash is that of the image by its definition, on the golden logs of each protocol."""
+"""Dispatch reads no image: its hash is the one of the image by its definition, on the golden logs of each protocol."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def decoded_by(file: str, protocol: str) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Events of all these logs and of a csv folder as Parquet; ``source`` tells them apart."""
+    """Events of all these logs and of a csv folder as Parquet; ``source`` distinguishes them."""
     folder = tmp_path_factory.mktemp("crcs")
     decoded = {file: decoded_by(file, protocol) for file, protocol in LOGS.items()}
     csv = rows_of(unpack(folder) / "small_csv_committs_oldvalue")
@@ -90,7 +90,7 @@ def chosen(asked: dict[str, Any], c: Column) -> Column:
 
 
 def wrong_verdicts(events: DataFrame, asked: dict[str, Any]) -> list[Any]:
-    """Rows not sent where the hash of their image says, or that lack an error where it lacks a column; by source."""
+    """Rows not sent where the hash of their image shows, or that have no error where it has no column; by source."""
     wanted = len({n.lower() for n in asked.get("columns", ())} - {n.lower() for n in twice(asked)})
     image = fold(dispatched_image(), lambda c: chosen(asked, c), flavour=asked.get("flavour", "new"))
     folded = computed_once(events.where("kind = 'row'"), {"folded": image})
@@ -114,7 +114,7 @@ HASHED = [name for name, asked in ASKED.items() if asked["strategy"] in ("index-
 
 @pytest.mark.parametrize("asked", HASHED)
 def test_the_hash_is_that_of_the_image(events: DataFrame, asked: str) -> None:
-    """Of every row of every golden log, and a row that lacks a column has an error."""
+    """Of every row of every golden log, and a row that has no column has an error."""
     assert wrong_verdicts(events, ASKED[asked]) == []
 
 
@@ -196,7 +196,7 @@ def odd(spark: SparkSession) -> DataFrame:
     ids=str,
 )
 def test_odd_rows_have_the_same_verdicts(odd: DataFrame, flavour: str, asked: dict[str, Any]) -> None:
-    """Commas, NULL, labels and missing images are what the images say they are, in both flavours."""
+    """Commas, NULL, labels and missing images are what the images show they are, in both flavours."""
     columns = tuple(ColumnDef(n, "int", True) for n in ("a,b", "N", "c", "d"))
     indexes = (
         IndexDef(1, "four", ("a,b", "N", "c", "d"), True, False),

@@ -1,4 +1,4 @@
-"""The rule that a log was recorded with is told from the log."""
+"""The rule that a log was recorded with is detected from the log."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def topic_by(rule: str, table: str = "a") -> list[dict[str, Any]]:
 
 
 def in_wrong_partition(rule: str, recorded: int) -> tuple[list[dict[str, Any]], tuple[int, int]]:
-    """A topic by a rule of which the first partitions were recorded; one row lies in another, and where that is."""
+    """A topic by a rule; only its first partitions were recorded; one row lies in another, and where that is."""
     topic = f"{rule}{recorded}"
     events = [e | {"topic": topic} for e in topic_by(rule, topic) if e["partition"] < recorded]
     life = [[e for e in events if e["columns"][0]["value"] == key] for key in map(str, range(60))]
@@ -100,10 +100,10 @@ def in_wrong_partition(rule: str, recorded: int) -> tuple[list[dict[str, Any]], 
 
 
 def test_a_row_in_a_wrong_partition_is_not_excused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule by the key moves no row; one that does still says which of the events it did not put where they lie.
+    """A rule by the key moves no row; one that does still shows which of the events it did not put where they lie.
 
-    So it is where the last partitions were not recorded: the rows of others tell how many the rule counts. At once
-    the same is told, also of more of them than a table is made of.
+    So it is where the last partitions were not recorded: the rows of others show how many the rule counts. At once
+    the same is reported, also of more of them than a table is made of.
     """
     topics = {(rule, n): in_wrong_partition(rule, n) for n in (4, 3) for rule in ("id", "v", "ts")}
     frame = events_frame(spark, [e for events, _ in topics.values() for e in events])
@@ -135,7 +135,7 @@ def test_a_row_in_a_wrong_partition_is_not_excused(spark: Any, monkeypatch: pyte
 
 def test_few_rows_tell_of_no_partition_that_was_not_recorded(spark: Any) -> None:
     """They lie anywhere by chance: ts puts both of a row that was moved by hand where they lie, of 5 partitions."""
-    for n in (1, 20):  # rows of two transactions tell no more than two of them
+    for n in (1, 20):  # rows of two transactions show no more than two of them
         at = {0: 10, 1: 16}
         moved = [sent(p, i, ts, str(i)) for p, ts in at.items() for i in range(n)]
         (told,) = events_frame(spark, moved).transform(move_causes).collect()
@@ -145,7 +145,9 @@ def test_few_rows_tell_of_no_partition_that_was_not_recorded(spark: Any) -> None
 
 
 def test_without_commit_ts_nobody_can_tell_whether_a_table_is_dispatched_by_it(spark: Any) -> None:
-    """A sound topic must not be called broken because its messages lack what its rule reads; a row moved by hand is."""
+    """A sound topic must not be called broken because its messages do not have what its rule reads; a row moved by hand
+    is.
+    """
     fault, events = 100, []
     for rule in ("id", "v", "ts"):
         of_rule = [e | {"commit_ts": None, "topic": rule} for e in topic_by(rule, rule)]
@@ -297,7 +299,7 @@ def test_a_given_rule_counts_the_partitions_that_are_given() -> None:
 
 @pytest.mark.parametrize(("n", "said"), [(30, True), (7, False)])
 def test_rows_in_one_partition_that_is_not_the_one_of_their_name(n: int, said: bool) -> None:
-    """As of a routed table that is dispatched by table: what would explain them is said; not of a few rows."""
+    """As of a routed table that is dispatched by table: what would explain them is reported; not of a few rows."""
     own = zlib.crc32(b"ab") % 4
     rows = [r | {"partition": (own + 1) % 4} for r in several_columns(("a",), 4)[:n]]
     assert ("as by table under another name" in judged(hashed(rows))["tried"]) == said
@@ -305,7 +307,7 @@ def test_rows_in_one_partition_that_is_not_the_one_of_their_name(n: int, said: b
 
 
 def test_rows_that_nothing_explains_are_explained_by_no_combination() -> None:
-    """Random partitions: what is tried is said, and a combination is no better than chance."""
+    """Random partitions: what is tried is reported, and a combination is no better than chance."""
     rows = [r | {"partition": zlib.crc32(str(i * i).encode()) % 4} for i, r in enumerate(several_columns(("a",), 4))]
     found = judged(hashed(rows))
     assert found["n_explained"] < fitting.EXPLAINED * found["n_rows"] and not found["explains"]

@@ -42,7 +42,7 @@ def forms(spark: SparkSession) -> tuple[DataFrame, DataFrame, Catalog]:
 
 
 def changes(events: DataFrame) -> Counter[Any]:
-    """What every row says, by whatever position."""
+    """What every row shows, by any position."""
     rows = events.select("schema_name", "table_name", "commit_ts", "op", "columns", "before").collect()
     return Counter(
         (*r[:4], *(None if i is None else tuple((c["name"], c["value"]) for c in i) for i in r[4:])) for r in rows
@@ -65,7 +65,9 @@ def test_without_definitions_only_the_handle_key_is_known(forms: Any) -> None:
 
 
 def test_joining_split_updates_gives_ticdcs_raw_updates(forms: Any) -> None:
-    """What is joined by key is what TiCDC sent raw, without exception; what cannot be told is left and counted."""
+    """What is joined by key is what TiCDC sent raw, without exception; what cannot be determined is
+    left and counted.
+    """
     raw, split, catalog = forms
     joined = computed(split.transform(joined_updates, catalog=catalog))
     made = changes(joined.where("op = 'update' AND joined = 'same-key'"))

@@ -117,7 +117,7 @@ def test_a_changed_key_belongs_to_both_rows(spark: SparkSession) -> None:
 
 
 def test_deliveries_of_one_change_count_once(spark: SparkSession) -> None:
-    """A repeat is no second change; without a key the whole content tells changes apart."""
+    """A repeat is no second change; without a key the whole content distinguishes changes."""
     first = change("insert", 1, 0, 1, "a")
     assert measured(sent(spark, first, first | {"offset": 9}))["table_order"] == (0, 0)
     keyless = [change("insert", 1, p, 1, name) for p, name in ((0, "a"), (1, "b"), (1, "b"))]
@@ -204,7 +204,7 @@ def test_footnote_5_needs_a_second_unique_index(events_of: Any) -> None:
 
 
 def test_balance_names_idle_partitions(spark: SparkSession) -> None:
-    """Each partition is listed, each change counts once; max over mean and Gini are those of the counts."""
+    """Each partition is listed, each change counts once; max over mean and Gini are the ones of the counts."""
     repeat = change("insert", 1, 0, 1, "a")
     frame = sent(spark, repeat, repeat | {"offset": 9}, *(change("insert", n, 2, n, "b") for n in range(2, 5)))
     rows = frame.transform(balance, partitions=4)

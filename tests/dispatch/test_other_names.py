@@ -50,7 +50,7 @@ def judged(table: pa.Table) -> dict[str, object]:
 @pytest.mark.parametrize("n", [2, 3, 4, 6, 7, 16, 67, 134, 1009])
 @pytest.mark.parametrize("columns", ["id", "a", "a,b", "id,a,b"])
 def test_a_name_among_those_of_the_log_is_named(columns: str, n: int) -> None:
-    """Whatever the number of partitions and of columns; the one that is found places every row."""
+    """No matter what the number of partitions and of columns; the one that is found places every row."""
     table = rows("shoporders", columns, n)
     found = judged(table)
     rule, _, crc = str(found["rule"]).partition(OF_NAME)
@@ -59,7 +59,7 @@ def test_a_name_among_those_of_the_log_is_named(columns: str, n: int) -> None:
     words = other_name_words(int(crc), n, own=("dw", "facts"), names=NAMES)
     if n & (n - 1):
         assert int(crc) == SHOP_ORDERS and words == "the name shop.orders"
-    else:  # only the last bits of the crc are told, so that other names may fit
+    else:  # only the last bits of the crc are reported, so that other names may fit
         assert words.startswith("another name") and "shop.orders" in words
 
 
@@ -81,7 +81,7 @@ def test_a_row_that_the_other_name_does_not_explain_is_named() -> None:
 
 @pytest.mark.parametrize(("n", "tells"), [(3, True), (6, True), (12, True), (4, False), (16, False)])
 def test_a_name_that_is_in_no_list_is_told_by_its_crc(n: int, tells: bool) -> None:
-    """All 32 bits where an odd factor tells them; else that it is another one."""
+    """All 32 bits where an odd factor shows them; else that it is another one."""
     crc = int(str(judged(rows("upstreamorders", "a", n))["rule"]).partition(OF_NAME)[2])
     words = other_name_words(crc, n, own=("dw", "facts"), names=NAMES)
     assert (crc == zlib.crc32(b"upstreamorders")) is tells and ("is 0x" in words) is tells
@@ -97,7 +97,7 @@ def test_few_values_may_tell_some_bits_only() -> None:
 
 
 def test_rows_that_no_name_explains_give_no_rule() -> None:
-    """Random partitions, and too few rows to tell."""
+    """Random partitions, and too few rows to show."""
     for n in (3, 4, 6):
         odd = rows("x", "a", n)
         lies = pa.array([zlib.crc32(f"{i}?".encode()) % n for i in range(400)], pa.int32())

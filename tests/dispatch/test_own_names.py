@@ -48,7 +48,7 @@ def of_canal(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> M
 def test_rows_of_avro_lie_where_those_of_canal_json_do(
     spark: SparkSession, protocol: str, by_file: bool, of_canal: Mapping[tuple[Any, ...], set[int]], tmp_path: Path
 ) -> None:
-    """Real messages of the same rows; by a changefeed's file too, which reads the images anew."""
+    """Real messages of the same rows; by a changefeed's file too, which reads the images again."""
     file = tmp_path / "changefeed.toml"
     file.write_text("[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value'}]\n")
     how = {"changefeed": str(file)} if by_file else {"strategy": "index-value"}
@@ -141,7 +141,7 @@ def moved(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 def test_an_audit_finds_the_dispatcher_that_moves_rows_of_a_table_with_another_name_in_avro(
     spark: SparkSession, moved: Path
 ) -> None:
-    """It hashes TiDB's `T.x` where rows say `T_x`, and names the table as the rows do."""
+    """It hashes TiDB's `T.x` where rows show `T_x`, and names the table as the rows do."""
     log = open_log(str(moved), spark=spark, schema_registry=str(TORTURE / "schemas_avro.jsonl.gz"))
     found = log.audit().frame
     assert {*found["guarantee"]} == {"rows_stay_in_one_partition"} and {*found["severity"]} == {"warning"}

@@ -52,7 +52,7 @@ def test_the_first_rule_with_a_target_routes() -> None:
 
 
 def test_a_target_of_several_tables_is_said() -> None:
-    """Which of them a row is of cannot be told, so its partition cannot."""
+    """Which of them a row is of cannot be determined, so its partition cannot."""
     rules = [routed("a.t", "x"), routed("b.t", "x")]
     found = sources_of(rules, [("x", "t")])[("x", "t")]
     assert found.table is None and found.why == "x.t is the target of one of a.t, b.t."
@@ -61,7 +61,7 @@ def test_a_target_of_several_tables_is_said() -> None:
 
 
 def test_names_that_may_be_both_are_what_the_others_are() -> None:
-    """Rules that swap two schemas: a log with a third table tells which side of routing it is from."""
+    """Rules that swap two schemas: a log with a third table shows which side of routing it is from."""
     rules = [routed("a.*", "b"), routed("b.*", "a"), routed("c.*", "d")]
     both = ("a", "t")
     assert sources_of(rules, [both, ("b", "t")])[both].table is None
@@ -123,7 +123,7 @@ def test_a_row_whose_table_upstream_nothing_tells_has_no_partition(spark: SparkS
 
 
 def test_many_rules_place_as_each_alone(spark: SparkSession) -> None:
-    """Lists of columns, some of which a table lacks or that are listed twice, in one plan that hardly grows."""
+    """Lists of columns, some that a table does not have, some that are listed twice, in one plan that hardly grows."""
     lists = [("a",), ("b", "A"), ("a", "a"), ("a", "a", "b"), ("id", "b"), ("nowhere",), ("a", "NoWhere")]
     tables = [f"t{i}" for i in range(25)]
     rules = [Rule((f"s.{t}",), "columns", columns=lists[i % len(lists)]) for i, t in enumerate(tables)]

@@ -66,7 +66,7 @@ def test_rows_without_their_dispatch_columns_are_named_not_guessed(events_of: An
 
 
 def test_a_wrong_rule_is_seen(events_of: Any) -> None:
-    """The comparison fails where the rules are not those of the topic."""
+    """The comparison fails where the rules are not the ones of the topic."""
     rows = (
         events_of("messages_open-protocol_small.jsonl.gz")
         .transform(dispatch_by_rules, rules=[Rule(("shop.orders",), "index-value")], partitions=4)
@@ -158,7 +158,7 @@ GOS = [
     (r"^*a$?$", "a", "b"), (r"^a\b", "a-", "ab"), (r"^(?P<n>a)(?<n>b)(?P<1>c)$", "abc", "ab"),
     (r"\Aa\v?$", "a\v", "ba"), (r"^\<\_$", "<_", "_"),
 ]  # fmt: skip
-"""Go's regular expressions, a name that each takes and one that it does not, as Go 1.26's ``regexp`` said."""
+"""Go's regular expressions, a name that each takes and one that it does not, as Go 1.26's ``regexp`` reported."""
 
 
 @pytest.mark.parametrize(("regex", "taken", "left"), GOS)
@@ -185,7 +185,7 @@ NOT_GOS = (
 
 @pytest.mark.parametrize("regex", NOT_GOS.split())
 def test_what_go_has_not_is_refused(regex: str) -> None:
-    """As TiCDC refuses it, which the error says."""
+    """As TiCDC refuses it, which the error shows."""
     with pytest.raises(DispatchError) as said:
         TableFilter.parse([f"/{regex}/.t"])
     assert not isinstance(said.value, UnreadMatcherError)

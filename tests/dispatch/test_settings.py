@@ -85,7 +85,7 @@ def test_halves_can_still_meet_in_another_unique_value(spark: SparkSession) -> N
 
 
 def test_without_old_values_updates_look_like_inserts(spark: SparkSession) -> None:
-    """Puts have no image before and cannot be told apart; a key update is two; a delete holds its key alone."""
+    """Puts have no image before and cannot be distinguished; a key update is two; a delete holds its key alone."""
     events = events_frame(spark, [*MOVED, row("update", 4, (7, 1), (7, 0))])
     rows = events.transform(without_old_value).orderBy("commit_ts", "op").collect()
     assert [(r.op, r.incomplete, r.before and [c.name for c in r.before]) for r in rows] == [
@@ -106,7 +106,7 @@ def test_a_table_without_key_loses_its_deletes(spark: SparkSession) -> None:
 
 
 def test_default_was_by_index_without_old_values(spark: SparkSession) -> None:
-    """One unique column: by index value; two: by table, but for a delete, which holds only the handle's."""
+    """One unique column: by index value; two: by table, except for a delete, which holds only the handle's."""
     off = Changefeed(partitions=64, dispatch_old_value=False, old_value=False)
     changes = [row(op, ts, after, before, t) for t in ("one", "two")
                for op, ts, after, before in (("insert", 1, (1, 5), None), ("delete", 2, None, (1, 5)))]  # fmt: skip
@@ -125,7 +125,7 @@ def test_default_was_by_index_without_old_values(spark: SparkSession) -> None:
 
 
 def test_columns_dispatch_cannot_place_a_delete_without_old_value(spark: SparkSession) -> None:
-    """A delete of its key alone lacks another dispatch column, and says so."""
+    """A delete of its key alone does not have another dispatch column, and reports it."""
     off = Changefeed((Rule(("*.*",), "columns", columns=("v",)),), partitions=8, dispatch_old_value=False)
     rows = events_frame(spark, MOVED).transform(dispatched, changefeed=off, catalog=CATALOG).collect()
     assert {r.op: (r.dispatch_error or "")[:28] for r in rows} == {
@@ -149,6 +149,6 @@ def test_the_golden_log_shows_what_raw_mode_costs(events_of: Any) -> None:
 
 
 def test_a_missing_partition_count_is_said(spark: SparkSession) -> None:
-    """Nobody says how many partitions there are."""
+    """No one shows how many partitions there are."""
     with pytest.raises(DispatchError, match="number of partitions"):
         dispatched(events_frame(spark, MOVED), changefeed=Changefeed())

@@ -206,7 +206,7 @@ def test_other_events_have_no_partition(spark: SparkSession) -> None:
 
 
 def test_rule_names_are_those_of_ticdc(spark: SparkSession) -> None:
-    """A name counts in any case; an unknown one means table, as in TiCDC, and the strict check tells."""
+    """A name counts in any case; an unknown one means table, as in TiCDC, and the strict check shows."""
     events = events_frame(spark, [insert()])
     assert one(events, strategy="TS", partitions=4)[1] == "5"
     assert one(events, strategy="hash", partitions=4) == (T % 4, "s.t", None)

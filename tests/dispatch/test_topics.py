@@ -61,7 +61,7 @@ def test_avro_and_the_classic_architecture_allow_less() -> None:
 
 
 def test_tables_that_meet_by_replaced_characters_are_named() -> None:
-    """A planted meeting is found; tables that an expression does not tell apart are meant to meet."""
+    """A planted meeting is found; tables that an expression does not distinguish are meant to meet."""
     tables = [("s", "a b"), ("s", "a_b"), ("s_a", "b"), ("s", "c")]
     both = ["{schema}_{table}"] * 4
     assert shared_topics(tables, both) == {"s_a_b": ["s.a b", "s.a_b", "s_a.b"]}

@@ -101,7 +101,7 @@ def test_every_vector_has_its_key_and_error(
 ) -> None:
     """Every row has the key, the error and the partition of TiCDC itself, for every rule.
 
-    384 partitions stand for every N of the vectors, which all divide it. Of an index whose name is spelled in two ways
+    384 partitions represent every N of the vectors, which all divide it. Of an index whose name is spelled in two ways
     one is tried, but by hand both.
     """
     lines: dict[str, list[int]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""The swept what-if gives the numbers of the Spark measures, for every strategy, and says what it left out."""
+"""The swept what-if gives the numbers of the Spark measures, for every strategy, and shows what it left out."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_strategy_for_each_table(small: Any) -> None:
 
 
 def test_columns_of_a_table_that_no_ddl_defines(small: Any) -> None:
-    """Lists of columns by table need no definition: the rows have the columns, or the reason is said."""
+    """Lists of columns by table need no definition: the rows have the columns, or the reason is reported."""
     events, _, _ = small
     rows = events.where("kind = 'row'")
     what_if = WhatIf.from_events(rows, Catalog(), columns={"shop.orders": [["seq"], ["none"]]}, conflict_at=())
@@ -145,7 +145,9 @@ def test_alignments_are_those_that_conflict_detection_writes(small: Any) -> None
 
 
 def test_rows_that_are_not_whole_may_come_in_some_batches_only(spark: SparkSession) -> None:
-    """Unique values that are not known keep a row out of conflict detection, whatever batch it and others are in."""
+    """Unique values that are not known keep a row out of conflict detection, no matter what batch it
+    and others are in.
+    """
     cells = [{"name": "id", "is_key": True}, {"name": "u", "is_key": False}]
 
     def row(n: int, *, whole: bool) -> dict[str, Any]:
@@ -251,7 +253,7 @@ def test_answers_come_without_waiting(small: Any) -> None:
 
 
 def test_events_without_commit_ts_are_counted_out(spark: SparkSession) -> None:
-    """Canal-json without the extension has no commit_ts: nothing is measured, and the note says why."""
+    """Canal-json without the extension has no commit_ts: nothing is measured, and the note shows why."""
     row = {"kind": "row", "op": "insert", "schema_name": "s", "table_name": "t", "columns": [], "partition": 0}
     what_if = WhatIf.from_events(events_frame(spark, [row | {"offset": n, "seq": 0} for n in range(3)]))
     assert "3 of 3 row events have no commit_ts" in what_if.note

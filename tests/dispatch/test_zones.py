@@ -87,7 +87,7 @@ def test_rows_too_few_to_tell_a_zone_claim_none(spark: SparkSession, tmp_path: P
 def shown(
     spark: SparkSession, moments: list[datetime], zone: str, *, by: tuple[str, ...], wrong: int = 0, n: int = 8
 ) -> ZoneShown | None:
-    """What rows show whose partitions are those of a server in ``zone``; the last ``wrong`` lie elsewhere."""
+    """What rows show whose partitions are the ones of a server in ``zone``; the last ``wrong`` lie elsewhere."""
     rows = []
     for i, moment in enumerate(moments):
         there = f"{moment.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M:%S}.250"

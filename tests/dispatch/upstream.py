@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 Row = tuple[int, Any, Any, Any]
-"""Values of id (the primary key), a (unique), b and c (unique together); null but for the id."""
+"""Values of id (the primary key), a (unique), b and c (unique together); null except for the id."""
 
 Unique = tuple[tuple[int, ...], ...]
 UNIQUE: Unique = ((0,), (1,), (2, 3))
 
 
 class Inconsistent(Exception):
-    """The consumer's table cannot take a change: a duplicate key, or a row that is not as the change says."""
+    """The consumer's table cannot take a change: a duplicate key, or a row that is not as the change describes."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def consume(
     """Apply (change, partition, alignment) with one listener a partition, in any interleaving; the rows in the end.
 
     A transaction of a partition is applied at once, to a table with these ``unique`` keys.
-    With ``waits``, nobody passes an alignment before all stand there.
+    With ``waits``, no one passes an alignment before all are there.
     """
     queues: dict[int, dict[tuple[int, int], list[Change]]] = defaultdict(lambda: defaultdict(list))
     for change, partition, alignment in sorted(placed, key=lambda p: (p[0].commit_ts, p[0].rank)):

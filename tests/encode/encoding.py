@@ -35,7 +35,7 @@ def messages_of(events: Sequence[Event], protocol: str, *, batch: int = 10_000, 
 
 
 def decoded(messages: Sequence[dict[str, Any]], protocol: str) -> list[Event]:
-    """Events of messages, all of which must be decoded."""
+    """Events of messages, which must all be decoded."""
     n = len(messages)
     batch = pa.RecordBatch.from_arrays(
         [
@@ -58,7 +58,7 @@ def there_and_back(events: Sequence[Event], protocol: str) -> list[Event]:
 
 
 def content(event: Event) -> Event:
-    """What an event says, whatever message it stands in."""
+    """What an event shows, no matter what message it is in."""
     return {name: event.get(name) for name in EVENTS.names if name not in PLACE}
 
 

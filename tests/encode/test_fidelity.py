@@ -31,7 +31,7 @@ def measured(events: DataFrame, reference: DataFrame) -> Counts:
 
 
 def lost(events: DataFrame, reference: DataFrame) -> set[str]:
-    """Aspects of which something is lost, but for what canal-json itself does not carry."""
+    """Aspects that are lost in part, except for what canal-json itself does not carry."""
     return {name for name, (kept, of) in measured(events, reference).items() if kept < of} - NOT_CARRIED
 
 

@@ -28,7 +28,7 @@ SAME = (
     "messages_open-protocol-handlekey_small.jsonl.gz",
 )
 UNKNOWN_FLAGS = 8 | 16 | 32 | 64
-"""What canal-json does not say of a column: primary, unique or multiple key, nullable."""
+"""What canal-json does not show of a column: primary, unique or multiple key, nullable."""
 
 
 def protocol_of(name: str) -> str:
@@ -142,7 +142,9 @@ def _expected(event: dict[str, Any], lost: Any, target: str) -> dict[str, Any]:
 
 
 def test_what_canal_json_does_not_say_of_a_column_is_derived_as_ticdc_sets_it() -> None:
-    """Values, types, handle marks and all flags but those of indexes and nullability are what open-protocol said."""
+    """Values, types, handle marks and all flags but the ones of indexes and nullability are what open-protocol
+    reported.
+    """
     real = {_identity(e): e for e in events(OPEN) if e["kind"] == "row"}
     ours = [e for e in there_and_back(events(CANAL), "open-protocol") if e["kind"] == "row"]
     assert len(ours) == len(real) > 2_000

@@ -31,7 +31,7 @@ Events = list[dict[str, Any]]
 
 
 def read_back(messages: DataFrame, protocol: str) -> DataFrame:
-    """Events of messages, none of which is in quarantine."""
+    """Events of messages, without one in quarantine."""
     return decode(messages, protocol=protocol).where("error_class IS NULL").select(*EVENTS.names, *KEYS.names)
 
 
@@ -41,7 +41,7 @@ def plain(df: DataFrame) -> Events:
 
 
 def bag(events: Events, *names: str, flags: bool = True) -> Counter[str]:
-    """Row changes by what they say."""
+    """Row changes by what they show."""
 
     def said(e: dict[str, Any]) -> str:
         kept = {n: e[n] for n in names}
@@ -80,7 +80,7 @@ def written(spark: SparkSession, events_of: Any) -> Any:
 def test_every_row_is_written_once_where_the_dispatcher_puts_it(
     events_of: Any, written: Any, name: str, protocol: str, flags: bool
 ) -> None:
-    """The rows are those of the log, each in the partition that its dispatcher chooses."""
+    """The rows are the ones of the log, each in the partition that its dispatcher chooses."""
     events = events_of(name)
     source = events.transform(dispatch, strategy="index-value", partitions=5, catalog=catalog_of(events))
     expected = [e | {"partition": e["target_partition"]} for e in source.toArrow().to_pylist()]
@@ -119,7 +119,7 @@ def test_deletes_of_a_transaction_come_before_its_inserts(written: Any) -> None:
 
 @pytest.mark.parametrize(("protocol", "homes"), [("open-protocol", 5), ("mq-v1", 5), ("canal-json", 1)])
 def test_ddl_and_watermarks_are_broadcast_each_once(events_of: Any, written: Any, protocol: str, homes: int) -> None:
-    """The global resolved_ts stands in every partition, a DDL too, but for canal-json in partition 0 alone."""
+    """The global resolved_ts is in every partition, a DDL too, except for canal-json in partition 0 alone."""
     _, events = written(OPEN, protocol, "table" if protocol == "canal-json" else "index-value")
     source = events_of(OPEN)
     values = {r.commit_ts for r in resolved_values(source).collect()}
@@ -201,7 +201,7 @@ def test_a_fault_planted_in_a_produced_topic_is_found(
 
 
 def test_the_same_events_give_the_same_messages_however_they_are_cut(events_of: Any, written: Any) -> None:
-    """Byte for byte, whatever partitions Spark holds the events in."""
+    """Byte for byte, no matter what partitions Spark holds the events in."""
     messages, _ = written(OPEN, "open-protocol", "table")
     shuffled = events_of(OPEN).repartition(7, "change_hash")
     again = shuffled.transform(produce, protocol="open-protocol", strategy="table", partitions=5, topic="new")
@@ -245,7 +245,7 @@ def test_what_cannot_be_asked_for_is_refused_at_once(events_of: Any) -> None:
 
 @pytest.mark.parametrize("out", ["new.jsonl.gz", "new.parquet", "new", "new.txt.gz", "table/"])
 def test_a_written_topic_can_be_loaded_again(spark: SparkSession, written: Any, tmp_path: Path, out: str) -> None:
-    """As JSON Lines under any name, Parquet and Delta: the same messages, told by their bytes."""
+    """As JSON Lines under any name, Parquet and Delta: the same messages, detected by their bytes."""
     messages, events = written(OPEN, "mq-v1", "index-value")
     place = f"{tmp_path}/{out}"
     write_topic(messages, place)
@@ -266,7 +266,7 @@ def test_a_reason_that_a_task_gives_reaches_the_caller(spark: SparkSession, tmp_
 
 
 def test_the_command_writes_a_topic_and_says_what_is_lost(spark: SparkSession, tmp_path: Path) -> None:
-    """``produce`` says how much it wrote and what the format does not keep."""
+    """``produce`` shows how much it wrote and what the format does not keep."""
     out = str(tmp_path / "new.jsonl.gz")
     args = ["produce", str(golden(OPEN)), "--to", "mq-v1", "--strategy", "index-value", "--partitions", "3"]
     said = CliRunner().invoke(main, [*args, "--out", out, "--json"], obj=spark)

@@ -95,7 +95,7 @@ def test_a_row_whose_image_before_has_no_names_is_not_marked_as_handle_key_only(
 
 
 def test_a_row_of_handle_keys_alone_in_a_partition_has_both_marks_in_ticdcs_order() -> None:
-    """`ohk` stands before `ptn`."""
+    """`ohk` is before `ptn`."""
     rows, _ = rows_of("open-protocol", "open-protocol")
     parted = rows.filter(pc.is_valid(rows["table_id"])).slice(0, 1)
     at = parted.schema.get_field_index("incomplete")
@@ -141,7 +141,7 @@ def produced(spark: SparkSession, name: str, where: str = "true", **how: Any) ->
 
 @pytest.mark.parametrize("name", PRODUCED)
 def test_produced_topics_have_the_messages_that_ticdc_wrote(spark: SparkSession, name: str) -> None:
-    """The counts are those of the page."""
+    """The counts are the ones of the page."""
     real, ours = (Counter(m[1:] for m in some) for some in (as_written(name), produced(spark, name)))
     assert (real.total(), (real & ours).total()) == PRODUCED[name]
     line = next(line for line in (ROOT / "docs/tables.md").read_text().splitlines() if f"| `{name}` |" in line)
@@ -158,14 +158,14 @@ def test_with_the_changefeeds_dispatchers_messages_are_ticdcs_in_their_partition
         ours += produced(spark, name, f"kind = 'row' AND ({of})", strategy=strategy, columns=columns)
     differ = Counter(as_written(name)) - Counter(ours)
     assert len(ours) - (Counter(ours) & Counter(as_written(name))).total() == 4
-    for _, key, value in differ.elements():  # delete and insert of one key, beside those of another
+    for _, key, value in differ.elements():  # delete and insert of one key, beside the ones of another
         assert key is not None and key.count(b'"tbl":"k_inv"') == 2
         assert [next(iter(json.loads(part))) for part in frames(value, 0)] == ["d", "u"]
     assert differ.total() == 2
 
 
 def test_a_size_of_messages_that_is_asked_for_is_that_of_every_log(spark: SparkSession) -> None:
-    """With ``max_batch_size`` rows are put together anew."""
+    """With ``max_batch_size`` rows are put together again."""
     sizes = [
         len(produced(spark, "open-protocol-noold", "kind = 'row'", max_batch_size=most)) for most in (1, 3, 16, None)
     ]

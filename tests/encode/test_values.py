@@ -50,7 +50,7 @@ def image(cells):
 
 
 def left(columns, *, unsigned=True):
-    """What every format keeps of an image; mq-v1 does not say which numbers are unsigned."""
+    """What every format keeps of an image; mq-v1 does not show which numbers are unsigned."""
     return [
         (c["name"], c["mysql_type"] if unsigned else c["mysql_type"].split(" ")[0], c["value"], c["is_key"])
         for c in columns
@@ -153,7 +153,7 @@ def test_what_cannot_be_written_is_refused_with_the_place(event, expected):
 
 @pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
 def test_an_upsert_is_written_as_an_insert(protocol):
-    """mq-v1 does not say what was there before; these two tell an update from an insert by that alone."""
+    """mq-v1 does not show what was there before; these two distinguish an update from an insert by that alone."""
     event = row("update", [column("c", "int", "1", key=True)])
     assert there_and_back([event], "mq-v1")[0]["op"] == "update"
     assert [e["op"] for e in there_and_back([event], protocol)] == ["insert"]

@@ -1,4 +1,4 @@
-"""Which engine runs, and that it is said why."""
+"""Which engine runs, and that it is reported why."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_lies_here_is_read_by_the_embedded_engine(source: str | None) -> No
     ],
 )
 def test_spark_reads_the_rest(source: str, size: int, machine: Machine, needs: str | None, why: str) -> None:
-    """Each reason for Spark is said in words."""
+    """Each reason for Spark is reported in words."""
     found = decide(source, size, machine, needs_spark=needs)
     assert found.engine == "spark"
     assert found.why.startswith(why)
@@ -94,7 +94,7 @@ def test_sizes_are_of_messages(tmp_path: Path) -> None:
 
 
 def test_this_machine_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment says that a server is wanted."""
+    """The environment shows that a server is wanted."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://host:15002")
     assert choose("a.jsonl").why == "SPARK_REMOTE is sc://host:15002"
     monkeypatch.delenv("SPARK_REMOTE")
@@ -110,7 +110,7 @@ def planted(folder: Path, *, users: tuple[str, ...] = ()) -> dict[str, Path]:
 
 
 def test_a_machine_of_one_person(tmp_path: Path) -> None:
-    """Nobody else is logged in, also where somebody was."""
+    """No other user is logged in, also where one was."""
     assert shared_with({}, **planted(tmp_path)) is None
 
 

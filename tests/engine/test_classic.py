@@ -60,7 +60,7 @@ def test_a_column_is_written_with_few_calls_of_the_jvm(spark: SparkSession, monk
     send = GatewayClient.send_command
 
     def counted(self: Any, command: str, *args: Any, **kwargs: Any) -> Any:
-        if not command.startswith("m\n"):  # what is no more needed is told at any moment
+        if not command.startswith("m\n"):  # what is no more needed is reported at any moment
             asked.append(command)
         return send(self, command, *args, **kwargs)
 
@@ -115,7 +115,7 @@ def test_delta_writes_merges_and_tells_changes(spark: SparkSession, tmp_path: Pa
 
 
 QUICKER = {"SPARK_SUBMIT_OPTS": f"-XX:TieredStopAtLevel=1 {UNVERIFIED}"}
-"""A JVM as people have it, but for the compiler that takes half of the CPU time of so short a run."""
+"""A JVM as people have it, except for the compiler that takes half of the CPU time of so short a run."""
 
 
 def test_quiet_offline_and_clean_in_a_fresh_process(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What Sail does otherwise than Spark is written so that both do the same: nulls decide as Spark says."""
+"""What Sail does differently from Spark is written so that both do the same: nulls decide as Spark describes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def asked(frame: DataFrame) -> list[list[Any]]:
 @pytest.mark.parametrize("engine", ["spark", "embedded"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nulls_come_first(engine: str, seed: int) -> None:
-    """Planted: rows that only a null tells apart, of which Sail's own ``min`` takes another."""
+    """Planted: rows that only a null distinguishes, where Sail's own ``min`` takes another."""
     rows = drawn(seed)
     expected = []
     for g in sorted({r[0] for r in rows}):

@@ -35,7 +35,7 @@ def asked(rows: DataFrame) -> tuple[int, list[int]]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_kept_is_computed_once(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows are the same; without it each question computes them anew, and nothing is left behind."""
+    """The rows are the same; without it each question computes them again, and nothing is left behind."""
     with using(engine):
         rows = noting(session_of(engine), tmp_path / "notes")
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Commits of files that somebody else has written."""
+"""Commits of files that another program has written."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def written(folder: Path, *ids: int) -> DataFile:
 
 
 def rows(spark: SparkSession, path: str) -> list[int]:
-    """What the table holds."""
+    """What the table contains."""
     return sorted(row.id for row in spark.read.format("delta").load(path).collect())
 
 
 def overtaken(
     monkeypatch: pytest.MonkeyPatch, spark: SparkSession, path: str, file: DataFile, once: tuple[str, int] | None = None
 ) -> None:
-    """Let somebody commit a file between our next look at a table and our commit."""
+    """Let another program commit a file between our next look at a table and our commit."""
     begin = delta_log._begun
 
     def begun(*how: Any) -> Any:
@@ -51,7 +51,7 @@ def overtaken(
 
 
 def test_a_file_that_somebody_has_rewritten_meanwhile_is_not_replaced(spark: SparkSession, tmp_path: Path) -> None:
-    """``OPTIMIZE`` is everybody's right while ingest runs: the rows must not be there twice."""
+    """``OPTIMIZE`` is everybody's right while ingest runs: the rows must not occur twice."""
     path, known = str(tmp_path / "t"), KnownFiles()
     DeltaTable.createIfNotExists(spark).location(path).addColumn("id", "bigint").execute()
     for i in (1, 2):
@@ -146,7 +146,7 @@ def test_of_two_commits_of_a_number_at_once_one_is_refused(
 def test_what_somebody_has_added_before_a_commit_leaves_with_everything(
     url: bool, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Between our look and our commit too: else what replaces a table would stand beside a part of it."""
+    """Between our look and our commit too: else what replaces a table would be beside a part of it."""
     path, known = f"file://{tmp_path}/t" if url else str(tmp_path / "t"), KnownFiles()
     DeltaTable.createIfNotExists(spark).location(str(tmp_path / "t")).addColumn("id", "bigint").execute()
     assert known.commit(spark, path, [written(tmp_path, 1)], note="ours")
@@ -159,7 +159,7 @@ def test_what_somebody_has_added_before_a_commit_leaves_with_everything(
 def test_files_that_stand_for_a_whole_table_replace_nothing_else(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody adds rows after the files were read, or between our look and our commit: neither is lost."""
+    """Another program adds rows after the files were read, or between our look and our commit: neither is lost."""
     path, known = str(tmp_path / "t"), KnownFiles()
     create_table(spark, "id bigint", path)
     assert known.plain(spark, path) == [] and known.commit(spark, path, [written(tmp_path, 1)], note="ours")
@@ -184,7 +184,7 @@ def test_files_that_stand_for_a_whole_table_replace_nothing_else(
 
 
 def test_a_table_of_which_only_a_first_commit_was_begun_is_made(spark: SparkSession, tmp_path: Path) -> None:
-    """As a process leaves it that is killed then; what is somebody's stays, and Delta refuses it."""
+    """As a process leaves it that is killed then; what another program wrote stays, and Delta refuses it."""
     log = tmp_path / "t" / "_delta_log"
     (log / "_staged_commits").mkdir(parents=True)
     (log / f".{0:020}.json.5272c0ac.tmp").write_text("{}")
@@ -204,7 +204,7 @@ def test_a_table_of_which_only_a_first_commit_was_begun_is_made(spark: SparkSess
 def test_a_table_is_taken_back_to_a_version_or_left_as_it_is(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the statistics of its files; whatever Delta alone can judge is left to its ``RESTORE``."""
+    """With the statistics of its files; what Delta alone can judge is left to its ``RESTORE``."""
     path, known = str(tmp_path / "t"), KnownFiles()
     create_table(spark, "id bigint", path)
     for n in (1, 2):

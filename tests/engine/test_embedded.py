@@ -1,4 +1,4 @@
-"""The embedded engine: closed to others, ends with its starter, says what it cannot do."""
+"""The embedded engine: closed to others, ends with its starter, shows what it cannot do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ticdc_lab.engine.sail_process import FEW_SEARCHES, SOCKET
 from ticdc_lab.errors import SetupError
 
 STRANGER = 65534
-"""The user nobody."""
+"""The user ``nobody``."""
 
 PROBE = """
 import os, socket, sys
@@ -56,7 +56,9 @@ def sail() -> Iterator[SailProcess]:
 
 
 def ports_of(process: SailProcess) -> set[int]:
-    """TCP ports of this machine, as its users see them, on which the engine listens: not those of what runs beside."""
+    """TCP ports of this machine, as its users see them, on which the engine listens: not the ones of
+    what runs beside.
+    """
     session = process.process.pid  # it began one of its own
     its = {link for pid in os.listdir("/proc") if pid.isdigit() for link in _open_in(int(pid), session)}
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
@@ -108,7 +110,7 @@ def test_the_probe_gets_in_where_it_is_open() -> None:
 
 
 def test_where_it_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alone on a machine loopback will do; with others on it nothing is opened, and it is said why."""
+    """Alone on a machine loopback will do; with others on it nothing is opened, and it is reported why."""
     begin = embedded._begin
     opened: list[bool] = []
 
@@ -149,7 +151,9 @@ KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 
 @pytest.mark.parametrize(("end", "deep"), [("pass", 0), (KILLED, 0), ("os._exit(0)", 0), ("pass", 5), (KILLED, 5)])
 def test_it_ends_with_its_starter(end: str, deep: int, tmp_path: Path) -> None:
-    """However that ends, and however long the path of temporary files is: no process and no socket stay behind."""
+    """However that ends, and no matter how long the path of temporary files is: no process and no
+    socket stay behind.
+    """
     place = tmp_path.joinpath(*["of-one-job-of-many"] * deep)
     place.mkdir(parents=True, exist_ok=True)
     script, environ = STARTER.format(end=end), os.environ | {"TMPDIR": str(place)}
@@ -161,7 +165,7 @@ def test_it_ends_with_its_starter(end: str, deep: int, tmp_path: Path) -> None:
 
 
 def test_a_killed_carrier_takes_sail_with_it(sail: SailProcess) -> None:
-    """Nothing runs on that nobody can reach."""
+    """Nothing runs on that is out of reach."""
     os.kill(sail.process.pid, signal.SIGKILL)
     _soon(lambda: _state(sail.pid) in ("", "Z"))
 
@@ -202,7 +206,7 @@ def in_a_process(code: str) -> str:
 
 
 def test_a_session_of_it() -> None:
-    """It computes in UTC, tells its name, is given again, and makes room for another when it is stopped."""
+    """It computes in UTC, shows its name, is given again, and makes room for another when it is stopped."""
     said = in_a_process("""
         from pyspark.sql import functions as F
         from ticdc_lab.engine import is_sail, is_several_machines, parallelism
@@ -228,7 +232,7 @@ def test_what_is_begun_beside_it_is_not_aborted() -> None:
 
 
 def test_its_death_is_an_error_of_ours() -> None:
-    """Killed in the middle of a job: said at once, with Spark as the way out, and a new session computes on."""
+    """Killed in the middle of a job: reported at once, with Spark as the way out, and a new session computes on."""
     said = in_a_process("""
         import signal, threading
         from ticdc_lab.engine.sessions import sail_process_of
@@ -417,7 +421,7 @@ def test_a_main_module_without_a_spec_is_given_one(monkeypatch: pytest.MonkeyPat
 
 
 def test_no_port_is_open_while_a_closed_one_computes(sail: SailProcess) -> None:
-    """Its one listener is in its own network; ours may have the same number for somebody else's."""
+    """Its one listener is in its own network; ours may have the same number for another one."""
     if not sail.closed:
         pytest.skip("no network namespace can be had here")
     assert len(theirs := _listeners(f"/proc/{sail.pid}/net/tcp")) == 1

@@ -46,7 +46,7 @@ def test_the_java_of_this_machine_is_fit() -> None:
 
 
 def test_no_java(no_java: pytest.MonkeyPatch) -> None:
-    """Without any Java the sentence says so and names a command."""
+    """Without any Java the sentence reports it and names a command."""
     assert "No Java found" in complaint().message
 
 
@@ -82,14 +82,14 @@ def test_java_home_wins_over_the_path(no_java: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_java_that_does_not_run(no_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What a broken Java says is passed on (macOS has such a stub)."""
+    """What a broken Java shows is passed on (macOS has such a stub)."""
     script = "echo 'The operation could not be completed. Unable to locate a Java Runtime.' >&2; exit 1"
     no_java.setenv("JAVA_HOME", str(fake_java(tmp_path / "stub", script=script)))
     assert "Unable to locate a Java Runtime" in complaint().message
 
 
 def test_java_without_the_vector_module(no_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A trimmed Java that lacks the module Spark starts with is refused before Spark fails on it."""
+    """A trimmed Java that does not have the module Spark starts with is refused before Spark fails on it."""
     script = f'case "$1" in --add*) echo "Module not found" >&2; exit 1;; esac\n{version_says("17.0.1")}'
     no_java.setenv("JAVA_HOME", str(fake_java(tmp_path / "trimmed", script=script)))
     assert "jdk.incubator.vector" in complaint().message

@@ -1,4 +1,4 @@
-"""What engines throw is said in a sentence, with a hint; no trace reaches who asked."""
+"""What engines throw is reported in a sentence, with a hint; no trace reaches who asked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Traceback (most recent call last):
 
 @pytest.mark.parametrize("engine", ["embedded", "spark"])
 def test_a_question_that_an_engine_refuses(engine: str) -> None:
-    """A missing column, and a function that fails in a worker: one line each, whichever engine says it."""
+    """A missing column, and a function that fails in a worker: one line each, whichever engine reports it."""
     with using(engine):
         spark = session_of(engine)
         with pytest.raises(EngineError, match="refuses the question") as refused, engine_errors():
@@ -75,7 +75,7 @@ def test_what_is_wrong_with_the_machine() -> None:
 
 
 def test_other_exceptions_are_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    """A defect of a notebook's own stays one; an engine's exception is said there in words."""
+    """A defect of a notebook's own stays one; an engine's exception is reported there in words."""
     assert in_our_words(KeyError("x")) is None
     with pytest.raises(KeyError), engine_errors():
         raise KeyError("x")
@@ -94,7 +94,7 @@ def test_a_connection_that_an_engine_has_lost_is_its_end() -> None:
 
 
 def test_a_connection_to_the_engine_that_is_lost_is_none_to_a_broker() -> None:
-    """Kafka's clients run in the engine: that it is gone says nothing of a broker."""
+    """Kafka's clients run in the engine: that it is gone reports nothing of a broker."""
     topics = topics_of("kafka://127.0.0.1:9/t")
     with pytest.raises(ConnectionRefusedError), said_plainly(topics):
         raise ConnectionRefusedError(111, "Connection refused")
@@ -122,7 +122,7 @@ def test_a_gateway_that_fails_logs_no_trace() -> None:
 
 
 def test_files_that_are_gone_are_an_error(tmp_path: Path) -> None:
-    """The embedded engine by itself reads nothing from them, and says so to nobody."""
+    """The embedded engine by itself reads nothing from them, and reports it nowhere."""
     with pytest.raises(SourceError, match="not there any more"):
         stored_parquet(session_of("embedded"), str(tmp_path / "gone"))
 

@@ -115,7 +115,7 @@ def test_another_collector_than_ours_is_used(tmp_path: Path, monkeypatch: pytest
 
 
 def test_no_network_the_first_time(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A jar that cannot be had (here the real Ivy and a repository nobody serves) is one sentence and a command."""
+    """A jar that cannot be had (here the real Ivy and an unreachable repository) is one sentence and a command."""
     settings = tmp_path / "ivysettings.xml"
     settings.write_text(
         '<ivysettings><settings defaultResolver="r"/><resolvers>'
@@ -132,7 +132,7 @@ def test_no_network_the_first_time(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A cache folder that cannot be made (here a file is in its place) is told from a failed fetch."""
+    """A cache folder that cannot be made (here a file is in its place) is detected from a failed fetch."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("TICDC_LAB_CACHE", str(tmp_path / "file"))
     ivy_that_writes(CONTENT, monkeypatch)
@@ -142,7 +142,7 @@ def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_the_proxy_of_the_environment_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java reads no ``https_proxy``, so its host and port go on as Java's own options."""
+    """Java reads no ``https_proxy``, so its host and port continue as Java's own options."""
     monkeypatch.setattr("urllib.request.getproxies", lambda: {"https": "http://me:pw@proxy:3128", "no": "x"})
     assert jars._proxy_options() == ["-Dhttps.proxyHost=proxy", "-Dhttps.proxyPort=3128"]
 

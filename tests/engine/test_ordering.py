@@ -1,4 +1,4 @@
-"""The quick order is that of ``np.lexsort``."""
+"""The quick order is the one of ``np.lexsort``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = st.one_of(
 
 @given(arrays.arrays(np.int64, st.tuples(st.integers(1, 4), st.integers(0, 40)), elements=KEYS))
 def test_rows_are_ordered_key_by_key_and_keep_their_order(keys: np.ndarray) -> None:
-    """Whatever the numbers are, the greatest and least too."""
+    """No matter what the numbers are, the greatest and least too."""
     assert order_of(*keys).tolist() == np.lexsort(keys[::-1]).tolist()
     keys[0].sort()
     assert order_of(*keys).tolist() == np.lexsort(keys[::-1]).tolist()
@@ -27,7 +27,7 @@ def test_rows_are_ordered_key_by_key_and_keep_their_order(keys: np.ndarray) -> N
 
 @pytest.mark.parametrize("kind", [np.int8, np.int32, np.int64])
 def test_a_key_of_few_bits_has_its_whole_range(kind: type[np.signedinteger]) -> None:
-    """The least and the greatest are further apart than the key's own type can say."""
+    """The least and the greatest are further apart than the key's own type can show."""
     ends = np.array([np.iinfo(kind).max, np.iinfo(kind).min, 0, 5], dtype=kind)
     assert order_of(np.zeros(4, np.int64), ends).tolist() == [1, 2, 3, 0]
 

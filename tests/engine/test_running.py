@@ -30,7 +30,7 @@ def long_job(spark: SparkSession) -> int:
 
 
 def test_a_stop_stops_its_jobs_and_no_other(spark: SparkSession) -> None:
-    """It ends long before the job would, says so, and the session computes on."""
+    """It ends long before the job would, reports it, and the session computes on."""
     seen: list[Progress] = []
     has_tasks = Event()
 
@@ -74,7 +74,7 @@ def test_the_second_job_of_stopped_work_does_not_begin(spark: SparkSession) -> N
 
 
 def test_jobs_of_computing_that_is_given_up_are_stopped(spark: SparkSession) -> None:
-    """As of a panel whose figure nobody waits for any more; an error of its own stays what it is."""
+    """As of a panel whose figure no caller waits for any more; an error of its own stays what it is."""
     event, ends = threading.Event(), []
 
     def work(job: Callable[[], object]) -> None:
@@ -94,7 +94,7 @@ def test_jobs_of_computing_that_is_given_up_are_stopped(spark: SparkSession) -> 
     thread.join()
     assert ends == [ZeroDivisionError, GivenUpError]
     assert not spark.sparkContext.getJobTags()
-    with jobs_given_up(spark):  # nobody can give this up
+    with jobs_given_up(spark):  # no one can give this up
         assert spark.range(3).count() == 3
 
 
@@ -141,7 +141,7 @@ def test_words_of_progress() -> None:
 
 
 def test_decoding_says_its_messages_and_leaves_nothing_behind(spark: SparkSession, tmp_path: Path) -> None:
-    """The tasks say how many messages they have decoded; afterwards the folder holds the log alone."""
+    """The tasks show how many messages they have decoded; afterwards the folder holds the log alone."""
     folder = tmp_path / "decoded"
     log = load(spark, OPEN)
     done = log.messages_done(str(folder))

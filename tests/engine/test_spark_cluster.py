@@ -102,14 +102,16 @@ def run(
 
 
 def tasks(folder: Path) -> list[dict[str, Any]]:
-    """What Spark's own log of its events says of each task."""
+    """What Spark's own log of its events shows of each task."""
     [log] = (folder / "log").iterdir()
     events = (json.loads(line) for line in log.read_text(encoding="utf-8").splitlines())
     return [e for e in events if e["Event"] == "SparkListenerTaskEnd"]
 
 
 def judge(told: dict[str, Any], expected: dict[str, Any], shared: Path, package: Path) -> None:
-    """Every answer is that of one process; both workers took part with the same package; no row came to the driver."""
+    """Every answer is the one of one process; both workers took part with the same package; no row came
+    to the driver.
+    """
     assert {name: told.get(name) for name in expected} == expected, told
     assert expected["counts"]["events"] > 2_000 and expected["counts"]["quarantined"] == 0
     done = tasks(shared)
@@ -142,7 +144,7 @@ def test_the_main_job_from_a_wheel(
 def test_the_report_on_two_workers(
     spark: SparkSession, master: str, source: Path, installed: Path, tmp_path: Path
 ) -> None:
-    """Byte for byte that of one process."""
+    """Byte for byte the one of one process."""
     more = {"spark.driver.maxResultSize": "2m"}
     told = run(master, source, tmp_path / "shared", installed, "report", **more)
     assert told == cluster_job.reported(spark, str(source), tmp_path)

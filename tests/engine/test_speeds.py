@@ -1,4 +1,4 @@
-"""What this machine did before says how long the next log takes; nothing fails for want of it."""
+"""What this machine did before shows how long the next log takes; nothing fails for want of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ticdc_lab.engine.speeds import KEPT, NEAR, expected_s, note
 
 
 def test_nothing_is_said_before_something_was_measured() -> None:
-    """Of the step itself: another protocol or engine tells nothing."""
+    """Of the step itself: another protocol or engine shows nothing."""
     assert expected_s("decode canal-json", 1_000) is None
     note("decode canal-json", messages=1_000, seconds=2.0)
     assert expected_s("decode canal-json", 1_000) == 2.0
@@ -20,7 +20,7 @@ def test_nothing_is_said_before_something_was_measured() -> None:
 
 
 def test_a_run_speaks_for_logs_of_about_its_size() -> None:
-    """In proportion, up to three times as many or as few; beyond, nobody knows."""
+    """In proportion, up to three times as many or as few; beyond, it is unknown."""
     note("decode", messages=1_000, seconds=2.0)
     assert expected_s("decode", 1_500) == 3.0
     assert (expected_s("decode", NEAR * 1_000), expected_s("decode", NEAR * 1_000 + 1)) == (6.0, None)
@@ -51,7 +51,7 @@ def test_an_empty_log_is_no_measurement() -> None:
      '{"decode": [[1000, NaN], [1e999, 1], [1000, Infinity]]}', "\x00\xff"],
 )  # fmt: skip
 def test_a_damaged_file_counts_as_empty_and_is_made_anew(damaged: str) -> None:
-    """Whatever is in it."""
+    """What is in it."""
     speeds.place().parent.mkdir(parents=True, exist_ok=True)
     speeds.place().write_text(damaged, encoding="latin-1")
     assert expected_s("decode", 1_000) is None

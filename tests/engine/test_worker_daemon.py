@@ -41,14 +41,14 @@ def test_workers_of_all_functions_find_their_imports_done(spark: SparkSession) -
 
 
 def test_what_cannot_be_imported_is_left_to_who_needs_it(tmp_path: Path) -> None:
-    """The daemon begins all the same, and its first words are its port whatever an import prints."""
+    """The daemon begins all the same, and its first words are its port no matter what an import prints."""
     (tmp_path / "pandas.py").write_text("print('hello')\nimport no_such_module\n")
     given = {"PYTHONPATH": str(tmp_path), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
     done = subprocess.run(
         [sys.executable, "-m", worker_daemon.__name__, "pyspark.worker"],
         env=os.environ | given,
         cwd=ROOT,
-        stdin=subprocess.DEVNULL,  # Spark tells it to end so
+        stdin=subprocess.DEVNULL,  # Spark orders it to end so
         capture_output=True,
         timeout=600,
         check=False,

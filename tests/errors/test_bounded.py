@@ -55,7 +55,7 @@ def test_toml_over_a_limit_is_refused_before_it_is_built(what: str) -> None:
     (f'"{"x" * 1_000_000}"', "more than 1,000,000 bytes"), ('{"a": ]', "Expecting value"),
 ])  # fmt: skip
 def test_json_over_a_limit_is_said_in_words(tmp_path: Path, text: str, says: str) -> None:
-    """Nobody reads of recursion, or of a function of Python's that raises a limit."""
+    """No one reads of recursion, or of a function of Python's that raises a limit."""
     with pytest.raises(ValueError, match=says):
         parse_json(text)
     (tmp_path / "c.json").write_text("{" + text)

@@ -100,7 +100,7 @@ def test_a_log_that_finds_no_room_leaves_no_folder_on_spark(classic: SparkSessio
 def test_a_temporary_folder_without_room_is_named(
     spark: SparkSession, device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a command decodes lies there first; the hint says where that is set."""
+    """What a command decodes lies there first; the hint shows where that is set."""
     monkeypatch.setattr("tempfile.tempdir", str(device))
     found = CliRunner().invoke(main, ["events", LOG, "--out", str(tmp_path / "x.jsonl")], obj=spark)
     assert found.exit_code == 2 and str(device) in found.output and "TMPDIR" in found.output

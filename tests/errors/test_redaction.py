@@ -31,7 +31,7 @@ def test_a_secret_is_hidden_in_whatever_form_it_is_written(options: dict[str, st
 
 
 def test_what_is_no_secret_stays() -> None:
-    """An error still says what it is about."""
+    """An error still shows what it is about."""
     options = {"kafka.security.protocol": "SASL_SSL", "kafka.ssl.key.password": "x"}
     assert redacted("SASL_SSL handshake failed", {"kafka.security.protocol": "SASL_SSL"}) == "SASL_SSL handshake failed"
     assert redacted("host 10.0.0.1:9093", options) == "host 10.0.0.1:9093"

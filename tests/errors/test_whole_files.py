@@ -1,4 +1,4 @@
-"""A full disk is said in words, and what is written is whole or not there."""
+"""A full disk is reported in words, and what is written is whole or not there."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_device_or_a_pipe_is_written_to_and_a_link_stays_one(tmp_path: Path) -
     "text", [f"[Errno {errno.EFBIG}] File too large", "java.io.IOException: No space left on device"]
 )
 def test_a_folder_begun_on_a_full_disk_is_removed(text: str, tmp_path: Path) -> None:
-    """Whatever passed the system's error on; a folder that was there before is left as it is."""
+    """No matter what passed the system's error on; a folder that was there before is left as it is."""
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
 
@@ -88,7 +88,7 @@ def test_a_folder_begun_on_a_full_disk_is_removed(text: str, tmp_path: Path) -> 
 
 
 def test_a_lake_that_found_no_room_is_kept(tmp_path: Path) -> None:
-    """What ingest has written whole stays, and is gone on with."""
+    """What ingest has written whole stays, and continues."""
     lake = tmp_path / "lake"
 
     def begin() -> None:
@@ -117,7 +117,7 @@ def test_a_place_for_a_page_that_is_none_is_refused_alike(
 
 
 def test_a_kernel_runs_where_its_code_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache without room keeps nobody from an answer."""
+    """A cache without room keeps no one from an answer."""
     from numba.core.caching import IndexDataCacheFile
 
     from ticdc_lab.codecs.kernel import making
@@ -133,14 +133,14 @@ def one_more(n: int) -> int:
 
 
 def test_another_error_goes_through(tmp_path: Path) -> None:
-    """Only a full disk is said so."""
+    """Only a full disk is reported it."""
     with pytest.raises(KeyError), room_for(tmp_path / "x"):
         raise KeyError("x")
     assert whole_files._is_full(OSError(errno.EDQUOT, "quota"))
 
 
 def test_a_page_says_which_scripts_may_run_in_it() -> None:
-    """Its own, by their hashes, and nothing is asked of anybody."""
+    """Its own, by their hashes, and no question is asked."""
     found = page("<script>alert(1)</script>", lead="x", sections=[])
     policy = found.split('Content-Security-Policy" content="')[1].split('"')[0]
     assert "default-src 'none'" in policy and policy.count("'sha256-") == 2
@@ -148,7 +148,7 @@ def test_a_page_says_which_scripts_may_run_in_it() -> None:
 
 
 def test_a_path_that_no_file_system_takes_is_refused_in_words() -> None:
-    """As text that was pasted into the field of a source: its beginning is said, and how long it is."""
+    """As text that was pasted into the field of a source: its beginning is reported, and how long it is."""
     for path in ("a" * 300, "/tmp/" + "é" * 200 + "/x.jsonl", "/ab" * 2000):
         with pytest.raises(SourceError, match=r"is too long: [\d,]+ characters"):
             bare_path(path)

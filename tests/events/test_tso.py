@@ -29,7 +29,7 @@ def test_tsos_order_by_time_and_then_by_counter(a: int, x: int, b: int, y: int) 
 
 
 def test_a_golden_tso_is_its_utc_time() -> None:
-    """A commit_ts of the golden data, whose canal-json message says es=1795211767471 for it."""
+    """A commit_ts of the golden data, whose canal-json message shows es=1795211767471 for it."""
     assert tso.physical_ms(470603993571917826) == 1795211767471
     assert tso.logical(470603993571917826) == 2
     assert tso.to_datetime(470603993571917826) == dt.datetime(2026, 11, 20, 21, 56, 7, 471000, tzinfo=dt.UTC)

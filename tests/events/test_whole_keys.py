@@ -14,7 +14,7 @@ RUNS = st.lists(st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, 
 
 @given(RUNS, st.integers(1, 5), st.integers(1, 9))
 def test_no_key_is_cut_and_no_row_is_lost(runs: list[tuple[int | None, str | None, int]], size: int, most: int) -> None:
-    """Rows come in order, in tables of which none begins with the key that the one before it ends with."""
+    """Rows come in order, in tables; none begins with the key that the one before it ends with."""
     rows = [(a, b, i) for i, (a, b, n) in enumerate(runs) for _ in range(n)]
     columns = [[r[i] for r in rows] for i in range(3)]
     table = pa.table({"a": pa.array(columns[0], pa.int64()), "b": pa.array(columns[1], pa.string()), "run": columns[2]})

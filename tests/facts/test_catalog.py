@@ -1,4 +1,4 @@
-"""Table definitions from DDL against what TiDB itself said, and what is not understood."""
+"""Table definitions from DDL against what TiDB itself reported, and what is not understood."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def built(*queries: str) -> Catalog:
 
 
 def table(*queries: str) -> TableDef:
-    """The table ``s.t`` after the DDL, all of which must be understood."""
+    """The table ``s.t`` after the DDL, which must all be understood."""
     catalog = built(*queries)
     assert catalog.unparsed == ()
     found = catalog.table("s", "t")
@@ -206,7 +206,7 @@ def test_own_definitions() -> None:
 
 
 def test_ddl_that_no_row_change_follows_are_named() -> None:
-    """Partitions that go, tables that come back, statements that nobody understands; of many the first."""
+    """Partitions that go, tables that come back, statements that are not understood; of many the first."""
     made = "CREATE TABLE t (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9))"
     said = not_in_rows(built(made, "ALTER TABLE t TRUNCATE PARTITION p"))
     assert said == (

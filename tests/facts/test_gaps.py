@@ -1,4 +1,4 @@
-"""Which offsets a log lacks."""
+"""Which offsets a log is missing."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def test_a_stream_is_refused(spark: SparkSession) -> None:
         ([0, 1, 2, 3, 2_000, 2_001, 2_002], [(4, 1_999)]),  # most of it was cut out
         ([*range(0, 40, 2)], [(at, at) for at in range(1, 39, 2)]),  # a transaction's mark behind each message
         ([1 << 40, (1 << 40) + 90, (1 << 40) + 181, 2 << 40, 3 << 40], []),  # positions in files count no messages
-        ([0, 3, 6], []),  # or compacted: nobody can tell
+        ([0, 3, 6], []),  # or compacted: no one can determine
         ([0, 1_000], []),
         ([0, 1, 1_000], [(2, 999)]),
     ],
 )
 def test_what_is_missing_between_offsets_is_said_and_counted(offsets: list[int], gaps: list[tuple[int, int]]) -> None:
-    """By the log's own sentence and by the audit alike; of another partition that is whole nothing is said."""
+    """By the log's own sentence and by the audit alike; of another partition that is whole nothing is reported."""
     log = [("t", p, o) for p, own in ((0, offsets), (1, [3, 4])) for o in own]
     columns = dict(zip(("topic", "partition", "offset"), zip(*log, strict=True), strict=True)) | {
         "kind": ["row"] * len(log)
@@ -96,7 +96,7 @@ def test_what_is_missing_between_offsets_is_said_and_counted(offsets: list[int],
 
 
 def test_a_sentence_about_completeness_names_what_is_missing() -> None:
-    """Messages that nobody could read, offsets that are not there, both, neither."""
+    """Messages that no one could read, offsets that are not there, both, neither."""
     assert [but_for(Counts(9, 9 - bad, bad, 9, lacking=n)) for bad, n in ((0, 0), (1, 0), (0, 2), (2, 1))] == [
         "",
         " except for data in 1 unread message",
@@ -167,7 +167,7 @@ def test_messages_at_one_offset_are_the_same_or_not(spark: SparkSession) -> None
 
 
 def test_of_messages_at_one_offset_the_same_and_different_ones_are_told_apart() -> None:
-    """With a number each; different ones are left out where all lie in a stretch of which it is said already."""
+    """With a number each; different ones are left out where all lie in a stretch that is reported already."""
     one = Twice("t", 1, n=2, first=5, last=5, differ=3, first_other=6, last_other=9)
     same, other = one.sentences()
     assert "Partition 1 of t contains 2 messages twice, at offset 5." in same and "different" not in same
@@ -212,7 +212,7 @@ def test_what_a_recording_holds_twice_is_no_repeat_of_a_changefeed(spark: SparkS
 
 
 def test_messages_cut_out_of_a_file_qualify_what_is_called_complete(spark: SparkSession, tmp_path: Path) -> None:
-    """Also where only some tables are looked at; what is in quarantine is there, and a whole file says nothing."""
+    """Also where only some tables are looked at; what is in quarantine is there, and a whole file reports nothing."""
     lines = gzip.decompress(golden("messages_canal-json-tidb_small.jsonl.gz").read_bytes()).splitlines()[:600]
     of_0 = [line for line in lines if json.loads(line)["partition"] == 0]
     damaged = json.dumps(json.loads(of_0[20]) | {"value": "e30="}).encode()
@@ -243,7 +243,7 @@ def test_messages_cut_out_of_a_file_qualify_what_is_called_complete(spark: Spark
 
 
 def test_maxwell_says_which_values_its_missing_types_leave_as_they_are() -> None:
-    """No row of it has a commit_ts, so no DDL tells which type a column had then."""
+    """No row of it has a commit_ts, so no DDL shows which type a column had then."""
     assert "a FLOAT that TiCDC up to v6.5.1" in limits_of("maxwell", None, has_commit_ts=False)[-1]
     assert "FLOAT" not in limits_of("canal", None, has_commit_ts=False)[-1], "its messages name types"
 

@@ -142,7 +142,7 @@ def test_progress_and_timeline_are_what_plain_python_counts(seed: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_where_sorted_batches_are_cut_changes_nothing(size: int) -> None:
-    """A partition may lie across any number of batches: watermarks and offsets go on in the next."""
+    """A partition may lie across any number of batches: watermarks and offsets continue in the next."""
     facts = LogFacts.of(table(random_log(3, topics=12)))
     topics, partitions = facts.names(facts.watermarks.home)
     marks = pa.table({"topic": topics, "partition": partitions, "offset": pa.array(facts.watermarks.offset),

@@ -28,7 +28,7 @@ EVENTS = pa.schema(
 
 
 def log(*events: dict[str, Any]) -> pa.Table:
-    """Events of topic t, each with an offset of its own unless it says one."""
+    """Events of topic t, each with an offset of its own unless it shows one."""
     return pa.Table.from_pylist([{"topic": "t", "offset": i, "seq": 0} | e for i, e in enumerate(events)], EVENTS)
 
 

@@ -95,7 +95,7 @@ def test_load_counts_rows_over_time() -> None:
 
 
 def test_of_a_table_its_rows_above_resolved_ts_are_counted(spark: SparkSession) -> None:
-    """A row without commit_ts is unresolved only where none is resolved; nothing is read where facts tell of none."""
+    """A row without commit_ts is unresolved only where none is resolved; nothing is read where facts report none."""
     unresolved = Unresolved.of(FACTS)
     counted = counted_unresolved(spark.createDataFrame(table(LOG), EVENTS).repartition(3), unresolved)
     assert counted is not None

@@ -1,4 +1,4 @@
-"""Why a recorded log's resolved_ts stood: each cause planted in a topic of its own, and a golden log."""
+"""Why a recorded log's resolved_ts stalled: each cause planted in a topic of its own, and a golden log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def both(kind: str, *seconds: float, **more: Any) -> list[Event]:
 
 
 def stalled(*meanwhile: list[Event], until: float = 40) -> list[Event]:
-    """Both partitions stand at second 5, and something comes meanwhile."""
+    """Both partitions are at second 5, and something comes meanwhile."""
     return [*both("watermark", 1, 5), *(e for some in meanwhile for e in some), *both("watermark", until)]
 
 
@@ -59,7 +59,7 @@ TOPICS = {
     "owner lives": stalled(both("watermark", 5, 5)),
     "silence": stalled(),
 }
-"""What each topic holds."""
+"""What each topic contains."""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def causes(row: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("topic", "expected"),
     [
-        ("ddl", ["ddl-barrier"]),  # silent too, but for what the barrier explains
+        ("ddl", ["ddl-barrier"]),  # silent too, except for what the barrier explains
         ("ddl elsewhere", ["silence"]),
         ("long transaction", ["long-transaction", "rows-went-on"]),
         ("begun later", ["rows-went-on"]),
@@ -118,7 +118,7 @@ def test_where_a_watermark_stood_is_told(found: dict[str, list[Any]]) -> None:
 
 
 def test_rows_that_came_meanwhile_are_counted(found: dict[str, list[Any]]) -> None:
-    """Above the standing watermark, at or below it, of which tables, the lowest, and the biggest transaction."""
+    """Above the standing watermark, at or below it, their tables, the lowest, and the biggest transaction."""
     [end], [again], [big] = found["end"], found["restart"], found["big"]
     assert (end["n_above"], end["tables"], end["first"]["table"]) == (4, ["s.a", "s.b"], "s.b")
     assert "4 rows above it came meanwhile, up to 20.000 s ahead" in end["causes"][0]["says"]
@@ -127,7 +127,7 @@ def test_rows_that_came_meanwhile_are_counted(found: dict[str, list[Any]]) -> No
 
 
 def test_a_living_owner_is_told_from_silence(found: dict[str, list[Any]]) -> None:
-    """An owner that states its checkpoint again runs; without that nobody knows."""
+    """An owner that states its checkpoint again runs; without that it is unknown."""
     [lives], [silent] = found["owner lives"], found["silence"]
     assert "stated 2 times more, so the owner ran" in lives["causes"][0]["says"]
     assert "owner ran" not in silent["causes"][0]["says"] and "the sink" in silent["causes"][0]["cannot_tell"]
@@ -135,7 +135,7 @@ def test_a_living_owner_is_told_from_silence(found: dict[str, list[Any]]) -> Non
 
 
 def test_the_brokers_time_shows_what_event_time_hides(spark: SparkSession) -> None:
-    """A watermark stood for a minute and then caught up second by second: no step of event time is long."""
+    """A watermark stalled for a minute and then caught up second by second: no step of event time is long."""
     marks = [{**e, "topic": "t", "offset": s - 1} for s in range(1, 9) for e in both("watermark", s)]
     begin = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     times = [("t", p, o, begin + dt.timedelta(seconds=o if o < 4 else 60 + o / 10)) for p in (0, 1) for o in range(8)]

@@ -72,7 +72,7 @@ def test_restart_repeats_watermarks_and_never_falls_back(events_of):
 
 
 def test_partition_watermarks_count_what_the_file_holds(events_of):
-    """Per partition the counts and the last watermark are those of the recorded messages."""
+    """Per partition the counts and the last watermark are the ones of the recorded messages."""
     name = "messages_canal-json-tidb_small.jsonl.gz"
     want: dict[int, dict[str, int]] = {}
     for m in json_lines(name):
@@ -141,7 +141,7 @@ def test_nobody_holds_a_topic_back_whose_partitions_advance_together(events_of):
 
 
 def test_laggards_are_named_with_the_steps_they_missed(spark):
-    """A partition that lacks a broadcast value holds the topic back until it states a later one, or to the end."""
+    """A partition that has no broadcast value holds the topic back until it states a later one, or to the end."""
     events = log(
         spark,
         *[at(0, i, "watermark", 10 + i) for i in range(5)],

@@ -1,4 +1,4 @@
-"""Logs without a fault, laid out anew in any way, give nothing but moves that a dispatch rule makes."""
+"""Logs without a fault, laid out again in any way, give nothing but moves that a dispatch rule makes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_log_that_is_written_anew_is_clean(
 
 
 def test_a_golden_log_gives_moves_alone(spark: SparkSession) -> None:
-    """Also where old images name only what changed and deletes only keys; of others test_golden_audit says so."""
+    """Also where old images name only what changed and deletes only keys; of others test_golden_audit reports it."""
     log = load(spark, str(golden(UPDATED_ONLY)))
     found = log.events.transform(audit, protocol=log.protocol).select("guarantee").distinct().collect()
     assert {f.guarantee for f in found} == {"rows_stay_in_one_partition"}

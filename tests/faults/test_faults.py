@@ -54,7 +54,7 @@ def found_in(log_of):
 
 
 def unseen(log_of, found_in, name: str, kinds, seeds) -> list[str]:
-    """Faults of which the audit misses something."""
+    """Faults that the audit misses in part."""
     log = log_of(name)[1]
     faults, (clean, *found) = found_in(name, tuple(kinds), seeds)
     return [
@@ -66,7 +66,9 @@ def unseen(log_of, found_in, name: str, kinds, seeds) -> list[str]:
 
 
 def expected_of_a_copy(fault: PlantedFault, log: FaultLog) -> tuple[Expected, ...]:
-    """What the audit says of a copy: its offsets begin above 0, as if recorded from behind a first DDL that is lost."""
+    """What the audit shows of a copy: its offsets begin above 0, as if recorded from behind a first DDL
+    that is lost.
+    """
     of = sorted((d["offset"], d["commit_ts"]) for d in log.ddl if d["partition"] == fault.partition)
     doubtful = fault.kind == "ddl_missing" and fault.commit_ts <= of[0][1]
     return tuple(replace(e, severity="warning") for e in fault.expected) if doubtful else fault.expected

@@ -8,7 +8,7 @@ from ticdc_lab.faults.plan import PartitionLayout
 
 
 def test_a_place_that_is_told_is_the_place_to_which_the_message_is_moved() -> None:
-    """The findings that are expected, and the join that moves messages, count alike; nobody shares an offset."""
+    """The findings that are expected, and the join that moves messages, count alike; no two share an offset."""
     assert PartitionLayout((), ((10, 5), (20, 1))).moved(10) == 11
     for seed in range(200):
         r = random.Random(seed)

@@ -2,7 +2,7 @@
 
 ``python tests/figures/gallery.py record OUT [01 02 ...]`` runs the notebooks here and keeps what each public function
 of ``ticdc_lab.figures`` was called with, also for every picture of every panel; ``... shoot OUT [name ...]`` draws
-these calls anew with the code as it is, into one page and one picture for each width and theme. Look at OUT/*.png.
+these calls again with the code as it is, into one page and one picture for each width and theme. Look at OUT/*.png.
 """
 
 from __future__ import annotations

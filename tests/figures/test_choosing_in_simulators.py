@@ -28,7 +28,7 @@ def drawn(**of: Any) -> list[tuple[str, str]]:
 
 
 def test_a_sequence_diagram_keeps_the_messages_of_a_capture_and_of_a_table() -> None:
-    """Those that it sends or receives; those about the table, whoever sends them."""
+    """Those that it sends or receives; those about the table, from any sender."""
     assert drawn(captures=("capture-2",)) == [
         ("Announce", "capture-2"), ("Sync", "capture-1"), ("DispatchTable 2", "capture-2"),
         ("DispatchTableResponse 2", "capture-1"), ("Checkpoint", "capture-1"),
@@ -48,7 +48,7 @@ def test_marks_of_a_sequence_diagram_stand_for_nodes_and_tables() -> None:
 
 
 def test_a_gantt_of_a_capture_has_its_tables_with_all_who_had_them() -> None:
-    """So that a double write is still seen; a bar stands for its table and its capture."""
+    """So that a double write is still seen; a bar represents its table and its capture."""
     fig = figures.ownership_gantt(troubles(), captures=("capture-3",))
     assert list(fig.layout.yaxis.ticktext) == ["table 1", "table 3"]
     assert fig.layout.meta["finding"].startswith("Table 1 is written by")
@@ -59,7 +59,7 @@ def test_a_gantt_of_a_capture_has_its_tables_with_all_who_had_them() -> None:
 
 
 def test_watermarks_of_a_capture_stay_beside_the_changefeed() -> None:
-    """With the look that it has among all; the note says that others are left out."""
+    """With the look that it has among all; the note shows that others are left out."""
     whole, one = figures.watermark_curves(ten_steps()), figures.watermark_curves(ten_steps(), captures=("capture-2",))
     names = [t.name for t in one.data if t.showlegend]
     assert names == ["changefeed", "capture-2"] and "1 of 2 captures is drawn" in one.layout.meta["note"]

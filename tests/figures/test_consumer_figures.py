@@ -86,7 +86,7 @@ def test_each_row_change_is_where_it_is_at_the_moment() -> None:
 
 
 def test_the_title_counts_and_says_who_waits_since_when() -> None:
-    """Partition 0 stands at the DDL from 4 ms on; at 6.5 ms it goes on; partition 1 is down from 8 to 9 ms."""
+    """Partition 0 is at the DDL from 4 ms on; at 6.5 ms it continues; partition 1 is down from 8 to 9 ms."""
     at_5 = figures.consumer_lanes(READ, DONE, at_us=5000)
     assert title(at_5) == (
         "At 5 ms 2 of 7 row changes are applied, 2 buffered, 1 thrown away; partition 0 waits since 4 ms"
@@ -197,7 +197,7 @@ def test_wrong_stretches_have_a_length_and_a_depth() -> None:
 
 
 def test_the_invariant_names_who_keeps_it_and_who_breaks_it_worst() -> None:
-    """A flat line has no shade; each wrong stretch has one; each panel says when, how deep and how long."""
+    """A flat line has no shade; each wrong stretch has one; each panel shows when, how deep and how long."""
     fig = figures.invariant_curve(
         pd.concat([curve("row", 100, 90, 100, 130, 100), curve("transaction", 100, 100)]), of="the total balance"
     )
@@ -225,7 +225,7 @@ def test_a_long_curve_keeps_its_dips() -> None:
 
 
 def test_a_table_that_fills_does_not_press_the_dips_flat() -> None:
-    """The first ms from nothing to 1,000 lie outside the panel, a later dip of 5 inside; the dip's end is told."""
+    """The first ms from nothing to 1,000 lie outside the panel, a later dip of 5 inside; the dip's end is reported."""
     filling = curve("a", 0.0, *[1000.0] * 200, 995.0).assign(expected_low=[0.0, *[1000.0] * 201])
     filling = filling.assign(expected_high=filling["expected_low"], until_us=[1000 * (i + 1) for i in range(202)])
     low, high = figures.invariant_curve(filling).layout.yaxis.range
@@ -234,7 +234,7 @@ def test_a_table_that_fills_does_not_press_the_dips_flat() -> None:
 
 
 def test_no_curve_is_a_sentence() -> None:
-    """And many panels are cut, which the note says."""
+    """And many panels are cut, which the note shows."""
     assert "No invariant" in title(figures.invariant_curve(curve("a").iloc[:0]))
     many = figures.invariant_curve(pd.concat([curve(f"p{i}", 100, 90, 100) for i in range(15)]))
     assert "The 12 most wrong of 15 are drawn." in many.layout.meta["note"]
@@ -266,7 +266,7 @@ def test_a_ddl_that_is_never_executed_is_counted() -> None:
 
 
 def test_the_timeline_draws_the_ddl_that_matter() -> None:
-    """Those with wrong rows, then those with the longest waits; the note says how many are left out."""
+    """Those with wrong rows, then those with the longest waits; the note shows how many are left out."""
     rows = [(i, f"Q{i}", 0, 1000 * i, 10 * i, 1000 * i + 10 * i, int(i == 1), 0) for i in range(1, 21)]
     fig = figures.ddl_timeline(ddl(*rows), most=3)
     assert list(fig.layout.yaxis.ticktext) == ["Q1", "Q19", "Q20"]
@@ -284,7 +284,7 @@ def anomalies(*rows: tuple[str, str, str, int, int]) -> pd.DataFrame:
 
 
 def test_the_matrix_says_never_and_how_long() -> None:
-    """Kinds add up in number; the share is that of the longest kind."""
+    """Kinds add up in number; the share is the one of the longest kind."""
     fig = figures.anomaly_matrix(
         anomalies(("row", "ts", "torn", 3, 1000), ("row", "ts", "order", 2, 2500), ("whole", "ts", "torn", 0, 0))
     )
@@ -311,7 +311,7 @@ def test_the_matrix_counts_states_and_tells_the_other_kinds_apart() -> None:
 
 
 def test_the_matrix_has_a_column_for_what_varies() -> None:
-    """A combination that nobody tried says so; no policy safe is said, too; nothing tried is a sentence."""
+    """A combination that no one tried reports it; no policy safe is reported, too; nothing tried is a sentence."""
     fig = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 1, 1), ("b", "table", "torn", 4, 2000)))
     assert list(fig.layout.xaxis.ticktext) == ["ts", "table"]
     assert sum(a.text == "not tried" for a in fig.layout.annotations) == 2

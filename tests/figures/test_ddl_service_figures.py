@@ -1,4 +1,4 @@
-"""Pictures of DDL as a Service: each shows what the tables say, its title is the finding, nothing gives a sentence."""
+"""Pictures of DDL as a Service: each shows what the tables show, its title is the finding, nothing gives a sentence."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_gantt_shows_who_owned_what_and_when_nobody_did() -> None:
 
 
 def test_two_owners_are_red() -> None:
-    """And the title says so before anything else."""
+    """And the title reports it before anything else."""
     fig = figures.assignment_gantt(fleet_in(trace("two-owners-broken-rule")))
     assert title(fig) == "cluster1 has two owners: ddl-service-node-1 and ddl-service-node-2"
     assert len(named(fig, "two owners").x) == 1 and named(fig, "two owners").marker.color == "#D55E00"
@@ -113,7 +113,7 @@ def test_a_job_that_ends_otherwise_says_why() -> None:
 
 
 def test_states_that_are_no_neighbours_are_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted owner that waits for nobody."""
+    """A planted owner that waits for no one."""
     sound = owner._facts
     monkeypatch.setattr(owner, "_facts", lambda *given: sound(*given)._replace(versions=()))
     slow = ServiceSettings(slow=Map({"cluster1/tidb-2": Habits(load_us=600_000)}))

@@ -65,7 +65,7 @@ def test_ladder_without_laggards_says_so() -> None:
 
 
 def test_a_ladder_of_one_moment_has_one_tick() -> None:
-    """Not those of a millisecond around it, which lie over each other in the corner."""
+    """Not the ones of a millisecond around it, which lie over each other in the corner."""
     fig = figures.watermark_ladder(steps([(0, 1, 0), (1, 1, 0)]), partitions=homes(0, 1, 7))
     assert [len(axis.tickvals) for axis in (fig.layout.xaxis2, fig.layout.yaxis)] == [1, 1]
     fig = figures.watermark_ladder(steps([(0, 1, 0), (1, 1, 0)]), partitions=homes(0, 1))
@@ -149,13 +149,13 @@ def test_a_partition_has_one_colour_in_all_figures() -> None:
 
 
 def test_lag_names_the_largest() -> None:
-    """The title says how late, who and when."""
+    """The title shows how late, who and when."""
     fig = figures.lag(LAGGING, partitions=homes(0, 1))
     assert title(fig).startswith("The largest lag is 5 s, of partition 1, at 20") and title(fig).endswith(" UTC")
 
 
 def test_lag_of_nobody_is_a_sentence() -> None:
-    """A flat zero line would say less than the sentence."""
+    """A flat zero line would show less than the sentence."""
     fig = figures.lag(steps([(0, 1, 0), (1, 1, 0), (0, 2, 3), (1, 2, 3)]), partitions=homes(0, 1))
     assert title(fig) == "No partition ever lags behind another"
     assert "the longest gap between two is 3 s" in drawn_text(fig)
@@ -374,7 +374,7 @@ def test_matrix_promises_what_the_design_does() -> None:
 
 
 def test_matrix_admits_what_was_not_measured() -> None:
-    """A missing cell says so instead of showing zero."""
+    """A missing cell reports it instead of showing zero."""
     fig = figures.guarantee_matrix(MATRIX[MATRIX["guarantee"] != "balance"], partitions=4)
     assert sum("not measured" in str(a.text) for a in fig.layout.annotations) == 2
 
@@ -507,7 +507,7 @@ def test_stepped_by_a_menu_brings_each_slider() -> None:
 
 
 def test_load_over_time_needs_rows() -> None:
-    """A strategy that places nothing is told in a sentence, not drawn as an empty axis."""
+    """A strategy that places nothing is reported in a sentence, not drawn as an empty axis."""
     log = what_if()
     nothing = over_time(log, strategy="ts", partitions=3, ts_range=(0, 1))
     fig = figures.dispatch_over_time(nothing, strategy="ts")

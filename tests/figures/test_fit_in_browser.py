@@ -107,7 +107,7 @@ def wrong(parts: dict[str, Any]) -> set[str]:
 
 @pytest.mark.browser
 def test_a_narrow_figure_is_whole(tmp_path: Path) -> None:
-    """Titles and notes are broken where the place ends, also those of frames; what is too wide scrolls."""
+    """Titles and notes are broken where the place ends, also the ones of frames; what is too wide scrolls."""
     found = seen(tmp_path, fit=True)
     assert {name: wrong(parts) for name, parts in found.items()} == {name: set() for name in drawn()}
     assert found["wide"]["drawn"] >= 860 and found["legend"]["drawn"] == WIDTH

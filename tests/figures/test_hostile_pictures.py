@@ -46,7 +46,7 @@ def assert_text(fig: Figure) -> None:
 
 
 def renamed(of: pa.Table, name: str) -> pa.Table:
-    """A trace in which somebody is called otherwise."""
+    """A trace in which an actor has another name."""
     columns = [pc.replace_substring(c, name, EVIL) if pa.types.is_string(c.type) else c for c in of.columns]
     return pa.table(dict(zip(of.column_names, columns, strict=True)))
 
@@ -54,7 +54,7 @@ def renamed(of: pa.Table, name: str) -> pa.Table:
 @pytest.mark.parametrize("made", [ten_steps, troubles])
 @pytest.mark.parametrize("name", sorted(SCHEDULER.figures - {"why_stuck"}))
 def test_captures(made: Callable[[], pa.Table], name: str) -> None:
-    """Whatever is drawn of a run of the scheduler, or of the pipeline, which has the same pictures."""
+    """What is drawn of a run of the scheduler, or of the pipeline, which has the same pictures."""
     assert_text(getattr(figures, name)(renamed(made(), "capture-1")))
 
 

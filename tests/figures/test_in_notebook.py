@@ -62,7 +62,7 @@ def test_the_first_figure_of_a_kernel_brings_what_the_page_needs(monkeypatch: py
 
 
 def test_a_figure_behind_a_panel_brings_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """JupyterLab displays the panel's widget: nothing of what stands in for it runs."""
+    """JupyterLab displays the panel's widget: nothing of what is in for it runs."""
     kernel = SimpleNamespace(get_parent=lambda _: {"metadata": {"cellId": "a"}, "header": {"msg_id": "1"}})
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=kernel)))
     for name in ("_brought", "_fallbacks"):
@@ -83,7 +83,7 @@ def test_the_page_gets_plotly_and_both_themes_once() -> None:
 
 
 def test_plotly_is_the_one_that_was_built() -> None:
-    """Nobody changed the text that every page runs; it has the licence and the traces that we draw."""
+    """No one changed the text that every page runs; it has the licence and the traces that we draw."""
     assert hashlib.sha256(library().encode()).hexdigest() == SHA256
     assert "MIT licence" in library()[:200]
 

@@ -69,7 +69,7 @@ def test_what_is_written_twice_is_hatched() -> None:
 
 
 def test_just_adding_has_no_wall() -> None:
-    """Nor an Admin event; the title says that there is no barrier."""
+    """Nor an Admin event; the title shows that there is no barrier."""
     fig = figures.partition_change(plan("just-add"), writes=writes((0, "old", -900, 100, 40), (1, "new", 300, 900, 7)))
     assert title(fig).endswith("no pause and no barrier, 7 rows with the new number")
     assert {"Admin event", "restart", "the wall"} & {t.name for t in fig.data} == set()
@@ -109,7 +109,7 @@ def faults(**counts: tuple[int, int, int]) -> pd.DataFrame:
 
 
 def test_the_procedures_stand_side_by_side() -> None:
-    """One series each, and the title says who keeps what; the note shows the first case of each."""
+    """One series each, and the title shows who keeps what; the note shows the first case of each."""
     fig = figures.procedure_faults(faults(seed=(0, 0, 0), no_feedback=(1, 2, 3), just_add=(0, 0, 9)))
     assert [list(t.y) for t in fig.data] == [[0, 0, 0], [1, 2, 3], [0, 0, 9]]
     assert title(fig) == "seed keeps every change; no-feedback breaks 6 changes; just-add breaks 9 changes"
@@ -118,7 +118,7 @@ def test_the_procedures_stand_side_by_side() -> None:
 
 
 def test_a_change_that_may_come_too_early_is_drawn_and_others_name_their_messages() -> None:
-    """Two deliveries in two partitions are two lanes; where no drawing fits, the sentence says where they lie."""
+    """Two deliveries in two partitions are two lanes; where no drawing fits, the sentence shows where they lie."""
     seen = [{"partition": p, "offset": o, "commit_ts": ts} for p, o, ts in ((0, 3, 5), (4, 7, 9))]
     case = {"guarantee": "changes_are_applied_in_order", "table": "a", "message": "too early", "evidence": seen}
     assert [*figures.counterexample(case).layout.yaxis.ticktext] == ["partition 0", "partition 4"]

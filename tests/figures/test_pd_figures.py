@@ -1,4 +1,4 @@
-"""Pictures of PD: each shows what the run says, its title is the finding, large clusters stay small."""
+"""Pictures of PD: each shows what the run shows, its title is the finding, large clusters stay small."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ticdc_lab.simulate.pd.world.start import REFERENCE, Start, StoreStart, spre
 
 
 def empty() -> Recording:
-    """A run of which one sample is there and nothing else."""
+    """A run with one sample and nothing else."""
     return Recording((joined().samples[0],), (), (), ())
 
 
@@ -43,7 +43,7 @@ def silent() -> ClusterSample:
 
 
 def test_the_map_has_a_cell_for_each_peer() -> None:
-    """As many filled cells as leaders, as many others as followers; cells stand in the column of their store."""
+    """As many filled cells as leaders, as many others as followers; cells are in the column of their store."""
     sample = joined().samples[0]
     fig = figures.region_map(sample)
     assert len(named(fig, "leader").x) == sum(counts(sample.cluster, LEADERS).values()) == 60
@@ -67,7 +67,7 @@ def test_down_and_pending_peers_are_hatched() -> None:
 
 
 def test_brackets_name_the_zones() -> None:
-    """A bracket for each zone over its stores; hosts that hold one store each say nothing new."""
+    """A bracket for each zone over its stores; hosts that hold one store each report nothing new."""
     texts = [a.text for a in figures.region_map(joined().samples[0]).layout.annotations]
     assert {"zone z1", "zone z2", "zone z3"} <= {t.replace("z1", "z1") if "zone" in t else f"zone {t}" for t in texts}
     assert not any("host" in t for t in texts)
@@ -88,7 +88,7 @@ def test_a_large_cluster_is_few_cells() -> None:
 
 
 def test_the_map_is_stepped() -> None:
-    """A frame a moment, with the same axes; the slider begins where it is told to."""
+    """A frame a moment, with the same axes; the slider begins where it is ordered to."""
     fig = figures.region_map_stepped(joined(), moments=5, start_s=4)
     (slider,) = fig.layout.sliders
     assert len(fig.frames) == 5 and slider.steps[slider.active].label == "4 s"
@@ -157,7 +157,7 @@ def test_the_why_table_marks_the_chosen_and_the_refused() -> None:
 
 
 def test_why_nothing_happens_is_told_by_second() -> None:
-    """A bar a second for who decided; green where operators were made, and then no other reason."""
+    """A bar a second for each decider; green where operators were made, and then no other reason."""
     fig = figures.why_nothing(joined())
     made = named(fig, "operators were made")
     moved = {f.created_us // 1_000_000 for f in joined().lives if f.desc == "balance-region-scheduler"}
@@ -171,7 +171,7 @@ def test_why_nothing_happens_is_told_by_second() -> None:
 
 
 def test_two_futures_part_at_their_moment() -> None:
-    """Same start, both lines, the real PD's thin ones, four numbers; the title says who is even and what it costs."""
+    """Same start, both lines, the real PD's thin ones, four numbers; the title shows who is even and what it costs."""
     slow = joined("config set region-schedule-limit 0", 2.0)
     fig = figures.two_futures(
         {"as it is": joined(), "limit 0": slow}, from_s=2.0, real=real_runs(REFERENCE_FILE, "add-nodes-6x600")
@@ -195,7 +195,7 @@ def test_what_holds_it_back_is_red_and_first() -> None:
 
 
 def test_answers_and_refusals_are_listed() -> None:
-    """What PD answered to each command; nothing said is a sentence."""
+    """What PD answered to each command; nothing reported is a sentence."""
     run = joined("store delete 1\nstore delete 2\nstore delete 3\nregion check miss-peer", 2.0)
     fig = figures.pd_answers(run.happened)
     assert title(fig) == "4 commands and events; PD refuses 1"

@@ -1,4 +1,4 @@
-"""Pictures of the data path: each shows what the facts say, its title is the finding, nothing gives a sentence."""
+"""Pictures of the data path: each shows what the facts show, its title is the finding, nothing gives a sentence."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lit(fig: Figure) -> list[str]:
 
 
 def test_the_tree_is_lit_from_the_root_to_the_lock() -> None:
-    """The chain of the resolved ts, one box a level, and the title says since when and what would be without it."""
+    """The chain of the resolved ts, one box a level, and the title shows since when and what would be without it."""
     fig = figures.watermark_tree(story().watermarks, at_us=2_500 * MS, of="resolved")
     region = "capture-2/table 102/region 21"
     chain = ["changefeed", "capture-2", "capture-2/table 102", region, f"{region}/lock {ts_of(LOCKED)}"]
@@ -95,7 +95,7 @@ def test_the_tree_has_a_frame_a_moment_and_begins_at_the_worst() -> None:
 
 
 def test_levels_climb_with_who_holds_them() -> None:
-    """The red line of regions is that of region 21 while the lock is there; the sink's row climbs later."""
+    """The red line of regions is the one of region 21 while the lock is there; the sink's row climbs later."""
     fig = figures.watermark_levels(story().watermarks)
     red = [t for t in fig.data if t.line.color == WRONG and t.line.width == 6]
     assert len(red) == 5, "processors, tables, regions, locks, sinks"
@@ -208,7 +208,7 @@ def test_scan_and_stream_of_the_seed() -> None:
 
 
 def test_semantics_are_told_apart() -> None:
-    """Red where rows are lost, amber where they are repeated, green else; what was not run says so."""
+    """Red where rows are lost, amber where they are repeated, green else; what was not run reports it."""
     fig = figures.semantics_matrix(delivered())
     colors = [shape.fillcolor.split(",")[0] for shape in fig.layout.shapes]
     assert colors == ["rgba(213", "rgba(0", "rgba(230", "rgba(230", "rgba(0", "rgba(0"]

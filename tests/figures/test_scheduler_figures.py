@@ -60,7 +60,7 @@ def test_names_of_arrows_that_are_close_stand_on_both_sides() -> None:
 
 
 def test_each_fate_has_its_mark_with_the_reason() -> None:
-    """A cross ends a lost message, a crossed circle stands at what had no effect, a bar at what was refused."""
+    """A cross ends a lost message, a crossed circle is at what had no effect, a bar at what was refused."""
     fig = figures.sequence_diagram(troubles())
     lost, stale, refused = (trace(fig, n) for n in ("lost", "no effect (stale)", "not taken, tried again"))
     assert "the node is down" in lost.hovertext[0] and 0 < lost.x[0] < 1

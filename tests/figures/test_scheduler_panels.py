@@ -87,7 +87,7 @@ def test_all_panels_stand_together_with_one_legend() -> None:
 
 
 def test_how_things_stand_at_a_step() -> None:
-    """Roles, tables by what is done with them, and which are with nobody."""
+    """Roles, tables by what is done with them, and which are unassigned."""
     present = Present.of(troubles())
     assert present.captures == ("capture-1", "capture-2", "capture-3")
     at = present.at(18).set_index("capture")

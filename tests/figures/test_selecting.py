@@ -1,4 +1,4 @@
-"""What a click means is written into the figure and read again, whatever it went through."""
+"""What a click means is written into the figure and read again, no matter what it went through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handle keys that only the log's DDL define are in the lake's rows, as in those of the log loaded at once."""
+"""Handle keys that only the log's DDL define are in the lake's rows, as in the ones of the log loaded at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCE = "tests/data/torture/messages_canal-json-tidb.jsonl.gz"
 def test_keys_come_with_the_ddl_and_stay_known_in_the_next_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: bool
 ) -> None:
-    """Rows in the batch of their DDL and in that of another run; each run names the tables once."""
+    """Rows in the batch of their DDL and in the one of another run; each run names the tables once."""
     if not passes:  # as at a URL
         monkeypatch.setattr(Steps, "_in_one_pass", lambda *_: False)
     log = load(spark, SOURCE).materialise(str(tmp_path / "log"))

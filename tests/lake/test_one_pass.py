@@ -66,7 +66,7 @@ def as_sent(log: pa.Table) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def passed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Passed, pa.Table]:
-    """A folder, what one pass over the log said, and its events as they are decoded by themselves."""
+    """A folder, what one pass over the log reported, and its events as they are decoded by themselves."""
     folder, log = tmp_path_factory.mktemp("lake"), messages()
     for name in (*FORMS, "transactions"):
         (folder / name).mkdir()
@@ -97,7 +97,7 @@ def test_each_message_is_in_one_table_and_whole(passed: tuple[Path, Passed, pa.T
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither one of which a part is written nor a whole one: a run that is tried every minute would fill the disk."""
+    """Neither one that is written in part nor a whole one: a run that is tried every minute would fill the disk."""
     monkeypatch.setattr(one_pass, "BYTES_A_GROUP", 1)
     for name in FORMS:
         (tmp_path / name).mkdir()
@@ -144,7 +144,7 @@ def test_statistics_are_those_of_the_rows(tmp_path: Path) -> None:
 
 
 def restored_plainly(events: list[dict[str, Any]]) -> dict[int, tuple[int, int, list[str], list[int]]]:
-    """Rows, repeats, tables and partitions of each transaction, as the words say it."""
+    """Rows, repeats, tables and partitions of each transaction, as the words report it."""
     of: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for e in events:
         if e["kind"] == "row":
@@ -159,7 +159,7 @@ def restored_plainly(events: list[dict[str, Any]]) -> dict[int, tuple[int, int, 
 
 @pytest.mark.parametrize("shares", [1, 3])
 def test_shares_together_restore_each_transaction_once(passed: tuple[Path, Passed, pa.Table], shares: int) -> None:
-    """From a timestamp on, repeats told; complete ones are written into a file of their own."""
+    """From a timestamp on, repeats reported; complete ones are written into a file of their own."""
     folder, found, decoded = passed
     events = decoded.filter(pc.is_null(decoded["error_class"])).to_pylist()
     plain = restored_plainly(events)

@@ -71,7 +71,7 @@ def waits(tables: Tables) -> int:
 
 @pytest.mark.soak
 def test_rows_wait_for_their_table_version(spark: SparkSession, simple: Any, tmp_path: Path) -> None:
-    """All rows of the first batch wait though watermarks have passed them; at the end nothing tells that they did."""
+    """All rows of the first batch wait though watermarks have passed them; at the end nothing shows that they did."""
     (log, batches), tables = simple, Tables(spark, str(tmp_path))
     create(tables, protocol="simple")
     steps, waiting_after, complete = begun(tables, protocol="simple"), [], []
@@ -126,7 +126,9 @@ def test_a_batch_that_ends_after_any_step_is_repeated(
 def test_avro_waits_for_a_registry_and_holes_are_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A registry that is silent ends a batch in words; a schema that comes later costs no message; holes are said."""
+    """A registry that is silent ends a batch in words; a schema that comes later costs no message;
+    holes are reported.
+    """
     log = load(spark, AVRO, schema_registry=SCHEMAS).materialise(str(tmp_path / "log"))
     tables, schemas = Tables(spark, str(tmp_path / "out")), read_schemas(SCHEMAS)
     create(tables, protocol="avro")

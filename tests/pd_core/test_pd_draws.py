@@ -76,7 +76,7 @@ def test_a_decision_tells_its_reasons() -> None:
 
 
 def test_a_fruitless_round_halves_the_tries_and_a_limit_stops_it() -> None:
-    """Tries go 10, 5, 2, 1; a success brings them back; at its limit a scheduler says so."""
+    """Tries go 10, 5, 2, 1; a success brings them back; at its limit a scheduler reports it."""
     even = cluster()._replace(stores={i: cluster().stores[1]._replace(id=i) for i in COUNTS})
     retries: dict[int, int] = {}
     seen = []

@@ -21,7 +21,7 @@ CONFIGS = st.sampled_from([Config(region_score_formula_version=v) for v in ("v1"
 
 @st.composite
 def stores(draw: st.DrawFn) -> Store:
-    """A store whose regions take at least what it says is used."""
+    """A store whose regions take at least what it shows is used."""
     capacity = draw(st.integers(60, 10_000))
     used = draw(st.floats(0.001, 0.98))
     size = capacity * used * 1024 * draw(st.floats(1.0, 3.0))
@@ -52,7 +52,7 @@ def test_a_store_with_less_space_never_scores_lower(store: Store, config: Config
 
 @given(stores(), CONFIGS)
 def test_a_score_is_a_number_and_halves_with_twice_the_weight(store: Store, config: Config) -> None:
-    """A weight says how much of the load a store should have."""
+    """A weight shows how much of the load a store should have."""
     score = region_score(store, config)
     assert math.isfinite(score) and score >= 0
     doubled = store._replace(region_weight=2 * store.region_weight)
@@ -105,7 +105,7 @@ def test_what_improves_a_location_is_also_safe(found: list[Store], target: Store
 
 @given(st.floats(0.1, 100), st.lists(st.tuples(st.floats(0, 5), st.sampled_from([2.0, 96.0])), max_size=50))
 def test_no_bucket_gives_more_than_its_rate_and_what_it_holds(rate: float, steps: list[tuple[float, float]]) -> None:
-    """Whatever comes when, tokens taken are bounded by one bucket and the time that passed."""
+    """No matter what comes when, tokens taken are bounded by one bucket and the time that passed."""
     bucket, now, taken = limits.bucket(rate), 0.0, 0.0
     for wait, size in steps:
         now, cost = now + wait, limits.step_cost(size)

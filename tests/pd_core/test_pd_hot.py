@@ -69,7 +69,7 @@ def test_a_hot_read_leader_moves_leadership() -> None:
 
 
 def test_even_stores_are_left_alone_and_say_so() -> None:
-    """Nobody exceeds the mean by 5 %."""
+    """No store exceeds the mean by 5 %."""
     told = solve(cluster(), REGIONS, flow(WRITE, dict.fromkeys(ZONES, 4.0)), MOVE_PEER, SETTINGS)
     assert told.operators == ()
     assert {r.filter for r in told.rejected} == {"hot"}
@@ -85,7 +85,7 @@ def test_what_is_under_way_counts_before_it_arrives() -> None:
 
 
 def test_written_leaders_are_counted_by_their_peers() -> None:
-    """Stores do not tell what their leaders are written: the hot leaders on them do."""
+    """Stores do not show what their leaders are written: the hot leaders on them do."""
     loads = store_loads(cluster().stores, flow(WRITE, dict.fromkeys(ZONES, 4.0)), TRANSFER_LEADER)
     assert {i: x.now[BYTE] / MIB for i, x in loads.items()} == {1: 1.0, 2: 0.5, 3: 0, 4: 0, 5: 0}
     assert loads[1].expected[BYTE] / MIB == 0.3

@@ -1,4 +1,4 @@
-"""Whatever PD decides, no step of it breaks a region that was whole before."""
+"""No matter what PD decides, no step of it breaks a region that was whole before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many regions at once are told apart as one by one: no region that a checker would move is passed over."""
+"""Many regions at once are distinguished as one by one: no region that a checker would move is passed over."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def some_stores(rng: random.Random, n: int) -> list[Store]:
 
 
 def test_every_region_that_a_checker_would_move_is_found_and_no_other() -> None:
-    """All stores are alike but for their places, so the two agree exactly."""
+    """All stores are alike except for their places, so the two agree exactly."""
     rng = random.Random(2)
     for _ in range(20):
         stores = some_stores(rng, 8)

@@ -1,7 +1,7 @@
 """A small exact model of what happens between the owner's decision and the consumer's applied changes.
 
 Pure Python, and nothing of the package in it: upstream's changes, processors that write them until they hear the stop,
-an owner, partitions as lists of messages, and listeners of which any may take the next step. Times are small integers;
+an owner, partitions as lists of messages, and listeners; any of them may take the next step. Times are small integers;
 one change has one commit_ts.
 """
 
@@ -111,9 +111,9 @@ def _restarted(world: World, log: Log, checkpoint: int, strays: list[tuple[int, 
 
 
 def run(log: Log, listeners: int, choose: Callable[[list[int]], int]) -> list[tuple[int, str]]:
-    """What a consumer applies, in order, if ``choose`` says which listener goes next.
+    """What a consumer applies, in order, if ``choose`` shows which listener goes next.
 
-    ``listeners`` partitions have one at first; after the barrier there are as many as the Admin event says.
+    ``listeners`` partitions have one at first; after the barrier there are as many as the Admin event describes.
     """
     place, held, resolved = [0] * len(log), [[] for _ in log], [0] * len(log)
     waiting: set[int] = set()

@@ -216,7 +216,7 @@ def test_shrinking_without_feedback_leaves_rows_in_partitions_that_do_not_count(
 
 
 def test_the_cost_adds_up(recorded: DataFrame, by_procedure: dict[str, Expansion]) -> None:
-    """Counts are those of the log; every hash moves or stays as its residues say."""
+    """Counts are the ones of the log; every hash moves or stays as its residues describe."""
     done = by_procedure["design"]
     cost = cost_of(done)
     assert cost.resent_rows == done.events.where("resent").count() == cost.dropped_rows > 0
@@ -234,7 +234,7 @@ def test_the_cost_adds_up(recorded: DataFrame, by_procedure: dict[str, Expansion
 
 
 def test_one_pass_counts_the_moves_to_any_number_of_partitions(recorded: DataFrame) -> None:
-    """What is counted for many numbers at once is what each number's own cost says; to as many nothing moves."""
+    """What is counted for many numbers at once is what each number's own cost shows; to as many nothing moves."""
     found = moves(recorded, rules=BY_KEY, before=2, counts=[1, 2, 3, 5])
     assert (found[2].moved_rows, found[2].moved_keys) == (0, 0) and found[2].load_before == found[2].load_after
     assert found[1].load_after == 1 and {m.keys for m in found.values()} == {40}
@@ -282,7 +282,7 @@ def test_golden_logs_keep_their_own_rules(events_of: Any) -> None:
 
 
 def test_what_was_not_recorded_excuses_the_same_in_the_new_log(events_of: Any) -> None:
-    """Its offsets close up, so it tells nothing of a hole; a chain that only the new log breaks stays an error."""
+    """Its offsets close up, so it reveals nothing of a hole; a chain that only the new log breaks stays an error."""
     events = events_of("messages_open-protocol_small.jsonl.gz")
     part = events.where("NOT (partition = 1 AND offset BETWEEN 90 AND 99)")
     recorded = audit(part, protocol="open-protocol", checks=[CHAIN]).toArrow().to_pylist()

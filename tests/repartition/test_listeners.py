@@ -66,7 +66,7 @@ def small_worlds() -> Iterator[World]:
 
 
 def fewest(make: Callable[[World], Log], fault: str, listeners: int) -> Log:
-    """The log of the fewest messages of which some run has the fault."""
+    """The log of the fewest messages with which some run has the fault."""
     for log, world in sorted(((make(w), w) for w in small_worlds()), key=lambda c: (size(c[0]), str(c))):
         if any(fault in faults(applied, world) for applied in every_run(log, listeners)):
             return log

@@ -70,7 +70,7 @@ def test_without_any_watermark_all_is_sent_again() -> None:
 
 
 def test_the_same_seed_gives_the_same_plan_and_another_another() -> None:
-    """Delays lie in their range, whatever order the tables come in; captures share the tables."""
+    """Delays lie in their range, no matter what order the tables come in; captures share the tables."""
     assert decided(OwnerMarks(0)) == decided(OwnerMarks(0))
     assert delays_of(FACTS, TIMING) != delays_of(FACTS, Timing(stop_delay_ms=(100, 900), seed=8))
     assert all(100 <= d <= 900 for d in delays_of(FACTS, TIMING))
@@ -94,7 +94,7 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, object], said: str) -> 
 
 
 def test_the_hint_names_options_that_expand_has() -> None:
-    """So that whoever follows it is not refused once more."""
+    """So that a reader who follows it is not refused once more."""
     with pytest.raises(ContractError) as refused:
         decided(OwnerMarks(0), after=4)
     named = set(re.findall(r"--[a-z]+", refused.value.hint))

@@ -76,7 +76,7 @@ def test_what_is_missing_is_drawn_at_the_time_of_what_is_there() -> None:
 
 
 def test_a_row_that_was_deleted_leaves_no_image() -> None:
-    """A change of it afterwards: the drawing says that the first message deletes it."""
+    """A change of it afterwards: the drawing shows that the first message deletes it."""
     events = [row(0, 0, 1, v="1"), row(0, 1, 2, "delete", v="1"), row(0, 2, 3, "update", v="2"), mark(0, 3, 4)]
     found = audit_table(table_of(events), protocol="open-protocol", checks=["row_images_chain"]).to_pylist()
     texts = [a.text for a in counterexample(found[0]).layout.annotations]
@@ -84,7 +84,7 @@ def test_a_row_that_was_deleted_leaves_no_image() -> None:
 
 
 def test_every_timestamp_of_a_finding_has_its_time() -> None:
-    """In the verdict's causes, the findings and the titles; a verdict of several causes says how many more."""
+    """In the verdict's causes, the findings and the titles; a verdict of several causes shows how many more."""
     ts = 470603993791332352
     events = [row(0, 0, ts), row(0, 1, ts - 2**20, "update", v="2"), row(1, 0, ts + 2**20, "update", v="3", key="2")]
     found = audit_table(table_of(events), protocol="open-protocol").to_pylist()

@@ -1,4 +1,6 @@
-"""Notebooks as pages: every plot without a network, sliders that move, what needs a kernel said, what it is made of."""
+"""Notebooks as pages: every plot without a network, sliders that move, what needs a kernel reported, what it is made
+of.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def outside(page: str) -> list[str]:
 
 
 def test_a_page_has_every_figure_once_and_asks_for_nothing(tmp_path: Path) -> None:
-    """Also those of panels, with a sentence; not plotly.js a second time, nor a widget's state."""
+    """Also the ones of panels, with a sentence; not plotly.js a second time, nor a widget's state."""
     bundle = nbformat.v4.new_output(
         "display_data", data={"text/html": "<script>plotly.js " + "x" * 600_000 + "</script>"}
     )
@@ -99,7 +101,7 @@ def test_a_page_holds_plotly_once_and_packed_figures(tmp_path: Path) -> None:
 
 
 def test_the_title_is_the_page_s_and_links_lead_to_pages(tmp_path: Path) -> None:
-    """The heading is not said twice; a picture from elsewhere is a link, which nobody follows by itself."""
+    """The heading is not reported twice; a picture from elsewhere is a link, which is not followed by itself."""
     page = exported(notebook(), tmp_path)
     assert page.count("What is &lt;it&gt;?") == 2, "in the title and in the heading"
     hrefs = [a.get("href") for t, a in parsed(page).tags if t == "a"]
@@ -108,7 +110,7 @@ def test_the_title_is_the_page_s_and_links_lead_to_pages(tmp_path: Path) -> None
 
 
 def test_a_page_ends_with_parameters_and_the_files_they_name(tmp_path: Path) -> None:
-    """Plain values only; a notebook that says it itself is not told twice."""
+    """Plain values only; a notebook that reports it itself is not reported twice."""
     (tmp_path / "log.jsonl").write_text("abc")
     text = parsed(exported(notebook(), tmp_path)).text
     assert parameters(notebook()) == {"source": "log.jsonl", "seed": 7, "of": ("a", 2)}
@@ -120,7 +122,7 @@ def test_a_page_ends_with_parameters_and_the_files_they_name(tmp_path: Path) -> 
 
 
 def test_other_notebooks_stay_as_nbconvert_makes_them(tmp_path: Path) -> None:
-    """What an installed package tells nbconvert is for notebooks that import it."""
+    """What an installed package shows nbconvert is for notebooks that import it."""
     config = offline(Config())
     config.SelfContained.every = False
     where = {"metadata": {"path": str(tmp_path), "name": "it"}}
@@ -174,7 +176,7 @@ def test_every_notebook_has_parameters_that_can_be_replaced(path: Path) -> None:
 
 
 def test_a_failed_check_is_shown_and_another_error_stops(tmp_path: Path) -> None:
-    """In one kernel each, without Spark: an assert is kept in the page, a wrong name is said with its cell."""
+    """In one kernel each, without Spark: an assert is kept in the page, a wrong name is reported with its cell."""
     file = tmp_path / "own.ipynb"
     nb = notebook(code="n = 3")
     nb.cells += [nbformat.v4.new_code_cell("assert n == 3, 'not three'")]

@@ -1,4 +1,6 @@
-"""The report: one file without network, escaped, the same bytes for the same log, honest about what it cannot tell."""
+"""The report: one file without network, escaped, the same bytes for the same log, honest about what it cannot
+determine.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def parsed(page: str) -> Tags:
 
 
 def test_report_answers_in_sentences() -> None:
-    """The first sentences say what the log contains, how far it is complete, and what is broken."""
+    """The first sentences show what the log contains, how far it is complete, and what is broken."""
     text = parsed(render(summary())).text
     assert (
         "This open-protocol log contains 40 row changes of 1 table in 2 partitions; 1 message could not be decoded."
@@ -124,7 +126,7 @@ def test_a_sentence_is_said_once() -> None:
 
 
 def test_a_slider_says_the_section_s_sentence_at_no_position() -> None:
-    """Where the slider begins the section has said it: its position is the title. The others have their own."""
+    """Where the slider begins the section has reported it: its position is the title. The others have their own."""
     answer = answers.what_if(what_if(), partitions=5)
     matrix = figures_of(render(summary(), what_if=answer))["plot-what-if-0"]
     assert answer.figures["guarantees"].layout.title.text, "the answer's own figure keeps it"
@@ -134,7 +136,7 @@ def test_a_slider_says_the_section_s_sentence_at_no_position() -> None:
 
 
 def test_paper_says_what_a_menu_and_a_slider_show() -> None:
-    """Where a menu chooses what the slider moves, both are said."""
+    """Where a menu chooses what the slider moves, both are reported."""
     page = render(summary(), what_if=answers.what_if(what_if(), partitions=5))
     said = re.findall(r'<p class="paper">.*?<b>(.*?)</b>', page)
     assert said == ["partitions: 5", "partitions: 5", "table, partitions: 5"]
@@ -149,7 +151,7 @@ def test_nothing_is_drawn_where_all_is_grey() -> None:
 
 
 def test_findings_are_counted_by_kind_worst_first() -> None:
-    """Of each kind ten are listed, which is said; the error stands above the warnings."""
+    """Of each kind ten are listed, which is reported; the error stands above the warnings."""
     one = summary().findings
     many = pd.concat([one.assign(severity="warning", table="shop.b")] * 12 + [one], ignore_index=True)
     page = render(replace(summary(), findings=many))
@@ -199,7 +201,7 @@ def test_names_are_broken_between_their_parts_alone_and_long_texts_have_room() -
 
 
 def test_a_cause_that_a_kind_shares_is_read_once() -> None:
-    """The first finding of a kind says it, the others where they are; what only one says stays."""
+    """The first finding of a kind reports it, the others where they are; what only one shows stays."""
     one = summary().findings
     cause = "because the table is dispatched by ts (all 388 rows lie in partition commit_ts mod 4)"
     said = [f"the row moves from partition 2 to 0 {cause}", f"the row moves from partition 1 to 3 {cause}", "other"]
@@ -226,7 +228,7 @@ def test_report_is_the_same_for_the_same_log() -> None:
 
 
 def test_report_without_commit_ts_does_not_pretend() -> None:
-    """What needs commit_ts says that it cannot be told, instead of an empty picture."""
+    """What needs commit_ts shows that it cannot be determined, instead of an empty picture."""
     none = pd.DataFrame()
     bare = replace(
         summary(), protocol="canal-json", has_commit_ts=False, limits=("It carries no commit_ts.",), findings=none,
@@ -254,7 +256,7 @@ def test_report_of_a_log_without_a_watermark_in_one_partition() -> None:
 
 
 def test_a_list_cut_short_is_no_exact_number() -> None:
-    """Where a frame holds its most rows, its sums are said to be the least."""
+    """Where a frame holds its most rows, its sums are reported as the least."""
     whole = summary()
     many = pd.concat([whole.contents] * (HELD // len(whole.contents) + 1), ignore_index=True)
     tables = pd.concat([whole.tables.assign(unresolved_rows=0)] * POINTS, ignore_index=True)
@@ -264,7 +266,7 @@ def test_a_list_cut_short_is_no_exact_number() -> None:
 
 
 def test_report_of_a_real_log(spark: SparkSession, tmp_path: Path) -> None:
-    """All rows are counted, what its DDL does not let anybody judge is said, nothing is left beside the file."""
+    """All rows are counted, what its DDL does not decide is reported, nothing is left beside the file."""
     source = golden("messages_open-protocol_stalls.jsonl.gz")
     out = report(load(spark, str(source), protocol="open-protocol"), tmp_path / "made" / "report.html")
     page = out.read_text(encoding="utf-8")
@@ -316,7 +318,7 @@ def consumers(name: str = "users") -> Answer:
 
 
 def test_consumers_are_in_the_report() -> None:
-    """The answer names who is safe; the player stands still; what the model cannot prove is said."""
+    """The answer names who is safe; the player stalls; what the model cannot prove is reported."""
     answer = consumers()
     page = render(summary(), consumers=answer)
     text = parsed(page).text
@@ -334,7 +336,7 @@ def test_consumers_escape_names() -> None:
 
 
 def test_consumers_of_nothing() -> None:
-    """A log without rows is a sentence; a report without consumers says that they were left out."""
+    """A log without rows is a sentence; a report without consumers shows that they were left out."""
     marks = CASES["owner-switch"]().log.filter(pc.field("kind") == "watermark")
     for log in (EVENTS.empty_table(), marks):
         assert (
@@ -352,7 +354,7 @@ def test_rows_that_no_watermark_releases_are_said() -> None:
 
 
 def test_who_holds_rows_is_said_where_consumers_differ() -> None:
-    """One sentence for those of whom the same is left."""
+    """One sentence for the ones of whom the same is left."""
     held = (("a", 1, 0), ("b", 1, 0), ("c", 0, 2))
     left = [_Left(policy, "all alike", n, m) for policy, n, m in held]
     assert list(_left_in_words(left)) == [
@@ -362,7 +364,7 @@ def test_who_holds_rows_is_said_where_consumers_differ() -> None:
 
 
 def test_a_long_log_is_read_to_one_commit_ts(spark: SparkSession) -> None:
-    """Of 2,289 events about 500, which the limits say."""
+    """Of 2,289 events about 500, which the limits show."""
     _, limits = beginning(load(spark, str(golden("messages_open-protocol_small.jsonl.gz"))), {}, most=500)
     told = re.fullmatch(r"Only (\d+) of 2,289 events were read: those up to one commit_ts.", limits[0])
     assert told is not None and 480 <= int(told[1]) <= 520

@@ -51,7 +51,7 @@ def test_findings_that_were_left_out_are_not_counted_away() -> None:
 
 
 def test_a_log_with_a_silent_partition_is_complete_up_to_nothing() -> None:
-    """No number is made up."""
+    """No number is guessed."""
     silent = summary()
     gaps = replace(silent, partitions=silent.partitions.assign(resolved_ts=pd.array([ts(9), None], "Int64")))
     found = facts(ListedLog("x"), gaps, "x.html")
@@ -60,7 +60,7 @@ def test_a_log_with_a_silent_partition_is_complete_up_to_nothing() -> None:
 
 
 def test_the_index_puts_what_needs_a_look_first() -> None:
-    """Failed, then errors, then warnings, then by name; each page is linked, and who ends first is said."""
+    """Failed, then errors, then warnings, then by name; each page is linked, and who ends first is reported."""
     html = index(
         [entry("b"), entry("a"), entry("w", 4, warnings=1), entry("e", errors=2), Entry("f", "f", failed="gone")]
     )
@@ -90,7 +90,7 @@ def test_logs_of_other_years_get_their_own_zero() -> None:
 
 
 def test_one_log_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it throws; its line says why without a secret, and an old page of it does not stay."""
+    """No matter what it throws; its line shows why without a secret, and an old page of it does not stay."""
     made: list[str] = []
 
     def told(log: str, settings: object, **_: object) -> tuple[Any, str]:
@@ -189,7 +189,7 @@ def test_what_cannot_be_asked_is_refused_before_spark_starts(args: list[str]) ->
 def test_a_log_without_a_page_is_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: list[Entry], code: int
 ) -> None:
-    """Whatever the pages are called: one log's page may be named as the page that compares several."""
+    """No matter what the pages are called: one log's page may be named as the page that compares several."""
     alone, log = tmp_path / "pages" / "index.html", tmp_path / "log" / "a.jsonl"
     for file in (alone, log):
         file.parent.mkdir()
@@ -243,7 +243,7 @@ def test_a_page_is_printed_whole(tmp_path: Path) -> None:
 
 
 def test_the_command_line_holds_where_a_run_of_the_file_says_nothing(tmp_path: Path) -> None:
-    """Sources named beside the file come first; the options of both are joined, those of the run win."""
+    """Sources named beside the file come first; the options of both are joined, the ones of the run win."""
     file = tmp_path / "runs.yaml"
     file.write_text("runs: [{source: a.jsonl, protocol: simple}, {source: b.jsonl, options: {x: '2'}}]")
     where = {"protocol": "avro", "source_kind": "auto", "schema_registry": "s", "claim_check": None}

@@ -57,7 +57,7 @@ def test_a_delete_with_more_than_its_key_shows_that_it_is_whole() -> None:
 
 
 def test_updates_without_an_image_before_show_that_old_values_are_off() -> None:
-    """By the protocol's own setting; so does a change of which nothing shows whether it inserts or updates."""
+    """By the protocol's own setting; so does a change where nothing shows whether it inserts or updates."""
     for protocol in ("debezium", "debezium-avro"):
         assert shown(events(("update", ROW, None)), protocol=protocol).value("sink.debezium.output-old-value") is False
     unknown = shown(events(("insert", ROW, None), incomplete="op-unknown"), protocol="avro")
@@ -66,7 +66,7 @@ def test_updates_without_an_image_before_show_that_old_values_are_off() -> None:
 
 
 def test_a_log_of_inserts_alone_may_have_old_values_off() -> None:
-    """A guess, of the whole log only, where an image alone tells an update from an insert."""
+    """A guess, of the whole log only, where an image alone distinguishes an update from an insert."""
     counts = pa.Table.from_batches(counted(iter([events(*[("insert", ROW, None)] * 8)])), COUNTED)
     (guess,) = of_counts(counts, protocol="open-protocol", whole=True)
     assert (guess.name, guess.value, guess.sure) == ("sink.open.output-old-value", False, "guessed")

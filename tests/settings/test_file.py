@@ -130,7 +130,7 @@ def test_a_protocol_is_named_in_any_case_and_by_its_other_names(written: str, me
 
 
 def test_json_of_cdc_cli_and_of_the_open_api_is_read_as_toml() -> None:
-    """Snake case, the keys that it calls otherwise, and what stands beside the settings; null is nothing."""
+    """Snake case, the keys that it calls otherwise, and what is beside the settings; null is nothing."""
     config = {"case_sensitive": True, "sink": {"protocol": "open", "file_index_width": 8, "csv": None,
               "dispatchers": [{"matcher": ["a.*"], "partition": "ts", "target-schema": "b"}],
               "kafka_config": {"partition_num": 4, "codec_config": {"enable_tidb_extension": True}}}}  # fmt: skip
@@ -178,7 +178,7 @@ def test_options_are_settings_by_their_short_names(tmp_path: Path) -> None:
 
 
 def test_a_file_is_kept_with_what_was_loaded() -> None:
-    """So a saved panel is made anew with the same settings."""
+    """So a saved panel is made again with the same settings."""
     known = parse_file("[sink.csv]\ndelimiter = ';'", name="c.toml").settings
     again = Origin.from_dict(json.loads(json.dumps(Origin("x.jsonl", changefeed=known).as_dict())))
     assert again.changefeed == known
@@ -290,7 +290,7 @@ OF_API_V1 = """{"changefeed_id": "x", "sink_uri": "kafka://h:9092/t?partition-nu
 
 @pytest.mark.parametrize("text", [JSON_OF_V4, JSON_OF_V8, TOML_OF_V4, OF_API_V1], ids=["v4", "v8.5", "v4.toml", "v1"])
 def test_what_older_releases_and_other_interfaces_give_is_read(text: str) -> None:
-    """Each says the same: one rule, three partitions, open-protocol; no key is unknown."""
+    """Each shows the same: one rule, three partitions, open-protocol; no key is unknown."""
     found = parse_file(text, name="c")
     (rule,) = found.settings.value("sink.dispatchers")
     assert rule["matcher"] == ["shop.*"] and (rule.get("dispatcher") or rule["partition"]) in ("rowid", "index-value")
@@ -351,7 +351,7 @@ def test_keys_of_older_releases_have_todays_names_and_those_that_count_are_refus
 
 
 def test_rows_that_an_old_changefeed_would_not_send_are_said(spark: SparkSession, tmp_path: Path) -> None:
-    """Without old values a table without key has no deletes: the rows are fewer, and the answer says so."""
+    """Without old values a table without key has no deletes: the rows are fewer, and the answer reports it."""
     file = tmp_path / "c.json"
     file.write_text(f"Starting component `cdc`: query\n{JSON_OF_V4}")
     args = ["dispatch", SAMPLE, "--changefeed", str(file), "--partitions", "3", "--out", str(tmp_path / "o.parquet")]

@@ -1,6 +1,6 @@
 """Settings that look like faults, each beside a real fault, in every protocol: the docs' table of it holds.
 
-The bytes are those of the real encoders (tests/data/torture, and the small log in canal and csv), but of mq-v1 and
+The bytes are the ones of the real encoders (tests/data/torture, and the small log in canal and csv), but of mq-v1 and
 maxwell, which our own writers made of them. A setting is one that they were written with, or is put into the bytes; the
 fault beside it is a change that is lost, moved, late, or another one. The setting is no finding, and the fault is one.
 """
@@ -81,11 +81,11 @@ CELLS = {(line[0], protocol): cell for line in LINES for protocol, cell in zip(H
 
 FORM = arrow_schema(DECODED)
 NAMED = {"canal-json": "canal-json-tidb", "avro": "avro-before"}
-"""Torture logs whose name is not that of their protocol."""
+"""Torture logs whose name is not the one of their protocol."""
 
 
 def decoded(protocol: str, messages: pa.RecordBatch, name: str = "") -> list[Row]:
-    """Events, all of which are decoded."""
+    """Events, which are all decoded."""
     found = pa.Table.from_batches(decoder(protocol, known=torture.known(name))(iter([messages]))).to_pylist()
     assert {e["error_class"] for e in found} == {None}
     return found
@@ -234,7 +234,7 @@ def lost_names(protocol: str) -> None:
 
 @cache
 def updated_only() -> list[Row]:
-    """canal-json's images before an update with the columns that changed alone, of which some become NULL."""
+    """canal-json's images before an update with the columns that changed alone; some of them become NULL."""
 
     def shorter(message: Row) -> None:
         if message["type"] == "UPDATE":
@@ -294,7 +294,7 @@ def empty_rows(protocol: str) -> None:
 
 @cache
 def small_canal_json() -> list[Row]:
-    """The log whose rows those of canal and maxwell are."""
+    """The log whose rows the ones of canal and maxwell are."""
     lines = [json.loads(b64decode(m["value"])) for m in json_lines("messages_canal-json_small.jsonl.gz")]
     return decoded("canal-json", batch_of([(None, json.dumps(line).encode()) for line in lines]))
 
@@ -326,7 +326,9 @@ def left_out_columns(protocol: str) -> None:
 
 
 def float_texts(protocol: str) -> None:
-    """The shortest digits that are the FLOAT: those of a double, as older releases write them, are no other value."""
+    """The shortest digits that are the FLOAT: the ones of a double, as older releases write them, are
+    no other value.
+    """
     table = "parted" if protocol in ("csv", "canal", "maxwell") else "floats"
     rows = [e for e in log(protocol) if e["table_name"] == table and e["kind"] == "row"]
     texts = {c["value"] for e in rows for c in e["columns"] or e["before"] if c["name"] == "f" and c["value"]}
@@ -395,7 +397,7 @@ def keys_without_commit_ts(protocol: str) -> None:
 
 
 def routing(protocol: str, spark: SparkSession) -> None:
-    """Names are the targets, partitions those of the names upstream; a row that lies elsewhere is seen."""
+    """Names are the targets, partitions the ones of the names upstream; a row that lies elsewhere is seen."""
     tables = {"ints", "bits", "orders", "parted"}
     rows = [e for e in log(protocol) if e["kind"] == "row" and e["table_name"] in tables]
     routed = [e | {"schema_name": "dw"} for e in rows]
@@ -416,7 +418,7 @@ def routing(protocol: str, spark: SparkSession) -> None:
 
 
 def recovered_tables(protocol: str) -> None:
-    """Every DDL of the log is followed, or it is said what it leaves unknown: RECOVER and FLASHBACK TABLE, too."""
+    """Every DDL of the log is followed, or it is reported what it leaves unknown: RECOVER and FLASHBACK TABLE, too."""
     of = [e for e in (recovered_in_csv() if protocol == "csv" else log(protocol)) if e["kind"] == "ddl"]
     ddl = [*dict.fromkeys((e["commit_ts"], e["schema_name"] or "", e["table_name"] or "", e["query"]) for e in of)]
     catalog = Catalog.from_ddl(ddl)
@@ -585,7 +587,7 @@ def binary_of_debezium(protocol: str) -> None:
 
 
 def types_without_extension(protocol: str) -> None:
-    """The log's own DDL give them; avro of v5.3 has those of Avro."""
+    """The log's own DDL give them; avro of v5.3 has the ones of Avro."""
     if protocol == "avro":
         test_odd_messages.test_avro_of_v5_3_has_times_as_numbers_of_logical_types()
         return
@@ -636,7 +638,7 @@ def test_a_cell_of_the_table_is_true(kind: str, protocol: str, spark: SparkSessi
 
 
 def refused(protocol: str) -> None:
-    """`produce` writes no such messages, and says which it writes."""
+    """`produce` writes no such messages, and shows which it writes."""
     with pytest.raises(ProtocolError, match="cannot be written as"):
         encoder(protocol)
 
@@ -669,7 +671,7 @@ def without_inserts(protocol: str) -> None:
 
 
 def not_written(protocol: str) -> None:
-    """Its encoder leaves them out: what may have come back is not judged, and said."""
+    """Its encoder leaves them out: what may have come back is not judged, and reported."""
     assert not [e for e in log(protocol) if (e["query"] or "").startswith(("RECOVER", "FLASHBACK"))]
     left = Definitions.read(LogFacts.of(pa.Table.from_pylist(log(protocol), FORM)), protocol=protocol).left_unjudged
     assert "leaves RECOVER and FLASHBACK TABLE out" in left["rows_have_a_table"]

@@ -49,7 +49,7 @@ def test_what_was_given_and_the_bytes_show_otherwise_is_a_contradiction() -> Non
 
 
 def test_a_newer_value_from_the_same_place_replaces_the_older_one() -> None:
-    """So evidence of the whole log replaces that of a sample."""
+    """So evidence of the whole log replaces the one of a sample."""
     a, b = (
         Setting("sink.only-output-updated-columns", v, "bytes", "likely", e) for v, e in ((False, "a"), (True, "b"))
     )

@@ -125,7 +125,7 @@ HELD: dict[str, Check | str | dict[str, Check | str]] = {
 
 @pytest.mark.parametrize(("kind", "protocol"), [key for key, cell in CELLS.items() if cell != "–"])
 def test_what_a_cell_promises_is_tested(kind: str, protocol: str) -> None:
-    """A new row, or one for another protocol, has no test until somebody writes it."""
+    """A new row, or one for another protocol, has no test until it is written."""
     held = HELD[kind]
     check = held[protocol] if isinstance(held, dict) else held
     if callable(check):
@@ -136,7 +136,7 @@ def test_what_a_cell_promises_is_tested(kind: str, protocol: str) -> None:
 
 
 def test_every_row_has_cells_for_all_protocols() -> None:
-    """And none is empty: it is there, cannot be, or is refused; what stands for no row is no longer here."""
+    """And none is empty: it is there, cannot be, or is refused; what represents no row is no longer here."""
     assert {kind for kind, _ in CELLS} == set(HELD) and len(HEAD) == 7
     assert {re.split(r"[ ,]", cell)[0] for cell in CELLS.values()} == {"✔", "–", "option", "refused", "compression"}
     for kind, held in HELD.items():

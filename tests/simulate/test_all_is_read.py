@@ -1,4 +1,4 @@
-"""Whatever a scenario may say is read by a run, in every model and variant, or refused by name."""
+"""What a scenario may define is read by a run, in every model and variant, or refused by name."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ TEXTS = {
 
 
 class Reads:
-    """Which fields of which classes were read; copying (``dataclasses.replace``) reads all and counts for none."""
+    """The fields of each class that were read; copying (``dataclasses.replace``) reads all and counts for none."""
 
     def __init__(self) -> None:
         self.there: set[tuple[str, str]] = set()
@@ -249,12 +249,14 @@ class Reads:
         return self._kinds[kind]
 
     def unread(self) -> set[tuple[str, str]]:
-        """What was there and nobody read."""
+        """What was there and no one read."""
         return self.there - self.read
 
 
 def watched(scenario: Scenario, reads: Reads) -> Scenario:
-    """Watch all of a scenario but what its variant refuses, what other sections of the file say, and what none says."""
+    """Watch all of a scenario but what its variant refuses, what other sections of the file define, and what none
+    shows.
+    """
     model, refused = scenario.model, set[str]()
     for pattern in model.refused.get(scenario.variant, {}):
         refused |= {n for name in re.findall(r"[a-z_]{4,}", pattern) for n in (name, f"{name}_us")}

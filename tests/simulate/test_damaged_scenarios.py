@@ -16,7 +16,7 @@ FILE = Path(__file__).resolve().parents[2] / "data/scenarios/scheduler/ddl-barri
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_a_damaged_file_is_a_sentence_with_its_line(data: st.DataObject) -> None:
-    """Whatever a slip of the keyboard does to a file, it is read or refused with file and line."""
+    """No matter what a slip of the keyboard does to a file, it is read or refused with file and line."""
     text = FILE.read_text(encoding="utf-8")
     at = data.draw(st.integers(0, len(text) - 1))
     new = data.draw(st.text(st.sampled_from("{}[]:-, \n\t#&*!|>'\"%@0aé"), max_size=3))

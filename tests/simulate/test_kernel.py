@@ -1,4 +1,4 @@
-"""The event loop: the same arguments give the same bytes, and each fault does what it says, seen on small machines."""
+"""The event loop: the same arguments give the same bytes, and each fault has its effect, seen on small machines."""
 
 from __future__ import annotations
 
@@ -336,7 +336,7 @@ def test_each_fault_of_a_link_does_only_what_it_says(link, wrong):
 
 @pytest.mark.parametrize("transport", [RESEND, DATAGRAM])
 def test_a_chosen_message_is_lost(transport):
-    """Of the kind, from the sender, as often as said, whatever the transport does."""
+    """Of the kind, from the sender, as often as ordered, no matter what the transport does."""
     chosen = fault.Lose(35_000, "Number", sender="a", times=2)
     kernel = world(chosen, fault.Lose(65_000, "Number", sender="b"), transport=transport)
     assert heard(kernel, 105_000) == [1, 2, 3, 6, 7, 8, 9, 10]
@@ -405,7 +405,7 @@ def test_a_loss_that_waits_for_its_message_is_over_at_its_end():
 
 
 def test_who_has_left_for_good_is_no_trouble_to_who_comes_back_with_its_state():
-    """Timers that wait are looked for among all that waits for ever (found by the swarm of DDL as a Service)."""
+    """Timers that wait are looked for among all that waits without end (found by the swarm of DDL as a Service)."""
     back = (fault.Crash(55_000, "b"), fault.Restart(100_000, "b", keep_state=True))
     kernel = world(fault.Ask(20_000, "a", "leave for good"), *back)
     assert kernel.run(200_000).because == "time"
@@ -442,7 +442,7 @@ def test_a_process_that_leaves_comes_back_fresh():
 
 
 def test_a_run_ends_at_its_time():
-    """And can go on."""
+    """And can continue."""
     kernel = world()
     assert (kernel.run(50_000).because, kernel.now_us) == ("time", 50_000)
     assert kernel.run(90_000).because == "time" and len(kernel.states["b"]) == 8
@@ -477,7 +477,7 @@ def test_what_a_run_was_doing_is_told_without_the_address_of_a_function():
 
 
 def test_a_broken_machine_ends_the_run():
-    """The violation says which, when and at which step."""
+    """The violation shows which, when and at which step."""
     kernel = world(fault.Ask(55_000, "a", "break"))
     end = kernel.run(10_000_000)
     assert end.because == "violation" and end.violation
@@ -516,7 +516,7 @@ def test_the_auditor_sees_each_step_and_stops_the_run():
 
 
 def test_the_auditor_can_be_told_to_record_only():
-    """A run goes on after a violation, and its measures say what it cost."""
+    """A run continues after a violation, and its measures show what it cost."""
     settings = SchedulerSettings(captures=2, tables=2, ttl_us=2_000_000, margin_us=0, stop_lag_us=1_500_000)
     faults = [fault.Part(3_000_000, "capture-2", "etcd", for_us=6_000_000)]
     stopped = simulate(settings, faults=faults, until_us=15_000_000)

@@ -41,7 +41,7 @@ class Section:
     one_of: Literal["a", "b"] = "a"
 
     def refuse(self, value: Value, given: dict[str, Value]) -> None:
-        """Refuse what no type says."""
+        """Refuse what no type shows."""
         if self.is_on and "some" not in given:
             raise given["is_on"].wrong("`some` beside it")
 

@@ -1,4 +1,4 @@
-"""Scenario files: what they say is read, and every mistake is told with its line."""
+"""Scenario files: what they show is read, and every mistake is reported with its line."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_what_is_no_duration_is_none(text: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_list_of_events_has_each_with_its_fields(model: str) -> None:
-    """``data/scenarios/README.md`` names every event of every model's table, and what stands beside it."""
+    """``data/scenarios/README.md`` names every event of every model's table, and what is beside it."""
     readme = Path(__file__).resolve().parents[2] / "data/scenarios/README.md"
     words = set(re.findall(r"[a-z_]+", readme.read_text(encoding="utf-8")))
     for name, kind in model_named(model).events.items():
@@ -297,7 +297,7 @@ def _with_event(line: str) -> Scenario:
 
 
 def test_an_event_that_is_drawn_is_spelled_as_a_file_has_it() -> None:
-    """It is read back with the values that were drawn, those of other fields are the row's defaults."""
+    """It is read back with the values that were drawn, the ones of other fields are the row's defaults."""
     values = {"nodes": ("capture-1", "capture-2"), "one_way": True, "for_us": 1_500_000}
     line = spelled(EVENTS, 3_000_000, "partition", values)
     assert line == "{at: 3s, partition: [capture-1, capture-2], one_way: true, for: 1.5s}"

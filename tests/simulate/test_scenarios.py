@@ -1,4 +1,4 @@
-"""The scenario files that come with the project say what the protocol does, and play the same every time."""
+"""The scenario files that come with the project show what the protocol does, and play the same every time."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_pause_with_a_time_ends_early_where_its_node_is_resumed() -> None:
 
 
 def test_heal_ends_partitions_that_have_a_time_too() -> None:
-    """All of them, as it says; the other end has nothing left to do."""
+    """All of them, as it describes; the other end has nothing left to do."""
     text = "- {at: 1s, partition: [capture-2], for: 5s}\n- {at: 2s, heal: }\n"
     assert _at(text, "healed") == [2_000_000]
 

@@ -67,7 +67,7 @@ assert:
 
 @pytest.mark.parametrize("name", SEEN)
 def test_a_setting_decides_what_is_seen_of_a_run(name: str) -> None:
-    """With one value what the scenario says is so, with the other it is not; all else is the same."""
+    """With one value what the scenario defines is so, with the other it is not; all else is the same."""
     holds, fails, text = SEEN[name]
     given = [text.replace(f"{name.rpartition('.')[2]}: VALUE, ", "") if v == "null" else text for v in (holds, fails)]
     played = [scenario_from_text(t.replace("VALUE", v)) for t, v in zip(given, (holds, fails), strict=True)]

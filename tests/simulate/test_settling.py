@@ -34,7 +34,9 @@ def _crash(settle: str = "3s", claim: str = REPLICATES) -> Any:
 
 
 def test_it_is_the_whole_run_cut_where_it_has_settled() -> None:
-    """Row by row, but for the last, which says why it ended; so what a sweep sees fall falls in the whole run too."""
+    """Row by row, except for the last, which shows why it ended; so what a sweep sees fall falls in the
+    whole run too.
+    """
     settled, whole = _crash("3s"), _crash("25s")
     assert (settled.run.end.because, whole.run.end.because) == ("settled", "time") and settled.held and whole.held
     rows, all_rows = (p.run.kernel.recorder.rows for p in (settled, whole))
@@ -44,7 +46,7 @@ def test_it_is_the_whole_run_cut_where_it_has_settled() -> None:
 
 
 def test_an_event_is_over_when_what_it_makes_last_is() -> None:
-    """Its field says so by its type, whatever it is called: a crash is over at once, a DDL when it is executed."""
+    """Its field reports it by its type, with any name: a crash is over at once, a DDL when it is executed."""
     text = CRASH.format(settle="3s", claim=REPLICATES).replace("restart: capture-2", "ddl: 2500ms")
     scenario = scenario_from_text(text)
     assert [event.ends_us for event in scenario.events] == [4_000_000, 8_500_000]
@@ -53,7 +55,7 @@ def test_an_event_is_over_when_what_it_makes_last_is() -> None:
 
 
 def test_every_duration_of_an_event_lasts_or_is_known_not_to() -> None:
-    """Of all models: a new event says whether its duration is one that a run waits for."""
+    """Of all models: a new event shows whether its duration is one that a run waits for."""
     kinds = {kind for model in MODELS for kind in model_named(model).events.values()}
     durations = {
         (kind.__name__, name)
@@ -65,7 +67,7 @@ def test_every_duration_of_an_event_lasts_or_is_known_not_to() -> None:
 
 
 def test_what_never_holds_is_waited_for_until_the_end() -> None:
-    """And is said to have failed there."""
+    """And is reported to have failed there."""
     played = _crash(claim="imbalance > 5")
     assert played.run.end.because == "time" and not played.held
 
@@ -100,7 +102,7 @@ def test_a_violation_in_the_calm_is_seen() -> None:
     ],
 )
 def test_a_window_that_lies_ahead_is_awaited(window: str, rests_s: int) -> None:
-    """To its end where the file says one, else for the calm: "so until 24s" is said of nothing shorter."""
+    """To its end where the file defines one, else for the calm: "so until 24s" is reported of nothing shorter."""
     scenario = scenario_from_text(CRASH.format(settle="3s", claim=REPLICATES) + f"  - {{{window}}}\n")
     played = scenario.model.play(scenario)
     assert played.run.end.because == ("time" if rests_s == 30 else "settled")
@@ -178,7 +180,7 @@ def test_it_has_not_settled_before_pd_may_decide(beside: str, rests_s: int) -> N
 
 
 def test_the_calm_of_pds_swarm_is_longer_than_its_merges_wait_and_every_fourth_seed_runs_to_its_end() -> None:
-    """Clients go on, and so does what PD makes of them."""
+    """Clients continue, and so does what PD makes of them."""
     for seed in range(12):
         scenario = swarm("pd", seed)
         assert (scenario.settling is None) == (seed % 4 == 0)

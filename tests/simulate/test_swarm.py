@@ -103,7 +103,7 @@ def test_the_swarm_of_ddl_as_a_service_leaves_backfills_their_time() -> None:
 
 
 def test_a_seed_draws_the_same_again_and_an_unknown_model_is_refused() -> None:
-    """So that a failure can be told by its number."""
+    """So that a failure can be detected by its number."""
     assert swarm("pipeline", 3).text == swarm("pipeline", 3).text != swarm("pipeline", 4).text
     with pytest.raises(ContractError, match="no swarm of rain"):
         swarm("rain", 1)
@@ -172,7 +172,7 @@ def test_a_seed_catches_a_planted_bug(bug: str) -> None:
 
 
 def test_a_run_that_ends_in_an_error_has_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told like the others, and the next seed is run."""
+    """It is reported like the others, and the next seed is run."""
     scenario = swarm("scheduler", 1)
     monkeypatch.setattr(type(scenario.model), "play", property(lambda _: _raises), raising=False)
     assert [f.because for f in fallen("scheduler", range(2))] == [("IndexError: a bug",)] * 2

@@ -31,7 +31,7 @@ def crash() -> Scenario:
 
 @pytest.fixture(scope="module")
 def runs(spark: SparkSession, crash: Scenario) -> DataFrame:
-    """Four seeds, as the file says and with slower scans."""
+    """Four seeds, as the file describes and with slower scans."""
     return computed(sweep(spark, crash, range(1, 5), [{}, SLOW]))
 
 

@@ -35,7 +35,7 @@ def of(trace: pa.Table) -> tuple[pa.Table, pd.DataFrame]:
 
 
 def lengths(run: SchedulerRun) -> tuple[int, int]:
-    """Overlap and gap of a run as its trace tells them, µs."""
+    """Overlap and gap of a run as its trace shows them, µs."""
     held = stretches(run.trace)
     two, nobody = overlaps(run.trace, held), gaps(run.trace, held)
     return tuple(int((f["until_us"] - f["since_us"]).sum()) for f in (two, nobody))  # type: ignore[return-value]
@@ -122,7 +122,7 @@ def test_overlaps_are_seen_even_if_they_have_no_length_in_time() -> None:
 
 
 def test_a_dropped_table_has_no_gap() -> None:
-    """After a DDL that drops it nobody has to write it; the others are untouched."""
+    """After a DDL that drops it no one has to write it; the others are untouched."""
     run = simulate(
         SchedulerSettings(captures=2, tables=3), faults=[Ask(2_000_000, "etcd", Ddl(drop=(2,)))], until_us=5_000_000
     )  # fmt: skip
@@ -181,14 +181,14 @@ def test_every_message_of_a_run_is_an_arrow() -> None:
 
 
 def test_a_message_is_named_with_its_table() -> None:
-    """A removal says so; what is about no table has its name alone."""
+    """A removal reports it; what is about no table has its name alone."""
     assert shortly("DispatchTable", '{"id":7,"is-delete":true}') == "DispatchTable 7 delete"
     assert shortly("DispatchTable", '{"id":0}') == "DispatchTable 0"
     assert shortly("Announce", '{"owner-rev":2}') == "Announce" == shortly("Announce", None)
 
 
 def test_watermarks_of_captures_come_from_their_messages() -> None:
-    """Each capture and the changefeed have both; those of who crashed or has no table are 0."""
+    """Each capture and the changefeed have both; the ones of who crashed or has no table are 0."""
     run = simulate(SchedulerSettings(captures=3, tables=2), faults=[Crash(2_000_000, "capture-1")], until_us=3_000_000)
     found = watermarks(run.trace)
     assert set(found["who"]) >= {GLOBAL, "capture-1", "capture-2"} and set(found["watermark"]) == {
@@ -209,7 +209,9 @@ def test_a_lag_is_a_saw_tooth() -> None:
 
 
 def test_no_answer_is_read_out_of_a_sentence() -> None:
-    """Whatever the owner's words are, kind, name and time of a cause are those of its reason, to the microsecond."""
+    """No matter what the owner's words are, kind, name and time of a cause are the ones of its reason, to the
+    microsecond.
+    """
     settings = SchedulerSettings(captures=2, tables=4)
     faults = [Ask(3_000_000, node, Stick(3)) for node in settings.nodes()]
     trace = simulate(settings, faults=faults, until_us=8_000_000).trace
@@ -227,7 +229,7 @@ def test_no_answer_is_read_out_of_a_sentence() -> None:
 
 @pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
 def test_every_cause_has_words_and_a_time(variant: str) -> None:
-    """Nothing that holds the checkpoint is blank, in any protocol: v4's node whose table starts anew was."""
+    """Nothing that holds the checkpoint is blank, in any protocol: v4's node whose table starts again was."""
     path = Path(__file__).resolve().parents[2] / "data/scenarios/scheduler/rolling-restart.yaml"
     scenario = read_scenario(str(path), {"variant": variant})
     found = causes(scenario.model.play(scenario).trace)
@@ -236,7 +238,7 @@ def test_every_cause_has_words_and_a_time(variant: str) -> None:
 
 
 def test_a_stuck_table_is_found_with_its_time() -> None:
-    """The sink sticks at 3 s; the owner says so only two seconds later, and then it is told from 3 s on."""
+    """The sink sticks at 3 s; the owner reports it only two seconds later, and then it is detected from 3 s on."""
     settings = SchedulerSettings(captures=2, tables=4)
     faults = [Ask(3_000_000, node, Stick(3)) for node in settings.nodes()]
     run = simulate(settings, faults=faults, until_us=8_000_000)
@@ -290,7 +292,7 @@ def test_many_rows_are_read_as_whole_columns() -> None:
 
 
 def test_time_that_lasts_is_added_up_once_for_each_key() -> None:
-    """What is said again begins nothing anew and ends nothing twice; what still lasts counts up to now."""
+    """What is reported again begins nothing again and ends nothing twice; what still lasts counts up to now."""
     total = Total()
     for key, lasts, at_us in (("1", True, 10), ("1", True, 15), ("2", True, 20), ("1", False, 30), ("1", False, 40)):
         total.put(key, lasts, at_us)

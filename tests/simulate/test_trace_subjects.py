@@ -53,7 +53,7 @@ def written(path: Path) -> set[str]:
 
 
 def test_every_subject_that_code_spells_is_declared() -> None:
-    """Whoever adds one finds the table; and none stands there that nobody writes."""
+    """A developer who adds one finds the table; and each one there is written."""
     paths = [p for room in ("simulate", "ddl_core") for p in (ROOT / "ticdc_lab" / room).rglob("*.py")]
     spelled = set().union(*map(written, paths))
     assert spelled - declared().keys() == set()

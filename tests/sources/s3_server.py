@@ -22,7 +22,7 @@ class S3:
         self.keys = {p.relative_to(root).as_posix(): p for p in sorted(root.rglob("*")) if p.is_file()}
         self.calls: list[str] = []
         self.refused: set[str] = set()
-        """Keys of which nobody may read the content."""
+        """Keys whose content no user may read."""
         self.port = 0
 
     @property

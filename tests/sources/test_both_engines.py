@@ -1,4 +1,4 @@
-"""Wherever a log lies, either engine loads what its bytes say: the rows of reading and decoding without any engine."""
+"""Wherever a log lies, either engine loads what its bytes show: the rows of reading and decoding without any engine."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_load_gives_the_rows_of_its_bytes(spark: SparkSession, tmp_path: Path,
 
 
 def test_a_sample_keeps_the_same_rows_and_counts_all(spark: SparkSession, tmp_path: Path) -> None:
-    """What is kept of a sample, whoever writes it: the workers, or the engine itself."""
+    """What is kept of a sample, from either writer: the workers, or the engine itself."""
     log = load(spark, str(golden(CANAL))).sampled(Sample(tables=("shop.orders",)))
     by_workers = log.materialise(str(tmp_path / "a"), images=False)
     by_engine = log._by_engine(str(tmp_path / "b"), images=False)
@@ -229,7 +229,7 @@ def test_a_sample_keeps_the_same_rows_and_counts_all(spark: SparkSession, tmp_pa
 
 
 def test_a_survey_tells_the_same(spark: SparkSession) -> None:
-    """What is there, how large, of which tables."""
+    """What is there, how large, and the tables."""
     found = survey(spark, str(golden(CANAL)))
     assert (found.protocol, found.seen, found.is_whole, len(found.tables), found.partitions) == (
         "canal-json", 1000, False, 7, (0, 1, 2, 3),

@@ -101,7 +101,7 @@ def counted(source: Source) -> tuple[int, list[str]]:
 
 
 def test_what_a_folder_holds_and_is_not_read_is_said(tmp_path: Path) -> None:
-    """An empty file, a link that leads nowhere, a pipe, a folder with a capture's name; hidden ones are nobody's."""
+    """An empty file, a link that leads nowhere, a pipe, a folder with a capture's name; hidden ones belong to none."""
     (tmp_path / "a.jsonl").write_bytes(line(0) + b"\n")
     (tmp_path / "empty.jsonl").write_bytes(b"")
     (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")

@@ -112,7 +112,7 @@ def test_cut_and_odd_lines_are_counted():
 
 
 def test_packed_and_rotated_files_are_one_log(tmp_path):
-    """In the order of their times, whatever order they are named in."""
+    """In the order of their times, no matter what order they are named in."""
     lines = FIXTURE.read_text().splitlines(keepends=True)
     old, new = tmp_path / "cdc-2023-11-15.log.gz", tmp_path / "cdc.log"
     old.write_bytes(gzip.compress("".join(lines[:5]).encode()))

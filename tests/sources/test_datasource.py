@@ -162,7 +162,7 @@ def streamed(folder: Path, range_bytes: int) -> pa.Table:
 
 
 def test_types_that_debezium_does_not_name_come_from_the_ddl_of_the_file(tmp_path: Path) -> None:
-    """As load reads them; where the file has no DDL, a warning says what is assumed."""
+    """As load reads them; where the file has no DDL, a warning shows what is assumed."""
     lines = Path("tests/data/reports/07/dbz-noext.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "a.jsonl").write_text("".join(lines))
     rows = streamed(tmp_path, 1 << 20).filter(pc.equal(streamed(tmp_path, 1 << 20)["kind"], "row"))

@@ -40,7 +40,7 @@ WHOLE = [
     ("open-protocol.kcat-f-lengths.txt", {"format": LENGTHS}),
     ("avro.kcat-f-lengths.txt", {"format": SENTENCES}),
 ]  # fmt: skip
-"""Dumps of which each message has its partition, offset, key and value."""
+"""Dumps in which each message has its partition, offset, key and value."""
 
 Place = tuple[int, int]
 
@@ -131,7 +131,7 @@ def test_values_alone_are_in_the_order_of_their_lines() -> None:
 
 @pytest.mark.parametrize("topic", ["canal-json", "simple"])
 def test_what_kafka_connect_writes_to_a_file_are_values(topic: str) -> None:
-    """Its file sink writes a value a line, whatever the partition: all of the topic's values, none else."""
+    """Its file sink writes a value a line, with any partition: all of the topic's values, none else."""
     form, messages, bad = read((DATA / f"{topic}.connect-file.txt").read_bytes())
     assert form.name == "values" and not bad
     assert sorted(m["value"] for m in messages) == sorted(value or b"" for _, value in capture(topic).values())
@@ -282,7 +282,7 @@ def test_a_console_that_printed_no_values_is_refused() -> None:
 
 
 def test_open_protocol_of_a_console_is_not_taken_for_lengths() -> None:
-    """Its own lengths are 8 bytes of which most are 0; a file larger than its head does not show where they end."""
+    """Its own lengths are 8 bytes, most of them 0; a file larger than its head does not show where they end."""
     name = b'{"ts":1,"scm":"shop","tbl":"%s","t":1}' % (b"t" * 990)
     key = (1).to_bytes(8, "big") + len(name).to_bytes(8, "big") + name
     data = (key + b"\t" + (2).to_bytes(8, "big") + b"{}\n") * 300
@@ -331,7 +331,7 @@ def test_values_in_base64_are_detected() -> None:
 
 
 def test_redpanda_console_wraps_keys_and_values() -> None:
-    """Its payloads are taken out of what it says about them; debezium's own payload stays."""
+    """Its payloads are taken out of what it shows about them; debezium's own payload stays."""
     wrapped = {"partitionID": 2, "offset": 1, "key": {"isPayloadNull": True, "encoding": "null"}, "value": {
         "payload": {"id": 1}, "isPayloadNull": False, "encoding": "json"}}  # fmt: skip
     _, messages, bad = read(json.dumps([wrapped]).encode())
@@ -444,7 +444,7 @@ def test_a_dump_without_its_beginning_is_of_the_same_form(name: str, options: di
 @pytest.mark.parametrize("at", [10, 50, 90, 200])
 @pytest.mark.parametrize("topic", ["canal-json", "open-protocol"])
 def test_a_cut_line_does_not_change_the_form(topic: str, at: int) -> None:
-    """Half a record has fewer fields than the others, and is no evidence of which the console printed."""
+    """Half a record has fewer fields than the others, and is no evidence of what the console printed."""
     data = (DATA / f"{topic}.console-all.txt").read_bytes()
     lines = data.splitlines(keepends=True)
     lines[4] = lines[4][:at] + b"\n"
@@ -453,7 +453,7 @@ def test_a_cut_line_does_not_change_the_form(topic: str, at: int) -> None:
 
 
 def test_keys_that_hold_the_separator_are_not_guessed() -> None:
-    """Where JSON shows the value, the key is what stands before it; else the record is refused."""
+    """Where JSON shows the value, the key is what is before it; else the record is refused."""
     head = b"CreateTime:1770000000000\tPartition:0\tOffset:"
     text = head + b'0\tk\t{"id":1}\n' + head + b'1\ta\tb\t{"id":2}\n' + head + b"2\ta\tb\tc\n"
     _, messages, bad = read(text)
@@ -462,7 +462,7 @@ def test_keys_that_hold_the_separator_are_not_guessed() -> None:
 
 
 def test_values_that_hold_line_feeds_are_one_message() -> None:
-    """A record goes on until the next one begins."""
+    """A record continues until the next one begins."""
     head = b"CreateTime:1770000000000\tPartition:0\tOffset:"
     _, messages, bad = read(head + b'0\t{"id":\n1}\n' + head + b"1\t{}\n")
     assert not bad and [m["value"] for m in messages] == [b'{"id":\n1}', b"{}"]
@@ -544,7 +544,7 @@ def test_names_of_kafka_connect_give_topic_partition_and_first_offset(tmp_path: 
 
 
 def test_what_a_folder_of_kafka_connect_lost_is_named(tmp_path: Path) -> None:
-    """Offsets are those of names, so they are not lost; keys are."""
+    """Offsets are the ones of names, so they are not lost; keys are."""
     for offset in (0, 2):
         (tmp_path / f"t+1+{offset:010}.json").write_text('{"id":1}\n{"id":2}\n')
     found = dumps_at(str(tmp_path), sorted(tmp_path.iterdir()), "auto", {})
@@ -553,7 +553,7 @@ def test_what_a_folder_of_kafka_connect_lost_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_gzip_is_told_by_its_bytes(tmp_path: Path) -> None:
-    """The name may say nothing."""
+    """The name may report nothing."""
     file = tmp_path / "dump"
     file.write_bytes(gzip.compress((DATA / "canal-json.kcat-J.jsonl").read_bytes()))
     with file.open("rb") as opened:
@@ -589,7 +589,7 @@ def test_a_capture_file_is_no_dump() -> None:
 
 
 def test_parquet_and_avro_need_neither_topic_nor_key(tmp_path: Path) -> None:
-    """Text stands for bytes, integers for times; a file of Kafka Connect has its place in its name."""
+    """Text represents bytes, integers for times; a file of Kafka Connect has its place in its name."""
     pq.write_table(
         pa.table({"partition": [1.0, 1.0], "offset": [4, 5], "ts": [1770000000000001, None], "payload": ["{}", "é"]}),
         tmp_path / "a.parquet",
@@ -759,7 +759,7 @@ def test_keys_in_avro_belong_to_values_in_parquet(tmp_path: Path) -> None:
 
 
 def test_keys_that_are_more_or_fewer_than_values_are_not_taken(tmp_path: Path) -> None:
-    """Nobody knows which is whose; the file is named, and so is one without values."""
+    """No one knows which is whose; the file is named, and so is one without values."""
     for name, text in {"5.json": '{"id":1}\n{"id":2}\n', "5.keys.json": '"k"\n', "9.keys.json": '"k"\n'}.items():
         (tmp_path / f"t+1+000000000{name}").write_text(text)
     found = dumps_at(str(tmp_path), sorted(tmp_path.iterdir()), "auto", {})
@@ -795,7 +795,7 @@ def test_ranges_of_a_dump_give_what_all_of_it_gives(tmp_path: Path, of: str, dam
         lines[5] = lines[5][:-3] + b"\n" * 400 + lines[5][-3:]
     elif damage:
         lines[7:7] = [b"\n"] * 300
-    file = tmp_path / "dump.gz"  # bytes say what is packed
+    file = tmp_path / "dump.gz"  # bytes show what is packed
     file.write_bytes(b"".join(lines))
     size = file.stat().st_size
 
@@ -982,7 +982,7 @@ def test_wrapped_records_and_arrays_of_texts_larger_than_what_is_looked_at(chunk
 
 
 def test_bytes_that_resemble_nothing_have_no_command() -> None:
-    """Whatever they are: no hint fails on them."""
+    """No matter what they are: no hint fails on them."""
     for data in (b"\0" * 99, b'\xff\xfe{"', b"," * 200_000, b"{" * 5_000, b"[" * 50_000, b"[[", b'{"a":' * 900, b"|\n"):
         assert converted_hint("dump", data) == ""
 

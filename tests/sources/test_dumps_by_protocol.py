@@ -91,7 +91,7 @@ def coded_values(messages: Messages, folder: Path) -> None:
 
 
 def _records(written: Callable[[bytes | None], object], *, in_array: bool = False) -> Writer:
-    """Objects with all that a client library gives, their bytes as somebody has ``written`` them."""
+    """Objects with all that a client library gives, their bytes as an application has ``written`` them."""
 
     def write(messages: Messages, folder: Path) -> None:
         rows = [
@@ -350,7 +350,7 @@ def _two(path: Path, rows: list[dict[str, Any]], how: str) -> None:
 def test_a_binary_key_that_was_taken_for_text_is_refused_also_beside_bytes(
     taken_for: str, how: str, tmp_path: Path
 ) -> None:
-    """Each key has a coding of its own; those of Avro that lost bytes are named, and no other key comes instead."""
+    """Each key has a coding of its own; the ones of Avro that lost bytes are named, and no other key comes instead."""
     own = [(k, v) for k, v in capture("avro").values() if k and v]
     rows = [
         {"partition": 0, "offset": n, "key": k.decode(taken_for, "replace"), "value": b64encode(v).decode()}

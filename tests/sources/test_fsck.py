@@ -28,7 +28,7 @@ FOLDER = f"s/t/{VERSION}"
 
 
 def found(spark: SparkSession, root: Path) -> set[tuple[str, str, str, int]]:
-    """Kind, severity, path and count of every finding; each says what was expected and found."""
+    """Kind, severity, path and count of every finding; each shows what was expected and found."""
     findings = fsck(spark, str(root))
     assert findings.columns == FINDINGS.names
     rows = findings.collect()
@@ -210,7 +210,7 @@ def command(spark: SparkSession) -> Callable[..., Any]:
 def test_the_command_exits_with_0_for_clean_1_for_findings_2_for_no_folder(
     command: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Rows above the checkpoint alone are said and are no fault."""
+    """Rows above the checkpoint alone are reported and are no fault."""
     root = stored.whole_folder(tmp_path / "feed")
     assert command(root, 0)["counts"] == {}
     put(root, "metadata", json.dumps({"checkpoint-ts": VERSION}))

@@ -1,4 +1,4 @@
-"""A topic in a real broker is read as the recording of it is, and every failure is said soon and in plain words."""
+"""A topic in a real broker is read as the recording of it is, and every failure is reported soon and in plain words."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def materialised(spark: SparkSession, source: str, folder: Path, **options: str)
 def test_a_topic_gives_what_its_recording_gives(
     spark: SparkSession, broker: Broker, topics: dict[str, str], tmp_path: Path, name: str
 ) -> None:
-    """The same protocol, counts and events, and no offset is said to be missing."""
+    """The same protocol, counts and events, and no offset is reported as missing."""
     ours = materialised(spark, broker.url(topics[name]), tmp_path / "ours")
     recorded = materialised(spark, str(golden(name)), tmp_path / "recorded")
     assert (ours.protocol, ours.counts, ours.limits) == (recorded.protocol, recorded.counts, ())
@@ -146,7 +146,7 @@ def test_credentials_are_passed_through_and_shown_nowhere(
 def test_what_keeps_us_out_is_said_soon(
     spark: SparkSession, broker: Broker, url: str, options: dict[str, str], message: str, hint: str
 ) -> None:
-    """Nobody there, no such topic, wrong credentials, or another security protocol: a sentence with a hint."""
+    """No one there, no such topic, wrong credentials, or another security protocol: a sentence with a hint."""
     url = url.replace("PLAIN/", broker.url("")).replace("SASL/", broker.url("", sasl=True))
     with pytest.raises(SourceError, match=message) as caught:
         load(spark, url, options=options)
@@ -162,7 +162,7 @@ def test_what_keeps_us_out_is_said_soon(
     ],
 )  # fmt: skip
 def test_a_url_of_another_form_is_refused(source: str) -> None:
-    """The form is said, and a password in it is not."""
+    """The form is reported, and a password in it is not."""
     with pytest.raises(SourceError) as caught:
         topics_of(source)
     assert "s3cret" not in str(caught.value)
@@ -257,7 +257,7 @@ def test_the_command_line_reads_secrets_from_a_file(
 
 
 def test_a_secret_in_an_error_nobody_foresaw_is_hidden(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever an exception carries, the command line shows it without the values of secret options."""
+    """No matter what an exception carries, the command line shows it without the values of secret options."""
 
     def broken(*_: object, options: dict[str, str], **__: object) -> None:
         raise ValueError(f"cannot parse {options}")

@@ -43,7 +43,7 @@ WRONG = dict(SASL) | {"kafka.sasl.jaas.config": SASL["kafka.sasl.jaas.config"].r
 
 @pytest.fixture(scope="module")
 def servers(broker: Broker) -> str:
-    """Give the address of a broker whose topics hold golden files, under their names."""
+    """Give the address of a broker whose topics contain golden files, under their names."""
     at = f"127.0.0.1:{broker.plain}"
     for name in FILES:
         create(at, f"embedded-{name}", 4)
@@ -52,7 +52,7 @@ def servers(broker: Broker) -> str:
 
 
 def decoded(spark: SparkSession, source: str, folder: Path, **options: str) -> tuple[Any, list[dict[str, Any]]]:
-    """A log, and its events and quarantine in order, but for the name of the topic."""
+    """A log, and its events and quarantine in order, except for the name of the topic."""
     log = load(spark, source, options=options).materialise(str(folder))
     rows = log.decoded.orderBy("topic", "partition", "offset", "seq").drop("topic").toArrow().to_pylist()
     return log, rows
@@ -143,7 +143,7 @@ def test_a_command_names_a_broker_before_an_engine_begins() -> None:
 def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Give the address of what takes connections and never answers; its silence counts after a moment."""
     monkeypatch.setattr(kafka, "REACHED_S", 0.05)
-    monkeypatch.setattr(kafka, "SAID_S", 600.0)  # whatever the load, its thread reports
+    monkeypatch.setattr(kafka, "SAID_S", 600.0)  # no matter what the load, its thread reports
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
@@ -174,7 +174,7 @@ def test_a_broker_that_is_silent_is_named_before_an_engine_begins(
     ],
 )
 def test_what_answers_as_no_broker_is_named(answer: bytes, words: str) -> None:
-    """Another server, one that wants TLS; beside one that answers nobody minds it."""
+    """Another server, one that wants TLS; beside one that answers it does not matter."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -214,7 +214,7 @@ def test_the_hint_for_a_broker_of_ipv6_has_no_brackets() -> None:
 
 
 def test_one_broker_that_answers_is_enough(servers: str, silent: str) -> None:
-    """Of a list nobody waits for the others, whatever keeps them from answering."""
+    """Of a list no one waits for the others, no matter what keeps them from answering."""
     kafka.REACHED_S = 1_000.0  # put back by the fixture
     kafka.require_reachable(topics_of(f"kafka://{silent},127.0.0.1:1,{servers}/t"))
 
@@ -313,7 +313,9 @@ def test_a_survey_says_what_the_broker_has(spark: SparkSession, servers: str) ->
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_survey_of_a_topic_needs_no_engine(servers: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Its first messages say what it is, table versions of simple among them: it begins no engine and reads no more."""
+    """Its first messages show what it is, table versions of simple among them: it begins no engine and
+    reads no more.
+    """
 
     def refused(*args: object, **given: object) -> None:
         raise AssertionError("a survey of a topic asked for an engine")
@@ -331,7 +333,7 @@ def test_a_survey_of_a_topic_needs_no_engine(servers: str, monkeypatch: pytest.M
 
 
 def test_a_survey_of_a_large_topic_reads_some_of_each_partition(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few messages of each; what it has not read is said."""
+    """Few messages of each; what it has not read is reported."""
     monkeypatch.setattr(topic_overview, "_MOST", 8)
     monkeypatch.setattr(topic_overview, "_AT_LEAST", 2)
     found = survey(None, f"kafka://{servers}/embedded-{FILES[1]}")

@@ -78,7 +78,7 @@ def reading(spark: SparkSession, work: Callable[[], Any]) -> Iterator[Future[Any
 def test_a_broker_killed_in_the_middle_of_a_fetch(
     spark: SparkSession, broker: Broker, tmp_path: Path, comes_back: bool
 ) -> None:
-    """Back again in time, the load goes on and has each message once; else it fails in words and leaves nothing."""
+    """Back again in time, the load continues and has each message once; else it fails in words and leaves nothing."""
     topic, out = f"killed_{comes_back}", tmp_path / "log"
     recording = load(spark, str(golden(OPEN)))
     create_topic(spark, broker, topic, 4)
@@ -106,7 +106,7 @@ def test_a_broker_killed_in_the_middle_of_a_fetch(
 
 @pytest.mark.soak
 def test_the_leader_of_a_partition_dies_while_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
-    """Another broker of three leads then: a load and an ingest go on, and each message is there once."""
+    """Another broker of three leads then: a load and an ingest continue, and each message is there once."""
     recording = load(spark, str(golden(OPEN))).messages
     with cluster(tmp_path / "brokers") as brokers:
         url = f"kafka://{','.join(f'127.0.0.1:{b.plain}' for b in brokers)}/led"

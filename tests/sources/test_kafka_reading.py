@@ -102,7 +102,7 @@ def test_options_that_cannot_be_are_named(servers: str, options: dict[str, str],
 def test_what_the_broker_deleted_is_named_and_passed_over() -> None:
     """Offsets before its first one are lost; a partition that ends before where it was to be read to has shrunk."""
     with mock_cluster() as servers:
-        send(servers, "big", numbered(12_000, 1, size=1_000))  # of which the mock cluster keeps 5 MB
+        send(servers, "big", numbered(12_000, 1, size=1_000))  # the mock cluster keeps 5 MB
         with reader(servers, "big") as of:
             low, high = of.spans()["big", 0]
             assert 0 < low < high == 12_000
@@ -149,7 +149,7 @@ def test_a_broker_that_takes_connections_and_says_nothing_is_named(monkeypatch: 
 
 
 def test_a_broker_that_is_gone_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a sentence, and no wait for ever; it may not have said before that the log ends early."""
+    """With a sentence, and no wait without end; it may not have reported before that the log ends early."""
     with ExitStack() as broker:
         own = broker.enter_context(mock_cluster())
         send(own, "t", numbered(3))
@@ -205,7 +205,7 @@ def test_a_broker_that_never_answers_a_request_ends_the_wait(servers: str, monke
     ],
 )
 def test_what_may_pass_is_a_class_of_error_also_behind_the_relay(said: str, kind: type[SourceError]) -> None:
-    """A watch asks again by it, whatever the words are."""
+    """A watch asks again by it, no matter what the words are."""
     error = topics_of("kafka://127.0.0.1:1/t").explained(RuntimeError(said))
     assert isinstance(error, SourceError) and type(error) is kind
 

@@ -92,7 +92,7 @@ def test_a_password_of_any_characters_arrives(password: str) -> None:
 
 
 def test_librdkafka_knows_every_name() -> None:
-    """Each name that a setting can get is one that the library takes (of which it would else say so)."""
+    """Each name that a setting can get is one that the library takes (else it would report it)."""
     assert not SAME & RENAMED.keys() and not (SAME | RENAMED.keys()) & WITHOUT_EFFECT
     unknown = []
     for name in sorted({*SAME, *RENAMED.values()}):

@@ -1,4 +1,6 @@
-"""A broker with TLS: with its CA a topic is read, and what keeps us out is said soon, in words, without a secret."""
+"""A broker with TLS: with its CA a topic is read, and what keeps us out is reported soon, in words,
+without a secret.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def test_a_topic_is_read_over_tls(
 def test_a_report_of_a_topic_over_tls_holds_no_secret(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, trusting: dict[str, str]
 ) -> None:
-    """Whole pages, and what the command line says."""
+    """Whole pages, and what the command line shows."""
     page, config = tmp_path / "page.html", tmp_path / "client.properties"
     config.write_text("".join(f"{k.removeprefix('kafka.')}={v}\n" for k, v in trusting.items()))
     arguments = ["report", f"kafka://127.0.0.1:{broker.tls}/{topic}", "--out", str(page), "--kafka-config", str(config)]

@@ -24,7 +24,7 @@ BEARER = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "
 
 
 def token(lasts_s: float = 3600) -> str:
-    """A JWT that nobody signed, as this broker takes it."""
+    """A JWT without a signature, as this broker takes it."""
     now = time.time()
     parts = ({"alg": "none"}, {"sub": USER, "iat": now, "exp": now + lasts_s})
     return "".join(urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") + "." for p in parts)

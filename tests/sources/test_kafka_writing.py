@@ -29,7 +29,7 @@ def servers() -> Iterator[str]:
 
 
 def made(servers: str, topic: str) -> str:
-    """The address of a topic of four partitions, of which the last has a message: writing creates none."""
+    """The address of a topic of four partitions; the last has a message: writing creates none."""
     send(servers, topic, [{"partition": 3, "key": None, "value": b"first"}])
     return f"kafka://{servers}/{topic}"
 

@@ -39,14 +39,14 @@ def image(key: str = "", **values: int) -> list[dict[str, Any]]:
 
 
 def decoded(events: list[dict[str, Any]]) -> pa.Table:
-    """In the form of DECODED, with the hashes of what the images say."""
+    """In the form of DECODED, with the hashes of what the images show."""
     plain = pa.Table.from_pylist(events, schema=arrow_schema(DECODED))
     names = [*KEYS.names, *DISPATCH.names]
     return pa.Table.from_batches(with_columns(names, plain.drop_columns(names).to_batches())).select(plain.column_names)
 
 
 def log(key: str = "") -> pa.Table:
-    """A table's life: rows before its DDL, after it, an update and a delete, and those of another table."""
+    """A table's life: rows before its DDL, after it, an update and a delete, and the ones of another table."""
     return decoded([
         event(0, 1, op="insert", columns=image(a=9, b=9, v=9)),
         event(1, 2, "ddl", query=DDL),

@@ -1,4 +1,4 @@
-"""A load: what it counts, what it says it cannot prove, and what it leaves alone."""
+"""A load: what it counts, what it reports it cannot prove, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDENTITY = ("topic", "partition", "offset", "seq", "kind", "commit_ts", "key_has
 
 
 def bag(df: DataFrame) -> Counter[Any]:
-    """Rows of a frame by what tells events apart."""
+    """Rows of a frame by what distinguishes events."""
     return Counter(map(tuple, df.select(*IDENTITY).collect()))
 
 
@@ -70,7 +70,7 @@ def test_without_the_extension_the_load_says_what_cannot_be_proved(spark: SparkS
 
 
 def test_compressed_messages_decode_and_damaged_ones_are_kept_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
-    """lz4 is told from the bytes; what cannot be inflated is in quarantine with the bytes that came."""
+    """lz4 is detected from the bytes; what cannot be inflated is in quarantine with the bytes that came."""
     log = load(spark, str(golden("messages_canal-json-lz4_small.jsonl.gz")))
     stored = log.materialise(str(tmp_path / "log"))
     assert stored.counts is not None and stored.protocol == "canal-json"
@@ -118,7 +118,7 @@ def test_decoding_a_stream_gives_the_events_of_the_table(spark: SparkSession, tm
 
 
 def test_decode_refuses_a_frame_without_the_columns_and_an_unknown_protocol(spark: SparkSession) -> None:
-    """Both are said before any job starts."""
+    """Both are reported before any job starts."""
     with pytest.raises(ContractError, match="value"):
         decode(spark.range(1), protocol="canal-json")
     with pytest.raises(ProtocolError, match="sample"):
@@ -140,7 +140,7 @@ def test_rows_without_a_commit_ts_among_others_are_counted_and_said(spark: Spark
 
 @pytest.mark.parametrize("images", [True, False])
 def test_what_the_workers_write_is_what_they_decode(spark: SparkSession, tmp_path: Path, images: bool) -> None:
-    """Every column of every row and message in quarantine, whatever characters the folder's name has."""
+    """Every column of every row and message in quarantine, no matter what characters the folder's name has."""
     whole = load(spark, str(golden(NAMES[1]))).messages
     cut = load(spark, str(golden("messages_canal-json-lz4_small.jsonl.gz"))).messages
     cut = damaged(cut, tmp_path / "cut.parquet").messages
@@ -158,7 +158,7 @@ def test_what_the_workers_write_is_what_they_decode(spark: SparkSession, tmp_pat
 
 
 def test_a_folder_that_is_there_is_left_alone_and_a_failure_leaves_none(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing is mixed into what somebody else wrote."""
+    """Nothing is mixed into what another program wrote."""
     log = load(spark, str(golden(NAMES[0])))
     (tmp_path / "mine").mkdir()
     with pytest.raises(SourceError, match="is there already"):

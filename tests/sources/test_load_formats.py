@@ -1,4 +1,4 @@
-"""Loads of simple, avro and claim checks: counts, limits, transactions, and what the command line says of them."""
+"""Loads of simple, avro and claim checks: counts, limits, transactions, and what the command line shows of them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_simple_restores_the_transactions_that_canal_json_does(spark: SparkSessi
 
 @pytest.mark.soak
 def test_avro_of_production_says_what_it_cannot_prove(lab: Any) -> None:
-    """Deletes without commit_ts, rows that are not whole, no watermark: each is said, nothing is called whole."""
+    """Deletes without commit_ts, rows that are not whole, no watermark: each is reported, nothing is called whole."""
     said = lab("transactions", AVRO_PROD, "--schema-registry", SCHEMAS, "--json")
     assert said.exit_code == 0, said.output
     facts = json.loads(said.stdout)
@@ -95,14 +95,14 @@ def test_avro_of_production_says_what_it_cannot_prove(lab: Any) -> None:
 
 
 def test_avro_without_its_schemas_answers_nothing(lab: Any) -> None:
-    """The schemas are what is missing, and the error says so."""
+    """The schemas are what is missing, and the error reports it."""
     said = lab("transactions", AVRO_PROD)
     assert said.exit_code == 2 and "none of 1685 messages could be decoded as avro" in said.stderr
     assert "quarantined 1685 x schema-unknown" in said.stderr
 
 
 def test_a_claim_check_makes_a_log_whole(spark: SparkSession, tmp_path: Path) -> None:
-    """Without the folder the log says how many rows are not whole, with it that none is."""
+    """Without the folder the log shows how many rows are not whole, with it that none is."""
     shutil.unpack_archive(golden("claim-check.tar.gz"), tmp_path)
     source = str(golden("messages_canal-json-claimcheck-raw_small.jsonl.gz"))
     keys_only = load(spark, source).materialise(str(tmp_path / "a"), images=False)

@@ -48,7 +48,7 @@ def s3(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
 
 @pytest.mark.parametrize("name", ["storage/small_csv_committs_oldvalue", "storage/small_canal-json"])
 def test_a_storage_folder_is_the_one_of_this_machine(spark: SparkSession, s3: S3, folder: Path, name: str) -> None:
-    """Row for row; it is listed in few calls, and fsck says the same."""
+    """Row for row; it is listed in few calls, and fsck shows the same."""
     there = load(spark, s3.url(name))
     assert s3.lists <= 40 + len(s3.keys) // PAGE
     here = load(spark, str(folder / name))
@@ -74,7 +74,7 @@ def test_a_file_is_read_in_large_pieces(s3: S3) -> None:
 
 
 def test_capture_files_count_once_where_they_overlap(spark: SparkSession, s3: S3, folder: Path) -> None:
-    """As on this machine; a file that is empty is said."""
+    """As on this machine; a file that is empty is reported."""
     there, here = load(spark, s3.url("cut in two")), load(spark, str(folder / "cut in two"))
     assert _rows(there) == _rows(here) == _rows(load(spark, str(folder / CAPTURE)))
     assert any("s3://logs/cut in two/empty.jsonl is empty" in said for said in there.left_out)

@@ -52,7 +52,7 @@ def parquet(path: Path, lines: list[bytes]) -> None:
 
 @pytest.mark.parametrize("write", [plain, zipped, parquet])
 def test_messages_that_two_recordings_hold_count_once(spark: SparkSession, tmp_path: Path, write: Write) -> None:
-    """Lazily and materialised, and it is said which they are; the events are those of one whole recording."""
+    """Lazily and materialised, and it is reported which they are; the events are the ones of one whole recording."""
     folder = tmp_path / "in"
     folder.mkdir()
     write(folder / "a", LINES[:1_500])
@@ -75,7 +75,7 @@ def test_messages_that_two_recordings_hold_count_once(spark: SparkSession, tmp_p
 def test_where_overlaps_are_not_looked_for_it_is_said(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In very many Parquet files; nothing is said of one file."""
+    """In very many Parquet files; nothing is reported of one file."""
     for name in "ab":
         parquet(tmp_path / name, OF_0[:50])
     monkeypatch.setattr("ticdc_lab.sources.pieces.FILES_LOOKED_INTO", 1)
@@ -89,7 +89,7 @@ def test_where_overlaps_are_not_looked_for_it_is_said(
 def test_behind_a_url_it_is_said_too(
     classic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write
 ) -> None:
-    """Of several files of whatever kind."""
+    """Of several files of any kind."""
     for name in "ab":
         write(tmp_path / name, OF_0[:50])
     monkeypatch.setattr("ticdc_lab.sources.load.data_files", lambda _: None)
@@ -98,7 +98,7 @@ def test_behind_a_url_it_is_said_too(
 
 
 def test_other_messages_at_the_same_offsets_are_not_taken_for_repetitions(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing is lost where a topic was made anew, or two upstreams use one name."""
+    """Nothing is lost where a topic was made again, or two upstreams use one name."""
     plain(tmp_path / "a", OF_0[:100])
     other = json.loads(OF_0[50])
     other["value"] = json.loads(OF_0[51])["value"]
@@ -111,7 +111,7 @@ def test_other_messages_at_the_same_offsets_are_not_taken_for_repetitions(spark:
 
 @pytest.mark.parametrize("write", [plain, zipped, parquet])
 def test_a_file_cut_at_a_line_does_not_look_complete(spark: SparkSession, tmp_path: Path, write: Write) -> None:
-    """The next file of the folder goes on after what was cut off: the hole between them is named."""
+    """The next file of the folder continues after what was cut off: the hole between them is named."""
     cut = OF_0[:200][:-40]
     write(tmp_path / "a", cut)
     write(tmp_path / "b", OF_0[200:300])
@@ -123,7 +123,7 @@ def test_a_file_cut_at_a_line_does_not_look_complete(spark: SparkSession, tmp_pa
 
 
 def test_a_last_file_cut_at_a_line_is_given_away_by_the_other_partitions(spark: SparkSession, tmp_path: Path) -> None:
-    """Watermarks go to all partitions: one that lacks the last stood, or was cut; of a whole nothing is said."""
+    """Watermarks go to all partitions: one without the last stalled, or was cut; a whole one is not named."""
     of_each = [[line for line in LINES if json.loads(line)["partition"] == n] for n in range(4)]
     for n, lines in enumerate(of_each):
         plain(tmp_path / f"partition_{n}", lines)
@@ -141,7 +141,7 @@ def test_a_last_file_cut_at_a_line_is_given_away_by_the_other_partitions(spark: 
 
 
 def test_partitions_that_end_early_are_said_once_for_each_place() -> None:
-    """One watermark less may have been on its way; a partition without any is said by itself."""
+    """One watermark less may have been on its way; a partition without any is reported by itself."""
 
     def ends(**until: int) -> tuple[str, ...]:
         rows = [("t", int(p[1:]), ts << 18) for p, last in until.items() for ts in range(1000, 1000 * last + 1, 1000)]
@@ -157,7 +157,7 @@ def test_partitions_that_end_early_are_said_once_for_each_place() -> None:
 
 
 def test_a_gz_without_its_end_is_said_where_it_was_cut_at_a_line(spark: SparkSession, tmp_path: Path) -> None:
-    """All lines are there, and only the end of the stream is missing: what came after nobody knows."""
+    """All lines are there, and only the end of the stream is missing: what came after is unknown."""
     packed = gzip.compress(b"\n".join(OF_0[:50]) + b"\n")
     (tmp_path / "a.jsonl.gz").write_bytes(packed[:-8])
     log = load(spark, str(tmp_path / "a.jsonl.gz"))
@@ -166,7 +166,7 @@ def test_a_gz_without_its_end_is_said_where_it_was_cut_at_a_line(spark: SparkSes
 
 
 def test_a_parquet_file_cut_short_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """Its footer stood at its end; the other files of the folder do not make it whole."""
+    """Its footer was at its end; the other files of the folder do not make it whole."""
     parquet(tmp_path / "a", OF_0[:50])
     parquet(tmp_path / "b", OF_0[50:99])
     whole = (tmp_path / "b.parquet").read_bytes()
@@ -181,7 +181,7 @@ def held(**files: list[tuple[int, int]]) -> dict[str, dict[tuple[str, int], list
 
 
 def test_what_several_files_hold_belongs_to_the_first() -> None:
-    """Whatever of it was held before, each offset is left out of every later file."""
+    """What of it was held before, each offset is left out of every later file."""
     found = stretches(held(a=[(0, 9)], b=[(5, 14)], c=[(0, 20)]), "abc")
     assert [(s.later, s.earlier, s.run) for s in found] == [
         ("b", ("a",), (5, 9)), ("c", ("a", "b"), (0, 14)),
@@ -190,7 +190,7 @@ def test_what_several_files_hold_belongs_to_the_first() -> None:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_repetitions_are_what_an_earlier_file_holds(seed: int) -> None:
-    """Of files drawn at random, told offset by offset: each names the files that hold its offsets first."""
+    """Of files drawn at random, reported offset by offset: each names the files that hold its offsets first."""
     r = random.Random(seed)
     order = [f"f{i}" for i in range(r.randint(2, 6))]
     runs = held(**{f: united((a := r.randint(0, 30), a + r.randint(0, 8)) for _ in range(4)) for f in order})

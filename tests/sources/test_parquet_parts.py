@@ -38,7 +38,7 @@ from ticdc_lab.sources.stored import StoredEvents, _side_by_side
     ],
 )
 def test_what_a_worker_could_not_find(said: str, path: str | None) -> None:
-    """It is read from what Spark tells of the failure: a source's file, or a part that could not be written."""
+    """It is read from what Spark reports of the failure: a source's file, or a part that could not be written."""
     assert stored.unseen(RuntimeError(f"org.apache.spark.SparkException: Job aborted\n{said}")) == path
 
 
@@ -58,8 +58,8 @@ OTHERS = {"whole": None, "row changes of a table": Sample(tables=("shop.orders",
 def test_what_is_gathered_while_decoding_is_what_the_events_state(
     spark: SparkSession, tmp_path: Path, sample: Sample | None
 ) -> None:
-    """Of a log with bad messages and two recordings that overlap; of what was kept only, if it is a sample, but for the
-    offsets: those that are there.
+    """Of a log with bad messages and two recordings that overlap; of what was kept only, if it is a sample, except for
+    the offsets: those that are there.
     """
     (tmp_path / "a.jsonl").write_bytes(b"\n".join([*LINES[:900], bad(LINES[900])]))
     (tmp_path / "b.jsonl").write_bytes(b"\n".join(LINES[700:]))
@@ -85,7 +85,7 @@ def test_a_file_that_is_gone_when_it_is_decoded_is_named(spark: SparkSession, tm
 
 
 def test_a_folder_that_was_removed_is_said_in_words(spark: SparkSession, tmp_path: Path) -> None:
-    """What was gathered beside the decoded files is gone with them: an error of ours, that says how to go on."""
+    """What was gathered beside the decoded files is gone with them: an error of ours, that shows how to continue."""
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(LINES))
     stored = load(spark, str(tmp_path)).materialise(str(tmp_path / "_out"))
     shutil.rmtree(tmp_path / "_out")

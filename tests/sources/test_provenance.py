@@ -1,4 +1,4 @@
-"""What an answer was made from: fingerprints that tell changed inputs, versions, and no secret."""
+"""What an answer was made from: fingerprints that show changed inputs, versions, and no secret."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_one_changed_byte_of_a_folder_changes_its_fingerprint(tmp_path: Path) ->
 
 
 def test_a_large_input_is_told_by_its_edges_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The middle is not read: a change there is not seen, which the words say; one at the end is."""
+    """The middle is not read: a change there is not seen, which the words show; one at the end is."""
     monkeypatch.setattr(provenances, "WHOLE", 1 << 20)
     large = tmp_path / "log.jsonl"
 
@@ -123,7 +123,7 @@ def test_a_missing_input_is_an_error(tmp_path: Path) -> None:
 
 
 def test_workers_hash_what_only_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
-    """Told from a URL that is no path: the same files give the same hash, a changed one another."""
+    """Detected from a URL that is no path: the same files give the same hash, a changed one another."""
     for n in range(3):
         at(tmp_path / f"{n}.jsonl", b"abc")
     url = f"file:{tmp_path}"
@@ -140,7 +140,7 @@ def test_workers_hash_what_only_spark_reads(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_table_is_told_by_its_files(spark: SparkSession, tmp_path: Path) -> None:
-    """By its name in the session's catalog, which is no path; a view of no file says so."""
+    """By its name in the session's catalog, which is no path; a view of no file reports it."""
     spark.range(3).write.parquet(f"{tmp_path}/t")
     spark.read.parquet(f"{tmp_path}/t").createOrReplaceTempView("of_files")
     spark.range(3).createOrReplaceTempView("of_nothing")

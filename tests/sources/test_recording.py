@@ -55,7 +55,7 @@ def recording_at(out: Path) -> Recording:
 
 
 def run(out: Path) -> None:
-    """Record, or go on."""
+    """Record, or continue."""
     own = recording_at(out)
     own.go_on()
     if not own.begun:
@@ -89,7 +89,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wherever_it_ends_nothing_is_lost_or_doubled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
-    """Before and after each step that makes something durable, a second end while it goes on included."""
+    """Before and after each step that makes something durable, a second end while it continues included."""
     replace, truncate = Path.replace, os.truncate
     left, after = 0, False
 
@@ -162,7 +162,7 @@ def killed(source: str, out: Path, step: int) -> bool:
     "steps", [(3, 9), pytest.param(tuple(range(1, 40)), marks=pytest.mark.soak)], ids=["two", "all"]
 )
 def test_a_killed_process_is_gone_on_with(tmp_path: Path, steps: tuple[int, ...]) -> None:
-    """SIGKILL while a topic is recorded, again and again: the same command goes on, each message once."""
+    """SIGKILL while a topic is recorded, again and again: the same command continues, each message once."""
     with mock_cluster() as servers:
         send(servers, "t", numbered(4_000, 4, size=50))
         source, out = f"kafka://{servers}/t", tmp_path / "out"
@@ -175,7 +175,7 @@ def test_a_killed_process_is_gone_on_with(tmp_path: Path, steps: tuple[int, ...]
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """Give a mock cluster whose topic ``t`` has 400 messages, of which no more than one a second has the same time."""
+    """Give a mock cluster whose topic ``t`` has 400 messages; no more than one a second has the same time."""
     with mock_cluster() as found:
         send(found, "t", [m | {"timestamp": 1_700_000_000_000 + 1000 * i} for i, m in enumerate(numbered(400, 4))])
         yield found
@@ -219,7 +219,7 @@ def test_a_folder_is_gone_on_with_and_a_file_is_not(servers: str, tmp_path: Path
 
 
 def test_a_folder_whose_recording_has_not_ended_is_a_limit(servers: str, tmp_path: Path) -> None:
-    """A folder looks whole to whoever reads it: each answer says that it is not."""
+    """A folder looks whole to its reader: each answer shows that it is not."""
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         record(servers, out, stopped=lambda: True)
@@ -229,7 +229,7 @@ def test_a_folder_whose_recording_has_not_ended_is_a_limit(servers: str, tmp_pat
 
 
 def test_one_that_is_followed_ends_when_it_is_stopped(servers: str, tmp_path: Path) -> None:
-    """Then it is whole; one that has an end and is stopped before it is gone on with. Time gives a folder a file."""
+    """Then it is whole; one that has an end and is stopped before it continues. Time gives a folder a file."""
     told: list[RecordingProgress] = []
     clock = count()
     with mock_cluster() as own:
@@ -264,7 +264,7 @@ def test_one_that_is_followed_ends_when_it_is_stopped(servers: str, tmp_path: Pa
 def test_what_the_broker_deleted_is_noted(tmp_path: Path) -> None:
     """As lost offsets, with the partition; a partition that ends too early, or another topic of that name, ends it."""
     with mock_cluster() as servers:
-        send(servers, "t", numbered(12_000, 1, size=1_000))  # of which the mock cluster keeps 5 MB
+        send(servers, "t", numbered(12_000, 1, size=1_000))  # the mock cluster keeps 5 MB
         out, source = tmp_path / "out", f"kafka://{servers}/t"
         own = Recording(str(out), source=source)
         own.begin(RecordingState(source, positions={("t", 0): 5}, ends={("t", 0): 11_000}))
@@ -283,7 +283,7 @@ def test_what_the_broker_deleted_is_noted(tmp_path: Path) -> None:
 def test_a_topic_that_was_made_anew_is_not_gone_on_with(
     servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its offsets are those of other messages."""
+    """Its offsets are the ones of other messages."""
     for made in ("first", "second"):
         monkeypatch.setattr(TopicReader, "ids", lambda self, made=made: {"t": made})
         if made == "first":
@@ -309,7 +309,7 @@ def test_a_full_disk_is_named_and_gone_on_after(servers: str, tmp_path: Path, mo
 
 
 def test_a_log_of_another_form_becomes_a_capture_file(spark: SparkSession, tmp_path: Path) -> None:
-    """Every message with its time and headers, once; lines that are none are counted, and said by the exit code."""
+    """Every message with its time and headers, once; lines that are none are counted, and reported by the exit code."""
     log, lines = golden("messages_canal-json-tidb_small.jsonl.gz"), tmp_path / "in"
     lines.mkdir()
     text = gzip.decompress(log.read_bytes()).splitlines(keepends=True)

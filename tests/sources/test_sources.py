@@ -264,7 +264,7 @@ def test_lines_that_are_no_message_go_to_quarantine_with_file_and_reason(
 def test_a_gz_cut_in_the_middle_gives_all_lines_before_the_cut(
     spark: SparkSession, tmp_path: Path, write: Callable[..., str], cut: float
 ) -> None:
-    """A recording cut short is read up to the cut, and one row says which file and that it ends early."""
+    """A recording cut short is read up to the cut, and one row shows which file and that it ends early."""
     text = b"\n".join(line(i, insert(i), pad=random.Random(i).random()) for i in range(5_000))
     packed = gzip.compress(text)
     log = load(spark, write("cut.jsonl.gz", packed[: int(len(packed) * cut)]))
@@ -296,7 +296,7 @@ def test_a_gz_of_several_members_padding_between_is_read_whole(spark: SparkSessi
 
 
 def test_a_gz_that_is_none_says_so(spark: SparkSession, write: Callable[..., str]) -> None:
-    """A plain file named .gz has no message, and the quarantine says why."""
+    """A plain file named .gz has no message, and the quarantine shows why."""
     path = write("x", b"plain text, no gzip")
     Path(path).rename(path + ".jsonl.gz")
     log = load(spark, path + ".jsonl.gz", protocol="canal-json")
@@ -341,14 +341,14 @@ def test_a_folder_of_two_kinds_says_what_is_in_it(
 
 @pytest.mark.parametrize("name", ["a.gz", "b c.txt.gz", "capture"])
 def test_a_packed_file_of_another_name_is_read(spark: SparkSession, write: Callable[..., str], name: str) -> None:
-    """Its bytes tell that it is gzip, and what lies in it."""
+    """Its bytes show that it is gzip, and what lies in it."""
     packed = write(name, b"")
     Path(packed).write_bytes(gzip.compress(LINES[0]))
     assert load(spark, packed, protocol="canal-json").messages.count() == 1
 
 
 def test_a_folder_of_two_protocols_says_so(spark: SparkSession, tmp_path: Path) -> None:
-    """What is put aside is told by its own bytes; a damaged message is taken for no other protocol."""
+    """What is put aside is detected by its own bytes; a damaged message is taken for no other protocol."""
     (tmp_path / "mixed").mkdir()
     for name in ("canal-json-tidb_small", "open-protocol_stalls"):
         shutil.copy(golden(f"messages_{name}.jsonl.gz"), tmp_path / "mixed")
@@ -365,7 +365,7 @@ def test_a_folder_of_two_protocols_says_so(spark: SparkSession, tmp_path: Path) 
 
 
 def test_a_table_without_the_columns_of_messages_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """A Parquet file of something else names what it lacks."""
+    """A Parquet file of something else names what it is missing."""
     spark.range(3).write.parquet(str(tmp_path / "other"))
     with pytest.raises(ContractError, match="offset"):
         load(spark, str(tmp_path / "other"))
@@ -383,7 +383,9 @@ AVRO = b"\x00\x00\x00\x00\x01\x02\x06abc"
 def test_another_protocol_is_told_or_quarantined_whole(
     spark: SparkSession, tmp_path: Path, write: Callable[..., str], value: bytes, told: str
 ) -> None:
-    """Left to find out, it is told or the error shows how the messages begin; told wrong, all goes to quarantine."""
+    """Left to find out, it is reported or the error shows how the messages begin; reported wrong, all goes to
+    quarantine.
+    """
     path = write("other.jsonl", b"\n".join(line(i, value) for i in range(5)))
     if told:
         assert load(spark, path).protocol == told

@@ -50,7 +50,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @cache
 def golden_rows(root: Path, tree: str) -> list[dict[str, Any]]:
-    """What a golden tree decodes to, the binary encoding said."""
+    """What a golden tree decodes to, the binary encoding reported."""
     return rows_of(root / tree, HEX if "oldvalue" in tree else UNKNOWN)
 
 
@@ -126,7 +126,7 @@ def test_the_rows_of_a_stream_are_in_commit_order_and_know_their_table_id(trees:
 
 
 def test_a_tree_of_ticdc_before_v6_5_3_holds_the_same(spark: SparkSession, trees: Path, tmp_path: Path) -> None:
-    """Schema and index files lay beside the data: decoded alike, and fsck asks for no index file that nobody wrote."""
+    """Schema and index files lay beside the data: decoded alike, and fsck asks for no index file that no one wrote."""
     tree = "small_csv_committs_oldvalue"
     old = tmp_path / tree
     for path in [p for p in (trees / tree).rglob("*") if p.is_file() and p.suffix != ".index"]:
@@ -154,7 +154,7 @@ def test_csv_and_canal_json_give_the_same_types_keys_and_hashes(trees: Path) -> 
 
 @pytest.mark.parametrize("tree", TREES)
 def test_spark_loads_a_tree_and_tells_what_the_files_do_not_say(spark: SparkSession, trees: Path, tree: str) -> None:
-    """Protocol, commit_ts and the binary encoding are told from the files; counts add up; decoding is the same."""
+    """Protocol, commit_ts and the binary encoding are detected from the files; counts add up; decoding is the same."""
     log = load(spark, str(trees / tree))
     assert log.protocol == ("canal-json" if "canal" in tree else "csv")
     assert log.has_commit_ts == (tree in ("small_canal-json", "small_csv_committs_oldvalue"))
@@ -346,7 +346,7 @@ def test_an_empty_quote_and_null_of_a_changefeeds_file_are_used_and_the_folder_i
      "csv.binary-encoding-method=rot13", "date-separator=week", "csv.quote=ab"],
 )  # fmt: skip
 def test_a_setting_that_is_none_is_refused(pair: str) -> None:
-    """A wrong name or value says what was expected."""
+    """A wrong name or value shows what was expected."""
     name, _, text = pair.partition("=")
     with pytest.raises((ContractError, DispatchError), match=r"expected|TiCDC has no setting"):
         given_settings({name: text})
@@ -371,7 +371,7 @@ GOOD = '"I","t","s",1,"a"\r\n'
 def test_a_damaged_record_is_in_quarantine_and_the_others_are_read(
     tmp_path: Path, raw: bytes, error_class: str, good: int
 ) -> None:
-    """Records in = decoded + quarantined; the reason says what was expected."""
+    """Records in = decoded + quarantined; the reason shows what was expected."""
     put_schema(tmp_path, INT, TEXT)
     put_data(tmp_path, raw)
     rows = rows_of(tmp_path)
@@ -385,7 +385,7 @@ def test_a_damaged_record_is_in_quarantine_and_the_others_are_read(
 @pytest.mark.parametrize("by", [b"", b'"', b",", b"\n", b"\r", b"x", b"\0"])
 @pytest.mark.parametrize("fields", ["", f"{VERSION + 1},", f"{VERSION + 1},false,"])
 def test_a_record_damaged_anywhere_costs_itself_alone(tmp_path: Path, damaged: int, by: bytes, fields: str) -> None:
-    """The first one too, from which alone nothing is told of the others: one byte of it lost or another."""
+    """The first one too, from which alone nothing is informed of the others: one byte of it lost or another."""
     records = [f'"I","t","s",{fields}{i},"a{i},\n"\r\n'.encode() for i in range(9)]
     whole = [str(i) for i in range(9) if i != damaged]
     places = range(len(records[damaged]) - 2)
@@ -425,7 +425,7 @@ def test_canal_json_that_is_cut_loses_its_last_record_only(tmp_path: Path) -> No
 
 
 def test_csv_of_a_version_without_a_usable_schema_file_is_in_quarantine_record_by_record(tmp_path: Path) -> None:
-    """Without columns nothing can be read, and every record says why."""
+    """Without columns nothing can be read, and every record shows why."""
     put_data(tmp_path, GOOD * 3)
     assert Counter(r["error_class"] for r in rows_of(tmp_path)) == {"schema-missing": 3}
     path = tmp_path / put_schema(tmp_path, INT, TEXT)
@@ -460,7 +460,7 @@ def test_text_that_is_none_in_a_schema_file_stops_no_load(tmp_path: Path) -> Non
     ],
 )  # fmt: skip
 def test_a_path_below_the_root_is_told_from_the_root(root: str, path: str, below: str) -> None:
-    """Also where a bucket and a folder in it have the same name, and whatever of the URL a file system writes."""
+    """Also where a bucket and a folder in it have the same name, and what of the URL a file system writes."""
     assert re.sub(root_pattern(root), "", path) == below
 
 

@@ -16,7 +16,7 @@ N = f"{1:020d}"
 
 
 def data(path: str, **settings: str) -> tuple[str, str, int, str, str, str, int]:
-    """What a data file's path says."""
+    """What a data file's path shows."""
     p = place_of(path, **settings)  # type: ignore[arg-type]
     assert isinstance(p, StoragePlace) and p.kind == "data", p
     return p.schema, p.table, p.version, p.partition, p.date, p.dispatcher, p.number
@@ -36,7 +36,7 @@ def data(path: str, **settings: str) -> tuple[str, str, int, str, str, str, int]
     ],
 )
 def test_a_path_says_the_place_of_a_data_file(path: str, said: object) -> None:
-    """Table and table-id layouts, partition folders, three date separators and dispatcher ids are told apart."""
+    """Table and table-id layouts, partition folders, three date separators and dispatcher ids are distinguished."""
     assert data(path) == said
 
 

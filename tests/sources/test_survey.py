@@ -1,4 +1,4 @@
-"""A look at a source says what it is and what to do, without reading it all."""
+"""A look at a source shows what it is and what to do, without reading it all."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_capture_file_is_described(found: Found) -> None:
 
 
 def test_how_long_it_takes_is_what_such_logs_took_here(spark: SparkSession, tmp_path: Path) -> None:
-    """A read leaves its time; the next look says it, for the same protocol and engine only."""
+    """A read leaves its time; the next look reports it, for the same protocol and engine only."""
     assert survey(spark, OPEN).load_s is None
     load(spark, OPEN).materialise(str(tmp_path / "decoded"))
     found = survey(spark, OPEN)
@@ -63,7 +63,7 @@ def test_how_long_it_takes_is_what_such_logs_took_here(spark: SparkSession, tmp_
 
 
 def test_what_was_not_looked_at_is_said(found: Found) -> None:
-    """A look at some messages proves nothing of the others; where all were seen there is nothing to say."""
+    """A look at some messages proves nothing of the others; where all were seen there is nothing to show."""
     assert found.unknown[0].startswith("Only ")
     assert replace(found, seen=1470).unknown == ()
 
@@ -141,7 +141,7 @@ def test_the_command_prints_the_same(lab: Any, found: Found) -> None:
 
 
 def test_it_is_an_answer_with_the_commands_sentence(lab: Any, spark: SparkSession, found: Found) -> None:
-    """As every question: finding, frame, limits, details; the workbench says the same."""
+    """As every question: finding, frame, limits, details; the workbench shows the same."""
     answer = ticdc_lab.survey(OPEN, spark=spark)
     assert (answer.name, answer.finding, answer.limits) == ("survey", found.words, found.unknown)
     said = [line for line in lab("survey", OPEN).stdout.splitlines() if not line.startswith("  ")]
@@ -155,7 +155,7 @@ def test_it_is_an_answer_with_the_commands_sentence(lab: Any, spark: SparkSessio
 
 
 def test_commands_take_a_sample_and_say_what_it_cannot_prove(lab: Any) -> None:
-    """The limits stand in the answer; what cannot be read is an error in words."""
+    """The limits are in the answer; what cannot be read is an error in words."""
     facts = json.loads(lab("transactions", OPEN, "--tables", "shop.orders", "--json").stdout)
     assert facts["sample"] == "row changes of shop.orders"
     assert facts["limits"][0].startswith("This is a sample")
@@ -170,7 +170,8 @@ def test_commands_take_a_sample_and_say_what_it_cannot_prove(lab: Any) -> None:
 
 
 def test_a_folder_with_two_protocols_names_both(spark: SparkSession, tmp_path: Path) -> None:
-    """What is not in the protocol of most is told before anything is read; where all are in one, nothing is said.
+    """What is not in the protocol of most is reported before anything is read; where all are in one, nothing is
+    reported.
 
     The advice is to part them, not to read all of it.
     """

@@ -1,4 +1,4 @@
-"""When a table can be told from a log, what is refused, and what is said of the rest."""
+"""When a table can be distinguished from a log, what is refused, and what is reported of the rest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def at(events: DataFrame, ts: int | None = None) -> TableAsOf:
 
 
 def own(table: TableAsOf) -> list[tuple[Any, ...]]:
-    """Its rows without what is said about them, sorted."""
+    """Its rows without what is reported about them, sorted."""
     return sorted((tuple(r)[:-3] for r in table.rows.collect()), key=str)
 
 
@@ -77,7 +77,7 @@ def test_above_resolved_ts_is_refused(spark: SparkSession) -> None:
 
 
 def test_rows_without_commit_ts_are_refused(spark: SparkSession) -> None:
-    """Nothing says when they happened, so no state can be told, even if others have one."""
+    """Nothing shows when they happened, so no state can be determined, even if others have one."""
     log = TinyLog().ddl(10, CREATE).row(11, {"id": 1, "a": 1}).row(None, None, {"id": 1, "a": 1}).mark(20)
     with pytest.raises(ProtocolError, match="1 of 2 row changes carry no commit_ts"):
         at(log.frame(spark))
@@ -94,14 +94,14 @@ def test_a_row_known_in_part_is_refused_while_it_is_the_newest(spark: SparkSessi
 
 
 def test_a_change_without_its_key_stops_the_answer(spark: SparkSession) -> None:
-    """A change that names no row would leave another row wrong: the answer fails and says which message it is."""
+    """A change that names no row would leave another row wrong: the answer fails and shows which message it is."""
     log = TinyLog().ddl(10, CREATE).row(11, {"id": 1, "a": 1}).row(12, None, {"a": 1}).mark(20)
     with pytest.raises(Exception, match="has no value of its handle key: x 0 offset 2"):
         own(at(log.frame(spark)))
 
 
 def test_an_unknown_table_is_refused_with_those_there_are(spark: SparkSession) -> None:
-    """Names are exact; one that differs little is offered, and a table that is not there yet says since when."""
+    """Names are exact; one that differs little is offered, and a table that is not there yet shows since when."""
     events = TinyLog().ddl(10, CREATE).row(11, {"id": 1, "a": 1}).mark(20).frame(spark)
     with pytest.raises(ProtocolError, match=r"no table s\.T; it contains s\.t\.[\s\S]*nearest is s\.t"):
         table_as_of(events, schema_name="s", table_name="T")
@@ -131,7 +131,7 @@ def test_a_log_from_the_middle_says_what_it_lacks(spark: SparkSession) -> None:
 
 
 def test_a_rename_of_an_older_table_is_followed(spark: SparkSession) -> None:
-    """A table that existed before the log under another name keeps its rows and says its limit."""
+    """A table that existed before the log under another name keeps its rows and shows its limit."""
     log = TinyLog().row(11, {"id": 1, "a": 1}, table="old").ddl(20, "RENAME TABLE s.old TO s.t")
     log.row(21, {"id": 2, "a": 2}).mark(30)
     table = at(log.frame(spark))
@@ -148,7 +148,9 @@ def test_the_callers_definitions_take_the_place_of_ddl(spark: SparkSession) -> N
 
 
 def test_values_that_do_not_fit_are_reported_not_dropped(spark: SparkSession) -> None:
-    """The row stays; the value is null, and the text and the reason are said, also for a column the event lacks."""
+    """The row stays; the value is null, and the text and the reason are reported, also for a column the event is
+    missing.
+    """
     log = TinyLog(types={"d": "date"}).ddl(10, "CREATE TABLE s.t (id INT PRIMARY KEY, a TINYINT, d DATE, z INT)")
     log.row(11, {"id": 1, "a": 128, "d": "0000-00-00"}).mark(20)
     (row,) = at(log.frame(spark)).rows.collect()
@@ -186,14 +188,14 @@ def test_deletes_that_nothing_was_inserted_for_are_said(spark: SparkSession) -> 
 
 
 def test_values_whose_type_nobody_tells_stay_the_text_that_the_log_carries(spark: SparkSession) -> None:
-    """Debezium without its schema tells no types: a table that no DDL of the log defines is shown all the same."""
+    """Debezium without its schema shows no types: a table that no DDL of the log defines is shown all the same."""
     log = TinyLog(types=dict.fromkeys(("id", "a")), protocol="debezium")
     log.row(11, {"id": 1, "a": 2}).row(12, {"id": 3, "a": None}).mark(20)
     assert own(at(log.frame(spark))) == [("1", "2"), ("3", None)]
 
 
 def test_equal_rows_of_two_transactions_with_one_commit_ts_are_two(spark: SparkSession) -> None:
-    """A start_ts, where messages carry it, tells keyless rows apart; without it they are one delivered twice."""
+    """A start_ts, where messages carry it, distinguishes keyless rows; without it they are one delivered twice."""
     log = TinyLog().ddl(1, "CREATE TABLE t (v INT)")
     for _ in range(3):
         log.row(5, {"v": 1}, key="")
@@ -207,7 +209,7 @@ def test_equal_rows_of_two_transactions_with_one_commit_ts_are_two(spark: SparkS
 
 
 def test_names_of_avro_are_those_of_its_rows(spark: SparkSession) -> None:
-    """DDL have TiDB's names, rows those that Avro allows; of two tables with one name there, none can be told."""
+    """DDL have TiDB's names, rows those that Avro allows; of two tables with one name there, none can be determined."""
     log = TinyLog(protocol="avro").ddl(10, "CREATE TABLE s.`t.x` (`i-d` INT PRIMARY KEY, `1n` INT)", table="t.x")
     log.ddl(11, "ALTER TABLE s.`t.x` RENAME COLUMN `1n` TO `2n`", table="t.x")
     log.row(12, {"i_d": 1, "_2n": 5}, key="i_d", table="t_x").mark(20)

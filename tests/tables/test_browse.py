@@ -100,7 +100,7 @@ def test_a_row_is_followed_through_its_life(browser: Browser) -> None:
 
 
 def test_a_repeat_that_differs_is_a_repeat_in_the_row_as_in_its_transaction(tmp_path: Path) -> None:
-    """A change is told by its commit_ts, operation and row, as transactions are restored; not by what it says."""
+    """A change is detected by its commit_ts, operation and row, as transactions are restored; not by what it shows."""
     rows = [change(i, 20, "insert", image(1, v), None, key_hash=5, change_hash=v) for i, v in enumerate((7, 8))]
     pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(DECODED)), tmp_path / "log.parquet")
     browser = Browser([str(tmp_path / "log.parquet")])
@@ -138,7 +138,7 @@ def test_two_transactions_with_one_commit_ts_are_listed_one_after_the_other(tmp_
 
 
 def test_a_label_is_found_where_a_message_has_its_number(tmp_path: Path) -> None:
-    """A table shows what the definition calls it, so a search for that finds the change; numbers stay to be seen."""
+    """A table shows what the definition calls it, so a search for that finds the change; numbers stay visible."""
     rows = [change(i, 20 + i, "insert", image(1, v), None, change_hash=i) for i, v in enumerate((5, 2, 0))]
     pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(DECODED)), tmp_path / "log.parquet")
     for kind, expected in (("set", ["5 (paid,fast)", "2 (it's)", "0"]), ("enum", ["5", "2 (it's)", "0"])):
@@ -178,7 +178,7 @@ def test_spans_and_tables(browser: Browser) -> None:
 
 
 def test_a_log_that_is_not_decoded_cannot_be_browsed() -> None:
-    """The error says what to do."""
+    """The error shows what to do."""
     log = ChangeLog("x.jsonl", "canal-json", True, None, None)  # type: ignore[arg-type]
     with pytest.raises(SourceError, match="materialise"):
         Browser.of(log)
@@ -215,7 +215,7 @@ def test_a_click_on_a_table_s_name_chooses_the_table(browser: Browser) -> None:
 
 
 def test_browse_panel_shows_what_its_controls_say(browser: Browser) -> None:
-    """A filter redraws the page, and nothing found is said."""
+    """A filter redraws the page, and nothing found is reported."""
     panel = browse_panel(browser)
     assert "8 events of all partitions" in panel.figure.layout.meta["finding"]
     panel.value = replace(panel.value, partition=0, first_offset=6, kind="row", table="s.t")
@@ -225,7 +225,7 @@ def test_browse_panel_shows_what_its_controls_say(browser: Browser) -> None:
 
 
 def test_row_panel_follows_a_row(browser: Browser) -> None:
-    """The busiest row is offered first; a key that is not there is said."""
+    """The busiest row is offered first; a key that is not there is reported."""
     panel = row_panel(browser)
     assert panel.value == RowView("s.t", "id=1")
     assert "s.t id=1 changes 3 times in 1 partition" in panel.figure.layout.meta["finding"]

@@ -1,4 +1,4 @@
-"""TiDB's row checksums: the bytes of each type, and what is said of a row that does not have its checksum."""
+"""TiDB's row checksums: the bytes of each type, and what is reported of a row that does not have its checksum."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_findings_name_the_column_that_differs(spark: SparkSession) -> None:
 
 
 def test_old_images_have_their_own_checksum(spark: SparkSession) -> None:
-    """checksum_before is that of ``before``; an old image with only the changed columns cannot be checked."""
+    """checksum_before is the one of ``before``; an old image with only the changed columns cannot be checked."""
     row = {"kind": "row", "op": "update", "commit_ts": 5, "schema_name": "s", "table_name": "t", "topic": "x",
            "partition": 0, "seq": 0, "columns": image(ID, ("v", "int", "5"))}  # fmt: skip
     olds = [image(ID, ("v", "int", "4")), image(ID, ("v", "int", "3")), image(("v", "int", "4"))]

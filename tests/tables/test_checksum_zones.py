@@ -1,4 +1,4 @@
-"""Row checksums of a server in another time zone: what the log names is used, and one zone for all is said once."""
+"""Row checksums of a server in another time zone: what the log names is used, and one zone for all is reported once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_zone_that_simple_names_is_the_servers(spark: SparkSession, name: st
 
 
 def test_one_zone_that_explains_every_row_is_said_once(spark: SparkSession, tmp_path: Path) -> None:
-    """No row is wrong then; the option that says the zone leaves nothing but that the log names another one."""
+    """No row is wrong then; the option that shows the zone leaves nothing but that the log names another one."""
     source = changed(tmp_path, lambda value: value.replace(ZONE, b'"location":"UTC"'))
     [(severity, message)] = found(spark, source)
     assert severity == "warning"
@@ -101,7 +101,9 @@ def test_an_hour_that_comes_twice_is_either(spark: SparkSession) -> None:
 
 
 def test_a_row_that_no_zone_explains_stays_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """Planted: one text is another one, in the log of another zone. The zone is said once, and this row is named."""
+    """Planted: one text is another one, in the log of another zone. The zone is reported once, and this
+    row is named.
+    """
 
     def change(value: bytes) -> bytes:
         return value.replace(ZONE, b'"location":"UTC"').replace(b'"note":"goat"', b'"note":"gnat"', 1)

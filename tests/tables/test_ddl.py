@@ -25,7 +25,7 @@ def known(events: DataFrame) -> Knowledge:
 
 
 def rows(events: DataFrame, ts: int, table: str = "t") -> list[dict[str, Any]]:
-    """The table's rows by their first column, without what is said about them."""
+    """The table's rows by their first column, without what is reported about them."""
     found = table_as_of(events, schema_name="s", table_name=table, ts=ts, known=known(events)).rows
     assert tuple(found.columns[-3:]) == SAID
     own = [{k: v for k, v in r.asDict().items() if k not in SAID} for r in found.collect()]
@@ -33,13 +33,13 @@ def rows(events: DataFrame, ts: int, table: str = "t") -> list[dict[str, Any]]:
 
 
 def said(events: DataFrame, ts: int) -> list[tuple[list[str], list[tuple[Any, ...]]]]:
-    """What is said about each row: inferred columns, and those without a value."""
+    """What is reported about each row: inferred columns, and those without a value."""
     found = table_as_of(events, schema_name="s", table_name="t", ts=ts, known=known(events)).rows.collect()
     return [(r["_inferred"], [tuple(u) for u in r["_unconvertible"]]) for r in found]
 
 
 def test_an_added_column_has_its_default_in_older_rows(spark: SparkSession) -> None:
-    """A row not touched since ADD COLUMN holds the literal default, said as inferred; a newer row its own value."""
+    """A row not touched since ADD COLUMN holds the literal default, reported as inferred; a newer row its own value."""
     log = TinyLog().ddl(10, CREATE).row(11, {"id": 1}).row(12, {"id": 2})
     log.ddl(20, "ALTER TABLE s.t ADD COLUMN a INT NOT NULL, ADD COLUMN b VARCHAR(9) DEFAULT 'it''s' FIRST")
     log.row(21, {"id": 2, "a": 5, "b": "x"}, {"id": 2, "a": 0, "b": "it's"}).mark(30)
@@ -87,7 +87,9 @@ def test_a_renamed_column_keeps_its_values(spark: SparkSession) -> None:
 
 
 def test_a_modified_column_has_the_type_of_its_time(spark: SparkSession) -> None:
-    """Older values are converted as the types say, and said so; what only TiDB can tell is null with the reason."""
+    """Older values are converted as the types describe, and that is reported; what only TiDB can determine is null with
+    the reason.
+    """
     log = TinyLog(types={"a": "double", "b": "varchar"}).ddl(
         10, "CREATE TABLE s.t (id INT PRIMARY KEY, a DOUBLE, b VARCHAR(9))"
     )
@@ -137,7 +139,7 @@ def test_truncate_and_drop_end_a_life(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("clause", CLAUSES)
 def test_rows_moved_without_an_event_are_refused(spark: SparkSession, clause: str) -> None:
-    """What partition DDL moves stands in no event: before it the table can be told, from it on it is refused."""
+    """What partition DDL moves is in no event: before it the table can be determined, from it on it is refused."""
     log = TinyLog().ddl(10, "CREATE TABLE s.u (id INT PRIMARY KEY)", "u").ddl(11, CREATE)
     log.row(12, {"id": 1}).row(13, None, {"id": 1}).row(14, {"id": 2}).ddl(20, f"ALTER TABLE s.t {clause}").mark(30)
     events = log.frame(spark)
@@ -161,7 +163,7 @@ def test_partitions_that_keep_their_rows_are_no_reason_to_refuse(spark: SparkSes
 
 
 def test_ddl_that_is_not_understood_or_changes_the_key_is_refused(spark: SparkSession) -> None:
-    """Neither the columns nor which row is which can be told after it; before it they can."""
+    """Neither the columns nor which row is which can be determined after it; before it they can."""
     log = TinyLog().ddl(10, "CREATE TABLE s.t (id INT PRIMARY KEY NONCLUSTERED, a INT NOT NULL)")
     log.row(11, {"id": 1, "a": 7}).ddl(20, "ALTER TABLE s.t DROP PRIMARY KEY, ADD PRIMARY KEY (a)")
     log.ddl(30, "ALTER TABLE s.t FROBNICATE").mark(40)

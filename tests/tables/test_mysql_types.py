@@ -104,7 +104,7 @@ def test_what_does_not_fit_is_null_with_a_reason(spark: SparkSession) -> None:
     ],
 )  # fmt: skip
 def test_what_a_modified_column_makes_of_its_values(source: str, target: str, kind: str) -> None:
-    """Only what follows from the types is said; what depends on sql_mode, collation or time zone is unknown."""
+    """Only what follows from the types is reported; what depends on sql_mode, collation or time zone is unknown."""
     assert moved(parsed(source), parsed(target)) == kind
 
 

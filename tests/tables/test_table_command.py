@@ -33,7 +33,7 @@ def table(spark: SparkSession) -> Any:
 
 
 def test_a_table_is_written_as_it_is_at_resolved_ts(table: Any, tmp_path: Path) -> None:
-    """Rows come in the order of their key, with what is said about them; the same call gives the same bytes."""
+    """Rows come in the order of their key, with what is reported about them; the same call gives the same bytes."""
     outs = [tmp_path / f"{n}.jsonl" for n in (1, 2)]
     said = [table(OPEN, "--table", "shop.orders", "--out", str(out), "--json").stdout for out in outs]
     facts = json.loads(said[0])
@@ -84,7 +84,7 @@ def test_the_hint_names_a_table_that_a_view_reads() -> None:
 
 
 def test_what_cannot_be_told_ends_in_a_sentence(table: Any, tmp_path: Path) -> None:
-    """Above resolved_ts, without commit_ts, and for an unknown table the command says why and exits with 2."""
+    """Above resolved_ts, without commit_ts, and for an unknown table the command shows why and exits with 2."""
     out = ("--out", str(tmp_path / "t.jsonl"))
     late = table(OPEN, "--table", "shop.orders", "--as-of", str(RESOLVED + 1), *out, code=2)
     assert f"complete only up to resolved_ts {RESOLVED}" in late.stderr

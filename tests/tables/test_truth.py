@@ -1,4 +1,4 @@
-"""Tables told from recorded topics, against a plain replay of the transactions that TiDB really ran."""
+"""Tables detected from recorded topics, against a plain replay of the transactions that TiDB really ran."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ddl_ts(query: str) -> int:
 
 
 def plain(row: Any) -> tuple[Any, ...]:
-    """A row's own values, without what is said about them."""
+    """A row's own values, without what is reported about them."""
     return tuple(bytes(v) if isinstance(v, bytearray) else v for v in row[:-3])
 
 
@@ -94,7 +94,7 @@ def test_every_table_is_what_the_transactions_made_it(decoded: EVENTS, topic: st
             unfit += compare(events, name, ts, rows)
             compared += 1
     assert compared >= 5
-    assert unfit > 0  # 1.8e308 fits no decimal(30,6): TiDB cut it off, the log does not say so
+    assert unfit > 0  # 1.8e308 fits no decimal(30,6): TiDB cut it off, the log does not report it
 
 
 @pytest.mark.parametrize(

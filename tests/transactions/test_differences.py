@@ -115,7 +115,7 @@ def test_another_value_is_told(log: Log) -> None:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_change_that_one_log_delivers_with_two_contents_differs(log: Log, swapped: bool) -> None:
-    """Though its first delivery is that of the other log: a repeat whose content is another one is no repeat."""
+    """Though its first delivery is the one of the other log: a repeat whose content is another one is no repeat."""
     row = log.events.where("kind = 'row' AND key_hash IS NOT NULL").orderBy("commit_ts", "partition", "offset").limit(1)
     again = row.withColumns({"offset": F.col("offset") + 10**6, "change_hash": F.col("change_hash") + 1})
     twice = log.events.unionByName(again)
@@ -197,7 +197,7 @@ def test_only_settings_that_differ_narrow_the_comparison() -> None:
 
 
 def test_what_one_does_not_cover_is_not_compared(log: Log, tmp_path: Path) -> None:
-    """A recording that stops early lacks nothing up to where it is whole."""
+    """A recording that stops early misses nothing up to where it is whole."""
     with gzip.open(SMALL, "rt") as f:
         n = sum(1 for _ in f)
     other = changed(tmp_path, lambda rs: rs[: n // 2])
@@ -265,7 +265,7 @@ def test_where_one_watermark_is_all_a_late_recording_begins_with_its_first_row(m
 
 
 def test_what_has_no_order_cannot_be_compared(log: Log) -> None:
-    """Without commit_ts nothing is paired, and that is said."""
+    """Without commit_ts nothing is paired, and that is reported."""
     plain = str(golden("messages_canal-json_small.jsonl.gz"))
     answer = log.compare(plain)
     assert not are_equal(answer) and answer.finding.startswith("They cannot be compared: ")
@@ -274,7 +274,7 @@ def test_what_has_no_order_cannot_be_compared(log: Log) -> None:
 
 
 def test_logs_of_other_times_say_which(log: Log) -> None:
-    """When each is whole stands in the sentence."""
+    """When each is whole is in the sentence."""
     answer = log.compare(str(golden("messages_open-protocol_stalls.jsonl.gz")))
     assert not are_equal(answer)
     words = r"this one is whole from \S+ \S+ UTC to 2026-11-20 21:56:08.308 UTC, the other from"
@@ -293,7 +293,7 @@ def test_a_stream_is_refused(log: Log) -> None:
 
 
 def test_tso_and_time() -> None:
-    """Both directions, and what is neither is told."""
+    """Both directions, and what is neither is reported."""
     said = [CliRunner().invoke(main, ["tso", m]).output for m in ("470603993791332352", "2026-11-20 21:56:08.308")]
     assert said == ["470603993791332352 2026-11-20 21:56:08.308 UTC\n"] * 2
     assert "+ 7" in CliRunner().invoke(main, ["tso", "470603993791332359"]).output
@@ -331,7 +331,7 @@ def test_keys_of_labels_and_of_numbers_are_paired(spark: SparkSession, tmp_path:
 
 
 def test_rows_of_one_transaction_whose_keys_have_one_crc_are_two(spark: SparkSession) -> None:
-    """TiCDC hashes the keys (1, 12) and (2, 11) to one partition; the row that one log lacks is missing."""
+    """TiCDC hashes the keys (1, 12) and (2, 11) to one partition; the row that one log does not have is missing."""
     batch = pa.RecordBatch.from_pylist([{"topic": "t", "partition": 0, "offset": 0, "key": b"k", "value": b"v"}])
 
     def rows(protocol: str, *keys: tuple[str, str]) -> pa.Table:

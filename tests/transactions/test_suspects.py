@@ -29,7 +29,7 @@ def without(tmp_path: Path, spark: SparkSession, *lost: tuple[int, int]) -> Log:
 
 
 def test_a_transaction_of_which_a_message_is_missing_is_a_suspect(spark: SparkSession, tmp_path: Path) -> None:
-    """Of two gaps in two partitions, with the rows that are left; audit and transactions say the same sentence."""
+    """Of two gaps in two partitions, with the rows that are left; audit and transactions show the same sentence."""
     whole = ticdc_lab.open(str(Path("data") / SMALL), spark=spark)
     rows = whole.sql("SELECT partition, \"offset\", commit_ts FROM events WHERE kind = 'row' ORDER BY ALL")
     runs: dict[int, list[tuple[int, int]]] = {}

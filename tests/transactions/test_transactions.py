@@ -71,7 +71,8 @@ def mark(ts: int, partition: int, offset: int, *, topic: str = "t") -> dict[str,
 def test_transactions_equal_the_truth(events_of, name):
     """Row counts and tables of every transaction are the truth's.
 
-    Re-sent rows without a key cannot be told from equal rows, so their transactions are compared by tables only.
+    Re-sent rows without a key cannot be distinguished from equal rows, so their transactions are compared by tables
+    only.
     """
     want = truth(name, nopk=name not in WITHOUT_NOPK)
     skip = {ts for ts, tables in want.items() if "dup" in name and "Fin_Ops.nopk" in tables}
@@ -102,7 +103,7 @@ def test_golden_transactions_are_complete_but_for_what_the_last_watermark_leaves
 
 
 def test_schema_is_the_contract(spark):
-    """Names and types are those of TRANSACTIONS, in its order."""
+    """Names and types are the ones of TRANSACTIONS, in its order."""
     got = events_frame(spark, [change("insert", 5, "1", 0, 0)]).transform(transactions).schema
     want = TRANSACTIONS
     assert [(f.name, f.dataType.simpleString()) for f in got] == [(f.name, f.dataType.simpleString()) for f in want]
@@ -305,7 +306,7 @@ def test_where_the_sorted_rows_are_cut_into_batches_changes_nothing(size):
         (9, 7, 1, "s.a", "t", 0, 6), (9, 8, 1, "s.a", "t", 0, 7), (9, 8, 1, "s.a", "t", 0, 8),
     ]  # fmt: skip
     homes = list(dict.fromkeys((topic, partition, *table.split(".")) for *_, table, topic, partition, _ in rows))
-    number = {home: 100 - i for i, home in enumerate(homes)}  # as hashes, they say nothing of the order of names
+    number = {home: 100 - i for i, home in enumerate(homes)}  # as hashes, they report nothing of the order of names
     changes = [(*ids, number[topic, partition, *table.split(".")], o) for *ids, table, topic, partition, o in rows]
     names = ("commit_ts", "start_ts", "change_id", "place", "offset")
     table = pa.table([pa.array(c, pa.int64()) for c in zip(*changes, strict=True)], names=names)

@@ -34,12 +34,12 @@ def program(name: str) -> str:
 
 
 def promtool(*command: str | Path, page: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    """What promtool says, of a page on its standard input too."""
+    """What promtool shows, of a page on its standard input too."""
     return subprocess.run([program("promtool"), *command], input=page, capture_output=True, check=False, timeout=600)
 
 
 def free_port() -> int:
-    """One of this host that nobody listens on."""
+    """One of this host that no one listens on."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

@@ -31,7 +31,7 @@ def sentences(watch: Watch) -> list[tuple[str, str, int | None, int | None]]:
 
 
 def test_a_topic_that_changes_under_a_watch(broker: Broker, tmp_path: Path) -> None:
-    """Expired, widened and made anew between two runs; the rest is found as in the recording, whole or in parts."""
+    """Expired, widened and made again between two runs; the rest is found as in the recording, whole or in parts."""
     messages, servers = recorded(golden(LOG)), f"127.0.0.1:{broker.plain}"
     n = max(m["partition"] for m in messages) + 1
     create(servers, "watched", n)
@@ -66,7 +66,7 @@ def test_a_topic_that_changes_under_a_watch(broker: Broker, tmp_path: Path) -> N
 def test_a_broker_that_is_killed_and_comes_back(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watch runs on: nothing is read twice or left out, and its findings are those of the recording."""
+    """The watch runs on: nothing is read twice or left out, and its findings are the ones of the recording."""
     monkeypatch.setattr(running, "RETRY_S", 0.2)
     messages, servers = recorded(golden(LOG)), f"127.0.0.1:{broker.plain}"
     half, whole = len(messages) // 2, len(messages)

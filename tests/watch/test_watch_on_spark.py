@@ -53,7 +53,7 @@ def read_so_far(state: Path) -> int:
 
 
 def shown(watch: Watch) -> tuple[Any, ...]:
-    """What both must have in common: findings but for their numbers, and what metrics export but sizes.
+    """What both must have in common: findings except for their numbers, and what metrics export but sizes.
 
     When a look finds what is explained later depends on time.
     """

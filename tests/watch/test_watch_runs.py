@@ -1,4 +1,4 @@
-"""A watch on the desk: it goes on where it ended, however it ended, and keeps what it found with its messages."""
+"""A watch on the desk: it continues where it ended, however it ended, and keeps what it found with its messages."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ class Died(BaseException):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_wherever_it_ends_it_goes_on(undisturbed, tmp_path, monkeypatch, seed):
-    """Between any two of its steps, before or after a commit: findings and counts are those of an undisturbed run."""
+    """Between any two of its steps, before or after a commit: findings and counts are the ones of an
+    undisturbed run.
+    """
     monkeypatch.setattr(running, "ROWS_AT_ONCE", 300)
     monkeypatch.setattr(running, "JUDGE_S", 0.0)
     monkeypatch.setattr(running, "COMMIT_S", 0.0)
@@ -149,7 +151,7 @@ def _killed(state: Path, after: int) -> None:
 
 
 def test_a_kill_in_a_commit_loses_nothing(undisturbed, tmp_path):
-    """SIGKILL in the middle of a transaction; the lock of the dead process holds nobody up."""
+    """SIGKILL in the middle of a transaction; the lock of the dead process holds no process up."""
     for after in (6, 11):
         _killed(tmp_path, after)
     whole = watched(golden(LOG), tmp_path)
@@ -178,7 +180,7 @@ while killed < n:
     assert ended in (0, -signal.SIGPROF), ended
     killed, at = killed + (ended < 0), at + (ended == 0)
 """
-"""Kills watches at random moments of their CPU time: nobody handles SIGPROF, so it ends a process as SIGKILL does."""
+"""Kills watches at random moments of their CPU time: no one handles SIGPROF, so it ends a process as SIGKILL does."""
 
 
 def _killed_at_any_moment(source: object, states: Path, n: int) -> list[Path]:
@@ -189,7 +191,7 @@ def _killed_at_any_moment(source: object, states: Path, n: int) -> list[Path]:
 
 @pytest.mark.parametrize("n", [3, pytest.param(200, marks=pytest.mark.soak)])
 def test_kills_at_any_moment_lose_nothing(undisturbed, tmp_path, n):
-    """Each into the folder that the one before left: findings and counts are those of an undisturbed run."""
+    """Each into the folder that the one before left: findings and counts are the ones of an undisturbed run."""
     states = _killed_at_any_moment(golden(LOG), tmp_path, n)
     assert len(states) > 2
     for state in states:
@@ -299,7 +301,7 @@ def test_damage_anywhere_in_a_state_is_named_or_changes_nothing(tmp_path):
 
 
 def test_a_full_disk_is_named_and_what_was_committed_stays(undisturbed, tmp_path, monkeypatch):
-    """SQLite says that it is full; the watch goes on when there is room."""
+    """SQLite shows that it is full; the watch continues when there is room."""
     full = Watch(str(golden(LOG)), str(tmp_path), once=True)
     full._folder._db.execute("pragma max_page_count = 12")
     with pytest.raises(SourceError, match="No space is left"):
@@ -379,7 +381,7 @@ def test_a_dump_of_another_tool_is_refused_with_the_command_that_converts_it(tmp
 
 
 def test_a_limit_of_file_sizes_is_named_too(undisturbed, tmp_path):
-    """As a quota is; the watch goes on without it."""
+    """As a quota is; the watch continues without it."""
     command = [sys.executable, "-m", "ticdc_lab.cli", "watch", str(golden(LOG)), "--once", "--state", str(tmp_path)]
     limited = ["bash", "-c", 'ulimit -f 300; exec "$@"', "bash", *command]
     done = subprocess.run(limited, capture_output=True, text=True, check=False)
@@ -407,7 +409,7 @@ def test_evidence_is_kept_by_count_and_age(tmp_path):
 
 
 def test_a_recording_is_replayed_at_its_speed(tmp_path):
-    """Message by message, however many come in a batch; a restart waits for none that it has read."""
+    """Message by message, no matter how many come in a batch; a restart waits for none that it has read."""
     lines = [{"topic": "t", "partition": 0, "offset": o, "timestamp": 1_000 * o, "key": None, "value": None,
               "headers": []} for o in range(10)]  # fmt: skip
     file, clock = tmp_path / "t.jsonl", [0.0]
@@ -569,7 +571,7 @@ def test_a_state_that_has_committed_nothing_is_no_clean_one(tmp_path):
 
 
 def test_messages_of_another_protocol_are_named(tmp_path):
-    """A changefeed that was made anew with another one, in the middle of a batch, and over a restart."""
+    """A changefeed that was made again with another one, in the middle of a batch, and over a restart."""
     file, other = tmp_path / "topic.jsonl", golden("messages_open-protocol_small.jsonl.gz")
     ours = gzip.decompress(golden(LOG).read_bytes()).splitlines()[:400]
     later = [json.loads(line) for line in gzip.decompress(other.read_bytes()).splitlines()[:100]]
@@ -586,7 +588,7 @@ def test_messages_of_another_protocol_are_named(tmp_path):
 
 
 def test_messages_that_could_not_be_read_again_are_kept_later(undisturbed, tmp_path, monkeypatch):
-    """The broker was away when findings became open; without an answer until the end, status says so."""
+    """The broker was away when findings became open; without an answer until the end, status reports it."""
     read, away = RecordedTopic.messages_at, [True]
 
     def silent(self, wanted):
@@ -611,7 +613,7 @@ def test_messages_that_could_not_be_read_again_are_kept_later(undisturbed, tmp_p
 
 
 def test_a_broker_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatch):
-    """A watch does not end with it, but goes on; another error ends it, and what it had read is kept."""
+    """A watch does not end with it, but continues; another error ends it, and what it had read is kept."""
     monkeypatch.setattr(running, "RETRY_S", 0.0)
     batches, left = LiveTopic.batches, ["127.0.0.1:1 does not answer", "127.0.0.1:1 does not answer"]
 
@@ -633,7 +635,7 @@ def test_a_broker_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatch)
 
 
 def test_a_registry_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatch):
-    """Messages whose schema nobody gives are read again when it is back: no message is skipped or counted twice."""
+    """Messages whose schema no one gives are read again when it is back: no message is skipped or counted twice."""
     monkeypatch.setattr(running, "RETRY_S", 0.0)
     decoded, silent = Decoding.decoded, ["The schema registry http://r does not answer"] * 2
 
@@ -653,7 +655,7 @@ def test_a_registry_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatc
 
 
 def test_a_registry_is_asked_once_for_a_schema(monkeypatch):
-    """However many batches there are, so that those of known schemas are decoded when it is away."""
+    """No matter how many batches there are, so that the ones of known schemas are decoded when it is away."""
     schemas, asked = read_schemas(str(golden("avro_schemas_small.jsonl.gz"))), list[str]()
 
     def fetch(self, schema_id):
@@ -670,7 +672,7 @@ def test_a_registry_is_asked_once_for_a_schema(monkeypatch):
 
 
 def test_schemas_outlive_a_restart_and_their_registry(monkeypatch):
-    """What it gave is saved, without its URL, which may have a password; another registry is asked anew."""
+    """What it gave is saved, without its URL, which may have a password; another registry is asked again."""
     schemas, url = read_schemas(str(golden("avro_schemas_small.jsonl.gz"))), "http://me:s3cret@127.0.0.1:1"
     monkeypatch.setattr(Registry, "_fetch", lambda self, n: self._schemas.update({n: schemas[n]}))
     source = RecordedTopic(str(golden("messages_avro_small.jsonl.gz")))
@@ -837,7 +839,7 @@ def test_what_an_audit_does_not_check_a_watch_does_not_either(tmp_path, monkeypa
 
 
 def test_a_step_takes_few_bytes_at_once(undisturbed, tmp_path, monkeypatch):
-    """However many rows a message has: their events take memory meanwhile. What is found stays the same."""
+    """No matter how many rows a message has: their events take memory meanwhile. What is found stays the same."""
     sizes, take = list[int](), Watch._absorb
     monkeypatch.setattr(running, "BYTES_AT_ONCE", 20_000)
 

@@ -31,7 +31,9 @@ def _faults(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_a_violation_and_a_difference_reach_alertmanager(tmp_path):
-    """With guarantee or kind, and the command; every query of the dashboard has a series, for those of TiCDC none."""
+    """With guarantee or kind, and the command; every query of the dashboard has a series, for the ones
+    of TiCDC none.
+    """
     program("prometheus")
     rule_file = tmp_path / "rules.yml"
     rule_file.write_text(rules())

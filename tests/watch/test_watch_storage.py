@@ -138,7 +138,7 @@ class Growing:
 
 
 def followed(root: Path, growing: Growing, watched: Watched, *, restarts: int) -> tuple[Counter[str], WatchState]:
-    """What is found of a folder while it grows, the watch begun anew now and then, from what it saved."""
+    """What is found of a folder while it grows, the watch begun again now and then, from what it saved."""
     state, positions, cursor, files = WatchState(), {}, {}, {}
     rng, done, lists = growing.rng, False, 0
     while not done:
@@ -183,7 +183,7 @@ def planted(files: dict[str, bytes], rng: random.Random) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(("tree", "seed"), [(CSV, 1), (CANAL, 4)])
 def test_a_folder_that_grows_is_watched_as_it_is_audited(trees, tmp_path, tree, seed):
-    """With records that are lost and swapped, files half written for a while, and a watch that begins anew."""
+    """With records that are lost and swapped, files half written for a while, and a watch that begins again."""
     rng = random.Random(seed)
     files = planted(files_of(trees / tree), rng)
     expected, watched, least = audit_of(written(tmp_path / "end", files))
@@ -195,7 +195,7 @@ def test_a_folder_that_grows_is_watched_as_it_is_audited(trees, tmp_path, tree, 
 
 
 def test_a_file_that_was_read_and_grows_is_read_on(trees, tmp_path):
-    """Whatever was stated in between; each record once."""
+    """What was stated in between; each record once."""
     files = files_of(trees / CSV)
     path = max((p for p in files if "/CDC" in p and "/meta/" not in p), key=lambda p: (files[p].count(b"\n"), p))
     lines = files[path].splitlines(keepends=True)
@@ -241,7 +241,7 @@ def of_passes(root: Path, *steps) -> tuple[StorageFolder, list[dict]]:
 
 
 def test_a_watch_goes_on_from_the_settings_that_an_earlier_version_saved(trees, tmp_path):
-    """By names of their own; what was told from the files then is not told anew."""
+    """By names of their own; what was detected from the files then is not reported again."""
     root = written(tmp_path, files_of(trees / CSV))
     folder = of_clock(root)
     assert folder.detected() is not None
@@ -262,7 +262,7 @@ def test_a_watch_goes_on_from_the_settings_that_an_earlier_version_saved(trees, 
 
 
 def test_what_cannot_be_checked_is_named(trees, tmp_path):
-    """A file that is replaced, a late one, an unknown one, and numbers that lack: counted, each once."""
+    """A file that is replaced, a late one, an unknown one, and numbers that are missing: counted, each once."""
     files = files_of(trees / CSV)
     own = sorted(p for p in files if "orders/470603993604161536/CDC" in p)
     first, second, third = own
@@ -396,7 +396,7 @@ def test_a_folder_that_is_not_mounted_is_waited_for(trees, tmp_path):
 
 
 def test_the_command_watches_a_folder(trees, tmp_path):
-    """Its evidence is a folder that an audit reads to the same finding; the next run goes on."""
+    """Its evidence is a folder that an audit reads to the same finding; the next run continues."""
     files = files_of(trees / CSV)
     root = written(tmp_path / "logs", planted(files, random.Random(5)))
     state = tmp_path / "state"

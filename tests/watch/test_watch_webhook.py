@@ -108,7 +108,7 @@ def test_a_receiver_that_is_away_holds_no_end_up(capsys, monkeypatch):
 
 
 def test_what_waits_for_a_slow_receiver_is_bounded_and_counted(monkeypatch, capsys):
-    """It holds up no step: `take` returns at once, however many wait, and tells how many are not sent."""
+    """It holds up no step: `take` returns at once, no matter how many wait, and shows how many are not sent."""
     monkeypatch.setattr(webhook, "AT_THE_END_S", 0.1)
     monkeypatch.setattr(webhook, "NOTED", 50)
     monkeypatch.setattr(webhook, "WAITING", 4)

@@ -88,7 +88,7 @@ def rows_of(frame):
 
 
 def same(found, answer):
-    """Whether it is what an answer says of logs that have ended."""
+    """Whether it is what an answer shows of logs that have ended."""
     frames = ("tables", found.tables), ("differences", found.examples), ("ddl", found.ddl)
     return all(rows_of(answer.frames[name]) == rows_of(frame) for name, frame in frames)
 
@@ -333,7 +333,7 @@ def test_the_command(tmp_path):
 
 
 def test_a_storage_folder_is_compared_while_it_grows(tmp_path):
-    """With a topic of the same upstream; what its files lack is found, and a restart reads no file twice."""
+    """With a topic of the same upstream; what its files do not have is found, and a restart reads no file twice."""
     shutil.unpack_archive(golden("storage_small.tar.gz"), tmp_path)
     root, state = tmp_path / "storage/small_canal-json", str(tmp_path / "state")
     topic, every = str(golden("messages_canal-json-tidb_small.jsonl.gz")), sorted(root.glob("**/CDC*.json"))

@@ -1,4 +1,4 @@
-"""A log that ends: watched to its end, in any batches, a watch finds what an audit finds, but for what it names."""
+"""A log that ends: watched to its end, in any batches, a watch finds what an audit finds, except for what it names."""
 
 from __future__ import annotations
 
@@ -134,7 +134,9 @@ def test_what_it_does_not_watch_it_names():
 
 
 def test_later_messages_explain_what_was_found():
-    """A partition whose watermark comes later than another's lacks it for a moment; then the finding is gone."""
+    """A partition whose watermark comes later than another's does not have it for a moment; then the
+    finding is gone.
+    """
     first, second = of_tiny([row(0, 0, 5), mark(0, 1, 5), mark(1, 0, 4), mark(0, 2, 7)]), of_tiny([mark(1, 1, 7)])
     about = [("resolved_events_on_all_partitions", p) for p in (0, 1)]
     state, found, _ = step(WatchState(), first, OPEN)
@@ -153,7 +155,7 @@ def test_a_change_without_commit_ts_is_judged_as_an_audit_judges_it():
 
 
 def test_a_change_older_than_what_is_kept_is_judged_by_marks_alone():
-    """Nobody can tell it from one that was sent before, but it must not follow a watermark above it."""
+    """No consumer can distinguish it from one that was sent before, but it must not follow a watermark above it."""
     state, _ = absorbed(WatchState(), of_tiny([row(0, 0, 5), row(0, 1, 8, "update"), mark(0, 2, 8)]), OPEN)
     state = replace(state, recent=replace(state.recent, parts=(), since=7))
     state, found, counts = step(state, of_tiny([row(0, 3, 6, "update"), row(0, 4, 9, "update")]), OPEN)
@@ -210,7 +212,7 @@ FILTER_OF_A = "[[filter.event-filters]]\nmatcher = ['s.a']\nignore-event = "
 ])  # fmt: skip
 @pytest.mark.parametrize("kept", [MARKS, 1])
 def test_rows_that_a_given_setting_leaves_out_are_a_finding_in_any_batches(text, log, expected, kept):
-    """As in an audit; also if only transactions above the resolved_ts are kept, of which a part comes again."""
+    """As in an audit; also if only transactions above the resolved_ts are kept, and a part of them comes again."""
     watched = replace(OPEN, settings=parse_file(text, name="c.toml").settings)
     events = of_tiny([*log, mark(0, 9, 9), mark(1, 9, 9), row(0, 10, 20, table="c"), row(1, 10, 7, "delete")])
     with patch.object(of_state, "MARKS", kept):
@@ -262,7 +264,7 @@ def test_a_change_whose_old_value_no_image_shows_is_not_called_checked():
 
 
 def test_inserts_that_may_be_updates_are_named():
-    """Without old values open-protocol has no updates: what finds its row there says nothing."""
+    """Without old values open-protocol has no updates: what finds its row there reports nothing."""
     log = of_tiny([row(0, i, 5 + i) for i in range(9)])
     state, found, _ = watched_to_the_end([log.slice(i, 3) for i in range(0, 9, 3)], OPEN)
     told = audited_so_far(state, OPEN)
@@ -271,7 +273,7 @@ def test_inserts_that_may_be_updates_are_named():
 
 
 def test_a_message_that_is_not_decoded_is_not_called_checked():
-    """Each counts as one change: what it has nobody knows."""
+    """Each counts as one change: what it has is unknown."""
     bad = {"topic": "t", "partition": 0, "offset": 1, "seq": 0, "error_class": "corrupted"}
     log = pa.concat_tables([of_tiny([row(0, 0, 5)]), pa.Table.from_pylist([bad], schema=FORM)])
     for parts in ([log], [log.slice(0, 1), log.slice(1, 1)]):
@@ -313,7 +315,7 @@ def packed(rows):
 
 
 def test_a_row_takes_few_bytes_and_is_not_copied_with_all_others(monkeypatch):
-    """A step keeps the state before it: of a state near its bound little may be there twice."""
+    """A step keeps the state before it: of a state near its bound little may occur twice."""
     monkeypatch.setattr(of_rows, "REBUILT", 8_000)
     monkeypatch.setattr(of_rows, "_DELTA", 1_000)
     n, most = 40_000, 50_000 * 30
@@ -340,7 +342,9 @@ def test_a_row_takes_few_bytes_and_is_not_copied_with_all_others(monkeypatch):
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32), delta=st.sampled_from([1, 7, 64, 10_000]), wide=st.booleans())
 def test_the_last_changes_of_rows_are_those_of_a_dictionary(seed, delta, wide):
-    """However many lie apart, and whatever is forgotten: also offsets and places that need all their bytes."""
+    """No matter how many lie apart, and no matter what is forgotten: also offsets and places that need
+    all their bytes.
+    """
     rng, rows, expected = np.random.default_rng(seed), LastChanges(), dict[int, tuple[int, ...]]()
     with patch.object(of_rows, "_DELTA", delta), patch.object(of_rows, "REBUILT", 100):
         for ts in range(1, 40):
@@ -379,7 +383,7 @@ def test_rows_that_are_forgotten_at_once_are_counted_at_once():
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), fault=st.sampled_from([*FAULTS]))
 def test_facts_do_not_grow_and_what_was_found_stays(seed, fault):
-    """Watermarks are thinned out and offsets counted while the log goes on: all errors of an audit, and no other."""
+    """Watermarks are thinned out and offsets counted while the log continues: all errors of an audit, and no other."""
     events = of_tiny([e | {"commit_ts": e["commit_ts"] << 18} for e in fault(topic(seed))])
     watched, kept, state = replace(OPEN, keep_ms=6), {}, WatchState()
     with patch.object(of_state, "MARKS", 12), patch.object(of_state, "CHUNKS", 2), patch.object(of_state, "_FEW", 0):
@@ -397,7 +401,7 @@ def test_facts_do_not_grow_and_what_was_found_stays(seed, fault):
 
 
 def test_offsets_that_were_counted_tell_the_same_holes():
-    """However long ago they were missing."""
+    """No matter how long ago they were missing."""
     events = of_tiny([row(0, o, o + 1, key=str(o)) for o in range(400) if o not in (7, 8, 200)])
     expected = [f for f in audited(events, OPEN) if f["guarantee"] == "offsets_are_contiguous"]
     with patch.object(of_state, "CHUNKS", 2):

@@ -1,4 +1,4 @@
-"""Logs as a watch reads them: decoded in this process, cut into batches; and what an audit says of them."""
+"""Logs as a watch reads them: decoded in this process, cut into batches; and what an audit shows of them."""
 
 from __future__ import annotations
 

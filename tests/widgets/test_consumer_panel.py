@@ -100,7 +100,7 @@ def test_a_pause_and_a_crash(panel: Panel[ConsumerView]) -> None:
 
 
 def test_commit_order(panel: Panel[ConsumerView]) -> None:
-    """Transactions stand below each other."""
+    """Transactions are below each other."""
     panel.controls["order"].value = "commit"
     assert "commit_ts" in panel.figure.layout.xaxis.title.text
 

@@ -49,7 +49,7 @@ def test_a_press_injects_a_fault_and_undo_takes_it_back(panel: Panel[DdlServiceV
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_is_survived(panel: Panel[DdlServiceView], fault: str) -> None:
-    """Whatever is pressed, every cluster is owned at the end, and the picture answers."""
+    """What is pressed, every cluster is owned at the end, and the picture answers."""
     panel.value = replace(
         panel.value, faults=((fault, "ddl-service-node-1", 3.2),), picture="fleet map", step=100
     )  # fmt: skip
@@ -57,7 +57,7 @@ def test_every_fault_is_survived(panel: Panel[DdlServiceView], fault: str) -> No
 
 
 def test_every_picture_answers(panel: Panel[DdlServiceView]) -> None:
-    """With a slow server the index job takes longer, and its picture says for whom it waits."""
+    """With a slow server the index job takes longer, and its picture shows for whom it waits."""
     for picture in panel.controls["picture"].options:
         panel.value = replace(panel.value, picture=picture, faults=(), step=50, load_ms=20)
         assert finding(panel) and panel.figure.data
@@ -74,7 +74,7 @@ def test_workers_can_be_added_as_many_as_are_spare() -> None:
 
 
 def test_the_same_pictures_attach_to_a_running_service(tmp_path: Path) -> None:
-    """Each tick asks its API again; when no worker answers any more it is said."""
+    """Each tick asks its API again; when no worker answers any more it is reported."""
     with running("node-a", SqliteStore(tmp_path), Listening(port=0), Duties(tick_us=50_000)) as port:
         client = Client(f"http://127.0.0.1:{port}")
         watch = fleet_watch(client)

@@ -83,7 +83,7 @@ def test_a_text_is_searched_once(evidence: Evidence, sent: list[Any], monkeypatc
 
 
 def test_empty_frames_are_left_out(evidence: Evidence) -> None:
-    """What is there is said with its size."""
+    """What is there is reported with its size."""
     assert evidence.names == [["rows of a", N]]
 
 

@@ -88,7 +88,7 @@ def test_a_click_on_its_counterexample_is_a_message(panel: Panel[FindingsView]) 
 
 
 def test_nothing_found_is_said() -> None:
-    """An empty list says so, and so does the figure."""
+    """An empty list reports it, and so does the figure."""
     panel = findings_panel(FOUND.iloc[:0])
     assert panel.controls["finding"].list.options == (("no finding", -1),)
     assert panel.figure.layout.meta["finding"] == "No finding"

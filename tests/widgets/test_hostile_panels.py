@@ -74,7 +74,7 @@ def assert_text(panel: Panel[Any]) -> None:
 
 @pytest.mark.parametrize("tab", list(TABS))
 def test_every_tab_shows_hostile_names_as_text(bench: Workbench, tab: str) -> None:
-    """Its panel is drawn; each of its tables can be chosen, and what is said of it stays text too."""
+    """Its panel is drawn; each of its tables can be chosen, and what is reported of it stays text too."""
     panel = bench.panels[tab]
     assert_text(panel)
     table = panel.controls.get("table")
@@ -90,7 +90,7 @@ def test_every_tab_shows_hostile_names_as_text(bench: Workbench, tab: str) -> No
 
 
 def test_what_a_wrong_source_is_called_stays_text(spark: SparkSession, bench: Workbench, tmp_path: Path) -> None:
-    """A folder, a file and a text that nobody can open are said as they are."""
+    """A folder, a file and a text that cannot be opened are reported as they are."""
     folder = tmp_path / EVIL.replace("/", "")
     folder.mkdir()
     (folder / "<script>1.jsonl").write_text("no message\n")
@@ -118,7 +118,7 @@ def test_reprs_are_text(bench: Workbench, recording: str) -> None:
 
 
 def test_a_table_whose_names_have_dots_is_found(bench: Workbench) -> None:
-    """Which of several dots divides schema and table the log says; a text without one is refused."""
+    """Which of several dots divides schema and table the log shows; a text without one is refused."""
     log = bench.pages.log
     assert log is not None and EVIL.count(".") == 1
     found = log.table(f"{EVIL}.{EVIL}")

@@ -38,7 +38,7 @@ class Messages:
 
 
 def drawing(asked: list[Any]) -> Any:
-    """A figure with a mark for each pick, which says what it was asked for."""
+    """A figure with a mark for each pick, which shows what it was asked for."""
 
     def draw(view: Any) -> Figure:
         asked.append(view)
@@ -68,7 +68,7 @@ def messages(asked: list[Any]) -> Panel[Messages]:
 
 
 def click(panel: Panel[Any], pick: int) -> None:
-    """What the page sends when somebody clicks on a bar."""
+    """What the page sends when a reader clicks on a bar."""
     panel.view.clicked = {"curve": 0, "point": pick, "n": panel.view.clicked.get("n", 0) + 1}
 
 
@@ -88,7 +88,7 @@ def group(asked: tuple[list[Any], ...]) -> Linked:
 
 
 def test_a_choice_filters_the_others_and_each_draws_once(group: Linked, asked: tuple[list[Any], ...]) -> None:
-    """Not the one it was made in; nobody who cannot take it; and no echo."""
+    """Not the one it was made in; no one who cannot take it; and no echo."""
     click(group.panels[0], 1)
     assert group.selection == Selection(partition=1)
     assert asked == ([], [Lanes((0.0, 10.0), (), 1)], [])
@@ -101,7 +101,7 @@ def test_a_choice_filters_the_others_and_each_draws_once(group: Linked, asked: t
 
 
 def test_the_same_again_and_clear_let_go(group: Linked, asked: tuple[list[Any], ...]) -> None:
-    """Controls go back to what they were before anything was chosen, also where somebody had set them."""
+    """Controls go back to what they were before anything was chosen, also where a reader had set them."""
     group.panels[1].controls["partition"].value = 2
     click(group.panels[0], 0)
     assert group.panels[1].value.partition == 0
@@ -129,7 +129,7 @@ def test_a_list_that_means_all_says_so_again(group: Linked) -> None:
 
 
 def test_a_message_is_chosen_alone_and_found_by_its_place(group: Linked) -> None:
-    """The panel of messages goes to it, whatever its table."""
+    """The panel of messages goes to it, with any table."""
     click(group.panels[0], 2)
     click(group.panels[0], 4)
     assert group.selection == PICKS[4]
@@ -179,7 +179,7 @@ def test_a_time_that_a_panel_does_not_have_is_not_followed(group: Linked, asked:
 
 
 def test_a_defect_of_one_panel_does_not_hold_up_the_others(group: Linked, asked: tuple[list[Any], ...]) -> None:
-    """It is raised once all have followed and the line says so."""
+    """It is raised once all have followed and the line reports it."""
 
     def broken(_: Any) -> Figure:
         raise ZeroDivisionError("a defect")

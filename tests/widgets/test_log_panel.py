@@ -65,7 +65,7 @@ def test_time_range_cuts_the_frames() -> None:
 
 
 def test_only_watermarks_of_the_chosen_time_are_counted() -> None:
-    """And of a long log, of which the summary has some, the panel says that they are a sample."""
+    """And of a long log, where the summary has some, the panel shows that they are a sample."""
     panel = log_panel(summary())
     panel.value = LogView((0.0, 3.0), (), None, "watermark ladder")
     assert "the one watermark:" in finding(panel) and "steps are drawn" not in str(panel.figure.layout.meta["note"])
@@ -76,7 +76,7 @@ def test_only_watermarks_of_the_chosen_time_are_counted() -> None:
 
 
 def test_tables_cut_transactions() -> None:
-    """Choosing a table leaves the transactions that touch it, and the title says that they are a choice."""
+    """Choosing a table leaves the transactions that touch it, and the title shows that they are a choice."""
     both = summary()
     other = exact([{"commit_ts": ts(3), "n_rows": 1, "complete": True, "duplicates": 0}])
     other = other.assign(tables=[["shop.other"]], partitions=[[0]], missing=[[]])
@@ -89,7 +89,7 @@ def test_tables_cut_transactions() -> None:
 
 
 def test_nothing_in_a_sample_is_not_nothing_in_the_log() -> None:
-    """The summary draws some transactions of many; of the others a choice says nothing."""
+    """The summary draws some transactions of many; of the others a choice reports nothing."""
     panel = log_panel(summary())
     panel.value = LogView((0.0, 1.0), (), None, "transactions")
     assert finding(panel) == "None of a sample of 1 transaction lies in what was chosen"
@@ -97,7 +97,7 @@ def test_nothing_in_a_sample_is_not_nothing_in_the_log() -> None:
 
 
 def test_what_is_shown_is_what_was_chosen() -> None:
-    """A stretch ends before the next begins; where part of one was chosen the panel says that all of it is shown."""
+    """A stretch ends before the next begins; where part of one was chosen the panel shows that all of it is shown."""
     more = [{"from_ms": T0 + 1000 * n, "to_ms": T0 + 1000 * (n + 1), "bucket": n} for n in range(3)]
     load = pd.concat([summary().load.head(1).assign(**of) for of in more], ignore_index=True)
     s = replace(summary(), load=load)

@@ -1,4 +1,4 @@
-"""Panels of a log, made anew from what a state says of it."""
+"""Panels of a log, made again from what a state shows of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The panel itself, headless: what is drawn, when, and what is said of it."""
+"""The panel itself, headless: what is drawn, when, and what is reported of it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def panel() -> Panel[View]:
 
 
 def words(panel: Panel[View], control: str) -> str:
-    """What stands below a control."""
+    """What is below a control."""
     return str(panel.widget.children[0].children[0]._words[control].value)
 
 
@@ -82,7 +82,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_the_same_value_is_not_drawn_again(panel: Panel[View]) -> None:
-    """A control that changes and changes back costs one figure; what was done is said."""
+    """A control that changes and changes back costs one figure; what was done is reported."""
     asked: list[int] = []
     panel._drawing._draw = lambda view: asked.append(view.n) or Drawn(drawn(view), "it was thrown")
     panel.controls["n"].value = 2
@@ -202,7 +202,7 @@ def test_many_changes_are_one(slow: tuple[Panel[View], threading.Event, list[str
 
 
 def test_cancel_keeps_the_last_figure(slow: tuple[Panel[View], threading.Event, list[str]]) -> None:
-    """What runs stops; the figure is greyed, as it is not of what the controls say."""
+    """What runs stops; the figure is greyed, as it is not of what the controls show."""
     panel, _, log = slow
     panel.controls["n"].value = 5
     until(lambda: log == ["5 begins"])
@@ -215,7 +215,7 @@ def test_cancel_keeps_the_last_figure(slow: tuple[Panel[View], threading.Event, 
 
 
 def test_what_was_saved_is_drawn_in_the_thread_too(slow: tuple[Panel[View], threading.Event, list[str]]) -> None:
-    """Opened with the page's button it can be cancelled; what it was saved on is said of the figure alone."""
+    """Opened with the page's button it can be cancelled; what it was saved on is reported of the figure alone."""
     panel, let, log = slow
     other = {**panel.state(), "made_from": {"x": 1}, "value": {"n": 3, "tables": [], "picture": "low"}}
     panel.made_from = {"x": 2}
@@ -259,7 +259,7 @@ def test_the_first_view_of_a_kernel_brings_plotly_along(monkeypatch: pytest.Monk
 
 
 def test_what_is_told_is_the_latest_until_it_is_told() -> None:
-    """Nobody can give it up between the question whether it is wanted and the telling: it would overwrite what is."""
+    """No one can give it up between the question whether it is wanted and the telling: it would overwrite what is."""
     waits: list[bool] = []
 
     def done(wish: str, found: str | Exception) -> None:
@@ -274,7 +274,7 @@ def test_what_is_told_is_the_latest_until_it_is_told() -> None:
 
 
 def test_a_figure_that_cannot_be_shown_is_said() -> None:
-    """Else the page would wait for it for ever."""
+    """Else the page would wait for it without end."""
     told: list[Any] = []
 
     def done(wish: str, found: str | Exception) -> None:

@@ -27,7 +27,7 @@ def finding(panel: Panel[PdView]) -> str:
 
 
 def test_words_part_the_futures(panel: Panel[PdView]) -> None:
-    """Without words both are the same; with them PD does something else, and says so."""
+    """Without words both are the same; with them PD does something else, and reports it."""
     panel.value = replace(panel.value, case="joining", words="", picture="what PD answered")
     assert finding(panel) == "Nothing was said to PD"
     panel.value = replace(panel.value, words="config set region-schedule-limit 0", at_s=1.0)
@@ -40,7 +40,7 @@ def test_words_part_the_futures(panel: Panel[PdView]) -> None:
 
 
 def test_a_refusal_is_in_the_title(panel: Panel[PdView]) -> None:
-    """PD's own error, whatever the picture is."""
+    """PD's own error, no matter what the picture is."""
     panel.value = replace(panel.value, words="store delete 1\nstore delete 2\nstore delete 3", picture="operators")
     assert finding(panel).startswith("PD refuses: ErrStoresNotEnough")
     panel.value = replace(panel.value, words="store dlete 1")
@@ -56,7 +56,7 @@ def test_a_policy_of_ones_own_is_compared(panel: Panel[PdView]) -> None:
 
 
 def test_why_is_asked_of_regions_and_operators(panel: Panel[PdView]) -> None:
-    """By their numbers, and what does not exist is said."""
+    """By their numbers, and what does not exist is reported."""
     panel.value = replace(panel.value, picture="why", about="region 5", step=0)
     assert "region 5" in finding(panel) and panel.figure.data
     panel.value = replace(panel.value, about="operator 1")

@@ -117,7 +117,7 @@ def test_every_picture_is_drawn(panel: Panel[PipelineView]) -> None:
 
 @pytest.mark.parametrize("semantics", SEMANTICS)
 def test_every_semantics_runs_under_a_crash(panel: Panel[PipelineView], semantics: str) -> None:
-    """And the run goes on."""
+    """And the run continues."""
     panel.value = replace(
         panel.value,
         semantics=semantics,

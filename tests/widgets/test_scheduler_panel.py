@@ -60,7 +60,7 @@ def test_controls_are_bound_to_the_function_and_to_nothing_else() -> None:
 
 
 def test_the_player_steps_through_the_run(panel: Panel[SchedulerView]) -> None:
-    """From nobody owning anything to all tables written; back and forth."""
+    """From no one owning anything to all tables written; back and forth."""
     player = panel.controls["step"]
     assert "0 tables are written" in finding(panel)
     player.slider.value = player.slider.max
@@ -89,7 +89,7 @@ def test_a_fault_at_a_capture_that_is_not_there_is_the_first_ones(panel: Panel[S
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_can_be_injected(panel: Panel[SchedulerView], fault: str) -> None:
-    """In every protocol, and the run goes on."""
+    """In every protocol, and the run continues."""
     for variant in ("v2", "v3"):
         panel.value = replace(panel.value, variant=variant, fault=fault, at_s=2.0, picture="watermarks")
         assert "checkpoint lag" in finding(panel)

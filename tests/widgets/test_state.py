@@ -1,4 +1,4 @@
-"""What is saved opens again as it was; what cannot is said with the name of the field."""
+"""What is saved opens again as it was; what cannot is reported with the name of the field."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EARLIER: dict[str, dict[str, Any]] = json.loads((ROOT / "tests/data/formats/stat
 
 @pytest.mark.parametrize("name", EARLIER)
 def test_a_state_of_an_earlier_version_opens(name: str, tmp_path: Path) -> None:
-    """With every value that it says; of a log where the recording lies beside it."""
+    """With every value that it shows; of a log where the recording lies beside it."""
     state = EARLIER[name]
     if name == "log":
         panel: Any = log_panel(summary())
@@ -51,7 +51,7 @@ def test_a_state_of_an_earlier_version_opens(name: str, tmp_path: Path) -> None:
         shutil.copy(golden("messages_canal-json-tidb_small.jsonl.gz"), tmp_path)
         (tmp_path / "state.json").write_text(json.dumps(state))
         panel = open_state(tmp_path / "state.json")
-    if name == "workbench":  # of whose panels it keeps those that somebody has changed
+    if name == "workbench":  # of whose panels it keeps the ones that were changed
         opened = {name: panel.panels[name].state()["value"] for name in state["value"]["panels"]}
         told = state["value"]["panels"]
         assert {name: {k: opened[name][k] for k in of} for name, of in told.items()} == told
@@ -145,7 +145,7 @@ def test_a_simulated_cluster_opens_anywhere(tmp_path: Path) -> None:
 
 
 def test_what_it_is_made_from_now_is_said() -> None:
-    """A state that is opened on something else says on what it was saved."""
+    """A state that is opened on something else shows on what it was saved."""
     panel = scheduler_tryout(4.0)
     panel.open(panel.state())
     assert "saved with" not in panel.view.status
@@ -186,7 +186,7 @@ def test_an_origin_keeps_no_secret(tmp_path: Path) -> None:
 
 
 def test_a_state_that_does_not_say_its_source_is_refused() -> None:
-    """In words, whoever wrote it."""
+    """In words, no matter which program wrote it."""
     with pytest.raises(SourceError, match="`source` is a text"):
         Origin.from_dict({"source": None})
 
@@ -202,7 +202,7 @@ def test_a_notebook_of_no_state_is_not_written(tmp_path: Path) -> None:
 
 
 def test_a_page_of_a_sample_says_what_that_cannot_prove() -> None:
-    """As every other answer from one does; of a whole log, or of none, there is nothing to say."""
+    """As every other answer from one does; of a whole log, or of none, there is nothing to show."""
     told = Origin("a.jsonl", sample=Sample(("shop.orders",), from_ms=5)).as_dict()
     (said,) = open_commands._unproved({"made_from": json.loads(json.dumps(told))})
     assert said.startswith("This is a sample: row changes of shop.orders from 1970")

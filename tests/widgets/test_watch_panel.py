@@ -41,7 +41,7 @@ def watch(tmp_path):
 
 
 def test_it_shows_lag_and_rates(watch):
-    """A line for each partition, the headline says how it goes."""
+    """A line for each partition, the headline shows how it goes."""
     first = watch.history[-1]
     watch.history.clear()
     watch.history.append(first)

@@ -88,7 +88,9 @@ def test_load_over_time(panel: Panel[WhatIfView]) -> None:
 
 
 def test_rules_stand_for_a_strategy(panel: Panel[WhatIfView]) -> None:
-    """Dispatchers of a changefeed file choose for each table; what is wrong with them is said where the figure is."""
+    """Dispatchers of a changefeed file choose for each table; what is wrong with them is reported where
+    the figure is.
+    """
     panel.value = replace(panel.value, picture="load and breaks over time", strategy="ts")
     panel.controls["rules"].value = "[sink]\ndispatchers = [{matcher = ['shop.orders'], partition = 'index-value'}]"
     assert finding(panel).startswith("the rules: partition")

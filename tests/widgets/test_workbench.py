@@ -42,7 +42,7 @@ def bench(spark: SparkSession) -> Iterator[Workbench]:
 
 
 def test_what_is_small_is_read_at_once_and_its_first_tab_opened(bench: Workbench) -> None:
-    """What was found is said, and what the log contains stands above the first panel."""
+    """What was found is reported, and what the log contains stands above the first panel."""
     assert bench.found is not None and bench.log is not None and bench.log.counts is not None
     assert bench.found.words in bench.bar.told.value
     assert bench.log.counts.messages == bench.found.size.messages
@@ -53,7 +53,7 @@ def test_what_is_small_is_read_at_once_and_its_first_tab_opened(bench: Workbench
 
 
 def test_a_tab_is_computed_when_it_is_opened_and_once(bench: Workbench) -> None:
-    """Tabs nobody opened hold nothing; two of one summary do not compute it twice."""
+    """Tabs no one opened hold nothing; two of one summary do not compute it twice."""
     bench.panels["overview"]
     opened = bench.pages.log
     assert opened is not None
@@ -94,7 +94,7 @@ def test_what_is_chosen_filters_every_panel(bench: Workbench) -> None:
 
 
 def test_no_control_stands_twice(bench: Workbench) -> None:
-    """What the line above the tabs chooses for all panels none of them offers again, unless it says something else."""
+    """What the line above the tabs chooses for all panels none of them offers again, unless it shows something else."""
     bench.select(Selection())
     panel, hidden = bench.panels["overview"], "ticdc-stands-above"
     partition = panel.controls["partition"]
@@ -194,7 +194,7 @@ def test_a_saved_workbench_shows_the_same_again(bench: Workbench, tmp_path: Path
 
 
 def test_buttons_save_and_open_what_all_tabs_say(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page downloads a file and uploads it; what is wrong with one is said beside the button."""
+    """The page downloads a file and uploads it; what is wrong with one is reported beside the button."""
     panel, sent = bench.pages.shown, []
     assert panel is not None
     monkeypatch.setattr(panel.view, "send", sent.append)
@@ -251,7 +251,7 @@ def test_what_goes_wrong_is_said_below_the_field_and_what_was_read_stays(bench: 
 
 
 def test_a_sample_can_be_read_instead_and_its_limits_are_said(spark: SparkSession) -> None:
-    """What it cannot prove stands in the overview; a tab that needs commit_ts says why there is none."""
+    """What it cannot prove is in the overview; a tab that needs commit_ts shows why there is none."""
     bench = workbench(PLAIN, spark, sample=Sample(tables=("shop.users",))).wait(300)
     assert bench.log is not None and bench.log.counts is not None
     assert 0 < bench.log.counts.kept < 2101
@@ -278,7 +278,7 @@ def test_a_sample_that_cannot_be_is_said_and_raised(spark: SparkSession) -> None
 
 
 def test_reading_can_be_stopped(spark: SparkSession) -> None:
-    """Nothing was read then, the button says read again, and a second try reads."""
+    """Nothing was read then, the button shows read again, and a second try reads."""
     bench = workbench(CANAL, spark)
     bench.cancel()
     with pytest.raises(Cancelled):
@@ -291,7 +291,7 @@ def test_reading_can_be_stopped(spark: SparkSession) -> None:
 
 
 def test_the_list_of_files_writes_into_the_field_and_does_not_look(tmp_path: Path) -> None:
-    """Logs first, as their bytes or names tell, then files, then folders; a wrong path lists its parent."""
+    """Logs first, as their bytes or names show, then files, then folders; a wrong path lists its parent."""
     looked: list[str] = []
     bar = SourceBar(looked.append, lambda sample: None)
     (tmp_path / "b.jsonl").write_text("damaged " * 250)
@@ -310,7 +310,7 @@ def test_the_list_of_files_writes_into_the_field_and_does_not_look(tmp_path: Pat
 
 
 def test_the_list_begins_where_data_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here, in data, or beside this folder; what may be a log stands before other files."""
+    """Here, in data, or beside this folder; what may be a log is before other files."""
     for folder in ("notebooks", "data"):
         (tmp_path / folder).mkdir()
     (tmp_path / "data" / "topic.jsonl.gz").write_bytes(b"x")
@@ -323,7 +323,7 @@ def test_the_list_begins_where_data_lies(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_every_tab_has_words() -> None:
-    """A title, and what is said while it is computed."""
+    """A title, and what is reported while it is computed."""
     assert all(tab.title and tab.doing for tab in TABS.values())
     assert len({tab.title for tab in TABS.values()}) == len(TABS) == 13
 
@@ -370,7 +370,9 @@ def test_one_line_says_what_is_read(spark: SparkSession) -> None:
 def test_an_engine_begun_here_gives_way_to_the_one_that_a_source_needs(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A local path typed first begins the embedded engine, which cannot read a topic; somebody's own is left alone."""
+    """A local path typed first begins the embedded engine, which cannot read a topic; a session that is there is left
+    alone.
+    """
     begun: list[str | None] = []
 
     class Engine:
@@ -434,7 +436,7 @@ def test_a_path_that_is_too_long_is_refused_in_the_page() -> None:
 
 
 def test_a_displayed_workbench_begins_with_the_verdict(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is computed behind the first tab where somebody looks; of a large log only on demand."""
+    """It is computed behind the first tab where a reader looks; of a large log only on demand."""
     bench = workbench(CANAL, spark).wait(300)
     block = bench.pages.verdict
     assert bench._below.children[0] is block

@@ -55,7 +55,7 @@ def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path, args: li
 
 
 def test_more_than_memory_sorts_is_refused(tmp_path: Path) -> None:
-    """The embedded engine says so before it begins: the system would end it in mid-work."""
+    """The embedded engine reports it before it begins: the system would end it in mid-work."""
     out = tmp_path / "log.jsonl.gz"
     asked = ["workload", "bank", "--rows", "10000000000", "--engine", "embedded", "--out", str(out)]
     result = CliRunner().invoke(main, asked)

@@ -67,7 +67,7 @@ def test_the_workers_write_the_same_rows(spark: SparkSession, tmp_path: Path) ->
         generate_into(spark, Workload(kind="bank", rows=20, keys=100), tmp_path / "truth.parquet")
     assert [p.name for p in tmp_path.iterdir()] == ["truth.parquet"]
     (tmp_path / "file.parquet").write_text("in its place")
-    for place in ("file.parquet", "a/b/truth.parquet"):  # a file is replaced, folders that lack are made
+    for place in ("file.parquet", "a/b/truth.parquet"):  # a file is replaced, folders that do not have are made
         generate_into(spark, SMALL, tmp_path / place)
         assert spark.read.parquet(str(tmp_path / place)).count() == found.count()
     assert said(spark.read.parquet(str(tmp_path / "truth.parquet"))) == said(found)

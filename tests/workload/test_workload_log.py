@@ -74,7 +74,7 @@ def logs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def kept(event: Event, lost: frozenset[str]) -> str:
-    """What a protocol keeps of a row change, but for what it says that it loses."""
+    """What a protocol keeps of a row change, except for what it shows that it loses."""
     upsert = "op" in lost and "before" in lost
     out = {n: event[n] for n in ("commit_ts", "table_name", "op", "columns", "before")}
     if "table_id" not in lost:

@@ -25,7 +25,7 @@ each_kind = pytest.mark.parametrize("workload", MIXED.values(), ids=MIXED)
 
 @each_kind
 def test_each_change_finds_its_row_as_the_one_before_it_left_it(workload: Workload) -> None:
-    """Nothing inserts a row that is there or changes one that is not; old images are whole, but for DDL between."""
+    """Nothing inserts a row that is there or changes one that is not; old images are whole, except for DDL between."""
     rows: dict[tuple[str | None, ...], dict[str, str | None]] = {}
     for e in rows_of(workload):
         key, before, after = key_of(e), values(e["before"]), values(e["columns"])

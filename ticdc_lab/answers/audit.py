@@ -21,7 +21,17 @@ from ticdc_lab.answers.summary import FOUND, Summary, exact, small
 from ticdc_lab.answers.transactions import torn_briefly, torn_words
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audited, checks_possible, places_of
 from ticdc_lab.audit.contradicted import defined_in, rules_given, with_contradictions
-from ticdc_lab.audit.findings import NO_RULE, RANK
+from ticdc_lab.audit.findings import INFO, NO_RULE, PARTITIONS_MISSING, RANK, UNRECORDED, UNSURE, VIOLATED
+from ticdc_lab.audit.guarantees import (
+    COPIED,
+    LACKED,
+    MOVED,
+    NO_WATERMARK,
+    OLD_VALUES_OFF,
+    SILENT,
+    TWO_TOPICS,
+    UNSPLIT,
+)
 from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.plain.named import VERSION_BYTES, frames
 from ticdc_lab.codecs.registry import FRAMED
@@ -45,7 +55,7 @@ from ticdc_lab.settings.file import is_zone
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.stored import StoredEvents
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
-from ticdc_lab.tables.checksum_findings import verify_checksums, zones_of_all
+from ticdc_lab.tables.checksum_findings import IN_ZONE, verify_checksums, zones_of_all
 from ticdc_lab.words import count, in_lanes, lane_of, some_of
 
 if TYPE_CHECKING:
@@ -73,7 +83,7 @@ def audit(s: Summary) -> Answer:
         one_bar = len(s.findings.drop_duplicates(["guarantee", "table"])) == 1  # its title is all that it shows
         return worst if one_bar and worst else {"violations": figures.violations(s.findings)} | worst
 
-    grouped = causes(s.findings, source=s.source)
+    grouped = causes(s.findings, source=s.source, lane=s.lane)
     frames = {"findings": s.findings, "causes": grouped, "verdict": verdict(s), "messages": s.messages}
     details = []
     if s.suspects is not None:
@@ -125,7 +135,7 @@ SIGNS = {"broken": "✗", "warned": "!", "not judged": "–", "kept": "✓"}
 """Of each verdict, worst first."""
 
 
-def causes(findings: pd.DataFrame, *, source: str = "SOURCE") -> pd.DataFrame:
+def causes(findings: pd.DataFrame, *, source: str = "SOURCE", lane: str = "partition") -> pd.DataFrame:
     """Findings of one severity, guarantee, table and cause, as one line; worst first.
 
     Returns: ``severity``, ``guarantee``, ``table``, ``cause``, ``n`` (findings), ``first`` (``number`` of the first,
@@ -143,40 +153,62 @@ def causes(findings: pd.DataFrame, *, source: str = "SOURCE") -> pd.DataFrame:
         one = {c: f.get(c) for c in columns} | {"table": table, "cause": cause, "n": 0, "first": number}
         own = found.setdefault(kind, one)
         own["n"] += 1
-        named = {"table": shlex.quote(table or "TABLE"), "source": shlex.quote(source), "number": own["first"]}
-        do = _EVIDENCE if cause == NO_RULE else NEXT.get(f["guarantee"], "")
+        step = NEXT.get(f["guarantee"], "")
+        for words, other in _OF_CAUSE.items():
+            if in_lanes(words, lane) in cause:
+                step = other if lane == "partition" or other not in (_RECORD, _AGAIN) else _FOLDER
+                break
+        do = "" if f["severity"] == INFO else step  # it counts what is not listed
+        topic = source if source.startswith("kafka://") else "kafka://HOST:PORT/TOPIC"
+        named = {"table": table or "TABLE", "source": source, "topic": topic}
+        named = {name: shlex.quote(text) for name, text in named.items()} | {"number": str(own["first"])}
         own["do"] = do.format(**named)
     told = sorted(found.values(), key=lambda c: (RANK[c["severity"]], -c["n"], c["first"]))
     return pd.DataFrame(told, columns=columns).astype({"partition": "Int64", "offset": "Int64"})
 
 
 _AGAIN = "Compare the offsets with the topic. Retention, compaction or an incomplete recording explain a gap."
-_RESTART = "Check the changefeed's history for a restart or a moved table at that time: ticdc-lab why {source}"
-_DEFINED = "Compare the DDL of the log with the row: ticdc-lab audit {source} --messages-of {number}"
+_RECORD = "Record all partitions of the topic again, over a longer time: ticdc-lab record {topic} --out FILE"
+_FOLDER = "Check the folder for missing files: ticdc-lab fsck {source}"
 _EVIDENCE = "Show the row's messages: ticdc-lab audit {source} --messages-of {number}"
+_ORDER = (
+    "Show its messages: ticdc-lab audit {source} --messages-of {number}. Then look in TiCDC's log for a restart or a "
+    "moved table at that time."
+)
+_RESTART = "Look in TiCDC's log for a restart or a moved table at that time: ticdc-lab why {source} --cdc-log FILE"
+_DEFINED = "Compare the DDL of the log with the row: ticdc-lab audit {source} --messages-of {number}"
+_CHANGED = (
+    "Check whether the changefeed's dispatchers or the topic's partitions changed at that time. "
+    "Its messages: ticdc-lab audit {source} --messages-of {number}"
+)
+_WRITERS = "Check that only one changefeed writes to the topic, and when it restarted: ticdc-lab watermarks {source}"
 NEXT = {
     "rows_stay_in_one_partition": (
         "If consumers need the order of a row, dispatch by its key: ticdc-lab advise {source} --tables {table}"
     ),
-    "row_images_chain": _EVIDENCE,
+    "row_images_chain": f"{_EVIDENCE}. If the changefeed filters events, audit with its file: --changefeed FILE",
     "redeliveries_are_identical": "Compare both messages: ticdc-lab audit {source} --messages-of {number}",
-    "first_appearances_are_ordered": _RESTART,
+    "first_appearances_are_ordered": _ORDER,
     "nothing_below_resolved_ts": _RESTART,
-    "nothing_below_ddl": _RESTART,
+    "nothing_below_ddl": _ORDER,
     "ddl_events_are_in_time": _RESTART,
-    "watermarks_are_monotone": "Check that only one changefeed writes to the topic, and when it restarted.",
-    "resolved_events_on_all_partitions": _AGAIN,
-    "ddl_events_on_all_partitions": _AGAIN,
-    "admin_events_on_all_partitions": _AGAIN,
+    "watermarks_are_monotone": _WRITERS,
+    "resolved_events_on_all_partitions": _RESTART,
+    "ddl_events_on_all_partitions": _ORDER,
+    "admin_events_on_all_partitions": _ORDER,
     "offsets_are_contiguous": (
-        "Record the missing offsets again. Messages around them: ticdc-lab audit {source} --messages-of {number}"
+        "If the missing messages are not in quarantine (ticdc-lab survey {source}), record them again. "
+        "Messages around them: ticdc-lab audit {source} --messages-of {number}"
     ),
-    "rows_follow_the_partition_count": "Check when the topic's number of partitions changed: ticdc-lab expand {source}",
+    "rows_follow_the_partition_count": (
+        "Check that every capture received the Admin event before it wrote again. "
+        "The row's messages: ticdc-lab audit {source} --messages-of {number}"
+    ),
     "rows_have_a_table": _DEFINED,
     "columns_are_defined": _DEFINED,
     "nulls_are_allowed": _DEFINED,
     "values_fit_their_columns": _DEFINED,
-    "ddl_names_are_free": _DEFINED,
+    "ddl_names_are_free": "Compare both DDL: ticdc-lab audit {source} --messages-of {number}",
     MATCH: (
         "Give the settings of that time by --option NAME=VALUE, or their file: "
         "ticdc-lab settings {source} --changefeed FILE"
@@ -186,6 +218,29 @@ NEXT = {
     ),
 }
 """What to check or run next, by guarantee."""
+_OF_CAUSE = {
+    UNRECORDED: _RECORD,
+    PARTITIONS_MISSING: _RECORD,
+    LACKED: _AGAIN,
+    NO_RULE: _EVIDENCE,
+    VIOLATED: _CHANGED,
+    MOVED: _CHANGED,
+    COPIED: _CHANGED,
+    UNSURE: "Give the changefeed's file, which shows the rule: ticdc-lab audit {source} --changefeed FILE",
+    UNSPLIT: (
+        "If consumers need the order of a key, set output-raw-change-event = false in the changefeed's "
+        "[sink.kafka-config]."
+    ),
+    NO_WATERMARK: (
+        "Check that the recording is longer than a few seconds and that no tool left watermarks out. Record the topic "
+        "again: ticdc-lab record {topic} --out FILE"
+    ),
+    SILENT: _WRITERS,
+    OLD_VALUES_OFF: "Give the changefeed's file, which shows it: ticdc-lab audit {source} --changefeed FILE",
+    IN_ZONE: "Audit with the zone of the TiCDC server: ticdc-lab audit {source} --option time-zone=ZONE",
+    TWO_TOPICS: "Record each topic into a file of its own: ticdc-lab record {topic} --out FILE",
+}
+"""The same where a cause needs another step than its guarantee: by words of the cause."""
 
 
 def checks(s: Summary) -> dict[str, str]:
@@ -262,7 +317,7 @@ def finding(number: int, one: Mapping[Any, Any], messages: pd.DataFrame, *, lane
 
 def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
     """Every guarantee with its causes, as a terminal shows them: broken ones come first, then those with warnings."""
-    found, out = causes(findings, source=s.source), []
+    found, out = causes(findings, source=s.source, lane=s.lane), []
     judged = verdict(replace(s, findings=findings))
     has_lines = judged["guarantee"].isin(found["guarantee"])
     for g in judged[has_lines].to_dict("records"):

@@ -30,7 +30,13 @@ RANK = {severity: place for place, severity in enumerate(SEVERITIES)}
 """Of severities, the worst first."""
 
 NO_RULE = "no dispatch rule explains the move"
-"""The cause of a move that advice cannot explain."""
+VIOLATED = "a move violates the rule of the table"
+UNSURE = "the table may be dispatched by "
+PARTITIONS_MISSING = "partitions are missing, so no dispatch rule can be tried"
+"""Causes of moves that no rule explains."""
+
+UNRECORDED = "a part that was not recorded may explain it"
+"""In causes of warnings that a longer recording would decide."""
 
 _NO_RULE = ", which no dispatch rule explains"
 
@@ -179,10 +185,12 @@ def unrecorded(found: pa.Table, promises: Promises) -> pa.Table:
     maybe = ~promises.recorded.ddl_between(place, low, high)
     maybe |= promises.recorded.lacks(promises.home[place], since, offsets.max(axis=1), below=high)
     cut = pc.binary_join_element_wise(found["message"], "; or a DDL between them was not recorded", "")
+    shared = pc.binary_join_element_wise(found["cause"], f"; {UNRECORDED}", "")
     changed = {
         "severity": pc.if_else(maybe, WARNING, ERROR),
         "rank": pc.if_else(maybe, RANK[WARNING], 0).cast(pa.int32()),
         "message": pc.if_else(maybe, cut, found["message"]),
+        "cause": pc.if_else(maybe, shared, found["cause"]),
     }
     return pa.table({f.name: changed.get(f.name, found[f.name]) for f in FOUND}, schema=FOUND)
 
@@ -191,7 +199,8 @@ def uncovered(
     found: RowFindings, which: Bools, because: str = ", or is in a part that was not recorded"
 ) -> RowFindings:
     """Findings that missing recordings may explain: these are warnings."""
-    cut = sentence(found.message, because)
+    own = found.message.cause
+    cut = sentence(found.message, because, cause=sentence(Sentences(own, own), f"; {UNRECORDED}"))
     severity = np.where(which, WARNING, found.severity)
     return replace(found, message=chosen((which, cut), otherwise=found.message), severity=severity)
 
@@ -308,18 +317,18 @@ class Causes:
 
         rule, possible, listed = of_table(cause), of_table(may_be), of_table(tried)
         because = sentence(found.message, " because ", rule, cause=rule)
-        violated = sentence("a move violates the rule of the table: ", rule)
+        violated = sentence(f"{VIOLATED}: ", rule)
         against = sentence(found.message, ", which violates the rule of its table: ", rule, cause=violated)
         named = chosen((in_vain, sentence(_NO_RULE, " (tried: ", listed, ")")), otherwise=sentence(_NO_RULE))
         without = sentence(found.message, named, cause=NO_RULE)
         untried = moved & s.promises.recorded.is_part[own]
         unknown = sentence(
             found.message, named, "; but partitions are missing from the log, and a rule depends on how many there are",
-            cause="partitions are missing, so no dispatch rule can be tried",
+            cause=PARTITIONS_MISSING,
         )  # fmt: skip
         maybe = sentence(
             found.message, ", perhaps because the table is dispatched by ", possible,
-            cause=sentence("the table may be dispatched by ", possible),
+            cause=sentence(UNSURE, possible),
         )  # fmt: skip
         cases = (explained, because), (wrong, against), (untold, maybe), (untried, unknown), (moved, without)
         severity = np.where(explained | untold, WARNING, found.severity)

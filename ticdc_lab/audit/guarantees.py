@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from ticdc_lab.audit.defined import ABSENT, RowsDefined, misfits, nulls, unknown_columns
 from ticdc_lab.audit.findings import (
     ERROR,
+    UNRECORDED,
     WARNING,
     ImageFindings,
     RowFindings,
@@ -39,6 +40,16 @@ from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.words import count
 
 _SHOWN = ("partition", "offset", "commit_ts")
+
+MOVED = "the row moves"
+COPIED = "a change is delivered again in another partition"
+UNSPLIT = "an update changes the key, and the changefeed does not split it (output-raw-change-event)"
+NO_WATERMARK = "no partition has a watermark"
+SILENT = "a partition has no watermark"
+TWO_TOPICS = "an offset has different messages"
+OLD_VALUES_OFF = "old values may have been off then"
+LACKED = "it may lie at offsets that are missing from the recording"
+"""Causes, or their ends, each with its own next step."""
 
 
 RowCheck = Callable[[Suspects], RowFindings]
@@ -131,16 +142,16 @@ def rows_stay_in_one_partition(s: Suspects) -> RowFindings:
     at = np.flatnonzero(s.keyed & (s.former >= 0) & (s.c.place != s.c.place[s.former]))
     home, leaves, first = s.former[at], s.leaves[at], s.first_here[at]
     here, there = s.partition[at], s.partition[home]
-    moved = sentence("the row moves from partition ", there, " to ", here, cause="the row moves")
+    moved = sentence("the row moves from partition ", there, " to ", here, cause=MOVED)
     copied = sentence(
         "a change first delivered in partition ", there, " is delivered again in ", here,
-        cause="a change is delivered again in another partition",
+        cause=COPIED,
     )  # fmt: skip
     left = sentence(
         "an update that changes the key was sent to the new key's partition ", here,
         ", the old key's changes lie in ", there,
         ": the changefeed does not split such updates (output-raw-change-event)",
-        cause="an update changes the key, and the changefeed does not split it (output-raw-change-event)",
+        cause=UNSPLIT,
     )  # fmt: skip
     # a rule places the rows of one topic; what leaves its key has no rule to follow
     by_rule = first & ~leaves & (s.topic[home] == s.topic[at])
@@ -195,8 +206,9 @@ def _chain(s: Suspects, which: Bools) -> RowFindings:
     off = f"; or old values were off then, so that it is an update (to check: --option {short}=false)"
     unasked = (how == IS_THERE) & old_values.undecided
     not_judged = "; whether old values were off then was not judged (to judge: ticdc-lab audit SOURCE)"
+    maybe_off = sentence(Sentences(said.cause, said.cause), f"; {OLD_VALUES_OFF}")
     message = chosen(
-        (doubtful, sentence(said, lost + off)),
+        (doubtful, sentence(said, lost + off, cause=maybe_off)),
         (unasked, sentence(said, lost + not_judged)),
         otherwise=sentence(said, lost),
     )
@@ -233,7 +245,6 @@ def redeliveries_are_identical(s: Suspects) -> RowFindings:
 
 
 _SENT_BEFORE = ", unless it was sent before, in a part of its partition that was not recorded"
-_LACKED = "it may lie at offsets that are missing from the recording"
 
 
 @of_rows("每个变更第一次出现的次序一定是有序的（CommitTS 升序）", "commit_ts")
@@ -441,7 +452,7 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
                 f"{count(t.differ, 'offset')}, first at {t.first_other}: it is not a recording of one topic"
             )
             at = {"partition": t.partition, "offset": t.first_other, "commit_ts": None}
-            yield _finding(ERROR, message, t.topic, [at], cause="an offset has different messages", **at)
+            yield _finding(ERROR, message, t.topic, [at], cause=TWO_TOPICS, **at)
 
 
 @of_log("CDC 同步模型不允许 global checkpoint TS 回退", "commit_ts", "watermarks", "partition")
@@ -475,11 +486,11 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
             stated = {h.partition: e for h in homes for e in h.admin if e["era"] == era}
             if not stated:  # the log begins or ends between Admin events of some partitions
                 continue
-            count, _ = min(Counter(e["partition_count"] for e in stated.values()).items(), key=lambda c: (-c[1], c[0]))
-            first, witness = min((p, e) for p, e in stated.items() if e["partition_count"] == count)
+            most, _ = min(Counter(e["partition_count"] for e in stated.values()).items(), key=lambda c: (-c[1], c[0]))
+            first, witness = min((p, e) for p, e in stated.items() if e["partition_count"] == most)
             at = {"partition": first, "offset": witness["offset"], "commit_ts": None}
-            right, topic = f"{count} partitions in partition {first}", witness["topic"]
-            after = set(range(count))
+            right, topic = f"{count(most, 'partition')} in partition {first}", witness["topic"]
+            after = set(range(most))
             for p in sorted((before | after) - set(stated)):
                 said = f"partition {p} of topic {topic} is missing the Admin event with {right}"
                 own = {"partition": p, "offset": known[p].first_event if p in known else None}
@@ -488,12 +499,15 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
                     of(witness["offset"]) for of in (known[first].stated_before, known[first].stated_behind)
                 )
                 lacked = p in known and known[p].lacks(behind, ahead - 1)
-                unseen = "; the recording has nothing of that partition" if absent else f"; {_LACKED}" if lacked else ""
-                severity, cause = WARNING if unseen else ERROR, f"an Admin event is missing{unseen}"
+                unseen = "; the recording has nothing of that partition" if absent else f"; {LACKED}" if lacked else ""
+                why = f"; {UNRECORDED}" if absent else unseen
+                severity, cause = WARNING if unseen else ERROR, f"an Admin event is missing{why}"
                 yield _finding(severity, f"{said}{unseen}", topic, [at], cause=cause, **own)
             for p, e in sorted(stated.items()):
-                if (n := e["partition_count"]) != count:
-                    said = f"partition {p} of topic {topic} has an Admin event with {n} partitions, not {right}"
+                if (n := e["partition_count"]) != most:
+                    said = (
+                        f"partition {p} of topic {topic} has an Admin event with {count(n, 'partition')}, not {right}"
+                    )
                     own = {"partition": p, "offset": e["offset"], "commit_ts": None}
                     cause = "an Admin event has a different number of partitions"
                     yield _finding(ERROR, said, topic, [at, own], cause=cause, **own, seq=e["seq"])
@@ -509,8 +523,8 @@ def rows_follow_the_partition_count(s: Suspects) -> RowFindings:
     """
     at = np.flatnonzero((s.count >= 0) & ~s.leaves)
     message = sentence(
-        "a row in partition ", s.partition[at], " follows the Admin event with ", s.count[at],
-        " partitions: it was dispatched over a different number",
+        "a row in partition ", s.partition[at], " follows an Admin event with partition count ", s.count[at],
+        ": it was dispatched over a different number",
         cause="a row was dispatched over a different number of partitions than the Admin event has",
     )  # fmt: skip
     return RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(at)])
@@ -593,7 +607,7 @@ def ddl_names_are_free(log: Stated) -> Iterator[Event]:
         shown = [min(before, key=lambda d: (d["partition"], offset_of(d)))] if before else []
         home = next(h for h in log.homes if (h.topic, h.partition) == (here["topic"], here["partition"]))
         lacked = home.lacks(c.since, c.commit_ts) if c.since is not None and c.commit_ts is not None else False
-        unless = f"; {_LACKED}" if lacked else "; a DDL between them is lost, was dropped by a filter, or came late"
+        unless = f"; {LACKED}" if lacked else "; a DDL between them is lost, was dropped by a filter, or came late"
         cause = f"a DDL that TiDB refuses{unless}"
         said = f"a DDL that TiDB refuses: {c.reason} (DDL of commit_ts {c.since}){unless}: {_beginning(here)}"
         where = {col: here[col] for col in (*_SHOWN, "seq")}
@@ -611,10 +625,11 @@ def _lost_ddl(home: Home, witness: Event, behind: set[int]) -> Event:
     """The finding; ``behind`` which watermarks those deliveries stand that the recording of the partition covers."""
     said = f"{home.words} is missing a DDL of partition {witness['partition']}: {_beginning(witness)}"
     where = {"table": _table(witness), "commit_ts": witness["commit_ts"], "partition": home.partition}
-    where["cause"] = "a DDL is missing from a partition"
+    where["cause"] = cause = "a DDL is missing from a partition"
     if not all(home.lacks(ts, witness["commit_ts"]) for ts in behind):
         return _finding(ERROR, said, home.topic, [witness], **where)
-    why = _LACKED if behind else "the recording of that partition does not cover it"
+    why = LACKED if behind else "the recording of that partition does not cover it"
+    where["cause"] = f"{cause}; {LACKED if behind else UNRECORDED}"
     return _finding(WARNING, f"{said} ({why})", home.topic, [witness], **where)
 
 
@@ -656,7 +671,7 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
     if not stated:
         h = min(homes, key=lambda home: home.partition)
         least = {"partition": h.partition, "offset": h.first_event, "commit_ts": None}
-        where = least | {"cause": "no partition has a watermark"}
+        where = least | {"cause": NO_WATERMARK}
         yield _finding(WARNING, f"no partition of topic {h.topic} has a watermark", h.topic, [least], **where)
         return
     values, witnesses = _first_of_each(stated)
@@ -697,12 +712,12 @@ def _gap(home: Home, several: str, first: int, witness: Event, following: Event 
     whether as many offsets are missing there.
     """
     where = {"partition": home.partition, "commit_ts": first, "offset": following["offset"] if following else None}
-    severity, unless = (WARNING, f"; {_LACKED}") if lacked else (ERROR, "")
+    severity, unless = (WARNING, f"; {LACKED}") if lacked else (ERROR, "")
     if not len(home.ts):
         said, where = "has events but no watermark at all", where | {"offset": home.first_event}
         if lacked and not len(home.gaps[0]):
-            unless = "; the recording of that partition may be too short"
-        where["cause"] = f"a partition has no watermark{unless}"
+            unless = f"; {UNRECORDED}"
+        where["cause"] = f"{SILENT}{unless}"
         return _finding(severity, f"{home.words} {said}{unless}", home.topic, [witness], **where)
     if following is not None and first > home.ts.min():
         said = f"is missing {several} of the other partitions{unless}"
@@ -711,7 +726,8 @@ def _gap(home: Home, several: str, first: int, witness: Event, following: Event 
     said = f"starts after {several} of the other partitions: its recording may start later"
     if following is None:
         said = f"ends before {several} of the other partitions: its recording may end earlier"
-    where["cause"] = f"the recording of a partition may {'end earlier' if following is None else 'start later'}"
+    ends = "end before" if following is None else "start after"
+    where["cause"] = f"a partition's watermarks {ends} the others'; {UNRECORDED}"
     return _finding(WARNING, f"{home.words} {said}", home.topic, [witness], **where)
 
 

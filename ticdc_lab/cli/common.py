@@ -28,6 +28,7 @@ from ticdc_lab.engine.running import shown
 from ticdc_lab.errors import SparkMissingError, TiCDCLabError
 from ticdc_lab.errors.redaction import redacted
 from ticdc_lab.events.tso import with_texts
+from ticdc_lab.words import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -336,7 +337,7 @@ def _said(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         places = " and ".join(str(p)[:_PATH_SHOWN] for p in (error.filename, error.filename2) if p)
         return f"ticdc-lab: {places or 'the system'}: {error.strerror}\n\nHint: {_HIDE_TRACE}"
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    first = first_line(error)
     return f"ticdc-lab: {first}\n\nHint: {_HIDE_TRACE}"
 
 

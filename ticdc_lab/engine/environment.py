@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ticdc_lab.errors import SetupError
+from ticdc_lab.words import first_line
 
 JAVA_MIN = 17
 _VECTOR_MODULE = "jdk.incubator.vector"
@@ -57,7 +58,7 @@ def require_java() -> Java:
     said = _run(executable, "-version")
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is None:
-        raise SetupError(f"{where} does not run: it says {_first_line(said)!r}.", hint=install_java_hint())
+        raise SetupError(f"{where} does not run: it says {first_line(said)!r}.", hint=install_java_hint())
     version = int(found[1])
     if version < JAVA_MIN:
         raise SetupError(f"{where} is Java {version}, but Spark needs {JAVA_MIN} or newer.", hint=install_java_hint())
@@ -133,7 +134,3 @@ def _run(executable: Path, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return done.stderr + done.stdout
-
-
-def _first_line(text: str) -> str:
-    return (text.strip().splitlines() or ["nothing"])[0]

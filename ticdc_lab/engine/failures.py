@@ -10,6 +10,7 @@ from traceback import walk_tb
 from ticdc_lab import errors
 from ticdc_lab.errors import EngineError, TiCDCLabError
 from ticdc_lab.errors.whole_files import SAID_OF_A_FULL_DISK
+from ticdc_lab.words import first_line
 
 _ROOTS = ("pyspark.errors", "py4j", "grpc", "pyspark.sql.connect")
 """Modules whose exceptions come from an engine."""
@@ -101,7 +102,7 @@ def _of_the_question(said: str) -> EngineError:
             f"A function of the engine's workers failed: {kind.rpartition('.')[2]}: {what}",
             hint="Run with --debug for the whole trace; please report it.",
         )
-    first = _CONDITION.sub("", said.splitlines()[0]).strip()
+    first = _CONDITION.sub("", first_line(said)).strip()
     return EngineError(
         f"The engine refuses the question: {first}",
         hint="Run with --debug for the whole trace. Another engine may take it: --engine spark, or --engine embedded.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.engine.sessions import engine_of, has_jvm
 from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.words import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +45,7 @@ def hadoop_files(spark: SparkSession, url: str) -> HadoopFolder:
         root = str(system.makeQualified(path).toString()).rstrip("/") + "/"
         listed = jvm.org.apache.hadoop.util.functional.RemoteIterators.toList(system.listFiles(path, True))
     except Py4JJavaError as e:
-        said = str(e.java_exception.toString()).splitlines()[0]
+        said = first_line(str(e.java_exception.toString()))
         raise SourceError(
             f"{url} cannot be listed: {said}",
             hint="Check the URL and its credentials (`--option`, or the environment).",

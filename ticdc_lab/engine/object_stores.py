@@ -23,6 +23,7 @@ from urllib.parse import quote
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.words import first_line
 
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss")
 """Of URLs that are read without Hadoop, on either engine."""
@@ -162,7 +163,7 @@ class Store:
         except OSError as fault:
             if fault.errno == errno.ENOSPC:  # of this machine, where it is copied
                 raise
-            said = _first_line(fault)
+            said = without_secrets(first_line(fault)[:300])
             raise SourceError(
                 f"{self.named(path)} cannot be read: {said}",
                 hint=f"Check that {self.named(path)} is still there and that the credentials may read it.",
@@ -200,7 +201,7 @@ class Store:
         try:
             yield
         except OSError as fault:
-            said = _first_line(fault)
+            said = without_secrets(first_line(fault)[:300])
             raise SourceError(
                 f"{self.shown} cannot be listed: {said}",
                 hint="Check the URL, `AWS_REGION` or `region`, and the credentials.",
@@ -218,12 +219,8 @@ def _connected(url: str) -> tuple[Any, str]:
     try:
         system, place = fs.FileSystem.from_uri(quote(url, safe=_OF_A_URL))  # people write blanks
     except (ValueError, OSError, NotImplementedError) as fault:
-        said = _first_line(fault)
+        said = without_secrets(first_line(fault)[:300])
         raise SourceError(
             f"{without_secrets(url)} cannot be opened: {said}", hint="Check the URL: SCHEME://BUCKET/PATH"
         ) from None
     return system, place.rstrip("/")
-
-
-def _first_line(fault: Exception) -> str:
-    return without_secrets(str(fault).splitlines()[0][:300])

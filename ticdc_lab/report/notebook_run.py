@@ -21,6 +21,7 @@ from ticdc_lab.errors.bounded import BoundedLoader
 from ticdc_lab.errors.whole_files import local_path, write_whole
 from ticdc_lab.report import supplied
 from ticdc_lab.report.notebook_page import INJECTED, PARAMETERS, offline, parameters
+from ticdc_lab.words import first_line
 
 CELL_S = 1800
 """Seconds that a cell may take."""
@@ -55,7 +56,7 @@ def notebook_page(
         read = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
     except (ValueError, RecursionError, nbformat.ValidationError) as error:
         deep = isinstance(error, RecursionError)
-        said = "it is nested too deep" if deep else str(error).splitlines()[0][:200]
+        said = "it is nested too deep" if deep else first_line(error)[:200]
         raise SourceError(
             f"{file} is no notebook: {said}", hint="Name a notebook, `*.ipynb`: ticdc-lab notebook FILE"
         ) from None

@@ -13,6 +13,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.bounded import BoundedLoader, parse_toml, read_bounded
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
+from ticdc_lab.words import first_line
 
 _FORM = "a list `runs`, each with at least a `source`"
 
@@ -65,7 +66,7 @@ def read_runs(path: str | Path) -> list[ListedLog]:
         text = read_bounded(file)
         said = parse_toml(text) if file.suffix == ".toml" else yaml.load(text, Loader=BoundedLoader)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise SourceError(f"The runs {file} cannot be read: {str(error).splitlines()[0]}") from error
+        raise SourceError(f"The runs {file} cannot be read: {first_line(error)}") from error
     runs = said.get("runs") if isinstance(said, dict) else None
     if not isinstance(runs, list) or not runs:
         raise SourceError(f"{file} has no runs; expected {_FORM}.")

@@ -151,7 +151,7 @@ _KINDS = {"kept": "good", "broken": "bad", "warned": "warn", "not judged": "unsu
 
 def _verdict(s: Summary, beside: Sequence[Answer]) -> Section:
     """Each guarantee with its sign, their causes and what to do, then other answers; each leads to its evidence."""
-    judged, found = verdict(s), causes(s.findings, source=s.source)
+    judged, found = verdict(s), causes(s.findings, source=s.source, lane=s.lane)
     first = dict(zip(found["guarantee"][::-1], found["first"][::-1], strict=True))
     rows = [
         (

@@ -55,6 +55,7 @@ from ticdc_lab.sources.places import (
     unknown_options,
 )
 from ticdc_lab.sources.refused_forms import converted_hint
+from ticdc_lab.words import first_line
 
 SAMPLE = 256
 """Messages read to detect the protocol."""
@@ -286,7 +287,7 @@ def _delta_source(spark: SparkSession, source: str) -> Source:
         if not is_sail(spark):
             raise
         raise EngineError(
-            f"The embedded engine cannot read the Delta table {source}: {str(error).splitlines()[0]}",
+            f"The embedded engine cannot read the Delta table {source}: {first_line(error)}",
             hint="Run it with --engine spark; in Python: ticdc_lab.session('spark').",
         ) from error
 

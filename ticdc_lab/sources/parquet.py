@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.words import first_line
 
 COLUMNS = ("topic", "partition", "offset", "key", "value")
 """What decoding needs of a message."""
@@ -46,7 +47,7 @@ def whole_parquet(path: Path | str) -> Iterator[None]:
         if getattr(fault, "errno", None) is not None:
             raise
         raise SourceError(
-            f"{path} is no whole Parquet file: {str(fault).splitlines()[0][:200]}",
+            f"{path} is no whole Parquet file: {first_line(fault)[:200]}",
             hint="Copy the .parquet file again, or take it out of the folder: its writer was stopped, or a copy "
             "was cut short.",
         ) from fault

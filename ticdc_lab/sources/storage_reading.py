@@ -48,6 +48,7 @@ from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.storage_layout import Refused, StoragePlace, place_of
+from ticdc_lab.words import first_line
 
 if TYPE_CHECKING:
     from ticdc_lab.codecs import csv
@@ -385,7 +386,7 @@ def _of_store(fetch: Callable[[], bytes]) -> bytes:
     try:
         raw = fetch()
     except OSError as e:
-        raise Unreadable("unreadable-file", f"cannot be read: {str(e).splitlines()[0][:200]}") from e
+        raise Unreadable("unreadable-file", f"cannot be read: {first_line(e)[:200]}") from e
     if len(raw) > MAX_FILE:
         raise Unreadable("too-large", f"expected at most {MAX_FILE} bytes, found more")
     return raw

@@ -100,7 +100,7 @@ def zones_of_all(messages: Iterable[str]) -> list[str]:
     >>> zones_of_all([f"{said}-1", f"{said}-2"])
     ['Europe/Berlin']
     """
-    named = {message.partition(_IN_ZONE)[2] for message in messages} - {""}
+    named = {message.partition(IN_ZONE)[2] for message in messages} - {""}
     asked = frozenset[timedelta]().union(*[_offsets(zone) for zone in named if zone.startswith("Etc/")])
     alone = [zone for zone in sorted(named) if len(named) == 1 or not zone.startswith("Etc/")]
     return list(dict.fromkeys([*alone, *[zone for zone in SEASONAL if asked and asked <= _offsets(zone)]]))
@@ -197,7 +197,7 @@ class _Side:
             for row in self._matching(timed, self._taken(timed), zone):
                 own = slice(*self.images.offsets[row : row + 2])
                 names = self.names[own].filter(pa.array(is_timestamp[own])).to_pylist()
-                found.setdefault(row, (", ".join(names), f"{_DIFFERS}: {_IN_ZONE}{zone}"))
+                found.setdefault(row, (", ".join(names), f"{_DIFFERS}: {IN_ZONE}{zone}"))
         return found
 
     def _one_changed(self, rows: Ints, change: Change, time_zone: str) -> list[tuple[int, str]]:
@@ -285,7 +285,7 @@ def _empty(values: pa.Array, types: pa.Array, _: pa.Array) -> tuple[pa.Array, pa
 
 
 _DIFFERS = "the checksum does not match the values"
-_IN_ZONE = "it matches timestamps in the zone "
+IN_ZONE = "it matches timestamps in the zone "
 _UNKNOWN = "the checksum cannot be computed: the row is known in part, or a value has no bytes known here"
 _CHANGES: tuple[tuple[str, Change], ...] = (
     ("it matches the column's value in the other image", _other_image),

@@ -19,7 +19,7 @@ from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.events.tso import LOGICAL_BITS, zone
 from ticdc_lab.figures.page_scripts import COPY_JS
 from ticdc_lab.figures.selecting import Selection
-from ticdc_lab.words import unescaped
+from ticdc_lab.words import first_line, unescaped
 
 SHOWN = 50
 """Rows of a page."""
@@ -161,7 +161,7 @@ class Evidence(anywidget.AnyWidget):
         try:
             self._answer(name, of, str(message.get("form") or ""))
         except duckdb.Error as refused:
-            self.send({"kind": "problem", "name": name, "message": str(refused).splitlines()[0]})
+            self.send({"kind": "problem", "name": name, "message": first_line(refused)})
 
     def _answer(self, name: str, of: Asked, form: str) -> None:
         described = self._connected.execute(f"DESCRIBE SELECT * FROM {quoted(name)}").fetchall()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.words import COMMAND
 
 
 class ControlError(TiCDCLabError):
@@ -59,14 +60,11 @@ class Problem:
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?: (table|auto|spark|embedded|[\w|]*\|[\w|]*|\d+g?|[A-Z][A-Z=]*\b))?")
 """An option of a command, with what is given to it."""
 
-_COMMAND = re.compile(r"(?:\./lab|ticdc-lab|pip|kcat)\b(?: (?!or\b|and\b)[^\s;]+)*")
-"""A command to run in a terminal, which stays as it is."""
-
 
 def _in_python(hint: str) -> str:
     """A hint as one reads it in a notebook: options of commands are arguments there."""
     here = hint.replace("Run with --debug for the whole trace; please report it.", "Please report it.")
     here = here.replace("Run with --debug for the whole trace. ", "")
-    words = _OPTION.sub(lambda m: f"{m[1].replace('-', '_')}={f'{m[2]!r}' if m[2] else '..'}", _COMMAND.sub("\0", here))
-    commands = iter(_COMMAND.findall(here))
+    words = _OPTION.sub(lambda m: f"{m[1].replace('-', '_')}={f'{m[2]!r}' if m[2] else '..'}", COMMAND.sub("\0", here))
+    commands = iter(COMMAND.findall(here))
     return re.sub("\0", lambda _: next(commands), words)

@@ -58,7 +58,7 @@ class Mutant:
     Attributes
     ----------
     bug
-        Its name: what is put in the place of which rule is in :data:`planted_ddl.PLANTED`.
+        Its name: which rule is replaced, and by what, is in :data:`planted_ddl.PLANTED`.
     breaks
         The rule, in a sentence.
     invariant

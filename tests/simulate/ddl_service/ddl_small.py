@@ -1,6 +1,6 @@
 """A service in a small world, for the explorer: few nodes around one store, every order of messages, timers, faults.
 
-The machines are those that run in the kernel. Time stands still, so no session ends by a clock: that a session ends is
+The machines are those that run in the kernel. Time stalls, so no session ends by a clock: that a session ends is
 one of the things that may happen, and with it, as the margin of a lease makes sure, its holder stops
 (``stops_at_once``). Messages it has sent are still on their way then, and come in at any time.
 """
@@ -18,7 +18,7 @@ from ticdc_lab.simulate.explore import WorldStep
 
 NOW = Now(0)
 TIMERS = frozenset({"loaded", "upgraded"})
-"""Those that mean something where time stands still: work that a node has begun and that ends at some moment."""
+"""Those that mean something where time stalls: work that a node has begun and that ends at some moment."""
 
 
 class Action(NamedTuple):
@@ -61,7 +61,7 @@ class Small:
     late
         Nodes that join at any time.
     stops_at_once
-        Whether a node stops before its session ends; otherwise it goes on until it hears of it.
+        Whether a node stops before its session ends; otherwise it continues until it hears of it.
     settled
         Nodes take what comes in turn until nothing is on its way; only then everything may happen.
     """
@@ -154,7 +154,7 @@ class Small:
         for output in outputs:
             if isinstance(output, Send):
                 if output.to in names and world.nodes[self._place(output.to)] is None:
-                    continue  # nobody hears it
+                    continue  # no one hears it
                 if output.to == self.store_name or output.to in names:
                     on_way = next((m for s, t, m in world.links if (s, t) == (name, output.to)), ())
                     world = _on_link(world, name, output.to, (*on_way, output.message))

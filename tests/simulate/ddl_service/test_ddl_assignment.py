@@ -62,7 +62,7 @@ def test_what_is_balanced_stays(clusters: list[str], workers: list[str], current
 
 
 def test_without_workers_assignments_to_the_lost_are_deleted() -> None:
-    """Nobody can take a cluster; the assignment to a worker that is gone is no assignment."""
+    """No one can take a cluster; the assignment to a worker that is gone is no assignment."""
     plan = assign(["c1", "c2"], [], {"c1": "w1"})
     assert plan.changes == {"c1": None}
 
@@ -82,7 +82,9 @@ def test_a_thousand_clusters_are_assigned_in_no_time() -> None:
 def test_a_cluster_goes_only_to_who_can_serve_it(
     clusters: list[str], levels: dict[str, int], places: dict[str, str], data: st.DataObject
 ) -> None:
-    """Each that somebody can serve is with one who can, the others with nobody; a second plan changes nothing."""
+    """Each cluster that a worker can serve is with such a worker, the others are unassigned; a second plan changes
+    nothing.
+    """
     wanted = {c: data.draw(st.integers(0, 3)) for c in clusters}
     refused = {c: {w: "too new" for w, own in levels.items() if own < wanted[c]} for c in clusters}
     refused = {c: own for c, own in refused.items() if own}

@@ -59,7 +59,7 @@ def test_a_slash_in_a_name_is_no_border() -> None:
 
 
 def test_an_index_is_public_only_with_all_its_rows() -> None:
-    """The backfill goes on in batches, and only on a snapshot that GC keeps."""
+    """The backfill continues in batches, and only on a snapshot that GC keeps."""
     job = INDEX._replace(state=records.RUNNING, schema_state=jobs.WRITE_REORG, schema_version=3, snapshot_ts=7)
     assert isinstance(advanced(job, seen(jobs.WRITE_REORG, 3, 3, snapshot_ts=0)), JobWaits)
     counts = []
@@ -156,5 +156,5 @@ def test_a_job_is_read_as_it_was_written() -> None:
     [("16", 16), ("many", 256), ("", 256), ("0", 256), ("-1", 256), ("\u0661", 256), ("1" * 5000, 256)],
 )
 def test_a_batch_that_is_no_number_stops_no_worker(text: str, rows: int) -> None:
-    """What one cluster sets must not end the owners of all others, nor a backfill stand still."""
+    """What one cluster sets must not end the owners of all others, nor a backfill stall."""
     assert count_of(BATCH, Scopes(cluster=Map({BATCH: text}))) == rows

@@ -55,7 +55,7 @@ def test_a_wrong_step_of_a_job_is_seen(after: Job, invariant: str | None) -> Non
 
 @pytest.mark.parametrize("kind", ["drop table", "drop column", "drop index", "create table", "add column"])
 def test_no_job_of_an_old_version_is_begun(kind: str) -> None:
-    """Of no kind; a drop that a tidb-server has begun cannot be taken back, and goes on to its end."""
+    """Of no kind; a drop that a tidb-server has begun cannot be taken back, and continues to its end."""
     first, then = jobs.LADDERS[kind][:2]
     queueing = Job(1, kind, "orders", "" if "table" in kind else "a", "v5.0.0", state=records.QUEUEING)
     begun = queueing._replace(state=records.RUNNING, schema_state=then, schema_version=1, owner="ddl-service-1-c")
@@ -80,7 +80,9 @@ def test_every_invariant_has_something_that_breaks_it() -> None:
 
 @given(*[st.tuples(st.integers(1, 1 << 63), st.text("ab-1", min_size=1, max_size=4))] * 2)
 def test_no_two_clusters_have_one_ddl_id(a: tuple[int, str], b: tuple[int, str]) -> None:
-    """Whatever hyphens their names have, and whatever leases they got; and the cluster can be read from it."""
+    """No matter what hyphens their names have, and no matter what leases they got; and the cluster can
+    be read from it.
+    """
     assert (keys.ddl_id(*a) == keys.ddl_id(*b)) == (a == b)
     assert keys.cluster_of(keys.ddl_id(*a)) == a[1]
     assert keys.cluster_of("cluster1/tidb-1-2f") is None
@@ -99,7 +101,7 @@ def test_a_variable_has_the_value_of_its_scope(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["ddl_slow_threshold", "version", "tidb_enable_ddl"])
 def test_a_variable_of_the_process_is_no_clusters(name: str) -> None:
-    """Scopes instance and none: whatever clusters and sessions set."""
+    """Scopes instance and none: no matter what clusters and sessions set."""
     assert value_of(name, Scopes(*(Map({name: where}) for where in ("process", "cluster", "session")))) == "process"
     assert refusal(name, "1") and bool(instance_refusal(name, "1")) == (name != "ddl_slow_threshold")
 
@@ -131,7 +133,7 @@ def test_owners_of_one_process_have_one_value_of_an_instance_variable() -> None:
 
 
 def test_a_meta_is_upgraded_by_one_transaction() -> None:
-    """Whoever has the lock writes once; what comes later finds it done."""
+    """The holder of the lock writes once; what comes later finds it done."""
     run = simulate(ServiceSettings(bootstrapped="v6.1.0", clusters=2), until_us=6_000_000)
     sent = [r["detail"] for r in run.trace.to_pylist() if r["kind"] == "sent" and r["message"] == "Txn"]
     assert sum('"upgrade"]' in detail for detail in sent) == 2, "one for each cluster"

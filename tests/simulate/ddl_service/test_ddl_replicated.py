@@ -48,7 +48,7 @@ def test_a_changefeed_sees_the_jobs_that_were_done_and_no_others() -> None:
 
 
 def test_jobs_change_the_tables_that_come_after_them() -> None:
-    """Ids of columns are never used again; a table that was dropped can be created anew, with another id."""
+    """Ids of columns are never used again; a table that was dropped can be created again, with another id."""
     kinds = (
         ("add column", "t1", "a"), ("drop column", "t1", "a"), ("add column", "t1", "b"), ("add index", "t1", "i"),
         ("drop table", "t1", ""), ("add column", "t1", "c"), ("create table", "t1", ""), ("drop table", "t7", ""),
@@ -66,7 +66,7 @@ def test_jobs_change_the_tables_that_come_after_them() -> None:
 
 
 def test_jobs_of_a_load_stand_in_order() -> None:
-    """Those of the service among those that were there."""
+    """The ones of the service among those that were there."""
     run = serve(
         ServiceSettings(workers=1, clusters=1), faults=[Ask(SECOND, "cluster1/tidb-1", SENT[0])], until_us=3 * SECOND,
         level=CHANGES,

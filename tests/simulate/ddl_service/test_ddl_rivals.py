@@ -25,7 +25,7 @@ def index(at_us: int, name: str) -> Ask:
 
 
 def switched(at_us: int, *, on: bool) -> list[Ask]:
-    """Both servers are told whether they may own the DDL."""
+    """Both servers are informed whether they may own the DDL."""
     return [Ask(at_us, server, EnableDdl(on)) for server in SERVERS]
 
 
@@ -96,7 +96,7 @@ def test_a_job_goes_on_where_its_owner_dies_or_hangs_whoever_comes_next(seed: in
 def test_a_job_of_an_old_version_that_a_server_has_begun_is_taken_back_by_the_service(
     kind: str, name: str, state: str
 ) -> None:
-    """What can be; what cannot comes to its end, or it would stand in the queue for good."""
+    """What can be; what cannot comes to its end, or it would be in the queue for good."""
     made = Ask(SECOND, SERVERS[1], Submit("create table", "orders"))
     old = Ask(2 * SECOND, SERVERS[1], Submit(kind, "orders", name, rows=50_000 * bool(name), version="v5.4.0"))
     over = [Ask(2_400_000, server, EnableDdl(False)) for server in SERVERS]

@@ -60,7 +60,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_the_clusters_of_a_crashed_worker_go_to_the_others() -> None:
-    """Kill -9 of a worker: its assignments are deleted or given away, nobody else's is touched."""
+    """Kill -9 of a worker: its assignments are deleted or given away, no other's is touched."""
     settings = ServiceSettings(workers=3, clusters=6, servers=1)
     before = assignments(simulate(settings, until_us=5 * SECOND))
     run = simulate(settings, faults=[Crash(5 * SECOND, "ddl-service-node-2")], until_us=20 * SECOND)
@@ -81,7 +81,7 @@ def test_a_worker_that_joins_takes_its_share_and_no_more() -> None:
 
 @pytest.mark.parametrize("after_us", [10_000, 40_000, 70_000, 100_000, 200_000, 300_000])
 def test_a_job_survives_its_owner_at_any_step(after_us: int) -> None:
-    """Whoever owns the cluster next ends the job, and begins no row anew."""
+    """The next owner of the cluster ends the job, and begins no row again."""
     asked = Ask(2 * SECOND, "cluster1/tidb-1", INDEX)
     owner = assignments(simulate(ServiceSettings(), until_us=SECOND))["cluster1"]
     run = simulate(ServiceSettings(), faults=[asked, Crash(2 * SECOND + after_us, owner)], until_us=20 * SECOND)
@@ -119,7 +119,9 @@ def test_one_slow_server_shows_why_a_ddl_waits() -> None:
 
 @pytest.mark.parametrize("message", ["Txn", "Done"])
 def test_a_lost_request_does_not_hold_a_job_for_good(message: str) -> None:
-    """Without an answer for the time of a lease the session is given up, and the next one goes on (found by a seed)."""
+    """Without an answer for the time of a lease the session is given up, and the next one continues
+    (found by a seed).
+    """
     owner, store = assignments(simulate(ServiceSettings(), until_us=SECOND))["cluster1"], store_of("cluster1")
     ends = (owner, store) if message == "Txn" else (store, owner)
     lost = Lose(2 * SECOND + 150_000, message, *ends)
@@ -187,7 +189,7 @@ def test_the_meta_is_upgraded_under_a_lock_of_its_own() -> None:
 
 
 def test_a_server_that_crashes_is_waited_for_no_longer_than_its_lease() -> None:
-    """Its schema version goes with its session, and the job goes on."""
+    """Its schema version goes with its session, and the job continues."""
     faults: list[Fault] = [
         Crash(2 * SECOND, "cluster1/tidb-2"),
         Ask(2 * SECOND, "cluster1/tidb-1", INDEX),

@@ -1,4 +1,4 @@
-"""Scenario files of DDL as a Service: what they assert holds, what they get wrong is said, many seeds are safe."""
+"""Scenario files of DDL as a Service: what they assert holds, what they get wrong is reported, many seeds are safe."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOP = "model: ddl-service\nuntil: 6s\ncluster: {workers: 2, clusters: 2}\n"
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_what_a_scenario_asserts_holds(path: Path) -> None:
-    """Every assertion, whatever the seed, and no invariant is violated but where that is meant."""
+    """Every assertion, no matter what the seed, and no invariant is violated but where that is meant."""
     for seed in range(2):
         played = play(read_scenario(path), seed=seed, keep=False)
         assert [o for o in played.outcomes if not o.held] == []
@@ -49,7 +49,7 @@ CHAOS = read_scenario(FOLDER / "ddl-service/chaos.yaml", {"assert": "[]", "until
 
 @pytest.mark.parametrize("first", seeds([0, 25], of=range(0, 150, 25)))
 def test_many_seeds_are_safe_and_settle(first: int) -> None:
-    """Every fault there is and busy users; what fails says how to see it again (10,000: benchmarks/ddl_seeds.py)."""
+    """Every fault there is and busy users; what fails shows how to see it again (10,000: benchmarks/ddl_seeds.py)."""
     bad = []
     for seed in range(first, first + 25):
         played = play(CHAOS, seed=seed, keep=False, level=NOTHING)
@@ -108,7 +108,7 @@ def test_a_job_that_no_service_knows_is_refused(job: str, said: str) -> None:
 
 
 def test_a_cluster_that_has_no_store_cannot_be_registered() -> None:
-    """It is said before anything runs."""
+    """It is reported before anything runs."""
     text = TOP + "events: [{at: 1s, register: cluster9, worker: ddl-service-node-1}]"
     with pytest.raises(ScenarioError, match="scenario:4: expected a cluster with a store; found cluster9"):
         play(scenario_from_text(text))

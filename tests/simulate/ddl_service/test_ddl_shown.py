@@ -67,7 +67,7 @@ def test_admin_show_ddl_shows_the_address_of_an_owner_that_publishes_it() -> Non
 
 
 def test_a_worker_that_publishes_its_server_info_is_shown_to_users_and_the_auditor_says_so() -> None:
-    """Planted: the infosyncer writes what that of a tidb-server does."""
+    """Planted: the infosyncer writes what the one of a tidb-server does."""
     info = '{"address": "worker-1"}'
     for owner, name, bug in _with_seen(lambda o: Put(keys.SERVER_INFO + o.ddl_id, info, o.link.lease))():
         sound = getattr(owner, name)

@@ -1,4 +1,4 @@
-"""Transactions of tidb-servers: GC of their cluster stays behind what they read; servers say they live."""
+"""Transactions of tidb-servers: GC of their cluster stays behind what they read; servers show they live."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_of_several_transactions_the_oldest_holds() -> None:
 
 
 def test_a_server_that_dies_takes_its_transactions_along() -> None:
-    """Its lease ends, and GC goes on."""
+    """Its lease ends, and GC continues."""
     found = run(LONG, Crash(4 * SECOND, SERVERS[0]), until_us=20 * SECOND)
     assert found.violation is None and stored(found, keys.MIN_START_TS) == {} and safe_us(found) > 15 * SECOND
 
@@ -88,7 +88,7 @@ def test_chaos_lets_gc_overtake_nobody(seed: int) -> None:
 
 
 def test_a_server_says_in_its_topology_that_it_lives() -> None:
-    """TiDB-Dashboard reads when it said so last; the keeper of a server that is gone is, too."""
+    """TiDB-Dashboard reads when it reported it last; the keeper of a server that is gone is, too."""
     settings = ServiceSettings(workers=1, clusters=1, habits=Habits(topology_us=SECOND))
     found = run(Crash(4 * SECOND, SERVERS[0]), settings=settings)
     assert found.violation is None

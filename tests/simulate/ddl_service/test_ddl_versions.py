@@ -1,4 +1,4 @@
-"""A PUT says no version: the service asks the cluster, which may be of several, tell none, or not be reached."""
+"""A PUT shows no version: the service asks the cluster, which may be of several, show none, or not be reached."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def registered(run: ServiceRun) -> dict[str, str]:
 
 
 def put(version: str, *faults: Fault, **more: object) -> ServiceRun:
-    """A cluster of a version is registered by a PUT that says none."""
+    """A cluster of a version is registered by a PUT that shows none."""
     settings = ServiceSettings(clusters=2, unregistered=1, cluster_versions=Map({"cluster2": version}))
     asked = Ask(3 * SECOND, WORKER, Register("cluster2", store_of("cluster2")))
     run = simulate(settings, faults=[asked, *faults], until_us=12 * SECOND, **more)  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def put(version: str, *faults: Fault, **more: object) -> ServiceRun:
 
 @pytest.mark.parametrize(("version", "taken"), [("v7.1.0", True), ("v9.0.0", False), ("v5.4.0", False)])
 def test_a_cluster_that_is_asked_is_registered_with_its_own_version_or_refused(version: str, taken: bool) -> None:
-    """Its tidb-servers have said it under their server info; newer than the service and too old are refused."""
+    """Its tidb-servers have reported it under their server info; newer than the service and too old are refused."""
     assert registered(put(version)) == {"cluster1": "v6.5.0"} | ({"cluster2": version} if taken else {})
 
 
@@ -69,7 +69,7 @@ def entries(*versions: str) -> dict[str, StoredEntry]:
 
 
 def test_in_a_cluster_that_is_upgraded_all_versions_must_be_served() -> None:
-    """The newest is written down; of an old one that is not served it is said which it is."""
+    """The newest is written down; of an old one that is not served it is reported which it is."""
     told = infosyncer.versions_told(entries("v7.5.0", "v6.5.0", "v10.0.0"))
     assert told == ("v6.5.0", "v7.5.0", "v10.0.0"), "as numbers, not as letters"
     good = decided(Register("a", "tikv://a:1"), (), SUPPORTED, ("v6.5.0", "v7.5.0"))
@@ -89,7 +89,7 @@ def test_two_spellings_of_a_version_have_one_order(turned: bool) -> None:
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_what_is_written_of_a_cluster_does_not_hang_on_the_process(hash_seed: str) -> None:
-    """The same versions, told in the same order: the same is registered by every worker."""
+    """The same versions, reported in the same order: the same is registered by every worker."""
     code = (
         "from ticdc_lab.ddl_core import infosyncer as i, store;"
         "p = [i.server_info(f't{n}', '', v, 1) for n, v in enumerate(['v6.5.0', '6.5.0', 'v6.5.0-alpha', 'v6.5.0+b'])];"
@@ -104,7 +104,7 @@ def test_what_is_written_of_a_cluster_does_not_hang_on_the_process(hash_seed: st
     "text", ["", "{", "[]", "3", "null", '{"address": 3}', '{"version": ["v6.5.0"]}', '{"a":' + "[" * 99_999, "\ud800"]
 )
 def test_server_info_that_is_none_tells_nothing(text: str) -> None:
-    """Whatever a cluster's store has there, the worker that asks it goes on; the others are still heard."""
+    """No matter what a cluster's store has there, the worker that asks it continues; the others are still heard."""
     broken = {f"{keys.SERVER_INFO}x": StoredEntry(text, 1, 1)}
     assert infosyncer.instances(broken) == {} and infosyncer.versions_told(broken) == ()
     assert infosyncer.versions_told(broken | entries("v7.1.0")) == ("v7.1.0",)
@@ -130,7 +130,7 @@ def test_what_is_no_version_and_earlier_info_without_one_are_passed_over() -> No
 def test_a_cluster_that_cannot_be_reached_costs_the_worker_nothing(
     command: object, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its user is told after the time of a lease; the worker keeps its session with the service, and leads on."""
+    """Its user learns it after the time of a lease; the worker keeps its session with the service, and leads on."""
     told: list[WishOutcome] = []
     sound = Worker.step
 
@@ -214,7 +214,7 @@ def test_show_ddl_is_an_event_whose_answer_is_among_the_lines() -> None:
 
 
 def test_a_job_keeps_running_where_its_clusters_version_is_asked() -> None:
-    """An update without a version asks anew, and touches neither owner nor job."""
+    """An update without a version asks again, and touches neither owner nor job."""
     update = Ask(4 * SECOND, WORKER, Register("cluster1", store_of("cluster1")))
     job = Ask(3 * SECOND, "cluster1/tidb-1", Submit("add index", "t", "a", rows=50_000))
     run = simulate(ServiceSettings(habits=Habits(version="v7.5.0")), faults=[job, update], until_us=20 * SECOND)

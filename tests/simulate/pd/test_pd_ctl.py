@@ -53,7 +53,7 @@ def load(
 
 
 def test_a_store_has_its_sizes_labels_and_state(tmp_path: Path) -> None:
-    """Sizes such as 1.5TiB are bytes, labels are found whatever their case, weights and counts are taken over."""
+    """Sizes such as 1.5TiB are bytes, labels are found no matter what their case, weights and counts are taken over."""
     (found,) = load(tmp_path, [store(1)], [region(1, 1)]).cluster.stores.values()
     assert (found.capacity, found.available, found.used) == (1536 * GIB, 512 * GIB, 1000.5 * GIB)
     assert found.labels == {"zone": "z1"} and (found.region_weight, found.leader_weight) == (2, 1)
@@ -78,7 +78,7 @@ def test_a_store_has_its_sizes_labels_and_state(tmp_path: Path) -> None:
 def test_ages_count_from_the_latest_heartbeat_of_any_store(
     meta: dict[str, Any], state: str, age_s: float, tmp_path: Path
 ) -> None:
-    """The document does not say when it was printed; what it says of a state holds."""
+    """The document does not show when it was printed; what it shows of a state holds."""
     found = load(tmp_path, [store(1, meta=meta), store(2)], [region(1, 2)]).cluster.stores[1]
     assert (shown_state(found, 1800), found.heartbeat_age_s) == (state, age_s)
 
@@ -93,7 +93,7 @@ def test_heartbeats_are_also_told_as_times(tmp_path: Path) -> None:
 
 
 def test_a_region_keeps_its_peers_roles_and_troubles(tmp_path: Path) -> None:
-    """Learners, witnesses, down and pending peers are those of the document; regions come in key order."""
+    """Learners, witnesses, down and pending peers are the ones of the document; regions come in key order."""
     peers = [{"id": 5, "store_id": 1, "role_name": "Voter"}, {"id": 6, "store_id": 2, "role": 1, "is_witness": True}]
     sick = region(2, 1, peers=peers, leader=peers[0], end_key="", pending_peers=[peers[1]],
                   down_peers=[{"down_seconds": 70, "peer": peers[1]}])  # fmt: skip
@@ -136,7 +136,7 @@ def test_every_form_of_a_list_is_read_whatever_the_chunks(
 
 
 def test_settings_are_read_in_pd_ctls_forms(tmp_path: Path) -> None:
-    """Booleans and lists as text, durations, groups; what is not told has PD's default."""
+    """Booleans and lists as text, durations, groups; what is not reported has PD's default."""
     told = {"schedule": {"max-store-down-time": "1h30m0s", "leader-schedule-limit": 8, "low-space-ratio": 0.9,
                          "enable-joint-consensus": "false", "split-merge-interval": "90s",
                          "region-score-formula-version": "v1",

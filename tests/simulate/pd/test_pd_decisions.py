@@ -1,4 +1,4 @@
-"""Decisions beyond those of golden/pd: scenarios in the same form, written from PD's rules (tests/data/pd)."""
+"""Decisions beyond the ones of golden/pd: scenarios in the same form, written from PD's rules (tests/data/pd)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def printed(tmp_path: Path) -> list[str]:
 
 
 def told(arguments: list[str]) -> Any:
-    """What the command says as JSON."""
+    """What the command shows as JSON."""
     done = CliRunner().invoke(main, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
@@ -89,7 +89,7 @@ def test_stores_that_are_not_chosen_and_regions_that_stay_have_their_reasons(pri
 
 
 def test_a_folder_is_enough(printed: list[str], tmp_path: Path) -> None:
-    """--from finds the files by what they contain; nothing at all says what to give."""
+    """--from finds the files by what they contain; nothing at all shows what to give."""
     (tmp_path / "regions.json").rename(tmp_path / "whatever.txt")
     found = told(["pd", "explain", "--from", str(tmp_path)])
     assert found["regions"] == 3 and found["sentence"].startswith("replace-rule-offline-peer")

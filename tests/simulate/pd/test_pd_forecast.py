@@ -34,7 +34,7 @@ def regions_on(*stores: int, n: int = 300, size: float = 96) -> RegionColumns:
 
 
 def cluster(*, size: float = 28_800, **of_first: float | str) -> Cluster:
-    """Five stores with 100 GiB free and as much on each; the first is as told."""
+    """Five stores with 100 GiB free and as much on each; the first is as reported."""
     stores = [Store(i, available=100 * GIB, region_size=size) for i in range(1, 6)]
     return cluster_of(Config(), [stores[0]._replace(**of_first), *stores[1:]])
 
@@ -61,7 +61,7 @@ def test_a_leaving_store_is_bound_by_the_limits_of_the_others(size: float, secon
 
 
 def test_peers_that_fit_on_few_stores_wait_for_these() -> None:
-    """All regions on three of five stores: two are left, and the other limits help nobody."""
+    """All regions on three of five stores: two are left, and the other limits help no operator."""
     (found,) = forecast(cluster(state=REMOVING), regions_on(1, 2, 3), dict.fromkeys(range(2, 6), PerMinute(60, 60)))
     assert (found.at_best_s, found.held_by) == (150, "add-peer limits of stores 4, 5")
     bundles = [Bundle(30_000, frozenset({4})), Bundle(10_000, frozenset({4, 5})), Bundle(1_000, frozenset({6}))]
@@ -108,7 +108,9 @@ def test_missing_peers_are_made_everywhere() -> None:
 
 
 def test_each_rule_and_engine_has_its_own_time() -> None:
-    """Two learners of TiFlash wait for the one TiFlash store, whatever TiKV's limits; a range without lacks nothing."""
+    """Two learners of TiFlash wait for the one TiFlash store, no matter what TiKV's limits; a range without misses
+    nothing.
+    """
     stores = [Store(i, available=100 * GIB) for i in range(1, 6)]
     stores.append(Store(6, labels=labelled({"engine": "tiflash"}), available=100 * GIB))
     flash = Rule(AS_LEARNER, 1, (Constraint("engine", "in", ("tiflash",)),), id="t", group="tiflash", start_key="2")
@@ -123,7 +125,7 @@ def test_each_rule_and_engine_has_its_own_time() -> None:
 
 
 def test_stores_that_no_other_of_their_zone_replaces_are_never_empty() -> None:
-    """Isolation by zone, and both stores of a zone leave: each store says so, with what refused the others."""
+    """Isolation by zone, and both stores of a zone leave: each store reports it, with what refused the others."""
     config = Config(location_labels=("zone",), isolation_level="zone")
     stores = [Store(i, labels=labelled({"zone": z}), available=100 * GIB) for i, z in enumerate("aabbcc", 1)]
     stores[4:] = [s._replace(state=REMOVING) for s in stores[4:]]
@@ -136,7 +138,7 @@ def test_stores_that_no_other_of_their_zone_replaces_are_never_empty() -> None:
 
 
 def test_regions_without_a_leader_stay_and_the_others_go() -> None:
-    """Both numbers are said."""
+    """Both numbers are reported."""
     told = around(1, n=12)
     leader = told.leader.copy()
     leader[:2] = -1
@@ -148,7 +150,7 @@ def test_regions_without_a_leader_stay_and_the_others_go() -> None:
 @pytest.mark.parametrize("rules", [True, False])
 @pytest.mark.parametrize("replica_limit", [64, 0])
 def test_a_joint_state_is_left_before_anything_is_forecast(rules: bool, replica_limit: int) -> None:
-    """The first checker leaves it, whatever the limits, and the forecast goes on from there."""
+    """The first checker leaves it, no matter what the limits, and the forecast continues from there."""
     config = Config(placement_rules=rules, replica_schedule_limit=replica_limit)
     held = [Peer(1, 1), Peer(2, 2), Peer(3, 3, INCOMING), Peer(4, 4, DEMOTING)]
     regions = of_regions([Region(1, tuple(held), 2), Region(2, tuple(p._replace(id=p.id + 4) for p in held[:3]), 2)])
@@ -162,7 +164,7 @@ def test_a_joint_state_is_left_before_anything_is_forecast(rules: bool, replica_
 
 @pytest.mark.parametrize("rules", [True, False])
 def test_regions_in_a_joint_state_are_balanced_once_they_left_it(rules: bool) -> None:
-    """A new, empty store: what moves there does not wait for ever."""
+    """A new, empty store: what moves there does not wait without end."""
     held = [(2, 3, 4), (3, 4, 5), (4, 5, 2), (5, 2, 3)] * 75
     regions = of_regions([
         Region(i, tuple(Peer(10 * i + s, s, INCOMING if s == some[1] else VOTER) for s in some), some[0])
@@ -187,7 +189,7 @@ def test_what_a_setting_forbids_is_never_done(field: str, word: str) -> None:
 
 @pytest.mark.parametrize("why", ["it is empty", "a peer is down", "the region is hot"])
 def test_regions_that_balance_leaves_alone_are_never_balanced(why: str) -> None:
-    """A store with twice the data keeps it, and the reason stands there."""
+    """A store with twice the data keeps it, and the reason is there."""
     regions = regions_on(1, 2, 3, n=120, size=1 if "empty" in why else 96)
     regions = regions._replace(hot=frozenset(range(1, 121)) if "hot" in why else frozenset())
     regions = regions._replace(down=(regions.peers == 2) if "down" in why else regions.down)
@@ -197,7 +199,7 @@ def test_regions_that_balance_leaves_alone_are_never_balanced(why: str) -> None:
 
 
 def test_balance_is_forecast_of_what_repairs_leave() -> None:
-    """Every region lacks its second TiFlash peer; once made, both stores are alike, and nothing is never balanced."""
+    """Every region misses its second TiFlash peer; once made, both stores are alike, and nothing is never balanced."""
     flash = labelled({"engine": "tiflash"})
     ones = [Store(i, region_size=9_600, region_count=100) for i in (1, 2, 3)]
     stores = [*ones, Store(4, labels=flash, region_size=9_600, region_count=100), Store(5, labels=flash)]
@@ -218,7 +220,7 @@ def test_a_store_that_is_down_takes_no_part_in_balance() -> None:
 
 
 def test_regions_without_a_leader_are_not_said_to_break_rules() -> None:
-    """They fit their rules; nobody can do anything with them."""
+    """They fit their rules; no one can do anything with them."""
     told = regions_on(1, 2, 3, n=4)
     (found,) = forecast(cluster(), told._replace(leader=np.full(4, -1, told.leader.dtype)))
     assert in_words([found]) == ["regions without a leader: never: the region has no leader (4 regions)"]
@@ -300,7 +302,7 @@ def test_peers_too_many_go_as_fast_as_their_stores_let_them() -> None:
 
 
 def test_windows_of_snapshots_are_no_limits_of_zero() -> None:
-    """With store-limit-version v2 nobody knows how fast the disks are."""
+    """With store-limit-version v2 it is unknown how fast the disks are."""
     told = cluster(state=REMOVING)._replace(config=Config(store_limit_version="v2"))
     found = forecast(told, around(1))[0]
     assert "windows of snapshots" in found.held_by and "limit 0" not in in_words([found])[0]

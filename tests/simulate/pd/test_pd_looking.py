@@ -156,7 +156,7 @@ def test_peak_load_is_the_most_between_two_samples() -> None:
 
 
 def test_data_moved_and_peak_load_are_one_number_each() -> None:
-    """The table of two futures, the panel, and what a scenario says of the same run."""
+    """The table of two futures, the panel, and what a scenario defines of the same run."""
     run = simulate(small(60, 4, (1, 2, 3), 600), 60_000_000, watch=Watch(pictured=True))
     one, other = future(run), costs(run.recorder.recording)
     assert one.moved_mib / 1024 == pytest.approx(other.moved_mib / 1024) == pytest.approx(moment(run.world).moved_gib)
@@ -230,7 +230,7 @@ def test_bounds_follow_the_limits_one_by_one() -> None:
 
 
 def test_a_run_is_recorded_again_as_it_was() -> None:
-    """The operators of a run, and those of its recording, are the same ones; scenarios are cases too."""
+    """The operators of a run, and the ones of its recording, are the same ones; scenarios are cases too."""
     cases = scenario_cases(REFERENCE_FILE.parent / "scenarios" / "pd")
     retire = cases["retire"]
     again = tried(retire, until_s=20, samples=20)

@@ -1,4 +1,4 @@
-"""Faults planted in the core, each of which the records catch: this is how we know that a replay can fail."""
+"""Faults planted in the core, and the records catch each: this is how we know that a replay can fail."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_every_record_gets_the_recorded_answer(oracle: Replayed) -> None:
 
 
 def test_our_answer_is_one_of_the_file_in_its_own_form(oracle: Replayed) -> None:
-    """`ours` of a decision equals one of the outcomes, but for how often it was seen."""
+    """`ours` of a decision equals one of the outcomes, except for how often it was seen."""
     decided = [r for r in oracle.records if r["kind"].startswith(("balance", "rule", "replica"))]
     for r in decided:
         assert r["ours"] in [{k: v for k, v in o.items() if k != "times"} for o in r["file"]], r["line"]

@@ -108,7 +108,7 @@ def test_peers_that_only_go_have_a_pace_and_running_operators_are_no_lost_cause(
 
 
 def test_two_clusters_are_no_two_moments(tmp_path: Path) -> None:
-    """Ids of regions are small numbers in each: stores and keys tell clusters apart."""
+    """Ids of regions are small numbers in each: stores and keys distinguish clusters."""
     one, other = moment(tmp_path / "a", HELD), moment(tmp_path / "b", [(7, 8, 9)] * 8, at_s=60)
     stores = {"stores": [store(i, meta={"last_heartbeat": HEARD_NS + 60 * SECOND_NS}) for i in (7, 8, 9)]}
     (other / "stores.json").write_text(json.dumps(stores))
@@ -151,7 +151,7 @@ def with_store(loaded: Loaded, i: int, **facts: Any) -> Loaded:
 
 
 def test_a_store_that_was_down_is_replaced_at_once(tmp_path: Path) -> None:
-    """It has been silent for an hour: nobody waits for another half."""
+    """It has been silent for an hour: no operator waits for another half."""
     loaded = with_store(from_folder(moment(tmp_path / "a", HELD)), 3, heartbeat_age_s=3600.0)
     found = own_futures(loaded, minutes=10)
     assert found.numbers["as it is"].operators["replace-rule-down-peer"] == 8
@@ -159,7 +159,7 @@ def test_a_store_that_was_down_is_replaced_at_once(tmp_path: Path) -> None:
 
 
 def test_a_store_that_falls_silent_is_awaited_until_it_is_replaced(tmp_path: Path) -> None:
-    """A run is not done while a store is about to count as down, whatever its age at the start."""
+    """A run is not done while a store is about to count as down, no matter what its age at the start."""
     loaded = with_store(from_folder(moment(tmp_path / "a", HELD)), 3, heartbeat_age_s=60.0)
     config = replace(loaded.cluster.config, max_store_down_time_s=240.0)
     found = own_futures(loaded._replace(cluster=loaded.cluster._replace(config=config)), minutes=10)
@@ -167,7 +167,7 @@ def test_a_store_that_falls_silent_is_awaited_until_it_is_replaced(tmp_path: Pat
 
 
 def test_a_peer_whose_snapshot_goes_to_a_store_that_fell_silent_is_removed(tmp_path: Path) -> None:
-    """TiKV's leader is not at its snapshot for ever: as it removes the peer, the region has three again."""
+    """TiKV's leader is not at its snapshot without end: as it removes the peer, the region has three again."""
     loaded = from_folder(moment(tmp_path / "a", HELD, offline=3))
     config = replace(loaded.cluster.config, max_store_down_time_s=120.0)
     slow = WorldSettings(io_mib_a_tick=0.2)
@@ -230,7 +230,7 @@ def test_a_region_of_key_ranges_is_drawn_without_a_look_at_all(tmp_path: Path, m
 
 
 def test_a_halted_pd_does_nothing_until_it_is_let_go(tmp_path: Path) -> None:
-    """Neither checkers nor schedulers, and the answer says so; a setting changes it."""
+    """Neither checkers nor schedulers, and the answer reports it; a setting changes it."""
     loaded = from_folder(moment(tmp_path / "a", HELD, offline=3, config={"schedule": {"halt-scheduling": True}}))
     found = own_futures(loaded, changed(settings=["halt-scheduling=false"]), minutes=10)
     assert "as it is: PD does nothing, since halt-scheduling is true" in found.sentence
@@ -239,7 +239,7 @@ def test_a_halted_pd_does_nothing_until_it_is_let_go(tmp_path: Path) -> None:
 
 
 def test_after_a_halt_rounds_come_at_the_interval_of_before() -> None:
-    """PD's tickers go on while scheduling is halted: ten milliseconds where a scheduler had not begun to wait."""
+    """PD's tickers continue while scheduling is halted: ten milliseconds where a scheduler had not begun to wait."""
     start = small(on=(1, 2, 3), config=Config(halt_scheduling=True))
     world = World(start, 1, changes=[Timed(7 * S, Pdctl("config set halt-scheduling false"))])
     world.run(7 * S)
@@ -343,7 +343,7 @@ def test_schedulers_that_are_played_are_not_said_to_be_left_out(tmp_path: Path) 
 
 
 def test_both_are_commands(tmp_path: Path) -> None:
-    """One object each as JSON; text otherwise; wrong uses say what to give."""
+    """One object each as JSON; text otherwise; wrong uses name what to give."""
     one = str(moment(tmp_path / "a", HELD, offline=3))
     other = str(moment(tmp_path / "b", LATER, at_s=30, offline=3))
     done = CliRunner().invoke(main, ["pd", "explain", "--before", one, "--after", other, "--json"])

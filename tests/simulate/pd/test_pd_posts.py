@@ -1,6 +1,6 @@
-"""What people posted of pd-ctl's output, made anew: nothing is unread in silence, no forecast is against the answer.
+"""What people posted of pd-ctl's output, made again: nothing is unread in silence, no forecast is against the answer.
 
-Each row has what is odd in a post, in the form of its version, and all that `pd explain` says about it.
+Each row has what is odd in a post, in the form of its version, and all that `pd explain` shows about it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def config(version: str = "7.5.1", replication: Any = (), schedule: Any = ()) ->
 
 
 def changed(given: list[Any], at: int, **more: Any) -> list[Any]:
-    """Regions of which one is different."""
+    """Regions; one is different."""
     return [r | more if r["id"] == at else r for r in given]
 
 
@@ -461,7 +461,7 @@ POSTS = [
 
 
 def explained(folder: Path) -> dict[str, Any]:
-    """What `pd explain` says of a folder: what is missing besides :data:`USUAL`, what PD does, forecasts, notes."""
+    """What `pd explain` shows of a folder: what is missing besides :data:`USUAL`, what PD does, forecasts, notes."""
     told = from_folder(folder)
     found = survey(told.cluster, told.regions, schedulers=told.schedulers, running=told.running, doubted=told.doubted)
     ahead = forecast(told.cluster, told.regions, told.limits, groups=found.groups, schedulers=told.schedulers)
@@ -472,7 +472,7 @@ def explained(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("post", POSTS, ids=lambda post: post.name)
 def test_a_post_is_read_or_named_and_forecasts_follow_the_answer(post: Post, tmp_path: Path) -> None:
-    """All that is said, word by word: what is missing, what PD does, how long it takes, and what is not read."""
+    """All that is reported, word by word: what is missing, what PD does, how long it takes, and what is not read."""
     for name, content in post.files.items():
         (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
     assert explained(tmp_path) == SAID[post.name]

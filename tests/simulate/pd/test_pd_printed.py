@@ -105,7 +105,7 @@ OLD_OPERATOR = (
     ],
 )
 def test_a_file_is_recognised_by_what_it_contains(content: Any, kind: str, tmp_path: Path) -> None:
-    """Whatever its name; TiKV's settings and logs, which diag collects too, are none of pd-ctl's."""
+    """With any name; TiKV's settings and logs, which diag collects too, are none of pd-ctl's."""
     path = tmp_path / "a.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     assert kinds_of(PrintedFile(path)) == [kind]
@@ -171,7 +171,7 @@ _HOT = {"region_id": 2, "hot_degree": 9}
     ],
 )
 def test_a_value_of_another_form_is_an_error_of_its_file(name: str, content: Any, tmp_path: Path) -> None:
-    """Whatever the reader stumbles over: never a trace, and never a number that is none."""
+    """No matter what the reader stumbles over: never a trace, and never a number that is none."""
     with pytest.raises(SourceError, match=name):
         given(tmp_path, **{name.replace(".", "__"): content})
 
@@ -259,7 +259,7 @@ def test_keys_are_compared_as_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["bundle", "bundles", "rules and groups"])
 def test_groups_apply_by_index_then_name_and_override(form: str, tmp_path: Path) -> None:
-    """A group with a higher index that overrides puts the groups before it out of force, in whatever form."""
+    """A group with a higher index that overrides puts the groups before it out of force, in any form."""
     mine = [rule("TiDB_DDL_7", "v", count=5)]
     bundles = [
         {"group_id": "TiDB_DDL_7", "group_index": 40, "group_override": True, "rules": mine},
@@ -275,7 +275,7 @@ def test_groups_apply_by_index_then_name_and_override(form: str, tmp_path: Path)
 
 
 def test_a_group_without_its_bundle_is_said_and_its_regions_are_not_judged(tmp_path: Path) -> None:
-    """TiDB's groups are assumed to be as TiDB writes them; of others nobody knows which rules are in force."""
+    """TiDB's groups are assumed to be as TiDB writes them; of others it is unknown which rules are in force."""
     loaded = given(tmp_path, a__json=[rule("pd", "default"), rule("TiDB_DDL_7", "v", count=5)])
     assert "bundle of the rule group TiDB_DDL_7" in loaded.first_line and loaded.doubted is None
     assert [r.replicas for r in rules_of(loaded.cluster, region_at(loaded.regions, 0))] == [5]
@@ -287,7 +287,7 @@ def test_a_group_without_its_bundle_is_said_and_its_regions_are_not_judged(tmp_p
 
 
 def test_learners_without_rules_are_not_called_orphans(tmp_path: Path) -> None:
-    """TiFlash, and no --rules: the first line says so, and nothing is to be removed."""
+    """TiFlash, and no --rules: the first line reports it, and nothing is to be removed."""
     flash = store(4, meta={"labels": [{"key": "engine", "value": "tiflash"}]})
     peers = [{"id": i, "store_id": i, "role_name": "Voter"} for i in (1, 2, 3)]
     learner = {"id": 9, "store_id": 4, "role_name": "Learner", "is_learner": True}
@@ -301,7 +301,7 @@ def test_learners_without_rules_are_not_called_orphans(tmp_path: Path) -> None:
 
 
 def test_schedulers_decide_who_has_rounds(tmp_path: Path) -> None:
-    """Removed ones have none; evicted leaders go to no evicted store; a paused one is said; others are named."""
+    """Removed ones have none; evicted leaders go to no evicted store; a paused one is reported; others are named."""
     v2 = [{"type": "balance-leader", "args": None, "disable": False}, {"type": "evict-leader", "args": ["1"]},
           {"type": "balance-region", "args": None, "disable": True}, {"type": "shuffle-region"}]  # fmt: skip
     config = {"schedule": {"schedulers-v2": v2}, "cluster-version": "7.5.1"}
@@ -339,13 +339,13 @@ def test_schedulers_decide_who_has_rounds(tmp_path: Path) -> None:
 def test_a_list_of_paused_schedulers_is_not_the_list_of_all(
     name: str, content: Any, runs: list[str], tmp_path: Path
 ) -> None:
-    """``scheduler show`` names all that run, with ``--status`` only those of that status."""
+    """``scheduler show`` names all that run, with ``--status`` only the ones of that status."""
     found = given(tmp_path, **{name.replace("show__", "scheduler__"): content}).schedulers
     assert [n for n in ("balance-leader", "balance-region") if found.get(f"{n}-scheduler").runs] == runs
 
 
 def test_what_a_scheduler_is_about_is_read_or_named(tmp_path: Path) -> None:
-    """Without the stores of evict-leader nobody knows what it evicts; keys are hexadecimal, or base64 up to v8.5.4."""
+    """Without the stores of evict-leader it is unknown what it evicts; keys are hexadecimal, or base64 up to v8.5.4."""
     loaded = given(tmp_path, show__json=["balance-leader-scheduler", "evict-leader-scheduler"])
     assert "the stores of evict-leader-scheduler (give `scheduler config evict-leader-scheduler`)" in loaded.first_line
     ranges = {"store-id-ranges": {"3": [{"start-key": "7480", "end-key": ""}]}}
@@ -366,7 +366,7 @@ def test_balance_leaves_the_keys_of_a_range_job_alone(tmp_path: Path) -> None:
     assert told.schedulers.get("balance-region-scheduler").keys_of() == (("", KEYS[0]), (KEYS[1], ""))
     assert "not simulated: balance-range-scheduler, which evens out the regions of a key range" in told.notes
     assert "Not simulated: balance-range-scheduler, which evens out" in told.first_line
-    jobs[1]["ranges"] = jobs[0]["ranges"]  # all keys, of which none is left
+    jobs[1]["ranges"] = jobs[0]["ranges"]  # all keys; none is left
     told = given(tmp_path, balance_range__json=jobs)
     assert not lie_in(told.regions, told.schedulers.get("balance-region-scheduler").keys_of()).any()
     jobs[1]["status"] = "cancelled"
@@ -385,7 +385,7 @@ def test_settings_of_schedulers_that_are_not_asked_are_named(tmp_path: Path) -> 
 
 
 def test_balance_moves_only_what_lies_within_its_key_ranges(tmp_path: Path) -> None:
-    """As arguments in the settings: explained, forecast, and said of a region outside."""
+    """As arguments in the settings: explained, forecast, and reported of a region outside."""
     stores = {"stores": [store(i, region_count=n, region_size=n * 96) for i, n in enumerate((900, 900, 900, 1), 1)]}
     entries = [
         {"type": "balance-region", "args": [quote_from_bytes(bytes.fromhex(KEYS[1])), "%ff%FF"]},
@@ -406,7 +406,7 @@ def test_balance_moves_only_what_lies_within_its_key_ranges(tmp_path: Path) -> N
 
 
 def test_settings_limits_and_loads_that_nobody_printed_are_missing(tmp_path: Path) -> None:
-    """What is assumed instead is said: PD's defaults of that version, 15 peers a minute, 30 of TiFlash."""
+    """What is assumed instead is reported: PD's defaults of that version, 15 peers a minute, 30 of TiFlash."""
     flash = store(4, meta={"version": "7.5.1", "labels": [{"key": "engine", "value": "tiflash"}]})
     told = {"stores": [*(store(i, version_of="7.5.1") for i in (1, 2, 3)), flash]}
     loaded = given(tmp_path, store__json=told)
@@ -424,7 +424,7 @@ def test_settings_limits_and_loads_that_nobody_printed_are_missing(tmp_path: Pat
 
 
 def test_groups_of_settings_may_be_in_files_of_their_own(tmp_path: Path) -> None:
-    """``config show replication`` prints no group's name; what a second file says again is not read."""
+    """``config show replication`` prints no group's name; what a second file defines again is not read."""
     schedule = {
         "max-snapshot-count": 9, "low-space-ratio": 0.8, "schedulers-v2": [{"type": "balance-leader"}],
         "store-limit": {"1": {"add-peer": 3, "remove-peer": 4}},
@@ -477,7 +477,7 @@ def test_all_that_is_unknown_is_named(tmp_path: Path) -> None:
 
 
 def test_nothing_is_forecast_that_no_scheduler_does(tmp_path: Path) -> None:
-    """Balance without balance-region, or with its limit at 0, is never; a PD that is halted says so first."""
+    """Balance without balance-region, or with its limit at 0, is never; a PD that is halted reports it first."""
     stores = {"stores": [store(i, region_count=n, region_size=n * 96) for i, n in enumerate((900, 900, 900, 1), 1)]}
     told = given(tmp_path, store__json=stores, scheduler__json=["balance-leader-scheduler"])
     words = "balance-region-scheduler has no rounds: PD does not list it"
@@ -589,7 +589,7 @@ def test_region_scan_is_read_to_its_last_document(tmp_path: Path) -> None:
 
 
 def test_some_regions_only_are_said_and_stores_count_for_themselves(tmp_path: Path) -> None:
-    """Counts of PD's stores tell how many there are; averages are those of the stores."""
+    """Counts of PD's stores show how many there are; averages are the ones of the stores."""
     regions = ring(8, 1, 2, 3)
     stores = [store(i, leader_count=n, region_count=8, region_size=800) for i, n in ((1, 4), (2, 4), (3, 0))]
     loaded = given(tmp_path, store__json={"stores": stores}, region__json={"regions": regions[:2] + regions[4:5]})
@@ -710,7 +710,7 @@ def diag_folder(folder: Path) -> Path:
 
 
 def test_the_folder_that_diag_collects_is_one_input(tmp_path: Path) -> None:
-    """The settings of its PDs count, not those of TiKV or of the first start; diag collects no regions."""
+    """The settings of its PDs count, not the ones of TiKV or of the first start; diag collects no regions."""
     folder = diag_folder(tmp_path)
     with pytest.raises(SourceError, match="no file has regions") as failed:
         from_folder(folder)
@@ -744,7 +744,7 @@ def test_the_folder_that_diag_collects_is_one_input(tmp_path: Path) -> None:
     ids=["tiup", "tiup in groups", "operator", "pd.toml"],
 )
 def test_settings_of_the_first_start_are_those_of_no_other_file(text: str, tmp_path: Path) -> None:
-    """In TOML and YAML; the first line says what they are."""
+    """In TOML and YAML; the first line shows what they are."""
     told = given(tmp_path, settings__txt=text)
     assert (told.cluster.config.max_snapshot_count, told.cluster.config.location_labels) == (5, ("zone",))
     assert "settings.txt is assumed" in told.first_line
@@ -758,7 +758,7 @@ def test_a_package_that_only_clinic_opens_is_refused_in_words(tmp_path: Path) ->
 
 
 def test_of_two_moments_in_one_folder_the_later_one_counts(tmp_path: Path) -> None:
-    """Of a store the later heartbeat, of a region the newer epoch, whatever the files' names; it is said."""
+    """Of a store the later heartbeat, of a region the newer epoch, no matter what the files' names; it is reported."""
     late = {"stores": [store(i, meta={"last_heartbeat": HEARD_NS + 3600 * 10**9}, region_count=9) for i in (1, 2)]}
     moved = ring(3, 4, 2, 3)[:1]
     moved[0]["epoch"] = {"conf_ver": 7, "version": 2}
@@ -780,7 +780,7 @@ def test_of_two_moments_in_one_folder_the_later_one_counts(tmp_path: Path) -> No
 def test_schedulers_that_a_pd_starts_with_are_named_first_where_they_move_anything(
     config: dict[str, Any], witness: bool, named: bool, tmp_path: Path
 ) -> None:
-    """v6.6 to v7.6 start with those of witnesses, up to v5.1 with the one of label-property."""
+    """v6.6 to v7.6 start with the ones of witnesses, up to v5.1 with the one of label-property."""
     types = ("balance-region", "balance-leader", "balance-witness", "transfer-witness-leader", "label", "split-bucket")
     config["schedule"]["schedulers-v2"] = [{"type": t} for t in types]
     told = given(tmp_path, config__json=config, region__json={"regions": _witnessed(ring(3, 1, 2, 3), witness)})
@@ -796,7 +796,7 @@ def _witnessed(regions: list[dict[str, Any]], witness: bool) -> list[dict[str, A
 
 @pytest.mark.parametrize(("version", "runs"), [("7.5.1", False), ("7.6.0", True), ("8.5.0", True)])
 def test_a_pd_starts_with_the_schedulers_of_its_version(version: str, runs: bool, tmp_path: Path) -> None:
-    """Where nobody printed them."""
+    """Where no one printed them."""
     told = given(tmp_path, store__json={"stores": [store(i, meta={"version": version}) for i in range(1, 5)]})
     assert told.schedulers.get("evict-slow-store-scheduler").runs is runs
 
@@ -821,7 +821,7 @@ def test_an_empty_list_of_a_session_is_what_the_file_is_named_after(tmp_path: Pa
 
 
 def test_a_command_of_a_session_says_what_it_printed(tmp_path: Path) -> None:
-    """No operator runs, and the settings without a name are evict-leader's: only the line before tells both."""
+    """No operator runs, and the settings without a name are evict-leader's: only the line before shows both."""
     show = ["balance-region-scheduler", "evict-leader-scheduler"]
     starts = "Starting component `ctl`: /root/.tiup/components/ctl/v7.5.0/ctl pd -u http://10.0.0.1:2379 operator show"
     said = [

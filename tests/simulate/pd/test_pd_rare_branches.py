@@ -108,7 +108,7 @@ def test_only_the_first_peer_that_could_make_room_is_tried() -> None:
 
 
 def test_no_merge_crosses_the_border_of_a_rule_for_labels() -> None:
-    """Whatever the rule says: afterwards a part of the region would have another label."""
+    """No matter what the rule shows: afterwards a part of the region would have another label."""
     c = cluster(NO_JOINT)
     left = region(1, 2, 3, size=2, start_key="", end_key="k")
     right = region(1, 2, 3, size=2, start_key="k", end_key="")._replace(id=8)
@@ -198,7 +198,7 @@ def judged(folder: Path, area: str, given: dict[str, Any], expect: dict[str, Any
 
 
 def test_only_stores_of_tikv_are_needed_for_replicas() -> None:
-    """Another engine's store may always go, and does not stand in for one of TiKV."""
+    """Another engine's store may always go, and is not in for one of TiKV."""
     c = cluster(replace(JOINT, max_replicas=3), engine={4: "tiflash", 5: "other"})
     assert delete_store(c, 4).error == "" and delete_store(c, 1).error == "ErrStoresNotEnough"
     c = cluster(replace(JOINT, max_replicas=3), engine={4: "tikv", 5: "tiflash_compute"})
@@ -237,7 +237,7 @@ def test_running_operators_count_where_two_stores_are_compared(tmp_path: Path) -
 
 
 def test_a_region_with_little_flow_is_not_hot(tmp_path: Path) -> None:
-    """Below 1 KiB, 32 keys and 32 queries a second nothing is moved; store 4, of which nothing is said, counts not."""
+    """Below 1 KiB, 32 keys and 32 queries a second nothing is moved; store 4, which no line names, is not counted."""
     for rate, operator in ((1023, "none"), (300_000, "transfer-leader")):
         given = {
             "stores": [{"id": i, "write_bytes_s": 1_000_000} for i in (1, 2, 3)] + [{"id": 4}],
@@ -260,7 +260,7 @@ def test_whether_a_merge_happens_may_be_asked_of_all_regions(tmp_path: Path) -> 
 
 
 def test_an_operator_of_several_named_steps(tmp_path: Path) -> None:
-    """The first step tells whether it is stale: a leader is not removed."""
+    """The first step shows whether it is stale: a leader is not removed."""
     given = {"stores": FOUR, "regions": [{"leader": 2, "peers": [1, 2]}],
              "config": {"operator": "remove-peer 2 + add-peer 3"}}  # fmt: skip
     assert judged(tmp_path, "operator", given, {"status": "canceled"})["agrees"] is True

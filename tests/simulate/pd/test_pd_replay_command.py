@@ -22,7 +22,7 @@ def test_json_has_the_counts_and_an_entry_a_record() -> None:
 
 
 def test_a_table_by_kind_is_printed_and_a_disagreement_is_shown(tmp_path: Path) -> None:
-    """A record that was changed is named with ours and the file's; the exit code says so."""
+    """A record that was changed is named with ours and the file's; the exit code reports it."""
     first = (GOLDEN / "scenarios.jsonl").read_text().splitlines()[1]
     path = tmp_path / "records.jsonl"
     path.write_text(f"{first}\n{first.replace('true', 'false')}\nnonsense\n")

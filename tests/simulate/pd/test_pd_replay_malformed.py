@@ -35,7 +35,7 @@ def one_of_each() -> list[dict[str, Any]]:
 
 
 def test_broken_json_and_a_missing_field_are_told_apart(tmp_path: Path) -> None:
-    """Each entry says where, what was expected and what was found."""
+    """Each entry shows where, what was expected and what was found."""
     r = replayed(tmp_path, b'{"kind": "store_score"', b"[1]", b'{"kind": "distinct_score"}', b"\xff", b"{}")
     errors = [e["error"] for e in r.records]
     assert [e["line"] for e in r.records] == [1, 2, 3, 4, 5]
@@ -44,7 +44,7 @@ def test_broken_json_and_a_missing_field_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_an_unknown_kind_is_not_judged(tmp_path: Path) -> None:
-    """A record of a kind that nobody models is no error: its entry says that it is unknown, and what is known."""
+    """A record of a kind that no one models is no error: its entry shows that it is unknown, and what is known."""
     (entry,) = replayed(tmp_path, b'{"kind": "tide"}').records
     assert entry["agrees"] is None and "error" not in entry
     assert "kind tide" in entry["because"] and "store_score" in entry["because"]
@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_read_is_an_error(content: bytes | None, tmp_path:
 
 
 def test_a_record_too_large_to_go_through_is_refused(tmp_path: Path) -> None:
-    """Forty peers, or two on one store, are told as such at once."""
+    """Forty peers, or two on one store, are reported as such at once."""
     (record,) = [r for r in one_of_each() if r.get("kind") == "rule_checker"]
     for peers in (list(range(1, 41)), [1, 1, 2]):
         record["given"]["regions"][0]["peer_stores"] = peers

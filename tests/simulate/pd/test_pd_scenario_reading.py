@@ -139,7 +139,7 @@ def test_what_is_not_modelled_is_not_judged(
 
 
 def test_a_disagreement_in_what_is_understood_stays_one(tmp_path: Path) -> None:
-    """Nothing that was left unread can excuse a wrong answer where all was read."""
+    """Nothing that was left unread can explain a wrong answer where all was read."""
     given = {"stores": THREE, "regions": [{"leader": 1, "peers": [1, 2, 3]}], "config": {}}
     r = verdict(tmp_path, area="balance-region", given=given, expect={"operator": "move-peer"})
     assert r["agrees"] is False

@@ -34,7 +34,9 @@ def test_what_is_left_out_is_there_has_a_reason_and_is_not_met(scenarios: Replay
 
 
 def test_our_answer_has_the_form_of_the_file(scenarios: Replayed) -> None:
-    """Where the file names one answer and we agree, ours equals it, but for notes and lists of which any is right."""
+    """Where the file names one answer and we agree, ours equals it, except for notes and lists with several right
+    answers.
+    """
     for r in scenarios.records:
         if r["agrees"] and isinstance(r["file"], dict) and "one_of" not in r["file"]:
             file = {k: v for k, v in r["file"].items() if k != "note"}

@@ -162,7 +162,7 @@ def test_a_region_without_a_leader_says_so_first() -> None:
 @settings(max_examples=30, deadline=None)
 @given(clusters())
 def test_nobody_stays_silent_about_a_region(found: tuple[Cluster, RegionColumns]) -> None:
-    """Each answer has a sentence; there is a reason why nothing happens exactly where nobody would act."""
+    """Each answer has a sentence; there is a reason why nothing happens exactly where no action would follow."""
     cluster, regions = found
     for place in range(8):
         region, beside = region_at(regions, place), neighbours(regions, place)
@@ -223,7 +223,7 @@ def test_a_merge_waits_for_its_neighbours() -> None:
 
 
 def test_stores_that_no_checker_chose_are_counted_by_their_reason() -> None:
-    """Two regions lack a peer: both free stores are refused, for one reason each; empty regions stay for theirs."""
+    """Two regions have no peer: both free stores are refused, for one reason each; empty regions stay for theirs."""
     stores = [
         Store(1),
         Store(2),

@@ -245,7 +245,9 @@ def simulated(regions: int = 6, **settings: Any) -> World:
 
 
 def test_what_a_store_changed_for_one_that_is_still_to_report_is_told_in_the_same_tick() -> None:
-    """A transfer from store 1 to store 2 is told at once if store 1 has its turn first, as in about half of 40 runs."""
+    """A transfer from store 1 to store 2 is reported at once if store 1 has its turn first, as in about half of 40
+    runs.
+    """
     at_once = 0
     for seed in range(40):
         world = World(small(6, 4, on=(1, 2, 3), simulated_stores=True), seed)

@@ -38,7 +38,9 @@ def world() -> World:
 
 
 def test_what_it_prints_is_a_cluster_for_explain(world: World, tmp_path: Path) -> None:
-    """Stores, regions, settings and rules of a run are read as those of real pd-ctl: same roles, states and numbers."""
+    """Stores, regions, settings and rules of a run are read as the ones of real pd-ctl: same roles,
+    states and numbers.
+    """
     StopStore(4).apply(world)
     world.run(40 * S)
     asked = {
@@ -103,7 +105,7 @@ def test_a_leader_is_transferred_by_hand(world: World) -> None:
     ],
 )
 def test_what_pd_refuses_is_refused(words: str, says: str, world: World) -> None:
-    """With PD's error, or a sentence that says what is wrong."""
+    """With PD's error, or a sentence that shows what is wrong."""
     with pytest.raises(Refused, match=says):
         pdctl(world, words)
 
@@ -183,7 +185,7 @@ def test_a_rule_of_a_key_range_holds_for_the_regions_in_it(borders: tuple[str, s
 
 
 def test_a_rule_is_saved_beside_those_that_there_are() -> None:
-    """One of the same name is replaced; the default rule follows the settings while it is as they say."""
+    """One of the same name is replaced; the default rule follows the settings while it is as they describe."""
     world = World(small(10, 5), seed=1)
     leader = {"group_id": "near", "id": "lead", "role": "leader", "count": 1}
     pdctl(world, f"config placement-rules save '{json.dumps(leader)}'")
@@ -234,7 +236,7 @@ def test_a_store_is_retired_and_taken_back(world: World) -> None:
 
 
 def test_an_evicted_store_has_no_leaders_and_gets_none(world: World) -> None:
-    """``scheduler add evict-leader-scheduler``; ``describe`` says why nothing is done any more."""
+    """``scheduler add evict-leader-scheduler``; ``describe`` shows why nothing is done any more."""
     pdctl(world, "scheduler add evict-leader-scheduler 1")
     assert "evict-leader-scheduler-1" in pdctl(world, "scheduler show")
     world.run(20 * S)

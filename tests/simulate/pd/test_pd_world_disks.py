@@ -1,4 +1,4 @@
-"""What stores tell of themselves and clients notice: shared disks, busy and slow stores, windows, stale peers."""
+"""What stores report themselves and clients notice: shared disks, busy and slow stores, windows, stale peers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def test_a_disk_serves_clients_after_snapshots_have_had_half() -> None:
 
 
 def test_a_store_with_a_slow_disk_is_busy_then_slow_and_its_leaders_leave() -> None:
-    """Its heartbeats say so: it takes nothing while busy, gives its leaders at the worst score, and is sound again."""
+    """Its heartbeats report it: it takes nothing while busy, gives its leaders at the worst score, and
+    is sound again.
+    """
     flows = (0.0, SetFlow("write", tuple(range(1, 61)), 1.0 * MIB))
     start = small(60, 4)
     slow = run(start, 120, flows, (5, SlowDisk(1, 20.0)))
@@ -118,7 +120,7 @@ def test_a_store_that_comes_back_has_its_peers_still_until_their_regions_tell_it
 
 
 def test_regions_tell_that_a_peer_is_down_each_with_its_own_heartbeat() -> None:
-    """Within one interval after the time of silence, spread over it; a region that changes tells it at once."""
+    """Within one interval after the time of silence, spread over it; a region that changes shows it at once."""
     world = World(small(60, 4, peer_down_after_s=30.0, region_heartbeat_us=20 * S), 1)
     world.run(2 * S)
     StopStore(4).apply(world)
@@ -140,7 +142,7 @@ def test_a_region_has_one_place_in_the_interval(region: int) -> None:
 
 
 def test_store_limit_v2_holds_snapshots_in_a_window_of_the_store_that_sends_them() -> None:
-    """A hundred MiB and one region more; a store may gain as fast as that lets it, whatever its v1 limits."""
+    """A hundred MiB and one region more; a store may gain as fast as that lets it, no matter what its v1 limits."""
     most = []
 
     def watch(world: World) -> None:
@@ -149,7 +151,7 @@ def test_store_limit_v2_holds_snapshots_in_a_window_of_the_store_that_sends_them
     start = small(45, 4, (1, 2, 3), 1, V2)
     found = simulate(start, 8 * S, seed=1, on_sample=watch)
     assert found.violation is None and found.world.regions.members.count[3] > 8
-    assert max(most[:4]) == 2 * 96  # the lowest window and that of balance, each with one region
+    assert max(most[:4]) == 2 * 96  # the lowest window and the one of balance, each with one region
 
 
 def test_v1_and_v2_are_set_by_pd_ctl() -> None:
@@ -170,7 +172,7 @@ def test_feedback_makes_windows_larger_where_sending_is_what_takes_the_time() ->
 
 
 def test_a_window_that_is_passed_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: nobody asks whether there is room."""
+    """Planted: no one asks whether there is room."""
     monkeypatch.setattr(Controller, "_shut_windows", lambda *_: ())
 
     def crammed(self: Nodes, i: int, priority: limits.Priority, mib: float) -> None:

@@ -96,7 +96,7 @@ def _removes_early(real: Any) -> Any:
 
 
 def _drops_wanted_learners(real: Any) -> Any:
-    """A checker that takes learners for orphans, whatever the rules ask."""
+    """A checker that takes learners for orphans, no matter what the rules ask."""
 
     def fix(cluster: Any, region: Any, fit: Any) -> Any:
         found = [p for p in region.peers if p.role == "learner" and p.store not in region.pending]
@@ -182,7 +182,7 @@ def ids_in_order(there: World) -> list[int]:
     "happens", ["nothing", "the target is absorbed", "the source is absorbed", "the target is cut"]
 )
 def test_only_siblings_merge(happens: str) -> None:
-    """What was told long ago may come to a region whose neighbour is another one by now (seed 422 of the swarm)."""
+    """What was reported long ago may come to a region whose neighbour is another one by now (seed 422 of the swarm)."""
     there = World(small(6, 3, size=60), seed=1)
     there.monitor = PdMonitor(there)
     there.tasks.tell(1, MergeRegion(2, 3), 0)
@@ -302,7 +302,7 @@ def test_a_user_may_remove_a_voter_while_another_is_silent(kind: Kind, is_kept: 
 
 @pytest.mark.parametrize(("unheard", "is_harm"), [(True, False), (False, True)])
 def test_an_operator_does_harm_only_if_it_did_as_pd_knew_it_too(unheard: bool, is_harm: bool) -> None:
-    """A peer on a store of which PD had not heard lately may go (seeds 1038, 1044 and 2019 of the swarm)."""
+    """A peer on a store without recent heartbeats may go (seeds 1038, 1044 and 2019 of the swarm)."""
     there, monitor = audited(*([Timed(1 * S, CutOff(3))] if unheard else []), until_s=30)
     assert monitor.running() == {1, 2, 3, 4}
     region = there.regions.region(0)

@@ -46,7 +46,9 @@ def states(found: PdRun, store: int) -> dict[int, str]:
 
 
 def test_a_store_that_is_cut_off_is_disconnected_and_loses_neither_leaders_nor_peers() -> None:
-    """It is down to PD, but no leader says so of its peers: with the other stores it works on (a stopped one loses)."""
+    """It is down to PD, but no leader reports it of its peers: with the other stores it works on (a
+    stopped one loses).
+    """
     config = Config(max_store_down_time_s=30.0)
     cut = run(small(60, 5, config=config), 115, (5, CutOff(2)), (90, InTouch(2)))
     assert states(cut, 2)[20] == "Up" and states(cut, 2)[30] == "Disconnected" and states(cut, 2)[60] == "Down"
@@ -93,7 +95,7 @@ def test_lost_heartbeats_of_a_store_make_it_disconnected_for_a_while() -> None:
 
 
 def test_another_pd_forgets_operators_and_schedules_when_it_has_heard_of_nine_tenths_of_the_regions() -> None:
-    """Each region has its place in the interval of a minute; hot regions and intervals of schedulers begin anew."""
+    """Each region has its place in the interval of a minute; hot regions and intervals of schedulers begin again."""
     found = run(small(600, 4, (1, 2, 3), 60), 120, (20, FailOver()))
     rows = found.operators.to_pylist()
     lost = [o for o in rows if o["ended_because"] == FORGOTTEN]
@@ -110,14 +112,14 @@ def schedules_again(loss: float, *changes: tuple[float, ClusterChange]) -> bool:
 
 
 def test_another_pd_hears_later_of_regions_whose_heartbeats_are_lost_or_cannot_be_sent() -> None:
-    """A fifth of them comes an interval later; a store that is back tells nothing of what it could not send."""
+    """A fifth of them comes an interval later; a store that is back reveals nothing of what it could not send."""
     assert schedules_again(0.0) and not schedules_again(0.2)
     assert not schedules_again(0.0, (19, CutOff(1)), (79, InTouch(1)))
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.2])
 def test_another_pd_hears_of_new_and_changed_regions_when_they_say_so(loss: float) -> None:
-    """With their first heartbeat, which comes at once: a store that is cut up all the time would always lack some.
+    """With their first heartbeat, which comes at once: a store that is cut up all the time would always miss some.
 
     So no PD that took over scheduled anything for five minutes (seeds 1284 and 1533 of the swarm).
     """
@@ -153,7 +155,7 @@ def test_the_swarm_leaves_a_pd_that_takes_over_its_five_minutes() -> None:
 
 
 def test_another_pd_ends_joint_states_that_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps that stores were told are carried out; planted: the checker that goes on from there sees nothing."""
+    """Steps that stores were reported are carried out; planted: the checker that continues from there sees nothing."""
     moments = [20.0 + tick / 10 for tick in range(8)]
 
     def left(at_s: float) -> tuple[int, int]:
@@ -184,7 +186,7 @@ events:
 
 
 def test_a_peer_on_a_store_that_is_just_back_counts() -> None:
-    """A move to it goes on before its own heartbeat comes: the auditor took the new peer for none (the swarm)."""
+    """A move to it continues before its own heartbeat comes: the auditor took the new peer for none (the swarm)."""
     scenario = scenario_from_text(BACK)
     played = scenario.model.play(scenario)
     assert played.run.violation is None
@@ -204,20 +206,20 @@ def assert_the_swarm_sees(because: str, seed: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_swarm_catches_a_store_that_keeps_what_it_should_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: nobody tells a store that is back that its peers were replaced."""
+    """Planted: no one shows a store that is back that its peers were replaced."""
     monkeypatch.setattr(Heartbeats, "_stale", lambda *_: False)
     assert_the_swarm_sees("stale peers", 12, monkeypatch)
 
 
 def test_the_swarm_catches_steps_that_are_told_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: what the network loses is not said again."""
+    """Planted: what the network loses is not reported again."""
     monkeypatch.setattr("ticdc_lab.simulate.pd.world.controller.told_again_after_us", lambda _: 1 << 60)
     monkeypatch.setattr("ticdc_lab.simulate.pd.world.controller.timeout_s", lambda _: 1e9)
     assert_the_swarm_sees("oldest operator", 12, monkeypatch)
 
 
 def test_the_swarm_catches_an_operator_that_removes_before_it_adds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted, as for the invariants; each seed that shows it says which."""
+    """Planted, as for the invariants; each seed that shows it shows which."""
     real = World.add
 
     def cut(self: World, operators: object, because: str, source: str) -> int:
@@ -230,7 +232,7 @@ def test_the_swarm_catches_an_operator_that_removes_before_it_adds(monkeypatch: 
 
 
 def test_a_stopped_store_that_is_cut_off_besides_is_heard_of_only_when_both_are_over() -> None:
-    """Whatever comes back first."""
+    """No matter what comes back first."""
     both = ((5, StopStore(2)), (6, CutOff(2)), (30, ResumeStore(2)), (60, InTouch(2)))
     found = run(small(60, 4), 80, *both)
     assert states(found, 2)[59] == "Disconnected" and states(found, 2)[75] == "Up"
@@ -246,10 +248,10 @@ def test_in_a_joint_state_both_sets_of_voters_decide() -> None:
 
 @pytest.mark.parametrize("seed", [124, 194, 203])
 def test_the_auditor_blames_no_operator_for_what_pd_does_not_ask(seed: int) -> None:
-    """What PD's source does as well (monitor.py says where).
+    """What PD's source does as well (monitor.py shows where).
 
     It promotes a learner that has its data though its store is silent since (124), removes a peer too many from a
-    leaving store though another is on a silent one (194), and fits a lost peer where an orphan could stand in (203).
+    leaving store though another is on a silent one (194), and fits a lost peer where an orphan could be in (203).
     """
     assert not list(fallen("pd", range(seed, seed + 1)))
 

@@ -1,4 +1,4 @@
-"""Our runs of the reference cases beside those of the real PD."""
+"""Our runs of the reference cases beside the ones of the real PD."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_repairs_are_as_many_as_peers_were_lost(cases: Cases) -> None:
 def test_a_planted_fault_is_noticed(
     name: str, module: object, attribute: str, fault: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A judge that cannot say no says nothing."""
+    """A judge that cannot refuse proves nothing."""
     monkeypatch.setattr(module, attribute, fault)
     found = Cases(reference_records())
     assert not found.judge_case(found.cases[name]).agrees
@@ -139,7 +139,7 @@ def test_imported_regions_merge_and_are_cut_as_at_the_real_pd(cases: Cases) -> N
 
 
 def test_a_region_that_grows_at_one_key_is_cut_as_at_the_real_pd(cases: Cases) -> None:
-    """The first cut is by keys, into halves of half a MiB: the right one stays small, and is merged once all told."""
+    """The first cut is by keys, into halves of half a MiB: the right one stays small, and is merged only once."""
     case = case_of(cases.cases["region-split-upstream"])
     world = World(case.start, 1, changes=case.changes)
     world.run(case.before_us)
@@ -166,7 +166,7 @@ def test_with_more_runs_of_the_real_pd_the_other_two_cases_agree() -> None:
 
 
 def test_other_rules_leave_every_replica_where_they_are_asked_for(cases: Cases) -> None:
-    """A leader rule on top of the default: a fourth voter everywhere, leaders where it says, and nothing removed."""
+    """A leader rule on top of the default: a fourth voter everywhere, leaders where it shows, and nothing removed."""
     [run] = cases.run("diagnose-rule2")
     assert run.shapes == {"4v": 300} and "remove-orphan-peer" not in run.created
     assert set(run.leaders) == {"1", "2", "3"} and run.created["add-rule-peer"] == 300

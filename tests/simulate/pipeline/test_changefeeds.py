@@ -97,7 +97,7 @@ def assert_whole(found: PipelineRun, *names: str) -> None:
 
 @pytest.mark.parametrize(("variant", "rule"), [("v2", BASE), ("v2", MQ), ("v3", BASE), ("v4", MQ)])
 def test_each_changefeed_has_its_tables_and_nothing_twice(variant, rule):
-    """One owner and one session for both, whatever protocol dispatches the tables."""
+    """One owner and one session for both, no matter what protocol dispatches the tables."""
     found = run([], variant=variant, rule=rule, until_us=8 * SECOND)
     assert_whole(found, "all", "some")
     assert {table_of(c.key) for _, c in arrived(found, "some")} == {101, 102}
@@ -133,7 +133,7 @@ def test_a_paused_changefeed_stands_and_goes_on_from_its_checkpoint(variant):
 
 
 def test_a_removed_changefeed_sends_nothing_afterwards():
-    """Rows, watermarks and DDLs alike; the other one goes on."""
+    """Rows, watermarks and DDLs alike; the other one continues."""
     found = run([asked(3 * SECOND, RemoveChangefeed("all"))])
     assert_whole(found, "some")
     assert found.of("all").held is None and found.of("all").checkpoint_ts == 0 and found.of("all").n_owed > 0
@@ -204,7 +204,7 @@ def test_a_command_for_one_changefeed_moves_its_table_alone():
 
 @pytest.mark.parametrize("semantics", [AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT])
 def test_a_capture_that_is_lost_while_one_is_paused(semantics):
-    """The other capture has the tables of the paused one when it goes on."""
+    """The other capture has the tables of the paused one when it continues."""
     crash = [Crash(3 * SECOND, "capture-1"), Restart(9 * SECOND, "capture-1")]
     found = run(sorted([*PAUSED, *crash], key=lambda f: f.at_us), semantics=semantics, until_us=13 * SECOND)
     assert_whole(found, "all", "some")
@@ -291,7 +291,7 @@ SLOW = Network(Link((20_000, 40_000)))
 
 @cache
 def sound_violation(until_s: int, network: Network) -> Any:
-    """What the auditor says of the same run without a bug."""
+    """What the auditor shows of the same run without a bug."""
     return run(PAUSED[:1] if until_s > 7 else PAUSED, until_us=until_s * SECOND, network=network).violation
 
 
@@ -333,7 +333,7 @@ def example() -> Any:
 
 
 def test_the_example_holds_and_says_what_happened():
-    """Three changefeeds, of which one is paused, one stands and one is removed."""
+    """Three changefeeds: one is paused, one stalls and one is removed."""
     played = example()
     assert played.held, [o for o in played.outcomes if not o.held]
     lines = [line.what for line in played.happened]
@@ -415,7 +415,7 @@ def test_why_of_a_lock_is_that_of_every_changefeed_that_has_its_table():
 
 
 def test_a_table_that_is_not_there_is_not_to_be_added():
-    """No event of several changefeeds adds one, so no hint says so."""
+    """No event of several changefeeds adds one, so no hint reports it."""
     top = EXAMPLE.read_text(encoding="utf-8").partition("events:")[0]
     for event in ("create_changefeed: x, tables: 9", "add_table: 9"):
         with pytest.raises(ScenarioError) as refused:

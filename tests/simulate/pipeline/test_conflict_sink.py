@@ -54,7 +54,7 @@ DDL = "  - {at: 4s, add_column: 1}"
 
 
 def played(consumer: str = BY_ROW, rule: str = "mq", batch: int = 4, events: str = "", seed: int = 1) -> Any:
-    """Play the scenario; nobody reads its trace."""
+    """Play the scenario; no one reads its trace."""
     text = SCENARIO.format(consumer=consumer, rule=rule, batch=batch, events=events)
     scenario = scenario_from_text(text)
     return scenario.model.play(scenario, seed=seed, keep=False)
@@ -167,7 +167,7 @@ def test_without_alignments_rows_go_back(seed: int, bug: str, mode: str, monkeyp
 
 
 def test_a_torn_batch_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: batches end behind so many rows, whatever belongs together."""
+    """Planted: batches end behind so many rows, no matter what belongs together."""
     monkeypatch.setattr(sink, "_batch_end", lambda due, at, end, settings: min(at + settings.sink_batch_rows, end))
     violation = played(batch=3).run.violation
     assert violation is not None and violation.invariant in (TORN, WHOLE)
@@ -236,7 +236,7 @@ def test_a_consumer_that_does_not_wait_is_found_in_some_order(monkeypatch: pytes
 def test_a_consumer_that_knows_no_repeats_of_other_partitions_is_found(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new writer writes row 1 of 15 again, behind its alignment; that of 20 was in another partition."""
+    """A new writer writes row 1 of 15 again, behind its alignment; the one of 20 was in another partition."""
     monkeypatch.setattr(consumer, "repeats_known", lambda state, table=None: state)
     found = explore(Aligned(mode)).broken
     assert found is not None and found[0] == ORDER

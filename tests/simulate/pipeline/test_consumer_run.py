@@ -70,7 +70,7 @@ def assert_read(found: PipelineRun) -> None:
 
 @pytest.mark.parametrize(("mode", "rule"), [(BY_ROW, MQ), (BY_TRANSACTION, BASE)])
 def test_a_consumer_has_what_was_committed_also_with_a_slow_partition(mode: str, rule: str) -> None:
-    """Whatever overtakes what on the way."""
+    """No matter what overtakes what on the way."""
     assert_read(run(rule=rule, downstream=READ[mode], faults=SLOW_ONE))
 
 
@@ -111,7 +111,7 @@ def test_another_number_of_partitions_loses_nothing(mode: str, partitions: int) 
 
 @pytest.mark.parametrize("seed", seeds(range(10), of=range(30)))
 def test_what_is_lost_on_the_way_is_fetched_and_chaos_breaks_nothing(seed: int) -> None:
-    """A consumer sees by the offsets that something is missing; partitions and the consumer stand still for a while."""
+    """A consumer sees by the offsets that something is missing; partitions and the consumer stall for a while."""
     faults = [
         *(Lose((1 + n) * SECOND, "Polled", f"partition-{n}", CONSUMER, 5) for n in range(3)),
         Pause(2 * SECOND, "partition-0", SECOND), Pause(4 * SECOND, CONSUMER, SECOND),
@@ -153,7 +153,7 @@ OWED = {10: {1, 2}, 11: {1, 2}, 18: {1, 2}, 30: {1, 2}, 40: {2, 3, 4}}
 
 
 class Readings:
-    """The model of every order in which a consumer can read three partitions, the third of which begins at Admin."""
+    """The model of every order in which a consumer can read three partitions; the third begins at Admin."""
 
     logs: tuple[tuple[Entry, ...], ...] = LOGS
 
@@ -222,7 +222,7 @@ class Ends(Readings):
     """The same, where the consumer may crash, and what is read to its end must be whole."""
 
     def steps(self, world: Small) -> Iterator[WorldStep[Small]]:
-        """As ever, or the consumer begins anew with its database."""
+        """As ever, or the consumer begins again with its database."""
         found = list(super().steps(world))
         if not world.crashed:
             state, _ = self.machine.again(CONSUMER, world.state, KEPT, Now(0))

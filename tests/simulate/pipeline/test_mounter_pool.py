@@ -64,7 +64,7 @@ assert:
 
 
 def test_a_database_and_conflict_detection_are_given_transactions_whole():
-    """One rule, for a capture and for its downstream, whoever makes the settings."""
+    """One rule, for a capture and for its downstream, no matter what makes the settings."""
     assert CaptureSettings(sink=MYSQL).whole and DownstreamSettings(kind=MYSQL).whole
     assert CaptureSettings(by_conflict=True).whole and DownstreamSettings(dispatcher=CONFLICT).whole
     assert not CaptureSettings().whole and not DownstreamSettings().whole

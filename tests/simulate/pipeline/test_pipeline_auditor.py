@@ -76,7 +76,7 @@ def tables_one_after_another(monkeypatch):
 
 
 def batches_of_rows(monkeypatch):
-    """A batch ends behind so many rows, whatever the sink promises."""
+    """A batch ends behind so many rows, no matter what the sink promises."""
     monkeypatch.setattr(sink, "_batch_end", lambda due, at, end, settings: min(at + settings.sink_batch_rows, end))
 
 
@@ -122,7 +122,7 @@ def test_a_bug_from_outside_violates_the_invariant_and_nothing_does_without_it(i
 
 @pytest.mark.parametrize("order", [BY_PROCESSOR, BY_TABLE])
 def test_a_database_gets_transactions_whole_in_either_order(order):
-    """Batches of three rows do not tear seven rows of a table apart; by processor also not those of its tables."""
+    """Batches of three rows do not tear seven rows of a table apart; by processor also not the ones of its tables."""
     found = run(order=order, **DATABASE)
     assert found.violation is None
     batches = [(e.writer, e.changes) for e in found.entries if isinstance(e, Rows)]

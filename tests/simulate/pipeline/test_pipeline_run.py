@@ -1,4 +1,4 @@
-"""The whole pipeline: what was committed in TiKV comes downstream, whatever goes wrong on the way."""
+"""The whole pipeline: what was committed in TiKV comes downstream, no matter what goes wrong on the way."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def assert_whole(found: PipelineRun) -> None:
 @pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
 @pytest.mark.parametrize("rule", [BASE, MQ])
 def test_without_faults_the_downstream_has_exactly_what_was_committed(variant, rule):
-    """Row by row with both images, once, whatever protocol dispatches the tables."""
+    """Row by row with both images, once, no matter what protocol dispatches the tables."""
     found = run(variant=variant, rule=rule)
     assert_whole(found)
     assert in_order(delivered(found)) == found.changes
@@ -278,7 +278,7 @@ def test_a_row_that_was_written_before_a_column_came_has_its_default_in_the_imag
 
 
 def test_a_sorter_with_little_memory_spills_and_gives_the_same():
-    """A sink that stands still for a while makes rows wait."""
+    """A sink that stalls for a while makes rows wait."""
     stop = [Ask(SECOND, "downstream", Pace(0)), Ask(5 * SECOND, "downstream", Pace(None))]
     little = run(faults=stop, sorter_memory_rows=10, rule=BASE)
     assert_whole(little)
@@ -337,7 +337,7 @@ PLANTED = {
     "streams_after_scan": {"created_us": 2 * SECOND, "tikv": SLOW_SCAN},
     "keeps_streams_at_split": {"faults": SPLITS},
 }  # fmt: skip
-"""Bugs, and a run in which each shows; those of owners and of stopping tables are in ``capture/``."""
+"""Bugs, and a run in which each shows; the ones of owners and of stopping tables are in ``capture/``."""
 
 
 @pytest.mark.parametrize("bug", PLANTED)

@@ -1,4 +1,4 @@
-"""Scenario files of the pipeline: what they assert holds, what they say is read, every mistake has its line."""
+"""Scenario files of the pipeline: what they assert holds, what they show is read, every mistake has its line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = sorted((FOLDER / "pipeline").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_what_a_scenario_asserts_holds(path: Path) -> None:
-    """Every assertion, and no invariant is violated; why is said in words, not as a class writes itself."""
+    """Every assertion, and no invariant is violated; why is reported in words, not as a class writes itself."""
     played = play(read_scenario(path), keep=False)
     assert [o for o in played.outcomes if not o.held] == []
     assert [o for o in played.outcomes if re.search(r"\w\(\w+=", o.because)] == []
@@ -150,7 +150,7 @@ def test_why_of_a_run_knows_since_when() -> None:
 
 
 def test_why_names_a_paused_capture() -> None:
-    """It is told as down, though its state is kept."""
+    """It is reported as down, though its state is kept."""
     read = scenario("load: {rows_per_s: 100}", "events: [{at: 2s, pause: capture-2, for: 3s}]")
     run = play(read, sample_us=100_000).run
     owner = next(c for c in moments(run, until_us=1_900_000)[-1].captures if c.is_owner).address

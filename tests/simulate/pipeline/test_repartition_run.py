@@ -72,7 +72,7 @@ def upstream(found: PipelineRun) -> dict[int, Any]:
 @pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
 @pytest.mark.parametrize(("rule", "partitions"), [(BASE, 5), (MQ, 2)])
 def test_partitions_are_expanded_and_shrunk_and_no_row_is_lost_to_a_consumer(variant, rule, partitions):
-    """All tables stop, one Admin event stands in every partition, and what consumers dropped comes again."""
+    """All tables stop, one Admin event is in every partition, and what consumers dropped comes again."""
     found = run(variant=variant, rule=rule, faults=asked(partitions), until_us=16 * SECOND)
     assert_whole(found)
     (admin,) = [e for e in found.entries if isinstance(e, Partitions)]
@@ -121,7 +121,7 @@ def test_a_wish_outlives_its_owner(at_us):
 
 
 def test_a_wish_that_its_owner_takes_along_is_seen_to_be_missing(monkeypatch):
-    """Planted: the owner says at once that it is carried out, so that nobody else will do it."""
+    """Planted: the owner shows at once that it is carried out, so that no other one will do it."""
     sound = owner._wished
 
     def forgetful(desk, duty, view):
@@ -145,7 +145,7 @@ def test_two_wishes_one_after_another_are_both_carried_out():
 
 
 def test_a_database_has_no_partitions():
-    """The wish is refused, also in etcd, where nobody waits for it any more; nothing stops, and a second is too."""
+    """The wish is refused, also in etcd, where no one waits for it any more; nothing stops, and a second is too."""
     found = run(faults=[*asked(5), *asked(5, 5 * SECOND)], downstream=DownstreamSettings(kind=MYSQL))
     assert_whole(found)
     rows = [r for r in found.kernel.recorder.rows if r.subject in ("partitions", "wanted-partitions")]
@@ -156,7 +156,7 @@ def test_a_database_has_no_partitions():
 
 
 def test_an_admin_event_without_a_pause_loses_rows_and_the_auditor_says_so(monkeypatch):
-    """Planted: the owner waits for nobody. Processors go on, and do not send again what consumers drop."""
+    """Planted: the owner waits for no one. Processors continue, and do not send again what consumers drop."""
 
     def at_once(desk, duty, view):
         if view.partitions is None or duty.settled == view.partitions:

@@ -79,7 +79,7 @@ def test_writes_that_come_again_stay_in_their_order():
 
 
 def test_a_downstream_that_stands_still_goes_on_when_it_is_given_a_pace():
-    """What waited is planned anew."""
+    """What waited is planned again."""
     machine = Downstream(DownstreamSettings(rows_per_s=0), AT_LEAST_ONCE)
     state, _ = told(machine, Write(1, 7, (change(10),)))
     state, outputs = machine.step(state, Asked(Pace(None)), Now(5000))
@@ -141,7 +141,7 @@ def test_a_staged_write_that_is_sent_again_is_staged_once():
 
 
 def test_a_staged_write_that_is_sent_again_after_it_was_published_is_not_staged_again():
-    """A slow downstream answers late; what can be seen is not to be seen twice."""
+    """A slow downstream answers late; what can be seen is not visible twice."""
     machine = Downstream(DownstreamSettings(), BY_SNAPSHOT)
     write = Write(1, 7, (change(10), change(11)))
     state, outputs = told(

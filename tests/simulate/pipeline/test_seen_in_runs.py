@@ -1,4 +1,4 @@
-"""What pictures say of a run: it adds up with what the run counted, and nothing is blamed that is not at fault."""
+"""What pictures show of a run: it adds up with what the run counted, and nothing is blamed that is not at fault."""
 
 from __future__ import annotations
 

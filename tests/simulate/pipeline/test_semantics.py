@@ -25,7 +25,7 @@ def delivered() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def test_at_most_once_loses_what_was_under_way(delivered: dict[tuple[str, str], dict[str, Any]]) -> None:
-    """And repeats nothing; nobody downstream can make that right."""
+    """And repeats nothing; no consumer can make that right."""
     crash = delivered[AT_MOST_ONCE, "capture crash"]
     assert crash["lost"] > 0 and crash["repeated"] == 0 and not crash["final_right_idempotent"]
 

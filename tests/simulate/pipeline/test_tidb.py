@@ -34,7 +34,7 @@ class Seen(NamedTuple):
 
 
 class Store:
-    """Carries out everything, but what ``refuses`` says; keeps what it carried out."""
+    """Carries out everything, but what ``refuses`` shows; keeps what it carried out."""
 
     def __init__(self, refuses=lambda command, seen: None) -> None:
         self.refuses = refuses
@@ -52,7 +52,7 @@ class Store:
 
 
 class Pd:
-    """Says that the first store leads all, the second from ``HALF`` on."""
+    """Shows that the first store leads all, the second from ``HALF`` on."""
 
     def start(self, address, now):
         return (), []

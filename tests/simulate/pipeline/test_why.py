@@ -85,7 +85,7 @@ def kinds(found: Why) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("watermark", [RESOLVED, CHECKPOINT])
 def test_nothing_holds_a_watermark_that_is_on_its_way(watermark: str) -> None:
-    """A healthy pipeline has no cause, and is said to have none."""
+    """A healthy pipeline has no cause, and is reported to have none."""
     found = why([healthy(NOW - S), healthy(NOW)], watermark=watermark)
     assert found.holders == () and found.text.endswith(" behind, within the 1s that are usual: nothing holds it.")
 

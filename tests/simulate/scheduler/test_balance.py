@@ -103,7 +103,7 @@ def test_at_most_so_many_moves():
 
 @pytest.mark.parametrize("policy", [COUNT, RELEASED, TRAFFIC, NONE])
 def test_a_drained_capture_ends_without_tables(policy):
-    """Whatever the policy."""
+    """No matter what the policy."""
     moves = moved({A: [1, 2], B: [3, 4], C: []}, Balance(policy), leaving={B})
     assert {k for k, source, _ in moves if source == B} == {3, 4}
     assert not any(to == B for _, _, to in moves)
@@ -116,7 +116,7 @@ def test_nowhere_to_go():
 
 
 def test_the_order_of_equals_is_the_callers():
-    """By name, unless prefer says otherwise."""
+    """By name, unless prefer shows otherwise."""
     assert Places({A: 1, B: 1}).least() == A and Places({A: 1, B: 1}, (B, A)).least() == B
     assert Places({A: 2, B: 1}, (A,)).least() == B
 
@@ -131,7 +131,7 @@ def test_every_decision_says_why_and_what_was_not_chosen():
 
 
 def test_doing_nothing_is_explained_once():
-    """A rebalance that moves nothing says for each capture why it keeps what it has."""
+    """A rebalance that moves nothing shows for each capture why it keeps what it has."""
     owner = Owner.synced({A: [1], B: [2]})
     owner.ask(Rebalance())
     owner.tick()

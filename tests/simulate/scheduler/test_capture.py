@@ -26,7 +26,7 @@ def test_the_checkpoint_does_not_fall_while_etcds_answers_are_slow(at_us):
 
 
 def test_a_capture_that_etcd_cannot_hear_stops_before_its_lease_ends():
-    """And comes back under a new address; nobody writes twice (it stops when it loses its session)."""
+    """And comes back under a new address; no capture writes twice (it stops when it loses its session)."""
     settings = SchedulerSettings(captures=2, tables=2)
     run = simulate(settings, faults=[Part(3_000_000, "capture-2", "etcd", for_us=10_000_000)], until_us=20_000_000)
     rows = run.kernel.recorder.rows

@@ -67,7 +67,7 @@ def sent(outputs, to):
 
 
 def test_the_first_to_register_is_the_owner_and_its_rev_is_that_of_its_campaign():
-    """All are told the same."""
+    """All learn the same."""
     etcd = Driven(A)
     assert owner_of(etcd.state) == (A, 2)
     seen = views(etcd.hear(B, Register("v6.1.0")))
@@ -141,7 +141,7 @@ def test_a_lease_runs_out_unless_it_is_kept_alive():
 
 
 def test_who_has_no_lease_is_told_so():
-    """Whatever it asks for; only registering helps."""
+    """No matter what it asks for; only registering helps."""
     etcd = Driven(A)
     for message in (KeepAlive(0), PutStatus(2, 1, 1), Resign()):
         outputs = etcd.hear(B, message)
@@ -163,7 +163,7 @@ def test_only_the_owners_status_is_taken():
 
 
 def test_two_owners_see_themselves():
-    """The promise is broken: the next one in the campaign is told that it is the owner, the first still is."""
+    """The promise is broken: the next one in the campaign is informed that it is the owner, the first still is."""
     etcd = Driven(A, B, C)
     seen = views(etcd.ask(TwoOwners()))
     assert {n: v.owner for n, v in seen.items()} == {A: A, B: B, C: A}
@@ -221,7 +221,7 @@ def test_a_rival_whose_session_ends_is_none():
 
 
 def test_a_ddl_holds_the_watermarks_until_every_table_has_come_to_it():
-    """The barrier is told to all; the tables change when the checkpoint is there and the DDL is executed."""
+    """The barrier is ordered to all; the tables change when the checkpoint is there and the DDL is executed."""
     etcd = Driven(A)
     etcd.at_us = 1000
     seen = views(etcd.ask(Ddl(add=(3,), drop=(1,), takes_us=70)))

@@ -16,7 +16,7 @@ from ticdc_lab.simulate.scheduler.executor import (
 
 
 def test_a_sink_that_is_stuck_before_it_writes_stands_where_it_begins() -> None:
-    """Found by seed 285 of the swarm of v3: it stood where it was prepared, below what the primary had written."""
+    """Found by seed 285 of the swarm of v3: it stayed where it was prepared, below what the primary had written."""
     executor, _ = added(Executor(STEADY, ts_of(9_000_000)), 1, ts_of(0), 0, "", primary=False)
     executor, _ = settled(executor, 1_000_000)
     executor = stuck(executor, 1, 1_000_000)

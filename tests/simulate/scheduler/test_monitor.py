@@ -123,7 +123,7 @@ def split_at(at_us):
 
 
 def test_spans_take_over_from_their_table_and_a_span_from_them():
-    """What is written by spans is not lost, a merge goes on from the lowest of them, and a DDL drops them all."""
+    """What is written by spans is not lost, a merge continues from the lowest of them, and a DDL drops them all."""
     seen = split_at(1000)
     assert seen.begin(A, LEFT, 1000) is None and seen.begin(B, RIGHT, 900) is None
     seen.at_us = 2000
@@ -138,7 +138,7 @@ def test_spans_take_over_from_their_table_and_a_span_from_them():
 
 
 def test_what_a_split_or_a_merge_leaves_out_is_lost():
-    """A span that nobody begins, one that begins above where its table ended, and a merge above one of its spans."""
+    """A span that no one begins, one that begins above where its table ended, and a merge above one of its spans."""
     seen = split_at(1000)
     assert seen.begin(A, LEFT, 1000) is None
     seen.at_us = 2000
@@ -173,7 +173,7 @@ def test_a_span_and_its_table_are_two_writers():
 
 
 def test_a_gap_before_the_first_writer_is_caught():
-    """Nobody wrote the table before: it begins where the changefeed does, or what lies between is lost."""
+    """No one wrote the table before: it begins where the changefeed does, or what lies between is lost."""
     seen = Watched(1, 2)
     seen.at_us = 1000
     assert seen.begin(A, 1) is None
@@ -220,7 +220,9 @@ def test_a_checkpoint_above_a_slow_table_is_caught():
 
 @pytest.mark.parametrize(("published_us", "found"), [(2900, None), (3100, LOST)])
 def test_a_checkpoint_that_comes_late_is_held_against_all_that_is_downstream(published_us, found):
-    """It was told while the writer before still wrote; the next begins below, and is behind for a while (seed 3561)."""
+    """It was reported while the writer before still wrote; the next begins below, and is behind for a while (seed
+    3561).
+    """
     seen = Watched(1)
     seen.begin(A, 1)
     seen.at_us = 3000
@@ -314,7 +316,7 @@ def test_a_dropped_table_that_still_stops_holds_no_checkpoint():
 
 
 def test_it_can_count_only():
-    """The run goes on; violations are counted."""
+    """The run continues; violations are counted."""
     seen = Watched(1, stops=False)
     seen.begin(A, 1)
     assert seen.begin(B, 1) is None and seen.monitor.n_violations == 1
@@ -332,7 +334,7 @@ def test_a_table_that_is_dropped_and_comes_again_is_not_lost(variant, takes_us):
 
 
 class Unasked(SchedulerMonitor):
-    """An auditor that is shown every step, and says whether one without a change told it anything."""
+    """An auditor that is shown every step, and shows whether one without a change showed it anything."""
 
     sees_changes_alone = False
     told = 0

@@ -81,7 +81,7 @@ def test_the_same_runs_of_the_unbroken_protocol_are_clean(mutant):
 
 
 def test_every_bug_is_a_mutant():
-    """But the one that ordered links never show (v2_mutants.MUTANTS says why)."""
+    """But the one that ordered links never show (v2_mutants.MUTANTS shows why)."""
     assert V2.keys() - {"takes_any_response"} == {m.bug for m in MUTANTS} & V2.keys()
 
 
@@ -181,7 +181,7 @@ class Goes(NamedTuple):
 
 
 class Says:
-    """A machine whose states are what it was told and when, and how often it was asked."""
+    """A machine whose states are what it learned and when, and how often it was asked."""
 
     def __init__(self):
         self.steps = 0

@@ -32,14 +32,14 @@ WORLDS = {
 
 @pytest.mark.parametrize(("variant", "bounds"), WORLDS, ids=str)
 def test_every_order_of_events_holds_the_designs_safety(variant, bounds):
-    """All states that can be reached were, and as many as docs/scheduler.md says."""
+    """All states that can be reached were, and as many as docs/scheduler.md describes."""
     found = explore(SmallVariant(bounds, VARIANTS[variant]()))
     assert found.complete and found.broken is None
     assert found.states == WORLDS[variant, bounds]
 
 
 def test_what_does_not_count_is_a_field_of_a_class_of_v3_or_v4():
-    """It is told by names: one that was renamed would count, and a world of a thousand states have no end."""
+    """It is detected by names: one that was renamed would count, and a world of a thousand states have no end."""
     modules = [m for name, m in sorted(sys.modules.items()) if name.startswith("ticdc_lab.simulate.scheduler.")]
     fields = {(kind.__name__, field) for m in modules for kind in vars(m).values() if isinstance(kind, type)
               for base in kind.__mro__ for field in inspect.get_annotations(base)}  # fmt: skip
@@ -120,7 +120,7 @@ def test_every_order_of_events_holds_with_a_coordinator(bounds):
 
 @pytest.mark.soak
 def test_what_is_explored_with_a_coordinator_is_a_maintainer_that_moves_and_nodes_that_stop():
-    """Or nothing would be asked: each node has the maintainer somewhere, and each is told to stop somewhere."""
+    """Or nothing would be asked: each node has the maintainer somewhere, and each is ordered to stop somewhere."""
     model = small_world(WISHED, "v4")
     frontier, known, homes, stopped = [model.start()], set(), set(), set()
     while frontier and (len(homes) < 2 or len(stopped) < 2):
@@ -153,7 +153,7 @@ SCHEDULE = maintainer_move.schedule
     ],
 )
 def test_the_explorer_finds_what_a_bug_of_the_coordinator_breaks(room, name, instead, breaks, steps, monkeypatch):
-    """A maintainer that is added before it is removed; a node that is told to stop while something is on it."""
+    """A maintainer that is added before it is removed; a node that is ordered to stop while something is on it."""
     monkeypatch.setattr(room, name, instead)
     found = explore(small_world(WISHED, "v4"), most_states=20_000)
     assert found.broken and found.broken[0] == breaks and len(found.path) == steps

@@ -2,7 +2,7 @@
 
 A file is the scenario, a line ``----``, and what comes of it: each message of the protocol that came in, or did not,
 with what it asks, and each thing that happened, by time; then the assertions. Periodic messages are left out.
-``python tests/simulate/scheduler/test_transcripts.py`` writes them anew: read the difference before you keep it.
+``python tests/simulate/scheduler/test_transcripts.py`` writes them again: read the difference before you keep it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CUT = "----\n"
 
 
 def transcript(text: str) -> str:
-    """Play a scenario and tell what happened."""
+    """Play a scenario and show what happened."""
     scenario = scenario_from_text(text)
     played = scenario.model.play(scenario)
     told: list[tuple[int, str]] = []

@@ -21,7 +21,7 @@ def test_nothing_is_told_to_nobody():
 
 
 def test_a_sync_answers_an_announcement():
-    """v2-20: a new owner is told an empty state first, under a new epoch."""
+    """v2-20: a new owner gets an empty state first, under a new epoch."""
     processor = Processor()
     assert processor.receive("owner", announced(3)) == []
     ((to, sync),) = processor.poll()
@@ -84,7 +84,7 @@ def test_a_stale_owner_is_rejected(message):
 
 
 def test_a_dispatch_of_a_new_owner_is_enough_to_learn_of_it():
-    """It is not carried out, since its epoch cannot be known; a Sync tells the new owner the state."""
+    """It is not carried out, since its epoch cannot be known; a Sync shows the new owner the state."""
     processor = Processor()
     epoch = processor.under("old", 1)
     outputs = processor.receive("new", added(1, epoch, owner_rev=2))
@@ -94,7 +94,7 @@ def test_a_dispatch_of_a_new_owner_is_enough_to_learn_of_it():
 
 
 def test_operations_go_on_under_a_new_owner():
-    """v2-22: what the old owner ordered is told to the new one as adding and removing, and answered to it."""
+    """v2-22: what the old owner ordered is ordered to the new one as adding and removing, and answered to it."""
     processor = Processor(prepare_us=500, stop_us=500)
     epoch = processor.under("old", 1)
     processor.receive("old", added(1, epoch))
@@ -122,7 +122,7 @@ def test_an_order_of_an_old_epoch_is_ignored():
 
 
 def test_a_processor_restarts():
-    """It keeps its owner, loses its tables, takes another epoch and tells so without being asked."""
+    """It keeps its owner, loses its tables, takes another epoch and reports it without being asked."""
     processor = Processor()
     epoch = processor.under()
     processor.receive("owner", added(1, epoch))
@@ -229,7 +229,7 @@ def test_every_sync_opens_an_epoch_also_to_an_owner_that_is_known():
 
 
 def test_between_an_announce_and_its_sync_orders_are_void():
-    """Their epoch ends with that Sync, which does not tell of them."""
+    """Their epoch ends with that Sync, which does not report them."""
     processor = Processor()
     epoch = processor.under("owner", 1)
     processor.receive("owner", announced(1))

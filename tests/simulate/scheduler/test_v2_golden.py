@@ -49,7 +49,9 @@ def v2_02():
 
 
 def half_synced():
-    """Give an owner whose capture-1 has told that it runs 1, 2, 3, adds 4, 5 and removes 6, 7; capture-2 is silent."""
+    """Give an owner whose capture-1 has reported that it runs 1, 2, 3, adds 4, 5 and removes 6, 7;
+    capture-2 is silent.
+    """
     owner = Owner(A, B, tables=[1, 2, 3, 4, 5], checkpoint_ts=1500)
     owner.tick()
     owner.sync(A, running=[1, 2, 3], adding=[4, 5], removing=[6, 7])
@@ -190,7 +192,7 @@ def v2_14():
 
 
 def v2_15():
-    """A rebalance waits for what is in flight, and says so."""
+    """A rebalance waits for what is in flight, and reports it."""
     owner = Owner.synced({A: [1, 3, 5], B: [2, 4, 6], C: []}, tables=range(1, 8), balance=RELEASED_BALANCE)
     owner.tick(prefer=(C,))
     assert owner.where()[7] == (C, "adding")
@@ -271,7 +273,7 @@ CASES = {f.__name__.replace("_", "-"): f for f in list(globals().values()) if ge
 
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_golden(case):
-    """Every case of v2.jsonl, and those of the same numbering that tiflow's tests show besides."""
+    """Every case of v2.jsonl, and the ones of the same numbering that tiflow's tests show besides."""
     CASES[case]()
 
 
@@ -355,7 +357,7 @@ def test_the_source_of_a_move_dies():
 
 @pytest.mark.parametrize(("table", "to"), [(1, "capture-9"), (99, B)])
 def test_a_move_that_cannot_be_made_is_given_up(table, to):
-    """To nowhere, or of no table: the owner says why and forgets it (tiflow handleMoveTableJobs)."""
+    """To nowhere, or of no table: the owner shows why and forgets it (tiflow handleMoveTableJobs)."""
     owner = Owner.synced({A: [1], B: [2]})
     owner.ask(MoveTable(table, to))
     assert owner.tick() == [] and owner.marks == (1000, 1000)
@@ -381,7 +383,7 @@ def test_a_refused_move_comes_again():
 
 @pytest.mark.parametrize("policy", ["count", "released"])
 def test_a_capture_goes_offline_and_the_rest_is_rebalanced(policy):
-    """Whatever comes and goes, captures end with equal numbers, and the checkpoint proceeds."""
+    """No matter what comes and goes, captures end with equal numbers, and the checkpoint proceeds."""
     owner = Owner.synced({A: [1, 2], B: [3, 4], C: [5, 6]}, balance=Balance(policy))
     owner.tick()
     owner.captures -= {B}
@@ -392,7 +394,7 @@ def test_a_capture_goes_offline_and_the_rest_is_rebalanced(policy):
 
 
 def test_the_owner_never_stops_waiting_for_an_incompatible_capture():
-    """A processor of another major version holds everything, and the owner says that it does."""
+    """A processor of another major version holds everything, and the owner shows that it does."""
     owner = Owner(A, tables=[1])
     owner.tick()
     assert "not compatible" in ignored(owner.sync(A, version="v5.4.0"))[0]
@@ -433,7 +435,7 @@ def test_a_table_added_later_lowers_what_its_capture_reported_before():
 
 
 def test_all_of_the_owners_messages_carry_its_revision():
-    """Announce and DispatchTable: so that the processors can tell owners apart."""
+    """Announce and DispatchTable: so that the processors can distinguish owners."""
     owner = Owner(A, tables=[1, 2], owner_rev=17)
     messages = [m for _, m in owner.tick()]
     owner.sync(A, running=[3])

@@ -19,7 +19,7 @@ EACH = 10
 
 
 def judge(variant, seed, *, over_us, until_us, ttl_us):
-    """Run one seed; says what is wrong at the end, None if nothing is."""
+    """Run one seed; shows what is wrong at the end, None if nothing is."""
     settings = SchedulerSettings(variant=variant, captures=CAPTURES, tables=TABLES, ttl_us=ttl_us)
     run = simulate(settings, seed=seed, until_us=until_us, chaos=Chaos(over_us), level="nothing")
     if run.violation:
@@ -64,7 +64,7 @@ def test_many_captures(variant):
 
 @pytest.mark.parametrize("end", ["all are drained", "the others are gone"])
 def test_a_drain_strands_no_table(end):
-    """Where every capture that is left is to be without tables, they take them again rather than nobody."""
+    """Where every capture that is left is to be without tables, they take them again rather than none."""
     drained, gone = ((1, 2, 3), ()) if end == "all are drained" else ((1, 2), (3,))
     asked = [Ask(3_000_000 + 60_000 * n, f"capture-{at}", Drain(f"capture-{n}")) for n in drained for at in (1, 2, 3)]
     faults = [*asked, *(Crash(8_000_000, f"capture-{n}") for n in gone)]

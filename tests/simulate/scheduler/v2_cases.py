@@ -1,4 +1,4 @@
-"""Short ways to say what the cases of v2 are about; all through the machines' public functions."""
+"""Short ways to show what the cases of v2 are about; all through the machines' public functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class Owner:
 
     @classmethod
     def synced(cls, running, *, marks=None, tables=None, **settings):
-        """Give an owner that every capture has told what it runs: ``{capture: tables}``, ``{capture: watermarks}``."""
+        """Give an owner that every capture has reported what it runs: ``{capture: tables}``,
+        ``{capture: watermarks}``.
+        """
         wanted = [t for keys in running.values() for t in keys] if tables is None else tables
         owner = cls(*running, tables=wanted, **settings)
         owner.tick()
@@ -61,7 +63,7 @@ class Owner:
         return outputs
 
     def sync(self, sender, running=(), adding=(), removing=(), epoch=1, version=VERSION):
-        """Let a capture tell its state."""
+        """Let a capture show its state."""
         return self.receive(sender, Sync(version, tuple(running), tuple(adding), tuple(removing), epoch))
 
     def done(self, sender, table, epoch=1):
@@ -85,7 +87,7 @@ class Owner:
 
     @property
     def because(self):
-        """What the last tick said of the watermarks."""
+        """What the last tick reported of the watermarks."""
         return next(o.because.words for o in self.outputs if isinstance(o, Watermarks))
 
     def where(self):

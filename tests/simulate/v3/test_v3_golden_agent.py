@@ -123,7 +123,7 @@ def test_a_table_is_added_committed_and_removed():
 
 
 def test_stopped_carries_the_final_checkpoint():
-    """What the source has written up to its end is where the destination goes on."""
+    """What the source has written up to its end is where the destination continues."""
     it = in_state(REPLICATING)
     it.poll(5_000)
     it.request(REMOVE)
@@ -178,7 +178,7 @@ def test_v3_34_messages_in_any_order_are_answered(state, failing):
 
 
 def test_a_heartbeat_is_answered_with_all_there_is_and_all_that_was_asked_for():
-    """A table whose removal is pending is Stopping, whatever its pipeline does; what is not there is Absent."""
+    """A table whose removal is pending is Stopping, no matter what its pipeline does; what is not there is Absent."""
     for state in (PREPARING, PREPARED, REPLICATING, STOPPING):
         assert in_state(state).reported(1, 5) == {1: state, 5: ABSENT}
         assert in_state(state).reported() == {1: state}

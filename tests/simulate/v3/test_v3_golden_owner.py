@@ -89,7 +89,7 @@ def test_v3_24_the_tables_of_a_capture_that_left_are_added_elsewhere_at_once():
 
 
 def test_nothing_is_scheduled_before_every_capture_has_answered():
-    """Heartbeats first; then what nobody has is added, and what somebody has is left where it is."""
+    """Heartbeats first; then what no capture has is added, and what one has is left where it is."""
     driven = Driven()
     driven.tick("ab", {1, 2, 3})
     assert driven.heartbeats() == ["a", "b"] and driven.requests() == []
@@ -191,7 +191,7 @@ def test_v3_28_a_drained_capture_gives_its_tables_evenly():
 
 
 def test_v3_29_the_owner_is_not_drained_and_an_empty_target_is_forgotten():
-    """A stopping owner is skipped; a target without tables, or unknown, or with nobody beside it is no target."""
+    """A stopping owner is skipped; a target without tables, or unknown, or with none beside it is no target."""
     settings = V3Settings()
     where = {1: "a", 2: "b"}
     target, tasks, decided = drain_capture(settings, view(where, captures("a", owner="b", b=STOPPING)), None)
@@ -239,7 +239,7 @@ def test_v3_31_a_rebalance_stays_asked_for_until_its_burst_is_accepted():
 
 
 def test_v3_32_a_capture_is_initialized_by_its_first_answer_and_never_alive_again():
-    """Another processor epoch is ignored; Stopping is kept, whatever comes later."""
+    """Another processor epoch is ignored; Stopping is kept, no matter what comes later."""
     status = V3CaptureStatus("a")
     response = HeartbeatResponse(Header("v8.5.0", 1, 4), "owner")
     assert status.state == UNINITIALIZED
@@ -333,7 +333,7 @@ def test_moves_that_cannot_be_made_are_given_up_with_a_reason():
 
 
 def test_only_basic_is_asked_while_as_many_tasks_run_as_may():
-    """Adding goes on; a move waits until a task has ended."""
+    """Adding continues; a move waits until a task has ended."""
     settings = V3Settings(max_task_concurrency=1)
     state = Schedulers(moves=Map({1: "b"}))
     seen = view({1: "a"}, captures("a", "b"))

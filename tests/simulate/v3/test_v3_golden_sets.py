@@ -79,7 +79,7 @@ def test_v3_02_a_lost_request_is_sent_again_with_the_next_report():
 
 
 def test_v3_04_the_destination_goes_on_from_the_last_checkpoint_of_the_source():
-    """Stopping (3,3) and Stopped (3,4): the destination is told (3,4), neither a gap nor a step back."""
+    """Stopping (3,3) and Stopped (3,4): the destination gets (3,4), neither a gap nor a step back."""
     rep = moving_in_commit()
     rep = one.poll(rep, "source", at(STOPPING, 3, 3)).replication
     assert (rep.state, rep.primary) == (COMMIT, "source")
@@ -135,7 +135,7 @@ def test_two_primaries_are_a_violation():
 
 @pytest.mark.parametrize("end", [STOPPED, ABSENT])
 def test_v3_09_nobody_is_promoted_while_another_may_still_write(end):
-    """Rebuilt with 1 Prepared and 2 Stopping: 1 is promoted only after 2 has said that it stopped."""
+    """Rebuilt with 1 Prepared and 2 Stopping: 1 is promoted only after 2 has reported that it stopped."""
     rep = rebuilt(1, 0, statuses({"1": PREPARED, "2": STOPPING}))
     for sender, state in (("1", PREPARED), ("2", STOPPING)):
         assert one.poll(rep, sender, at(state)) == (rep, (), ())
@@ -146,7 +146,7 @@ def test_v3_09_nobody_is_promoted_while_another_may_still_write(end):
 
 
 def test_v3_11_a_capture_dies_while_a_table_is_prepared_elsewhere():
-    """The source: the destination goes on alone; then it too: Absent. The destination first: back to the source."""
+    """The source: the destination continues alone; then it too: Absent. The destination first: back to the source."""
     rep = moving_in_prepare()
     alone = one.shut_down(rep, "source")
     assert alone.requests == () and alone.replication.captures == (("dest", SECONDARY),)
@@ -158,7 +158,7 @@ def test_v3_11_a_capture_dies_while_a_table_is_prepared_elsewhere():
 
 
 def test_a_capture_dies_while_a_move_is_committed():
-    """The source: the destination is promoted. The destination: the source goes on, or is prepared again if gone."""
+    """The source: the destination is promoted. The destination: the source continues, or is prepared again if gone."""
     rep = moving_in_commit()
     promoted = one.shut_down(rep, "source")
     assert promoted.requests == (("dest", AddTable(1, False, rep.checkpoint)),)
@@ -173,7 +173,7 @@ def test_a_capture_dies_while_a_move_is_committed():
 
 
 def test_a_capture_dies_while_it_is_added():
-    """In Prepare, in Commit, Replicating and after a rebuilt Commit: nobody has the span any more."""
+    """In Prepare, in Commit, Replicating and after a rebuilt Commit: no one has the span any more."""
     prepare = one.add(absent(1, 0), "1").replication
     commit = one.poll(prepare, "1", at(PREPARED)).replication
     done = one.poll(commit, "1", at(REPLICATING)).replication
@@ -214,7 +214,7 @@ def test_a_table_is_not_moved_to_where_it_is():
 
 
 def test_a_capture_without_a_role_is_not_listened_to():
-    """Whatever it says, nothing happens."""
+    """No matter what it shows, nothing happens."""
     rep = replicating(1, "1")
     for state in TABLE_STATES:
         assert one.poll(rep, "unknown", at(state)) == (rep, (), ())
@@ -272,7 +272,7 @@ def moving_in_prepare():
 
 
 def moving_in_commit():
-    """Give a set whose destination is prepared and whose source was told to stop."""
+    """Give a set whose destination is prepared and whose source was ordered to stop."""
     polled = one.poll(moving_in_prepare(), "dest", at(PREPARED))
     assert polled.requests == (("source", RemoveTable(1)),) and polled.replication.state == COMMIT
     polled = one.poll(polled.replication, "source", at(REPLICATING, 2, 3))

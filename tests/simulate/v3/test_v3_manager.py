@@ -112,7 +112,7 @@ def test_a_burst_of_moves_and_removes_skips_what_has_a_task():
 
 
 def test_records_are_made_from_all_captures_once_and_captures_leave():
-    """Each table by what all captures said of it; a second initialization is a violation."""
+    """Each table by what all captures reported of it; a second initialization is a violation."""
     found = {
         "1": [at(REPLICATING, span=1)],
         "2": [at(REPLICATING, span=2)],

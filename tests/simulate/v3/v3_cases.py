@@ -1,4 +1,4 @@
-"""Short ways to say what the cases of the two-phase scheduler are about."""
+"""Short ways to show what the cases of the two-phase scheduler are about."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def at(state, checkpoint_ts=0, resolved_ts=0, span=1):
 
 
 def statuses(found, span=1):
-    """Give what captures say of a span, ``{capture: state}``."""
+    """Give what captures show of a span, ``{capture: state}``."""
     return {name: TableStatus(span, state) for name, state in found.items()}
 
 

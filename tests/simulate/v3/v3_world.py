@@ -75,7 +75,7 @@ class World:
         self.agents[name], _ = self.agent.start(name, self.now())
 
     def elect(self) -> None:
-        """Make a random live capture the owner; old ones go on in their belief, with the captures they knew."""
+        """Make a random live capture the owner; old ones continue in their belief, with the captures they knew."""
         self.rev += 1
         self.seen = {name: frozenset(self.agents) for name in self.owners}
         self.owner = self.random.choice(sorted(self.agents))
@@ -83,7 +83,7 @@ class World:
         self.owners[self.owner], _ = self.coordinator.elected(self.owner, self.rev, self.now())
 
     def kill(self, name: str) -> None:
-        """Let the session of a capture end: it stops writing before anybody hears of it."""
+        """Let the session of a capture end: it stops writing before any capture hears of it."""
         del self.agents[name]
         self.owners.pop(name, None)
         if name == self.owner:
@@ -107,7 +107,7 @@ class World:
         self.checkpoint_ts = max(self.checkpoint_ts, watermarks.checkpoint_ts)
 
     def lowest(self) -> int:
-        """Give what is downstream of all tables: of one that nobody writes, what was when its last writer ended."""
+        """Give what is downstream of all tables: of one that no one writes, what was when its last writer ended."""
         return min(self.downstream.get(table, self.created[table]) for table in self.tables)
 
     def _owner(self, name: str, event: Asked | Received) -> list[object]:
@@ -148,7 +148,7 @@ class World:
             self.audit()
 
     def audit(self) -> None:
-        """Nobody writes what another writes."""
+        """No one writes what another writes."""
         writers: dict[object, str] = {}
         for name in sorted(self.agents):
             executor = self.agents[name].executor
@@ -208,7 +208,7 @@ class World:
         self.created[new] = self.checkpoint_ts
 
     def heal(self) -> None:
-        """No more faults; only the true owner goes on, and one capture at least is not stopping for good."""
+        """No more faults; only the true owner continues, and one capture at least is not stopping for good."""
         self.hostile = False
         self.join()
         self.owners = {self.owner: self.owners[self.owner]}

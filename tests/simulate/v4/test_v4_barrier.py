@@ -69,7 +69,7 @@ PASSES = [(A, "Pass", ()), (B, "Pass", ())]
 
 
 def test_one_writes_and_then_the_others_pass() -> None:
-    """Nobody passes before the write; the event is forgotten when all have passed."""
+    """No one passes before the write; the event is forgotten when all have passed."""
     world = World()
     assert said(world.report(A, 1, DDL_DISPATCHER)) == [(A, "ACK", (1, DDL_DISPATCHER))]
     assert said(world.report(B, 2)) == [(B, "ACK", (2,)), (A, "Write", (DDL_DISPATCHER,))]
@@ -143,7 +143,7 @@ def test_what_another_has_left_behind_is_passed_without_a_write() -> None:
 
 
 def test_a_ddl_at_which_some_wait_is_looked_at_again() -> None:
-    """Those that wait were acknowledged and say nothing: a heartbeat shows that another has left it behind."""
+    """Those that wait were acknowledged and report nothing: a heartbeat shows that another has left it behind."""
     world = World()
     world.report(A, 1, DDL_DISPATCHER)
     assert said(world.resend(1)) == []

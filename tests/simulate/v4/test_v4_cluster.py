@@ -112,7 +112,7 @@ def test_a_user_moves_a_table_without_a_gap_in_its_rows() -> None:
 
 
 def test_the_tables_of_a_lost_capture_go_to_the_others() -> None:
-    """Also when it was the maintainer's: the next one bootstraps and goes on."""
+    """Also when it was the maintainer's: the next one bootstraps and continues."""
     for capture in CAPTURES:
         found = run.simulate(
             run.SchedulerSettings(variant="v4"), faults=[Crash(5_000_000, capture)], seed=2, until_us=25_000_000

@@ -1,4 +1,4 @@
-"""A coordinator in whole captures: the maintainer moves, nodes are drained, dispatchers stand at DDLs together."""
+"""A coordinator in whole captures: the maintainer moves, nodes are drained, dispatchers are at DDLs together."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_maintainer_moves_and_is_never_at_two_places() -> None:
 
 
 def test_a_node_is_drained_in_the_order_of_its_states() -> None:
-    """The maintainer leaves, then the dispatchers; when nothing is there the node is told to stop."""
+    """The maintainer leaves, then the dispatchers; when nothing is there the node is ordered to stop."""
     found = cluster(*asked(4 * SECOND, MoveMaintainer("capture-2")), *asked(6 * SECOND, Drain("capture-2")))
     assert_well(found)
     state = found.kernel.states["capture-2"].processor
@@ -141,7 +141,7 @@ def test_dispatchers_stand_at_a_ddl_until_one_has_written_it() -> None:
 @pytest.mark.parametrize("at_us", [3_101_000, 3_250_000, 3_500_000])
 @pytest.mark.parametrize("takes_us", [100_000, 900_000])
 def test_a_ddl_is_written_though_the_maintainer_moves_or_dies_at_it(at_us: int, takes_us: int) -> None:
-    """The next maintainer hears from the nodes that they stand there."""
+    """The next maintainer hears from the nodes that they are there."""
     ddl = Ask(3 * SECOND, ETCD, Ddl(add=(9,), takes_us=takes_us))
     assert_well(cluster(ddl, *asked(at_us, MoveMaintainer("capture-3"))), 9)
     crash = [Crash(at_us, "capture-1"), Restart(at_us + 2 * SECOND, "capture-1")]
@@ -195,7 +195,7 @@ SCHEDULE = maintainer_move.schedule
 
 
 def never_waits(block: Any, executor: Any, is_home: bool, at_us: int) -> Any:
-    """Dispatchers say that they stand at a DDL before they have come to it."""
+    """Dispatchers show that they are at a DDL before they have come to it."""
     return STANDING(block and block._replace(block_ts=0), executor, is_home, at_us) if block.block_ts else []
 
 
@@ -266,7 +266,7 @@ REMOVED = FROM_COORDINATOR(RemoveMaintainerRequest(coordinator.NAME, PLACED))
 
 
 def test_a_node_whose_processor_has_begun_again_takes_its_maintainer_once_more() -> None:
-    """It knows nothing of the epoch that ran there; a node that was told to end it does, and refuses (seed 74)."""
+    """It knows nothing of the epoch that ran there; a node that was ordered to end it does, and refuses (seed 74)."""
     assert node_with(FOLLOWED, ADDED)[0].maintainer.owner_rev == PLACED
     again = [FOLLOWED, ADDED, Asked(Begin())]
     assert node_with(*again)[0].maintainer is None
@@ -279,7 +279,7 @@ def test_a_node_whose_processor_has_begun_again_takes_its_maintainer_once_more()
 
 @pytest.mark.parametrize(("origin", "to"), [("capture-3", "capture-2"), ("capture-2", "capture-3")])
 def test_a_node_is_not_empty_while_a_move_takes_a_table_to_it_or_from_it(origin: str, to: str) -> None:
-    """The table is bound to neither end for a while: what a maintainer says is left counts operators, too."""
+    """The table is bound to neither end for a while: what a maintainer shows is left counts operators, too."""
     target = FROM_COORDINATOR(SetDispatcherDrainTarget("capture-2", 7))
     state, _ = node_with(FOLLOWED, ADDED, target)
     known, _ = spans.restored(spans.Spans(), 5, origin, 1000, 0, "given")
@@ -294,9 +294,9 @@ def test_a_node_is_not_empty_while_a_move_takes_a_table_to_it_or_from_it(origin:
 
 
 def test_dispatchers_stand_below_a_ddl_that_their_node_has_yet_to_be_ticked_with() -> None:
-    """A capture polls between the view that tells of a DDL and its tick: one that came back went up to it (seed 1075).
+    """A capture polls between the view that reports a DDL and its tick: one that came back went up to it (seed 1075).
 
-    So the checkpoint was at a DDL that nobody had written.
+    So the checkpoint was at a DDL that no one had written.
     """
     machine = capture_machine(run.SchedulerSettings(variant="v4", coordinator=True), "capture-1")
     state, _ = machine.start("capture-1", Now(0))
@@ -311,7 +311,7 @@ def test_dispatchers_stand_below_a_ddl_that_their_node_has_yet_to_be_ticked_with
 
 
 def test_a_ddl_dispatcher_that_begins_below_an_executed_ddl_meets_it_again() -> None:
-    """It begins at the checkpoint, as in TiCDC; tables of other nodes waited for it for ever (seed 8515)."""
+    """It begins at the checkpoint, as in TiCDC; tables of other nodes waited for it without end (seed 8515)."""
     barrier_ts = ts_of(SECOND)
     bootstrap = FROM_COORDINATOR(MaintainerBootstrapRequest(PLACED))
     for home, checkpoint_ts, stands in ((True, -1, True), (True, 0, False), (False, -1, False)):
@@ -324,7 +324,9 @@ def test_a_ddl_dispatcher_that_begins_below_an_executed_ddl_meets_it_again() -> 
 
 
 def test_a_maintainer_of_an_older_coordinator_is_moved() -> None:
-    """Nodes take only one with an epoch of the coordinator that they follow: it was on no node for ever (seed 1312)."""
+    """Nodes take only one with an epoch of the coordinator that they follow: it was on no node without
+    end (seed 1312).
+    """
     gone = [*asked(3 * SECOND, MoveMaintainer("capture-2")), Crash(5 * SECOND, "capture-1")]
     found = cluster(*gone, *asked(14 * SECOND, MoveMaintainer("capture-3")), until_us=20 * SECOND)
     assert_well(found)

@@ -99,7 +99,7 @@ def test_v4_22_a_restarted_destination_has_to_acknowledge_the_target_again() -> 
 
 
 def test_a_gate_lets_only_those_through_that_know_the_target() -> None:
-    """Never the target itself, nor one that told of another target or epoch."""
+    """Never the target itself, nor one that reported of another target or epoch."""
     state = drain.gate_started(DrainController(), TARGET, 99)
     state = heard(heard(state, "acked", ALIVE, 1, TARGET, 99), "pending", ALIVE, 1)
     state = heard(heard(state, "other", ALIVE, 1, TARGET, 98), TARGET, ALIVE, 1, TARGET, 99)
@@ -112,7 +112,7 @@ def test_a_gate_lets_only_those_through_that_know_the_target() -> None:
 
 
 def test_a_stale_clear_does_not_open_a_newer_gate() -> None:
-    """Target and epoch have to be those of the gate."""
+    """Target and epoch have to be the ones of the gate."""
     state = drain.gate_started(drain.gate_started(DrainController(), "old", 10), "new", 11)
     assert drain.gate_cleared(state, "old", 10) == state
 

@@ -54,7 +54,7 @@ def test_nothing_is_scheduled_before_all_nodes_have_answered() -> None:
 
 
 def test_a_node_that_leaves_is_not_waited_for() -> None:
-    """The bootstrap goes on with the others."""
+    """The bootstrap continues with the others."""
     cluster = Cluster(3, range(1, 7))
     cluster.tick()
     cluster.deliver(lambda sender, *_: sender == "n3")
@@ -76,7 +76,7 @@ def test_a_new_maintainer_takes_over_what_runs() -> None:
 
 @pytest.mark.parametrize("action", ["Create", "Remove"])
 def test_an_order_of_the_old_maintainer_is_void_once_a_new_one_was_heard(action: str) -> None:
-    """It is still under way when the new one bootstraps; whatever it was part of, all spans run in the end."""
+    """It is still under way when the new one bootstraps; no matter what it was part of, all spans run in the end."""
     cluster = running(settings=UNBALANCED)
     cluster.ask(MoveTable(1, "n2" if cluster.where()[1] == "n1" else "n1"))
     late: list[tuple[str, str, Any]] = []
@@ -111,7 +111,7 @@ def test_what_a_node_is_creating_goes_on_under_a_new_maintainer() -> None:
 
 
 def test_a_node_that_stops_a_span_while_the_maintainer_changes_gives_it_back() -> None:
-    """The remove goes on as an operator of the new maintainer, and then the span is placed again."""
+    """The remove continues as an operator of the new maintainer, and then the span is placed again."""
     cluster = running()
     to = "n2" if cluster.where()[1] == "n1" else "n1"
     cluster.ask(MoveTable(1, to))
@@ -218,7 +218,7 @@ def test_spans_of_a_lost_node_start_where_it_was_at_least() -> None:
 
 
 def test_a_node_that_joins_gets_its_share() -> None:
-    """Once it has answered; each move says why."""
+    """Once it has answered; each move shows why."""
     cluster = running(2, 6)
     cluster.join("n3")
     cluster.run(80)
@@ -283,7 +283,7 @@ def test_a_drained_node_ends_empty_and_stays_so() -> None:
 
 
 def test_the_maintainers_node_is_not_drained() -> None:
-    """It says why, once."""
+    """It shows why, once."""
     cluster = running(2, 4)
     cluster.outputs.clear()
     cluster.ask(Drain("n1"))
@@ -376,7 +376,7 @@ def test_an_absent_table_holds_the_checkpoint_and_is_named() -> None:
 
 
 def test_a_table_that_a_ddl_has_brought_begins_with_the_ddl() -> None:
-    """Etcd's checkpoint may lie below: a maintainer told more, which is persisted above the table (seed 941)."""
+    """Etcd's checkpoint may lie below: a maintainer reported more, which is persisted above the table (seed 941)."""
     cluster = running(1, 2)
     cluster.tables, executed_ts = frozenset({1, 2, 3}), cluster.checkpoint_ts + 1000
     cluster.ask(Tick(frozenset({"n1"}), cluster.tables, cluster.checkpoint_ts, None, executed_ts))

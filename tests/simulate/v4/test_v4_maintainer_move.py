@@ -89,7 +89,7 @@ def test_v4_25_a_target_lost_after_the_add_leaves_the_changefeed_absent() -> Non
 
 
 def test_v4_25_a_destination_counts_only_with_its_bootstrap_done() -> None:
-    """Working alone is not enough, and neither is anything said before the origin stopped."""
+    """Working alone is not enough, and neither is anything reported before the origin stopped."""
     world = World()
     world.check(N2, "Working", bootstrap_done=True)
     assert not world.move.finished
@@ -120,7 +120,7 @@ def test_an_origin_lost_is_as_good_as_stopped() -> None:
 
 
 def test_statuses_of_another_epoch_do_not_count() -> None:
-    """Neither the origin's nor the destination's; 0 is an old version that does not tell."""
+    """Neither the origin's nor the destination's; 0 is an old version that does not show."""
     world = World()
     world.check(N1, "Stopped", maintainer_epoch=7)
     assert world.order() == (N1, REMOVE)

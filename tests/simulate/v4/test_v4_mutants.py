@@ -97,7 +97,7 @@ def test_a_second_post_finish_is_caught(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_pass_before_the_write_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others would go on with rows that the DDL has not met yet."""
+    """The others would continue with rows that the DDL has not met yet."""
     real = barrier.action
 
     def passes(event: Any, nodes: Any, home: str) -> Any:

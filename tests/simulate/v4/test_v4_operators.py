@@ -163,7 +163,7 @@ def test_a_finished_add_does_its_last_step_once() -> None:
 
 
 def test_a_removal_ends_with_the_dispatcher_or_its_node() -> None:
-    """Waiting for a merge is not the end; the node is that of the beginning."""
+    """Waiting for a merge is not the end; the node is the one of the beginning."""
     for end in ("Stopped", "Removed"):
         remove = Driven(operators.removal(100, A), replicating(100))
         remove.check(A, "WaitingMerge")
@@ -192,7 +192,7 @@ def test_a_removal_of_a_wanted_span_makes_it_absent_unless_a_ddl_drops_it() -> N
 
 
 def test_an_occupied_span_is_held_until_released_or_its_node_is_gone() -> None:
-    """It says nothing, hears nothing."""
+    """It reports nothing, hears nothing."""
     occupy = Driven(operators.occupy(100, A), replicating(100))
     occupy.check(A, "Stopped")
     assert occupy.order() is None and not occupy.operator.finished
@@ -332,7 +332,7 @@ def test_spans_that_cannot_be_merged_are_refused_with_a_reason(keys: tuple[Key, 
 
 
 def test_v4_14_occupy_operators_are_released_after_the_old_spans_are_gone() -> None:
-    """Nobody can see an occupy operator released while an old replica still exists: 4096 spans, in order."""
+    """No one can see an occupy operator released while an old replica still exists: 4096 spans, in order."""
     ends = [f"{i:05d}" for i in range(4097)]
     old = tuple(Span(100, ends[i], ends[i + 1]) for i in range(4096))
     control, outputs, why_not = controller.merged(controlled(replicating(*old)), old, 1)
@@ -375,7 +375,7 @@ def test_a_dropped_table_ends_its_merge_and_removes_every_dispatcher() -> None:
 
 
 def test_one_operator_a_span_and_only_of_spans_that_exist() -> None:
-    """A second one is refused, as is one for a span nobody knows."""
+    """A second one is refused, as is one for a span no one knows."""
     control, _, _ = controller.added(controlled(replicating(1)), operators.move(1, A, B), 1)
     same, outputs, why_not = controller.added(control, operators.move(1, A, B), 2)
     assert same is control and not outputs and "move" in why_not

@@ -77,7 +77,7 @@ def test_a_node_creates_one_part_of_a_split_table_at_a_time() -> None:
 
 
 def test_spans_move_until_nodes_differ_by_one() -> None:
-    """From the fullest to the emptiest, and each move says what it compared."""
+    """From the fullest to the emptiest, and each move shows what it compared."""
     control, outputs = balanced(controlled(replicating(*range(1, 8)), (A, B, C)), 100, (), 0)
     moves = [running.operator for running in control.running.values()]
     assert sorted(move.dest for move in moves if move.kind == operators.MOVE) == [B, B, C, C]

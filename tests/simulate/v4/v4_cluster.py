@@ -14,7 +14,7 @@ STEP_US = 50_000
 
 
 class Cluster:
-    """Nodes ``n1``, ``n2``, ...; the maintainer is on ``n1`` unless told otherwise."""
+    """Nodes ``n1``, ``n2``, ...; the maintainer is on ``n1`` unless ordered otherwise."""
 
     def __init__(self, nodes: int, tables: Iterable[Key], settings: V4Settings = V4Settings()) -> None:  # noqa: B008
         self.maintainer, self.dispatchers = Maintainer(settings), Dispatchers(settings)

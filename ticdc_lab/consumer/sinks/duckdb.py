@@ -24,6 +24,7 @@ from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import NUMBERED, ColumnType, parsed
 from ticdc_lab.tables.versions import carried
+from ticdc_lab.words import first_line
 
 DATABASE = "ticdc_lab_target"
 """What the file is called while it is attached: by its own name it might be taken for a schema in it."""
@@ -316,7 +317,7 @@ def _said(name: str, batch: Batch) -> Iterator[None]:
         what = "a DDL or row changes" if batch.ddl else "row changes"
         raise SourceError(
             f"{name}: {what} with commit_ts in ({batch.since}, {batch.until}] cannot be written. DuckDB says: "
-            f"{str(e).splitlines()[0]}",
+            f"{first_line(e)}",
             hint="See what contradicts itself in the log: ticdc-lab audit SOURCE. To stop before: --until "
             f"{batch.since}.",
         ) from e

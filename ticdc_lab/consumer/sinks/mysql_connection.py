@@ -50,7 +50,8 @@ class Address:
     @property
     def name(self) -> str:
         """The address for people."""
-        return f"mysql://{self.user}@{self.host}:{self.port}/{self.database}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"mysql://{self.user}@{host}:{self.port}/{self.database}"
 
     @property
     def lock(self) -> str:

@@ -60,7 +60,7 @@ class Txn(NamedTuple):
 
 
 def info(table: int, columns: int = 2, name: str = "") -> TableInfo:
-    """Give a table with columns 1..n, of which the first is its key."""
+    """Give a table with columns 1..n; the first is its key."""
     return TableInfo(
         table, "test", name or f"t{table}", tuple(Column(i + 1, f"c{i + 1}", "bigint", i == 0) for i in range(columns))
     )

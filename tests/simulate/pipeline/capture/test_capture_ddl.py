@@ -104,7 +104,7 @@ def test_a_new_owner_may_execute_the_ddl_at_the_checkpoint_again_and_skips_none(
 
 
 def test_a_ddl_without_an_answer_is_sent_again():
-    """After retry_us, and nothing goes on before it."""
+    """After retry_us, and nothing continues before it."""
     txns = [*history((1, 2), 5900), ddl(1000, ADD)]
     world = World((1, 2), txns, LAYOUT, audited=False)
     world.downstream.ddl_us = 10_000_000
@@ -115,7 +115,7 @@ def test_a_ddl_without_an_answer_is_sent_again():
 
 
 def test_a_row_of_a_table_that_was_not_there_is_never_dropped_silently():
-    """The run ends there: resolved_ts of the DDL puller says that no definition is missing."""
+    """The run ends there: resolved_ts of the DDL puller shows that no definition is missing."""
     txns = [*history((1, 2), 900), ddl(500, DROP)]
     world = World((1, 2), txns, LAYOUT, audited=False, settings=CaptureSettings(rule=MQ)).run(1500)
     assert world.end.violation is not None

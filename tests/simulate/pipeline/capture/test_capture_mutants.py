@@ -20,7 +20,7 @@ OPEN = [Txn((900 + 40 * i) * MS, (990 + 40 * i) * MS, ((key_of(1, 15), row(15, i
 
 
 def plain(**more):
-    """One table on two stores, of which one is slow to tell."""
+    """One table on two stores; one is slow to report."""
     slow = [Relink(500 * MS, "tikv-2", "capture-1", Link((300 * MS, 300 * MS)))]
     layout = [(0, regions((1,), ["tikv-1", "tikv-2"]))]
     return World((1,), history((1,), 2900, keys=15), layout, stores=2, audited=False, faults=slow, **more)
@@ -54,7 +54,7 @@ def cut_crash(**more):
 
 
 def cut_move(**more):
-    """Its table moves before that (v3: from where it says that it has come to)."""
+    """Its table moves before that (v3: from where it shows that it has come to)."""
     faults = cut(2200 * MS, Ask(1450 * MS, "capture-1", MoveTable(2, "capture-1")))
     txns = history((1, 2), 8900, every_ms=17)
     return World((1, 2), txns, TWO, stores=2, captures=2, variant="v3", audited=False, faults=faults, **more)

@@ -37,7 +37,7 @@ FAULTS = {
 @pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_row_is_lost_when_tables_move(variant, fault):
-    """At least once: what is at or below the persisted checkpoint is downstream, whoever wrote it."""
+    """At least once: what is at or below the persisted checkpoint is downstream, no matter which capture wrote it."""
     txns = history(TABLES, 9900, every_ms=23)
     world = World(TABLES, txns, LAYOUT, captures=2, stores=2, variant=variant, faults=FAULTS[fault]).run(10_000)
     assert world.end.violation is None, world.end.violation
@@ -125,7 +125,9 @@ def test_snapshots_show_every_row_exactly_once(fault):
 
 
 def test_a_stuck_sink_takes_nothing_until_it_is_free():
-    """The scheduler's fault stops the table and with it the checkpoint; the others go on (MQ, each table by itself)."""
+    """The scheduler's fault stops the table and with it the checkpoint; the others continue (MQ, each
+    table by itself).
+    """
     txns = history(TABLES, 3900, every_ms=11)
     faults = [Ask(1000 * MS, "capture-1", Stick(2)), Ask(2500 * MS, "capture-1", Stick(2, free=True))]
     settings = CaptureSettings(rule=MQ, semantics=AT_LEAST_ONCE, order=BY_TABLE)

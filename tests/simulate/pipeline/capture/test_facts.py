@@ -48,7 +48,7 @@ def test_the_facts_of_a_sink_that_does_not_take_what_is_due():
 
 
 def test_a_stuck_table_stands_where_it_was():
-    """Its resolved_ts goes on."""
+    """Its resolved_ts continues."""
     world = World((1,), history((1,), 1900), faults=[Ask(1000 * MS, "capture-1", Stick(1))])
     (table,) = capture_facts(world.run(2000).state()).tables
     assert table.checkpoint_ts < ts_of(1_000_000) < ts_of(1_800_000) < table.resolved_ts

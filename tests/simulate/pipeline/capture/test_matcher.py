@@ -1,4 +1,4 @@
-"""The matcher: prewrites and commits become rows, whatever comes first while the region is scanned."""
+"""The matcher: prewrites and commits become rows, no matter what comes first while the region is scanned."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_order_of_scan_and_log_gives_the_same_rows(cut):
 
 
 def test_a_rollback_before_the_scan_tells_the_lock_is_remembered():
-    """The lock that the scan tells then is of nobody."""
+    """The lock that the scan shows then is of no one."""
     found = matched(stream(SCANNING), (KvRow(ROLLED_BACK, 5, 10), put(5, 10), END))
     assert found.rows == [] and not found.stream.prewrites
 

@@ -82,7 +82,7 @@ def test_a_table_that_is_gone_and_added_again_in_one_step_begins_anew(prepared):
 
 @pytest.mark.parametrize("semantics", [AT_LEAST_ONCE, AT_MOST_ONCE])
 def test_a_table_that_stops_begins_nothing_new_and_ends_at_what_it_told_last(semantics):
-    """At most once sends what was published: nobody else will."""
+    """At most once sends what was published: no other will."""
     state = World((1,), history((1,), 900)).run(600).state()
     desk, before = desk_of(state, state=STOPPING, due_us=AT_US)
     desk.settings = CaptureSettings(semantics=semantics)

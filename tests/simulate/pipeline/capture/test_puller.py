@@ -1,4 +1,4 @@
-"""A span as parts: they cover it, and the slowest says how far it is."""
+"""A span as parts: they cover it, and the slowest shows how far it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def stream(request_id, start, end, resolved_ts):
 
 
 def test_regions_cut_a_gap_into_parts_that_cover_it():
-    """Whatever regions are known: those that overlap, that are missing, that have no leader, in any order."""
+    """No matter what regions are known: those that overlap, that are missing, that have no leader, in any order."""
     chance = random.Random(3)
     for _ in range(200):
         cuts = sorted(chance.sample(range(100), 5))

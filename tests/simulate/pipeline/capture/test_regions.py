@@ -33,7 +33,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("pd_late_us", [0, 300 * MS])
 def test_nothing_is_lost_when_regions_change(change, pd_late_us):
-    """Each part of a span goes on from its own resolved_ts, also while PD does not know the change yet."""
+    """Each part of a span continues from its own resolved_ts, also while PD does not know the change yet."""
     txns = history((1,), 2900)
     world = World((1,), txns, CHANGES[change], stores=2, pd_late_us=pd_late_us, audited=False).run(3000)
     assert world.end.violation is None
@@ -59,7 +59,7 @@ def test_rows_after_resolved_ts_are_pulled_again_after_a_leader_change():
 
 @pytest.mark.parametrize("fault", [Crash(1000 * MS, "tikv-1"), Pause(1000 * MS, "tikv-1", 3_500 * MS)])
 def test_a_silent_store_is_left_for_the_new_leader(fault):
-    """After retry_us without a word PD is asked again; the regions go on from their own resolved_ts."""
+    """After retry_us without a word PD is asked again; the regions continue from their own resolved_ts."""
     txns = history((1,), 5500)
     layout = [(0, BEFORE), (1500 * MS, LEADER_CHANGE)]
     world = World((1,), txns, layout, stores=2, faults=[fault], audited=False).run(6000)

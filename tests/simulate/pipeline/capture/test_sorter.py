@@ -18,7 +18,7 @@ def row(commit_ts, key, rank=INSERT, start_ts=None):
 @pytest.mark.parametrize("memory_rows", [7, 50, 10_000])
 @pytest.mark.parametrize("room", [5, 33, 10_000])
 def test_rows_come_out_sorted_once_each_and_never_beyond_what_is_resolved(memory_rows, room):
-    """Whatever fits into memory, and however many are taken at once."""
+    """What fits into memory, and no matter how many are taken at once."""
     chance = random.Random(memory_rows * room)
     sorter, out, waiting = Sorter(0), [], []
     for step in range(60):
@@ -51,7 +51,7 @@ def test_a_transaction_leaves_whole_and_drained_ts_is_below_what_is_left():
 
 
 def test_a_row_that_comes_again_goes_out_again_and_one_that_is_not_due_is_not_looked_at():
-    """A region that is pulled anew sends what lies below what has gone out, behind newer rows of others."""
+    """A region that is pulled again sends what lies below what has gone out, behind newer rows of others."""
     sorter, _ = taken(added(Sorter(0), [row(5, 1)], 100), 9, 100)
     newer = added(sorter, [row(12, 2)], 100)
     assert taken(newer, 9, 100) == (newer, [])

@@ -84,7 +84,7 @@ def test_a_stream_is_served_once_and_ends_when_it_is_deregistered():
 
 
 def test_a_capture_that_comes_back_has_no_streams_of_its_former_life():
-    """Nobody reads them; streams of other captures stay."""
+    """No one reads them; streams of other captures stay."""
     alone = at_ts5()
     for sender in ("capture-1", "capture-1.2", "capture-2", "capture-10"):
         register(alone, sender)

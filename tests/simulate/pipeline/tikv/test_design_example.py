@@ -69,7 +69,7 @@ def test_the_scan_is_open_below_at_its_checkpoint():
 
 
 def test_then_it_streams_and_resolved_ts_waits_for_the_lock():
-    """resolved_ts stays below the start_ts of the lock; the commit streams alone; then resolved_ts goes on."""
+    """resolved_ts stays below the start_ts of the lock; the commit streams alone; then resolved_ts continues."""
     alone = at_ts5()
     scanned(alone, TS[1])
     assert ResolvedTs(before(TS[3]), ((7, 1),)) in alone.resolved(6)

@@ -160,7 +160,7 @@ def test_what_is_committed_is_not_rolled_back():
 
 
 def test_a_rollback_record_is_no_conflict():
-    """A later transaction that was rolled back does not stand in the way of an earlier one, and sorts above it."""
+    """A later transaction that was rolled back is not in the way of an earlier one, and sorts above it."""
     region = Region()
     region.rollback(9, 1)
     assert region.prewrite(5, 1) is None
@@ -194,7 +194,7 @@ def test_gc_keeps_the_newest_versions_and_lets_values_go():
 
 
 def test_gc_leaves_what_is_young():
-    """A commit that is repeated finds its record, however many came after it."""
+    """A commit that is repeated finds its record, no matter how many came after it."""
     chain = None
     for ts in range(1, 9):
         chain = inserted(chain, 10 * ts, 10 * ts - 5, PUT)
@@ -213,7 +213,7 @@ def test_gc_never_takes_the_last_value():
 
 @given(st.lists(st.integers(0, 50), unique=True))
 def test_write_records_are_sorted_and_counted(found):
-    """In whatever order they are put in."""
+    """In any order."""
     chain = None
     for ts in found:
         chain = inserted(chain, ts, ts, PUT)

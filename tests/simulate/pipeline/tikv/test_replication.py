@@ -140,7 +140,7 @@ def test_a_snapshot_has_what_is_applied_and_not_what_is_proposed():
 
 
 def test_a_refusal_waits_for_a_majority_too():
-    """A leader that is one no more would wrongly say that a transaction is gone."""
+    """A leader that is one no more would wrongly show that a transaction is gone."""
     three = Three()
     three.command("tikv-1", Commit(1, 1, TS[1], TS[2], (KEY,)))
     assert three.told("tidb") == []
@@ -163,7 +163,7 @@ def test_a_candidate_goes_on_from_the_newest_of_a_majority():
 
 
 def test_no_majority_no_leader():
-    """A candidate that hears nobody serves nothing, whatever it holds."""
+    """A candidate that hears no one serves nothing, no matter what it holds."""
     three = Three()
     three.take("tikv-3", Received("pd", Campaign((1,), "a test")))
     assert three.leaders() == ["tikv-1"]
@@ -228,7 +228,7 @@ def test_one_vote_a_term():
 
 
 def test_a_peer_that_lost_its_disk_votes_when_it_is_admitted():
-    """It had acknowledged what nobody else but the old leader has: with its vote that would be lost."""
+    """It had acknowledged what only the old leader has: with its vote that would be lost."""
     three = Three()
     three.command("tikv-1", prewrite(TS[1], KEY, OLD_1))
     three.deliver(Append, Appended, to=("tikv-1", "tikv-2"))
@@ -244,7 +244,7 @@ def test_a_peer_that_lost_its_disk_votes_when_it_is_admitted():
 
 @pytest.mark.parametrize("disk", [KEPT, TORN])
 def test_a_peer_that_lost_its_last_write_does_not_vote_and_one_that_kept_it_tells_it(disk):
-    """It had acknowledged what nobody else but the old leader has: with a vote that knows nothing it would be lost."""
+    """It had acknowledged what only the old leader has: with a vote that knows nothing it would be lost."""
     three = Three()
     three.command("tikv-1", prewrite(TS[1], KEY, OLD_1))
     three.deliver(Append, Appended, to=("tikv-1", "tikv-2"))
@@ -294,7 +294,7 @@ def test_what_only_a_peer_without_vote_holds_has_no_majority():
 
 
 def test_a_peer_that_lost_its_disk_is_not_admitted_by_its_leader_alone():
-    """tikv-3 may have been elected with the vote that it forgot: without tikv-3 nobody knows."""
+    """tikv-3 may have been elected with the vote that it forgot: without tikv-3 it is unknown."""
     three = Three()
     three.lose_disk("tikv-2")
     for at_us in (500_000, 1_000_000, 1_500_000, 2_000_000):
@@ -325,7 +325,7 @@ def test_a_peer_that_lost_its_disk_is_admitted_once_the_others_agree():
 
 
 def test_a_leadership_is_given_to_a_follower():
-    """The follower stands for election; the old leader votes for it."""
+    """The follower campaigns; the old leader votes for it."""
     three = Three()
     three.take("tikv-1", Asked(TransferLeader(KEY, "tikv-2")))
     three.deliver()
@@ -335,7 +335,7 @@ def test_a_leadership_is_given_to_a_follower():
 
 
 def test_a_process_that_comes_back_leads_nothing_until_it_is_elected():
-    """Its disk is what it had; in a moment nobody else was elected, so it is again."""
+    """Its disk is what it had; in a moment no other was elected, so it is again."""
     three = Three()
     three.command("tikv-1", prewrite(TS[1], KEY, NEW_1))
     three.deliver()

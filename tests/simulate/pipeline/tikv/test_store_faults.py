@@ -1,4 +1,6 @@
-"""Whatever happens to the stores, the streams bring exactly what is committed, and no resolved_ts is taken back."""
+"""No matter what happens to the stores, the streams bring exactly what is committed, and no resolved_ts
+is taken back.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ OTHERS = ("tikv-1", "tikv-3", "pd")
 
 
 def whole(run):
-    """The rule: all that clients were told is there, streams brought that and nothing else, and watermarks kept."""
+    """The rule: all that clients learned is there, streams brought that and nothing else, and watermarks kept."""
     committed = run.committed()
     assert run.subscriber.problems == []
     assert run.subscriber.violations == []
@@ -76,7 +78,7 @@ def test_streams_bring_what_is_committed(name):
 
 @pytest.mark.parametrize("seed", seeds([0, 1], of=range(4)))
 def test_streams_bring_what_is_committed_in_chaos(seed):
-    """Faults drawn by a seed: processes begin anew with their disks."""
+    """Faults drawn by a seed: processes begin again with their disks."""
     kinds = ("crash", "restart", "pause", "part", "lossy")
     chaos = fault.Chaos(4 * SECOND, 400_000, kinds, SECOND, SECOND, SECOND)
     drawn = fault.drawn(chaos, stores_of(TikvSettings()), "pd", seed)

@@ -20,7 +20,7 @@ def test_versions_have_their_values_before_and_after():
 
 
 def test_a_key_is_seen_on_its_leader_only():
-    """Other stores hold it too, and say nothing; a region of another range does not either."""
+    """Other stores hold it too, and report nothing; a region of another range does not either."""
     three = Three()
     three.command("tikv-1", prewrite(TS[1], KEY, NEW_1))
     three.deliver()

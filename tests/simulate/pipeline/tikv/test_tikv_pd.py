@@ -123,7 +123,7 @@ def test_another_peer_stands_for_election_when_a_leader_is_silent():
 
 
 def test_nobody_is_asked_where_nobody_lives():
-    """And PD says so."""
+    """And PD reports it."""
     pd = Alone()
     outputs = pd.look(10 * SECOND)
     assert not any(isinstance(o, Send) for o in outputs)
@@ -131,7 +131,7 @@ def test_nobody_is_asked_where_nobody_lives():
 
 
 def test_a_store_that_lost_its_disk_is_made_known():
-    """All stores are told its new address; a late report of its former life changes nothing."""
+    """All stores learn its new address; a late report of its former life changes nothing."""
     pd = Alone()
     outputs = pd.take("tikv-2.2", heartbeat(), SECOND)
     told = [o for o in outputs if isinstance(o, Send)]

@@ -74,7 +74,9 @@ def test_a_split_gives_two_regions_with_new_epochs():
 
 
 def test_a_merge_unites_two_regions_of_one_leader():
-    """The left one goes on with a higher epoch, the right one is gone; what is locked in it still holds resolved_ts."""
+    """The left one continues with a higher epoch, the right one is gone; what is locked in it still
+    holds resolved_ts.
+    """
     run = world(seed=1, faults=[*everywhere(SECOND, Split(MIDDLE)), *everywhere(2 * SECOND, Merge(MIDDLE - 1))])
     whole(run)
     covered(run)
@@ -113,7 +115,7 @@ def test_a_region_that_stopped_advances_no_more():
 
 
 def test_a_merge_of_regions_of_two_leaders_is_refused():
-    """And says why."""
+    """And shows why."""
     run = world(seed=1, faults=everywhere(SECOND, Merge(MIDDLE)))
     whole(run)
     because = [r.because for r in run.kernel.recorder.rows if r.kind == "decided" and r.node == "tikv-2"]
@@ -121,7 +123,7 @@ def test_a_merge_of_regions_of_two_leaders_is_refused():
 
 
 def test_a_leader_that_crashes_while_it_merges_leaves_nothing_stopped():
-    """Whoever leads the stopped region next goes on with the merge."""
+    """The next leader of the stopped region continues with the merge."""
     for after_us in range(500, 12_500, 3000):
         faults = [
             *everywhere(SECOND, Split(MIDDLE)),
@@ -140,7 +142,7 @@ def led_stopped(run):
 
 
 def test_a_split_during_a_scan_ends_it():
-    """The scan of the old region is never finished; those of the parts bring everything."""
+    """The scan of the old region is never finished; the ones of the parts bring everything."""
     slow = TikvSettings(resolved_us=50_000, store_down_us=600_000, scan_batch=4, scan_rows_per_s=20)
     faults = everywhere(2 * SECOND + 100_000, Split(MIDDLE))
     run = world(seed=2, faults=faults, settings=slow, start_us=2 * SECOND, until_us=3 * SECOND, settle_us=40 * SECOND)
@@ -172,14 +174,14 @@ def test_a_new_table_gets_a_region_of_its_own():
 
 @pytest.mark.parametrize("replicas", [1, 5])
 def test_any_number_of_replicas(replicas):
-    """One replica needs nobody's answer; five lose two stores and go on."""
+    """One replica needs no one's answer; five lose two stores and continue."""
     settings = TikvSettings(stores=5, replicas=replicas, resolved_us=50_000, store_down_us=600_000, apply_us=0)
     faults = [fault.Crash(SECOND, "tikv-4"), fault.Crash(2 * SECOND, "tikv-2")] if replicas == 5 else []
     whole(world(seed=5, faults=faults, settings=settings))
 
 
 def test_lost_and_doubled_messages_between_stores_cost_time_only():
-    """Without a transport that sends again: followers lack a state until the next question of their leader."""
+    """Without a transport that sends again: followers have no state until the next question of their leader."""
     bad = Link((500, 3000), loss=0.1, duplicate=0.1)
     pairs = [(f"tikv-{a}", f"tikv-{b}") for a in (1, 2, 3) for b in (1, 2, 3) if a != b]
     network = Network(links=tuple((pair, bad) for pair in pairs), transport=DATAGRAM)

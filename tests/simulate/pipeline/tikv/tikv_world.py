@@ -62,7 +62,7 @@ class Txn:
 
 
 class Client:
-    """Node ``tidb``: a few transactions at a time; it keeps what it was told to be committed."""
+    """Node ``tidb``: a few transactions at a time; it keeps what was reported to it as committed."""
 
     def __init__(self, seed, keys, until_us, concurrency=4, pause_us=2_000, most_keys=5):
         self.chance = random.Random(f"client {seed}")
@@ -94,7 +94,7 @@ class Client:
         return self, out
 
     def tso(self, now):
-        """A timestamp that nobody else has."""
+        """A timestamp that no other has."""
         self.last_ts = max(self.last_ts + 1, ts_of(now.at_us))
         return self.last_ts
 
@@ -178,7 +178,7 @@ class Client:
         return self.next_phase(txn, now)
 
     def next_phase(self, txn, now):
-        """Go on when a phase is through."""
+        """Continue when a phase is through."""
         if txn.phase == "prewrite":
             txn.phase, txn.left, txn.tries = "primary", {txn.primary}, 0
             txn.commit_ts = self.tso(now)

@@ -1,0 +1,83 @@
+"""What findings advise to do next: by guarantee and cause, each on a planted log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from planted_guarantees import FAULTS
+from tiny_logs import ddl, mark, row, table_of
+
+from ticdc_lab.answers.audit import causes
+from ticdc_lab.audit import audit_table
+
+WATERMARKS, DDL = "resolved_events_on_all_partitions", "ddl_events_on_all_partitions"
+PARTITION, CHAIN = "rows_stay_in_one_partition", "row_images_chain"
+RULE = "the table is dispatched by ts"
+MOVES = [row(0, 0, 2), row(1, 0, 3, "update"), mark(0, 1, 9), mark(1, 1, 9)]
+MARKS = [mark(0, 0, 1), mark(0, 1, 2), mark(0, 2, 3)]
+
+
+def steps(guarantee: str, log: list[dict[str, Any]], **given: Any) -> list[tuple[str, str]]:
+    """Severity and next step of each cause."""
+    found = audit_table(table_of(log), protocol="open-protocol", checks=[guarantee], **given).to_pandas()
+    return [(c["severity"], c["do"]) for c in causes(found, source="log.gz").to_dict("records")]
+
+
+def rules(*of: dict[str, Any]) -> pa.Table:
+    """Why rows of the table move, as :func:`ticdc_lab.dispatch.infer.move_causes_table` gives it."""
+    texts = ("topic", "schema_name", "table_name", "cause", "may_be", "tried")
+    types = pa.schema([(c, pa.string()) for c in texts] + [(c, pa.int64()) for c in ("partition", "offset", "seq")])
+    table = {"topic": "t", "schema_name": "s", "table_name": "a"}
+    return pa.Table.from_pylist([dict.fromkeys(types.names) | table | {"seq": 0} | one for one in of], types)
+
+
+@pytest.mark.parametrize(("guarantee", "log", "given", "severity", "step"), [
+    (PARTITION, MOVES, {"causes": rules({"cause": RULE})}, "warning", "dispatch by its key: ticdc-lab advise log.gz"),
+    (PARTITION, MOVES, {"causes": rules({"may_be": "ts"})}, "warning", "audit log.gz --changefeed FILE"),
+    (PARTITION, MOVES, {"causes": rules({})}, "error", "Show the row's messages"),
+    (PARTITION, MOVES, {"causes": rules({"cause": RULE}, {"partition": 1, "offset": 0})}, "error",
+     "dispatchers or the topic's partitions changed"),
+    (PARTITION, [row(0, 0, 1), row(1, 0, 1)], {}, "error", "dispatchers or the topic's partitions changed"),
+    (PARTITION, [row(0, 0, 1), row(1, 0, 2, "update", key="2", old="1")], {}, "warning",
+     "output-raw-change-event = false"),
+    (PARTITION, [row(0, 0, 1), row(3, 0, 2, "update"), mark(0, 1, 9), mark(3, 1, 9)], {"causes": rules({})}, "warning",
+     "Record all partitions of the topic again"),
+    (WATERMARKS, [row(0, 0, 1), row(1, 0, 2)], {}, "warning", "no tool left watermarks out"),
+    (WATERMARKS, [*MARKS, row(1, 0, 1)], {}, "warning", "over a longer time: ticdc-lab record"),
+    (WATERMARKS, [*MARKS, mark(0, 3, 9), mark(0, 4, 10), mark(0, 5, 11), mark(0, 6, 12),
+                  *[row(1, o, t, key="2") for o, t in enumerate((1, 2, 12))]], {}, "error", "only one changefeed"),
+    (WATERMARKS, FAULTS[WATERMARKS], {}, "error", "why log.gz --cdc-log FILE"),
+    (WATERMARKS, [*MARKS, mark(1, 0, 1), mark(1, 5, 3)], {}, "warning", "Compare the offsets"),
+    (WATERMARKS, [*MARKS, mark(1, 0, 1)], {}, "warning", "over a longer time"),
+    (WATERMARKS, [*MARKS, mark(1, 0, 2), mark(1, 1, 3)], {}, "warning", "over a longer time"),
+    (DDL, FAULTS[DDL], {}, "error", "audit log.gz --messages-of 1"),
+    (DDL, [mark(0, 0, 1), mark(1, 0, 1), ddl(0, 1, 2), mark(0, 2, 9)], {}, "warning", "over a longer time"),
+    (DDL, [mark(0, 0, 1), mark(1, 0, 1), ddl(0, 1, 2), mark(0, 2, 9), mark(1, 2, 9)], {}, "warning",
+     "Compare the offsets"),
+    ("first_appearances_are_ordered", [row(0, 0, 1), row(0, 2, 3, "update"), row(0, 3, 2, "update"),
+                                       row(0, 4, 3, "update"), mark(0, 5, 7)], {}, "warning", "over a longer time"),
+    (CHAIN, FAULTS[CHAIN], {}, "error", "audit with its file: --changefeed FILE"),
+])  # fmt: skip
+def test_a_cause_has_its_own_next_step(
+    guarantee: str, log: list[dict[str, Any]], given: dict[str, Any], severity: str, step: str
+) -> None:
+    """One guarantee breaks for several reasons, and a wrong step costs its reader an hour."""
+    found = steps(guarantee, log, **given)
+    assert [(s, step in do) for s, do in found] == [(severity, True)], found
+
+
+def test_a_note_advises_nothing_and_a_live_topic_is_named() -> None:
+    """``N more findings are not listed`` has no messages; of a topic that is read the command has its address."""
+    log = [e for n in range(3) for e in (row(0, n, 1, key=str(n)), row(1, n, 2, "update", key=str(n)))]
+    found = audit_table(table_of(log), protocol="open-protocol", checks=[PARTITION], max_per_guarantee=1).to_pandas()
+    assert [(c["severity"], bool(c["do"])) for c in causes(found).to_dict("records")] == [
+        ("error", True), ("info", False),
+    ]  # fmt: skip
+    short = audit_table(table_of([*MARKS, mark(1, 0, 1)]), protocol="open-protocol", checks=[WATERMARKS]).to_pandas()
+    assert "record kafka://h:1/t --out FILE" in causes(short, source="kafka://h:1/t")["do"][0]
+    of_files = short.assign(cause=[c.replace("partition", "stream") for c in short["cause"]])
+    assert causes(of_files, source="d", lane="stream")["do"][0] == (
+        "Check the folder for missing files: ticdc-lab fsck d"
+    )
