@@ -449,3 +449,14 @@ def test_the_map_names_every_room_in_the_order_of_imports() -> None:
     steps = [STEP[name] for name in rooms]
     assert steps == sorted(steps)
     assert [name for name in rows if not (PACKAGE / name).exists()] == []
+
+
+def test_the_files_that_contributing_draws_are_there() -> None:
+    """The way of a row and of an event name files as they are called now, and a row's counts them right."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    row, event = re.findall(r"```text\n(.*?)```\n", text, re.DOTALL)[:2]
+    drawn = [re.findall(r"^.{15,32}?((?:\w+/)*[\w-]+\.(?:py|yaml))", of, re.MULTILINE) for of in (row, event)]
+    assert min(map(len, drawn)) >= 5
+    assert [name for of in drawn for name in of if not (PACKAGE / name).exists() and not (ROOT / name).exists()] == []
+    (counted,) = re.findall(r"opens the (\d+) files of this drawing, besides the schema", text)
+    assert len({*drawn[0]} - {"events/schema.py"}) == int(counted)
