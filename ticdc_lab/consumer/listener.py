@@ -160,6 +160,7 @@ class Pauses:
 
 
 _NOTHING = np.empty(0, np.int64)
+_ALL = np.iinfo(np.int64).max
 _SECOND_US = 1_000_000
 
 
@@ -177,6 +178,7 @@ class Listener:
     resolved: int = 0
     marked_at: int = -1
     held: list[Ints] = field(default_factory=list)  # row changes read and not written, in the order of reading
+    lowest: int = _ALL  # no commit_ts of what is held is below it
     saved: int = 0  # where it begins again after a crash or a move
     stands_at: int = -1  # the DDL that it waits at; -1 if none
     admin_at: int = -1  # place of the Admin event that it waits at; -1 if none
@@ -203,13 +205,15 @@ class Listener:
         """Pass the row changes before the next control that are read by ``time``: their places, and when."""
         self.next_control()
         low, high = self.at - self._from, self._stop - self._from
-        high = min(high, int(np.searchsorted(self._times, time, side="right")))
-        places = np.arange(self._from + low, self._from + max(low, high))
-        self.at = self._from + max(low, high)
+        high = max(low, min(high, int(self._times.searchsorted(time, side="right"))))
+        self.at = self._from + high
         if self.at >= self.part.end:
             self.clock = int(self._times[-1])
+        if low == high:
+            return _NOTHING, _NOTHING
+        places = np.arange(self._from + low, self._from + high)
         kept = self.pace.log.kind[places] == ROW
-        return places[kept], self._times[low : max(low, high)][kept]
+        return places[kept], self._times[low:high][kept]
 
     def pass_control(self, time: int) -> None:
         """Go behind the control that was read at ``time``."""
@@ -222,7 +226,7 @@ class Listener:
     def go_back(self, time: int) -> Ints:
         """Begin again at ``time`` where progress was saved; what was held is forgotten and returned."""
         lost = self.waiting()
-        self.at, self.clock, self.held = self.saved, time, []
+        self.at, self.clock, self.held, self.lowest = self.saved, time, [], _ALL
         self.resolved, self.marked_at, self.ended, self._stop = 0, -1, False, -1
         self.stands_at = self.admin_at = -1
         return lost
@@ -233,10 +237,17 @@ class Listener:
             self.held = [np.concatenate(self.held)]
         return self.held[0] if self.held else _NOTHING
 
+    def hold(self, places: Ints) -> None:
+        """Keep row changes until they are written."""
+        if len(places):
+            self.held.append(places)
+            self.lowest = min(self.lowest, int(self.pace.log.commit_ts[places].min()))
+
     def take(self, which: Bools) -> Ints:
         """Release and return the rows of :meth:`waiting` that ``which`` names."""
         held = self.waiting()
-        self.held = [held[~which]]
+        self.held, self.lowest = [], _ALL
+        self.hold(held[~which])
         return held[which]
 
 
@@ -261,7 +272,7 @@ class Pace:
 
     def next_control(self, at: int) -> int:
         """Place of the first watermark, DDL or Admin event from ``at`` on, or the partition's end."""
-        i = int(np.searchsorted(self._controls, at))
+        i = int(self._controls.searchsorted(at))
         return int(self._controls[i]) if i < len(self._controls) else self._part.end
 
     def times(self, first: int, end: int, clock: int) -> Ints:

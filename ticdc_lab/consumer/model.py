@@ -207,7 +207,7 @@ class _Consumer:
                     self.trace.read(places, at)
                     late = self.late.among(m, places, self.least)
                     self.trace.settle(places[late], DROPPED)
-                    m.held.append(places[~late])
+                    m.hold(places[~late])
 
     def _watermark(self, m: Listener, place: int, time: int) -> None:
         ts = int(self.log.commit_ts[place])
@@ -236,13 +236,15 @@ class _Consumer:
 
     def release(self, whose: list[Listener], ts: int, time: int, tables: Bools | None = None) -> int:
         """Write the rows at or below ``ts`` that ``whose`` listeners hold; when that is done, µs."""
-        taken = [(m, m.take(self._due(m.waiting(), ts, tables))) for m in whose if m.held]
-        who = np.concatenate([[], *[np.full(len(p), m.number) for m, p in taken]]).astype(np.int64)
-        places = np.concatenate([np.empty(0, np.int64), *[p for _, p in taken]])
-        fresh = self._fresh(places, who)
-        self.trace.settle(places[~fresh], FILTERED)
+        taken = [(m, m.take(self._due(m.waiting(), ts, tables))) for m in whose if m.lowest <= ts]
         for m in whose:
             self.late.written(m, ts, tables)
+        if not taken:
+            return time
+        who = np.concatenate([np.full(len(p), m.number) for m, p in taken])
+        places = np.concatenate([p for _, p in taken])
+        fresh = self._fresh(places, who)
+        self.trace.settle(places[~fresh], FILTERED)
         if not fresh.any():
             return time
         return self._write(places[fresh], who[fresh], time)
