@@ -7,15 +7,19 @@ import gzip
 import hashlib
 import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pandas as pd
 import pytest
 
 from ticdc_lab import figures, in_words
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.figures import in_notebook
-from ticdc_lab.figures.in_notebook import figure_of
+from ticdc_lab.figures.figure import Figure, Scatter
+from ticdc_lab.figures.in_notebook import PAGE_MARK, figure_of
 from ticdc_lab.figures.plotly_js import SHA256, library
 
 
@@ -96,3 +100,20 @@ def test_an_error_is_said_in_words_and_the_next_question_asked(capsys: pytest.Ca
     assert said == "There is nothing at x.\n\nHint: Look elsewhere.\n"
     with pytest.raises(ZeroDivisionError), in_words():
         1 / 0  # noqa: B018
+
+
+def test_a_script_shows_a_figure_without_plotlys_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The light set has none: a page draws by the script that comes with us, and `go` names what is missing."""
+    opened: list[str] = []
+    monkeypatch.delitem(sys.modules, "IPython.display", raising=False)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    fig = Figure(Scatter(y=[1, 2]))
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "plotly.graph_objects", None)
+        fig.show()
+        with pytest.raises(SetupError, match="pip install 'plotly>=6'"):
+            fig.go()
+    page = Path(url2pathname(urlsplit(opened[0]).path))
+    drawn = page.read_text(encoding="utf-8")
+    page.unlink()
+    assert figure_of(drawn) is not None and PAGE_MARK in drawn

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from ticdc_lab.errors import SetupError
+
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
@@ -257,8 +259,16 @@ class Figure:
         return as_json(self.to_dict())
 
     def go(self) -> go.Figure:
-        """Give plotly's own figure, every setting checked. Raises ValueError: a setting is none of plotly's."""
-        import plotly.graph_objects as go  # costs half a second, which most who draw need not spend
+        """Give plotly's own figure, every setting checked.
+
+        Raises ValueError: a setting is none of plotly's. SetupError: plotly is not installed; nothing else needs it.
+        """
+        try:
+            import plotly.graph_objects as go
+        except ImportError as error:
+            raise SetupError(
+                f"plotly's own figure needs plotly: {error}.", hint="Install it: python -m pip install 'plotly>=6'"
+            ) from error
 
         return go.Figure(self.to_dict())
 
@@ -268,7 +278,9 @@ class Figure:
         if notebook is not None:
             notebook.display(self)
         else:
-            self.go().show()
+            from ticdc_lab.figures.in_notebook import open_page
+
+            open_page(self)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         from ticdc_lab.figures.in_notebook import mime_bundle  # which knows pages, as this module need not

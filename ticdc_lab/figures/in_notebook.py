@@ -10,8 +10,11 @@ import base64
 import gzip
 import html
 import sys
+import tempfile
+import webbrowser
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -103,6 +106,13 @@ def mime_bundle(fig: Figure, *, fallback: bool = False) -> dict[str, Any]:
             brought[cell], page = run, _page()
     of = {"id": uuid4(), "height": fig.layout.height or 450, "packed": packed(fig), "page": page}
     return {"text/html": _DRAW % {**of, "finding": html.escape(repr(fig))}, "text/plain": repr(fig)}
+
+
+def open_page(fig: Figure) -> None:
+    """Show a figure in the browser, as a script does; its page stays in the system's temporary folder."""
+    with tempfile.NamedTemporaryFile("w", prefix="ticdc_lab-", suffix=".html", encoding="utf-8", delete=False) as page:
+        page.write(f'<!DOCTYPE html><meta charset="utf-8"><body>{mime_bundle(fig)["text/html"]}{_page()}</body>')
+    webbrowser.open(Path(page.name).as_uri())
 
 
 @cache
