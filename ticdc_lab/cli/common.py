@@ -388,20 +388,20 @@ def given_changefeed(options: Mapping[str, str]) -> Settings:
     return given_settings(options, file=click.get_current_context().meta.get("ticdc_lab.changefeed"))
 
 
-_FROM_FILES = ("audit", "watermarks", "transactions")
-"""Commands that answer most logs from the files to which they were decoded: for others the engine starts beside."""
-
-
 @contextmanager
-def opened(source: str, where: Mapping[str, Any], *, beside: str | None = None) -> Iterator[tuple[SparkSession, Any]]:
-    """The log, not decoded yet; a module that the command needs is imported while the engine starts."""
+def opened(
+    source: str, where: Mapping[str, Any], *, frames: bool = True, beside: str | None = None
+) -> Iterator[tuple[SparkSession, Any]]:
+    """The log, not decoded yet; a module that the command needs is imported while the engine starts, if it is asked
+    for ``frames``.
+    """
     from ticdc_lab.engine.sessions import start_beside
     from ticdc_lab.sources.load import load
 
     changefeed = given_changefeed(where["options"])
     sources = where.get("all_sources") or (source,)
     spark = session_of(*sources, needs_spark=where.get("needs_spark"))
-    if click.get_current_context().info_name not in _FROM_FILES:
+    if frames:
         start_beside(spark)
     if beside:
         import_module(beside)
@@ -414,15 +414,16 @@ def opened(source: str, where: Mapping[str, Any], *, beside: str | None = None) 
 
 @contextmanager
 def decoded(
-    source: str, where: Mapping[str, Any], *, images: bool = True, needed: bool = True, beside: str | None = None
-) -> Iterator[tuple[SparkSession, Any]]:
+    source: str, where: Mapping[str, Any], *, images: bool = True, needed: bool = True, frames: bool = True,
+    beside: str | None = None,
+) -> Iterator[tuple[SparkSession, Any]]:  # fmt: skip
     """The log, decoded once into a temporary folder; an error where no event is in it, unless none is needed."""
     import tempfile
 
     from ticdc_lab.audit.contradicted import with_rules_noted
 
     with (
-        opened(source, where, beside=beside) as (spark, log),
+        opened(source, where, frames=frames, beside=beside) as (spark, log),
         tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
     ):
         if "sample" in where:
@@ -569,13 +570,15 @@ def main() -> None:
 
 
 @contextmanager
-def asked(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iterator[tuple[SparkSession, Log]]:
-    """The log, decoded once, to be asked."""
+def asked(
+    source: str, where: Mapping[str, Any], *, images: bool = True, frames: bool = True
+) -> Iterator[tuple[SparkSession, Log]]:
+    """The log, decoded once, to be asked; without ``frames`` questions that are answered from its files."""
     import tempfile
 
     answer_first()
     with (
-        decoded(source, where, images=images, beside="ticdc_lab.log") as (spark, log),
+        decoded(source, where, images=images, frames=frames, beside="ticdc_lab.log") as (spark, log),
         tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
     ):
         from ticdc_lab.log import Log

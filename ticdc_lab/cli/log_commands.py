@@ -138,7 +138,7 @@ def watermarks(source: str, as_json: bool, **where: Any) -> None:
 
     Per topic, partition and table.
     """
-    with asked(source, where, images=False) as (spark, log):
+    with asked(source, where, images=False, frames=False) as (spark, log):
         log.change_log.require_commit_ts("resolved_ts")
         with shown(spark, "watermarks"):
             answer = log.watermarks()
@@ -155,7 +155,7 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
 
     They are restored across tables and partitions; commit_ts identifies one.
     """
-    with asked(source, where, images=False) as (spark, log):
+    with asked(source, where, images=False, frames=False) as (spark, log):
         log.change_log.require_commit_ts("transactions")
         with shown(spark, "transactions"):
             answer = log.transactions(out=out)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import shlex
 import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +32,7 @@ from ticdc_lab.codecs.simple_tables import defined_in
 from ticdc_lab.engine import engine_of, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
-from ticdc_lab.engine.sessions import is_sail
+from ticdc_lab.engine.sessions import is_sail, start_beside
 from ticdc_lab.engine.shuffle import Kernel, spark_order
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.errors.redaction import shown_source
@@ -134,6 +136,8 @@ class ChangeLog:
     """Whether its events have the values of rows."""
     _facts: list[LogFacts] = field(default_factory=list, init=False, repr=False, compare=False)
     _handles: list[Handles] = field(default_factory=list, init=False, repr=False, compare=False)
+    _kept: dict[bool, Callable[[], DataFrame]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Where this process decoded it for frames, with images or without."""
 
     @property
     def decoded(self) -> DataFrame:
@@ -141,7 +145,8 @@ class ChangeLog:
 
         A message that several files of a folder hold is there once. To know which they are, the places of all messages
         are read when this is first asked for; :meth:`materialise` learns them while it decodes. The same holds for
-        handle keys that only the log's DDL define.
+        handle keys that only the log's DDL define. For the embedded engine this process decodes all of them then, into
+        files that stay until it ends; Spark decodes when the frame is read.
         """
         return self._frame(images=True) if self._stored is None else self._stored()
 
@@ -164,10 +169,22 @@ class ChangeLog:
 
     def _frame(self, *, images: bool) -> DataFrame:
         assert self._source is not None
-        skips = self._source.overlaps.skips
         known = replace(self.known, handles=self._keys_by_ddl())
-        decode = decoding(self._source, self.protocol, known, images=images, skips=skips)
+        if is_sail(self.spark):
+            return self._decoded_here(known, images)
+        decode = decoding(self._source, self.protocol, known, images=images, skips=self._source.overlaps.skips)
         return self._source.raw.mapInArrow(decode, DECODED)
+
+    def _decoded_here(self, known: Known, images: bool) -> DataFrame:
+        if images not in self._kept and True not in self._kept:
+            start_beside(self.spark)
+            folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-log-"))
+            atexit.register(shutil.rmtree, str(folder), ignore_errors=True)  # frames outlive the log they came from
+            with self.reading():
+                whole = replace(self, known=known, sample=None)._by_workers(folder / "decoded", images)
+            assert whole._stored is not None
+            self._kept[images] = whole._stored
+        return (self._kept.get(True) or self._kept[images])()
 
     def _keys_by_ddl(self) -> Handles:
         """Handle keys that only its DDL define; learned in one pass over its messages when this is first asked for."""

@@ -7,6 +7,7 @@ reader can live with a warning, and what is no fault but worth knowing an info.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.sources import local_path, storage
+from ticdc_lab.sources.opening import Source
 from ticdc_lab.sources.storage import Listing
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, place_of, schema_files
 from ticdc_lab.sources.storage_reading import Reading, Row, Unreadable, checkpoint_of
@@ -91,13 +93,17 @@ def fsck(spark: SparkSession, folder: str, *, settings: Settings = UNKNOWN) -> D
             f"{folder} contains no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
             hint="Name the folder that contains the file `metadata`.",
         )
-    opened, reading, _ = storage.opened(spark, found, settings=settings, with_index=True)
-    files = opened.frame()
+    files, reading, _ = storage.opened(spark, found, settings=settings, with_index=True)
+    source = Source(folder, spark, files.frame, reading.messages, shares=files.shares)
     guesses = [Finding("guess", "info", ".", "a setting of the changefeed's [sink]", g) for g in reading.guesses]
     by_name = pa.Table.from_pylist([f._asdict() for f in (*name_findings(found), *guesses)], arrow_schema(FINDINGS))
-    checkpoint = checkpoint_in(reading, files.where("kind = 'metadata'").limit(1).toArrow().to_pylist())
-    by_content = files.mapInArrow(_content_findings(reading, checkpoint), FINDINGS)
-    return spark.createDataFrame(by_name, FINDINGS).unionByName(by_content)
+    stated = source.found(partial(_checkpoints, reading), _CHECKPOINT)["checkpoint"].to_pylist()
+    content_findings = _content_findings(reading, stated[0] if stated else None)
+    by_content = source.found(content_findings, by_name.schema)
+    return spark.createDataFrame(pa.concat_tables([by_name, by_content]), FINDINGS)
+
+
+_CHECKPOINT = pa.schema([("checkpoint", pa.int64())])
 
 
 def name_findings(found: Listing) -> Iterator[Finding]:
@@ -161,6 +167,13 @@ def checkpoint_in(reading: Reading, metadata: Sequence[dict[str, Any]]) -> int |
         return checkpoint_of(reading.content(metadata[0])) if metadata else None
     except (Unreadable, ValueError):
         return None
+
+
+def _checkpoints(reading: Reading, batches: Batches) -> Batches:
+    for batch in batches:
+        metadata = batch.filter(pc.equal(batch["kind"], "metadata")).slice(0, 1)
+        if (at := checkpoint_in(reading, metadata.to_pylist())) is not None:
+            yield pa.record_batch([[at]], schema=_CHECKPOINT)
 
 
 def _content_findings(reading: Reading, checkpoint: int | None) -> Any:
