@@ -381,6 +381,8 @@ class Log:
         ------
         DispatchError, ProtocolError
             The request is invalid, or the protocol cannot be written.
+        SetupError
+            The embedded engine cannot sort its messages in the memory of this machine.
         """
         return answers.ask_topic(
             self, out, to=to, strategy=strategy, partitions=partitions, index=index, columns=columns, flavour=flavour,

@@ -658,6 +658,23 @@ def test_questions_of_a_small_log_start_no_engine(kind: str, monkeypatch: pytest
         assert log.events.count() == asked.events.count() and started
 
 
+def test_a_topic_beyond_the_memory_is_refused_before_it_is_sorted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The embedded engine would be ended by the system in the middle of it; from Python as from a command."""
+    from ticdc_lab.engine import choosing
+    from ticdc_lab.workload import Workload, log_of
+
+    later = sessions.Later(2, {})
+    log = ticdc_lab.open(SMALL, spark=later, folder=tmp_path / "log")
+    monkeypatch.setattr(choosing, "here", lambda _: choosing.Machine(memory_bytes=1 << 20))
+    with pytest.raises(SetupError, match=r"(?s)cannot be used: 0 GB of messages are sorted.*--engine spark"):
+        log.produce(str(tmp_path / "new.jsonl"), to="canal-json", strategy="table", partitions=2)
+    with pytest.raises(SetupError, match="messages are sorted"):
+        log_of(later, Workload(kind="bank", rows=1_000), protocol="canal-json")
+    assert later.begun is None and not (tmp_path / "new.jsonl").exists()
+
+
 def test_a_null_among_integers_in_a_list_changes_none() -> None:
     """They stay integers: as a float, which pandas makes of them beside a null, a commit_ts loses its last digits."""
     evidence = [[{"offset": 1, "commit_ts": 470603993689358337}], [{"offset": 2, "commit_ts": None}]]

@@ -13,13 +13,14 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.answers.audit import of_findings
-from ticdc_lab.answers.dispatching import AS_THEY_LIE, found_rules, named_rows
+from ticdc_lab.answers.dispatching import AS_THEY_LIE, compared, found_rules, named_rows
 from ticdc_lab.answers.summary import exact
 from ticdc_lab.answers.what_if import OF_STORAGE, PARTITIONS, by_few_rows, of_another_name, rules_of, without_partitions
 from ticdc_lab.audit import MAX_PER_GUARANTEE
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice, advise
 from ticdc_lab.dispatch.advise import PARTITIONS as ADVISED_AT
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
+from ticdc_lab.dispatch.candidates import Candidates
 from ticdc_lab.dispatch.comparison import MEASURED
 from ticdc_lab.dispatch.names import check_partitions, check_strategy
 from ticdc_lab.dispatch.sweep_kernel import MOST
@@ -377,10 +378,20 @@ def ask_advice(
         limits = [f"{OF_STORAGE.capitalize()}: the advice is for a topic of these tables."]
     counts = (*ADVISED_AT, recorded) if given is None else given
     events, catalog, unnamed = named_rows(log)
-    found = advise(
-        events, protocol=log.protocol, partitions=counts, keep=keep, allow_risk=allow_risk, tables=tables,
-        catalog=catalog,
-    )  # fmt: skip
+    told, also = list[Advice](), compared(log)
+
+    def sweep() -> WhatIf:
+        told.append(advise(
+            events, protocol=log.protocol, partitions=counts, keep=keep, allow_risk=allow_risk, tables=tables,
+            catalog=catalog, beside=also["columns"], conflict_at=also["conflict_at"],
+        ))  # fmt: skip
+        return told[0].compared.only(Candidates.of(catalog, columns=also["columns"]))
+
+    if not tables:  # the what-if's candidates are among those that are measured here; who asks for it meanwhile waits
+        log.once("measured", sweep)
+    if not told:
+        sweep()
+    found = told[0]
     rules, best = found_rules(log), found.partitions
     if given is None and not limits:
         found = found.at(recorded)  # another number is a step of its own

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.answers.summary import small
+from ticdc_lab.answers.summary import exact, small
 from ticdc_lab.answers.what_if import OF_STORAGE, not_measured, rules, rules_of, what_if, without_partitions
 from ticdc_lab.audit.contradicted import rules_given, with_contradictions
 from ticdc_lab.codecs.registry import FRAMED, require_written
@@ -23,7 +23,7 @@ from ticdc_lab.dispatch.checks import check_selectors, unreached
 from ticdc_lab.dispatch.dispatching import ADDED
 from ticdc_lab.dispatch.fitting import EXPLAINED
 from ticdc_lab.dispatch.hashing import UNNAMED_ROW
-from ticdc_lab.dispatch.infer import infer_rules, names_upstream, partition_counts
+from ticdc_lab.dispatch.infer import infer_rules, names_upstream, partition_counts, rules_in_files
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request
 from ticdc_lab.dispatch.other_names import other_name_words
 from ticdc_lab.dispatch.own_names import OwnNames
@@ -37,10 +37,13 @@ from ticdc_lab.encode import encoder
 from ticdc_lab.encode.export import write
 from ticdc_lab.encode.produce import produce, write_topic
 from ticdc_lab.engine import counted
+from ticdc_lab.engine.choosing import BYTES_A_ROW, size_bytes
+from ticdc_lab.engine.sessions import require_room_to_sort
 from ticdc_lab.errors import ContractError, DispatchError, TiCDCLabError
 from ticdc_lab.errors.redaction import shown_source
+from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.schema import EVENTS
-from ticdc_lab.facts.catalog import Catalog, ddl_of
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import of_rules, of_zone
 from ticdc_lab.words import count, percent
@@ -259,12 +262,14 @@ def ask_rules(log: Log) -> Answer:
 def measured(log: Log) -> WhatIf:
     """The measures of every dispatcher."""
     log.change_log.require_commit_ts("what another dispatcher would do")
-    at = sorted({*CONFLICT_AT, log.recorded_partitions()[0]})
-    own: dict[str, list[list[str]]] = {}
-    for table, rule in rules_of(found_rules(log)).items():
-        if rule.startswith("columns:"):
-            own[table] = [rule.partition(":")[2].split(",")]
-    return log.once("measured", lambda: WhatIf.from_events(*named_rows(log)[:2], columns=own, conflict_at=at))
+    return log.once("measured", lambda: WhatIf.from_events(*named_rows(log)[:2], **compared(log)))
+
+
+def compared(log: Log) -> dict[str, Any]:
+    """What a what-if measures beside the candidates that every log has: as of :meth:`WhatIf.from_events`."""
+    by_columns = [(table, rule) for table, rule in rules_of(found_rules(log)).items() if rule.startswith("columns:")]
+    own = {table: [rule.partition(":")[2].split(",")] for table, rule in by_columns}
+    return {"columns": own, "conflict_at": sorted({*CONFLICT_AT, log.recorded_partitions()[0]})}
 
 
 def known_settings(log: Log) -> Settings:
@@ -312,16 +317,17 @@ def _inferred(log: Log) -> tuple[pd.DataFrame, ZoneShown | None]:
     def find() -> tuple[pd.DataFrame, ZoneShown | None]:
         facts, settings = log.change_log.facts, log.change_log.settings
         given = rules_given(facts, settings)
-        events = named_rows(log)[0] if log.protocol in FRAMED else log.events
+        files = None if log.protocol in FRAMED else log.change_log.files
 
         def infer(events: DataFrame) -> pd.DataFrame:
             return small(events.transform(infer_rules, given=given).orderBy("topic", "schema_name", "table_name"))
 
-        found = infer(events)
+        found = infer(named_rows(log)[0]) if files is None else exact(rules_in_files(files, facts, given=given))
         poor = found[found["n_explained"] < EXPLAINED * found["n_rows"]]
         if log.protocol not in IN_UTC or poor.empty:
             return found, None
         tables = [*poor[["topic", "schema_name", "table_name"]].itertuples(index=False, name=None)]
+        events = named_rows(log)[0]
         zone = shown_zone(events, tables, partitions=partition_counts(facts), given=given)
         if zone is not None and zone.name:
             found = infer(events.transform(in_server_zone, zone=zone.name))
@@ -392,7 +398,7 @@ def without_unnamed(log: Log, *, undated: bool) -> tuple[DataFrame, Catalog, lis
 
 def _defined(log: Log) -> Catalog:
     """The definitions by the names that TiDB has."""
-    return log.once("defined", lambda: Catalog.from_ddl(ddl_of(log.events)[0]))
+    return log.once("defined", lambda: Catalog.from_ddl(log.change_log.facts.statements))
 
 
 def catalog_of(log: Log) -> Catalog | None:
@@ -411,6 +417,7 @@ def ask_topic(
     listed = None if columns is None else [*columns]
     check_request(strategy, partitions, listed)
     log.change_log.require_commit_ts("a topic in commit order")
+    require_room_to_sort(log.change_log.spark, _written_bytes(log))
     events, catalog, limits = without_unnamed(log, undated=False)
     messages = events.transform(
         produce, protocol=to, strategy=strategy, partitions=partitions, columns=listed, catalog=catalog, **how
@@ -419,3 +426,10 @@ def ask_topic(
     write_topic(messages, out, options=options)
     answer = produced(written(), out, protocol=to, partitions=partitions, lost=dict(encoder(to).lost))
     return replace(answer, limits=limits)
+
+
+def _written_bytes(log: Log) -> int:
+    """Bytes of its messages, about: of a file its own, else by the rows that it has."""
+    sample, n = log.change_log.sample, log.counts
+    size = size_bytes(log.source) if sample is None and local_path(log.source) is not None else 0
+    return size or (0 if n is None else n.events if sample is None else n.kept) * BYTES_A_ROW

@@ -25,6 +25,7 @@ from ticdc_lab.facts.limits import Counts
 from ticdc_lab.facts.overview import (
     HELD,
     LISTED,
+    LOAD,
     Load,
     Measure,
     Unresolved,
@@ -180,11 +181,14 @@ def _quarantined(log: ChangeLog) -> pd.DataFrame:
 
 def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
     """The part of a :class:`Summary` that counting rows over time gives."""
-    measure, stored = Measure.of(log.facts), log.stored
+    measure, files = Measure.of(log.facts), log.files
     form = pa.schema([(name, pa.int64()) for name in ("place", *measure.read)])
-    rows = log.events if stored is None else stored.rows((*NAMED_BY, *measure.read), with_places, form)
     with log.reading():
-        load = Load.read(measure, counted_load(rows, measure).toArrow())
+        if files is None:
+            counted = counted_load(log.events, measure).toArrow()
+        else:
+            counted = files.rows((*NAMED_BY, *measure.read), with_places, form).found(measure.counted, LOAD)
+        load = Load.read(measure, counted)
     return {"load": exact(load.over_time("home")), "load_by_table": exact(load.over_time("table"))}
 
 

@@ -147,9 +147,13 @@ def _drawn(
 ) -> Mapping[str, Figure]:
     """The pictures, with a slider over numbers of partitions where they have one."""
     counts = sorted({*PARTITIONS, partitions})
-    each = {n: guarantee_frame(measured, partitions=n, more=recorded) for n in counts}
-    matrices = {str(n): figures.guarantee_matrix(frame, partitions=n) for n, frame in each.items()}
-    rows = {str(n): figures.partition_rows(placement(measured, partitions=n)) for n in counts}
+    others = [n for n in counts if n != partitions]
+    kept = {n: guarantee_frame(measured, partitions=n, more=recorded) for n in others} | {
+        partitions: frames["guarantees"]
+    }
+    lies = {n: placement(measured, partitions=n) for n in others} | {partitions: frames["rows"]}
+    matrices = {str(n): figures.guarantee_matrix(kept[n], partitions=n) for n in counts}
+    rows = {str(n): figures.partition_rows(lies[n]) for n in counts}
     over = {
         s: _over_time(measured, s, [n for n in counts if s in measured.candidates_at(n)]) for s in measured.candidates
     }

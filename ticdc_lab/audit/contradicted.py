@@ -591,9 +591,7 @@ def _members(given: Setting | None) -> Sequence[Mapping[str, Any]]:
 
 def defined_in(facts: LogFacts) -> Catalog:
     """The definitions that the DDL of a log give, by TiDB's names."""
-    ddl = facts.ddl.select(["commit_ts", "schema_name", "table_name", "query"]).to_pylist()
-    dated = [(d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"] or "") for d in ddl]
-    return Catalog.from_ddl(dict.fromkeys(d for d in dated if d[0] is not None))
+    return Catalog.from_ddl(ddl for ddl in facts.statements if ddl[0] is not None)
 
 
 def _tables(facts: LogFacts, rows: Any = None, *, settings: Settings = UNKNOWN) -> list[Table]:

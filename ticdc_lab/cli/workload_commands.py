@@ -13,8 +13,6 @@ from ticdc_lab.engine.running import shown
 from ticdc_lab.workload.settings import KINDS, Workload
 
 _SETTABLE = {f.name: f.type for f in fields(Workload) if f.name not in ("kind", "rows", "seed")}
-_BYTES_A_ROW = 900
-"""Of a message, about."""
 
 
 @main.command()
@@ -65,12 +63,12 @@ def workload(
     from ticdc_lab.encode.export import write
     from ticdc_lab.encode.produce import write_topic
     from ticdc_lab.engine import counted, is_sail
-    from ticdc_lab.engine.choosing import too_large_to_sort
+    from ticdc_lab.engine.choosing import BYTES_A_ROW, too_large_to_sort
     from ticdc_lab.sources import local_path
     from ticdc_lab.workload import generate, generate_into, log_of
 
     lost = dict(encoder(protocol).lost)
-    spark = session_of(out, needs_spark=too_large_to_sort(rows * _BYTES_A_ROW))
+    spark = session_of(out, needs_spark=too_large_to_sort(rows * BYTES_A_ROW))
     messages = log_of(spark, asked, protocol=protocol, strategy=strategy, partitions=partitions)
     messages, written = counted(messages)
     so_far = (lambda: (written(), max(rows, written()))) if is_sail(spark) else None

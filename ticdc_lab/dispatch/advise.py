@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -34,7 +35,7 @@ from ticdc_lab.dispatch.advise_facts import (
 )
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.rules import Rule
-from ticdc_lab.dispatch.whatif import WhatIf
+from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.tso import with_clock
 from ticdc_lab.facts.catalog import Catalog, catalog_of
@@ -65,7 +66,7 @@ class Advice:
 
     ``partitions`` is the recommended count; ``whole`` gives for each count how evenly all tables together fill the
     partitions with rows when each goes by its choice, ``whole_bytes`` with bytes. ``changefeed`` holds the dispatchers;
-    ``notes``: what was not measured.
+    ``notes``: what was not measured; ``compared``: the measures of every candidate.
     """
 
     keep: str
@@ -75,6 +76,7 @@ class Advice:
     whole_bytes: Mapping[int, Evenness]
     changefeed: Changefeed
     notes: tuple[str, ...]
+    compared: WhatIf
 
     def at(self, partitions: int) -> Self:
         """The same advice for another of the counts that were compared, as for the one that the topic has."""
@@ -102,6 +104,8 @@ def advise(
     columns: Sequence[Sequence[str]] = (),
     max_columns: int = MAX_SINGLE,
     tables: Sequence[str] = (),
+    beside: Mapping[str, Sequence[Sequence[str]]] = MappingProxyType({}),
+    conflict_at: Sequence[int] = CONFLICT_AT,
 ) -> Advice:
     """Compare all dispatchers on a log and recommend one per table.
 
@@ -126,6 +130,10 @@ def advise(
         Single columns that are no key to measure per table at most, those that never change and hold most values first.
     tables
         Advise on these only (``schema.table``); by default on all. A table's share is always of the whole log.
+    beside
+        Lists of columns by table that ``compared`` has too, though no advice is given on them.
+    conflict_at
+        As of :meth:`ticdc_lab.dispatch.whatif.WhatIf.from_events`.
 
     Returns
     -------
@@ -158,7 +166,8 @@ def advise(
         name: [*(c.rule.columns for c in found if c.rule.columns), *columns] for name, (found, _) in offered.items()
     }
     indexes = {name: [c.rule.index for c in found if c.rule.index] for name, (found, _) in offered.items()}
-    what_if = WhatIf.from_events(events, catalog, indexes=indexes, columns=asked)
+    lists = {name: [*asked.get(name, ()), *beside.get(name, ())] for name in {**asked, **beside}}
+    what_if = WhatIf.from_events(events, catalog, indexes=indexes, columns=lists, conflict_at=conflict_at)
     hot, met = hot_keys(events), collisions(events)
     listed = [_listed(tuple(c)) for c in columns]
     advised = []
@@ -235,7 +244,7 @@ def _advice(
     names = [t.fact.name.lower() for t in tables]
     feed = replace(feed, case_sensitive=len(set(names)) < len(names))
     by_bytes = {n: total(n, "bytes") for n in counts}
-    return Advice(keep, best, tuple(tables), whole, by_bytes, feed, tuple(notes)).at(best)
+    return Advice(keep, best, tuple(tables), whole, by_bytes, feed, tuple(notes), what_if).at(best)
 
 
 def _rules(tables: Sequence[TableAdvice], partitions: int) -> tuple[Rule, ...]:

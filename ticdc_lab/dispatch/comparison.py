@@ -36,7 +36,7 @@ class OverTime:
     seconds
         Middle of each bucket, s since the first change.
     broken
-        ``bucket``, ``guarantee``, ``violations``.
+        Guarantee to its violations in each bucket.
     alignments
         Alignment events of each bucket.
     unplaced
@@ -47,7 +47,7 @@ class OverTime:
 
     load: npt.NDArray[np.int64]
     seconds: npt.NDArray[np.float64]
-    broken: pd.DataFrame
+    broken: Mapping[str, npt.NDArray[np.int64]]
     alignments: npt.NDArray[np.int64]
     unplaced: int = 0
     stretches_ms: tuple[tuple[int, int], ...] = ()

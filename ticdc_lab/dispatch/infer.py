@@ -32,7 +32,7 @@ from ticdc_lab.dispatch.fitting import (
 )
 from ticdc_lab.dispatch.given import COLUMN, NOTHING_GIVEN, OF_NAME, GivenRules
 from ticdc_lab.engine import is_sail
-from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, bucket_of, in_one, several_at_once
+from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, bucket_of, in_one, several_at_once, spark_order
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.arrays import encoded, numbers
@@ -104,10 +104,31 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None, given: Give
     require_columns(events, *_NEEDED)
     require_batch(events, function="infer_rules", why="a rule must explain all rows of a table")
     tried = _narrow(events, partitions=partitions).mapInArrow(partial(tried_in, more=0, given=given), TRIED)
-    told = ("n_rows", "n_explained", "partitions", "n_unknown", "by_chance", "tried")
-    parts = F.split("rule", OF_NAME)
-    rule, crc = parts[0].alias("rule"), F.get(parts, F.lit(1)).cast("bigint").alias("name_crc")
-    return in_one(tried, best_in, BEST).select(*TABLE, rule, *told, crc)
+    return in_one(tried, _told_in, INFERRED)
+
+
+INFERRED = """
+topic string, schema_name string, table_name string, rule string, n_rows bigint, n_explained bigint, partitions int,
+n_unknown bigint, by_chance boolean, tried string, name_crc bigint
+"""
+"""What :func:`infer_rules` gives."""
+
+
+def rules_in_files(files: StoredEvents, facts: LogFacts, *, given: GivenRules = NOTHING_GIVEN) -> pa.Table:
+    """:func:`infer_rules` of events in files, at once and in order; ``facts`` were gathered of them."""
+    tried = _narrow_files(files, facts).found(partial(tried_in, more=0, given=given), arrow_of(TRIED))
+    found = pa.Table.from_batches(_told_in(iter(tried.to_batches())))
+    return found.take(spark_order(found, TABLE))
+
+
+def _told_in(tried: Batches) -> Batches:
+    """The best rule of each table, apart from the name that it hashes."""
+    for best in best_in(tried):
+        parts = [rule.partition(OF_NAME) for rule in best["rule"].to_pylist()]
+        named = {"rule": [rule for rule, _, _ in parts], "name_crc": [int(crc) if crc else None for _, _, crc in parts]}
+        form = arrow_of(INFERRED)
+        columns = [pa.array(named[f.name], f.type) if f.name in named else best[f.name] for f in form]
+        yield pa.RecordBatch.from_arrays(columns, schema=form)
 
 
 def move_causes(events: DataFrame, *, given: GivenRules = NOTHING_GIVEN) -> DataFrame:
@@ -161,11 +182,7 @@ def move_causes_at_once(
     of :func:`move_causes`.
     """
     rows: DataFrame | MadeByWorkers
-    if files is None:
-        rows = _narrow(events(), partitions=None)
-    else:
-        counts = partition_counts(facts)
-        rows = files.rows(_NARROW, lambda own: _with_partitions(own, counts), _FORM)
+    rows = _narrow(events(), partitions=None) if files is None else _narrow_files(files, facts)
     if not _spread(facts) - {*moved}:
         known = {*moved}
     elif files is not None and is_sail(files.spark):
@@ -242,6 +259,12 @@ def _narrow(events: DataFrame, *, partitions: int | None) -> DataFrame:
         return rows.withColumn("partitions", F.lit(partitions))
     counts = events.groupBy(F.col("topic").alias("_topic")).agg((F.max("partition") + 1).alias("partitions"))
     return rows.join(F.broadcast(counts), on=F.expr("topic <=> _topic")).drop("_topic")
+
+
+def _narrow_files(files: StoredEvents, facts: LogFacts) -> MadeByWorkers:
+    """The same of events in files."""
+    counts = partition_counts(facts)
+    return files.rows(_NARROW, lambda own: _with_partitions(own, counts), _FORM)
 
 
 def _narrow_table(events: pa.Table) -> pa.Table:

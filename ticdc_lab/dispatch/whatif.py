@@ -110,6 +110,15 @@ class WhatIf:
             *measured(events, catalog, candidates, conflict_at=conflict_at, buckets=buckets, max_tables=max_tables)
         )
 
+    def only(self, candidates: Candidates) -> WhatIf:
+        """The same with some of its candidates, and conflict detection if it was run."""
+        own = {".".join(table): names for table, names in candidates.own.items()}
+        lanes = {}
+        for table, lane in self.lanes.items():
+            names = (*candidates.common, *own.get(table, ()), CONFLICT)
+            lanes[table] = replace(lane, loads={name: lane.loads[name] for name in names if name in lane.loads})
+        return replace(self, lanes=lanes)
+
     @cached_property  # each question is checked against it
     def candidates(self) -> list[str]:
         """Candidates of any table, by the names of :func:`candidate_name`."""
@@ -255,8 +264,8 @@ class WhatIf:
         partitions: int,
         tables: Sequence[str] | None = None,
         ts_range: tuple[int, int] | None = None,
-    ) -> pd.DataFrame:
-        """Violations over time: ``bucket`` (from 0 in the chosen time), ``guarantee``, ``violations``."""
+    ) -> dict[str, Ints]:
+        """Violations of each guarantee in each time bucket of the chosen time."""
         time = self._time(ts_range)
         sums = {m: np.zeros(self.buckets, dtype=np.int64) for m in MEASURES}
         for name, lane in self._lanes(tables):
@@ -264,9 +273,7 @@ class WhatIf:
             self._check(candidate, partitions)
             for measure, counts in lane.broken(candidate, partitions).items():
                 sums[measure] += counts
-        each = np.stack([v[time] for v in sums.values()])
-        bucket, guarantee = np.tile(np.arange(each.shape[1]), len(sums)), np.repeat(list(sums), each.shape[1])
-        return pd.DataFrame({"bucket": bucket, "guarantee": guarantee, "violations": each.ravel()})
+        return {measure: counts[time] for measure, counts in sums.items()}
 
     def failed(
         self, *, strategy: Choice, index: str | None = None, columns: Sequence[str] | None = None

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from ticdc_lab.engine import embedded
-from ticdc_lab.engine.choosing import EngineChoice, choose
+from ticdc_lab.engine.choosing import EngineChoice, choose, too_large_to_sort
 from ticdc_lab.engine.environment import MADE_HERE, SESSION_SETTINGS, UTC, cpus
 from ticdc_lab.errors import EngineError, SetupError
 
@@ -240,6 +240,15 @@ def engine_of(of: SparkSession | DataFrame) -> str:
 def is_sail(spark: SparkSession) -> bool:
     """Whether the session's engine is Sail; asked of a server once a session."""
     return _is_connect(spark) and _asked_once(spark).sail
+
+
+def require_room_to_sort(spark: SparkSession, size: int) -> None:
+    """Refuse to sort messages of about so many bytes, for a new topic, beyond the memory of the embedded engine.
+
+    Raises SetupError: the system would end it in the middle of the work.
+    """
+    if is_sail(spark) and (why := too_large_to_sort(size)) is not None:
+        raise SetupError(f"The embedded engine cannot be used: {why}.", hint=embedded.USE_SPARK)
 
 
 def made_here(spark: SparkSession) -> bool:

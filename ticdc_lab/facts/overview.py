@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_lab.engine.shuffle import MadeByWorkers, in_one
+from ticdc_lab.engine.shuffle import in_one
 from ticdc_lab.events.arrays import NO_TS, Batches, Ints, timestamps
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts.gathering import FACTS, PLACE, log_facts
@@ -134,7 +135,8 @@ LANES = 40
 
 HOME, TABLE = ("topic", "partition"), ("schema_name", "table_name")
 _LANES = ("home", "table")
-_COUNTED = "what string, number bigint, n bigint"
+LOAD = arrow_of("what string, number bigint, n bigint")
+"""What is counted of a log for :class:`Load`."""
 
 Name = tuple[object, object]
 
@@ -242,7 +244,7 @@ class Load:
         """The same of events in Arrow's form, without any session."""
         measure, rows = Measure.of(facts, most=most), events.filter(pc.equal(events["kind"], "row"))
         narrow = with_places(rows).select(["place", *measure.read])
-        return cls.read(measure, pa.Table.from_batches(measure.counted(iter(narrow.to_batches())), arrow_of(_COUNTED)))
+        return cls.read(measure, pa.Table.from_batches(measure.counted(iter(narrow.to_batches())), LOAD))
 
     @classmethod
     def read(cls, measure: Measure, counted: pa.Table) -> Self:
@@ -277,14 +279,10 @@ class Load:
         })  # fmt: skip
 
 
-def counted_load(events: DataFrame | MadeByWorkers, measure: Measure) -> DataFrame:
-    """What the tasks count of a log for :meth:`Load.read`, some hundred rows each; of its events, or of rows as
-    :func:`with_places` makes them.
-    """
-    if isinstance(events, MadeByWorkers):
-        return events.mapped(measure.counted, _COUNTED)
+def counted_load(events: DataFrame, measure: Measure) -> DataFrame:
+    """What the tasks count of a log for :meth:`Load.read`, some hundred rows each."""
     rows = events.where(IS_ROW).select(place_col().alias("place"), *measure.read)  # four names cost as much as all else
-    return rows.mapInArrow(measure.counted, _COUNTED)
+    return rows.mapInArrow(measure.counted, from_arrow_schema(LOAD))
 
 
 @dataclass(frozen=True, slots=True)

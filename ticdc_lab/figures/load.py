@@ -303,7 +303,7 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
         axis = {"range": [partitions - 0.5, -0.5], "tickvals": list(range(0, partitions, every))}
         fig.update_yaxes(**axis, showticklabels=column == 1, row=1, col=column)
     fig.update_yaxes(title_text="partition", row=1, col=1)
-    top = max(1, int(over_time.alignments.max(initial=0)), int(over_time.broken["violations"].max() or 0))
+    top = max(1, int(over_time.alignments.max(initial=0)), *(int(n.max(initial=0)) for n in over_time.broken.values()))
     whole = {"range": [-0.05 * top, 1.08 * top], "dtick": max(1, round(top / 4))}  # no half a case
     fig.update_yaxes(title_text="cases per moment", **whole, row=2, col=1)
     fig.update_xaxes(type="date")
@@ -360,12 +360,8 @@ def _totals(fig: Figure, totals: npt.NDArray[np.int64]) -> None:
 
 def _below(fig: Figure, o: OverTime, stretches: Meant) -> None:
     """Always the same four traces, so that figures of many choices fit on one slider; equal ones are drawn once."""
-    of, buckets, violations = (o.broken[c].to_numpy() for c in ("guarantee", "bucket", "violations"))
     lines = {"alignments": o.alignments.astype(np.int64)}
-    for guarantee, words in _WORDS.items():
-        y, mine = np.zeros(len(o.seconds), dtype=np.int64), of == guarantee
-        y[buckets[mine]] = violations[mine]
-        lines[f"breaks {words}"] = y
+    lines |= {f"breaks {words}": o.broken[guarantee] for guarantee, words in _WORDS.items()}
     drawn = {same[0]: f"{', '.join(same)}{' (equal)' if len(same) > 1 else ''}" for same in alike(lines)}
     for k, (name, y) in enumerate(lines.items()):
         style = look(k - 1) if k else {"color": GREY, "dash": "solid"}
@@ -388,7 +384,7 @@ def _finding_of_over_time(o: OverTime, strategy: str, weight: str) -> str:
     peak = float((busy.max(axis=1) / busy.mean(axis=1)).max())
     of_mean = f"{totals.max() / totals.mean():.2f} times the mean ({peak:.2f} at the worst moment)"
     even = f"{of_mean}, {unevenness(gini(totals))}"
-    broken = int(o.broken.loc[o.broken["guarantee"] == "row_order", "violations"].sum())
+    broken = int(o.broken["row_order"].sum())
     waits = f", {count(int(o.alignments.sum()), 'alignment')}" if o.alignments.sum() else ""
     lost = f"; {count(o.unplaced, 'row')} it cannot place, not counted" if o.unplaced else ""
     of = "" if len(totals) == 1 else f" of {len(totals)}"

@@ -78,10 +78,11 @@ def summary_and_page(
         summary = replace(asked.summary, **found)
         if asked.has_commit_ts:  # else no dispatcher is measured
             load_beside(log.spark)
-        with ThreadPoolExecutor(1) as pool:
-            of_dispatch: Callable[[], Mapping[str, Answer | None]] = partial(_of_dispatch, asked)
-            if log.counts is not None and log.counts.events <= SMALL:  # one waits for the engine, the other computes
-                of_dispatch = pool.submit(copy_context().run, of_dispatch).result
+        with ThreadPoolExecutor(2) as pool:
+            of_dispatch: Callable[[], Mapping[str, Answer | None]] = partial(_of_dispatch, asked, asked.partitions)
+            if log.counts is not None and log.counts.events <= SMALL:  # two wait for the engine, the third computes
+                partitions = pool.submit(copy_context().run, asked.partitions).result
+                of_dispatch = pool.submit(copy_context().run, _of_dispatch, asked, partitions).result
             consumers = asked.consumers()
             why = asked.why() if asked.has_commit_ts else None
             answers = of_dispatch()
@@ -90,16 +91,16 @@ def summary_and_page(
 
 
 SMALL = 20_000
-"""Events of a log about whose dispatch a report asks in a thread of its own, which an interrupt waits for."""
+"""Events of a log about whose dispatch a report asks in threads of their own, which an interrupt waits for."""
 
 
-def _of_dispatch(asked: Log) -> dict[str, Answer | None]:
+def _of_dispatch(asked: Log, partitions: Callable[[], Answer]) -> dict[str, Answer | None]:
     """The answers that need the rules of dispatch, by their name in :func:`render`."""
-    found: dict[str, Answer | None] = {"what_if": asked.what_if()}
+    found: dict[str, Answer | None] = {}
     with suppress(TiCDCLabError):  # a log without row changes, or commit_ts: the what-if reports it
-        found["advice"] = asked.advise()
-        found["partitions"] = asked.partitions()
-    return found | {"settings": asked.settings()}
+        found["advice"] = asked.advise()  # first: it measures what the what-if shows
+        found["partitions"] = partitions()
+    return found | {"what_if": asked.what_if(), "settings": asked.settings()}
 
 
 def render(

@@ -23,7 +23,7 @@ from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.sources import local_path, storage
-from ticdc_lab.sources.opening import Source
+from ticdc_lab.sources.pieces import Source
 from ticdc_lab.sources.storage import Listing
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, place_of, schema_files
 from ticdc_lab.sources.storage_reading import Reading, Row, Unreadable, checkpoint_of

@@ -15,6 +15,8 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.encode.encoders import MAX_BATCH_SIZE
 from ticdc_lab.encode.produce import produce
 from ticdc_lab.engine import parallelism
+from ticdc_lab.engine.choosing import BYTES_A_ROW
+from ticdc_lab.engine.sessions import require_room_to_sort
 from ticdc_lab.errors import ContractError
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.arrays import Batches
@@ -232,7 +234,10 @@ def log_of(
     ------
     ContractError, DispatchError, ProtocolError
         As :func:`ticdc_lab.workload.generate` and :func:`ticdc_lab.encode.produce.produce`.
+    SetupError
+        The embedded engine cannot sort so many rows in the memory of this machine.
     """
+    require_room_to_sort(spark, workload.rows * BYTES_A_ROW)
     resolved = marks(spark, workload).where("kind = 'watermark'").select("commit_ts").distinct()
     return produce(
         generate(spark, workload), protocol=protocol, strategy=strategy, partitions=partitions, columns=columns,
