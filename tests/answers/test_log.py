@@ -644,14 +644,18 @@ def test_questions_of_a_small_log_start_no_engine(kind: str, monkeypatch: pytest
         source = str(tmp_path / "storage" / "small_csv_committs_oldvalue")
     with engines.using("embedded"):
         asked = ticdc_lab.open(source, spark=engines.session_of("embedded"))
-        expected = [a.facts() for a in (asked.audit(messages=False), asked.watermarks(), asked.transactions())]
+
+        def told_by(log: Log) -> list[Any]:
+            answers = (log.audit(messages=False), log.watermarks(), log.transactions(), log.load(), log.consumers())
+            return [a.facts() for a in answers]
+
+        expected = told_by(asked)
         started: list[int] = []
         begin = sessions._embedded
         monkeypatch.setattr(sessions, "_embedded", lambda *of: started.append(1) or begin(*of))
         later = sessions.Later(2, {})
         log = ticdc_lab.open(source, spark=later, folder=tmp_path / "log")
-        told = [a.facts() for a in (log.audit(messages=False), log.watermarks(), log.transactions())]
-        assert told == expected
+        assert told_by(log) == expected
         assert not started and later.begun is None
         begun = engines.session_of("embedded")
         monkeypatch.setattr(sessions, "_embedded", lambda *of: started.append(1) or begun)

@@ -15,7 +15,7 @@ from ticdc_lab.consumer.consistency import invariant_curve, measure_of
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import downstream_at, held_by_partition, why_waiting
 from ticdc_lab.consumer.listener import Crash, Listeners, Pause
-from ticdc_lab.consumer.log import NARROW, PARTITION_COUNT, NarrowLog, excerpt, narrow
+from ticdc_lab.consumer.log import NARROW, PARTITION_COUNT, NarrowLog, excerpt, narrow, narrow_table
 from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, POLICIES, REFERENCE, STRICT
 from ticdc_lab.consumer.study import (
@@ -189,6 +189,9 @@ def test_why_a_consumer_waits_at_a_ddl_names_it(small: ChangeLog) -> None:
 def test_the_narrow_log_has_only_what_is_needed(small: ChangeLog) -> None:
     """No images."""
     assert tuple(narrow(small.events).columns) == (*NARROW, PARTITION_COUNT)
+    place = [(c, "ascending") for c in ("topic", "partition", "offset", "seq")]
+    of_frame, of_table = narrow(small.events).toArrow(), narrow_table(small.events.toArrow())
+    assert of_table.sort_by(place).to_pylist() == of_frame.sort_by(place).to_pylist()
     assert len(NarrowLog.of(narrow(small.events).limit(0).toArrow()).kind) == 0
 
 

@@ -118,7 +118,8 @@ def consumer(source: str, as_json: bool, **where: Any) -> None:
     if listeners is not None and slow is not None:
         raise click.UsageError("Give either --slow, or the other speeds, pauses and crashes.")
     asked_for = {n: where.pop(n) for n in ("policies", "strategy", "partitions", "examples", "watch", "most_events")}
-    with asked(source, where) as (spark, log):
+    frames = bool(asked_for["strategy"] or asked_for["watch"])
+    with asked(source, where, frames=frames) as (spark, log):
         log.change_log.require_commit_ts("a consumer's run")
         with shown(spark, "consumers"):
             answer = log.consumers(listeners=listeners, slow=slow, **asked_for)

@@ -226,6 +226,18 @@ def narrow(events: DataFrame, **more: Column) -> DataFrame:
     return keyed.select(*[rank if name == "op_rank" else name for name in NARROW], *named)
 
 
+def narrow_table(events: pa.Table) -> pa.Table:
+    """:func:`narrow` of events in memory, which have the keys."""
+    dated = pc.and_(pc.is_in(events["kind"], pa.array(["row", "watermark", "ddl"])), pc.is_valid(events["commit_ts"]))
+    own = events.filter(pc.or_(pc.equal(events["kind"], "admin"), dated))
+    rank = pc.index_in(own["op"], pa.array(["delete", "update"])).fill_null(2)
+    more = {
+        "op_rank": pc.if_else(pc.equal(own["kind"], "row"), rank, None),
+        PARTITION_COUNT: pc.struct_field(own["admin"], "partition_count").cast(pa.int64()),
+    }
+    return pa.table({n: more[n] if n in more else own[n] for n in (*NARROW, PARTITION_COUNT)})
+
+
 def excerpt(events: DataFrame, *, most: int = MOST_EVENTS, **more: Column) -> NarrowLog:
     """Bring a log, or the part of it that the caller filtered, to the driver for the model.
 
