@@ -47,6 +47,18 @@ def first_line(said: object) -> str:
     return lines[0] if lines else "nothing" if isinstance(said, str) else type(said).__name__
 
 
+def shortened(text: str, most: int) -> str:
+    """At most so many characters, cut behind a whole word where one ends in the last quarter.
+
+    >>> shortened("region 7 has no target", 20), shortened("x" * 30, 8)
+    ('region 7 has no…', 'xxxxxxx…')
+    """
+    if len(text) <= most:
+        return text
+    head, _, part = text[:most].rpartition(" ")
+    return (head if part and len(head) >= most * 3 // 4 else text[: most - 1]).rstrip() + "…"
+
+
 def visible(text: str, *, kept: str = "") -> str:
     r"""Text on a page or in a terminal: what cannot be seen, as a NUL byte, is an escape (``\x00``).
 

@@ -15,9 +15,11 @@ from pathlib import Path
 import pandas as pd
 from conftest import golden
 
-from ticdc_lab.answers.answer import as_html, as_text
+from ticdc_lab.answers.answer import Answer, as_html, as_text
 from ticdc_lab.answers.terminal import aligned
+from ticdc_lab.errors import ContractError
 from ticdc_lab.report.page import text as page_text
+from ticdc_lab.widgets.problem import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
 NARROW = 60
@@ -88,3 +90,12 @@ def test_a_control_character_in_a_value_is_seen() -> None:
     frame = pd.DataFrame({"name": ["a\x00b", "line\nend"]})
     assert "a\\x00b" in as_text(frame) and "line end" in as_text(frame)
     assert "a\\x00b" in as_html(frame) and page_text("a\x00b\nc") == "a\\x00b\nc"
+
+
+def test_beside_each_tso_of_a_sentence_stands_its_time() -> None:
+    """Whoever made it: in the answer, what explains it, and what is not known; once where it is there."""
+    said, clock = "a row at commit_ts 470603993791332352", "2026-11-20 21:56:08.308 UTC"
+    answer = Answer("a", "b", f"{said}.", limits=(f"{said} ({clock})",), details=[f"{said}, {said}"])
+    assert answer.finding == f"{said} ({clock})." and answer.limits == (f"{said} ({clock})",)
+    assert answer.details == [f"{said} ({clock}), {said} ({clock})"] and Problem("a").message == "a"
+    assert Problem.of(ContractError(said, hint="c")).message == f"{said} ({clock})"

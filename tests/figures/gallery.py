@@ -67,7 +67,7 @@ class _recorded:
         @wraps(function)
         def noting(*args: Any, **kwargs: Any) -> Any:
             drawn = function(*args, **kwargs)
-            if drawn.type == "figure" and self.seen[name] < MOST:
+            if isinstance(drawn, Figure) and self.seen[name] < MOST:
                 self.seen[name] += 1
                 self.calls.append((self.notebook, name, args, kwargs))
             return drawn

@@ -43,6 +43,10 @@ const box = (node) => { const b = node.getBoundingClientRect(); return [b.left, 
       others: [...gd.querySelectorAll('.annotation')].filter((n) => n.dataset.index != note).map(box),
       titles: (gd._transitionData?._frames ?? []).map((f) => f.layout?.title?.text ?? ''),
     };
+    gd.scrollLeft = 150;
+    gd.dispatchEvent(new Event('scroll'));
+    const stay = ['.gtitle', '.legend .traces', `.annotation[data-index="${note}"]`];
+    seen[name].scrolled = stay.flatMap((css) => [...gd.querySelectorAll(css)].map(box));
   }
   document.body.setAttribute('data-seen', JSON.stringify(seen));
 })();
@@ -67,8 +71,17 @@ def drawn() -> dict[str, Figure]:
         "player": figures.watermark_tree_stepped(story().watermarks, moments=5),
         "many": many,
         "names": figures.fleet_map(fleet_in(trace("worker-crash"))),
+        "names below": _with_long_names(),
         "wide": figures.pipeline_picture(story(), memory_rows=MEMORY),
     }
+
+
+def _with_long_names() -> Figure:
+    """Three names, one of them longer than the place, below a plot that is wider."""
+    named = Figure()
+    for n, name in enumerate(("alignments, breaks of row order, breaks of table order and of transactions", "a", "b")):
+        named.add_trace(Scatter(x=[0, 1], y=[n, n], name=f"{name}, which are drawn as one line"))
+    return finish(named, title="What is said " * 9, note="Names below.", height=440, least_px=900)
 
 
 def seen(folder: Path, *, fit: bool) -> dict[str, dict[str, Any]]:
@@ -113,6 +126,9 @@ def test_a_narrow_figure_is_whole(tmp_path: Path) -> None:
     assert found["wide"]["drawn"] >= 860 and found["legend"]["drawn"] == WIDTH
     assert "transparent" in found["wide"]["fades"] and found["wide"]["keyboard"] == 0, "and it is seen that it does"
     assert not found["legend"]["fades"] and found["legend"]["keyboard"] == -1
+    for name in ("names below", "wide"):
+        texts = found[name]["scrolled"]
+        assert len(texts) > 4 and min(t[0] for t in texts) >= 18 and max(t[2] for t in texts) <= WIDTH - 18, name
     lines = found["units"]["said"].split("<br>")
     assert len(lines) > 5 and not [line for line in lines if line.startswith(("ms", "%", "GiB"))], lines
     assert found["many"]["plot"] >= 240, "the legend takes its room from below the plot"

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from ticdc_lab.events.tso import tso_words
 from ticdc_lab.figures import stepped
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter
 from ticdc_lab.figures.selecting import Selection, marked, marked_cells, selected
@@ -90,7 +91,9 @@ def test_what_is_chosen_is_said_in_words() -> None:
     """In one line, and nothing where nothing is chosen."""
     assert Selection().in_words() == ""
     assert Selection(table="shop.orders", partition=3, commit_ts=TSO).in_words() == (
-        f"partition 3, shop.orders, commit_ts {TSO}"
+        f"partition 3, shop.orders, commit_ts {tso_words(TSO)}"
     )
     assert Selection(messages=((0, 1), (2, 3))).in_words() == "2 messages"
-    assert Selection(guarantee="rows_stay", between_ms=(1000, 2500)).in_words() == "1.500 s of time, rows stay"
+    assert Selection(guarantee="rows_stay", between_ms=(1000, 2500)).in_words() == (
+        "1.500 s of time from 1970-01-01 00:00:01.000 UTC, rows stay"
+    )

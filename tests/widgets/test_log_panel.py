@@ -106,6 +106,10 @@ def test_what_is_shown_is_what_was_chosen() -> None:
     panel = log_panel(s)
     panel.value = LogView((1.0, 2.0), (), None, "load by partition")
     assert "stretches" not in panel.view.status
+    panel.value = LogView((1.0, 2.0), ("shop.orders",), 1, "load by partition")
+    assert panel.view.status.startswith("from what was measured; of all tables, which this picture does not")
+    panel.value = LogView((0.0, 9.0), ("shop.orders",), 1, "load by table")
+    assert panel.view.status.startswith("from what was measured; of all partitions, which this picture does not")
     panel.value = LogView((1.2, 1.4), (), None, "load by partition")
     assert "rows are counted by stretches, so 1.000 to 2.000 s is shown" in panel.view.status
 

@@ -51,6 +51,15 @@ def test_guarantees_follow_the_strategy(panel: Panel[WhatIfView]) -> None:
     assert moved["y0"] != framed[0]["y0"]
 
 
+def test_a_time_that_was_chosen_is_shown_or_what_more_is(panel: Panel[WhatIfView]) -> None:
+    """Rows are counted by stretches of 75 ms: one that begins where the choice ends is not of it."""
+    assert "stretches" not in panel.view.status
+    panel.controls["time_range"].value = (1.0, 2.0)
+    assert "rows are counted by stretches, so 0.975 to 2.026 s is shown" in panel.view.status
+    panel.controls["time_range"].value = (0.976, 2.026)
+    assert "stretches" not in panel.view.status
+
+
 def test_strategy_control(panel: Panel[WhatIfView]) -> None:
     """The counterexample is the chosen strategy's; by table there is none."""
     panel.value = replace(panel.value, picture="counterexample", strategy="ts")

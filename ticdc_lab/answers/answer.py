@@ -23,10 +23,10 @@ import pyarrow as pa
 from ticdc_lab.answers.terminal import aligned
 from ticdc_lab.errors import ContractError, SourceError
 from ticdc_lab.errors.whole_files import room_for
-from ticdc_lab.events.tso import clock_words, zone
+from ticdc_lab.events.tso import clock_words, with_clock, zone
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.page_scripts import TABLE_TOOLS, timed
-from ticdc_lab.words import in_html, visible
+from ticdc_lab.words import in_html, shortened, visible
 
 SHOWN = 20
 """Rows of a frame that are shown; :attr:`Answer.frames` has all."""
@@ -59,6 +59,12 @@ class Answer:
     values: Mapping[str, Any] = field(default_factory=dict)  # plain facts besides the frames, as ``--json`` prints them
     draw: Figures = field(default=dict, repr=False)  # gives the figures by name; called when one is first looked at
     _drawn: dict[str, Figure] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Beside each TSO of its sentences stands its time."""
+        object.__setattr__(self, "finding", with_clock(self.finding))
+        for name, said in (("limits", self.limits), ("details", self.details)):
+            object.__setattr__(self, name, (list if isinstance(said, list) else tuple)(map(with_clock, said)))
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -213,8 +219,7 @@ def with_named_values(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _cell(value: object) -> str:
     """A value on one line; a control character, as a NUL byte, is an escape that can be seen."""
-    text = visible(" ".join(_words(value).split()))
-    return text if len(text) <= _CELL_CHARS else f"{text[: _CELL_CHARS - 1]}…"
+    return shortened(visible(" ".join(_words(value).split())), _CELL_CHARS)
 
 
 def _is_tso(value: object, column: object) -> TypeGuard[int]:

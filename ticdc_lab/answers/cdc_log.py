@@ -12,7 +12,7 @@ import pandas as pd
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.events.tso import LOGICAL_BITS, clock_words, physical_ms, tso_words
 from ticdc_lab.sources.cdc_log import RESTART, SLACK_MS, CdcLog, NamedByLog, named_by
-from ticdc_lab.words import count
+from ticdc_lab.words import count, shortened
 
 FINDINGS, SHOWN_KINDS, SHOWN_MESSAGES = 100, 3, 5
 _REDELIVERED = ("redeliveries_are_identical", "watermarks_are_monotone")
@@ -101,7 +101,7 @@ def _said(n: NamedByLog) -> str:
     error = f": {line.error}" if line.error else ""
     text = f'{count(len(n.lines), "line")} of {n.kind}, "{line.message}" {at}{f" ({named})" if named else ""}{error}'
     by = f"; {count(n.by_ts, 'line')} by {'its' if n.by_ts == 1 else 'their'} timestamp" if n.by_ts else "; by time"
-    return text[:_LINE].rstrip() + ("…" if len(text) > _LINE else "") + by
+    return shortened(text, _LINE) + by
 
 
 def _rows(about: str, named: list[NamedByLog]) -> list[dict[str, Any]]:

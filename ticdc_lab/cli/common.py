@@ -27,7 +27,7 @@ from ticdc_lab.cli.layout import EngineOption, Program, SourceOption
 from ticdc_lab.engine.running import shown
 from ticdc_lab.errors import SparkMissingError, TiCDCLabError
 from ticdc_lab.errors.redaction import redacted
-from ticdc_lab.events.tso import with_texts
+from ticdc_lab.events.tso import with_clock, with_texts
 from ticdc_lab.words import first_line
 
 if TYPE_CHECKING:
@@ -331,7 +331,7 @@ def require_folder(out: str | None, logs: int) -> None:
 
 def _said(error: Exception) -> str:
     if isinstance(error, TiCDCLabError):
-        return f"ticdc-lab: {error}"
+        return with_clock(f"ticdc-lab: {error}")
     if isinstance(error, RecursionError):
         return f"ticdc-lab: what was given is nested too deep\n\nHint: {_HIDE_TRACE}"
     if isinstance(error, OSError) and error.strerror:

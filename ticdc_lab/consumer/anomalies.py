@@ -21,6 +21,7 @@ from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.arrays import Bools, Ints, changes_in, codes, runs
 from ticdc_lab.events.schema import EVIDENCE, FINDINGS, described
+from ticdc_lab.events.tso import with_clock
 
 KINDS = (
     "torn transaction", "row goes back", "lost update", "lost change", "row before its DDL", "row after its DDL",
@@ -178,8 +179,8 @@ def _overwritten(run: ConsumerRun, log: NarrowLog) -> Iterator[_Case]:
                 j += 1
             repaired = j < len(seen) and row[j] == row[i]
             kind, ends = (_BACK, int(at[record[j]])) if repaired else (_OVERWRITTEN, None)
-            message = f"the row, at commit_ts {ts[lead]}, is written back to its version of {ts[i]}"
-            yield _Case(kind, (int(record[lead]), int(record[i])), int(at[record[i]]), ends, message)
+            message = f"the row, at commit_ts {ts[lead]}, is written back to its version of commit_ts {ts[i]}"
+            yield _Case(kind, (int(record[lead]), int(record[i])), int(at[record[i]]), ends, with_clock(message))
 
 
 def _lost(run: ConsumerRun, log: NarrowLog) -> Iterator[_Case]:

@@ -149,6 +149,11 @@ class WhatIf:
         """First and last ms of the log (clock of the TSO), both included."""
         return self.lo_ms, max(self.lo_ms, round(self.lo_ms + self.buckets * self.width_ms) - 1)
 
+    def counted_s(self, ts_range: tuple[int, int]) -> tuple[float, float]:
+        """Begin and end of the whole buckets of a choice, s since the first change."""
+        time = self._time(ts_range)
+        return time.start * self.width_ms / 1000, time.stop * self.width_ms / 1000
+
     def seconds(self, ts_range: tuple[int, int] | None = None) -> npt.NDArray[np.float64]:
         """Middle of each time bucket of a choice, s since the first change."""
         return (np.arange(self.buckets)[self._time(ts_range)] + 0.5) * self.width_ms / 1000

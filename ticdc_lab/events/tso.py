@@ -93,7 +93,7 @@ def tso_words(ts: int) -> str:
 
 
 _BEFORE = ("_ts", " at", " from", " to", " and", ",", " watermark")
-_STATED = re.compile(rf"(?:{'|'.join(rf'(?<={word} )' for word in _BEFORE)})(\d{{17,19}})(?![\w.])(?! \()")
+_STATED = re.compile(rf"(?:{'|'.join(rf'(?<={word} )' for word in _BEFORE)})(\d{{17,19}})(?!\w|\.\d)(?! \()")
 
 
 def with_clock(text: str) -> str:

@@ -5,6 +5,8 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   const EDGE = 18; // left of the title and of the note
   const TOOLS = 130; // the toolbar at the right of the title, which a narrow figure has not
   const FADE = 30; // what fades at the side of a figure that scrolls
+  const SHIFT = FADE - EDGE; // so that what stays does not fade
+  const SIGN = 45; // left of a name in the legend
   const TITLE_TOP = 16;
   const LINE = { title: 20, note: 17 };
   const PLOT_PX = 240;
@@ -127,7 +129,8 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     return { "margin.t": top, "margin.b": bottom, "title.pad.t": titleLines > 1 ? 26 : 16, height };
   }
 
-  // A figure that needs more width than there is scrolls in its box, by the arrow keys too; where there is more fades.
+  // A figure that needs more width than there is scrolls in its box, by the arrow keys too; where there is more fades. Its
+  // title, note and legend stay.
   function scrolls(gd, width) {
     const narrow = width > gd.clientWidth;
     gd.style.overflowX = narrow ? "auto" : "";
@@ -140,6 +143,8 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const [left, right] = [gd.scrollLeft, gd.scrollWidth - gd.clientWidth - gd.scrollLeft].map((px) => px > 1);
     const stops = `${left ? "transparent" : "#000"}, #000 ${FADE}px calc(100% - ${FADE}px), ${right ? "transparent" : "#000"}`;
     gd.style.maskImage = left || right ? `linear-gradient(to right, ${stops})` : "";
+    const stays = [...gd.querySelectorAll(".infolayer :is(.g-gtitle, .legend, .annotation)")].filter((node) => !node.matches(".annotation") || isNote(gd, node));
+    for (const node of stays) node.style.translate = left ? `${gd.scrollLeft + SHIFT}px` : "";
   }
 
   // ---------------------------------------------------------------------------------------------------- controls
@@ -418,8 +423,8 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     let { more, deeper, legend: low } = fitted;
     const { title, annotations, titleLines, noteLines } = rewrite(
       gd,
-      (text) => wrapped(text, gd.clientWidth - EDGE - (slim ? FADE : TOOLS), font(full.title.font.size)),
-      (note) => wrapped(note.text, gd.clientWidth - EDGE - (slim ? FADE : EDGE), font(note.font?.size ?? full.font.size)),
+      (text) => wrapped(text, gd.clientWidth - EDGE - (slim ? FADE + SHIFT : TOOLS), font(full.title.font.size)),
+      (note) => wrapped(note.text, gd.clientWidth - EDGE - (slim ? FADE + SHIFT : EDGE), font(note.font?.size ?? full.font.size)),
       { xshift: EDGE - full._size.l, yshift: made.shift },
     );
     const across = Object.keys(gd.layout).filter((name) => name.startsWith("xaxis"));
@@ -430,6 +435,11 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       if (type === "date") tight[`${name}.nticks`] = narrow ? 3 : 7;
       if (words?.text) tight[`${name}.title.text`] = wrapped(words.text, Math.max(PLOT_PX, full[name]._length), font(full.font.size));
     }
+    const longest = gd.clientWidth - EDGE - FADE - SHIFT - SIGN;
+    const names = gd.data.map((trace, i) => [i, full.showlegend && gd._fullData[i].showlegend && trace.name ? wrapped(trace.name, longest, font(full.legend.font.size)) : trace.name]);
+    const broken = names.filter(([i, name]) => name !== gd.data[i].name);
+    if (broken.length) await Plotly.restyle(gd, { name: broken.map(([, name]) => name) }, broken.map(([i]) => i));
+    let listed = {}; // settings of the legend
     const hidden = { ...unseen(gd.layout.sliders, "sliders"), ...unseen(gd.layout.updatemenus, "updatemenus") };
     const laidOut = async () => {
       for (let pass = 0; pass < 7; pass++) {
@@ -440,16 +450,20 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
         const ends = begins - (gd._fullLayout.legend?._effHeight ?? 0) / size.height;
         const anchor = begins < 0.5 ? { "legend.yanchor": "top", "legend.y": begins } : { "legend.yanchor": "bottom", "legend.y": Math.max(0, Math.min(ends, 0.49)) };
         const under = {
-          "legend.orientation": "h", "legend.xref": "container", "legend.yref": "container", "legend.xanchor": "left",
+          "legend.orientation": "h", ...listed, "legend.xref": "container", "legend.yref": "container", "legend.xanchor": "left",
           "legend.x": EDGE / width, "legend.maxheight": 4000, ...anchor,
         };
         const note = annotations.map((a) => (a.name === "note" ? { ...a, xshift: EDGE - left, yshift: made.shift - deeper } : a));
         scrolls(gd, width);
         await Plotly.relayout(gd, { ...hidden, ...tight, ...under, width, "title.text": title, annotations: note, ...size });
+        // Plotly makes its lines as long as the whole figure: where that scrolls, one name is a line.
+        const long = width > gd.clientWidth && (gd._fullLayout.legend?._width ?? 0) > gd.clientWidth - EDGE - FADE;
+        const again = long && listed["legend.entrywidth"] !== width / 2 + 1;
+        if (again) listed = { "legend.entrywidth": width / 2 + 1, "legend.entrywidthmode": "pixels" };
         const lacks = Math.ceil(PLOT_PX - gd._fullLayout._size.w);
         const short = Math.ceil(PLOT_PX - gd._fullLayout._size.h);
         const [over, { axes, sunk }] = [intrusion(gd, titleLines), beneath(gd)];
-        const settled = Math.abs(over) < 3 && Math.abs(sunk) < 3 && Math.abs(axes - (low ?? -9)) < 3 && lacks <= 0 && short <= 0;
+        const settled = Math.abs(over) < 3 && Math.abs(sunk) < 3 && Math.abs(axes - (low ?? -9)) < 3 && lacks <= 0 && short <= 0 && !again;
         if (settled) break;
         [more, deeper, low] = [more + over, deeper + sunk, axes];
         if (lacks > 0) width += lacks + 6;

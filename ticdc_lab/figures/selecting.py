@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+from ticdc_lab.events.tso import LOGICAL_BITS, clock_words, tso_words
 from ticdc_lab.figures.figure import Figure
 
 Trace = TypeVar("Trace")
@@ -219,7 +220,7 @@ def _said(name: str, value: Any) -> str:
     if name == "guarantee":
         return str(value).replace("_", " ")
     if name == "between_ms":
-        return f"{(value[1] - value[0]) / 1000:,.3f} s of time"
+        return f"{(value[1] - value[0]) / 1000:,.3f} s of time from {clock_words(int(value[0]) << LOGICAL_BITS)}"
     if name == "messages":
         return f"{len(value)} message{'' if len(value) == 1 else 's'}"
-    return f"{name} {value}"
+    return f"{name} {tso_words(int(value))}" if name == "commit_ts" else f"{name} {value}"

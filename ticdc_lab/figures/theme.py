@@ -19,7 +19,7 @@ import pandas as pd
 
 from ticdc_lab.events.tso import zone
 from ticdc_lab.figures.figure import Figure, Nested, plain
-from ticdc_lab.words import quoted, some_of, visible
+from ticdc_lab.words import quoted, shortened, some_of, visible
 
 Theme = Literal["light", "dark"]
 
@@ -121,9 +121,8 @@ def label(name: object, *, most: int = 48) -> str:
     >>> label("a<b")
     'a&lt;b'
     """
-    shown = visible(str(name))
-    cut = shown if len(shown) <= most else shown[: most - 1] + "…"
-    return html.escape(cut, quote=False)  # plotly shows &quot; as it is, and no name is in an attribute
+    # plotly shows &quot; as it is, and no name is in an attribute
+    return html.escape(shortened(visible(str(name)), most), quote=False)
 
 
 def wrapped(text: str, *, width: int = NOTE_CHARS) -> str:

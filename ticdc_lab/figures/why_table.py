@@ -77,7 +77,7 @@ def told_of(told: Explained | Decision) -> str:
         head = f"At {told.at_us / 1e6:,.1f} s {label(told.by)}{about}: "
     if not explained.operators:
         limit = f" ({label(explained.limit)})" if explained.limit and explained.limit not in explained.because else ""
-        return f"{head}nothing is done, {label(explained.because, most=160)}{limit}"
+        return f"{head}nothing is done, {label(explained.because, most=400)}{limit}"
     op = explained.operators[0]
     region = "" if head and isinstance(told, Decision) and told.region == op.region else f" of region {op.region}"
     ways = {(o.region, o.brief) for o in explained.operators}

@@ -66,6 +66,8 @@ tr{scroll-margin-top:36px}tr:target td{background:rgba(230,159,0,.28)}
 @media (max-width:700px){body{padding:12px 12px 40px}h1{font-size:20px}p.answer{font-size:16px}
 nav{overflow-x:auto;white-space:nowrap}nav a{display:inline-block;padding:3px 0}html{scroll-padding-top:48px}
 table{width:auto;min-width:100%}}
+@media screen and (min-width:1201px){td.code.long:not(.word,.name){min-width:38ch}
+table:has(td.code.long) td.long:not(.code){min-width:11em}}
 @media screen and (max-width:1200px){th{white-space:normal}th,td{padding:4px 7px}td.word{overflow-wrap:normal}
 td.long{min-width:9em}td.code:not(.word,.name){min-width:14ch}}
 @media screen and (min-width:701px) and (max-width:1200px){td.word{white-space:normal}}
@@ -377,7 +379,9 @@ def _kind(table: PageTable, column: int) -> str:
 
 
 def _broken(cell: str, kind: str) -> str:
-    """A name may end its line behind a dot, as it may behind a hyphen."""
+    """A name may end its line behind a dot, as it may behind a hyphen; a fingerprint behind 16 digits."""
+    if "code" in kind:
+        cell = re.sub(r"([0-9a-f]{16})(?=[0-9a-f]{8})", r"\1<wbr>", cell)
     return cell.replace(".", ".<wbr>") if "name" in kind else cell
 
 

@@ -26,6 +26,16 @@ View = TypeVar("View")
 MEASURED = "from what was measured"
 """The note on a figure for which nothing was run again."""
 
+_EXACT_S = 0.0015
+"""Two moments that counts do not distinguish: they have milliseconds."""
+
+
+def wider_words(chosen: tuple[float, float], shown: tuple[float, float]) -> str:
+    """The end of a note on a figure whose rows are counted by whole stretches, where it shows more than was chosen."""
+    wider = shown[0] < chosen[0] - _EXACT_S or shown[1] > chosen[1] + _EXACT_S
+    return f"; rows are counted by stretches, so {shown[0]:,.3f} to {shown[1]:,.3f} s is shown" if wider else ""
+
+
 _CANCELLED = "cancelled; the figure is still of what was chosen before"
 _REFUSED = "not drawn; the figure is still of what was chosen before"
 _HEIGHT_PX = 450

@@ -20,7 +20,7 @@ from ticdc_lab.figures.theme import sentence
 from ticdc_lab.widgets.composed import Numbered
 from ticdc_lab.widgets.controls import choice
 from ticdc_lab.widgets.panel import Panel
-from ticdc_lab.words import count
+from ticdc_lab.words import count, shortened
 
 LISTED = 1000
 """Findings in the list."""
@@ -126,4 +126,4 @@ def _line(i: int, f: dict[str, Any]) -> str:
     said = (
         f"#{i} {f['severity']} · {f['guarantee'].replace('_', ' ')} · {where or 'the log'} · {with_clock(f['message'])}"
     )
-    return said if len(said) <= _LINE_CHARS else said[: _LINE_CHARS - 1] + "…"
+    return shortened(said, _LINE_CHARS)

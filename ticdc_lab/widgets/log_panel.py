@@ -16,7 +16,7 @@ from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
 from ticdc_lab.widgets.controls import choice, picture, tables, time_range
-from ticdc_lab.widgets.drawing import MEASURED, Drawn
+from ticdc_lab.widgets.drawing import MEASURED, Drawn, wider_words
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.words import count
 
@@ -67,7 +67,7 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
             return Drawn(spans(summary, totals=summary.transaction_totals))
         drawn = PICTURES[view.picture](cut, view.partition, summary)
         more = _stretches(cut, drawn_of, lo, view.time_range) + _of_a_sample(summary, drawn_of) if timed else ""
-        return Drawn(drawn, f"{MEASURED}{more}")
+        return Drawn(drawn, f"{MEASURED}{more}{_undistinguished(view, summary.lane)}")
 
     return Panel(LogView, controls=controls, draw=draw, name="log", made_from=summary.made_from, origin_ms=lo)
 
@@ -101,9 +101,23 @@ def _stretches(cut: Summary, drawn_of: str, lo: int, chosen: tuple[float, float]
     frame = getattr(cut, drawn_of)
     if drawn_of not in ("load", "load_by_table") or frame.empty:
         return ""
-    first, last = (int(frame["from_ms"].min()) - lo) / 1000, (int(frame["to_ms"].max()) - lo) / 1000
-    wider = first < chosen[0] - _EXACT_S or last > chosen[1] + _EXACT_S
-    return f"; rows are counted by stretches, so {first:,.3f} to {last:,.3f} s is shown" if wider else ""
+    return wider_words(chosen, ((int(frame["from_ms"].min()) - lo) / 1000, (int(frame["to_ms"].max()) - lo) / 1000))
+
+
+def _undistinguished(view: LogView, lane: str) -> str:
+    """Which of the choices the picture does not follow, as what it is drawn of does not distinguish them."""
+    without = _UNDISTINGUISHED.get(view.picture, ())
+    names = [f"{lane}s"] * (view.partition is not None and "partition" in without)
+    names += ["tables"] * (bool(view.tables) and "tables" in without)
+    return f"; of all {' and '.join(names)}, which this picture does not distinguish" if names else ""
+
+
+_UNDISTINGUISHED = {
+    "watermark ladder": ("tables",),
+    "lag": ("tables",),
+    "load by partition": ("tables",),
+    "load by table": ("partition",),
+}
 
 
 def _of_a_sample(s: Summary, drawn_of: str) -> str:
@@ -112,10 +126,6 @@ def _of_a_sample(s: Summary, drawn_of: str) -> str:
         return ""
     n, of = (int(v) for v in s.steps.groupby("topic").agg({"step": "nunique", "steps_total": "max"}).sum())
     return f"; a sample: {n:,} of the log's {count(of, 'watermark')}" if n < of else ""
-
-
-_EXACT_S = 0.0015
-"""Two moments that a summary does not distinguish: it has milliseconds."""
 
 
 def _spans(s: Summary, of: Summary) -> Figure:

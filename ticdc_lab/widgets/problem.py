@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.events.tso import with_clock
 from ticdc_lab.words import COMMAND
 
 
@@ -48,7 +49,7 @@ class Problem:
     def of(cls, error: BaseException) -> Problem:
         """Read an error: one of this package is words, any other is a defect."""
         if isinstance(error, TiCDCLabError):
-            return cls(error.message, _in_python(error.hint), getattr(error, "control", ""))
+            return cls(with_clock(error.message), _in_python(error.hint), getattr(error, "control", ""))
         said = f"This is a defect of ticdc_lab: {type(error).__name__}: {error}"
         return cls(said, "Please report it, with the trace below.", trace="".join(traceback.format_exception(error)))
 

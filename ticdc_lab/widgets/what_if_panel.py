@@ -16,7 +16,7 @@ from ticdc_lab.events.tso import LOGICAL_BITS, LOGICAL_MASK
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import label, sentence
 from ticdc_lab.widgets.controls import choice, lines, picture, slider, tables, time_range
-from ticdc_lab.widgets.drawing import MEASURED, Drawn
+from ticdc_lab.widgets.drawing import MEASURED, Drawn, wider_words
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.problem import blamed_on
 
@@ -70,11 +70,14 @@ def what_if_panel(
     }
 
     def draw(view: WhatIfView) -> Figure | Drawn:
-        first, last = ((lo + round(v * 1000)) << LOGICAL_BITS for v in view.time_range)
+        first_ms, last_ms = (lo + round(v * 1000) for v in view.time_range)
+        # a stretch ends before the next begins
+        first, last = first_ms << LOGICAL_BITS, max(first_ms, last_ms - 1) << LOGICAL_BITS
         with blamed_on("rules" if view.rules.strip() else "strategy"):
             drawn = _PICTURES[view.picture](what_if, view, (first, last | LOGICAL_MASK))
             said = _as_ticdc_acts(what_if, view)
-            return Drawn(drawn, " ".join([f"{MEASURED}.", *said])) if said else drawn
+        wider = wider_words(view.time_range, what_if.counted_s((first, last | LOGICAL_MASK)))
+        return Drawn(drawn, " ".join([f"{MEASURED}{wider}{'.' * bool(said)}", *said])) if said or wider else drawn
 
     return Panel(
         WhatIfView, controls=controls, draw=draw, name="what-if", made_from=made_from, origin_ms=lo
