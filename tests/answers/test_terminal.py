@@ -93,7 +93,7 @@ def test_a_control_character_in_a_value_is_seen() -> None:
 
 
 def test_beside_each_tso_of_a_sentence_stands_its_time() -> None:
-    """Whoever made it: in the answer, what explains it, and what is not known; once where it is there."""
+    """In the answer, its limits and its details, and in an error; once where it is there."""
     said, clock = "a row at commit_ts 470603993791332352", "2026-11-20 21:56:08.308 UTC"
     answer = Answer("a", "b", f"{said}.", limits=(f"{said} ({clock})",), details=[f"{said}, {said}"])
     assert answer.finding == f"{said} ({clock})." and answer.limits == (f"{said} ({clock})",)
