@@ -376,3 +376,11 @@ def test_a_table_with_long_text_stacks_on_a_narrow_screen() -> None:
     drawn = section(Section("s", "t", "a", (), [PageTable(["n", "why"], [(1, long)]), PageTable(["n"], [(1,)])]))
     assert '<table class="ticdc-sorts stacks">' in drawn and '<table class="ticdc-sorts">' in drawn
     assert '<td class="n" data-h="n">1</td><td class="long" data-h="why">' in drawn and '<td class="n">1</td>' in drawn
+
+
+def test_each_section_shows_the_command_or_the_call_of_the_same_answer() -> None:
+    """A reader of the page can ask again, with options; the source is quoted for a shell."""
+    page = render(replace(summary(), source="my log.gz"))
+    shown = re.findall(r"<p>The same: <code>(.*?)</code></p>", page)
+    assert len(shown) == page.count("<section id=") - page.count('<section id="made-of"')
+    assert "ticdc-lab audit &#x27;my log.gz&#x27;" in shown and "ticdc_lab.open(&#x27;my log.gz&#x27;).load()" in shown

@@ -194,6 +194,7 @@ class Section:
     answer: str
     limits: Sequence[str] = ()
     body: Sequence[Block] = field(default_factory=tuple)
+    same: str = ""  # the command or the call that shows the same
 
 
 def text(value: object) -> str:
@@ -272,7 +273,8 @@ def section(s: Section) -> str:
     limits = f'<div class="limits">{limits}</div>\n' if limits else ""
     body = "".join(_block(b, id=f"{s.id}-{i}") for i, b in enumerate(s.body))
     head = f'<section id="{s.id}">\n<h2>{text(s.title)}</h2>\n<p class="answer">{said(s.answer)}</p>\n'
-    return f"{head}{limits}{body}</section>\n"
+    same = f"<p>The same: <code>{text(s.same)}</code></p>\n" if s.same else ""
+    return f"{head}{limits}{body}{same}</section>\n"
 
 
 _UNFOLDED = 6

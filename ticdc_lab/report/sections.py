@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -13,6 +14,7 @@ from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load,
 from ticdc_lab.answers.audit import SIGNS, alike, causes, counted, examples, verdict
 from ticdc_lab.answers.summary import LISTED, Summary
 from ticdc_lab.audit.findings import RANK, Place, places_of
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import with_clock
 from ticdc_lab.figures.theme import untitled
 from ticdc_lab.report.page import Block, Code, Folded, Link, PageTable, Prose, Section, Sign
@@ -129,8 +131,8 @@ def sections(
     s: Summary, *, why: Answer | None = None, what_if: Answer | None = None, advice: Answer | None = None,
     partitions: Answer | None = None, consumers: Answer | None = None, settings: Answer | None = None,
 ) -> list[Section]:  # fmt: skip
-    """All sections of a log; an answer that is None was not asked for."""
-    return [
+    """All sections of a log, each with the command that shows the same; an answer that is None was not asked for."""
+    found = [
         _verdict(s, [a for a in (why, transactions(s), advice, partitions, settings) if a is not None]),
         _tables(contents(s), lane=s.lane),
         *([] if settings is None else [_settings(settings)]),
@@ -143,6 +145,13 @@ def sections(
         *([_said(partitions)] if partitions is not None else []),
         _not_computed("consumer", "What ends up downstream?") if consumers is None else _pictures(consumers),
         _audit(audit(replace(s, early_ends=())), lane=s.lane),
+    ]
+    source = shown_source(s.source)
+    of_python = {name: f"ticdc_lab.open({source!r}).{name.replace('-', '_')}()" for name in ("load", "what-if")}
+    named = {"verdict": "audit", "contents": "survey", "partitions": "expand"}
+    return [
+        replace(one, same=of_python.get(one.id, f"ticdc-lab {named.get(one.id, one.id)} {shlex.quote(source)}"))
+        for one in found
     ]
 
 
