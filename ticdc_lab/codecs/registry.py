@@ -48,7 +48,7 @@ def require_written(protocol: str) -> None:
     if protocol not in WRITTEN:
         raise ProtocolError(
             f"Events cannot be written as {protocol!r}; expected one of {', '.join(WRITTEN)}.",
-            hint="Choose one with --protocol.",
+            hint="Choose one of them: `produce` takes it as --to, `workload` as --protocol.",
         )
 
 

@@ -147,12 +147,11 @@ def sections(
         _audit(audit(replace(s, early_ends=())), lane=s.lane),
     ]
     source = shown_source(s.source)
-    of_python = {name: f"ticdc_lab.open({source!r}).{name.replace('-', '_')}()" for name in ("load", "what-if")}
+    same = {name: f"ticdc_lab.open({source!r}).{name.replace('-', '_')}()" for name in ("load", "what-if")}
     named = {"verdict": "audit", "contents": "survey", "partitions": "expand"}
-    return [
-        replace(one, same=of_python.get(one.id, f"ticdc-lab {named.get(one.id, one.id)} {shlex.quote(source)}"))
-        for one in found
-    ]
+    for one in found:
+        same.setdefault(one.id, " ".join(["ticdc-lab", named.get(one.id, one.id), shlex.quote(source)]))
+    return [replace(one, same=same[one.id]) for one in found]
 
 
 _KINDS = {"kept": "good", "broken": "bad", "warned": "warn", "not judged": "unsure"}
