@@ -55,7 +55,7 @@ white-space:nowrap}td.ticdc-ts{font-variant-numeric:tabular-nums}
 td.ticdc-ts small{display:block;color:var(--soft);white-space:nowrap}details summary{cursor:pointer}
 td.code,pre{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
 overflow-wrap:anywhere}code{font:.93em ui-monospace,'DejaVu Sans Mono',monospace;
-background:var(--tint);padding:1px 4px;border-radius:4px}
+background:var(--tint);padding:1px 4px;border-radius:4px;overflow-wrap:anywhere}
 td.word{white-space:nowrap}td.name{white-space:normal;overflow-wrap:normal}
 td.long{min-width:15em}td.code:not(.word,.name){min-width:24ch}
 pre{padding:8px 12px;background:var(--tint);border-radius:6px}@media screen{pre{white-space:pre;overflow-x:auto}}
