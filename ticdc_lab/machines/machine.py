@@ -208,7 +208,7 @@ class Decided(NamedTuple):
 
     subject: str
     chosen: str | None
-    because: str
+    because: str | Reason
     rejected: tuple[tuple[str, str], ...] = ()
 
 

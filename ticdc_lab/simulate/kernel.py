@@ -328,8 +328,8 @@ class Kernel:
             subject, old, new, because = output
             add(Row(step, at_us, address, "changed", None, None, None, subject, old, new, because))
         elif isinstance(output, Decided):
-            subject, chosen, because, rejected = output
-            add(Row(step, at_us, address, "decided", None, None, None, subject, None, chosen, because, rejected))
+            subject, chosen, reason, rejected = output
+            add(Row(step, at_us, address, "decided", None, None, None, subject, None, chosen, reason, rejected))
         elif isinstance(output, Ignored):
             add(Row(step, at_us, address, "ignored", None, output.message, None, because=output.because))
 

@@ -245,7 +245,7 @@ def _said_once(state: MaintainerState, outputs: list[Output]) -> Stepped:
     said, kept = state.said, list[Output]()
     for output in outputs:
         if isinstance(output, Decided):
-            text = output.because if output.chosen is None else ""
+            text = str(output.because) if output.chosen is None else ""
             if text and said.get(output.subject) == text:
                 continue
             if not output.subject.startswith("span:"):

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CASES = HERE.parents[1] / "data" / "golden" / "scheduler" / "v4.jsonl"
+CASES = HERE.parents[2] / "data" / "golden" / "scheduler" / "v4.jsonl"
 
 
 def test_every_golden_case_has_a_test_of_its_id() -> None:

@@ -25,7 +25,7 @@ from ticdc_lab.simulate.scheduler.v3.replication_set import rebuilt
 from ticdc_lab.simulate.scheduler.v3.replications import Replications, ReplicationsDraft, planned
 from ticdc_lab.simulate.scheduler.v3.schedulers import V3View
 
-GOLDEN = Path(__file__).parents[2] / "data/golden/scheduler/v3.jsonl"
+GOLDEN = Path(__file__).parents[3] / "data/golden/scheduler/v3.jsonl"
 
 
 def ids():
