@@ -8,6 +8,8 @@ from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.canal_image import (
     GROWN_MAX,
+    KEYS_END,
+    KEYS_START,
     N_DATA,
     N_KEYS,
     N_OLD,
@@ -20,18 +22,22 @@ from ticdc_lab.codecs.kernel.canal_image import (
     read_types,
 )
 from ticdc_lab.codecs.kernel.identity import set_row
-from ticdc_lab.codecs.kernel.jit import part
+from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.scan import (
+    digits_end,
     fault_at,
     next_member,
     same,
+    same_bytes,
     skip_space,
+    string_end,
     value_end,
     word,
     word_of,
 )
 from ticdc_lab.codecs.kernel.state import State, end_images, event_fits, new_event, put_text, put_ts, text_bytes
 from ticdc_lab.codecs.kernel.text import int64_of, put_string, read_name
+from ticdc_lab.codecs.kernel.wide import BLOCK
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 
 OK, NEED_MORE = faults.OK, faults.NEED_MORE
@@ -66,6 +72,19 @@ _WATERMARK = 3
 _SIXES = np.full(256, -1, np.int64)
 _SIXES[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)] = np.arange(64)
 """The value of a byte of base64."""
+
+
+def _written(*texts: bytes) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Texts one behind the other, with a block behind the last, and where each begins and the last ends."""
+    ends = tuple(sum(map(len, texts[:i])) for i in range(len(texts) + 1))
+    return np.frombuffer(b"".join(texts) + bytes(BLOCK), np.uint8).copy(), ends
+
+
+_AS_WRITTEN, (_ID, _NAMED, _KEYED, _TYPED, _ES_AT, _TS_AT, _SQL_AT, _TYPES_AT, _COMMITTED, _ALL) = _written(
+    b'{"id":0,"database":', b',"table":', b',"pkNames":', b',"isDdl":false,"type":', b',"es":', b',"ts":',
+    b',"sql":"","sqlType":', b',"mysqlType":', b'{"commitTs":',
+)  # fmt: skip
+"""What stands between the values of a row change as TiCDC writes it, where each part begins, and where they end."""
 _SIGN = np.int64(-1 << 63)
 """Set in a number that TiKV's keys carry, so that negative ones come first."""
 
@@ -109,13 +128,94 @@ def _tidb_field(b: np.ndarray, p: int, q: int) -> int:
     return CLAIM_CHECK if n == 18 and same(b, p, q, b"claimCheckLocation") else 0
 
 
+@small_kernel
+def _behind(b: np.ndarray, p: int, end: int, start: int, stop: int) -> int:
+    """The position after a part of what TiCDC writes, if it is at ``p`` and more follows; else ``end``."""
+    q = p + stop - start
+    return q if q < end and same_bytes(b, p, q, _AS_WRITTEN, start, stop) else end
+
+
+@small_kernel
+def _put(at: np.ndarray, field: int, p: int, q: int) -> int:
+    """Remember where a field's value lies; its bit."""
+    at[field], at[_ENDS + field] = p, q
+    return 1 << field
+
+
+@part
+def _count_end(b: np.ndarray, p: int, end: int) -> int:
+    """Position after a member's number of digits alone, without a zero before others; ``end`` where there is none."""
+    q = digits_end(b, p, end)
+    ends = q < end and (b[q] == 0x2C or b[q] == 0x7D)
+    return q if ends and q > p and (b[p] != 0x30 or q == p + 1) else end
+
+
+@part
+def _as_written(b: np.ndarray, p: int, end: int, st: State) -> tuple[int, int]:
+    """Read the beginning of a row change as far as it is, byte for byte, as TiCDC writes it: most rows up to ``old``.
+
+    The position after the last value that was read (``p`` where none was), or a fault, and the bits of the fields seen.
+    """
+    at, last, seen = st.at, st.last, 0
+    v = _behind(b, p, end, _ID, _NAMED)
+    if v == end:
+        return p, seen
+    for field in (DATABASE, TABLE):
+        q, _ = string_end(b, v, end)
+        if q < 0:
+            return p, seen
+        seen |= _put(at, field, v, q) | 1 << _UNREAD
+        p, v = q, _behind(b, q, end, _NAMED, _KEYED) if field == DATABASE else _behind(b, q, end, _KEYED, _TYPED)
+        if v == end:
+            return p, seen
+    q = end_as_last(b, v, end, last[KEYS_START], last[KEYS_END])
+    if q < 0:
+        return p, seen
+    seen |= _put(at, PK_NAMES, v, q)
+    p, v = q, _behind(b, q, end, _TYPED, _ES_AT)
+    if v == end or v + 8 > end or b[v] != 0x22 or b[v + 7] != 0x22 or _type(b, v, v + 8, st) < 0:
+        return p, seen
+    seen |= _put(at, IS_DDL, q + 9, q + 14) | _put(at, TYPE, v, v + 8)
+    p = v + 8
+    for bit in (1, 2):  # es and ts, which are not read
+        q = _behind(b, p, end, _ES_AT, _TS_AT) if bit == 1 else _behind(b, p, end, _TS_AT, _SQL_AT)
+        q = _count_end(b, q, end)
+        if q == end:
+            return p, seen
+        seen |= 1 << _UNREAD + bit
+        p = q
+    v = _behind(b, p, end, _SQL_AT, _TYPES_AT)
+    q = end_as_last(b, v, end, last[SQL_TYPES_START], last[SQL_TYPES_END])
+    if q < 0:
+        return p, seen
+    seen |= _put(at, SQL, p + 7, p + 9) | 1 << _SQL_TYPE
+    v = _behind(b, q, end, _TYPES_AT, _COMMITTED)
+    if v == end or b[v] != 0x7B:
+        return q, seen
+    p = read_types(b, v, end, at[PK_NAMES], at[_ENDS + PK_NAMES], st)
+    return p, seen | _put(at, MYSQL_TYPE, v, p)
+
+
+@part
+def _has_commit_ts_alone(b: np.ndarray, p: int, end: int, st: State) -> bool:
+    """Whether the value at ``p`` is an object with a commit_ts and nothing else, which is then found."""
+    v = _behind(b, p, end, _COMMITTED, _ALL)
+    q = _count_end(b, v, end)
+    if q == end or b[q] != 0x7D:
+        return False
+    _put(st.at, COMMIT_TS, v, q)
+    return True
+
+
 @part
 def _locate(b: np.ndarray, p: int, end: int, inner: bool, st: State) -> int:
     """Find where the known fields of the object at ``p`` lie; null counts as absent. The position after it."""
-    p, more = next_member(b, p + 1, end, 0x7D, True)
+    q, seen = (p, 0) if inner else _as_written(b, p, end, st)
+    if q < 0:
+        return q
+    p, more = next_member(b, q + (q == p), end, 0x7D, q == p)
     if p < 0:
         return p
-    seen = 0
     while more:
         text, low, high, p = read_name(b, p, end, st.text)
         if p < 0:
@@ -127,6 +227,8 @@ def _locate(b: np.ndarray, p: int, end: int, inner: bool, st: State) -> int:
         seen |= 1 << name
         if inner:
             q = value_end(b, p, end, st.stack)
+        elif field == TIDB and _has_commit_ts_alone(b, p, end, st):
+            q = st.at[_ENDS + COMMIT_TS] + 1
         elif name == _SQL_TYPE:
             q = end_as_last(b, p, end, st.last[SQL_TYPES_START], st.last[SQL_TYPES_END])
             if q < 0:
@@ -221,9 +323,10 @@ def _envelope(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
     if at[TIDB] >= 0:
         if b[at[TIDB]] != 0x7B:
             return fault_at(BAD_TYPE, at[TIDB])
-        p = _locate(b, at[TIDB], end, True, st)
-        if p < 0:
-            return p
+        if at[COMMIT_TS] < 0:
+            p = _locate(b, at[TIDB], end, True, st)
+            if p < 0:
+                return p
     if at[TYPE] < 0:
         return fault_at(MISSING_FIELD, start)
     if b[at[TYPE]] != 0x22:
