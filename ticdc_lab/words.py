@@ -48,15 +48,16 @@ def first_line(said: object) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """At most so many characters, cut behind a whole word where one ends in the last quarter.
+    """At most so many characters: a name is cut anywhere, a sentence behind a word that ends in its last quarter.
 
-    >>> shortened("region 7 has no target", 20), shortened("x" * 30, 8)
-    ('region 7 has no…', 'xxxxxxx…')
+    >>> shortened(f"{'x' * 60} has no target", 70), shortened("shop.a long name", 8)
+    ('xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx has no…', 'shop.a…')
     """
     if len(text) <= most:
         return text
     head, _, part = text[:most].rpartition(" ")
-    return (head if part and len(head) >= most * 3 // 4 else text[: most - 1]).rstrip() + "…"
+    is_sentence = most > 60 and part and len(head) >= most * 3 // 4
+    return (head if is_sentence else text[: most - 1]).rstrip() + "…"
 
 
 def visible(text: str, *, kept: str = "") -> str:
