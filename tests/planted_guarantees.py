@@ -62,7 +62,7 @@ PICTURES: Mapping[str, set[str]] = {
     "ddl_events_are_in_time": {"order of delivery in partition"},
     "watermarks_are_monotone": {"order of delivery in partition"},
     "resolved_events_on_all_partitions": {"not in partition"},
-    "ddl_events_on_all_partitions": {"not in partition"},
+    "ddl_events_on_all_partitions": {"not in partition", "another text"},
     "admin_events_on_all_partitions": {"not in partition"},
     "offsets_are_contiguous": {"dashed box"},
 }

@@ -47,7 +47,7 @@ def test_only_what_the_number_breaks_is_called_new() -> None:
     first = partitions(MOVED, rules=by, measured=what_if(), before=1, to=2, source="x")
     assert "Newly broken: order of a row's changes (shop.orders)" in first.finding
     same = partitions(MOVED, rules=by, measured=what_if(), before=2, to=4, source="x")
-    assert same.finding.endswith("Nothing newly breaks.") and set(same.frame["newly_broken"]) == {""}
+    assert same.finding.endswith("Nothing newly breaks.") and set(same.frame["newly_broken"]) == {"nothing"}
 
 
 def test_what_is_a_guess_or_not_measured_is_said() -> None:
@@ -119,6 +119,8 @@ def test_a_checkpoint_that_is_stuck_comes_before_a_longer_stall() -> None:
     assert done.startswith("All partitions stalled longest, 9.000 s, cause partition-silent: the others went on. ")
     none = stalls(pd.DataFrame(), **of).finding
     assert none == "No watermark of this log stalled for more than 1 s except for data in 1 missing offset."
+    silent = stalls(pd.DataFrame(), **of, early_ends=("Partition 3 ends early.", "Another, too."))
+    assert silent.finding == f"Partition 3 ends early. {none}" and [*silent.limits] == ["Another, too."]
     homes = pd.DataFrame(
         {"topic": ["t"] * 3, "partition": [0, 1, 2], "resolved_ts": pd.array([9, None, None], "Int64")}
     )

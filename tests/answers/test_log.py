@@ -28,10 +28,12 @@ from ticdc_lab.answers import Answer, summary
 from ticdc_lab.answers.answer import SHOWN
 from ticdc_lab.answers.audit import NEXT, OF_DDL, causes, not_checked
 from ticdc_lab.answers.audit import line as line_of_audit
+from ticdc_lab.answers.what_if import with_recorded
 from ticdc_lab.audit import checks_possible, places_of
 from ticdc_lab.audit.findings import NO_RULE
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.listener import Listeners
+from ticdc_lab.dispatch.comparison import guarantee_frame
 from ticdc_lab.engine import sessions
 from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceError
 from ticdc_lab.events.tso import clock_words, compose, physical_ms, with_clock
@@ -597,6 +599,7 @@ def test_the_log_as_recorded_stands_above_what_a_changefeed_can_say_and_models_b
     """What is broken as recorded is what the audit finds; the title ranks no model; an absent row is reported."""
     answer = log.what_if()
     order = list(dict.fromkeys(answer.frame["strategy"]))
+    assert guarantee_frame(log.measured, partitions=4)["strategy"].iloc[0] == "as recorded", "in the panel, too"
     assert order[0] == "as recorded" and order[-2:] == ["tidb-rowid", "conflict"] and "columns:name" in order
     mine = answer.frame[(answer.frame["strategy"] == "as recorded") & (answer.frame["guarantee"] == "row_order")]
     assert int(mine["violations"].iloc[0]) == len(log.audit().frame)
@@ -604,7 +607,7 @@ def test_the_log_as_recorded_stands_above_what_a_changefeed_can_say_and_models_b
     assert names[0] == "as recorded" and names[-1] == "conflict<br><i>model</i>" and "conflict" not in answer.finding
     assert "conflict: not measured with 7 partitions." in log.what_if(partitions=7).limits
     other = log.rules().frame.assign(rule="columns:nothing")
-    limits = answers.what_if(log.measured, partitions=4, rules=other).limits
+    limits = answers.what_if(with_recorded(log.measured, other), partitions=4, rules=other).limits
     assert any(limit.startswith("No row shows the log as recorded: ") for limit in limits)
 
 

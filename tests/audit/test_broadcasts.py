@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from tiny_logs import ddl, found, mark, row, table_of
 
+from ticdc_lab.audit import audit_table
 from ticdc_lab.audit.findings import batches_of
 from ticdc_lab.audit.guarantees import watermarks_are_monotone
 from ticdc_lab.audit.marks import Stated
 from ticdc_lab.facts import LogFacts
+from ticdc_lab.figures import counterexample
 
 
 def test_a_watermark_that_falls_back_is_found():
@@ -116,3 +118,23 @@ def test_canal_json_sends_ddl_to_partition_0_by_design():
     assert found(sound, name, protocol="canal-json") == []
     wrong = [mark(0, 0, 9), ddl(1, 0, 5), mark(1, 1, 9)]
     assert found(wrong, name, protocol="canal-json") == [((name, "error", "s.a", None, 5, 0, None), [(1, 0, 5)])]
+
+
+def test_a_ddl_with_another_text_is_not_called_missing():
+    """The partition that differs from most is named, once, with both messages; the picture shows two texts."""
+    other = "ALTER TABLE `s`.`a` ADD COLUMN `y` INT"
+    events = [*[mark(p, 0, 1) for p in range(3)], ddl(0, 1, 2), ddl(1, 1, 2), ddl(2, 1, 2, other)]
+    events += [mark(p, 2, 9) for p in range(3)]
+    [told] = audit_table(
+        table_of(events), protocol="open-protocol", checks=["ddl_events_on_all_partitions"]
+    ).to_pylist()
+    assert told["message"].startswith("partition 2 of topic t has another text for a DDL of partition 0: ")
+    assert (told["partition"], told["offset"], len(told["evidence"])) == (2, 1, 2)
+    assert "another text" in [a.text for a in counterexample(told).layout.annotations]
+
+
+def test_a_watermark_of_one_partition_alone_is_called_so():
+    """As of a second changefeed: not "of the other partitions", which do not have it."""
+    events = [mark(p, o, ts) for p in range(3) for o, ts in enumerate((1, 5, 9)) if ts != 5 or p == 1]
+    told = audit_table(table_of(events), protocol="open-protocol", checks=["resolved_events_on_all_partitions"])
+    assert ["at 5 that partition 1 alone has" in m for m in told["message"].to_pylist()] == [True, True]

@@ -85,6 +85,9 @@ def test_no_line_ends_within_a_word(tmp_path: Path) -> None:
         assert len(browser.execute_script(_BROKEN)) > 20, "this page would break them"
 
 
+_WIDER = "return [...document.querySelectorAll('.scroll')].map((box) => box.scrollWidth - box.clientWidth)"
+
+
 def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
     """On a phone its cells are never wider than the table, beside a scroll bar too; at 900 pixels findings fit."""
     row = ("sink.dispatchers", "[{matcher = ['shop.orders'], partition = 'table'}]", "seen in all rows, " * 5)
@@ -109,9 +112,11 @@ def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
         "message (… as the first of its kind)",
         "evidence",
     ]
+    numbers = ["topic", "partition", "rows", "DDL", "watermarks", "resolved to"]
     body = [
         PageTable(["setting", "value", "known from"], [row], code=["setting", "value"]),
         PageTable(heads, [finding]),
+        PageTable(numbers, [("simulated", 1, 701, 1, 47, "2023-11-14 22:13:55.799 UTC")]),
     ]
     file = tmp_path / "stacked.html"
     file.write_text(page("a", lead="a", sections=[Section("s", "t", "a", body=body)]), encoding="utf-8")
@@ -122,13 +127,15 @@ def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
         least = browser.execute_script(
             "return [...document.querySelectorAll('.stacked td')].slice(0, 3).map((e) => getComputedStyle(e).minWidth)"
         )
+        narrow = browser.execute_script(_WIDER)
+        named = browser.execute_script(
+            "return [...document.querySelectorAll('.stacked')].at(-1).rows[1].cells[4].dataset.h"
+        )
         size["width"] = 900
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         browser.get(file.as_uri())
-        wide = browser.execute_script(
-            "return [...document.querySelectorAll('.scroll')].map((box) => box.scrollWidth - box.clientWidth)"
-        )
-    assert least == ["0px"] * 3 and wide == [0, 0]
+        wide = browser.execute_script(_WIDER)
+    assert least == ["0px"] * 3 and wide == narrow == [0, 0, 0] and named == "watermarks"
 
 
 _BLOCKS = """
@@ -138,22 +145,23 @@ return [...document.querySelectorAll('.ticdc-cells')].map((box) => [box.scrollWi
 """
 
 
-def test_a_listing_with_long_cells_is_read_on_a_phone(tmp_path: Path) -> None:
+def test_a_listing_that_is_too_wide_is_read_on_a_phone(tmp_path: Path) -> None:
     """Its rows are blocks of named cells, and none is tall by a cell that is out of sight; a wide page has a table."""
     query = "CREATE TABLE `shop`.`orders` (`user_id` INT NOT NULL, `seq` INT NOT NULL, `amount` DECIMAL(12,2))"
     frame = pd.DataFrame({"topic": ["small"], "partition": [0], "offset": [1], "kind": ["ddl"], "query": [query]})
     file = tmp_path / "listing.html"
-    drawn = listing(frame, title="A table", note="n")
-    file.write_text(page("a", lead="a", sections=[Section("s", "t", "a", body=[drawn])]), encoding="utf-8")
+    numbers = {"topic": ["simulated"], "resolved_ts": [2**58], "checkpoint_ts": [2**58], "holders": [2], "lag_s": [8]}
+    drawn = [listing(f, title="A table", note="n") for f in (frame, pd.DataFrame(numbers))]
+    file.write_text(page("a", lead="a", sections=[Section("s", "t", "a", body=drawn)]), encoding="utf-8")
     with chromium() as browser:
         seen = []
         for width in (390, 1280):
             size: dict[str, Any] = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
             browser.get(file.as_uri())
-            until(lambda: browser.execute_script("return document.querySelector('.ticdc-cells td') !== null"))
+            until(lambda: browser.execute_script("return document.querySelectorAll('.ticdc-cells').length === 2"))
             seen.append(browser.execute_script(_BLOCKS))
-    assert seen[0] == [[0, "none", '"topic "', True]] and seen[1] == [[0, "table-header-group", "none", True]]
+    assert seen == [[[0, "none", '"topic "', True]] * 2, [[0, "table-header-group", "none", True]] * 2]
 
 
 def test_a_frame_of_a_notebook_has_its_heads_above_its_cells(tmp_path: Path) -> None:

@@ -55,7 +55,11 @@ LAGGING = steps([(0, 1, 0), (1, 1, 0), (0, 2, 1), (0, 3, 2), (0, 4, 5), (0, 5, 6
 def test_ladder_names_who_holds_the_minimum() -> None:
     """Partition 1 misses three of five steps and is 5 s behind at the last of them."""
     fig = figures.watermark_ladder(LAGGING, partitions=homes(0, 1))
-    assert title(fig) == "Partition 1 holds the minimum for 60 % of the steps, at most 5 s behind"
+    held = "Partition 1 holds the minimum for {} % of the steps, at most {} s behind"
+    assert title(fig) == held.format(60, 5)
+    stuck = figures.watermark_ladder(LAGGING.iloc[:-1], partitions=homes(0, 1))
+    assert title(stuck) == f"{held.format(80, 6)}, to the end of the log"
+    assert "6 s" in [a.text for a in stuck.layout.annotations], "the band says how late it is"
 
 
 def test_ladder_without_laggards_says_so() -> None:
@@ -381,7 +385,8 @@ def test_matrix_admits_what_was_not_measured() -> None:
 
 def test_skew_names_best_and_worst_at_the_chosen_count() -> None:
     """The title compares at the chosen number of partitions."""
-    rows = [(s, n, v) for s, v in (("table", 3.0), ("ts", 1.1)) for n in (1, 2, 4)]
+    strategies = (("table", 3.0), ("ts", 1.1), ("conflict", 1.0))  # no changefeed file can set the last one
+    rows = [(s, n, v) for s, v in strategies for n in (1, 2, 4)]
     fig = figures.skew_curves(pd.DataFrame(rows, columns=["strategy", "partitions", "max_over_mean"]), chosen=2)
     assert (
         title(fig)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from drawn_text import drawn_text
 from headless import seen_on
@@ -130,6 +131,10 @@ def test_column_families_of_a_moment() -> None:
     assert title(locked) == "At 2.000 s t102_r7 has 1 committed version and is locked by the transaction of 1.000 s"
     assert title(free) == "At 3.500 s t102_r7 has 2 committed versions and is not locked"
     assert list(free.data[0].cells["values"][0]) == ["nothing"]
+    later = rows.to_pandas().assign(key=rows["key"][0].as_py() + 1)
+    both = pa.Table.from_pandas(pd.concat([rows.to_pandas(), later[later["cf"] != "lock"]]), schema=rows.schema)
+    told = title(figures.column_families(both, at_us=2_000 * MS))
+    assert told == "At 2.000 s 2 keys have 2 committed versions and t102_r7 is locked by the transaction of 1.000 s"
 
 
 def test_column_families_step_through_changes() -> None:
@@ -142,7 +147,7 @@ def test_column_families_step_through_changes() -> None:
 def test_the_picture_shows_rows_bars_and_locks() -> None:
     """Counts in the boxes, the sorter's bar full at its memory, the locked region framed, dots only where rows move."""
     fig = figures.pipeline_picture(story(), at_us=2_900 * MS, memory_rows=MEMORY)
-    assert {"1,000<br>+ 900 disk", "380", "570", "+ 0"} <= set(named(fig, "texts").text)
+    assert {"1,000<br>disk 900", "380", "570", "+ 0"} <= set(named(fig, "texts").text)
     bars = named(fig, "sorter")
     widths = [b - a for a, b in zip(bars.x[::3], bars.x[1::3], strict=True)]
     assert widths[1] / widths[0] == pytest.approx(0.38) and widths[2] / widths[0] == pytest.approx(0.57)

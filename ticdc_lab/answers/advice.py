@@ -231,19 +231,20 @@ def partitions(
     old, lines, pauses_ms = _breaks(measured, chosen, own, before), {}, {}
     for n, m in moved.items():
         newly = {g: has - old.get(g, set()) for g, has in _breaks(measured, chosen, own, n).items()}
-        broken = [f"{_MEASURES[g]} ({some_of(sorted(new), most=_NAMED)})" for g, new in newly.items() if new]
+        broken = "; ".join(f"{_MEASURES[g]} ({some_of(sorted(new), most=_NAMED)})" for g, new in newly.items() if new)
+        if n == to:
+            breaks = f"Newly broken: {broken}." if broken else "Nothing newly breaks."
         pauses_ms[n] = 0
         if n != before:
             plan = decide(known, OwnerMarks(0), procedure="design", before=before, after=n, at=0, timing=Timing())
             pauses_ms[n] = sum(plan.pause_ms.values())
         lines[n] = {
             "partitions": n, "moved_keys": m.moved_keys, "moved_rows": m.moved_rows, "pause_s": pauses_ms[n] / 1000,
-            "fullest": round(m.load_after, 2), "newly_broken": "; ".join(broken),
+            "fullest": round(m.load_after, 2), "newly_broken": broken or "nothing",
         }  # fmt: skip
     limits = []
     if others := sorted({*measured.tables} - {*own}):
         limits.append(f"What newly breaks is not known for {some_of(others)}: the rule of the table was not measured.")
-    breaks = f"Newly broken: {lines[to]['newly_broken']}." if lines[to]["newly_broken"] else "Nothing newly breaks."
     how = _moved_words(moved[to], before, to, pauses_ms[to])
     return Answer(
         "partitions", "What would another number of partitions do?", f"{_estimated(rules)}{how} {breaks}",

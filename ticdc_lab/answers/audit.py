@@ -23,11 +23,13 @@ from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audited, checks_possi
 from ticdc_lab.audit.contradicted import defined_in, rules_given, with_contradictions
 from ticdc_lab.audit.findings import INFO, NO_RULE, PARTITIONS_MISSING, RANK, UNRECORDED, UNSURE, VIOLATED
 from ticdc_lab.audit.guarantees import (
+    ALONE,
     COPIED,
     LACKED,
     MOVED,
     NO_WATERMARK,
     OLD_VALUES_OFF,
+    OTHER_TEXT,
     SILENT,
     TWO_TOPICS,
     UNSPLIT,
@@ -236,6 +238,8 @@ _OF_CAUSE = {
         "again: ticdc-lab record {topic} --out FILE"
     ),
     SILENT: _WRITERS,
+    ALONE: _WRITERS,
+    OTHER_TEXT: "Compare both DDL: ticdc-lab audit {source} --messages-of {number}",
     OLD_VALUES_OFF: "Give the changefeed's file, which shows it: ticdc-lab audit {source} --changefeed FILE",
     IN_ZONE: "Audit with the zone of the TiCDC server: ticdc-lab audit {source} --option time-zone=ZONE",
     TWO_TOPICS: "Record each topic into a file of its own: ticdc-lab record {topic} --out FILE",

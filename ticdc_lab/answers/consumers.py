@@ -21,7 +21,8 @@ from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.consumer.log import IS_CONSUMED, NARROW, ROW, NarrowLog, excerpt, narrow_table
 from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, POLICIES, REFERENCE_FIXED, STRICT, Policy
-from ticdc_lab.consumer.study import MATRIX, RECORDED, Scenario, Study, judged
+from ticdc_lab.consumer.study import MATRIX, Scenario, Study, judged
+from ticdc_lab.dispatch.names import RECORDED
 from ticdc_lab.engine.shuffle import quantiles
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.sample import from_first_row

@@ -14,7 +14,15 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import exact, small
-from ticdc_lab.answers.what_if import OF_STORAGE, not_measured, rules, rules_of, what_if, without_partitions
+from ticdc_lab.answers.what_if import (
+    OF_STORAGE,
+    not_measured,
+    rules,
+    rules_of,
+    what_if,
+    with_recorded,
+    without_partitions,
+)
 from ticdc_lab.audit.contradicted import rules_given, with_contradictions
 from ticdc_lab.codecs.registry import FRAMED, require_written
 from ticdc_lab.dispatch import alignments, dispatch, key_update_counts, read_changefeed, shared_topics, topic_balance
@@ -262,7 +270,10 @@ def ask_rules(log: Log) -> Answer:
 def measured(log: Log) -> WhatIf:
     """The measures of every dispatcher."""
     log.change_log.require_commit_ts("what another dispatcher would do")
-    return log.once("measured", lambda: WhatIf.from_events(*named_rows(log)[:2], **compared(log)))
+    found = log.once("measured", lambda: WhatIf.from_events(*named_rows(log)[:2], **compared(log)))
+    if log.change_log.of_storage:
+        return found
+    return log.once("measured, as recorded", lambda: with_recorded(found, found_rules(log)))
 
 
 def compared(log: Log) -> dict[str, Any]:

@@ -145,7 +145,9 @@ def stalls(
         stated = known["resolved_ts"].dropna()
         none = never + _none_advances(stated, stall_s=stall_s, qualified=qualified, of_storage=of_storage)
     elif found.empty:
-        none = f"{never}No watermark of this log stalled for more than {stall_s:g} s{qualified}."
+        ends = "".join(f"{sentence} " for sentence in early_ends[:1])  # silent, though for less than a stall
+        none = f"{never}{ends}No watermark of this log stalled for more than {stall_s:g} s{qualified}."
+        early_ends = early_ends[1:]
         details = [f"{usual}; the longest step is {rhythm.longest_s:,.3f} s."]
     if none:
         return Answer("why", question, none, {"stalls": found}, early_ends, details, values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -23,32 +24,34 @@ PARTITIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 _QUESTION = "What would another dispatcher do?"
 
 
-RECORDED = "as recorded"
-"""The rules of the log itself among the dispatchers."""
-
-
 def rules_of(found: pd.DataFrame) -> dict[str, str]:
     """Table to the rule that explains its rows best (:func:`ticdc_lab.dispatch.infer_rules`), of one topic."""
     told = found.drop_duplicates(["schema_name", "table_name"]) if len(found) else found
     return {f"{r['schema_name']}.{r['table_name']}": r["rule"] for r in told.to_dict("records") if r["rule"]}
 
 
-def _recorded(measured: WhatIf, found: pd.DataFrame | None) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """The row of the rules as recorded, and its notes; no row where a table's rule was not measured."""
-    if found is None or found.empty:
-        return {}, []
+def with_recorded(measured: WhatIf, found: pd.DataFrame) -> WhatIf:
+    """The same with the rule that explains each table's rows best, where all of these rules were measured."""
     of = rules_of(found)
-    lacking = [t for t in measured.tables if of.get(t) not in measured.candidates_of(t)]
-    if lacking:
-        return {}, [f"No row shows the log as recorded: no measured rule is the one of {some_of(lacking)}."]
+    known = measured.tables and all(of.get(t) in measured.candidates_of(t) for t in measured.tables)
+    return replace(measured, recorded={t: of[t] for t in measured.tables} if known else {})
+
+
+def _about_recorded(measured: WhatIf, found: pd.DataFrame | None) -> list[str]:
+    """Notes on the row of the rules as recorded, or why there is none."""
+    if found is None or found.empty:
+        return []
+    if not measured.recorded:
+        of = rules_of(found)
+        lacking = [t for t in measured.tables if of.get(t) not in measured.candidates_of(t)]
+        return [f"No row shows the log as recorded: no measured rule is the one of {some_of(lacking)}."]
     partly, few = found["n_explained"] < found["n_rows"], found["by_chance"]
     says = (
         (partly, "the rule explains some rows only"),
         (few, "too few rows show the rule, which is a guess"),
         (of_another_name(found), "the rule hashes another name of the table, the figures its name in the log"),
     )
-    said = [f"As recorded: of {some_of(_tables(found[which]))} {words}." for which, words in says if which.any()]
-    return {RECORDED: {t: of[t] for t in measured.tables}}, said
+    return [f"As recorded: of {some_of(_tables(found[which]))} {words}." for which, words in says if which.any()]
 
 
 def of_another_name(found: pd.DataFrame) -> pd.Series[bool]:
@@ -84,14 +87,13 @@ def what_if(
         said += [f"{name[1:-1]} are counted together, without their own unique indexes: {some_of(tables)}"]
     if absent := sorted({*measured.candidates} - {*measured.candidates_at(partitions)}):
         said.append(f"{', '.join(absent)}: not measured with {count(partitions, 'partition')}.")
-    recorded, about = _recorded(measured, rules)
-    said += about
-    kept = guarantee_frame(measured, partitions=partitions, more=recorded)
+    said += _about_recorded(measured, rules)
+    kept = guarantee_frame(measured, partitions=partitions)
     matrix = figures.guarantee_matrix(kept, partitions=partitions)
     frames = {"guarantees": kept, "rows": placement(measured, partitions=partitions), "skew": skew_frame(measured)}
     return Answer(
         "what-if", _QUESTION, f"{matrix.finding}.", frames, said,
-        draw=lambda: _drawn(measured, partitions, frames, recorded),
+        draw=lambda: _drawn(measured, partitions, frames),
     )  # fmt: skip
 
 
@@ -142,15 +144,11 @@ def without_partitions(source: str, *, name: str = "what-if", question: str = _Q
 OF_STORAGE = "a storage sink has no partitions and no dispatchers"
 
 
-def _drawn(
-    measured: WhatIf, partitions: int, frames: Mapping[str, pd.DataFrame], recorded: Mapping[str, dict[str, str]]
-) -> Mapping[str, Figure]:
+def _drawn(measured: WhatIf, partitions: int, frames: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure]:
     """The pictures, with a slider over numbers of partitions where they have one."""
     counts = sorted({*PARTITIONS, partitions})
     others = [n for n in counts if n != partitions]
-    kept = {n: guarantee_frame(measured, partitions=n, more=recorded) for n in others} | {
-        partitions: frames["guarantees"]
-    }
+    kept = {n: guarantee_frame(measured, partitions=n) for n in others} | {partitions: frames["guarantees"]}
     lies = {n: placement(measured, partitions=n) for n in others} | {partitions: frames["rows"]}
     matrices = {str(n): figures.guarantee_matrix(kept[n], partitions=n) for n in counts}
     rows = {str(n): figures.partition_rows(lies[n]) for n in counts}

@@ -46,6 +46,8 @@ COPIED = "a change is delivered again in another partition"
 UNSPLIT = "an update changes the key, and the changefeed does not split it (output-raw-change-event)"
 NO_WATERMARK = "no partition has a watermark"
 SILENT = "a partition has no watermark"
+ALONE = "watermarks of one partition alone are missing"
+OTHER_TEXT = "a DDL has another text in one partition"
 TWO_TOPICS = "an offset has different messages"
 OLD_VALUES_OFF = "old values may have been off then"
 LACKED = "it may lie at offsets that are missing from the recording"
@@ -376,10 +378,14 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     identity = ("topic", "commit_ts", "schema_name", "table_name", "query")
     homes, topics = {(h.topic, h.partition): h for h in log.homes}, log.topics
     each: dict[tuple[Any, ...], list[Event]] = {}
+    texts: dict[tuple[Any, ...], dict[int, list[Event]]] = {}  # by what is alike but the query, and partition
     for d in log.ddl:
         era = homes[d["topic"], d["partition"]].era(offset_of(d))
-        each.setdefault((era, *(d[c] for c in identity)), []).append(d)
-    for (era, *_), same in each.items():
+        of_one = (era, *(d[c] for c in identity))
+        each.setdefault(of_one, []).append(d)
+        texts.setdefault(of_one[:-1], {}).setdefault(d["partition"], []).append(d)
+    for of_one, same in each.items():
+        era = of_one[0]
         witness = min(same, key=lambda d: (d["partition"], offset_of(d)))
         seen = {d["partition"] for d in same}
         of = [h for h in (home.within(era) for home in topics[witness["topic"]]) if h is not None]
@@ -387,6 +393,13 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
         sent = [(d, homes[d["topic"], d["partition"]]) for d in same]
         for home in only_0 if log.ddl_in_partition_0_only else of:
             if home.partition not in seen:
+                there = texts[of_one[:-1]]
+                known = {d["query"] for d in there[witness["partition"]]}
+                others = [d for d in there.get(home.partition, ()) if d["query"] not in known]
+                if others:
+                    if len(each[*of_one[:-1], others[0]["query"]]) <= len(seen):
+                        yield _other_ddl(home, witness, others[0])
+                    continue
                 behind = {of.stated_before(offset_of(d)) for d, of in sent if home.covers(d, of=of)}
                 yield _lost_ddl(home, witness, behind)
 
@@ -621,6 +634,14 @@ def _delivery(s: Suspects, at: Ints) -> Texts:
     return np.where(s.first[at], "a change", "a change delivered again")
 
 
+def _other_ddl(home: Home, witness: Event, other: Event) -> Event:
+    """The finding of a partition that has another text than most."""
+    said = f"{home.words} has another text for a DDL of partition {witness['partition']}: {_beginning(other)}"
+    where = {"table": _table(other), "commit_ts": other["commit_ts"], "partition": home.partition}
+    where |= {"offset": other["offset"], "cause": OTHER_TEXT}
+    return _finding(ERROR, said, home.topic, [witness, other], **where)
+
+
 def _lost_ddl(home: Home, witness: Event, behind: set[int]) -> Event:
     """The finding; ``behind`` which watermarks those deliveries stand that the recording of the partition covers."""
     said = f"{home.words} is missing a DDL of partition {witness['partition']}: {_beginning(witness)}"
@@ -675,6 +696,7 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
         yield _finding(WARNING, f"no partition of topic {h.topic} has a watermark", h.topic, [least], **where)
         return
     values, witnesses = _first_of_each(stated)
+    n_having = np.sum([np.isin(values, home.ts) for home in stated], axis=0)
     for home in homes:
         own, at = np.unique(home.ts, return_index=True)
         lacking = np.setdiff1d(values, own, assume_unique=True)
@@ -686,10 +708,12 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
             several = f"{count(run.stop - run.start, 'watermark')} {when}"
             following = home.event(int(at[after])) if after < len(own) else None
             shown = witnesses[int(np.searchsorted(values, first))].tolist()
+            alone = len(stated) > 2 and (n_having[np.searchsorted(values, lacking[run])] == 1).all()
             ends = (int(home.offset[at[after] - 1]), following["offset"]) if after and following else (BEGIN, END)
             n_due = run.stop - run.start if len(own) else _due(home, lacking)
             lacked = home.lacked_between(*ends) >= n_due
-            yield _gap(home, several, first, dict(zip(_SHOWN, shown, strict=True)), following, lacked=lacked)
+            witness = dict(zip(_SHOWN, shown, strict=True))
+            yield _gap(home, several, first, witness, following, lacked=lacked, alone=bool(alone))
 
 
 AHEAD = 4
@@ -707,10 +731,13 @@ def _due(home: Home, values: Ints) -> int:
     return max(int(((begin < values) & (values < max(ddl))).sum()), between - AHEAD)
 
 
-def _gap(home: Home, several: str, first: int, witness: Event, following: Event | None, *, lacked: bool) -> Event:
-    """A run of watermarks missing in a partition: all of them, those before its first, behind its last, or between; and
-    whether as many offsets are missing there.
+def _gap(
+    home: Home, several: str, first: int, witness: Event, following: Event | None, *, lacked: bool, alone: bool
+) -> Event:  # fmt: skip
+    """A run of watermarks missing in a partition: all of them, those before its first, behind its last, or between;
+    whether as many offsets are missing there, and whether the witness's partition alone has them.
     """
+    several += f" that partition {witness['partition']} alone has" if alone else " of the other partitions"
     where = {"partition": home.partition, "commit_ts": first, "offset": following["offset"] if following else None}
     severity, unless = (WARNING, f"; {LACKED}") if lacked else (ERROR, "")
     if not len(home.ts):
@@ -720,12 +747,12 @@ def _gap(home: Home, several: str, first: int, witness: Event, following: Event 
         where["cause"] = f"{SILENT}{unless}"
         return _finding(severity, f"{home.words} {said}{unless}", home.topic, [witness], **where)
     if following is not None and first > home.ts.min():
-        said = f"is missing {several} of the other partitions{unless}"
-        where["cause"] = f"watermarks of other partitions are missing{unless}"
+        said = f"is missing {several}{unless}"
+        where["cause"] = f"{ALONE if alone else 'watermarks of other partitions are missing'}{unless}"
         return _finding(severity, f"{home.words} {said}", home.topic, [witness, following], **where)
-    said = f"starts after {several} of the other partitions: its recording may start later"
+    said = f"starts after {several}: its recording may start later"
     if following is None:
-        said = f"ends before {several} of the other partitions: its recording may end earlier"
+        said = f"ends before {several}: its recording may end earlier"
     ends = "end before" if following is None else "start after"
     where["cause"] = f"a partition's watermarks {ends} the others'; {UNRECORDED}"
     return _finding(WARNING, f"{home.words} {said}", home.topic, [witness], **where)

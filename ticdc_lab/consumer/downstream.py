@@ -212,7 +212,9 @@ def _wait(late: dict[str, Any], event: str, since: int, held: int, said: str) ->
     reads = "has read nothing" if late["offset"] is None else f"has read offset {late['offset']}"
     state = {"reads": reads, AT_DDL: "waits at another DDL"}.get(late["state"], late["state"])
     ahead = late["next"]
-    then = f", its next watermark, {ahead[1]}, is at offset {ahead[0]}" if ahead else ", and no watermark is left in it"
+    then = ", and no watermark is left in it"
+    if ahead:
+        then = f", its next watermark, {tso_words(ahead[1])}, is at offset {ahead[0]}"
     answer = (
         f"Since {since / 1e6:.3f} s {said}, {held} row changes are held: partition {late['partition']} {state}{then}."
     )

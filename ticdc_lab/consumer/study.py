@@ -23,7 +23,7 @@ from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.consumer.record import DELIVERIES, STEPS
 from ticdc_lab.dispatch import check_strategy, dispatch
-from ticdc_lab.dispatch.names import CONFLICT
+from ticdc_lab.dispatch.names import CONFLICT, RECORDED
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import NO_TS, Ints, changes_in
 from ticdc_lab.events.schema import described, require_batch
@@ -212,8 +212,6 @@ MATRIX = StructType(
         described("total_us", _LONG, "how long the run took, µs"),
     ]
 )
-
-RECORDED = "as recorded"
 
 
 @dataclass(frozen=True, slots=True)

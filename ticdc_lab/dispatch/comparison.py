@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ticdc_lab.dispatch.names import CONFLICT, MODELS
+from ticdc_lab.dispatch.names import CONFLICT, MODELS, RECORDED
 from ticdc_lab.dispatch.whatif import Choice, WhatIf
 
 MEASURED = ("row_order", "table_order", "transactions")
@@ -92,9 +92,10 @@ def guarantee_frame(
 
 
 def _shown(what_if: WhatIf, partitions: int, more: Mapping[str, Choice]) -> dict[str, Choice]:
-    """Words to choices: what was asked for, what a changefeed file can set, and models last."""
+    """Words to choices: the log's own rules, what was asked for, what a changefeed file can set, and models last."""
     names = sorted(what_if.candidates_at(partitions), key=lambda name: name in MODELS)
-    return {**more, **{name: name for name in names if name not in more}}
+    own: dict[str, Choice] = {RECORDED: what_if.recorded} if what_if.recorded else {}
+    return {**own, **more, **{name: name for name in names if name not in more}}
 
 
 def placement(

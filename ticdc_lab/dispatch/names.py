@@ -10,6 +10,9 @@ from ticdc_lab.errors import DispatchError
 CONFLICT = "conflict"
 """The design's conflict detection: it needs the order of changes, so it is no function of one row."""
 
+RECORDED = "as recorded"
+"""The rules of the log itself among the dispatchers."""
+
 MODELS = {
     "tidb-rowid": "TiCDC v4.0 alone dispatched by _tidb_rowid",
     CONFLICT: "the design's conflict detection, which TiCDC never built",

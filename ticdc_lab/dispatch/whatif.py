@@ -63,6 +63,8 @@ class WhatIf:
         What part of the log is not covered; empty where it is all of it.
     together
         The tables of an entry of ``lanes`` that counts several.
+    recorded
+        By table the rule by which it was dispatched; empty where one of them was not measured.
     """
 
     lanes: Mapping[str, Lane]
@@ -70,6 +72,7 @@ class WhatIf:
     width_ms: float = 1.0
     note: str = ""
     together: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    recorded: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_events(

@@ -102,7 +102,7 @@ def _finding_of_curves(of: pd.DataFrame, until_us: int) -> str:
 
 _NOTE_OF_STUCK = (
     "Above, how far the checkpoint is behind the clock: it climbs while the checkpoint stands. Below, what holds it, "
-    "by the owner's own word: a table, a capture, a barrier. Hover shows since when."
+    "by the owner's own word: a table, a capture, a barrier. On screen: hover shows since when."
 )
 _MOST_OF_STUCK = 7
 

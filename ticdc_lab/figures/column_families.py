@@ -93,10 +93,13 @@ def _told(rows: pd.DataFrame, at_us: int, names: Mapping[int, str]) -> str:
     now, keys = there(rows, at_us), rows["key"].unique()
     what = label(shown(int(keys[0]))) if len(keys) == 1 else count(len(keys), "key")
     of = {cf: now[now["cf"] == cf] for cf in CFS}
-    has, are = ("has", "is") if len(keys) == 1 else ("have", "are")
     versions = count(int((of["write"]["kind"] != "rollback").sum()), "committed version")
-    locks = [f"locked by the transaction of {_moment(int(ts), names)}" for ts in of["lock"]["start_ts"].unique()]
-    return f"At {at_us / 1e6:,.3f} s {what} {has} {versions} and {are} {' and '.join(locks) or 'not locked'}"
+    locks = zip(of["lock"]["key"], of["lock"]["start_ts"], strict=True)
+    by = {int(key): f"locked by the transaction of {_moment(int(ts), names)}" for key, ts in locks}
+    if len(keys) == 1:
+        return f"At {at_us / 1e6:,.3f} s {what} has {versions} and is {by.get(int(keys[0]), 'not locked')}"
+    each = " and ".join(f"{label(shown(k))} is {words}" for k, words in by.items())
+    return f"At {at_us / 1e6:,.3f} s {what} have {versions} and {each or 'are not locked'}"
 
 
 def _most(rows: pd.DataFrame, times: list[int]) -> int:

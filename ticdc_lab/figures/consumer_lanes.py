@@ -435,4 +435,4 @@ def _finding_of_player(s: LaneScene) -> str:
 
 def _note_of_player(fig: Figure, *, shown: int, of: int) -> str:
     left = f" Of {of:,} moments at which something happens {shown:,} are shown." if shown < of else ""
-    return f"{fig.layout.meta['note']}{left} Play, or move the slider."
+    return f"{fig.layout.meta['note']}{left} On screen: play, or move the slider."

@@ -68,6 +68,8 @@ def _drawing(finding: Mapping[str, Any]) -> Drawing | None:
     lanes, dated = {e["partition"] for e in evidence}, all(e["commit_ts"] is not None for e in evidence)
     if kind in _ABSENT:
         missing = _lane(finding)
+        if missing in lanes and kind in _CONTENTS:
+            return _contents
         return _absent if missing is not None and lanes - {missing, None} else None
     if len(evidence) < 2 or None in lanes:
         return None
@@ -75,7 +77,7 @@ def _drawing(finding: Mapping[str, Any]) -> Drawing | None:
         return _gap
     if kind in _CONTENTS:
         return _contents
-    if kind in _FALLS or (kind in _MOVES and len(lanes) == 1):
+    if kind in _BELOW or (kind in _MOVES and len(lanes) == 1):
         return _fall if dated and len(lanes) == 1 else None
     if kind in _TORN:
         return _torn
@@ -89,11 +91,33 @@ _EARLY = "changes_are_applied_in_order"  # of consumers, while the number of par
 _MOVES = {"rows_stay_in_one_partition", "row_order", "table_order", "row goes back", "lost update", _EARLY}
 _TORN = {"transactions", "torn transaction"}
 _SIDES = {"row before its DDL", "row after its DDL"}
-_FALLS = {
-    "nothing_below_resolved_ts", "nothing_below_ddl", "ddl_events_are_in_time", "watermarks_are_monotone",
-    "first_appearances_are_ordered",
-}  # fmt: skip
-_CONTENTS = {"row_images_chain", "redeliveries_are_identical"}
+_BELOW = {
+    "nothing_below_resolved_ts": ("a watermark", "change"),
+    "nothing_below_ddl": ("a DDL", "change of its table"),
+    "ddl_events_are_in_time": ("a watermark", "DDL"),
+    "watermarks_are_monotone": ("a watermark", "watermark"),
+    "first_appearances_are_ordered": ("a change of a row", "older change of it that was not delivered before"),
+}
+"""After what no what may lie below it, by guarantee."""
+_CONTENTS = {
+    "row_images_chain": (
+        ("leaves this image", "finds another image"),
+        "Both messages change one row. What the first left must be what the second found: a change between them is "
+        "missing, or one of the two images is wrong.",
+    ),
+    "redeliveries_are_identical": (
+        ("first content", "another content"),
+        "Both messages deliver one change. What is sent again must have the same content; one of them is wrong.",
+    ),
+    "ddl_events_on_all_partitions": (
+        ("one text", "another text"),
+        "Both messages deliver one DDL. The owner sends the same text to every partition; one of them is wrong.",
+    ),
+    "admin_events_on_all_partitions": (
+        ("one number", "another number"),
+        "Both messages deliver one Admin event. The owner sends the same number to every partition; one is wrong.",
+    ),
+}
 _GAPS = {"offsets_are_contiguous"}
 _ABSENT = {
     "resolved_events_on_all_partitions", "ddl_events_on_all_partitions", "admin_events_on_all_partitions",
@@ -173,32 +197,31 @@ def _fall(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
         tickvals=list(range(len(levels))), automargin=True,
         ticktext=[_when(ts) for ts in levels], range=[-0.8, len(levels) + 0.1], showgrid=False, zeroline=False,
     )  # fmt: skip
+    after, what = _BELOW.get(finding["guarantee"], ("a change of a row", "older change of it"))
+    rule = f"After {after} at the dotted line, no {what} may follow below the line; the ringed one does."
+    if high == low:
+        rule = "A watermark promises that every change up to the line was sent; the ringed one first comes later."
     return _finished(
-        fig, finding, "Messages of one {lane} in the order of their offsets, higher is later upstream. After the "
-        "first one nothing may lie below the dotted line; the ringed one does.",
+        fig, finding, f"Messages of one {{lane}} in the order of their offsets, higher is later upstream. {rule}",
         height=390,
     )  # fmt: skip
 
 
 def _contents(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     """Two messages that must show the same content of a row, and do not."""
-    chain = finding["guarantee"] == "row_images_chain"
-    left = "deletes the row" if "a row that does not exist" in str(finding.get("message")) else "leaves this image"
+    kind, message = finding["guarantee"], str(finding.get("message"))
+    (left, found), note = _CONTENTS[kind]
+    left = "deletes the row" if "a row that does not exist" in message else left
+    found = "inserts the row again" if "a row that exists" in message else found
+    axes = {"row_images_chain": "order upstream (commit ts)", "redeliveries_are_identical": "order of delivery"}
     fig, points = _lanes(
-        finding, sorted(evidence, key=_upstream) if chain else evidence,
-        axis="order upstream (commit ts)" if chain else "order of delivery",
-        under=(left, "finds another image") if chain else ("first content", "another content"),
+        finding, sorted(evidence, key=_upstream) if kind == "row_images_chain" else evidence,
+        axis=axes.get(kind, "messages"), under=(left, found),
     )  # fmt: skip
     (x0, y0, _), (x1, y1, _) = points[0], points[-1]
     _line(fig, points[0], points[-1], color=GREY)
     broken = {"text": "<b>≠</b>", "font": {"color": WRONG, "size": 26}, "showarrow": False, "bgcolor": "rgba(0,0,0,0)"}
     fig.add_annotation(x=(x0 + x1) / 2, y=(y0 + y1) / 2, yshift=16, **broken)
-    note = (
-        "Both messages change one row. What the first left must be what the second found: a change between them is "
-        "missing, or one of the two images is wrong."
-        if chain
-        else "Both messages deliver one change. What is sent again must have the same content; one of them is wrong."
-    )
     return _finished(fig, finding, note)
 
 
@@ -245,7 +268,8 @@ def _absent(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
         font={"color": WRONG},
         showarrow=False,
     )
-    _line(fig, points[0], (x, float(place), hole), color=GREY)
+    below = points[0][1] + (0.58 if place > points[0][1] else 0)  # the name of the message stands above it
+    _line(fig, (x, below, hole), (x, float(place), hole), color=GREY)
     return _finished(
         fig, finding, "One lane per {lane}. The owner sends this event to every partition; the ring is the place "
         "where this one should have it.",
@@ -319,7 +343,7 @@ _ACROSS = {
     "partition": "Kafka orders nothing across partitions",
     "stream": "nothing orders the files of two streams",
 }
-_MESSAGE_PX = 148
+_MESSAGE_PX = 138
 """The width that a message and its time need."""
 
 

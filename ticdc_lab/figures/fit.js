@@ -490,19 +490,20 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
 
   // ------------------------------------------------------------------------------------- words and tables, as HTML
 
-  // Where a table with long cells has little room, a row is a block of named cells, so that none makes the others tall.
-  const LONG_CHARS = 20;
+  // Where a table has less room than it needs, a row is a block of named cells: nothing is out of sight, none makes the others tall.
+  const [LONG_CHARS, TIME_PX] = [20, 150];
+  const stacked = (box) => `${box} thead{display:none}${box} :is(table,tbody){display:block}
+    ${box} tr{display:flex;flex-flow:row wrap;gap:2px 16px;padding:7px 10px;border-bottom:1px solid #8883;background:var(--ticdc-row)}
+    ${box} td{background:none!important;border:0;padding:0;min-width:0!important;overflow-wrap:anywhere}${box} td:empty{display:none}
+    ${box} td::before{content:attr(data-h) " ";opacity:.7;font-size:12px}`;
   const SAID = `.ticdc-words{padding:6px 18px 10px;container-type:inline-size}.ticdc-words h4{font:inherit;font-size:17px;margin:4px 0 8px}
     .ticdc-words p{margin:4px 0;opacity:.8}.ticdc-cells{overflow:auto;max-height:400px;border:1px solid #8884;border-radius:4px}
     .ticdc-cells table{border-collapse:collapse;width:100%;margin:0;font-size:13px}
     .ticdc-cells :is(th,td){text-align:left;padding:4px 10px;border-bottom:1px solid #8883;vertical-align:top;overflow-wrap:break-word}
     .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells td.ticdc-chooses{cursor:pointer}
-    .ticdc-cells small{display:block;opacity:.7;white-space:nowrap}.ticdc-cells td:last-child{min-width:15em}
-    @container (max-width:640px){.ticdc-stacks thead{display:none}.ticdc-stacks :is(table,tbody){display:block}
-    .ticdc-stacks tr{display:flex;flex-flow:row wrap;gap:2px 16px;padding:7px 10px;border-bottom:1px solid #8883;background:var(--ticdc-row)}
-    .ticdc-stacks td{background:none!important;border:0;padding:0;min-width:0!important;overflow-wrap:anywhere}.ticdc-stacks td:empty{display:none}
-    .ticdc-stacks td::before{content:attr(data-h) " ";opacity:.7;font-size:12px}}
-    @media print{.ticdc-cells{max-height:none;overflow:visible}.ticdc-cells tbody tr:nth-child(n+41){display:none}
+    .ticdc-cells small{display:block;opacity:.7;white-space:nowrap}.ticdc-cells td.ticdc-long:last-child{min-width:15em}
+    @container (max-width:640px){${stacked(".ticdc-stacks")}}@container (max-width:460px){${stacked(".ticdc-stacks-late")}}
+    @media print{.ticdc-cells{max-height:none;overflow:visible}.ticdc-cells :is(th,td.ticdc-long){white-space:normal;min-width:0!important}.ticdc-cells tbody tr:nth-child(n+41){display:none}
     .ticdc-cells:has(tbody tr:nth-child(41))::after{content:"On paper: the first 40 rows; the page has all.";font-style:italic}}`;
 
   // No line ends within a word or a date, as browsers end them behind a hyphen, nor before a unit; behind a slash one may,
@@ -545,7 +546,8 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const { header, cells } = trace;
     const table = made("table");
     const names = header.values.map((text) => plain([text].flat()[0]).trim());
-    const long = cells.values.length > 3 && cells.values.flat().some((value) => String(value ?? "").length > LONG_CHARS);
+    const px = (column, i) => Math.max(8 * names[i].length, /_ts(<|$)/.test(header.values[i]) ? TIME_PX : 0, ...column.map((value) => Math.min(TIME_PX, 8 * String(value ?? "").length)));
+    const wide = cells.values.reduce((sum, column, i) => sum + 20 + px(column, i), 0);
     const top = table.createTHead().insertRow();
     for (const text of header.values) top.append(put(made("th"), [text].flat()[0]));
     const body = table.createTBody();
@@ -556,14 +558,15 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       cells.values.forEach((column, i) => {
         const cell = put(line.insertCell(), String(column[row] ?? ""));
         cell.dataset.h = names[i];
+        cell.classList.toggle("ticdc-long", cell.textContent.length > LONG_CHARS);
         if (/_ts(<|$)/.test(header.values[i]) && /^\d{15,}$/.test(cell.textContent)) cell.append(made("small", { textContent: moment(cell.textContent, zone) }));
         cell.style.background = at(cells.fill?.color, i, row) ?? "";
       });
       if (!picks || !gd.ticdcChosen) return;
-      for (const cell of line.cells) cell.className = "ticdc-chooses"; // copying.js gives them keys
+      for (const cell of line.cells) cell.classList.add("ticdc-chooses"); // copying.js gives them keys
       line.onclick = ({ target }) => gd.ticdcChosen(curve, row, plain([header.values[target.closest("td")?.cellIndex] ?? ""].flat()[0]));
     });
-    const box = made("div", { className: long ? "ticdc-cells ticdc-stacks" : "ticdc-cells", tabIndex: 0 });
+    const box = made("div", { className: `ticdc-cells ${wide > 640 ? "ticdc-stacks" : wide > 440 ? "ticdc-stacks-late" : ""}`, tabIndex: 0 });
     box.style.setProperty("--ticdc-head", head);
     box.append(table);
     return box;

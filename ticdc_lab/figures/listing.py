@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ticdc_lab.events.tso import clock_words, tso_words, zone
+from ticdc_lab.events.tso import clock_words, tso_words, with_clock, zone
 from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.matrices import Cell, grid
 from ticdc_lab.figures.selecting import Selection, marked
@@ -19,6 +19,9 @@ from ticdc_lab.words import count
 
 MOST_OF_LISTING = 200
 """Rows drawn."""
+
+_SAID = {"message", "example", "says"}
+"""Columns of our sentences, whose TSOs have their time beside them."""
 
 _ROW_PX_OF_LISTING, _MOST_PX = 26, 560
 _CHAR_PX = 8.2
@@ -48,6 +51,7 @@ def listing(rows: pd.DataFrame, *, title: str, note: str, commit_ts: str | None 
     shown = rows.head(MOST_OF_LISTING).drop(columns=["named"] if named else []).dropna(axis="columns", how="all")
     cut = f" (the first {MOST_OF_LISTING} of {len(rows):,} rows drawn)" if len(shown) < len(rows) else ""
     nothing = "–" if commit_ts is None else "NULL"  # a watermark has no table; a value is NULL
+    shown = shown.assign(**{name: shown[name].map(with_clock, na_action="ignore") for name in _SAID & {*shown.columns}})
     texts = [[_text(v, nothing) for v in shown[name]] for name in shown.columns]
     widest = (max(len(str(name)), *map(len, column)) for name, column in zip(shown, texts, strict=True))
     widths = [min(42, n) + 4 for n in widest]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ticdc_lab.dispatch.evenness import gini, unevenness
+from ticdc_lab.dispatch.names import MODELS
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter, subplots
 from ticdc_lab.figures.selecting import Meant, Selection, marked, marked_cells, meant
 from ticdc_lab.figures.theme import GREY, HEAT, alike, clock, finish, label, look, on_clock, sentence
@@ -251,6 +252,8 @@ def _finding_of_skew(curves: pd.DataFrame, chosen: int | None) -> str:
     counts = sorted({int(n) for n in curves["partitions"]})
     n = chosen if chosen in counts else counts[-1]
     at = curves[curves["partitions"] == n].sort_values("max_over_mean", kind="stable")
+    can_be_set = at[~at["strategy"].isin(list(MODELS))]
+    at = can_be_set if len(can_be_set) else at
     best, worst = at.iloc[0], at.iloc[-1]
     most = f"fullest partition {best['max_over_mean']:.2f} times the mean"
     if len(at) > 1 and f"{worst['max_over_mean']:.2f}" == f"{best['max_over_mean']:.2f}":

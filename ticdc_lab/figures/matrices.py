@@ -381,7 +381,7 @@ def _hover_of_fidelity(cell: dict[Hashable, object] | None, log: str, aspect: st
 
 _NOTE_OF_ANOMALIES = (
     "Each cell: wrong states of the downstream, and the share of consumer time in which it was wrong. Look for a row "
-    "of 'never': that policy is safe here, with any dispatcher and any speeds; hover a cell for the kinds."
+    "of 'never': that policy is safe here, with any dispatcher and any speeds. On screen: hover a cell for the kinds."
 )
 _VARIES = ("strategy", "partitions", "speeds")
 _KEPT_OF_ANOMALIES, _BROKEN_OF_ANOMALIES, _UNKNOWN_OF_ANOMALIES = (

@@ -104,7 +104,7 @@ def procedure_faults(faults: pd.DataFrame) -> Figure:
     fig.update_layout(barmode="group", showlegend=True).update_xaxes(tickangle=0)
     fig.update_yaxes(title_text="changes", rangemode="tozero", type="linear")
     worst = [f"{p}: {_example(r)}" for p, r in _first_examples(faults)]
-    note = " ".join([*worst, "Hover a bar for the messages that show it."])
+    note = " ".join([*worst, "On screen: hover a bar for the messages that show it."])
     return finish(fig, title=_verdict(faults), note=note, height=460, least_px=_LEAST_PX)
 
 

@@ -215,7 +215,7 @@ def _texts(spots: list[tuple[int, str, Spot | None]]) -> Scatter:
 
 def _rows(spot: Spot, stage: str) -> str:
     disk = spot.waiting.get("disk", 0) if stage == "sorter" else 0
-    return f"{spot.waiting.get(stage, 0):,}" + (f"<br>+ {disk:,} disk" if disk else "")
+    return f"{spot.waiting.get(stage, 0):,}" + (f"<br>disk {disk:,}" if disk else "")
 
 
 def _regions_of_traces(s: PipelineScene, there: list[tuple[int, Spot]]) -> Scatter:
@@ -377,7 +377,7 @@ def pipeline_picture_stepped(
     fig.frames = [f for t in times for f in _frames(s, t, list(range(n - changing, n)), finding)]
     fig.layout.title.text = _title(s, start, finding)
     thinned = f" Of {len(s.times):,} samples {len(times):,} are shown." if len(times) < len(s.times) else ""
-    fig.layout.annotations[-1].text += f"<br>Play, or move the slider; between samples only dots move.{thinned}"
+    fig.layout.annotations[-1].text += f"<br>On screen: play, or move the slider; only dots move between.{thinned}"
     bottom = int(fig.layout.margin.b) + 22
     return fig.update_layout(
         **player_controls(

@@ -98,7 +98,7 @@ def _sorters(rows: pd.DataFrame) -> list[Scatter]:
     """A line for each table's memory, and a cross at each moment at which its disk has more than before."""
     memory = rows[rows["stage"] == "sorter"]
     fullest = memory.groupby("name")["rows"].max().sort_values(ascending=False, kind="stable").index[:_MOST]
-    out = []
+    out, crosses = [], list[Scatter]()
     for k, name in enumerate(sorted(fullest)):
         mine = memory[memory["name"] == name].groupby("time_us")["rows"].sum()
         disk = rows[(rows["name"] == name) & (rows["stage"] == "disk")].groupby("time_us")["rows"].sum()
@@ -113,11 +113,11 @@ def _sorters(rows: pd.DataFrame) -> list[Scatter]:
         )  # fmt: skip
         if len(grown):
             hover = [f"{label(name)} has {disk[t]:,} rows on disk at {t / 1e6:.3f} s" for t in grown]
-            out.append(
+            crosses.append(
                 Scatter(
                     x=(grown / 1e6).tolist(), y=mine[grown].tolist(), mode="markers", hovertext=hover,
                     hoverinfo="text", marker={"symbol": "x", "size": 8, "color": WRONG}, name="spills to disk",
-                    legendgroup="spills", showlegend=not any(t.name == "spills to disk" for t in out),
+                    legendgroup="spills", showlegend=not crosses,
                 )
             )  # fmt: skip
-    return out
+    return [*out, *crosses]

@@ -144,7 +144,7 @@ def scheduling_stepped(
         for k in steps
     ]  # fmt: skip
     thinned = f" Of {len(s.steps):,} steps {len(steps):,} are shown." if len(steps) < len(s.steps) else ""
-    fig.layout.annotations[-1].text += f"<br>Play, or move the slider.{thinned}"
+    fig.layout.annotations[-1].text += f"<br>On screen: play, or move the slider.{thinned}"
     bottom = int(fig.layout.margin.b) + 20
     return fig.update_layout(
         **player_controls(

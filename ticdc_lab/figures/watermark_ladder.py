@@ -191,6 +191,8 @@ def _finding_of_ladder(p: TopicProgress, marks: list[str], chosen: Lane | None) 
         late = p.held_s_max(worst)
         share = f"Partition {worst[1]} holds the minimum for {percent(p.held_share(worst), 1)} of the steps"
         told = share + (", without any watermark" if math.isnan(late) else f", at most {late:,.3g} s behind")
+        if p.behind[worst][-1] and not math.isnan(late):
+            told, marks = f"{told}, to the end of the log", [f"{mark} before" for mark in marks]
     return "; ".join([told, *([" and ".join(marks)] if marks else [])])
 
 
@@ -272,6 +274,9 @@ def _band(fig: Figure, p: TopicProgress, lane: Lane) -> None:
         hoverinfo="text",
     )
     fig.add_trace(marked(bars, _of([lane])), 2, 1)
+    if held[-1] and tied[-1] == 1:
+        begins = p.x_s[np.flatnonzero(~held)[-1] + 1 if not held.all() else 0]
+        _named(fig, p, (float(begins), float(p.x_s[-1])), float(p.x_s[-1] - p.stands_s[lane][-1]))
 
 
 def _of(lanes: list[Lane]) -> Selection:
@@ -322,14 +327,16 @@ def _stall(fig: Figure, p: TopicProgress, end_s: float, length_s: float, partiti
     fig.add_trace(marked(bar, Selection(topic=p.topic, partition=one, between_ms=between_ms)), 2, 1)
     x0, x1 = (float(x) for x in p.at([end_s - length_s, end_s]))
     fig.add_vrect(x0=x0, x1=x1, fillcolor="rgba(128,128,128,0.14)", line_width=0, layer="below", row=1, col=1)
-    if length_s >= _NAMED * (p.x_s[-1] - p.x_s[0]):
-        words = {
-            "text": f"{length_s:,.3g} s",
-            "showarrow": False,
-            "bgcolor": "rgba(255,255,255,0.8)",
-            "font_color": "#1d1d1f",
-        }
-        fig.add_annotation(x=(x0 + x1) / 2, y=0.5, yanchor="middle", yref="y2", xref="x2", **words)
+    _named(fig, p, (end_s - length_s, end_s), length_s)
+
+
+def _named(fig: Figure, p: TopicProgress, span_s: tuple[float, float], late_s: float) -> None:
+    """Write on a stretch of the band how late its watermark comes, where there is room."""
+    begin_s, end_s = span_s
+    if 0 < _NAMED * (p.x_s[-1] - p.x_s[0]) <= end_s - begin_s and not math.isnan(late_s):
+        place = {"x": p.at([(begin_s + end_s) / 2])[0], "y": 0.5, "yanchor": "middle", "xref": "x2", "yref": "y2"}
+        look = {"showarrow": False, "bgcolor": "rgba(255,255,255,0.8)", "font_color": "#1d1d1f"}
+        fig.add_annotation(text=f"{late_s:,.3g} s", **place, **look)
 
 
 _NAMED = 0.045

@@ -257,7 +257,8 @@ def watermark_levels(watermarks: pa.Table, *, finding: str = "") -> Figure:
     for row, (level, name) in enumerate(levels, start=1):
         for trace in _level(found, level):
             fig.add_trace(trace, row, 1)
-        fig.update_yaxes(title_text=f"{name}<br>lag, s", rangemode="tozero", row=row, col=1)
+        of_first = {"matches": "y"} if row > 1 else {}  # one scale: a saw-tooth of a tenth of a second is thin
+        fig.update_yaxes(title_text=f"{name}<br>lag, s", rangemode="tozero", row=row, col=1, **of_first)
     fig.update_xaxes(title_text="virtual time, s", row=len(levels), col=1)
     fig.update_layout(hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"})
     title = label(finding, most=300) or finding_of(worst(held))

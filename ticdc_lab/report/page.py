@@ -68,12 +68,13 @@ nav{overflow-x:auto;white-space:nowrap}nav a{display:inline-block;padding:3px 0}
 table{width:auto;min-width:100%}}
 @media screen and (min-width:1201px){td.code.long:not(.word,.name){min-width:38ch}
 table:has(td.code.long) td.long:not(.code){min-width:11em}}
-@media screen and (max-width:1200px){th{white-space:normal}th,td{padding:4px 7px}td.word{overflow-wrap:normal}
-td.long{min-width:9em}td.code:not(.word,.name){min-width:14ch}}
-@media screen and (min-width:701px) and (max-width:1200px){td.word{white-space:normal}}
+@media screen and (max-width:1200px){th{white-space:normal}th,td{padding:4px 7px}
+td.word{overflow-wrap:normal;white-space:normal}td.long{min-width:9em}td.code:not(.word,.name){min-width:14ch}}
+@media screen and (max-width:600px){th,td{padding:4px 5px}}
 @media screen{.stacked thead{display:none}table.stacked,.stacked tbody{display:block}
 .stacked tr{display:flex;flex-flow:row wrap;gap:2px 16px;padding:7px 10px;border-bottom:1px solid var(--line)}
-.stacked td{display:block;border:0;padding:0;text-align:left;min-width:0!important}.stacked td.long{flex:1 0 100%}
+.stacked :is(td,tbody th){display:block;border:0!important;padding:0;text-align:left;min-width:0!important}
+.stacked td.long{flex:1 0 100%}
 .stacked td:empty{display:none}.stacked td::before{content:attr(data-h) " ";color:var(--soft);font-size:12px}}
 @page{size:A4;margin:14mm 12mm;@bottom-right{content:counter(page) ' / ' counter(pages);
 font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
@@ -98,9 +99,14 @@ _SCRIPT = """
 async function told(s){if(!s.dataset.gzip){return s.textContent}
 const bytes=Uint8Array.from(atob(s.textContent),c=>c.charCodeAt(0));
 return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).text()}
-ticdcFit.whole(document.body);function stack(){for(const t of document.querySelectorAll('table.stacks')){
-t.classList.remove('stacked');t.classList.toggle('stacked',t.offsetWidth>t.parentElement.clientWidth)}}
-stack();addEventListener('resize',stack);const all=[...document.querySelectorAll('.plotly-graph-div')],begun=new Map(),
+ticdcFit.whole(document.body);const tables=[...document.querySelectorAll('table:is(.ticdc-sorts,.dataframe)')]
+.filter(t=>t.tHead?.rows.length===1);
+for(const t of tables){const names=[...t.tHead.rows[0].cells].map(c=>c.textContent.trim());
+for(const r of t.tBodies[0].rows){[...r.cells].forEach((c,i)=>c.dataset.h=names[i]??'')}}
+function stack(){for(const t of tables){t.classList.remove('stacked');if(innerWidth<=700||t.querySelector('td.long')){
+t.classList.toggle('stacked',t.offsetWidth>t.parentElement.clientWidth)}}}
+stack();addEventListener('resize',stack);document.addEventListener('toggle',stack,true);
+const all=[...document.querySelectorAll('.plotly-graph-div')],begun=new Map(),
 texts=new Map(all.map(g=>[g,told(g.nextElementSibling)]));
 async function draw(g){const f=g.ticdcFigure??=JSON.parse(await texts.get(g));texts.delete(g);
 await ticdcFit.draw(Plotly,g,{data:f.data,layout:{...f.layout,template:T[root.dataset.theme]},frames:f.frames,
@@ -331,15 +337,13 @@ def _for_paper(fig: Mapping[str, Any]) -> str:
 def _table(table: PageTable) -> str:
     kinds = [f' class="{kind}"' if (kind := _kind(table, i)) else "" for i in range(len(table.head))]
     head = "".join(f'<th{k} tabindex="0">{text(h)}</th>' for h, k in zip(table.head, kinds, strict=True))
-    stacks = any("long" in kind for kind in kinds)  # where such a table is too wide, a row is a block of named cells
-    named = [f' data-h="{text(h)}"' if stacks else "" for h in table.head]
-    of_columns = list(zip(table.head, kinds, named, strict=True))
+    of_columns = list(zip(table.head, kinds, strict=True))
     cells = (zip(row, of_columns, strict=True) for row in table.rows)
     rows = [
         "".join(
             timed(_moment(h, v), _cell(v))
-            or f"<td{k}{n}>{_broken(_cell(v, said if 'long' in k and 'code' not in k else text), k)}</td>"
-            for v, (h, k, n) in row
+            or f"<td{k}>{_broken(_cell(v, said if 'long' in k and 'code' not in k else text), k)}</td>"
+            for v, (h, k) in row
         )
         for row in cells
     ]
@@ -347,8 +351,7 @@ def _table(table: PageTable) -> str:
     body = "".join(f"<tr{name}>{row}</tr>\n" for name, row in zip(names, rows, strict=True))
     of = text(f"Table of {', '.join(table.head[:3])}")
     scrolled = f'<div class="scroll" tabindex="0" role="group" aria-label="{of}">'
-    kind = "ticdc-sorts stacks" if stacks else "ticdc-sorts"
-    rows_in = f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>'
+    rows_in = f'<table class="ticdc-sorts"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>'
     tools = TABLE_TOOLS if len(table.rows) >= _EXPLORED else ""
     return f"{tools}{scrolled}{rows_in}</div>\n"
 
