@@ -240,7 +240,7 @@ def test_a_picture_is_used_by_keyboard(tmp_path: Path) -> None:
                 until(lambda: browser.execute_script(_FOCUSED)["range"][0] < seen[-1]["range"][0], 10)
                 assert pressed(Keys.ENTER)["pressed"] == "true"
     names = [line["name"].split(" (")[0] for line in seen]
-    plot = "Partition 1 holds the minimum for 67 % of the steps, at most 9 s behind"
+    plot = "Partition 1 holds the minimum for 67 % of the steps, at most 9 s behind, to the last step"
     legend = ["fastest to slowest", "minimum", "partition 0", "partition 1"]
     assert names == [plot, *legend, "Download plot as a PNG", "Zoom", "Pan", "Reset axes"]
     assert {line["ring"] for line in seen} == {"solid"}

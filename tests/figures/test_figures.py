@@ -58,7 +58,7 @@ def test_ladder_names_who_holds_the_minimum() -> None:
     held = "Partition 1 holds the minimum for {} % of the steps, at most {} s behind"
     assert title(fig) == held.format(60, 5)
     stuck = figures.watermark_ladder(LAGGING.iloc[:-1], partitions=homes(0, 1))
-    assert title(stuck) == f"{held.format(80, 6)}, to the end of the log"
+    assert title(stuck) == f"{held.format(80, 6)}, to the last step"
     assert "6 s" in [a.text for a in stuck.layout.annotations], "the band says how late it is"
 
 

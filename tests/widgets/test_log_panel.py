@@ -59,9 +59,9 @@ def test_value_set_as_a_whole_redraws_once() -> None:
 def test_time_range_cuts_the_frames() -> None:
     """Only the steps inside the range count: without the last, partition 1 is behind at half of them."""
     panel = log_panel(summary())
-    assert finding(panel) == "Partition 1 holds the minimum for 67 % of the steps, at most 9 s behind"
+    assert finding(panel) == "Partition 1 holds the minimum for 67 % of the steps, at most 9 s behind, to the last step"
     panel.value = LogView((0.0, 5.0), (), None, "watermark ladder")
-    assert finding(panel) == "Partition 1 holds the minimum for 50 % of the steps, at most 4 s behind"
+    assert finding(panel) == "Partition 1 holds the minimum for 50 % of the steps, at most 4 s behind, to the last step"
 
 
 def test_only_watermarks_of_the_chosen_time_are_counted() -> None:

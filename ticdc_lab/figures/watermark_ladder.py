@@ -192,7 +192,7 @@ def _finding_of_ladder(p: TopicProgress, marks: list[str], chosen: Lane | None) 
         share = f"Partition {worst[1]} holds the minimum for {percent(p.held_share(worst), 1)} of the steps"
         told = share + (", without any watermark" if math.isnan(late) else f", at most {late:,.3g} s behind")
         if p.behind[worst][-1] and not math.isnan(late):
-            told, marks = f"{told}, to the end of the log", [f"{mark} before" for mark in marks]
+            told, marks = f"{told}, to the last step", [f"{mark} before" for mark in marks]
     return "; ".join([told, *([" and ".join(marks)] if marks else [])])
 
 
