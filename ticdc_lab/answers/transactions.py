@@ -126,8 +126,8 @@ def torn_words(torn: pd.DataFrame, s: Summary) -> str:
     rest = " Other gaps were not searched, or have no commit_ts beside them." if _is_cut(torn, s) else ""
     return (
         f"{_how_many(torn, s)} may be torn, beside missing offsets ({', '.join(places[:_NAMED])}{cut}): "
-        f"commit_ts {some_of(each, most=_NAMED)}{every}. A transaction that is completely inside a gap leaves no "
-        f"trace.{rest}"
+        f"commit_ts {some_of(each, most=_NAMED)}{every}. Where rows are not in commit_ts order, "
+        f"another may be torn instead; one that is completely inside a gap leaves no trace.{rest}"
     )
 
 
