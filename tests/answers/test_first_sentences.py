@@ -34,7 +34,8 @@ def test_the_first_sentence_answers() -> None:
         MOVED, rules=rules("index-value", "table"), measured=what_if(), before=2, to=4, source="a b.jsonl"
     )
     assert answer.finding.startswith(
-        "From 2 to 4 partitions: 1 of 3 keys (60 % of the rows) move, the changefeed pauses "
+        "From 2 to 4 partitions by procedure design (TiCDC itself just adds partitions): 1 of 3 keys (60 % of the "
+        "rows) move, the changefeed pauses "
     )
     assert " s, and the fullest partition takes 2.00 times the mean (now 1.00). " in answer.finding
     assert list(answer.frame["partitions"]) == [1, 2, 4] and list(answer.frame["pause_s"] > 0) == [True, False, True]
@@ -60,7 +61,7 @@ def test_what_is_a_guess_or_not_measured_is_said() -> None:
     ]
     assert answer.finding.startswith(
         "The moves of shop.orders (columns:x), shop.b (table) are an estimate: the rule explains some rows only, or is "
-        "a guess. From 2 to 4 partitions: "
+        "a guess. From 2 to 4 partitions by procedure design "
     )
 
 
@@ -85,7 +86,7 @@ def test_moves_of_a_table_that_is_routed_are_an_estimate() -> None:
     answer = partitions(MOVED, rules=by, measured=what_if(), before=2, to=4, source="x")
     assert answer.finding.startswith(
         "The moves of shop.orders (index-value) are an estimate: the rule hashes another name of the table, the moves "
-        "its name in the log. From 2 to 4 partitions: "
+        "its name in the log. From 2 to 4 partitions by procedure design "
     )
     assert not answer.limits
 

@@ -282,7 +282,7 @@ def test_report_of_a_real_log(spark: SparkSession, tmp_path: Path) -> None:
         assert f'href="#{name}"' in verdict and page.count(f'id="{name}"') == 1, (
             "what a newcomer asks is answered first"
         )
-    assert "Partition 2 is stuck at the end of the log" in verdict and "From 4 to 8 partitions: " in verdict
+    assert "Partition 2 is stuck at the end of the log" in verdict and "From 4 to 8 partitions by " in verdict
     for target in set(re.findall(r'href="#(finding-[0-9]+)"', page)):
         assert page.count(f'id="{target}"') == 1, "a guarantee and a cause lead to their first finding"
     toml = page[page.index("As a changefeed file") : page.index("Why not another dispatcher")]

@@ -419,7 +419,7 @@ def test_why_and_advice_are_tabs_that_say_what_the_methods_say(spark: SparkSessi
     more = bench.panels["partitions"]
     assert more.figure.layout.meta["finding"] == bench.pages.log.partitions().finding.rstrip(".")
     more.controls["to"].value = 12
-    assert more.figure.layout.meta["finding"].startswith("From 4 to 12 partitions: ")
+    assert more.figure.layout.meta["finding"].startswith("From 4 to 12 partitions by procedure design ")
     bench.panels["audit"]
     [said] = bench.pages.pages["audit"].above.children
     assert said.layout.display == "none", "the verdict above the tabs says it"

@@ -193,7 +193,9 @@ def expansion(
     newly = _newly(findings, until=plan.at if plan.admin_ms is None else plan.checkpoint)
     broken = [f"{g.replace('_', ' ')} ({some_of(tables, most=_NAMED)})" for g, tables in newly.items()]
     breaks = f"Newly broken: {'; '.join(broken)}." if broken else "Nothing is newly broken, on either side or across."
-    how = _moved_words(cost, plan.before, plan.after, cost.pause_ms, how=f" by procedure {plan.procedure}")
+    how = _moved_words(
+        cost, plan.before, plan.after, cost.pause_ms, how=_procedure_words(plan.procedure, plan.before, plan.after)
+    )
     guess = "" if rules is None else _estimated(rules)
     parts = {part: records_of(f) for part, f in findings.items()}
     return Answer(
@@ -203,6 +205,14 @@ def expansion(
         {"plan": plan.as_dict(), "cost": cost.as_dict(), "findings": parts},
         draw=lambda: {"when": figures.partition_change(plan.as_dict(), writes=writes(change))},
     )  # fmt: skip
+
+
+def _procedure_words(procedure: str, before: int, after: int) -> str:
+    """The procedure, and what TiCDC does instead: no release has one."""
+    if procedure == "just-add":
+        return f" by procedure {procedure}"
+    itself = "TiCDC itself just adds partitions" if after > before else "no TiCDC release has it"
+    return f" by procedure {procedure} ({itself})"
 
 
 def _moved_words(cost: Cost | Moves, before: int, after: int, pause_ms: int, *, how: str = "") -> str:
@@ -245,7 +255,7 @@ def partitions(
     limits = []
     if others := sorted({*measured.tables} - {*own}):
         limits.append(f"What newly breaks is not known for {some_of(others)}: the rule of the table was not measured.")
-    how = _moved_words(moved[to], before, to, pauses_ms[to])
+    how = _moved_words(moved[to], before, to, pauses_ms[to], how=_procedure_words("design", before, to))
     return Answer(
         "partitions", "What would another number of partitions do?", f"{_estimated(rules)}{how} {breaks}",
         {"partitions": pd.DataFrame([*lines.values()])}, limits,
@@ -253,7 +263,8 @@ def partitions(
             "The pause is a model: processors hear the order to stop within 2 s and need 1 s to start again.",
             "No TiCDC release stops its processors for this: partitions that are just added may reorder a moved key.",
             "What consumers make of the change while it happens: "
-            f"ticdc-lab expand {shlex.quote(shown_source(source))} --after {to}",
+            f"ticdc-lab expand {shlex.quote(shown_source(source))} --after {to}"
+            f"{' --procedure just-add' if to > before else ''}",
         ],
         {"before": before, "to": to, "keys": moved[to].keys, "rows": moved[to].rows},
     )  # fmt: skip
