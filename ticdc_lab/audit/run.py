@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.defined import IMAGES, READ, Definitions, defined_rows, unproved
+from ticdc_lab.audit.defined import IMAGES, READ, Definitions, defined_rows
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.findings import (
     FOUND,
@@ -59,7 +59,6 @@ from ticdc_lab.codecs.decode import EMPTY_MESSAGE
 from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside, in_one, is_sent, spark_order
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.events import POSITION
-from ticdc_lab.events.arrays import lie_in
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS, KEYS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
@@ -580,19 +579,7 @@ def _images_of(
     judge = few_of(_judge_images(names, definitions), most)
     if files is None:
         return _narrow_images(events()).mapInArrow(judge, FOUND_DDL).toArrow().cast(FOUND)
-    if files.noted is None:
-        return files.rows(READ, lambda rows: rows, _STORED_FORM, leaves=_LEAVES).found(judge, FOUND)
-    near = unproved(files.noted, definitions)
-
-    def left(rows: pa.Table) -> pa.Table:
-        has_one = pc.or_(*(pc.is_valid(rows[image]) for image in IMAGES))
-        return rows.filter(pc.and_not(has_one, lie_in(rows["offset"], near)))
-
-    kept = files.rows(READ, left, _STORED_FORM, leaves=_LEAVES).found(judge, FOUND)
-    if not len(near[0]):
-        return kept
-    again = files.rows_near(near, READ, lambda rows: rows, _STORED_FORM, _LEAVES)
-    return pa.concat_tables([kept, again.found(judge, FOUND)])
+    return files.rows(READ, lambda rows: rows, _STORED_FORM, leaves=_LEAVES).found(judge, FOUND)
 
 
 def _images_judged(
@@ -785,15 +772,15 @@ def _keys_in_files(places: pa.Table, files: StoredEvents) -> Keys:
     wanted = {tuple(place[c] for c in POSITION) for place in places.to_pylist()}
     if not wanted:
         return {}
-    offsets = np.unique(places["offset"].to_numpy())
+    offsets = pc.unique(places["offset"])
 
     def asked(rows: pa.Table) -> pa.Table:
-        near = rows.filter(lie_in(rows["offset"], (offsets, offsets)))
+        near = rows.filter(pc.is_in(rows["offset"], offsets))
         own = [r for r in near.to_pylist() if tuple(r[c] for c in POSITION) in wanted]
         return pa.Table.from_pylist([{c: r[c] for c in POSITION} | {"key": _key_of(r)} for r in own], _OF_PLACE)
 
     leaves = [f"{image}.list.element.{part}" for image in IMAGES for part in ("name", "value", "is_key")]
-    found = files.rows_near((offsets, offsets), POSITION, asked, _OF_PLACE, leaves).found(lambda rows: rows, _OF_PLACE)
+    found = files.rows(POSITION, asked, _OF_PLACE, leaves=leaves, near=offsets).found(lambda rows: rows, _OF_PLACE)
     return _by_place((row, row["key"]) for row in found.to_pylist())
 
 

@@ -56,7 +56,7 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
     from ticdc_lab.answers.audit import lines, not_checked
     from ticdc_lab.audit import MAX_PER_GUARANTEE
 
-    with asked(source, where, noted=True, frames=False) as (spark, log):
+    with asked(source, where, frames=False) as (spark, log):
         with shown(spark, "audit"):
             answer = log.audit(most=MAX_PER_GUARANTEE, messages=False)
         found, summary = answer.frames["findings"], log.summary_of("facts", "findings", most=MAX_PER_GUARANTEE)

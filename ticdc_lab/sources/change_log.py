@@ -27,14 +27,12 @@ from ticdc_lab.codecs.decode import EMPTY_MESSAGE, decoder
 from ticdc_lab.codecs.detection import other_protocol
 from ticdc_lab.codecs.handles import Handles, handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.kernel.extremes import Noted
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
-from ticdc_lab.codecs.registry import KERNELS
 from ticdc_lab.codecs.simple_tables import defined_in
 from ticdc_lab.engine import engine_of, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
-from ticdc_lab.engine.sessions import is_sail, is_wanted, start_beside
+from ticdc_lab.engine.sessions import is_sail, start_beside
 from ticdc_lab.engine.shuffle import Kernel, spark_order
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.errors.redaction import shown_source
@@ -69,7 +67,6 @@ from ticdc_lab.sources.places import Size
 from ticdc_lab.sources.stored import (
     COUNTED,
     StoredEvents,
-    decoded_again,
     decoded_into,
     decoding,
     facts_file,
@@ -137,10 +134,6 @@ class ChangeLog:
     """Files of its events, where tasks wrote any."""
     has_images: bool = True
     """Whether its events have the values of rows."""
-    _noted: pa.Table | None = None
-    """What kernels noted of images that its files do not have (:data:`ticdc_lab.codecs.kernel.extremes.FORM`)."""
-    _whole: ChangeLog | None = None
-    """The log as loaded, where its files do not have all images."""
     _facts: list[LogFacts] = field(default_factory=list, init=False, repr=False, compare=False)
     _handles: list[Handles] = field(default_factory=list, init=False, repr=False, compare=False)
     _kept: dict[bool, Callable[[], DataFrame]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -218,11 +211,7 @@ class ChangeLog:
         """The same of any engine; the embedded one's shuffles nothing that workers read."""
         if not self._files or self.counts is None or self.sample is not None:
             return None
-        files = StoredEvents(self.spark, tuple(map(str, self._files)), self.counts.events)
-        if self._noted is None or self._whole is None or (source := self._whole._source) is None:
-            return files
-        again = decoded_again(source, self.protocol, self.known)
-        return replace(files, noted=self._noted, shares=source.shares, again=again)
+        return StoredEvents(self.spark, tuple(map(str, self._files)), self.counts.events)
 
     @property
     def quarantine(self) -> DataFrame:
@@ -431,7 +420,7 @@ class ChangeLog:
             )
         return self if sample.is_whole else replace(self, sample=sample, _gathered=())
 
-    def materialise(self, folder: str, *, images: bool = True, noted: bool = False) -> ChangeLog:
+    def materialise(self, folder: str, *, images: bool = True) -> ChangeLog:
         """Decode everything once into Parquet and continue from there.
 
         Parameters
@@ -443,9 +432,6 @@ class ChangeLog:
         images
             False leaves ``columns`` and ``before`` null: watermarks, transactions and most checks need only the
             hashes, and decoding costs a third then.
-        noted
-            Where this process decodes, note what an audit asks of images, and make them where they are asked for: of
-            some messages, or of all beside ``folder``.
 
         Returns
         -------
@@ -460,8 +446,8 @@ class ChangeLog:
         with engine_errors(), self.reading(), room_for(folder):
             local = None if self._source is None else local_path(folder)
             begun = time.monotonic()
-            log = self._by_engine(folder, images) if local is None else self._by_workers(local, images, noted=noted)
-            if images and log._noted is None and self.sample is None and log.counts is not None:
+            log = self._by_engine(folder, images) if local is None else self._by_workers(local, images)
+            if images and self.sample is None and log.counts is not None:
                 step = speeds.decoding_step(
                     engine_of(self.spark), parallelism(self.spark), self.protocol, self.source_kind
                 )
@@ -493,44 +479,29 @@ class ChangeLog:
         guesses = (*self.guesses, *(words_of([*self._handles[0]]) if self._handles else ()))
         return replace(self, _stored=lambda: stored, counts=counts, guesses=guesses, _gathered=(), _files=())
 
-    def _by_workers(self, folder: Path, images: bool, *, noted: bool = False) -> ChangeLog:
+    def _by_workers(self, folder: Path, images: bool) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
         assert self._source is not None
         spark, kept = self.spark, None if self.sample is None else self.sample.kept
-        note = Noted() if noted and images and self._may_be_noted() else None
-        written = decoded_into(folder, self._source, self.protocol, self.known, images=images, kept=kept, noted=note)
+        written = decoded_into(folder, self._source, self.protocol, self.known, images=images, kept=kept)
         n = {name: sum(written[name].to_pylist()) for name in COUNTED}
         files = [Path(f) for f in sorted(written["file"].to_pylist())]  # their names begin with the task
         gathered = tuple(facts_file(f) for f in files)
         handles = self._stated_keys(gathered)
-        left_out = note is not None or not images
-        if handles and left_out and not self.known.handles:  # they are hashed by values
+        if handles and not images and not self.known.handles:  # they are hashed by values that were left out
             shutil.rmtree(folder)
             return replace(self, known=replace(self.known, handles=handles))._by_workers(folder, images)
         keyed = words_of(put_into(files, handles) if images else [*handles])
 
         def decoded() -> DataFrame:
-            if note is not None:
-                return self.materialise(f"{folder}_whole").decoded
             names = [verbatim(spark, f) for f in for_engines(files, parallelism(spark))]
             return stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
 
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         guesses = (*self.guesses, *keyed)
         return replace(
-            self, _stored=cache(decoded), counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files),
-            _noted=None if note is None else note.table(), _whole=None if note is None else self,
-        )  # fmt: skip
-
-    def _may_be_noted(self) -> bool:
-        """Whether what its images show can be noted: kernels decode them here, and only an audit looks at them.
-
-        A given setting may be compared with all images, and a table's handle key is hashed by values.
-        """
-        source = self._source
-        here = source is not None and source.decode is None and bool(source.shares) and not is_wanted(self.spark)
-        plain = self.sample is None and not self.known.handles and all(s.source == "bytes" for s in self.settings.known)
-        return here and plain and self.protocol in KERNELS
+            self, _stored=cache(decoded), counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files)
+        )
 
     def _stated_keys(self, gathered: Sequence[Path]) -> Handles:
         """Handle keys that only its DDL define, as the tasks that decoded it gathered them."""

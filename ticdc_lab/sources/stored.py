@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -37,13 +37,12 @@ from ticdc_lab.codecs import Known, decoder
 from ticdc_lab.codecs.decode import EMPTY_MESSAGE, ROWS_A_PASS
 from ticdc_lab.codecs.handles import keyed
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.kernel.extremes import NOTED, Noted
 from ticdc_lab.engine import is_several_machines, parallelism
 from ticdc_lab.engine.sessions import is_wanted
 from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers, bucket_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
-from ticdc_lab.events.arrays import Batches, Stretches, lie_in
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import BEFORE_UNNAMED, DECODED
 from ticdc_lab.facts.gathering import ARROW as FACTS
 from ticdc_lab.facts.gathering import LEFT_OUT, gathered, narrow_batches
@@ -71,9 +70,6 @@ WRITTEN = StructType(
     + [StructField("held", StringType())]
 )
 """A task's report of its file; ``held`` is what :meth:`ticdc_lab.sources.overlaps.Held.said` gives."""
-
-Again = Callable[[pa.Table, Stretches], Batches]
-"""Events with images of the messages of a share of raw records whose offsets lie in some stretches."""
 
 Decode = Callable[..., Batches]
 """Batches to batches; a second argument receives what each file has, or is None."""
@@ -109,10 +105,6 @@ class StoredEvents:
     spark: SparkSession  # the session
     files: tuple[str, ...]  # paths that all workers see
     events: int = 0  # how many they hold
-    noted: pa.Table | None = None  # of images that kernels left out, :data:`ticdc_lab.codecs.kernel.extremes.FORM`
-    # Where images were left out: what each task reads, and what decodes some of it again.
-    shares: tuple[pa.Table, ...] = ()
-    again: Again | None = None
 
     def may_be_packed(self, key: str) -> bool:
         """Whether their row changes may be shuffled in packs by a bigint column.
@@ -137,24 +129,24 @@ class StoredEvents:
 
     def rows(
         self, columns: Iterable[str], narrow: Callable[[pa.Table], pa.Table], schema: pa.Schema,
-        *, leaves: Sequence[str] = (), near: Stretches | None = None,
+        *, leaves: Sequence[str] = (), near: pa.Array | None = None,
     ) -> MadeByWorkers:  # fmt: skip
         """What a function makes of their row changes, some at a time: these columns, texts with dictionaries.
 
         ``leaves`` are parts of nested columns, such as ``columns.list.element.name``. Row groups without any of the
-        offsets ``near`` are passed over, and where images were left out, those without any if leaves are asked for.
-        Where there are fewer files than cores, several tasks share the row groups of each.
+        offsets ``near`` are passed over. Where there are fewer files than cores, several tasks share the row groups of
+        each.
         """
         named = [*dict.fromkeys(("kind", "error_class", *columns)), *leaves]
         parts = ceil(parallelism(self.spark) / max(1, len(self.files)))
-        imaged = bool(leaves) and self.noted is not None
 
         def read(piece: tuple[str, int]) -> Batches:
             path, part = piece
             try:
-                own = _in_arrow(path, part, parts, named, near, imaged=imaged) if path.endswith(ARROW) else None
-                for batch in _in_parquet(path, part, parts, named, near) if own is None else own:
-                    yield from _rows_of(batch, narrow, schema)
+                for batch in (_in_arrow if path.endswith(ARROW) else _in_parquet)(path, part, parts, named, near):
+                    is_row = pc.and_(pc.equal(batch["kind"], "row"), pc.is_null(batch["error_class"]))
+                    rows = narrow(pa.table(batch).filter(is_row))
+                    yield from rows.select(schema.names).cast(schema).to_batches()
             except FileNotFoundError as error:
                 raise gone(Path(path)) from error
 
@@ -171,66 +163,31 @@ class StoredEvents:
             raise gone(Path(str(error.filename or self.files[0]))) from error
         return pa.concat_tables(whole)
 
-    def rows_near(
-        self, near: Stretches, columns: Iterable[str], narrow: Callable[[pa.Table], pa.Table], schema: pa.Schema,
-        leaves: Sequence[str],
-    ) -> MadeByWorkers:  # fmt: skip
-        """:meth:`rows` from some offsets on; where images were left out, their messages alone are decoded again."""
-        if (again := self.again) is None:
-            return self.rows(columns, narrow, schema, leaves=leaves, near=near)
-        named = _leaves_of([*dict.fromkeys(("kind", "error_class", *columns)), *leaves])
 
-        def read(share: pa.Table) -> Batches:
-            for batch in again(share, near):
-                yield from _rows_of(_some_of(batch, named), narrow, schema)
-
-        return MadeByWorkers(self.spark, self.shares, read, schema)
-
-
-def _rows_of(batch: pa.RecordBatch, narrow: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Batches:
-    is_row = pc.and_(pc.equal(batch["kind"], "row"), pc.is_null(batch["error_class"]))
-    rows = narrow(pa.table(batch).filter(is_row))
-    yield from rows.select(schema.names).cast(schema).to_batches()
-
-
-def _in_parquet(path: str, part: int, parts: int, named: Sequence[str], near: Stretches | None) -> Batches:
+def _in_parquet(path: str, part: int, parts: int, named: Sequence[str], near: pa.Array | None) -> Batches:
     """Columns and leaves of every so-many-th row group, as of :meth:`StoredEvents.rows`."""
     texts = [n for n in named if (DECODED[n].dataType == StringType() if n in DECODED.names else n.endswith(".name"))]
 
-    def has_one(file: pq.ParquetFile, group: int, near: Stretches) -> bool:
+    def has_one(file: pq.ParquetFile, group: int) -> bool:
         offsets = file.read_row_group(group, ["offset"])["offset"]
-        return bool(pc.any(lie_in(offsets, near)).as_py())
+        return bool(pc.any(pc.is_in(offsets, near)).as_py())
 
     with pq.ParquetFile(path, read_dictionary=texts) as file:
         # a group for itself: pyarrow joins no dictionaries inside of lists
-        groups = (g for g in range(part, file.num_row_groups, parts) if near is None or has_one(file, g, near))
+        groups = (g for g in range(part, file.num_row_groups, parts) if near is None or has_one(file, g))
         yield from chain.from_iterable(file.iter_batches(PACKED, [group], [*named]) for group in groups)
 
 
-def _in_arrow(
-    path: str, part: int, parts: int, named: Sequence[str], near: Stretches | None, *, imaged: bool
-) -> Batches:
-    """The same of a file in Arrow's form; ``imaged``: batches in which no row has an image are passed over."""
-    leaves = _leaves_of(named)
-    images = [name for name, some in leaves.items() if some]
-    for batch in _batches_of(path, [*leaves], part, parts):
-        if imaged and all(batch[name].null_count == len(batch) for name in images):
-            continue
-        if near is None or pc.any(lie_in(batch["offset"], near)).as_py():
-            whole = _some_of(batch, leaves)
-            yield from (whole.slice(at, PACKED) for at in range(0, len(whole), PACKED))
-
-
-def _leaves_of(named: Sequence[str]) -> dict[str, list[str]]:
-    """Columns, each with the leaves of it that are named."""
+def _in_arrow(path: str, part: int, parts: int, named: Sequence[str], near: pa.Array | None) -> Batches:
+    """The same of a file in Arrow's form."""
     leaves: dict[str, list[str]] = {}
     for name, *leaf in (name.split(".list.element.") for name in named):
         leaves.setdefault(name, []).extend(leaf)
-    return leaves
-
-
-def _some_of(batch: pa.RecordBatch, leaves: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([_coded(batch[name], some) for name, some in leaves.items()], [*leaves])
+    for batch in _batches_of(path, [*leaves], part, parts):
+        if near is None or pc.any(pc.is_in(batch["offset"], near)).as_py():
+            columns = [_coded(batch[name], some) for name, some in leaves.items()]
+            whole = pa.RecordBatch.from_arrays(columns, [*leaves])
+            yield from (whole.slice(at, PACKED) for at in range(0, len(whole), PACKED))
 
 
 def _batches_of(path: str | Path, columns: Sequence[str], part: int = 0, parts: int = 1) -> Batches:
@@ -364,19 +321,6 @@ def decoding(
     return run
 
 
-def decoded_again(source: Source, protocol: str, known: Known) -> Again:
-    """What decodes, of a share of raw records, the messages alone whose offsets lie in some stretches."""
-    overlaps = source.overlaps_known
-    read = source.reader(NO_SKIPS if overlaps is None else overlaps.skips)
-
-    def run(share: pa.Table, near: Stretches) -> Batches:
-        found = (messages for messages, _ in read(iter(share.combine_chunks().to_batches())))
-        some = (m.filter(lie_in(m["offset"], near)) for m in found)
-        return decoder(protocol, known=known)(m for m, _ in packed((m, None) for m in some))
-
-    return run
-
-
 def _side_by_side(decode: _DecodeBlock, found: Messages, threads: int) -> Iterator[list[pa.RecordBatch]]:
     """The events of messages in their order: kernels run beside each other, and beside what uses earlier ones."""
     with ThreadPoolExecutor(threads) as pool:
@@ -390,13 +334,12 @@ def _side_by_side(decode: _DecodeBlock, found: Messages, threads: int) -> Iterat
 
 def decoded_into(
     folder: Path, source: Source, protocol: str, known: Known, *, images: bool,
-    kept: Callable[[pa.Table], pa.Table] | None, noted: Noted | None = None,
+    kept: Callable[[pa.Table], pa.Table] | None,
 ) -> pa.Table:  # fmt: skip
     """Let the tasks decode a source into a new folder, each message once; :data:`WRITTEN` of each.
 
-    ``kept`` as of :func:`writing`. ``noted``: receives what kernels note of images in place of making them. Which files
-    repeat others is seen when all are read; then they are read again without that. Raises SourceError: the folder is
-    there already, or not all machines of the cluster see it.
+    ``kept`` as of :func:`writing`. Which files repeat others is seen when all are read; then they are read again
+    without that. Raises SourceError: the folder is there already, or not all machines of the cluster see it.
     """
     if folder.exists():
         raise SourceError(f"{folder} is there already.", hint="Name a FOLDER that does not exist yet.")
@@ -411,18 +354,12 @@ def decoded_into(
         decode = decoding(source, protocol, known, images=images, skips=skips, threads=threads)
         form = ".parquet" if is_wanted(spark) else ARROW
         write = writing(decode, str(folder), kept=kept, hold=hold, form=form)
-        asked = NOTED.set(noted)
-        try:
-            found = source.found(write, arrow_schema(WRITTEN))
-        finally:
-            NOTED.reset(asked)
+        found = source.found(write, arrow_schema(WRITTEN))
         require_shared(found["file"].to_pylist())
         if not hold or not source.learn_overlaps(found["held"].to_pylist()).skips:
             return found
         for file in found["file"].to_pylist():
             removed(Path(file))
-        if noted is not None:
-            noted.clear()
         return written()
 
     try:
@@ -495,9 +432,8 @@ def _facts_of(group: pa.Table, part: pa.Table) -> pa.Table:
 
 def _events_of(decoded: pa.Table) -> Batches:
     """What gathering facts reads of the events among what was decoded, in one batch; no image is copied for it."""
-    narrow, error = pa.Table.from_batches(narrow_batches(decoded)), decoded["error_class"]
-    events = narrow if error.null_count == len(error) else narrow.filter(pc.is_null(error))
-    return iter(events.combine_chunks().to_batches())
+    narrow = pa.Table.from_batches(narrow_batches(decoded))
+    return iter(narrow.filter(pc.is_null(decoded["error_class"])).combine_chunks().to_batches())
 
 
 def facts_file(written: Path) -> Path:

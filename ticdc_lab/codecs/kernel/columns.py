@@ -12,7 +12,6 @@ from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import bits, constant, copied, in_form, numbers, spans, texts
 from ticdc_lab.codecs.kernel.dispatched import dispatch_columns, sizes_of
-from ticdc_lab.codecs.kernel.extremes import NOTED
 from ticdc_lab.codecs.kernel.faults import OK
 from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.codecs.known import Bounds
@@ -71,12 +70,10 @@ def filled(n: int, size: int, run: Callable[[State], int], *, columns: int = 0, 
 
 
 def decoded_of(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> Decoded:
-    """The events in a filled state, and the message of each; what images show is noted where :data:`NOTED` asks so."""
-    n, noted = int(st.count[S.N_EVENTS]), NOTED.get() if images else None
-    events = in_form(event_columns(batch, protocol, st, images and noted is None), n, DECODED)
-    if noted is not None:
-        noted.add(st, events)
-    return Decoded(events, st.number[S.MESSAGE, :n].copy())
+    """The events in a filled state, and the message of each."""
+    n = int(st.count[S.N_EVENTS])
+    columns = event_columns(batch, protocol, st, images)
+    return Decoded(in_form(columns, n, DECODED), st.number[S.MESSAGE, :n].copy())
 
 
 def _named(codes: np.ndarray, names: tuple[str | None, ...], valid: np.ndarray | None = None) -> pa.Array:

@@ -116,10 +116,7 @@ PARTS: dict[str, Callable[[], None]] = {
 
 def main(niceness: int) -> None:
     """Compile what is not in the cache, unless another process does."""
-    from ticdc_lab.codecs.kernel.extremes import NOTED, Noted
-
     os.nice(niceness)
-    NOTED.set(Noted())  # what is noted of images is compiled with the decoders
     gc.set_threshold(FEW_SEARCHES)
     with cache.filling() as mine:
         for part, compile_it in PARTS.items() if mine else ():
