@@ -121,14 +121,18 @@ def test_canal_json_sends_ddl_to_partition_0_by_design():
 
 
 def test_a_ddl_with_another_text_is_not_called_missing():
-    """The partition that differs from most is named, once, with both messages; the picture shows two texts."""
-    other = "ALTER TABLE `s`.`a` ADD COLUMN `y` INT"
+    """The partition that differs from most is named, once, with both messages; the picture shows two texts.
+
+    A long text is cut, and the cut is shown.
+    """
+    other = f"ALTER TABLE `s`.`a` ADD COLUMN `{'y' * 64}` INT COMMENT '{'z' * 90}'"
     events = [*[mark(p, 0, 1) for p in range(3)], ddl(0, 1, 2), ddl(1, 1, 2), ddl(2, 1, 2, other)]
     events += [mark(p, 2, 9) for p in range(3)]
     [told] = audit_table(
         table_of(events), protocol="open-protocol", checks=["ddl_events_on_all_partitions"]
     ).to_pylist()
-    assert told["message"].startswith("partition 2 of topic t has another text for a DDL of partition 0: ")
+    assert told["message"].startswith("partition 2 of topic t has another text for a DDL of partition 0: ALTER")
+    assert told["message"].endswith("y`…")
     assert (told["partition"], told["offset"], len(told["evidence"])) == (2, 1, 2)
     assert "another text" in [a.text for a in counterexample(told).layout.annotations]
 

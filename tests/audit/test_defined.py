@@ -237,6 +237,14 @@ def test_debezium_writes_no_recovery_and_rounds_decimals() -> None:
     assert not Definitions.read(LogFacts.of(table_of(log)), protocol="canal-json").left_unjudged
 
 
+def test_of_a_long_value_the_beginning_is_shown_as_one() -> None:
+    """A value of 60 characters is shown whole."""
+    log = [ddl(0, 0, 1, CREATED.format(kind="VARCHAR(9)")), change(1, 5, id="1", v="x" * 60)]
+    log += [change(2, 6, id="2", v="y" * 61), mark(0, 3, 9)]
+    told = audit_table(table_of(log), protocol="canal-json", checks=[FIT]).column("message").to_pylist()
+    assert [m.rpartition(": ")[2] for m in told] == ["x" * 60, "y" * 60 + "…"]
+
+
 def test_what_was_not_recorded_excuses_a_row() -> None:
     """A partition that misses offsets between the DDL and the row may have had another DDL there: a warning."""
     log = [ddl(0, 0, 1, CREATED.format(kind="INT")), mark(0, 1, 2), change(9, 5, id="1", v=None, w="1")]

@@ -80,6 +80,14 @@ PLANTED: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
+def test_an_empty_and_a_long_value_are_seen_in_an_example(reference: DataFrame) -> None:
+    """`0 -> ` shows nothing; a value that is cut ends in `…`."""
+    for other, ends in (("", " -> ''"), ("9" * 61, " -> " + "9" * 60 + "…")):
+        events = reference.withColumn("columns", changed(lambda c, other=other: F.lit(other)))
+        examples = {r["aspect"]: r["example"] for r in fidelity(events, reference=reference).collect()}
+        assert examples["integers"].endswith(ends)
+
+
 @pytest.mark.parametrize("half", [0, 1])
 def test_planted_losses_are_seen_and_no_other(reference: DataFrame, half: int) -> None:
     """A log that lost some things loses exactly these aspects; but rows that are gone move others up."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from drawn_text import after
@@ -29,6 +31,11 @@ def empty() -> Recording:
 def title(fig: Figure) -> str:
     """The finding."""
     return str(fig.layout.meta["finding"])
+
+
+def words(fig: Figure) -> str:
+    """What its annotations show."""
+    return " ".join(a.text for a in fig.layout.annotations)
 
 
 def named(fig: Figure, name: str) -> Bar:
@@ -141,6 +148,9 @@ def test_the_timeline_counts_every_operator() -> None:
     assert sum(len(t.y) for t in fig.data if t.orientation == "h") == 2 * len(joined().lives)
     quiet = figures.operator_timeline(joined(), between_s=(0.0, 0.5))
     assert title(quiet) == "PD asked for nothing"
+    many = joined()
+    many = figures.operator_timeline(replace(many, lives=many.lives * 100))
+    assert ["Middle: " in words(f) for f in (fig, many)] == [True, False], "two plots have no middle"
 
 
 def test_the_why_table_marks_the_chosen_and_the_refused() -> None:

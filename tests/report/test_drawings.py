@@ -73,6 +73,8 @@ def test_what_is_missing_is_drawn_at_the_time_of_what_is_there() -> None:
         ring = next((t for t in drawn.data if t.name == "missing"), None)
         assert (ring is not None) == guarantee.endswith("on_all_partitions")
         assert ring is None or [*ring.x] == [drawn.data[0].x[0]]
+        times, axis = "".join(drawn.layout.xaxis.ticktext or []), drawn.layout.xaxis.title.text
+        assert times or "commit ts" not in axis, "an axis of times has times"
 
 
 def test_a_row_that_was_deleted_leaves_no_image() -> None:

@@ -41,6 +41,7 @@ from ticdc_lab.settings import UNKNOWN, Contradiction, Setting, Settings
 from ticdc_lab.settings.detected import COUNTS, OP_BY_IMAGES, READ, counted, of_counts, of_watermarks
 from ticdc_lab.settings.matchers import TableFilter, accepted
 from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.words import shortened
 
 Table = tuple[str, str]
 Place = tuple[int | None, int | None, int | None]
@@ -578,8 +579,8 @@ def _ddl(given: Setting | None, of_filter: Mapping[str, Any], matches: Any,
         by = kind or next((p.pattern for p in patterns if p.search(d["query"] or "")), None)
         if given is not None and by is not None and matches(d["schema_name"] or "", d["table_name"] or ""):
             seen = (
-                f"the log has the DDL `{(d['query'] or '')[:60]}` of {d['schema_name']}.{d['table_name']}, which the "
-                f"event filter of {_matcher(of_filter)} leaves out (`{by}`)"
+                f"the log has the DDL `{shortened(d['query'] or '', 60)}` of {d['schema_name']}.{d['table_name']}, "
+                f"which the event filter of {_matcher(of_filter)} leaves out (`{by}`)"
             )
             yield Contradiction(given, seen=seen, places=(_place(d),))
             return

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ticdc_lab.audit.defined import ABSENT, RowsDefined, misfits, nulls, unknown_columns
 from ticdc_lab.audit.findings import (
@@ -34,10 +33,10 @@ from ticdc_lab.audit.findings import (
 from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
 from ticdc_lab.audit.marks import BEGIN, END, Event, Home, Stated, offset_of
 from ticdc_lab.events import is_in_file
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, runs
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, beginnings, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import physical_ms
-from ticdc_lab.words import count
+from ticdc_lab.words import count, shortened
 
 _SHOWN = ("partition", "offset", "commit_ts")
 
@@ -583,7 +582,7 @@ def values_fit_their_columns(r: RowsDefined) -> ImageFindings:
     """TiDB refuses values beyond the type of their column: length, range, digits, members of ENUM and SET."""
     cell, at, n = r.first(misfits(r))
     types = pa.array([r.rules[i].mysql_type for i in r.cells.rule[cell].tolist()], pa.string())
-    value = pc.utf8_slice_codeunits(r.cells.value.take(pa.array(cell)), 0, _SHOWN_OF_VALUE)
+    value = beginnings(r.cells.value.take(pa.array(cell)), _SHOWN_OF_VALUE)
     said = sentence("the value of column ", r.cells.name.take(pa.array(cell)), " does not fit ", types)
     found = sentence(said, _defined(r, at), ": ", value, cause=said)
     return ImageFindings(at, _and_others(found, n))
@@ -778,7 +777,7 @@ def _table(ddl: Event) -> str:
 
 
 def _beginning(ddl: Event) -> str:
-    return ddl["query"][:100] if ddl["query"] is not None else "?"
+    return shortened(ddl["query"], 100) if ddl["query"] is not None else "?"
 
 
 def _decimal(x: float) -> str:

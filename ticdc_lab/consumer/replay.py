@@ -36,7 +36,7 @@ from ticdc_lab.facts.catalog import DDL, Catalog
 from ticdc_lab.sources import local_path
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables.knowledge import Knowledge, RowsKnown, knowledge, require_dated, require_resolved
-from ticdc_lab.words import some_of
+from ticdc_lab.words import shortened, some_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _require_free_names(catalog: Catalog, batch: Batch) -> None:
         by = "as rows before it show" if first.since is None else f"by the DDL of commit_ts {first.since}"
         raise IncompleteHistoryError(
             f"The DDL of commit_ts {batch.until} cannot be applied: {first.reason}, {by}. TiDB refuses that, so "
-            f"a DDL between them is missing in the log, or DDL came in another order: {first.query[:200]}",
+            f"a DDL between them is missing in the log, or DDL came in another order: {shortened(first.query, 200)}",
             hint="See what else contradicts it: ticdc-lab audit SOURCE. To stop before that DDL: --until "
             f"{batch.until - 1}.",
         )

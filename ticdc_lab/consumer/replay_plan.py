@@ -17,6 +17,7 @@ from ticdc_lab.facts.catalog import DDL, Catalog, TableVersion
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import moved, parsed
 from ticdc_lab.tables.versions import added_text, carried
+from ticdc_lab.words import shortened
 
 if TYPE_CHECKING:
     import duckdb
@@ -167,7 +168,7 @@ def changes_at(catalog: Catalog, ddl: Sequence[DDL], ts: int) -> list[DdlStep]:
     mine = [d for d in ddl if d[0] == ts]
     created, dropped = _databases(mine)
     tables = [c for _, c in sorted(numbered, key=lambda n: n[0])]
-    doubts = [DdlStep("doubt", ("", ""), reason=f"{u.reason}: {u.query[:200]}")
+    doubts = [DdlStep("doubt", ("", ""), reason=f"{u.reason}: {shortened(u.query, 200)}")
               for u in catalog.unparsed if u.commit_ts == ts and not u.table_name]  # fmt: skip
     found = [*created, *tables, *dropped, *doubts]
     return found or [DdlStep("nothing", (d[1], d[2]), reason=f"it changes no column and no row: {d[3]}") for d in mine]

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import PACKED, by_key
-from ticdc_lab.events.arrays import Batches, Bools, Ints, codes, encoded, key_begins, numbers, whole_keys
+from ticdc_lab.events.arrays import Batches, Bools, Ints, beginnings, codes, encoded, key_begins, numbers, whole_keys
 from ticdc_lab.events.schema import EVENTS, require_batch, require_columns
 
 _Cases = dict[str, tuple[Bools, Bools, pa.Array]]
@@ -286,7 +286,9 @@ def _of_log(events: DataFrame, reference: DataFrame) -> DataFrame:
 
 
 def _shown(want: pa.Array, got: pa.Array) -> pa.Array:
-    return _beside(*(pc.fill_null(pc.utf8_slice_codeunits(value, 0, 60), "NULL") for value in (want, got)))
+    """Both values; what is empty is quoted, so that it is seen."""
+    shown = (pc.fill_null(beginnings(value, 60), "NULL") for value in (want, got))
+    return _beside(*(pc.if_else(pc.equal(value, ""), "''", value) for value in shown))
 
 
 def _beside(want: pa.Array, got: pa.Array, between: str = " -> ") -> pa.Array:

@@ -80,6 +80,12 @@ def runs(*columns: Column) -> list[slice]:
     return [slice(a, b) for a, b in pairwise([*starts, len(columns[0])])]
 
 
+def beginnings(texts: pa.Array | pa.ChunkedArray, most: int) -> pa.Array | pa.ChunkedArray:
+    """Each text, cut after so many characters; a text that is cut ends in `…`."""
+    head = pc.binary_join_element_wise(pc.utf8_slice_codeunits(texts, 0, most), "…", "")
+    return pc.if_else(pc.greater(pc.utf8_length(texts), most), head, texts)
+
+
 def codes(column: pa.Array | pa.ChunkedArray) -> Ints:
     """A number for each value of a column of any type, the same for equal ones; null is a value too."""
     return _numbered(_encoded(column))

@@ -297,10 +297,12 @@ def _lanes(
             fig.add_trace(_dots(finding, mine, look(p)))
     for (x, height, _), text in zip(points, under, strict=False):
         fig.add_annotation(x=x, y=height, yshift=-26, text=text, showarrow=False)
+    timed = any(m["commit_ts"] for m in messages)
     fig.update_xaxes(
-        title_text=axis, tickvals=[x for x, _, _ in points], range=[-0.42, len(points) - 0.58], showgrid=False,
+        title_text=axis if timed else axis.replace("order upstream (commit ts)", "messages"),
+        tickvals=[x for x, _, _ in points], range=[-0.42, len(points) - 0.58], showgrid=False,
         tickangle=0, tickfont_size=12, zeroline=False,
-        ticktext=[_when(e["commit_ts"]) if any(m["commit_ts"] for m in messages) else "" for e in messages],
+        ticktext=[_when(e["commit_ts"]) if timed else "" for e in messages],
     )  # fmt: skip
     ticks = [f"{finding['lane']} {p}" for p in place]
     fig.update_yaxes(

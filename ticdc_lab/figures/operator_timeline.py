@@ -20,7 +20,7 @@ _BINS = 90
 _MOST_LIVES = 300
 _MOST_KINDS = 7
 _NOTE = (
-    "Above: operators that run, by what asked for them. Middle: operators that finish per second; below zero, those "
+    "Above: operators that run, by what asked for them. {second}: operators that finish per second; below zero, those "
     "that were cancelled, most before they started. {below}Look for plateaus (a limit) and for pauses (back-off)."
 )
 
@@ -69,7 +69,8 @@ def operator_timeline(
     )  # fmt: skip
     below = "At the bottom each operator: grey while it waits, coloured while it runs. " if few else ""
     title = label(finding, most=300) or finding_of(lives, len(drops), a, b)
-    fig = finish(fig, title=title, note=_NOTE.format(below=below), height=200 + sum(heights))
+    note = _NOTE.format(second="Middle" if few else "Below", below=below)
+    fig = finish(fig, title=title, note=note, height=200 + sum(heights))
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 52)
 
 

@@ -38,6 +38,7 @@ from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import NUMBERED, parsed, typed
 from ticdc_lab.tables.versions import carried
+from ticdc_lab.words import shortened
 
 STATEMENT_BYTES = 4 << 20
 """A statement of rows is at most so long, about; the server's max_allowed_packet must be larger (16 MiB by default)."""
@@ -363,7 +364,7 @@ class MySQLSink:
                     self._create(ts, change.after)
                     anew.add(change.name)
             if why:
-                self._note(ts, (schema, table), f"{why}: {query[:200]}")
+                self._note(ts, (schema, table), f"{why}: {shortened(query, 200)}")
                 left.append((ts, schema, table, query))
         for change in changes:
             if change.kind == "doubt":
