@@ -163,7 +163,7 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
             f"To compare numbers of partitions: ticdc-lab advise {shown} --partitions {n},{2 * n}"
             + (f"; what the change costs: ticdc-lab expand {shown} --after {2 * n}." if can_expand else ".")
         )
-    return [*even, *([f"It breaks {'; '.join(broken)}."] if broken else []), *found.notes]
+    return [*even, *([f"The advised dispatchers break {'; '.join(broken)}."] if broken else []), *found.notes]
 
 
 def _estimated(rules: pd.DataFrame) -> str:
@@ -264,7 +264,7 @@ def partitions(
             "No TiCDC release stops its processors for this: partitions that are just added may reorder a moved key.",
             "What consumers make of the change while it happens: "
             f"ticdc-lab expand {shlex.quote(shown_source(source))} --after {to}"
-            f"{' --procedure just-add' if to > before else ''}",
+            + (" --procedure just-add" if to > before else ""),
         ],
         {"before": before, "to": to, "keys": moved[to].keys, "rows": moved[to].rows},
     )  # fmt: skip
