@@ -29,7 +29,7 @@ def test_picture_follows_the_control() -> None:
     panel = log_panel(summary())
     assert finding(panel).startswith("Partition 1 holds the minimum")
     panel.controls["picture"].value = "violations"
-    assert finding(panel) == "1 error, all of them: rows stay in one partition"
+    assert finding(panel) == "1 error: rows stay in one partition"
     assert panel.value.picture == "violations"
     assert panel.view.description == finding(panel)
 

@@ -76,6 +76,6 @@ def _finding(counted: pd.DataFrame, guarantees: list[str]) -> str:
     parts += [count(warnings, "warning")] if warnings else []
     most, *others = counted["guarantee"].value_counts()
     if not others:
-        return f"{' and '.join(parts)}, all of them: {readable(guarantees[0])}"
+        return f"{' and '.join(parts)}{', all of them' if most > 1 else ''}: {readable(guarantees[0])}"
     worst = f"; most ({most:,}): {readable(guarantees[0])}" if most > others[0] else f"; at most {most:,} in each"
     return f"{' and '.join(parts)} in {len(guarantees)} guarantees{worst}"
