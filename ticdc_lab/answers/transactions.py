@@ -126,8 +126,8 @@ def torn_words(torn: pd.DataFrame, s: Summary) -> str:
     rest = " Other gaps were not searched, or have no commit_ts beside them." if _is_cut(torn, s) else ""
     return (
         f"{_how_many(torn, s)} may be torn, beside missing offsets ({', '.join(places[:_NAMED])}{cut}): "
-        f"commit_ts {some_of(each, most=_NAMED)}{every}. Where rows are not in commit_ts order, "
-        f"another may be torn instead; one that is completely inside a gap leaves no trace.{rest}"
+        f"commit_ts {some_of(each, most=_NAMED)}{every}. Those nearest to a gap by "
+        f"commit_ts come first. One that is completely inside a gap leaves no trace.{rest}"
     )
 
 
@@ -204,7 +204,8 @@ def suspects_of(log: Log) -> pd.DataFrame | None:
     gaps = [] if sampled or not log.has_commit_ts else gaps_in(log.change_log.facts.offsets, most=_GAPS)
     if not gaps:
         return None
-    found = log.events.transform(suspects, gaps=gaps).orderBy("topic", "partition", "first_missing", "commit_ts")
+    nearest = [F.desc("is_between"), "apart_ms", "topic", "partition", "first_missing", "commit_ts"]
+    found = log.events.transform(suspects, gaps=gaps).orderBy(*nearest)
     return log.once("beside gaps", lambda: small(found.limit(_SUSPECTS)))
 
 

@@ -1,4 +1,4 @@
-"""Transactions that a gap in offsets may have torn: those between the messages on both of its sides."""
+"""Transactions that may have lost a row in a gap of offsets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.events.schema import require_batch, require_columns
+from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.facts.limits import gaps_between
 
 
@@ -42,10 +43,12 @@ def gaps_in(offsets: pa.Table, *, most: int) -> list[OffsetGap]:
 
 
 def suspects(events: DataFrame, *, gaps: Sequence[OffsetGap]) -> DataFrame:
-    """Give the transactions that have row changes between both neighbours of a gap, by commit_ts.
+    """Give the transactions that may have lost a row change in a gap, by commit_ts.
 
-    A message that is missing lay between its neighbours in its partition, where commit_ts rises except in one
-    batch. So its transaction is most likely one of these, or was not recorded at all.
+    In a partition only the rows of one table are in commit_ts order, and all rows behind a watermark are above it. So
+    a missing row is above the watermark before the gap, and for some table between its rows on both sides. The
+    partition's events up to the next watermark limit it above. Its transaction is one of these, or was not recorded at
+    all, or has a table that is split between captures, whose rows have no order.
 
     Parameters
     ----------
@@ -58,8 +61,10 @@ def suspects(events: DataFrame, *, gaps: Sequence[OffsetGap]) -> DataFrame:
     -------
     DataFrame
         ``topic``, ``partition`` (int), ``first_missing``, ``last_missing`` (bigint) of the gap; ``commit_ts`` (bigint,
-        TSO), ``n_rows`` (bigint), ``partitions`` (array<int>) and ``tables`` (array<string>) of the transaction. No
-        row for a gap whose neighbours have no commit_ts.
+        TSO), ``n_rows`` (bigint), ``partitions`` (array<int>) and ``tables`` (array<string>) of the transaction;
+        ``is_between`` (boolean): whether it is between the commit_ts of the messages beside the gap, and ``apart_ms``
+        (bigint): how far from them. The nearest is the most likely. No row for a gap before or behind all that has a
+        commit_ts in its partition.
 
     Raises
     ------
@@ -74,20 +79,42 @@ def suspects(events: DataFrame, *, gaps: Sequence[OffsetGap]) -> DataFrame:
     listed = [F.struct(F.lit(g.topic), F.lit(g.partition), F.lit(g.first), F.lit(g.last)).cast(gap) for g in gaps]
     each = F.array(*listed) if listed else F.array().cast(f"array<{gap}>")
     dated = events.where("commit_ts IS NOT NULL").select("*", F.explode(each).alias("gap"))
-    own = (F.col("topic") == F.col("gap.topic")) & (F.col("partition") == F.col("gap.partition"))
-    beside = F.col("offset").isin(F.col("gap.first_missing") - 1, F.col("gap.last_missing") + 1)
-    ends = (
-        dated.where(own & beside)
-        .groupBy("gap")
-        .agg(
-            F.min("commit_ts").alias("low"), F.max("commit_ts").alias("high"), F.count_distinct("offset").alias("sides")
-        )
+    dated = dated.where(F.col("topic") == F.col("gap.topic"))
+    own = dated.where(F.col("partition") == F.col("gap.partition"))
+    ts, at = F.col("commit_ts"), F.struct("offset", "commit_ts")
+    is_before, is_after = F.col("offset") < F.col("gap.first_missing"), F.col("offset") > F.col("gap.last_missing")
+    is_row, is_watermark = F.col("kind") == "row", F.col("kind") == "watermark"
+    ends = own.groupBy("gap").agg(
+        F.max(F.when(is_before, at)).alias("before"),
+        F.min(F.when(is_after, at)).alias("after"),
+        F.max(F.when(is_before & is_watermark, ts)).alias("resolved_ts"),
+        F.min(F.when(is_after & is_watermark, F.col("offset"))).alias("next_watermark"),
     )
-    rows = dated.where("kind = 'row'").where(F.col("topic") == F.col("gap.topic"))
-    between = rows.join(ends.where("sides = 2"), "gap").where("commit_ts BETWEEN low AND high")
-    found = between.groupBy("gap", "commit_ts").agg(
+    ends = ends.where("before IS NOT NULL AND after IS NOT NULL").select(
+        "gap", "next_watermark", F.coalesce("resolved_ts", F.lit(0)).alias("resolved_ts"),
+        F.least("before.commit_ts", "after.commit_ts").alias("low"),
+        F.greatest("before.commit_ts", "after.commit_ts").alias("high"),
+    )  # fmt: skip
+    sent = own.join(ends, "gap").where("next_watermark IS NULL OR offset <= next_watermark")
+    ends = ends.join(sent.groupBy("gap").agg(F.max(ts).alias("most")), "gap")
+    tables = (
+        own.where(is_row)
+        .groupBy("gap", "schema_name", "table_name")
+        .agg(F.max(F.when(is_before, ts)).alias("last"), F.min(F.when(is_after, ts)).alias("next"))
+        .select("gap", F.coalesce("last", F.lit(0)).alias("last"), "next")
+        .distinct()
+    )
+    near = dated.where(is_row).join(ends, "gap").where("commit_ts > resolved_ts AND commit_ts <= most")
+    found = near.groupBy("gap", "commit_ts", "low", "high").agg(
         F.count(F.lit(1)).alias("n_rows"),
         F.array_sort(F.collect_set("partition")).alias("partitions"),
         F.array_sort(F.collect_set(F.concat_ws(".", "schema_name", "table_name"))).alias("tables"),
     )
-    return found.select("gap.*", "commit_ts", "n_rows", "partitions", "tables")
+    fits = found.select("gap", "commit_ts", "low", "high").join(tables, "gap")
+    fits = fits.where("commit_ts BETWEEN low AND high OR commit_ts BETWEEN last AND coalesce(next, commit_ts)")
+    apart = F.shiftright(F.greatest(F.col("low") - ts, ts - F.col("high"), F.lit(0)), LOGICAL_BITS).alias("apart_ms")
+    place = [f"gap.{name}" for name in ("topic", "partition", "first_missing", "last_missing")]
+    return found.join(fits.select("gap", "commit_ts").distinct(), ["gap", "commit_ts"]).select(
+        *place, "commit_ts", "n_rows", "partitions", "tables",
+        ts.between(F.col("low"), F.col("high")).alias("is_between"), apart,
+    )  # fmt: skip
