@@ -204,7 +204,7 @@ def suspects_of(log: Log) -> pd.DataFrame | None:
     gaps = [] if sampled or not log.has_commit_ts else gaps_in(log.change_log.facts.offsets, most=_GAPS)
     if not gaps:
         return None
-    nearest = [F.desc("is_between"), "apart_ms", "topic", "partition", "first_missing", "commit_ts"]
+    nearest = [F.desc("is_between"), *map(F.col, ("apart_ms", "topic", "partition", "first_missing", "commit_ts"))]
     found = log.events.transform(suspects, gaps=gaps).orderBy(*nearest)
     return log.once("beside gaps", lambda: small(found.limit(_SUSPECTS)))
 
