@@ -503,6 +503,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells td.ticdc-chooses{cursor:pointer}
     .ticdc-cells small{display:block;opacity:.7;white-space:nowrap}.ticdc-cells td.ticdc-long:last-child{min-width:15em}
     @container (max-width:640px){${stacked(".ticdc-stacks")}}@container (max-width:460px){${stacked(".ticdc-stacks-late")}}
+    @media screen{@container (max-width:740px){${stacked(".ticdc-stacks-early")}}}
     @media print{.ticdc-cells{max-height:none;overflow:visible}.ticdc-cells :is(th,td.ticdc-long){white-space:normal;min-width:0!important}.ticdc-cells tbody tr:nth-child(n+41){display:none}
     .ticdc-cells:has(tbody tr:nth-child(41))::after{content:"On paper: the first 40 rows; the page has all.";font-style:italic}}`;
 
@@ -566,7 +567,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       for (const cell of line.cells) cell.classList.add("ticdc-chooses"); // copying.js gives them keys
       line.onclick = ({ target }) => gd.ticdcChosen(curve, row, plain([header.values[target.closest("td")?.cellIndex] ?? ""].flat()[0]));
     });
-    const box = made("div", { className: `ticdc-cells ${wide > 640 ? "ticdc-stacks" : wide > 440 ? "ticdc-stacks-late" : ""}`, tabIndex: 0 });
+    const box = made("div", { className: `ticdc-cells ${wide > 720 ? "ticdc-stacks ticdc-stacks-early" : wide > 640 ? "ticdc-stacks" : wide > 440 ? "ticdc-stacks-late" : ""}`, tabIndex: 0 });
     box.style.setProperty("--ticdc-head", head);
     box.append(table);
     return box;
