@@ -184,7 +184,9 @@ class ChangeLog:
                 whole = replace(self, known=known, sample=None)._by_workers(folder / "decoded", images)
             assert whole._stored is not None
             self._kept[images] = whole._stored
-        return (self._kept.get(True) or self._kept[images])()
+        found = (self._kept.get(True) or self._kept[images])()
+        # Sail fails where it pushes a filter with a lambda into files; behind a number of rows it does not.
+        return found.withColumn("_row", F.monotonically_increasing_id()).drop("_row")
 
     def _keys_by_ddl(self) -> Handles:
         """Handle keys that only its DDL define; learned in one pass over its messages when this is first asked for."""
