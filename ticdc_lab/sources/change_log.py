@@ -71,8 +71,8 @@ from ticdc_lab.sources.stored import (
     decoding,
     facts_file,
     for_engines,
-    gone,
     groups_in,
+    left_as_it_was,
     so_far,
 )
 
@@ -293,10 +293,11 @@ class ChangeLog:
     def _gathered_parts(self, fact: str = "") -> list[pa.Table]:
         """What tasks gathered: all, or facts of one kind."""
         some = [("fact", "==", fact)] if fact else None
-        try:
-            return [pq.read_table(file, filters=some) for file in self._gathered]
-        except FileNotFoundError as error:
-            raise gone(Path(str(error.filename or error))) from error
+        found = list[pa.Table]()
+        for file in self._gathered:
+            with left_as_it_was(Path(file)):
+                found.append(pq.read_table(file, filters=some))
+        return found
 
     @property
     def made_from(self) -> dict[str, Any] | None:

@@ -89,13 +89,18 @@ PACKED_OF_A_KEY = 1 << 24
 _COUNTERS = 1 << 12
 
 
-def gone(file: Path) -> SourceError:
-    """The words where a file of a decoded log was removed."""
-    return SourceError(
-        f"{file.parent}, to which the log was decoded, is not as it was left: {file.name} is gone.",
-        hint="Open the log again (`ticdc_lab.open(SOURCE)`), and leave the folder that it is decoded to until "
-        "it is closed.",
-    )
+@contextmanager
+def left_as_it_was(file: Path) -> Iterator[None]:
+    """Read a file of a decoded log; SourceError: it was removed."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        lost = Path(error.filename or file)
+        raise SourceError(
+            f"{lost.parent}, to which the log was decoded, is not as it was left: {lost.name} is gone.",
+            hint="Open the log again (`ticdc_lab.open(SOURCE)`), and leave the folder that it is decoded to until "
+            "it is closed.",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +147,11 @@ class StoredEvents:
 
         def read(piece: tuple[str, int]) -> Batches:
             path, part = piece
-            try:
+            with left_as_it_was(Path(path)):
                 for batch in (_in_arrow if path.endswith(ARROW) else _in_parquet)(path, part, parts, named, near):
                     is_row = pc.and_(pc.equal(batch["kind"], "row"), pc.is_null(batch["error_class"]))
                     rows = narrow(pa.table(batch).filter(is_row))
                     yield from rows.select(schema.names).cast(schema).to_batches()
-            except FileNotFoundError as error:
-                raise gone(Path(path)) from error
 
         pieces = tuple((f, i) for f in self.files for i in range(parts))
         return MadeByWorkers(self.spark, pieces, read, schema, self.events)
@@ -156,11 +159,10 @@ class StoredEvents:
     def in_memory(self, columns: Sequence[str]) -> pa.Table:
         """Columns of all their events, of a log that is small."""
         whole = [arrow_schema(DECODED).empty_table().select(columns)]
-        try:
-            for group in chain.from_iterable(groups_in(Path(f), [*columns, "error_class"]) for f in self.files):
-                whole.append(group.filter(pc.is_null(group["error_class"])).select(columns))
-        except FileNotFoundError as error:
-            raise gone(Path(str(error.filename or self.files[0]))) from error
+        for file in map(Path, self.files):
+            with left_as_it_was(file):
+                for group in groups_in(file, [*columns, "error_class"]):
+                    whole.append(group.filter(pc.is_null(group["error_class"])).select(columns))
         return pa.concat_tables(whole)
 
 
@@ -241,16 +243,13 @@ def for_engines(files: Sequence[Path], threads: int) -> list[Path]:
         if path.suffix != ARROW:
             return path
         draft = path.with_name(f"_{uuid4().hex[:12]}-{path.stem}.parquet")
-        with room_for(path.parent, keep=True), written_to(draft) as write:
+        with left_as_it_was(path), room_for(path.parent, keep=True), written_to(draft) as write:
             for group in groups_in(path):
                 write(group)
         return draft.replace(path.with_suffix(".parquet"))
 
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(in_parquet, files))
-    except FileNotFoundError as error:
-        raise gone(Path(str(error.filename or files[0]))) from error
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(in_parquet, files))
 
 
 def packed(found: Messages) -> Messages:

@@ -135,12 +135,7 @@ def test_a_late_create_does_not_bring_back_what_has_moved_away() -> None:
             created.append(sent)
         return False
 
-    for _ in range(40):
-        cluster.at_us += STEP_US
-        cluster.tick()
-        for node in ("n1", "n2"):
-            cluster.poll(node)
-        cluster.deliver(noted)
+    cluster.run(keeps=noted)
     origin = cluster.where()[1]
     cluster.ask(MoveTable(1, "n2" if origin == "n1" else "n1"))
     cluster.run()
@@ -163,12 +158,7 @@ def test_a_late_heartbeat_does_not_make_a_running_span_absent() -> None:
 
     for target in (other, origin):
         cluster.ask(MoveTable(1, target))
-        for _ in range(40):
-            cluster.at_us += STEP_US
-            cluster.tick()
-            for node in ("n1", "n2"):
-                cluster.poll(node)
-            cluster.deliver(noted)
+        cluster.run(keeps=noted)
     assert cluster.where()[1] == origin and stopped
     assert isinstance(cluster.give(*stopped[0])[0], Ignored)
     assert str(cluster.state.control.spans.replicas[1]) == f"replicating@{origin}"

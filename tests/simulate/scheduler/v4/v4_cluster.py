@@ -95,14 +95,14 @@ class Cluster:
                 self.give(sender, to, message)
         return kept
 
-    def run(self, steps: int = 40) -> None:
-        """Let everything go its way for a while."""
+    def run(self, steps: int = 40, keeps: Callable[[str, str, Any], bool] = lambda *_: False) -> None:
+        """Let everything but the messages kept back go its way for a while."""
         for _ in range(steps):
             self.at_us += STEP_US
             self.tick()
             for node in sorted(self.nodes):
                 self.poll(node)
-            self.deliver()
+            self.deliver(keeps)
             self.is_safe()
 
     def is_safe(self) -> None:
