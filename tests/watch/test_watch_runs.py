@@ -36,6 +36,7 @@ from ticdc_lab.codecs.schema_registry import Registry, read_schemas
 from ticdc_lab.errors import NoAnswerError, ProtocolError, SetupError, SourceError
 from ticdc_lab.events.tso import with_texts
 from ticdc_lab.settings import MATCH
+from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.watch import folder, kept, running
 from ticdc_lab.watch.folder import WatchFolder
 from ticdc_lab.watch.kept import IGNORED, OPEN, WITHDRAWN, KeptFinding, found_again
@@ -59,6 +60,10 @@ def watched(source, state, **more) -> Watch:
     watch = Watch(str(source), str(state), once=True, **more)
     watch.run()
     return watch
+
+
+def _detected(source: RecordedTopic, known: Known) -> Decoding:
+    return Decoding.detected(source.name, source.first(SAMPLE), known)
 
 
 @pytest.fixture(scope="module")
@@ -634,6 +639,25 @@ def test_a_broker_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatch)
         assert not left and watch.view.counts.rows == undisturbed.view.counts.rows
 
 
+def test_messages_that_come_right_after_a_look_that_found_none_are_waited_for(tmp_path, monkeypatch):
+    """The protocol is detected from what was looked at, once: an empty topic is looked at again."""
+    first, looked = LiveTopic.first, list[int]()
+
+    def before_they_came(self, n):
+        found = first(self, n)
+        looked.append(len(found))
+        return found.slice(0, 0) if len(looked) == 1 else found
+
+    monkeypatch.setattr(LiveTopic, "first", before_they_came)
+    messages = recorded(golden(LOG))
+    with mock_cluster() as servers:
+        send(servers, "late", messages)
+        with Watch(f"kafka://{servers}/late", str(tmp_path)) as watch:
+            while watch.view.counts.messages < len(messages) and not watch.wait(0.1):
+                pass
+    assert len(looked) == 2 and looked[0]
+
+
 def test_a_registry_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatch):
     """Messages whose schema no one gives are read again when it is back: no message is skipped or counted twice."""
     monkeypatch.setattr(running, "RETRY_S", 0.0)
@@ -664,7 +688,7 @@ def test_a_registry_is_asked_once_for_a_schema(monkeypatch):
 
     monkeypatch.setattr(Registry, "_fetch", fetch)
     source = RecordedTopic(str(golden("messages_avro_small.jsonl.gz")))
-    decoding = Decoding.detected(source, Known(registry_url="http://127.0.0.1:1"))
+    decoding = _detected(source, Known(registry_url="http://127.0.0.1:1"))
     messages = source.first(400)
     for _ in range(3):
         assert decoding.decoded(messages)["error_class"].null_count > 390
@@ -676,7 +700,7 @@ def test_schemas_outlive_a_restart_and_their_registry(monkeypatch):
     schemas, url = read_schemas(str(golden("avro_schemas_small.jsonl.gz"))), "http://me:s3cret@127.0.0.1:1"
     monkeypatch.setattr(Registry, "_fetch", lambda self, n: self._schemas.update({n: schemas[n]}))
     source = RecordedTopic(str(golden("messages_avro_small.jsonl.gz")))
-    decoding, messages = Decoding.detected(source, Known(registry_url=url)), source.first(400)
+    decoding, messages = _detected(source, Known(registry_url=url)), source.first(400)
     before = decoding.decoded(messages)
     saved = json.loads(json.dumps(decoding.saved()))
 
@@ -699,7 +723,7 @@ def test_handle_keys_that_only_the_ddl_define_are_known_from_the_ddl_on(protocol
 
     def keys(name, known):
         source = RecordedTopic(str(torture / f"messages_{name}.jsonl.gz"))
-        decoding, messages, found = Decoding.detected(source, known), source.first(10_000), []
+        decoding, messages, found = _detected(source, known), source.first(10_000), []
         for at in range(0, len(messages), 300):
             found += decoding.decoded(messages.slice(at, 300)).to_pylist()
             resumed = Decoding.resumed(decoding.told, known, json.loads(json.dumps(decoding.saved())), None)
@@ -721,7 +745,7 @@ def test_a_log_without_commit_ts_has_these_keys_as_well():
     for at in range(0, len(messages), 2):
         found += decoding.decoded(messages.slice(at, 2)).to_pylist()
     source = RecordedTopic(str(torture / "messages_open-protocol.jsonl.gz"))
-    named = Decoding.detected(source, Known()).decoded(source.first(10_000)).to_pylist()
+    named = _detected(source, Known()).decoded(source.first(10_000)).to_pylist()
     of_table = [[e["key_hash"] for e in es if e["table_name"] == "k_uq" and e["op"]] for es in (found, named)]
     assert sorted(of_table[0]) == sorted(of_table[1]) != []
 

@@ -35,6 +35,7 @@ from ticdc_lab.settings import Settings
 from ticdc_lab.settings.file import given_settings
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.sources.learned import known_of
+from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.transactions.differences import KINDS
 from ticdc_lab.watch.comparison import (
     HERE,
@@ -249,7 +250,8 @@ def _side(
         return _ComparedSource(source, name, decoding, ids)
     if told is None:
         assert isinstance(source, LiveTopic | RecordedTopic)
-        return _ComparedSource(source, name, Decoding.detected(source, known, protocol=protocol), ids)
+        decoding = Decoding.detected(source.name, source.first(SAMPLE), known, protocol=protocol)
+        return _ComparedSource(source, name, decoding, ids)
     if told["source"] != name:
         raise SourceError(
             f"The state folder belongs to a comparison with {told['source']}, not with {name}.",

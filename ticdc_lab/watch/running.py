@@ -23,7 +23,7 @@ from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.detection import Detected, other_protocol
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.errors import NoAnswerError, NoTopicError, ProtocolError, SourceError
+from ticdc_lab.errors import NoAnswerError, NoTopicError, SourceError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import MESSAGES
@@ -32,6 +32,7 @@ from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.settings.file import given_settings
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.sources.learned import known_of
+from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
 from ticdc_lab.watch.kept import OPEN, PENDING, WITHDRAWN, KeptFinding, contradiction, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView
@@ -232,12 +233,10 @@ class Watch:
         """How messages are decoded; None while a source that grows has none."""
         source = self._source
         if not isinstance(source, StorageFolder):
-            try:
-                return Decoding.detected(source, self._known, protocol=protocol)
-            except ProtocolError:
-                if self._once or not source.grows or source.first(1).num_rows:
-                    raise
+            sample = source.first(SAMPLE)
+            if source.grows and not self._once and protocol == "auto" and not sample.num_rows:
                 return None
+            return Decoding.detected(source.name, sample, self._known, protocol=protocol)
         if saved is not None:
             source.resume(saved.read, self._folder.files())
             return Decoding(Detected(saved.protocol, saved.has_commit_ts), self._known)

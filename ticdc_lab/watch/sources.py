@@ -34,7 +34,7 @@ from ticdc_lab.sources.capture import read_whole
 from ticdc_lab.sources.dump_files import dumps_at
 from ticdc_lab.sources.kafka import Topics, topics_of
 from ticdc_lab.sources.kafka_reading import Place, Span, TopicReader
-from ticdc_lab.sources.load import SAMPLE, shown_by
+from ticdc_lab.sources.load import shown_by
 from ticdc_lab.sources.parquet import whole_parquet
 from ticdc_lab.sources.places import data_files, is_kafka
 from ticdc_lab.sources.storage_layout import METADATA
@@ -316,10 +316,9 @@ class Decoding:
     waiting: pa.Table = field(default_factory=_MESSAGES.empty_table)  # messages whose table no message has defined yet
 
     @classmethod
-    def detected(cls, source: Messages, known: Known, *, protocol: str = "auto") -> Decoding:
-        """From the first messages."""
-        sample = source.first(SAMPLE)
-        told = detect(sample, protocol=protocol, source=source.name, known=known)
+    def detected(cls, source: str, sample: pa.Table, known: Known, *, protocol: str = "auto") -> Decoding:
+        """From the first messages of a source of some name."""
+        told = detect(sample, protocol=protocol, source=source, known=known)
         untyped = told.protocol == "debezium" and not log_types.are_typed(sample, known)
         if told.protocol == "debezium":
             known, _ = log_types.with_binary(sample, known)
