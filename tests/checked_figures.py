@@ -27,3 +27,7 @@ def every_figure_is_plotlys(request: pytest.FixtureRequest, monkeypatch: pytest.
     yield
     for figure in made:
         figure.go()
+        for trace in figure.data:  # what a pointer reads is a number of something
+            if trace.hoverinfo == "text" and not trace.hovertext and not trace.hovertemplate:
+                said = [str(t) for t in ([trace.text] if isinstance(trace.text, str) else trace.text or [])]
+                assert not any(t.replace(",", "").isdigit() for t in said), (trace.name, said[:3])

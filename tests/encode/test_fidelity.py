@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from conftest import computed, golden
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.encode.fidelity import ASPECTS, fidelity
+from ticdc_lab.encode.fidelity import ASPECTS, _shown, fidelity
 from ticdc_lab.errors import StreamingError
 from ticdc_lab.sources.load import load
 
@@ -86,6 +87,15 @@ def test_an_empty_and_a_long_value_are_seen_in_an_example(reference: DataFrame) 
         events = reference.withColumn("columns", changed(lambda c, other=other: F.lit(other)))
         examples = {r["aspect"]: r["example"] for r in fidelity(events, reference=reference).collect()}
         assert examples["integers"].endswith(ends)
+
+
+def test_long_values_are_shown_where_they_differ() -> None:
+    """Both begin alike for longer than is shown, or one of them ends there; others are as they were."""
+    want, got = pa.array(["x" * 99 + "A", "y" * 70, "1", None]), pa.array(["x" * 99 + "B", "y" * 69, "2", "z" * 99])
+    assert _shown(want, got).to_pylist() == [
+        "from character 100: …xxxxxxxxxxA -> …xxxxxxxxxxB", "from character 70: …yyyyyyyyyyy -> …yyyyyyyyyy",
+        "1 -> 2", f"NULL -> {'z' * 60}…",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("half", [0, 1])

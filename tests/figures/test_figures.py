@@ -331,6 +331,8 @@ def test_no_arrow_crosses_the_words_beside_a_ring(first: int, other: int, *, is_
     fig = figures.counterexample(finding(guarantee="row_order", evidence=evidence))
     [words] = [a for a in fig.layout.annotations if "applied last" in (a.text or "")]
     assert (words.yshift > 0) == is_above and (fig.layout.yaxis.range[1] > 2) == is_above
+    assert {t.textposition for t in fig.data if t.name == "partition 2"} == {"bottom center"}, "nor that of a message"
+    assert {t.textposition for t in fig.data if t.name == "partition 0"} == {"top center"}
 
 
 @pytest.mark.parametrize(("values", "dtick"), [([0, 1, None], 1), ([0, 4.0], 1), ([0, 0.5], None), ([0, 9], None)])

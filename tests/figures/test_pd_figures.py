@@ -111,6 +111,9 @@ def test_the_topology_is_a_tree_of_labels() -> None:
     width = dict(zip(tree.ids, tree["values"], strict=True))
     assert {i: width[f"store {i}"] for i in peers(sample)} == peers(sample)
     assert "3 zones of 1 to 2 stores" in title(figures.label_topology(sample))
+    at_hand = min(width[f"store {i}"] for i in peers(sample)) / sum(peers(sample).values())
+    least_px = figures.label_topology(sample).layout.meta["least_px"]
+    assert at_hand * (least_px - 180) > 75 or least_px == 1400, "the smallest store's box takes its name"
     assert "without location labels" in title(figures.label_topology(tried(nothing(), samples=2).samples[0]))
 
 

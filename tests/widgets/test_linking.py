@@ -175,7 +175,7 @@ def test_whoever_comes_later_follows_too(group: Linked) -> None:
 def test_a_time_that_a_panel_does_not_have_is_not_followed(group: Linked, asked: tuple[list[Any], ...]) -> None:
     """Panels may begin at different moments."""
     group.selection = Selection(between_ms=(100_000, 200_000))
-    assert asked[0] == [] and group.followed["lanes"] == frozenset()
+    assert asked[0] == [] and not group.panels[0].followed
 
 
 def test_a_defect_of_one_panel_does_not_hold_up_the_others(group: Linked, asked: tuple[list[Any], ...]) -> None:

@@ -44,6 +44,16 @@ def test_a_folder_s_panel_and_the_bar_call_its_partitions_streams() -> None:
     assert log_panel(summary()).controls["partition"].description == "partition"
 
 
+def test_the_bar_lists_who_really_follows() -> None:
+    """A picture that does not distinguish tables does not follow one, until another picture is drawn."""
+    panel = log_panel(summary())
+    linked = widgets.linked(panel, selection=Selection(table="shop.orders"))
+    panel.controls["picture"].value = "lag"
+    assert "(no panel can follow it)" in linked.bar.line.value
+    panel.controls["picture"].value = "load by table"
+    assert "transactions (by tables)" in linked.bar.line.value
+
+
 def test_value_set_as_a_whole_redraws_once() -> None:
     """Setting the value sets every control, and draws one time."""
     panel = log_panel(summary())

@@ -82,7 +82,10 @@ def test_a_cell_of_the_map_asks_why_of_its_region(panel: Panel[PdView]) -> None:
     panel.value = replace(panel.value, picture="stores, before and now")
     panel.view.clicked = {"curve": 0, "point": 2, "n": 2}
     assert heard[1] == Selection(store=3)
-    assert panel.select(heard[0]) == {"about"} and panel.value.about == f"region {heard[0].region}"
+    panel.select(heard[0])
+    assert not panel.followed, "the map is not about one region"
+    panel.value = replace(panel.value, picture="why")
+    assert panel.followed == {"about"} and panel.value.about == f"region {heard[0].region}"
     panel.select(heard[1])
     assert panel.value.about == "store 3"
     panel.select(Selection())

@@ -83,7 +83,7 @@ def audit(s: Summary) -> Answer:
             return {}
         worst = {f"finding {i + 1}": figures.counterexample(f, lane=s.lane) for i, f in examples(s.findings).items()}
         one_bar = len(s.findings.drop_duplicates(["guarantee", "table"])) == 1  # its title is all that it shows
-        return worst if one_bar and worst else {"violations": figures.violations(s.findings)} | worst
+        return worst if one_bar else {"violations": figures.violations(s.findings)} | worst
 
     grouped = causes(s.findings, source=s.source, lane=s.lane)
     frames = {"findings": s.findings, "causes": grouped, "verdict": verdict(s), "messages": s.messages}

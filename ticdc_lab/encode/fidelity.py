@@ -286,9 +286,27 @@ def _of_log(events: DataFrame, reference: DataFrame) -> DataFrame:
 
 
 def _shown(want: pa.Array, got: pa.Array) -> pa.Array:
-    """Both values; what is empty is quoted, so that it is seen."""
-    shown = (pc.fill_null(beginnings(value, 60), "NULL") for value in (want, got))
-    return _beside(*(pc.if_else(pc.equal(value, ""), "''", value) for value in shown))
+    """Both values, long ones from where they differ on; what is empty is quoted, so that it is seen."""
+    shown = [pc.fill_null(beginnings(value, _SHOWN), "NULL") for value in (want, got)]
+    pairs = _beside(*(pc.if_else(pc.equal(value, ""), "''", value) for value in shown))
+    alike = _equal(*shown) & ~_equal(want, got) & _is_there(want) & _is_there(got)
+    if not alike.any():
+        return pairs
+    differ = [
+        _where_they_differ(w, g)
+        for w, g in zip(want.filter(alike).to_pylist(), got.filter(alike).to_pylist(), strict=True)
+    ]
+    return pc.replace_with_mask(pairs, pa.array(alike), pa.array(differ, pa.string()))
+
+
+def _where_they_differ(want: str, got: str) -> str:
+    same = next((i for i, (w, g) in enumerate(zip(want, got, strict=False)) if w != g), min(len(want), len(got)))
+    shown = (value[same - 10 : same + _SHOWN - 10] + "…" * (len(value) > same + _SHOWN - 10) for value in (want, got))
+    return f"from character {same + 1}: …" + " -> …".join(shown)
+
+
+_SHOWN = 60
+"""Characters of a value that an example shows."""
 
 
 def _beside(want: pa.Array, got: pa.Array, between: str = " -> ") -> pa.Array:

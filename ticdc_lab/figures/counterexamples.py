@@ -268,8 +268,7 @@ def _absent(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
         font={"color": WRONG},
         showarrow=False,
     )
-    below = points[0][1] + (0.58 if place > points[0][1] else 0)  # the name of the message stands above it
-    _line(fig, (x, below, hole), (x, float(place), hole), color=GREY)
+    _line(fig, points[0], (x, float(place), hole), color=GREY)
     return _finished(
         fig, finding, "One lane per {lane}. The owner sends this event to every partition; the ring is the place "
         "where this one should have it.",
@@ -286,17 +285,18 @@ def _lanes(
     lanes: Sequence[int | None] = (),
 ) -> tuple[Figure, list[Point]]:  # fmt: skip
     """A lane for each partition, the messages beside each other in their order."""
-    place = {p: y for y, p in _levels([*messages, *({"partition": p} for p in lanes)]).items()}
+    place = {int(p): y for y, p in _levels([*messages, *({"partition": p} for p in lanes)]).items()}
     points = [(float(i), float(place[int(e["partition"])]), e) for i, e in enumerate(messages)]
+    lowest = min(place.values()) if len(place) > 1 else None  # lines between lanes come to it from above
     fig = Figure()
     for y in place.values():
         fig.add_hline(y=y, line={"width": 1, "color": GREY, "dash": "dot"})
     for p in place:
         mine = [point for point in points if point[2]["partition"] == p]
         if mine:
-            fig.add_trace(_dots(finding, mine, look(p)))
+            fig.add_trace(_dots(finding, mine, look(p), below=place[p] == lowest))
     for (x, height, _), text in zip(points, under, strict=False):
-        fig.add_annotation(x=x, y=height, yshift=-26, text=text, showarrow=False)
+        fig.add_annotation(x=x, y=height, yshift=-44 if height == lowest else -26, text=text, showarrow=False)
     timed = any(m["commit_ts"] for m in messages)
     fig.update_xaxes(
         title_text=axis if timed else axis.replace("order upstream (commit ts)", "messages"),
@@ -317,14 +317,17 @@ def _levels(messages: Sequence[Mapping[str, Any]]) -> dict[int, int]:
     return {len(partitions) - 1 - i: p for i, p in enumerate(partitions)}
 
 
-def _dots(finding: Mapping[str, Any], points: Sequence[Point], style: Mapping[str, str]) -> Scatter:
-    """Messages of one partition, each with its offset, or what it holds."""
+def _dots(
+    finding: Mapping[str, Any], points: Sequence[Point], style: Mapping[str, str], *, below: bool = False
+) -> Scatter:
+    """Messages of one partition, each with its offset, or what it holds, above or below it."""
     where = f"{finding['lane']} {points[0][2]['partition']}"
+    names = [label(e.get("text") or f"offset {e['offset']}") for _, _, e in points]
     dots = Scatter(
         x=[x for x, _, _ in points], y=[y for _, y, _ in points], mode="markers+text",
         marker={"size": 18, "color": style["color"], "symbol": style["symbol"]},
-        text=[f"{label(e.get('text') or 'offset ' + str(e['offset']))}<br> " for _, _, e in points],
-        textposition="top center", hoverinfo="text", cliponaxis=False,
+        text=[f"<br>{name}" if below else f"{name}<br> " for name in names],
+        textposition="bottom center" if below else "top center", hoverinfo="text", cliponaxis=False,
         hovertext=[f"{where}, offset {e['offset']}<br>{_stated(e['commit_ts'])}" for _, _, e in points],
         name=where, showlegend=False,
     )  # fmt: skip
@@ -361,7 +364,7 @@ def _ring(fig: Figure, at: Point, words: str, *, name: str, above: bool = False)
     x, y, _ = at
     fig.add_trace(Scatter(x=[x], y=[y], mode="markers", marker=ring, hoverinfo="skip", showlegend=False, name=name))
     if words:
-        fig.add_annotation(x=x, y=y, yshift=56 if above else -44, text=words, font={"color": WRONG}, showarrow=False)
+        fig.add_annotation(x=x, y=y, yshift=56 if above else -52, text=words, font={"color": WRONG}, showarrow=False)
     if words and above:
         fig.update_yaxes(range=[-1.1, y + 1.2])
 

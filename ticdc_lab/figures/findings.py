@@ -13,6 +13,7 @@ _NOTE_OF_VIOLATIONS = (
     "Each bar is one guarantee of TiCDC, split by table. If a bar has one table, suspect its dispatch rule; if it "
     "has all tables, suspect the topic or the program that recorded it."
 )
+_NOTE_OF_ONE = "Each bar is one table. If one table has most findings, suspect its dispatch rule."
 _TABLES = 7
 _EACH = 12
 """Findings up to which the axis counts each."""
@@ -27,6 +28,7 @@ def violations(findings: pd.DataFrame) -> Figure:
     ranked = [str(t) for t in sorted(tables.unique(), key=lambda t: (-int((tables == t).sum()), str(t)))]
     named, rest = ranked[:_TABLES], ranked[_TABLES:]
     guarantees = sorted(counted["guarantee"].unique(), key=lambda g: (-int((counted["guarantee"] == g).sum()), g))
+    several = len(guarantees) > 1  # of one guarantee each table has its bar
     fig = Figure()
     groups = [(label(t), [t]) for t in named] + ([(f"{len(rest)} other tables", rest)] if rest else [])
     for k, (name, members) in enumerate(groups):
@@ -34,7 +36,7 @@ def violations(findings: pd.DataFrame) -> Figure:
         n = [int((mine["guarantee"] == g).sum()) for g in guarantees]
         bars = Bar(
             x=n,
-            y=[readable(g) for g in guarantees],
+            y=[readable(g) if several else name for g in guarantees],
             orientation="h",
             name=name,
             marker=hatched(k),
@@ -46,15 +48,15 @@ def violations(findings: pd.DataFrame) -> Figure:
         )
         table = members[0] if len(members) == 1 and members[0] in set(counted["table"]) else None
         fig.add_trace(marked(bars, [Selection(guarantee=g, table=table) for g in guarantees]))
-    fig.update_layout(barmode="stack", showlegend=True)
+    fig.update_layout(barmode="stack", showlegend=several)
     fig.update_yaxes(autorange="reversed")
-    most = int(counted["guarantee"].value_counts().max())
+    most = int((counted["guarantee"] if several else tables).value_counts().max())
     fig.update_xaxes(title_text="findings", rangemode="tozero", dtick=1 if most <= _EACH else None)
     return finish(
         fig,
         title=("At least " if is_capped(findings) else "") + _finding(counted, guarantees),
-        note=_NOTE_OF_VIOLATIONS,
-        height=240 + 46 * len(guarantees),
+        note=_NOTE_OF_VIOLATIONS if several else _NOTE_OF_ONE,
+        height=240 + 46 * len(guarantees if several else groups),
     )
 
 

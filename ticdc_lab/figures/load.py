@@ -80,7 +80,8 @@ def partition_load(
     picks = [_pick(keys, by) for keys in names]
     fig.add_trace(marked_cells(heat, rows=picks, columns=_stretches_of_load(load, n_buckets)), 1, 1)
     bars = {"orientation": "h", "marker": {"color": GREY}, "showlegend": False, "textposition": "auto"}
-    drawn = Bar(x=totals, y=y, text=[f"{t:,}" for t in totals], hoverinfo="text", **bars)
+    words = [f"{lanes[k]}<br>{count(int(t), 'row')} in all" for k, t in zip(names, totals, strict=True)]
+    drawn = Bar(x=totals, y=y, text=[f"{t:,}" for t in totals], hovertext=words, hoverinfo="text", **bars)
     fig.add_trace(marked(drawn, picks), 1, 2)
     fig.add_vline(x=mean, line={"width": 2, "dash": "dash", "color": "#D55E00"}, row=1, col=2)
     fig.update_yaxes(tickvals=y, ticktext=[lanes[k] for k in names], autorange="reversed", row=1, col=1)
@@ -299,7 +300,7 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
     )  # fmt: skip
     stretches = _stretches(over_time.stretches_ms)
     _heat(fig, over_time, weight, stretches)
-    _totals(fig, load.sum(axis=0))
+    _totals(fig, load.sum(axis=0), weight)
     _below(fig, over_time, stretches)
     every = max(1, -(-partitions // _MOST_LABELS))
     for column in (1, 2):
@@ -353,8 +354,8 @@ def _clock_of(o: OverTime) -> np.ndarray:
     return clock([(first + last) / 2 for first, last in o.stretches_ms])
 
 
-def _totals(fig: Figure, totals: npt.NDArray[np.int64]) -> None:
-    hover = "partition %{y}: %{x:,}<extra></extra>"
+def _totals(fig: Figure, totals: npt.NDArray[np.int64], weight: str) -> None:
+    hover = "partition %{y}: %{x:,} " + weight + " in all<extra></extra>"
     bars = {"orientation": "h", "marker": {"color": GREY}, "showlegend": False, "hovertemplate": hover}
     fig.add_trace(Bar(x=totals, y=list(range(len(totals))), **bars), 1, 2)
     ends = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "line": {"color": "#D55E00", "dash": "dash"}}

@@ -284,7 +284,7 @@ def kinds_of(sample: ClusterSample) -> np.ndarray[Any, np.dtype[np.int8]]:
 # Label topology: zones, racks, hosts and stores as a tree, wide as their peers, coloured by how full they are.
 
 
-_LEVEL_PX = 64
+_LEVEL_PX = 72
 _LEAST_RANGE = 0.4
 """Colours span at least so much around the mean, so that small differences look small."""
 
@@ -321,8 +321,9 @@ def label_topology(sample: ClusterSample, *, finding: str = "") -> Figure:
     if len(boxes) < 2:
         return sentence("There is no store", "The cluster has no store at this moment.")
     each = [b.peers / b.stores for b in boxes]
-    texts = [f"{b.peers:,} peers, {b.leaders:,} leaders" + (f", {b.state}" if b.state else "") for b in boxes]
+    texts = ["<br>".join([f"{b.peers:,} peers", f"{b.leaders:,} leaders", *[b.state] * bool(b.state)]) for b in boxes]
     leaves = {b.id for b in boxes} - {b.parent for b in boxes}
+    share = min(max(b.peers, 0.2) for b in boxes if b.id in leaves) / max(1, boxes[0].peers)
     mean = each[0]
     low, high = min([*each, mean * (1 - _LEAST_RANGE)]), max([*each, mean * (1 + _LEAST_RANGE)])
     bar = {"title": {"text": "peers a store<br> "}, "thickness": 12, "len": 0.9, "outlinewidth": 0}
@@ -341,7 +342,7 @@ def label_topology(sample: ClusterSample, *, finding: str = "") -> Figure:
     marked(fig.data[0], [Selection(store=int(b.id[6:])) if b.id.startswith("store ") else None for b in boxes])
     depth = 2 + len(sample.cluster.config.location_labels)
     title = label(finding, most=300) or finding_of_topology(sample, boxes)
-    wide = min(1400, max(760, 180 + 155 * len(leaves)))  # so that a store's numbers fit into its box
+    wide = round(min(1400, max(460, 180 + 80 / share)))  # so that a store's name and numbers fit into its box
     return finish(
         fig, title=title, note=_NOTE_OF_TOPOLOGY, height=170 + _LEVEL_PX * depth, note_below_px=16, least_px=wide
     )

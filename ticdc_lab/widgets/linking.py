@@ -100,8 +100,13 @@ class Selecting(Protocol):
     name: str
     controls: dict[str, Any]
 
-    def select(self, selection: Selection) -> frozenset[str]:
-        """Filter by what was chosen elsewhere; give its controls."""
+    @property
+    def followed(self) -> frozenset[str]:
+        """The controls by which it follows what was chosen elsewhere."""
+        ...
+
+    def select(self, selection: Selection) -> None:
+        """Filter by what was chosen elsewhere."""
         ...
 
     def on_select(self, callback: Callable[[Selection], None]) -> None:
@@ -125,8 +130,6 @@ class Linked(traitlets.HasTraits):
         What is chosen; setting it filters all panels.
     bar
         A line with what is chosen, controls to choose without a mouse, and a button that clears it.
-    followed
-        Name of each panel to the controls by which it follows what is chosen now.
     """
 
     selection = traitlets.Instance(Selection)
@@ -134,7 +137,6 @@ class Linked(traitlets.HasTraits):
     def __init__(self, *panels: Selecting, selection: Selection | None = None) -> None:
         super().__init__(selection=selection or Selection())
         self.panels: list[Selecting] = []
-        self.followed: dict[str, frozenset[str]] = {}
         self._from: dict[str, Selecting] = {}
         self.bar = ChosenBar(self._put, self.clear)
         self.observe(lambda _: self._tell(), names="selection")
@@ -145,6 +147,8 @@ class Linked(traitlets.HasTraits):
         """Link one more panel; it follows what is chosen already."""
         self.panels.append(panel)
         panel.on_select(lambda choice: self.choose(choice, by=panel))
+        for control in panel.controls.values():  # another picture may follow more, or less
+            control.observe(lambda _: self._say(), names="value")
         self.bar.offer(panel.controls)
         self._tell()
 
@@ -179,19 +183,22 @@ class Linked(traitlets.HasTraits):
     def _tell(self) -> None:
         chosen = self.selection.chosen()
         self._from = {name: panel for name, panel in self._from.items() if name in chosen}
-        self.followed = {}
         defects: list[Exception] = []
         for panel in self.panels:
             own = [name for name, source in self._from.items() if source is panel]
             try:
-                followed = panel.select(replace(self.selection, **dict.fromkeys(own)))
+                panel.select(replace(self.selection, **dict.fromkeys(own)))
             except Exception as error:  # the panel shows it; the others follow all the same
                 defects.append(error)
-                continue
-            self.followed[panel.name] = self.followed.get(panel.name, frozenset()) | followed
-        self.bar.say(self.selection, self.followed)
+        self._say()
         if defects:
             raise defects[0]
+
+    def _say(self) -> None:
+        followed: dict[str, frozenset[str]] = {}
+        for panel in self.panels:
+            followed[panel.name] = followed.get(panel.name, frozenset()) | panel.followed
+        self.bar.say(self.selection, followed)
 
 
 def linked(*panels: Selecting, selection: Selection | None = None) -> Linked:

@@ -69,7 +69,10 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
         more = _stretches(cut, drawn_of, lo, view.time_range) + _of_a_sample(summary, drawn_of) if timed else ""
         return Drawn(drawn, f"{MEASURED}{more}{_undistinguished(view, summary.lane)}")
 
-    return Panel(LogView, controls=controls, draw=draw, name="log", made_from=summary.made_from, origin_ms=lo)
+    return Panel(
+        LogView, controls=controls, draw=draw, name="log", made_from=summary.made_from, origin_ms=lo,
+        unfollowed=lambda view: _UNDISTINGUISHED.get(view.picture, ()),
+    )  # fmt: skip
 
 
 def span_ms(s: Summary) -> tuple[int, int]:

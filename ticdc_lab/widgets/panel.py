@@ -84,6 +84,8 @@ class Panel(Generic[View]):
         Physical millisecond at which a control ``time_range``, in seconds, begins.
     means
         What a changed control chooses, such as an entry of a list; None where it is nothing to select by.
+    unfollowed
+        The controls that the figure of a value does not distinguish.
 
     Attributes
     ----------
@@ -102,10 +104,11 @@ class Panel(Generic[View]):
         draw: Callable[[View], Figure | Drawn], name: str = "panel", slow: bool = False,
         doing: str = "the model runs", made_from: Mapping[str, Any] | None = None, origin_ms: int | None = None,
         means: Callable[[View], Selection | None] = lambda view: None,
+        unfollowed: Callable[[View], Iterable[str]] = lambda view: (),
     ) -> None:  # fmt: skip
         assert {f.name for f in fields(view)} == set(controls)  # type: ignore[arg-type]
         self._shape, self.controls, self.name = view, dict(controls), name
-        self.made_from, self.origin_ms, self._means = made_from, origin_ms, means
+        self.made_from, self.origin_ms, self._means, self._unfollowed = made_from, origin_ms, means, unfollowed
         self._unselected: dict[str, Any] = {}
         self._above: frozenset[str] = frozenset()
         self._followed: frozenset[str] = frozenset()
@@ -172,15 +175,10 @@ class Panel(Generic[View]):
         """Give up what a slow panel runs; the last figure stays."""
         self._drawing.cancel()
 
-    def select(self, selection: Selection) -> frozenset[str]:
+    def select(self, selection: Selection) -> None:
         """Filter by what was chosen elsewhere, as far as there are controls for it.
 
         What an earlier selection changed is put back first, so that an empty one lets all go.
-
-        Returns
-        -------
-        frozenset of str
-            The controls of the selection.
         """
         now, named = self._values(), taken(self.controls, selection, self.origin_ms)
         wanted = now | self._unselected | named
@@ -191,7 +189,11 @@ class Panel(Generic[View]):
             self._drawing.follow(self.value)
         self._followed = frozenset(named)
         self._leave_out()
-        return self._followed
+
+    @property
+    def followed(self) -> frozenset[str]:
+        """The controls by which the figure follows what was chosen elsewhere."""
+        return self._followed.difference(self._unfollowed(self.value))
 
     def leave_out(self, names: Iterable[str]) -> None:
         """Hide controls that a bar above replaces, while they choose no more than it does."""

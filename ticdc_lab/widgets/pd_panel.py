@@ -189,7 +189,10 @@ def pd_panel(
         controls["at_s"].max = _last_s(cases[change["new"]], until_s)
 
     controls["case"].observe(fit, names="value")
-    return Panel(PdView, controls=controls, draw=draw, name="pd", slow=True, doing="PD runs", made_from=made_from)
+    return Panel(
+        PdView, controls=controls, draw=draw, name="pd", slow=True, doing="PD runs", made_from=made_from,
+        unfollowed=lambda view: () if view.picture == "why" else ("about",),
+    )  # fmt: skip
 
 
 def _last_s(case: Case, until_s: float | None) -> float:

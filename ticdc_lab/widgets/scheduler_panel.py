@@ -120,6 +120,7 @@ def scheduler_panel(
     return Panel(
         SchedulerView, controls=controls, draw=draw, name="scheduler", slow=True, doing="the scheduler runs",
         made_from=made_from,
+        unfollowed=lambda view: {"watermarks": ("table",), "Grafana": ("table", "capture")}.get(view.picture, ()),
     )  # fmt: skip
 
 
