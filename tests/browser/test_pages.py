@@ -117,6 +117,8 @@ def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
         PageTable(["setting", "value", "known from"], [row], code=["setting", "value"]),
         PageTable(heads, [finding]),
         PageTable(numbers, [("simulated", 1, 701, 1, 47, "2023-11-14 22:13:55.799 UTC")]),
+        PageTable(["verdict", "guarantees", "why"], [("kept", told * 3, ""), ("broken", "one", told)]),
+        PageTable(["rows", "partition"], [(1, 2)]),
     ]
     file = tmp_path / "stacked.html"
     file.write_text(page("a", lead="a", sections=[Section("s", "t", "a", body=body)]), encoding="utf-8")
@@ -128,14 +130,16 @@ def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
             "return [...document.querySelectorAll('.stacked td')].slice(0, 3).map((e) => getComputedStyle(e).minWidth)"
         )
         narrow = browser.execute_script(_WIDER)
-        named = browser.execute_script(
-            "return [...document.querySelectorAll('.stacked')].at(-1).rows[1].cells[4].dataset.h"
+        named = browser.execute_script("return document.querySelectorAll('table')[2].rows[1].cells[4].dataset.h")
+        stacked = browser.execute_script(
+            "return [...document.querySelectorAll('table')].map((t) => t.classList.contains('stacked'))"
         )
         size["width"] = 900
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         browser.get(file.as_uri())
         wide = browser.execute_script(_WIDER)
-    assert least == ["0px"] * 3 and wide == narrow == [0, 0, 0] and named == "watermarks"
+    assert least == ["0px"] * 3 and wide == narrow == [0] * 5 and named == "watermarks"
+    assert stacked[3:] == [True, False], "also one that fits, if it is lower as blocks"
 
 
 _BLOCKS = """

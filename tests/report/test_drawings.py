@@ -13,7 +13,7 @@ from planted_guarantees import FAULTS, PICTURES
 from summaries import summary
 from tiny_logs import mark, row, table_of
 
-from ticdc_lab.answers.audit import verdict
+from ticdc_lab.answers.audit import dated, verdict
 from ticdc_lab.audit import GUARANTEES, audit_table
 from ticdc_lab.figures import counterexample
 from ticdc_lab.report.write import render
@@ -75,6 +75,16 @@ def test_what_is_missing_is_drawn_at_the_time_of_what_is_there() -> None:
         assert ring is None or [*ring.x] == [drawn.data[0].x[0]]
         times, axis = "".join(drawn.layout.xaxis.ticktext or []), drawn.layout.xaxis.title.text
         assert times or "commit ts" not in axis, "an axis of times has times"
+
+
+def test_a_gap_has_the_times_of_its_neighbours() -> None:
+    """The finding names their offsets; their messages have the time."""
+    [gap] = findings("offsets_are_contiguous")
+    messages = pd.DataFrame(
+        [{"topic": "t", **e, "commit_ts": 470603993723437056 + i} for i, e in enumerate(gap["evidence"])]
+    )
+    assert all("21:56:08.049 UTC" in text for text in counterexample(dated(gap, messages)).layout.xaxis.ticktext)
+    assert not any(counterexample(dated(gap, messages.iloc[:0])).layout.xaxis.ticktext)
 
 
 def test_a_row_that_was_deleted_leaves_no_image() -> None:

@@ -81,7 +81,8 @@ def audit(s: Summary) -> Answer:
     def draw() -> Mapping[str, Figure]:
         if s.findings.empty:
             return {}
-        worst = {f"finding {i + 1}": figures.counterexample(f, lane=s.lane) for i, f in examples(s.findings).items()}
+        shown = {f"finding {i + 1}": dated(f, s.messages) for i, f in examples(s.findings).items()}
+        worst = {name: figures.counterexample(f, lane=s.lane) for name, f in shown.items()}
         one_bar = len(s.findings.drop_duplicates(["guarantee", "table"])) == 1  # its title is all that it shows
         return worst if one_bar else {"violations": figures.violations(s.findings)} | worst
 
@@ -313,10 +314,21 @@ def finding(number: int, one: Mapping[Any, Any], messages: pd.DataFrame, *, lane
     """One finding and its messages; ``named`` marks the named ones among their neighbours."""
     said = [] if len(messages) else ["It names no message: it is about what is missing."]
     words = in_lanes(line(number, one).strip(), lane)
+    shown = dated({str(k): v for k, v in one.items()}, messages)
     return Answer(
         "finding", "Which messages is a finding about?", words, {"messages": messages}, said,
-        draw=lambda: {"finding": figures.counterexample({str(k): v for k, v in one.items()}, lane=lane)},
+        draw=lambda: {"finding": figures.counterexample(shown, lane=lane)},
     )  # fmt: skip
+
+
+def dated(finding: dict[str, Any], messages: pd.DataFrame) -> dict[str, Any]:
+    """A finding that names places, as missing offsets do, with the commit_ts of the messages there."""
+    if messages.empty or messages["topic"].nunique() > 1 or any(e["commit_ts"] for e in finding["evidence"]):
+        return finding
+    times = messages.drop_duplicates(["partition", "offset"]).set_index(["partition", "offset"])["commit_ts"].dropna()
+    known = {place: int(ts) for place, ts in times.items()}
+    evidence = [{**e, "commit_ts": known.get((e["partition"], e["offset"]))} for e in finding["evidence"]]
+    return {**finding, "evidence": evidence}
 
 
 def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:

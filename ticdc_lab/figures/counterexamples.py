@@ -241,7 +241,7 @@ def _gap(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     fig.add_annotation(x=(x0 + x1) / 2, y=y, yshift=-30, text=said, font={"color": WRONG}, showarrow=False)
     return _finished(
         fig, finding, "A broker gives each message of a partition the next offset. What lay in the dashed box was "
-        "compacted, is in quarantine, or was not recorded; transactions between its neighbours may be incomplete.",
+        "compacted, is in quarantine, or was not recorded. The answer about transactions names those that may be torn.",
     )  # fmt: skip
 
 

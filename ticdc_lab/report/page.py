@@ -83,7 +83,7 @@ button,nav{display:none}.plotly-graph-div{mask:none!important}.scroll{background
 body{max-width:none;margin:0;padding:0;zoom:.66}
 .scroll{max-height:none;overflow:visible;border:0}.figure{overflow:visible;break-inside:avoid;zoom:var(--on-paper,1)}
 th{position:static}
-tr,p,h2,h3{break-inside:avoid}h2,h3,p.answer,p.kernel{break-after:avoid}
+tr,p,pre,h2,h3{break-inside:avoid}h2,h3,p.answer,p.kernel{break-after:avoid}
 td,td.n,th,td.code:not(.word,.name){white-space:normal;min-width:5.5em}td.long{min-width:11em}td{overflow-wrap:anywhere}
 td.code:not(.name) .ticdc-w{white-space:normal}td.code:not(.word,.name){min-width:16em}
 td.word,td.name{white-space:normal;overflow-wrap:normal}td.ticdc-ts{white-space:nowrap}
@@ -103,8 +103,9 @@ ticdcFit.whole(document.body);const tables=[...document.querySelectorAll('table:
 .filter(t=>t.tHead?.rows.length===1);
 for(const t of tables){const names=[...t.tHead.rows[0].cells].map(c=>c.textContent.trim());
 for(const r of t.tBodies[0].rows){[...r.cells].forEach((c,i)=>c.dataset.h=names[i]??'')}}
-function stack(){for(const t of tables){t.classList.remove('stacked');if(innerWidth<=700||t.querySelector('td.long')){
-t.classList.toggle('stacked',t.offsetWidth>t.parentElement.clientWidth)}}}
+function stack(){for(const t of tables){t.classList.remove('stacked');const [body]=t.tBodies,high=body.offsetHeight,
+wide=t.offsetWidth>t.parentElement.clientWidth;if(innerWidth>700&&!(wide&&t.querySelector('td.long')))continue;
+t.classList.add('stacked');if(!wide&&body.offsetHeight>=high)t.classList.remove('stacked')}}
 stack();addEventListener('resize',stack);document.addEventListener('toggle',stack,true);
 const all=[...document.querySelectorAll('.plotly-graph-div')],begun=new Map(),
 texts=new Map(all.map(g=>[g,told(g.nextElementSibling)]));
