@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -261,10 +262,21 @@ def ddl_of(events: DataFrame, *, max_ddl: int = MAX_DDL_ROWS) -> tuple[list[DDL]
             f"The log has more than {max_ddl} distinct DDL events.",
             hint="Pass max_ddl=..., or build the catalog with Catalog.from_ddl or Catalog.from_definitions.",
         )
-    # offsets order DDL without commit_ts, which canal-json sends to one partition
-    rows.sort(key=lambda r: (r["commit_ts"] or 0, r["first"] or 0))
-    ddl = [(r["commit_ts"], r["schema_name"] or "", r["table_name"] or "", r["query"]) for r in rows]
-    return ddl, next((r["protocol"] for r in rows), None)
+    said = (tuple(r[c] for c in ("commit_ts", "schema_name", "table_name", "query", "first")) for r in rows)
+    return in_commit_order(said), next((r["protocol"] for r in rows), None)
+
+
+def in_commit_order(said: Iterable[tuple[Any, ...]]) -> list[DDL]:
+    """Give each DDL once: of commit_ts, schema, table, query and offset.
+
+    Offsets order those without commit_ts, which canal-json sends to one partition.
+    """
+    first: dict[DDL, int] = {}
+    for ts, schema, table, query, offset in said:
+        if query is not None:
+            ddl = (ts, schema or "", table or "", query)
+            first[ddl] = min(offset or 0, first.get(ddl, offset or 0))
+    return sorted(first, key=lambda ddl: (ddl[0] or 0, first[ddl]))
 
 
 # DDL applied to them, as TiDB does it.

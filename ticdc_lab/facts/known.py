@@ -15,7 +15,7 @@ from ticdc_lab.events import PARTITION
 from ticdc_lab.events.arrays import NO_TS, Ints, encoded, lasts_in
 from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.events.sample import Sample
-from ticdc_lab.facts.catalog import DDL, Catalog
+from ticdc_lab.facts.catalog import DDL, Catalog, in_commit_order
 from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.facts.gathering import (
     ARROW,
@@ -150,14 +150,9 @@ class LogFacts:
 
     @property
     def statements(self) -> list[DDL]:
-        """Each DDL once, in commit order: what :func:`ticdc_lab.facts.catalog.ddl_of` gives of the same events."""
-        first: dict[DDL, int] = {}
+        """Each DDL once, in commit order."""
         names = ("commit_ts", "schema_name", "table_name", "query", "offset")
-        for ts, schema, table, query, offset in zip(*[self.ddl[c].to_pylist() for c in names], strict=True):
-            if query is not None:
-                ddl = (ts, schema or "", table or "", query)
-                first[ddl] = min(offset, first.get(ddl, offset))
-        return sorted(first, key=lambda ddl: (ddl[0] or 0, first[ddl]))
+        return in_commit_order(zip(*[self.ddl[c].to_pylist() for c in names], strict=True))
 
     @classmethod
     def of(cls, events: pa.Table) -> Self:
