@@ -6,12 +6,14 @@ import re
 
 import pytest
 from conftest import ROOT, events_frame
+from planted_guarantees import FAULTS
 from test_admin_events import admin
 from tiny_logs import ddl, found, mark, row
 
 from ticdc_lab.audit import GUARANTEES, audit, checks_possible
 from ticdc_lab.errors import ContractError, ProtocolError, StreamingError
 from ticdc_lab.events.schema import FINDINGS
+from ticdc_lab.watch.state import BY_MARKS
 
 SOUND = [
     row(0, 0, 5, key="1"),
@@ -354,3 +356,14 @@ def test_each_guarantee_is_in_the_table_of_its_page() -> None:
     page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
     table = page.split("## What is checked")[1].split("\n\n**")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(GUARANTEES)
+
+
+def test_a_watch_knows_which_guarantees_one_change_alone_can_break() -> None:
+    """They are judged of rows whose former changes it has forgotten, too: of the planted log one row change is left."""
+
+    def breaks(name: str) -> bool:
+        log = FAULTS[name]
+        rows = [e for e in log if e["kind"] == "row"]
+        return any(found([e for e in log if e is one or e not in rows], name) for one in rows)
+
+    assert {name for name, g in GUARANTEES.items() if g.row and breaks(name)} == {*BY_MARKS}
