@@ -18,7 +18,7 @@ from ticdc_lab.pd_core.measures import LEADERS, counts
 from ticdc_lab.simulate.pd.looking.recording import peers
 from ticdc_lab.simulate.pd.looking.time_left import time_left
 from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, tried
-from ticdc_lab.simulate.pd.world.changes import SetFlow
+from ticdc_lab.simulate.pd.world.changes import ReadFlow
 from ticdc_lab.simulate.pd.world.recording import ClusterSample, Recording
 from ticdc_lab.simulate.pd.world.start import REFERENCE, Start, StoreStart, spread_regions
 
@@ -132,7 +132,7 @@ def test_bars_have_shares_and_what_was_before() -> None:
 
 def test_flow_falls_where_it_is_read() -> None:
     """All of what is read is in the rows of the regions that are read, from that moment on."""
-    flows = changes_at(2.0, SetFlow("read", (30, 31), float(1 << 20)))
+    flows = changes_at(2.0, ReadFlow((30, 31), 1.0))
     run = tried(joining(), changes=flows, until_s=3, samples=6)
     g = grid(run, "read")
     assert g.mib_s[:, 0].sum() == 0 and g.mib_s[:, -1].sum() == pytest.approx(2.0)

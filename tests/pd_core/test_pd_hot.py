@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ticdc_lab.pd_core.chances import of_hot_regions
 from ticdc_lab.pd_core.cluster import Cluster, cluster_of
@@ -18,7 +22,6 @@ from ticdc_lab.pd_core.hot_loads import (
     HotPeer,
     HotSettings,
     Pair,
-    StoreLoad,
     rank,
     ratios,
     score,
@@ -48,7 +51,12 @@ def flow(kind: str, mib_s: dict[int, float], rate: float = 0.5) -> Flow:
     loads = (rate * MIB, 0.0, 0.0)
     peers = [HotPeer(r.id, p.store, p.store == r.leader, loads) for r in REGIONS.values() for p in r.peers]
     hot = [p for p in peers if kind == WRITE or p.leads]
-    return Flow(kind, {s: (x * MIB, 0.0, 0.0) for s, x in mib_s.items()}, hot)
+    return Flow(kind, [*mib_s], rows(x * MIB for x in mib_s.values()), hot)
+
+
+def rows(loads: Iterable[float]) -> NDArray[np.float64]:
+    """Bytes a second of stores; neither keys nor queries."""
+    return np.array([(x, 0.0, 0.0) for x in loads])
 
 
 def test_a_hot_written_peer_leaves_the_hottest_store_for_the_coldest() -> None:
@@ -79,7 +87,7 @@ def test_what_is_under_way_counts_before_it_arrives() -> None:
     """With two peers on their way out of the hottest store it is no source any more."""
     written = flow(WRITE, {1: 5, 2: 4, 3: 4, 4: 4, 5: 1})
     assert solve(cluster(), REGIONS, written, MOVE_PEER, SETTINGS).operators
-    leaving = written._replace(pending={1: (-1.5 * MIB, 0, 0), 5: (1.5 * MIB, 0, 0)})
+    leaving = written._replace(pending=rows((-1.5 * MIB, 0, 0, 0, 1.5 * MIB)))
     again = solve(cluster(), REGIONS, leaving, MOVE_PEER, SETTINGS)
     assert [op for op in again.operators if RemovePeer(1) in op.steps] == []
 
@@ -87,15 +95,15 @@ def test_what_is_under_way_counts_before_it_arrives() -> None:
 def test_written_leaders_are_counted_by_their_peers() -> None:
     """Stores do not show what their leaders are written: the hot leaders on them do."""
     loads = store_loads(cluster().stores, flow(WRITE, dict.fromkeys(ZONES, 4.0)), TRANSFER_LEADER)
-    assert {i: x.now[BYTE] / MIB for i, x in loads.items()} == {1: 1.0, 2: 0.5, 3: 0, 4: 0, 5: 0}
-    assert loads[1].expected[BYTE] / MIB == 0.3
+    assert [x / MIB for x in loads.now[BYTE]] == [1.0, 0.5, 0, 0, 0]
+    assert loads.expected[BYTE] / MIB == 0.3
 
 
 def pair(source: float, target: float, rate: float) -> Pair:
     """Two stores and what would move, MiB a second."""
-    none = (0.0, 0.0, 0.0)
-    made = [StoreLoad(Store(i), (x * MIB, 0, 0), none, none, none, ()) for i, x in ((1, source), (2, target))]
-    return Pair(made[0], made[1], BYTE, rate * MIB, SETTINGS.least[BYTE])
+    told = Flow(READ, [1, 2], rows((source * MIB, target * MIB)), [])
+    loads = store_loads({i: Store(i) for i in (1, 2)}, told, MOVE_PEER)
+    return Pair(loads, 0, 1, BYTE, rate * MIB, SETTINGS.least[BYTE])
 
 
 def test_scores_by_the_example_of_the_formula() -> None:

@@ -8,8 +8,21 @@ import pytest
 from pipeline_samples import BARRIER, END, EVERY, FREE, KEY, LOCKED, MEMORY, MS, RATES, SLOW, entries, sample, story
 
 from ticdc_lab.machines.clock import ts_of, us_of
-from ticdc_lab.simulate.pipeline.marks import LEVELS, WATERMARKS, chain, chains, marks
-from ticdc_lab.simulate.pipeline.samples import FAMILIES, FLOW, QUEUES, REGIONS, STAGES, families, flow, seen
+from ticdc_lab.simulate.pipeline.samples import (
+    FAMILIES,
+    FLOW,
+    LEVELS,
+    QUEUES,
+    REGIONS,
+    STAGES,
+    WATERMARKS,
+    chain,
+    chains,
+    families,
+    flow,
+    marks,
+    seen,
+)
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
 

@@ -10,9 +10,8 @@ import pytest
 from msgspec import Meta
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.reading import Names, ReadBy, Reader, read_record
+from ticdc_lab.simulate.reading import Names, ReadBy, Reader, Value, parsed, read_record
 from ticdc_lab.simulate.scenario import scenario_from_text
-from ticdc_lab.simulate.scenario_yaml import Value, parsed
 
 
 class Pair(NamedTuple):

@@ -15,10 +15,10 @@ import yaml
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.planned import Delay, EventKind, LinkSettings, Node, Planned, RandomFaults, spelled, table
-from ticdc_lab.simulate.reading import yaml_name
+from ticdc_lab.simulate.reading import duration_us, shown, yaml_name
 from ticdc_lab.simulate.scenario import MODELS, Scenario, model_named, read_scenario, scenario_from_text, schema
-from ticdc_lab.simulate.scenario_yaml import duration_us, shown
-from ticdc_lab.simulate.scheduler.scenario import EVENTS, ClusterTable, SchedulerCluster
+from ticdc_lab.simulate.scheduler.model import MODEL
+from ticdc_lab.simulate.scheduler.scenario import ClusterTable, SchedulerCluster
 from ticdc_lab.simulate.swarm import swarm
 
 WHOLE = """\
@@ -76,15 +76,15 @@ def test_every_section_is_read_exactly() -> None:
     assert (read.network.delay, read.network.transport) == (Delay("uniform", 1_000, 5_000), "datagram")
     assert read.network.links == (LinkSettings("north", "etcd", Delay("fixed", 3_000, 3_000), Fraction(1)),)
     assert [(e.at_us // 1_000_000, e.what) for e in read.events] == [
-        (3, EVENTS["partition"](("north",), ("south",), True, 1_500_000)),
-        (3, EVENTS["lose"]("DispatchTable", to="north", count=2)),
-        (4, EVENTS["add_table"](3)),
-        (4, EVENTS["join"]("west")),
-        (5, EVENTS["move_table"](3, "west")),
-        (5, EVENTS["rebalance"]()),
-        (5, EVENTS["heal"]()),
-        (6, EVENTS["link"]("west", "north", Delay("exponential", 1_000, 3_000))),
-        (9, EVENTS["crash"]("south")),
+        (3, MODEL.events["partition"](("north",), ("south",), True, 1_500_000)),
+        (3, MODEL.events["lose"]("DispatchTable", to="north", count=2)),
+        (4, MODEL.events["add_table"](3)),
+        (4, MODEL.events["join"]("west")),
+        (5, MODEL.events["move_table"](3, "west")),
+        (5, MODEL.events["rebalance"]()),
+        (5, MODEL.events["heal"]()),
+        (6, MODEL.events["link"]("west", "north", Delay("exponential", 1_000, 3_000))),
+        (9, MODEL.events["crash"]("south")),
     ]
     assert [e.name for e in read.events][:3] == ["cut", "lose DispatchTable", "add_table 3"]
     assert read.random == (RandomFaults(("crash", "part"), 2_000_000, 40_000_000, 10_000_000, 28),)
@@ -299,11 +299,11 @@ def _with_event(line: str) -> Scenario:
 def test_an_event_that_is_drawn_is_spelled_as_a_file_has_it() -> None:
     """It is read back with the values that were drawn, the ones of other fields are the row's defaults."""
     values = {"nodes": ("capture-1", "capture-2"), "one_way": True, "for_us": 1_500_000}
-    line = spelled(EVENTS, 3_000_000, "partition", values)
+    line = spelled(MODEL.events, 3_000_000, "partition", values)
     assert line == "{at: 3s, partition: [capture-1, capture-2], one_way: true, for: 1.5s}"
     (event,) = _with_event(line).events
     assert event.at_us == 3_000_000 and {name: getattr(event.what, name) for name in values} == values
-    assert spelled(EVENTS, 500_000, "rebalance", {}) == "{at: 500ms, rebalance: null}"
+    assert spelled(MODEL.events, 500_000, "rebalance", {}) == "{at: 500ms, rebalance: null}"
 
 
 def test_messages_are_lost_within_a_while() -> None:
@@ -354,6 +354,6 @@ def test_every_event_of_a_model_is_in_its_json_schema() -> None:
     events = {
         e["description"]: e["properties"] for e in schema("scheduler")["properties"]["events"]["items"]["anyOf"][:-1]
     }
-    for kind, what in EVENTS.items():
+    for kind, what in MODEL.events.items():
         beside = {yaml_name(f.name) for f in fields(what)[1:]}
         assert set(events[str(what.__doc__)]) == {"at", "name", kind, *beside}

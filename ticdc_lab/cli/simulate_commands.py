@@ -434,7 +434,7 @@ def _facts(played: Any) -> dict[str, Any]:
 
 
 def _moment(text: str, until_us: int) -> int:
-    from ticdc_lab.simulate.scenario_yaml import duration_us, shown
+    from ticdc_lab.simulate.reading import duration_us, shown
 
     at_us = duration_us(text)
     if at_us is None:
@@ -451,7 +451,7 @@ def _whys(played: Any, at_us: int) -> list[dict[str, Any]]:
 
 
 def _print(facts: dict[str, Any], lines: int) -> None:
-    from ticdc_lab.simulate.scenario_yaml import shown
+    from ticdc_lab.simulate.reading import shown
     from ticdc_lab.simulate.scheduler.narrative import Line
 
     end = facts["end"]
@@ -472,14 +472,14 @@ def _print(facts: dict[str, Any], lines: int) -> None:
 
 
 def _size(facts: dict[str, Any]) -> str:
-    from ticdc_lab.simulate.scenario_yaml import shown
+    from ticdc_lab.simulate.reading import shown
 
     messages = f", {facts['messages']} messages" if "messages" in facts else ""
     return f"{shown(facts['end']['time_us'])}, {facts['steps']} steps{messages}"
 
 
 def _print_judgement(facts: dict[str, Any]) -> None:
-    from ticdc_lab.simulate.scenario_yaml import shown
+    from ticdc_lab.simulate.reading import shown
 
     end, violation = facts["end"], facts["violation"]
     if facts["assertions"]:

@@ -17,8 +17,7 @@ from ticdc_lab.figures.theme import BARE, GREY, TITLE_CHARS, WRONG, finish, labe
 from ticdc_lab.figures.watermark_tree import holder
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.ledger import natural
-from ticdc_lab.simulate.pipeline.marks import Chain, chains
-from ticdc_lab.simulate.pipeline.samples import STAGES, SeenRun
+from ticdc_lab.simulate.pipeline.samples import STAGES, Chain, SeenRun, chains
 from ticdc_lab.words import count
 
 # What a picture of the data path shows at each moment: lanes of tables, rows in each stage, regions, lags.

@@ -14,7 +14,7 @@ from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import WRONG, finish, label, look, sentence, wrapped
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.ledger import natural
-from ticdc_lab.simulate.pipeline.marks import ROOT, Chain, MarkRow, Of, bound, by_moment, chains, children
+from ticdc_lab.simulate.pipeline.samples import ROOT, Chain, MarkRow, Of, bound, by_moment, chains, children
 from ticdc_lab.words import count
 
 # Watermark tree: global, processors, tables, regions and locks as an icicle, who holds the minimum lit.
@@ -48,7 +48,7 @@ def watermark_tree(watermarks: pa.Table, *, at_us: int | None = None, of: Of = "
     Parameters
     ----------
     watermarks
-        :data:`ticdc_lab.simulate.pipeline.marks.WATERMARKS`.
+        :data:`ticdc_lab.simulate.pipeline.samples.WATERMARKS`.
     at_us
         The moment, µs, the last sample up to it; by default when the watermark is farthest behind.
     of
@@ -242,7 +242,7 @@ def watermark_levels(watermarks: pa.Table, *, finding: str = "") -> Figure:
     Parameters
     ----------
     watermarks
-        :data:`ticdc_lab.simulate.pipeline.marks.WATERMARKS`.
+        :data:`ticdc_lab.simulate.pipeline.samples.WATERMARKS`.
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """

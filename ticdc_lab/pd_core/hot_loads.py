@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ticdc_lab.pd_core.stores import Store
 
 BYTE, KEY, QUERY = 0, 1, 2
@@ -18,8 +21,6 @@ MOVE_PEER, TRANSFER_LEADER = "move-peer", "transfer-leader"
 
 Loads = tuple[float, float, float]
 """Bytes, keys and queries a second."""
-
-ZERO: Loads = (0.0, 0.0, 0.0)
 
 LEAST_HOT: Mapping[str, Loads] = MappingProxyType({WRITE: (1024.0, 32.0, 32.0), READ: (8192.0, 128.0, 128.0)})
 """What a peer must reach in one respect to be hot."""
@@ -37,13 +38,15 @@ class HotPeer(NamedTuple):
 class Flow(NamedTuple):
     """What is read or written: of stores, from their heartbeats, and of hot peers.
 
-    Stores that never reported are missing. ``pending`` is what running hot-region operators will have added to each.
+    ``stores`` are ids of those that reported; ``loads`` has a row for each, a column for each dimension, and so has
+    ``pending``, what running hot-region operators will have added.
     """
 
     kind: str
-    stores: Mapping[int, Loads]
+    stores: Sequence[int]
+    loads: NDArray[np.float64]
     peers: Sequence[HotPeer]
-    pending: Mapping[int, Loads] = MappingProxyType({})
+    pending: NDArray[np.float64] | None = None
 
 
 class HotSettings(NamedTuple):
@@ -61,59 +64,61 @@ class HotSettings(NamedTuple):
     rank_steps: Loads = (0.05, 0.05, 0.05)
 
 
-class StoreLoad(NamedTuple):
-    """A store's load in one respect: now, what running operators add, the mean of all stores, and their spread."""
-
-    store: Store
-    now: Loads
-    pending: Loads
-    expected: Loads
-    spread: Loads
-    peers: tuple[HotPeer, ...]
-
-    def least(self, dim: int) -> float:
-        """The load if operators only took from it."""
-        return min(self.now[dim], self.now[dim] + self.pending[dim])
-
-    def most(self, dim: int) -> float:
-        """The load if operators only added to it."""
-        return max(self.now[dim], self.now[dim] + self.pending[dim])
+Column = list[float]
 
 
-def store_loads(stores: Mapping[int, Store], flow: Flow, action: str) -> dict[int, StoreLoad]:
+class StoreLoads(NamedTuple):
+    """What stores carry: a column for each dimension, a place in it for each store.
+
+    ``least`` and ``most`` are if running operators only took from a store, or only added to it; ``pending`` is what
+    they will have added. ``expected`` is the mean of all stores, ``spread`` their deviation over it. ``tenth`` is the
+    load of a store's tenth peer, infinite if it has fewer.
+    """
+
+    stores: Sequence[Store]
+    peers: Sequence[Sequence[HotPeer]]
+    now: Sequence[Column]
+    pending: Sequence[Column]
+    least: Sequence[Column]
+    most: Sequence[Column]
+    tenth: Sequence[Column]
+    expected: Column
+    spread: Column
+
+
+def store_loads(stores: Mapping[int, Store], flow: Flow, action: str) -> StoreLoads:
     """Give the loads that matter for an action.
 
     Leaders that are written are counted by their peers, as stores do not distinguish them; all else by the stores. The
     mean is of all stores that reported; for leaders only of stores that take leaders.
     """
     leaders = action == TRANSFER_LEADER
-    peers = {i: tuple(p for p in flow.peers if p.store == i and (p.leads or not leaders)) for i in flow.stores}
-    now = {i: _now(flow, i, peers[i], leaders) for i in flow.stores if i in stores}
-    counted = [now[i] for i in now if not (leaders and stores[i].leader_in_paused)]
+    rows = [row for row, i in enumerate(flow.stores) if i in stores]
+    there = [stores[flow.stores[row]] for row in rows]
+    peers: dict[int, list[HotPeer]] = {s.id: [] for s in there}
+    for p in flow.peers:
+        if p.store in peers and (p.leads or not leaders):
+            peers[p.store].append(p)
+    now = flow.loads[rows].reshape(-1, 3)
+    if flow.kind == WRITE and leaders:
+        for dim in (BYTE, KEY):
+            now[:, dim] = [sum(p.loads[dim] for p in found) for found in peers.values()]
+    elif flow.kind == WRITE:
+        now[:, QUERY] = 0.0
+    pending = np.zeros(now.shape) if flow.pending is None else flow.pending[rows]
+    counted = now[[not (leaders and s.leader_in_paused) for s in there]]
     n = max(len(counted), 1)
-    expected = sum(x[0] for x in counted) / n, sum(x[1] for x in counted) / n, sum(x[2] for x in counted) / n
-    spread = _spread(counted, expected)
-    return {i: StoreLoad(stores[i], now[i], flow.pending.get(i, ZERO), expected, spread, peers[i]) for i in now}
-
-
-def _now(flow: Flow, store: int, peers: Sequence[HotPeer], leaders: bool) -> Loads:
-    told = flow.stores[store]
-    if flow.kind == READ:
-        return told
-    if leaders:
-        return sum(p.loads[BYTE] for p in peers), sum(p.loads[KEY] for p in peers), told[QUERY]
-    return told[BYTE], told[KEY], 0.0
-
-
-def _spread(loads: Sequence[Loads], mean: Loads) -> Loads:
-    """Give the standard deviation over the mean, infinite where nothing is carried: never uniform."""
-    n = max(len(loads), 1)
-
-    def of(dim: int) -> float:
-        deviation: float = (sum((x[dim] - mean[dim]) ** 2 for x in loads) / n) ** 0.5
-        return deviation / mean[dim] if mean[dim] else float("inf")
-
-    return of(BYTE), of(KEY), of(QUERY)
+    expected = counted.sum(axis=0) / n
+    deviation = np.sqrt(((counted - expected) ** 2).sum(axis=0) / n)
+    # where nothing is carried, it is never uniform
+    spread = np.divide(deviation, expected, out=np.full(3, np.inf), where=expected != 0)
+    of = [[sorted((p.loads[dim] for p in found), reverse=True) for found in peers.values()] for dim in range(3)]
+    tenth = [[loads[_TOP - 1] if len(loads) >= _TOP else float("inf") for loads in column] for column in of]
+    columns = (c.T.tolist() for c in (now, pending, np.minimum(now, now + pending), np.maximum(now, now + pending)))
+    carried, added, least, most = columns
+    return StoreLoads(
+        there, [*peers.values()], carried, added, least, most, tenth, expected.tolist(), spread.tolist()
+    )  # fmt: skip
 
 
 _PERCEIVED, _LEAST_HOT = (0.2, 0.3), (0.02, 0.03)
@@ -146,10 +151,11 @@ def _ratios(even: float, which: int) -> Ratios:
 
 
 class Pair(NamedTuple):
-    """A source, a target and what would move between them in one dimension."""
+    """A source, a target (places in the columns) and what would move between them in one dimension."""
 
-    source: StoreLoad
-    target: StoreLoad
+    loads: StoreLoads
+    source: int
+    target: int
     dim: int
     rate: float
     least: float
@@ -160,7 +166,7 @@ def score(pair: Pair, r: Ratios) -> int:
 
     3: both are even then. 2: on the way there. 1: a little beyond. 0: no worse. -1, -2: worse.
     """
-    high, low = pair.source.least(pair.dim), pair.target.most(pair.dim)
+    high, low = pair.loads.least[pair.dim][pair.source], pair.loads.most[pair.dim][pair.target]
     rate, reverse, top = pair.rate, False, pair.source
     if high < low:
         high, low, rate, reverse, top = low, high, -rate, True, pair.target
@@ -173,7 +179,7 @@ def score(pair: Pair, r: Ratios) -> int:
         better_from, better_to = from_, to
         waits = True
     else:
-        better_from = min(from_ * r.perceived, low * r.least_hot, _top_rate(top, pair.dim))
+        better_from = min(from_ * r.perceived, low * r.least_hot, pair.loads.tenth[pair.dim][top])
         better_to = to + r.perceived * (high - low - to - better_from)
         worse_from, worse_to = -pair.least, to + r.perceived * (high - low - to)
         waits = False
@@ -197,24 +203,20 @@ def _range(high: float, low: float, ratio: float) -> tuple[float, float]:
     return (high * ratio - low) / (1 + ratio), (high - low * ratio) / (1 + ratio)
 
 
-def _top_rate(load: StoreLoad, dim: int) -> float:
-    if len(load.peers) < _TOP:
-        return float("inf")
-    return sorted((p.loads[dim] for p in load.peers), reverse=True)[_TOP - 1]
-
-
 def _pending(pair: Pair) -> float:
-    return abs(pair.source.pending[pair.dim]) + abs(pair.target.pending[pair.dim])
+    pending = pair.loads.pending[pair.dim]
+    return abs(pending[pair.source]) + abs(pending[pair.target])
 
 
 def _tolerated(pair: Pair, reverse: bool) -> bool:
     """Whether the source stays the hotter one with what is under way counted twice and more."""
     source, target = (pair.target, pair.source) if reverse else (pair.source, pair.target)
-    a, b = source.now[pair.dim], target.now[pair.dim]
+    now, pending = pair.loads.now[pair.dim], pair.loads.pending[pair.dim]
+    a, b = now[source], now[target]
     if a <= b:
         return False
     factor = 1 + _PENDING_FACTOR * a / (a - b)
-    return a - factor * source.pending[pair.dim] > b + factor * target.pending[pair.dim]
+    return a - factor * pending[source] > b + factor * pending[target]
 
 
 def rank(first: int, second: int) -> int:

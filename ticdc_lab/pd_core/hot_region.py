@@ -29,7 +29,7 @@ from ticdc_lab.pd_core.hot_loads import (
     HotPeer,
     HotSettings,
     Pair,
-    StoreLoad,
+    StoreLoads,
     rank,
     ratios,
     score,
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
     flow: Flow
     action: str
     settings: HotSettings
-    loads: Mapping[int, StoreLoad]
+    loads: StoreLoads
 
 
 class Solution(NamedTuple):
@@ -62,40 +62,38 @@ class Solution(NamedTuple):
     order: tuple[int, ...]
 
 
-def solution_of(p: Problem, source: StoreLoad, target: StoreLoad, peer: HotPeer, notes: Notes) -> Iterator[Solution]:
+def solution_of(p: Problem, source: int, target: int, peer: HotPeer, notes: Notes) -> Iterator[Solution]:
     """Rank a move; one that is not worth it is no solution."""
-    s, (one, two) = p.settings, p.settings.priorities
+    s, (one, two), loads = p.settings, p.settings.priorities, p.loads
     if peer.loads[one] < s.least[one] and peer.loads[two] < s.least[two]:
         return
     first_ratios, second_ratios = ratios(s)
-    first = score(Pair(source, target, one, peer.loads[one], s.least[one]), first_ratios)
-    second = score(Pair(source, target, two, peer.loads[two], s.least[two]), second_ratios)
+    first = score(Pair(loads, source, target, one, peer.loads[one], s.least[one]), first_ratios)
+    second = score(Pair(loads, source, target, two, peer.loads[two], s.least[two]), second_ratios)
     ranked = rank(first, second)
-    even = source.spread[one] < _UNIFORM / 2, source.spread[two] < _UNIFORM
+    even = loads.spread[one] < _UNIFORM / 2, loads.spread[two] < _UNIFORM
     needless = all(even) or (even[0] and ranked in (2, 3)) or (even[1] and ranked == 1)
     held = ranked > 0 and not needless
-    loads = source.least(one), target.most(one)
-    notes.compared[Compared(f"region {peer.region}", source.store.id, target.store.id, *loads, held)] = None
+    from_, to = loads.stores[source].id, loads.stores[target].id
+    compared = Compared(f"region {peer.region}", from_, to, loads.least[one][source], loads.most[one][target], held)
+    notes.compared[compared] = None
     if held:
-        yield Solution(
-            peer, target.store.id, (ranked, *_order(p, source, target), *_peer_order(p, peer, ranked, first, second))
-        )
+        yield Solution(peer, to, (ranked, *_order(p, source, target), *_peer_order(p, peer, ranked, first, second)))
 
 
-def _order(p: Problem, source: StoreLoad, target: StoreLoad) -> tuple[int, ...]:
+def _order(p: Problem, source: int, target: int) -> tuple[int, ...]:
     """Prefer the hottest source, then the coldest target, then those on which little is under way."""
     parts: list[int] = []
-    for load, sign, value, edge in ((source, 1, StoreLoad.least, max), (target, -1, StoreLoad.most, min)):
+    for place, sign, columns, edge in ((source, 1, p.loads.least, max), (target, -1, p.loads.most, min)):
         for dim in p.settings.priorities:
-            zero = edge(value(x, dim) for x in p.loads.values())
-            parts.append(sign * _steps(value(load, dim) - zero, _step(p, dim)))
+            parts.append(sign * _steps(columns[dim][place] - edge(columns[dim]), _step(p, dim)))
         dim = p.settings.priorities[0]
-        parts.append(-_steps(abs(load.pending[dim]), _step(p, dim)))
+        parts.append(-_steps(abs(p.loads.pending[dim][place]), _step(p, dim)))
     return tuple(parts)
 
 
 def _step(p: Problem, dim: int) -> float:
-    return max((x.now[dim] for x in p.loads.values()), default=0.0) * p.settings.rank_steps[dim]
+    return max(p.loads.now[dim], default=0.0) * p.settings.rank_steps[dim]
 
 
 def _steps(value: float, step: float) -> int:
@@ -122,7 +120,7 @@ def solve(cluster: Cluster, regions: Mapping[int, Region], flow: Flow, action: s
     """
     problem = Problem(cluster, regions, flow, action, settings, store_loads(cluster.stores, flow, action))
     notes = Notes()
-    notes.look_at(sorted(problem.loads))
+    notes.look_at(sorted(s.id for s in problem.loads.stores))
     found = sorted(_solutions(problem, notes), key=lambda s: s.order, reverse=True)
     best: list[Operator] = []
     for i, solution in enumerate(found):
@@ -136,28 +134,19 @@ def solve(cluster: Cluster, regions: Mapping[int, Region], flow: Flow, action: s
 
 
 def _solutions(p: Problem, notes: Notes) -> Iterator[Solution]:
-    for source in p.loads.values():
-        if not source.peers:
+    for source, (store, peers) in enumerate(zip(p.loads.stores, p.loads.peers, strict=True)):
+        if not peers:
             continue
-        if not _is_hot(p, source):
-            notes.reject(source.store.id, "source", "hot", "its load does not exceed the mean by enough")
+        tolerance, expected = p.settings.source_tolerance, p.loads.expected
+        if not any(p.loads.least[d][source] > tolerance * expected[d] for d in _dimensions(p)):
+            notes.reject(store.id, "source", "hot", "its load does not exceed the mean by enough")
             continue
-        for peer in source.peers:
+        for peer in peers:
             region = p.regions.get(peer.region)
             if region is None or not _available(p, region, peer):
                 continue
             for target in _targets(p, source, peer, region, notes):
                 yield from solution_of(p, source, target, peer, notes)
-
-
-def _is_hot(p: Problem, load: StoreLoad) -> bool:
-    ratio = p.settings.source_tolerance
-    return any(load.least(d) > ratio * load.expected[d] for d in _dimensions(p))
-
-
-def _is_cold(p: Problem, load: StoreLoad) -> bool:
-    ratio = p.settings.target_tolerance
-    return any(load.most(d) * ratio < load.expected[d] for d in _dimensions(p))
 
 
 def _dimensions(p: Problem) -> tuple[int, ...]:
@@ -176,20 +165,21 @@ def _available(p: Problem, region: Region, peer: HotPeer) -> bool:
     return sends and region.peer_on(peer.store) is not None and not (p.flow.kind == READ and peer.leads)
 
 
-def _targets(p: Problem, source: StoreLoad, peer: HotPeer, region: Region, notes: Notes) -> list[StoreLoad]:
-    kept = keep(_candidates(p, region, peer), _filters(p, source.store, region), notes)
+def _targets(p: Problem, source: int, peer: HotPeer, region: Region, notes: Notes) -> list[int]:
+    places = {s.id: i for i, s in enumerate(p.loads.stores)}
+    tolerance, expected = p.settings.target_tolerance, p.loads.expected
     cold = []
-    for store in kept:
-        load = p.loads[store.id]
-        if _is_cold(p, load):
-            cold.append(load)
+    for store in keep(_candidates(p, region, peer), _filters(p, p.loads.stores[source], region), notes):
+        place = places[store.id]
+        if any(p.loads.most[d][place] * tolerance < expected[d] for d in _dimensions(p)):
+            cold.append(place)
         else:
             notes.reject(store.id, "target", "hot", "its load is not below the mean by enough")
     return cold
 
 
 def _candidates(p: Problem, region: Region, peer: HotPeer) -> list[Store]:
-    others = [load.store for i, load in p.loads.items() if i != peer.store]
+    others = [store for store in p.loads.stores if store.id != peer.store]
     if p.action == MOVE_PEER:
         return others
     followers = {v.store for v in voters(region)}

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from ticdc_lab.simulate.planned import Planned
-from ticdc_lab.simulate.scenario_yaml import Value, shown
+from ticdc_lab.simulate.reading import Value, shown
 
 LOOK_US = 10_000
 

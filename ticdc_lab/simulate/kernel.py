@@ -138,6 +138,8 @@ class Kernel:
         Takes the trace.
     step_limit
         A run that takes more steps than this ends with what it was doing.
+    sample_us
+        How often :attr:`snapshots` take the states of all live nodes, at steps that the auditor sees; None for never.
     """
 
     def __init__(
@@ -150,6 +152,7 @@ class Kernel:
         auditor: Auditor | None = None,
         recorder: Recorder | None = None,
         step_limit: int = 50_000_000,
+        sample_us: int | None = None,
     ) -> None:
         self.machines = dict(machines)
         self.states: dict[Address, Any] = {}
@@ -166,6 +169,8 @@ class Kernel:
         self.violation: Violation | None = None
         self.settled = False
         self._step_limit = step_limit
+        self._sample_us, self._sampled_us = sample_us, -1
+        self.snapshots: list[tuple[int, dict[Address, Any]]] = []
         self.queue: list[tuple[int, int, int, Any]] = []
         self.numbered = count(1).__next__
         self.post = Post(self, network or Network(), seed)
@@ -319,6 +324,9 @@ class Kernel:
             found = self.auditor.saw(self, address, before, after, outputs)
             if found:
                 self._violated(address, *found)
+            if self._sample_us is not None and now_us >= self._sampled_us + self._sample_us:
+                self.snapshots.append((now_us, {a: s for a, s in self.states.items() if a not in self.down}))
+                self._sampled_us = now_us
         if leaving:
             fault.left(self, address, leaving)
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import network as net
-from ticdc_lab.simulate.reading import Names, ReadBy, Reader, field_types, is_kind, new_name, yaml_name
-from ticdc_lab.simulate.scenario_yaml import Value, shown
+from ticdc_lab.simulate.reading import Names, ReadBy, Reader, Value, field_types, is_kind, new_name, shown, yaml_name
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.scenario import Scenario
@@ -187,8 +186,7 @@ class EventKind(NamedTuple):
     # By name its type, or type and default. The first is the value beside the event's name, ``crash: capture-1``, the
     # others are beside it, ``for: 2s``. The type defines how it is read.
     fields: Mapping[str, Any]
-    # What it is to the kernel (of PD: to the world), of the event's values, the event and the scenario; nothing where
-    # it is of the load.
+    # What it is to the kernel, of the event's values, the event and the scenario; nothing where it is of the load.
     does: Callable[[Any, Planned, Any], Iterable[Any]] = lambda what, event, scenario: ()
 
 
@@ -289,7 +287,7 @@ class Planned:
     at_us: int
     name: str  # how assertions speak of it: ``crash capture-1``, or the ``name`` it is given
     kind: str  # its name in the model's table
-    what: Any  # its values; their ``apply`` gives what it is to the kernel, PD's to the world
+    what: Any  # its values; their ``apply`` gives what it is to the kernel; PD's are the change itself
     line: int  # its line in the file
 
     @property
@@ -307,6 +305,24 @@ class RandomFaults:
     until_us: int
     from_us: int = 0
     line: int = 0
+
+    def chaos(self, kinds: tuple[str, ...], drawn: Callable[[kernel.Chaos], list[kernel.Fault]]) -> list[kernel.Fault]:
+        """Give faults of some kinds in the time for which they were asked."""
+        chaos = kernel.Chaos(self.until_us - self.from_us, self.every_us, kinds)
+        return [fault._replace(at_us=fault.at_us + self.from_us) for fault in drawn(chaos)]
+
+
+_SEEDS_APART = 1_000_003
+
+
+def faults_of(
+    scenario: Scenario, seed: int, drawn: Callable[[RandomFaults, int], Iterable[kernel.Fault]]
+) -> list[kernel.Fault]:
+    """Give what happens in a run: as planned, and as the seed draws it, by what the model draws for random faults."""
+    found = [fault for event in scenario.events for fault in event.what.apply(event, scenario)]
+    for i, some in enumerate(scenario.random):
+        found += drawn(some, seed + i * _SEEDS_APART)
+    return sorted(found, key=lambda fault: fault.at_us)
 
 
 # Reading them

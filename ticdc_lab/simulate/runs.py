@@ -103,12 +103,14 @@ def ran(
     until_us: int,
     network: Network,
     step_limit: int,
+    sample_us: int | None = None,
     begun: Callable[[Kernel], None] | None = None,
 ) -> Ran:
     """Let a world begin, and run it to its end."""
     kernel = Kernel(
-        machines, network=network, faults=faults, seed=seed, auditor=auditor, recorder=recorder, step_limit=step_limit
-    )
+        machines, network=network, faults=faults, seed=seed, auditor=auditor, recorder=recorder, step_limit=step_limit,
+        sample_us=sample_us,
+    )  # fmt: skip
     if begun is not None:
         begun(kernel)
     return Ran(

@@ -37,8 +37,17 @@ from ticdc_lab.simulate.planned import (
     planned,
     require_there,
 )
-from ticdc_lab.simulate.reading import DURATION, Names, Reader, json_record, read_record, yaml_name
-from ticdc_lab.simulate.scenario_yaml import Value, parsed, replace_value
+from ticdc_lab.simulate.reading import (
+    DURATION,
+    Names,
+    Reader,
+    Value,
+    json_record,
+    parsed,
+    read_record,
+    replace_value,
+    yaml_name,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +241,7 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
     later = added(timed, model.events)
     tables = model.tables(cluster) | later.tables
     may_add = "add_table" in model.events
-    names = Names(cluster.nodes | later.nodes, tables, model.messages(variant), later.changefeeds, may_add)
+    names = Names(cluster.nodes | later.nodes, tables, model.messages(variant), later.changefeeds, may_add, cluster)
     events = [planned(e, model.events, names, until_us) for e in timed]
     require_there(events, cluster.nodes | model.tables(cluster), file)
     random = [_random(e, model, until_us) for e in happens if _is_random(e)]

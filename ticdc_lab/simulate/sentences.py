@@ -11,8 +11,7 @@ from typing import Any
 
 from immutables import Map
 
-from ticdc_lab.simulate.reading import Names
-from ticdc_lab.simulate.scenario_yaml import Value, duration_us, shown
+from ticdc_lab.simulate.reading import Names, Value, duration_us, shown
 
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, "=": operator.eq, ">=": operator.ge, ">": operator.gt,

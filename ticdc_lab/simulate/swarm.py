@@ -20,10 +20,9 @@ from ticdc_lab.simulate.ddl_service.planned import KINDS
 from ticdc_lab.simulate.faults import DRAWS
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.planned import Node, TableId, spelled
-from ticdc_lab.simulate.reading import field_types
+from ticdc_lab.simulate.reading import UNITS_US, field_types
 from ticdc_lab.simulate.runs import SWARM, command
 from ticdc_lab.simulate.scenario import Scenario, model_named, scenario_from_text
-from ticdc_lab.simulate.scenario_yaml import UNITS_US
 
 _NO_CHANGES: Mapping[str, str] = MappingProxyType({})
 SECOND_US = UNITS_US["s"]

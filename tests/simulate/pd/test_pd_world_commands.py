@@ -18,7 +18,7 @@ from ticdc_lab.pd_core.operators import Kind
 from ticdc_lab.pd_core.pd_ctl_json import from_pd_ctl
 from ticdc_lab.pd_core.stores import REMOVING, Store, labelled
 from ticdc_lab.simulate.pd.looking.recording import costs
-from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed, UsePolicy
+from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, ReadFlow, StartStore, StopStore, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.model import moment
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused
@@ -266,7 +266,7 @@ def test_regions_are_told_by_state_size_and_neighbours(world: World) -> None:
 
 def test_what_is_hot_is_shown_after_three_reports() -> None:
     """``hot read`` is empty at first, and names the regions after half a minute."""
-    world = World(small(60, 4), 1, changes=[Timed(0, SetFlow("read", (1, 5), 16 << 20))])
+    world = World(small(60, 4), 1, changes=[Timed(0, ReadFlow((1, 5), 16))])
     world.run(15 * S)
     assert pdctl(world, "hot read") == {"as_leader": []}
     world.run(45 * S)
@@ -289,7 +289,7 @@ def test_regions_are_split_and_merged_by_hand() -> None:
 
 def test_a_region_that_grows_is_cut() -> None:
     """At 144 MiB, in halves; nothing is lost."""
-    world = World(small(6, 3), 1, changes=[Timed(0, Grow(3, 4.0, 5 * S))])
+    world = World(small(6, 3), 1, changes=[Timed(0, Grow(3, 40.0, 5 * S))])
     world.run(6 * S)
     assert world.regions.count > 6
     assert world.regions.total_mib == pytest.approx(6 * 96 + 4 * 50)

@@ -15,11 +15,11 @@ from ticdc_lab.simulate.pd.world.changes import (
     ClusterChange,
     Pdctl,
     ResumeStore,
-    SetFlow,
     SlowDisk,
     StartStore,
     StopStore,
     Timed,
+    WriteFlow,
 )
 from ticdc_lab.simulate.pd.world.controller import Controller
 from ticdc_lab.simulate.pd.world.heartbeats import next_heartbeat_us
@@ -31,7 +31,6 @@ from ticdc_lab.simulate.pd.world.stores import SLOWEST, Disk, Nodes
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.swarm import swarm
 
-MIB = 1 << 20
 V2 = Config(store_limit_version="v2")
 
 
@@ -46,7 +45,7 @@ def joined(limit: float, **settings: float) -> tuple[float, int]:
     """A store joins three that clients keep busy: the longest wait of a client, and the new store's peers."""
     start = small(90, 4, (1, 2, 3), limit, **settings)
     start = replace(start, stores=(*start.stores[:3], StoreStart(4, started=False)))
-    found = run(start, 30, (0, SetFlow("write", tuple(range(1, 91)), 4.3 * MIB)), (1, StartStore(4)))
+    found = run(start, 30, (0, WriteFlow(tuple(range(1, 91)), 4.3)), (1, StartStore(4)))
     return max(n.disk.worst_s for n in found.world.nodes.all), found.world.regions.members.count[3]
 
 
@@ -81,7 +80,7 @@ def test_a_store_with_a_slow_disk_is_busy_then_slow_and_its_leaders_leave() -> N
     """Its heartbeats report it: it takes nothing while busy, gives its leaders at the worst score, and
     is sound again.
     """
-    flows = (0.0, SetFlow("write", tuple(range(1, 61)), 1.0 * MIB))
+    flows = (0.0, WriteFlow(tuple(range(1, 61)), 1.0))
     start = small(60, 4)
     slow = run(start, 120, flows, (5, SlowDisk(1, 20.0)))
     store = slow.world.cluster().stores[1]
@@ -90,7 +89,7 @@ def test_a_store_with_a_slow_disk_is_busy_then_slow_and_its_leaders_leave() -> N
     assert slow.world.controller.created["evict-slow-store-scheduler"] >= 15
     told = pdctl(slow.world, "store 1")["status"]
     assert (told["is_busy"], told["slow_score"]) == (True, 100)
-    calm: list[ClusterChange] = [SlowDisk(1, None), SetFlow("write", tuple(range(1, 61)), 0.0)]
+    calm: list[ClusterChange] = [SlowDisk(1, None), WriteFlow(tuple(range(1, 61)), 0.0)]
     again = slow.again(120 * S, calm, until_us=1200 * S)
     sound = again.world.cluster().stores[1]
     assert not sound.busy and not sound.evicted and sound.slow_score == 1 and sound.leader_count > 10
@@ -98,7 +97,7 @@ def test_a_store_with_a_slow_disk_is_busy_then_slow_and_its_leaders_leave() -> N
 
 def test_of_two_slow_stores_none_gives_its_leaders() -> None:
     """They would go from one to the other."""
-    flows = (0.0, SetFlow("write", tuple(range(1, 61)), 1.0 * MIB))
+    flows = (0.0, WriteFlow(tuple(range(1, 61)), 1.0))
     found = run(small(60, 4), 120, flows, (5, SlowDisk(1, 20.0)), (5, SlowDisk(2, 20.0)))
     assert not any(s.evicted for s in found.world.cluster().stores.values())
     assert found.world.schedulers["evict-slow-store-scheduler"].last.because == "2 stores are slow"

@@ -65,7 +65,7 @@ def test_what_pd_says_does_not_come_to_a_store_that_is_cut_off() -> None:
     """Nor does it cut a region in half, for which it needs ids; all is done when they hear of each other again."""
     start = small(60, 4, split_mib=144.0)
     start = replace(start, regions=start.regions._replace(leader=start.regions.peers[:, 0].copy()))
-    word, grow = Pdctl("operator add transfer-leader 1 2"), Grow(5, 8.0, 12 * S)
+    word, grow = Pdctl("operator add transfer-leader 1 2"), Grow(5, 80.0, 9 * S)
     assert start.regions.leader[0] == start.regions.leader[4] == 1
     found = run(start, 60, (2, CutOff(1)), (3, word), (3, grow), (40, InTouch(1)))
     at = {row["time_us"] // S: row["peers"] for row in found.stores.to_pylist() if row["store"] == 1}
@@ -124,7 +124,7 @@ def test_another_pd_hears_of_new_and_changed_regions_when_they_say_so(loss: floa
     So no PD that took over scheduled anything for five minutes (seeds 1284 and 1533 of the swarm).
     """
     start = small(20, 4, (1, 2, 3), split_mib=144.0, loss=loss)
-    found = run(start, 120, (10, Grow(5, 8.0, 120 * S)), (20, FailOver()), seed=4)
+    found = run(start, 120, (10, Grow(5, 80.0, 110 * S)), (20, FailOver()), seed=4)
     assert any(o["created_us"] > 20 * S for o in found.operators.to_pylist())
 
 

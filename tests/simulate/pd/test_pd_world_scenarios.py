@@ -12,7 +12,7 @@ from worlds import S, small
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.pd.world.changes import CutOff, InTouch, SetFlow, SlowDisk, Timed
+from ticdc_lab.simulate.pd.world.changes import CutOff, InTouch, ReadFlow, SlowDisk, Timed, WriteFlow
 from ticdc_lab.simulate.pd.world.scenario import changes_of, start_of
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
@@ -79,12 +79,11 @@ def test_a_cluster_that_cannot_be_is_refused(text: str, says: str) -> None:
         ("grow: 999", r"found \[999\]"),
     ],
 )
-def test_an_event_that_cannot_come_is_refused_before_the_run(event: str, says: str) -> None:
+def test_an_event_that_cannot_come_is_refused_when_the_file_is_read(event: str, says: str) -> None:
     """A region that is not there would else do nothing, in silence."""
     text = "model: pd\nname: x\nuntil: 1m\ncluster: {stores: 4, regions: 60}\nevents:\n  - {at: 10s, %s}\n"
-    scenario = scenario_from_text(text % event, "x.yaml")
-    with pytest.raises(ScenarioError, match=says):
-        scenario.model.play(scenario)
+    with pytest.raises(ScenarioError, match=rf"x.yaml:6: .*{says}"):
+        scenario_from_text(text % event, "x.yaml")
 
 
 @pytest.mark.parametrize(
@@ -112,15 +111,17 @@ def test_words_that_pd_ctl_does_not_have_are_refused_when_the_file_is_read(words
         assert scenario_from_text(text % kept, "x.yaml").events
 
 
-def test_an_event_of_a_store_is_its_change_and_ends_with_it() -> None:
-    """Read from the file's fields; `for` brings the change that ends it."""
+def test_an_event_is_its_change_and_ends_with_it() -> None:
+    """Read from the file's fields, its regions looked up; `for` brings the change that ends it."""
     events = "{at: 5s, cut_off: store-2, for: 3s}, {at: 6s, slow_disk: store-1, mib_s: 5, for: 1s}"
+    events += ", {at: 9s, read: 2 led by store-3}"
     scenario = scenario_from_text(f"model: pd\ncluster: {{stores: 4, regions: 60}}\nevents: [{events}]\n")
-    cut, slow = CutOff(2, 3 * S), SlowDisk(1, 5, S)
-    assert [e.what for e in scenario.events] == [cut, slow] and scenario.events[0].name == "cut_off store-2"
-    assert changes_of(scenario, start_of(scenario).regions) == (
+    cut, slow, read = CutOff(2, 3 * S), SlowDisk(1, 5, S), ReadFlow((3, 7), 16)
+    assert [e.what for e in scenario.events] == [cut, slow, read] and scenario.events[0].name == "cut_off store-2"
+    assert [*World(start_of(scenario), 0, changes=changes_of(scenario)).changes] == [
         Timed(5 * S, cut), Timed(6 * S, slow), Timed(7 * S, SlowDisk(1, None)), Timed(8 * S, InTouch(2)),
-    )  # fmt: skip
+        Timed(9 * S, read),
+    ]  # fmt: skip
 
 
 def test_a_sentence_that_nobody_knows_is_refused() -> None:
@@ -190,7 +191,7 @@ def test_write_flow_is_told_by_region_heartbeats() -> None:
 
     def degree(heartbeat_s: int) -> int:
         world = World(
-            small(12, 4, region_heartbeat_us=heartbeat_s * S), seed=1, changes=[Timed(0, SetFlow("write", (1,), 2e7))]
+            small(12, 4, region_heartbeat_us=heartbeat_s * S), seed=1, changes=[Timed(0, WriteFlow((1,), 19.0))]
         )
         world.run(200 * S)
         return int(world.regions.degree[world.regions.row_of[1], 1])

@@ -7,9 +7,8 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
-from ticdc_lab.simulate.pipeline.marks import chains
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
-from ticdc_lab.simulate.pipeline.samples import SeenRun, families_in, seen_in
+from ticdc_lab.simulate.pipeline.samples import SeenRun, chains, families_in, seen_in
 from ticdc_lab.simulate.pipeline.settings import MQ, RULES, CaptureSettings, PipelineSettings
 from ticdc_lab.simulate.pipeline.tables import key_of
 from ticdc_lab.simulate.pipeline.tryout import (

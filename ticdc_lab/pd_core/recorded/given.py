@@ -11,6 +11,8 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from ticdc_lab.pd_core.cluster import NO_INFLUENCE, Cluster, Influence, cluster_of
 from ticdc_lab.pd_core.config import Config
 from ticdc_lab.pd_core.hot_loads import DIMENSIONS, LEAST_HOT, READ, WRITE, Flow, HotPeer, HotSettings, Loads
@@ -309,7 +311,7 @@ def flow_of(given: Given) -> Flow:
     kind = READ if any(f"read_{unit}" in s for s in given.stores for unit in FLOW_UNITS) else WRITE
     reported = [s for s in given.stores if any(f"{kind}_{unit}" in s for unit in FLOW_UNITS)]
     loads = {s.integer("id"): _loads(s, kind) for s in reported}
-    silent = {i for i in loads if given.cluster.stores[i].heartbeat_age_s >= NEVER_S and not any(loads[i])}
+    heard = [i for i, x in loads.items() if any(x) or given.cluster.stores[i].heartbeat_age_s < NEVER_S]
     told = {r.integer("id", n): _loads(r, kind) for n, r in enumerate(given.regions_told, 1)}
     hot = {i for i, found in told.items() if any(x >= least for x, least in zip(found, LEAST_HOT[kind], strict=True))}
     peers = [
@@ -318,7 +320,7 @@ def flow_of(given: Given) -> Flow:
         for p in r.peers
         if r.id in hot and (kind == WRITE or p.store == r.leader)
     ]
-    return Flow(kind, {i: x for i, x in loads.items() if i not in silent}, peers)
+    return Flow(kind, heard, np.array([loads[i] for i in heard]).reshape(-1, 3), peers)
 
 
 def _loads(s: Fields, kind: str) -> Loads:

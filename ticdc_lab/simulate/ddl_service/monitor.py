@@ -45,7 +45,7 @@ from ticdc_lab.machines.ledger import Total
 from ticdc_lab.machines.machine import Address, Changed, node_of
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings, cluster_of
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.scenario_yaml import shown
+from ticdc_lab.simulate.reading import shown
 from ticdc_lab.simulate.scheduler import narrative as common
 from ticdc_lab.simulate.scheduler.narrative import Line, listed
 from ticdc_lab.simulate.trace import Row

@@ -122,7 +122,7 @@ def _slowed(what: Any, event: Planned, scenario: Scenario) -> Iterator[kernel.Fa
         yield kernel.Ask(event.at_us + what.for_us, what.server, server_state.Slow(0))
 
 
-EVENTS: dict[str, type] = FAULTS | table(
+EVENTS: dict[str, type] = table(
     {
         "join": EventKind(
             "A worker that was not there starts and registers (scale-out).",
@@ -229,7 +229,7 @@ def mischief(
     at_us = from_us
     while (at_us := at_us + 1 + int(chance.expovariate(1 / every_us))) < until_us:
         for kind, values in KINDS[chance.choice(kinds)](chance, settings, until_us - at_us):
-            what: Any = EVENTS[kind](**values)
+            what: Any = (FAULTS | EVENTS)[kind](**values)
             found += what.apply(Planned(at_us, kind, kind, what, 0), None)
     return sorted(found, key=lambda f: f.at_us)
 

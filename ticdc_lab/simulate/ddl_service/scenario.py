@@ -20,10 +20,9 @@ from ticdc_lab.simulate.ddl_service.monitor import INVARIANTS, ServiceFacts, las
 from ticdc_lab.simulate.ddl_service.planned import EVENTS, KINDS, drawn_load, mischief
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, mishaps, simulate
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
-from ticdc_lab.simulate.planned import Duration, Planned, Versions
-from ticdc_lab.simulate.reading import Names, Reader
+from ticdc_lab.simulate.planned import FAULTS, Duration, Planned, RandomFaults, Versions, faults_of
+from ticdc_lab.simulate.reading import Names, Reader, Value
 from ticdc_lab.simulate.scenario import Model, Scenario
-from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.narrative import Line
 
 
@@ -97,9 +96,6 @@ def facts(scenario_cluster: Any, events: Iterable[Planned]) -> ServiceFacts:
     return ServiceFacts()
 
 
-_SEEDS_APART = 1_000_003
-
-
 def settings_of(scenario: Scenario) -> ServiceSettings:
     """Give the settings with the cluster; workers that join later are in it too."""
     cluster = scenario.cluster
@@ -111,21 +107,19 @@ def settings_of(scenario: Scenario) -> ServiceSettings:
     return found
 
 
-def faults_of(scenario: Scenario, seed: int) -> list[kernel.Fault]:
+def happening(scenario: Scenario, seed: int) -> list[kernel.Fault]:
     """Give what happens: as planned, as the seed draws it, and what users do."""
     settings = settings_of(scenario)
-    found = [fault for event in scenario.events for fault in event.what.apply(event, scenario)]
-    for i, some in enumerate(scenario.random):
-        other = seed + i * _SEEDS_APART
-        kinds = tuple(k for k in some.faults if k in KINDS)
-        if kinds:
-            found += mischief(
-                settings, kinds, from_us=some.from_us, until_us=some.until_us, every_us=some.every_us, seed=other
-            )
-        if common_kinds := tuple(k for k in some.faults if k not in KINDS):
-            chaos = kernel.Chaos(some.until_us - some.from_us, some.every_us, common_kinds)
-            found += [f._replace(at_us=f.at_us + some.from_us) for f in mishaps(settings, chaos, other)]
-    return sorted([*found, *_users(scenario, settings, seed)], key=lambda fault: fault.at_us)
+
+    def drawn(some: RandomFaults, seed: int) -> list[kernel.Fault]:
+        own, common = (tuple(k for k in some.faults if (k in KINDS) is own) for own in (True, False))
+        found = mischief(
+            settings, own, from_us=some.from_us, until_us=some.until_us, every_us=some.every_us, seed=seed
+        ) if own else []  # fmt: skip
+        return found + (some.chaos(common, lambda chaos: mishaps(settings, chaos, seed)) if common else [])
+
+    found = [*faults_of(scenario, seed, drawn), *_users(scenario, settings, seed)]
+    return sorted(found, key=lambda fault: fault.at_us)
 
 
 def _users(scenario: Scenario, settings: ServiceSettings, seed: int) -> list[kernel.Fault]:
@@ -166,7 +160,7 @@ class PlayedService(runs.Played[ServiceRun, ServiceFacts]):
 @runs.Play
 def play(scenario: Scenario, seed: int) -> runs.Staged[PlayedService]:
     facts = ServiceFacts(settings_of(scenario))
-    run = partial(simulate, facts.settings, faults=faults_of(scenario, seed))
+    run = partial(simulate, facts.settings, faults=happening(scenario, seed))
     return runs.Staged(
         facts=facts, simulate=run, played=partial(PlayedService, scenario, seed, facts=facts),
         begun=lambda kernel, _: facts.begin(kernel),
@@ -190,7 +184,7 @@ MODEL = Model(
     settings=ServiceSettings,
     unsettled=("workers", "clusters", "servers", "slow", "joining", "unregistered", "cluster_versions"),
     choices={},
-    events=EVENTS,
+    events=FAULTS | EVENTS,
     random=(*kernel.DRAWS, *KINDS),
     messages=messages,
     claim=vocabulary.VOCABULARY.claim,

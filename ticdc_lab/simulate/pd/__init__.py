@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.looking.recording import costs, peers, why_operator, why_region
     from ticdc_lab.simulate.pd.looking.time_left import time_left
     from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, reference_cases, said, scenario_cases, tried
-    from ticdc_lab.simulate.pd.world.changes import SetFlow
+    from ticdc_lab.simulate.pd.world.changes import ReadFlow, WriteFlow
     from ticdc_lab.simulate.pd.world.pd_policies import BALANCE_LEADER_POLICY, DEFAULT_POLICIES
     from ticdc_lab.simulate.pd.world.policy import NOTHING, Answer, Policy
     from ticdc_lab.simulate.pd.world.run import simulate
     from ticdc_lab.simulate.pd.world.start import Start
 
 __all__ = [
-    "BALANCE_LEADER_POLICY", "DEFAULT_POLICIES", "NOTHING", "Answer", "Explained", "Kind", "Peer", "Policy", "SetFlow",
-    "Start", "before_after", "changed", "changes_at", "costs", "decision_at", "from_folder", "move_peer", "own_futures",
-    "peers", "real_runs", "reference_cases", "said", "scenario_cases", "simulate", "time_left", "tried", "unfit",
-    "wanting", "why_operator", "why_region",
+    "BALANCE_LEADER_POLICY", "DEFAULT_POLICIES", "NOTHING", "Answer", "Explained", "Kind", "Peer", "Policy", "ReadFlow",
+    "Start", "WriteFlow", "before_after", "changed", "changes_at", "costs", "decision_at", "from_folder", "move_peer",
+    "own_futures", "peers", "real_runs", "reference_cases", "said", "scenario_cases", "simulate", "time_left", "tried",
+    "unfit", "wanting", "why_operator", "why_region",
 ]  # fmt: skip
 
 lazily(__name__, __all__)

@@ -12,9 +12,8 @@ from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pipeline.looking import why_at
-    from ticdc_lab.simulate.pipeline.marks import chain, chains
     from ticdc_lab.simulate.pipeline.run import simulate
-    from ticdc_lab.simulate.pipeline.samples import families_in, seen_in
+    from ticdc_lab.simulate.pipeline.samples import chain, chains, families_in, seen_in
     from ticdc_lab.simulate.pipeline.semantics import compare_semantics
     from ticdc_lab.simulate.pipeline.settings import RULES, CaptureSettings, DownstreamSettings, PipelineSettings
     from ticdc_lab.simulate.pipeline.tables import key_of

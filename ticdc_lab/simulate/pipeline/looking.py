@@ -10,7 +10,7 @@ from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.pipeline.observed import Moment, moment_of
 from ticdc_lab.simulate.pipeline.settings import PipelineSettings
 from ticdc_lab.simulate.pipeline.why import CURRENT_US, RESOLVED, Why, why
-from ticdc_lab.simulate.scenario_yaml import shown
+from ticdc_lab.simulate.reading import shown
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.trace import Row
 

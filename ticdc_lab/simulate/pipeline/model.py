@@ -44,6 +44,7 @@ from ticdc_lab.simulate.pipeline.sink_messages import (
     Written,
 )
 from ticdc_lab.simulate.pipeline.why import KINDS, WATERMARKS, Why
+from ticdc_lab.simulate.planned import FAULTS, faults_of
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
@@ -51,7 +52,7 @@ from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
 from ticdc_lab.simulate.scheduler.model import VOCABULARY as OF_SCHEDULER
 from ticdc_lab.simulate.scheduler.monitor import WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
-from ticdc_lab.simulate.scheduler.scenario import faults_of
+from ticdc_lab.simulate.scheduler.scenario import drawn_for
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
 from ticdc_lab.simulate.sentences import OF_INVARIANTS, Measure, Said, Vocabulary, Words
 
@@ -205,10 +206,10 @@ def play(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs
     assert isinstance(facts, PipelineFacts)
     facts.rule, facts.current_us = scenario.settings.capture.rule, current_us_of(scenario.settings)
     load = load_of_scenario(scenario, seed)
-    facts.wanted = {table.id for table in load.tables}
+    facts.wanted, faults = {table.id for table in load.tables}, faults_of(scenario, seed, drawn_for(scenario))
     return runs.Staged(
         facts=facts,
-        simulate=partial(simulate, settings_of(scenario), load, faults=faults_of(scenario, seed), sample_us=sample_us),
+        simulate=partial(simulate, settings_of(scenario), load, faults=faults, sample_us=sample_us),
         played=partial(PlayedPipeline, scenario, seed, facts=facts),
         level=trace.EVENTS if runs.counts_messages(scenario) else trace.CHANGES, begun=facts.begin, ended=facts.end,
     )  # fmt: skip
@@ -228,7 +229,7 @@ MODEL = Model(
         "policy": POLICIES, "rule": RULES, "semantics": SEMANTICS, "order": ORDERS, "kind": DOWNSTREAMS,
         "dispatcher": DISPATCHERS, "consumer": CONSUMERS,
     },
-    events=EVENTS,
+    events=FAULTS | EVENTS,
     random=SCHEDULER.random,
     messages=messages,
     claim=VOCABULARY.claim,
@@ -328,7 +329,14 @@ class PlayedChangefeeds(PlayedCaptures[PipelineRun, ChangefeedsFacts]):
 @runs.Play
 def play_changefeeds(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs.Staged[PlayedChangefeeds]:
     facts, load = ChangefeedsFacts(), load_of_scenario(scenario, seed)
-    run = partial(simulate, settings_of(scenario), load, (), faults=faults_of(scenario, seed), sample_us=sample_us)
+    run = partial(
+        simulate,
+        settings_of(scenario),
+        load,
+        (),
+        faults=faults_of(scenario, seed, drawn_for(scenario)),
+        sample_us=sample_us,
+    )
     return runs.Staged(
         facts=facts, simulate=run, played=partial(PlayedChangefeeds, scenario, seed, facts=facts), level=trace.CHANGES,
         begun=facts.begin, ended=facts.end,
@@ -340,7 +348,7 @@ CHANGEFEEDS = replace(
     name="changefeeds",
     cluster=lambda value: replace(scenario.cluster(value), reading=()),
     unsettled=(*MODEL.unsettled, "consumer"),
-    events=scenario.CHANGEFEED_EVENTS,
+    events=FAULTS | scenario.CHANGEFEED_EVENTS,
     messages=lambda variant: messages(variant) | {"Of", "Changefeeds"},
     claim=CHANGEFEED_VOCABULARY.claim,
     measure=CHANGEFEED_VOCABULARY.measure,

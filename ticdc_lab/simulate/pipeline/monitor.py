@@ -77,7 +77,6 @@ class PipelineMonitor:
     ordered: bool = False
     whole: bool = False
     stops_at_violation: bool = True
-    sample_us: int | None = None  # how often the states of all nodes are kept; None for never
     # Keys by commit_ts that are committed and not yet downstream, and these commit_ts in order.
     owed: dict[int, set[int]] = field(default_factory=dict)
     order: deque[int] = field(default_factory=deque)
@@ -94,8 +93,6 @@ class PipelineMonitor:
     newest_ts: int = 0
     mark_ts: int = 0
     measures: RowMeasures = field(default_factory=RowMeasures)
-    snapshots: list[tuple[int, dict[Address, Any]]] = field(default_factory=list)
-    sampled_us: int = -1
     n_violations: int = 0
     consumer: ConsumerMonitor | None = None  # watches what reads the topic, where the run has one
     only: frozenset[int] | None = None  # ids of the tables that the changefeed's filter lets through; None for all
@@ -122,8 +119,6 @@ class PipelineMonitor:
             found = self.scheduler.saw(kernel, at, before, after, outputs) or self._published(before, after)
         else:
             found = None
-        if self.sample_us is not None and kernel.now_us >= self.sampled_us + self.sample_us:
-            self._sample(kernel)
         self.n_violations += found is not None
         return found if self.stops_at_violation else None
 
@@ -135,11 +130,6 @@ class PipelineMonitor:
 
     def _is_capture(self, kernel: Kernel, at: Address) -> bool:
         return self.roles[kernel.node[at]] == "capture"
-
-    def _sample(self, kernel: Kernel) -> None:
-        live = {a: s for a, s in kernel.states.items() if a not in kernel.down}
-        self.snapshots.append((kernel.now_us, live))
-        self.sampled_us = kernel.now_us
 
     # Upstream
 

@@ -212,11 +212,9 @@ class PipelineRun(SimulatedRun[PipelineSettings]):
     @property
     def snapshots(self) -> list[tuple[int, dict[str, Any]]]:
         """The states of all live nodes, periodically; of one of several, a capture's is its part of it."""
-        auditor = self.kernel.auditor
-        if self.changefeed is None or not isinstance(auditor, ChangefeedsAuditor):
-            return self.monitor.snapshots
-        name = self.changefeed.id
-        return [(at_us, _seen(states, name)) for at_us, states in auditor.upstream.snapshots]
+        if self.changefeed is None:
+            return self.kernel.snapshots
+        return [(at_us, _seen(states, self.changefeed.id)) for at_us, states in self.kernel.snapshots]
 
     @property
     def entries(self) -> list[Entry]:
@@ -377,13 +375,12 @@ def simulate(
         each = {c.id: monitored(roles, ts_of(c.start_us or 0), c) for c in created}
         silent_us = 2 * scheduler.ttl_us + scheduler.stop_lag_us
         auditor = ChangefeedsAuditor(monitor, each, silent_us, stops_at_violation)
-    monitor.sample_us = sample_us
     title = f"{'pipeline' if changefeeds is None else 'changefeeds'} seed {seed}"
     recorder = recorder or Recorder(name or title, level)
     with no_cycles():
         world = ran(
             machines, auditor, recorder, faults=all_faults, seed=seed, until_us=until_us, network=network,
-            step_limit=step_limit, begun=begun,
+            step_limit=step_limit, sample_us=sample_us, begun=begun,
         )  # fmt: skip
     world["faults"] = tuple(f for f in all_faults if f not in late)
     again = partial(

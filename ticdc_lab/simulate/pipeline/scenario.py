@@ -56,9 +56,8 @@ from ticdc_lab.simulate.planned import (
     Text,
     table,
 )
-from ticdc_lab.simulate.reading import Names, ReadBy, Reader, read_record
+from ticdc_lab.simulate.reading import Names, ReadBy, Reader, Value, read_record
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
-from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, WantPartitions
 from ticdc_lab.simulate.scheduler.scenario import EVENTS as OF_SCHEDULER
 from ticdc_lab.simulate.scheduler.scenario import captures_first, joined

@@ -18,7 +18,7 @@ from ticdc_lab.simulate.pipeline.observed import CaptureFacts, Moment, RegionFac
 from ticdc_lab.simulate.pipeline.settings import BASE, MQ
 from ticdc_lab.simulate.pipeline.tables import shown as shown_key
 from ticdc_lab.simulate.pipeline.tables import span_of
-from ticdc_lab.simulate.scenario_yaml import shown
+from ticdc_lab.simulate.reading import shown
 from ticdc_lab.simulate.scheduler.executor import WRITING
 
 # A bound of a watermark, and the kinds of its causes.

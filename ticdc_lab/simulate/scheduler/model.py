@@ -11,9 +11,9 @@ from importlib import import_module
 from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.faults import DRAWS
-from ticdc_lab.simulate.reading import Names, Reader
+from ticdc_lab.simulate.planned import FAULTS, faults_of
+from ticdc_lab.simulate.reading import Names, Reader, shown
 from ticdc_lab.simulate.scenario import Model, Scenario
-from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.etcd_messages import KeepAlive, KeptAlive, PutStatus, Register, Resign, Status, View
 from ticdc_lab.simulate.scheduler.executor import REPLICATING
@@ -21,7 +21,7 @@ from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.scheduler.monitor import INVARIANTS, WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
 from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
-from ticdc_lab.simulate.scheduler.scenario import EVENTS, SchedulerCluster, facts_of, faults_of, settings_of
+from ticdc_lab.simulate.scheduler.scenario import EVENTS, SchedulerCluster, drawn_for, facts_of, settings_of
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, SchedulerSettings
 from ticdc_lab.simulate.sentences import (
     OF_INVARIANTS,
@@ -211,7 +211,7 @@ class PlayedScheduler(PlayedCaptures[SchedulerRun, SchedulerFacts]):
 def play(scenario: Scenario, seed: int) -> runs.Staged[PlayedScheduler]:
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, SchedulerFacts)
-    run = partial(simulate, settings_of(scenario), faults=faults_of(scenario, seed))
+    run = partial(simulate, settings_of(scenario), faults=faults_of(scenario, seed, drawn_for(scenario)))
     return runs.Staged(facts=facts, simulate=run, played=partial(PlayedScheduler, scenario, seed, facts=facts))
 
 
@@ -223,7 +223,7 @@ MODEL = Model(
     settings=SchedulerSettings,
     unsettled=("variant", "captures", "tables", "versions", "traffic"),
     choices={"policy": POLICIES},
-    events=EVENTS,
+    events=FAULTS | EVENTS,
     random=tuple(DRAWS),
     messages=messages,
     claim=VOCABULARY.claim,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.machines.machine import NOT_OWNER, Reason, node_of
+from ticdc_lab.simulate.reading import shown
 from ticdc_lab.simulate.runs import FactsOf, Played, RunOf
-from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.trace import Row, name_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, TypeAlias
@@ -12,7 +12,6 @@ from immutables import Map
 from ticdc_lab.machines.machine import replace
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.planned import (
-    FAULTS,
     EventKind,
     Lasting,
     NewNode,
@@ -20,15 +19,15 @@ from ticdc_lab.simulate.planned import (
     Node,
     Nodes,
     Planned,
+    RandomFaults,
     TableId,
     Text,
     Versions,
     one_or_more,
     table,
 )
-from ticdc_lab.simulate.reading import Names, ReadBy, Reader, new_name
+from ticdc_lab.simulate.reading import Names, ReadBy, Reader, Value, new_name
 from ticdc_lab.simulate.scenario import Scenario
-from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler import roles
 from ticdc_lab.simulate.scheduler.capture import Stick
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl, Expire, TwoOwners
@@ -55,7 +54,7 @@ def asked(command: Any, at_us: int, scenario: Scenario) -> Iterator[kernel.Fault
         yield kernel.Ask(at_us, capture, command)
 
 
-EVENTS: dict[str, type] = FAULTS | table(
+EVENTS: dict[str, type] = table(
     {
         "join": EventKind(
             "A capture that was not there starts and registers.",
@@ -142,7 +141,6 @@ EVENTS: dict[str, type] = FAULTS | table(
 
 
 MOST_CAPTURES, MOST_TABLES = 1_000, 2_000_000
-_SEEDS_APART = 1_000_003
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +241,7 @@ def joined(scenario: Scenario) -> tuple[tuple[str, ...], Map[str, str]]:
     return tuple(j.capture for j in joins), Map({j.capture: j.version for j in joins if j.version})
 
 
-def faults_of(scenario: Scenario, seed: int) -> list[kernel.Fault]:
-    """Give what happens: as planned, and as the seed draws it."""
-    found = [fault for event in scenario.events for fault in event.what.apply(event, scenario)]
-    for i, some in enumerate(scenario.random):
-        chaos = kernel.Chaos(some.until_us - some.from_us, some.every_us, some.faults)
-        drawn_faults = kernel.drawn(chaos, scenario.cluster.fallible, ETCD, seed + i * _SEEDS_APART)
-        found += [fault._replace(at_us=fault.at_us + some.from_us) for fault in drawn_faults]
-    return sorted(found, key=lambda fault: fault.at_us)
+def drawn_for(scenario: Scenario) -> Callable[[RandomFaults, int], list[kernel.Fault]]:
+    """Give what draws random faults of captures, and of their links to each other and to etcd."""
+    able = scenario.cluster.fallible
+    return lambda some, seed: some.chaos(some.faults, lambda chaos: kernel.drawn(chaos, able, ETCD, seed))

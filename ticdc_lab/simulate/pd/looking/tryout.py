@@ -53,9 +53,8 @@ def scenario_cases(folder: Path | str) -> dict[str, Case]:
 
 
 def _case_of(scenario: Scenario) -> Case:
-    start = start_of(scenario)
     until_us = scenario.until_us
-    return Case(scenario.name, start, tuple(changes_of(scenario, start.regions)), 0, until_us, until_us)
+    return Case(scenario.name, start_of(scenario), changes_of(scenario), 0, until_us, until_us)
 
 
 def real_runs(path: Path | str, case: str) -> list[RealRun]:

@@ -13,12 +13,13 @@
 from ticdc_lab.simulate.pd.world.changes import (
     Grow,
     Pdctl,
+    ReadFlow,
     ResumeStore,
-    SetFlow,
     StartStore,
     StopStore,
     Timed,
     UsePolicy,
+    WriteFlow,
 )
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
@@ -40,8 +41,8 @@ from ticdc_lab.simulate.pd.world.start import (
 from ticdc_lab.simulate.pd.world.world import World
 
 __all__ = [
-    "DEFAULT_POLICIES", "REFERENCE", "SECOND_US", "Answer", "Future", "Grow", "PdRun", "Pdctl", "Policy", "Refused",
-    "RegionsStart", "ResumeStore", "SeenCluster", "SetFlow", "Start", "StartStore", "StopStore", "StoreStart", "Timed",
-    "UsePolicy", "Watch", "World", "WorldSettings", "future", "on_reference", "pdctl", "regions_of", "side_by_side",
-    "simulate", "spread_regions", "why_nothing",
+    "DEFAULT_POLICIES", "REFERENCE", "SECOND_US", "Answer", "Future", "Grow", "PdRun", "Pdctl", "Policy", "ReadFlow",
+    "Refused", "RegionsStart", "ResumeStore", "SeenCluster", "Start", "StartStore", "StopStore", "StoreStart",
+    "Timed", "UsePolicy", "Watch", "World", "WorldSettings", "WriteFlow", "future", "on_reference", "pdctl",
+    "regions_of", "side_by_side", "simulate", "spread_regions", "why_nothing",
 ]  # fmt: skip

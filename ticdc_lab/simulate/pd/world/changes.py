@@ -1,26 +1,27 @@
 """What happens to a cluster from outside: words to PD, stores that stop or join, a network that fails, load that comes.
 
-Each change defines its effect on a world, and its words. Changes of one store are events of a scenario file, too:
-the file's fields are theirs (:mod:`ticdc_lab.simulate.planned`).
+Each change defines its effect on a world, and its words. It is an event of a scenario file, too: the file's fields are
+its own (:mod:`ticdc_lab.simulate.planned`), and :data:`EVENTS` has the names that files give them.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
-import numpy as np
-
+from ticdc_lab.errors import ScenarioError
+from ticdc_lab.pd_core.stores import MIB
 from ticdc_lab.simulate.pd.world.columns import LEADS, NONE
 from ticdc_lab.simulate.pd.world.heartbeats import STALE, elect, report_down, rows_on
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
+from ticdc_lab.simulate.pd.world.pdctl_config import NotUnderstood, Refused
 from ticdc_lab.simulate.pd.world.policy import Policy, scheduler_of
-from ticdc_lab.simulate.pd.world.start import SECOND_US, StoreStart
+from ticdc_lab.simulate.pd.world.start import NEVER_US, SECOND_US, Start, StoreStart, spread_regions
+from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.planned import Duration, Lasting
-from ticdc_lab.simulate.reading import ReadBy
-
-if TYPE_CHECKING:
-    from ticdc_lab.simulate.pd.world.world import World
+from ticdc_lab.simulate.reading import Names, ReadBy, Value
 
 
 class ClusterChange:
@@ -36,10 +37,62 @@ class ClusterChange:
     def apply(self, world: World) -> Any:
         raise NotImplementedError
 
+    def happen(self, world: World) -> AppliedChange:
+        """Let it happen now; PD's refusal of a command is its result, not an error."""
+        try:
+            return AppliedChange(world.now_us, self, self.apply(world))
+        except Refused as e:
+            return AppliedChange(world.now_us, self, None, str(e))
+
 
 _BY_NAME = ReadBy(lambda value, names: int(names.node(value).rpartition("-")[2]), str)
 StoreId: TypeAlias = Annotated[int, _BY_NAME]
 """The number of a store, ``store-3`` in a file."""
+
+
+def _words(value: Value, names: Names) -> str:
+    """Refuse words that no cluster would take, tried on three empty stores; what only this one refuses comes later."""
+    few = Start(stores=tuple(map(StoreStart, (1, 2, 3))), regions=spread_regions(3, (1, 2, 3)))
+    try:
+        pdctl(World(few, 0), value.text())
+    except NotUnderstood as error:
+        where = f"{value.file}:{value.line}"
+        raise ScenarioError(f"{where}: {str(error).partition(chr(10))[0]}", hint=error.hint or "") from error
+    except Refused:
+        pass
+    return value.text()
+
+
+_LED = re.compile(r"(\d+) led by store-(\d+)")
+
+
+def _regions(value: Value, names: Names) -> tuple[int, ...]:
+    text, start = value.text(), names.cluster.start_regions
+    if match := _LED.fullmatch(text):
+        led = start.id[start.leader == int(match[2])].tolist()
+        if len(led) < int(match[1]):
+            raise ScenarioError(
+                f"{value.file}:{value.line}: expected {text}; found {len(led)} at first.",
+                hint="Lower N in `N led by store-S`, or name another store.",
+            )
+        return tuple(led[: int(match[1])])
+    if text == "all":
+        return tuple(start.id.tolist())
+    try:
+        return _known(value, [int(word) for word in text.replace(",", " ").split()], names)
+    except ValueError as e:
+        hint = "Write ids, `1 7 13`, or `24 led by store-1`, or `all`."
+        raise ScenarioError(f"{value.file}:{value.line}: expected regions; found {text}.", hint=hint) from e
+
+
+def _known(value: Value, ids: list[int], names: Names) -> tuple[int, ...]:
+    start = names.cluster.start_regions
+    if unknown := sorted(set(ids) - set(start.id.tolist())):
+        raise ScenarioError(
+            f"{value.file}:{value.line}: expected regions of the start; found {unknown}.",
+            hint=f"There are {start.id.min()} to {start.id.max()}; those that splits make come later.",
+        )
+    return tuple(ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +100,7 @@ class Pdctl(ClusterChange):
     """Words to PD, as one types them after ``pd-ctl``."""
 
     says = "{0.words}"
-    words: str
+    words: Annotated[str, ReadBy(_words, str)]
 
     def apply(self, world: World) -> Any:
         return pdctl(world, self.words)
@@ -151,22 +204,39 @@ class StartStore(ClusterChange):
         world.nodes.join(start, world.now_us)
 
 
+_WHOLE_MIB = ReadBy(lambda value, names: value.integer(least=1), int)
+
+
 @dataclass(frozen=True, slots=True)
 class SetFlow(ClusterChange):
-    """Regions are read or written at so many bytes a second from now on; keys and queries follow from bytes."""
+    """Regions are read or written at so many MiB/s each from now on; keys and queries follow from bytes."""
 
-    kind: str
-    regions: tuple[int, ...]
-    bytes_s: float
+    kind: ClassVar[str]
+    regions: Annotated[tuple[int, ...], ReadBy(_regions, str)]
+    mib_s: Annotated[float, _WHOLE_MIB] = 16.0
 
     @property
     def text(self) -> str:
-        return f"{len(self.regions)} regions: {self.kind} {self.bytes_s / (1 << 20):.1f} MiB/s"
+        return f"{len(self.regions)} regions: {self.kind} {self.mib_s:.1f} MiB/s"
 
     def apply(self, world: World) -> None:
         flow = world.regions.read if self.kind == "read" else world.regions.write
         world.demand_us = world.now_us
-        flow[[world.regions.row_of[r] for r in self.regions if r in world.regions.row_of]] = self.bytes_s
+        flow[[world.regions.row_of[r] for r in self.regions if r in world.regions.row_of]] = self.mib_s * MIB
+
+
+class ReadFlow(SetFlow):
+    """Regions are read at so many MiB/s each: ``1 7 13``, ``24 led by store-1``, or ``all``."""
+
+    __slots__ = ()
+    kind = "read"
+
+
+class WriteFlow(SetFlow):
+    """Regions are written at so many MiB/s each."""
+
+    __slots__ = ()
+    kind = "write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +244,7 @@ class SlowDisk(ClusterChange):
     """The disk of a store gives clients and snapshots no more than so many MiB/s, for a while or for good."""
 
     store: StoreId
-    # None: what it gave at first
-    mib_s: Annotated[float | None, ReadBy(lambda value, names: value.integer(least=1), int)]
+    mib_s: Annotated[float | None, _WHOLE_MIB]  # None: what it gave at first
     for_us: Lasting | None = None
 
     @property
@@ -195,15 +264,16 @@ class SlowDisk(ClusterChange):
 
 @dataclass(frozen=True, slots=True)
 class Grow(ClusterChange):
-    """A region, or the one that its right end becomes, grows by so many MiB a tick; 0 ends it."""
+    """A region grows by so many MiB a second, for a while or for good."""  # or the one that its right end becomes
 
-    says = "region {0.region} grows by {0.mib_a_tick} MiB a tick"
-    region: int
-    mib_a_tick: float
-    until_us: int = 1 << 60
+    says = "region {0.region} grows by {0.mib_s:g} MiB/s"
+    region: Annotated[int, ReadBy(lambda value, names: _known(value, [value.integer(least=1)], names)[0], int)]
+    mib_s: Annotated[float, _WHOLE_MIB] = 8.0
+    for_us: Lasting | None = None
 
     def apply(self, world: World) -> None:
-        world.growing[self.region] = (self.mib_a_tick, self.until_us)
+        until_us = NEVER_US if self.for_us is None else world.now_us + self.for_us
+        world.growing[self.region] = (self.mib_s * world.settings.tick_us / SECOND_US, until_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +287,24 @@ class UsePolicy(ClusterChange):
         world.schedulers[self.policy.name] = scheduler_of(self.policy, world.now_us, world.settings)
 
 
+EVENTS: dict[str, type] = {
+    "stop_store": StopStore, "resume_store": ResumeStore, "start_store": StartStore, "cut_off": CutOff,
+    "fail_over": FailOver, "pdctl": Pdctl, "read": ReadFlow, "write": WriteFlow, "grow": Grow, "slow_disk": SlowDisk,
+}  # fmt: skip
+"""By the names that a scenario file gives them."""
+
+
 class Timed(NamedTuple):
     """A change at a moment, µs."""
 
     at_us: int
     change: ClusterChange
+
+    def with_end(self) -> Iterator[Timed]:
+        """Give it, and the change that ends it if it lasts for a while."""
+        yield self
+        if isinstance(self.change, CutOff | SlowDisk) and self.change.for_us is not None:
+            yield Timed(self.at_us + self.change.for_us, self.change.end)
 
 
 class AppliedChange(NamedTuple):
@@ -231,31 +314,3 @@ class AppliedChange(NamedTuple):
     change: ClusterChange
     answer: Any = None
     error: str = ""
-
-
-def grow(world: World) -> None:
-    """Let what grows grow by a tick, and cut what is too large."""
-    r = world.regions
-    for region, (mib, until_us) in list(world.growing.items()):
-        row = r.row_of.get(region)
-        if world.now_us >= until_us or not mib or row is None:
-            del world.growing[region]
-            continue
-        r.grow(row, mib)
-        region_now = r.region(row)
-        for store in region_now.stores - region_now.pending:
-            world.nodes.use(r.at[store], mib)
-    if not world.settings.simulated_stores:
-        cut(world)
-
-
-def cut(world: World) -> None:
-    """Cut regions in half that are as large as TiKV lets them be; it asks PD for the ids of the new ones."""
-    r, s = world.regions, world.settings
-    if r.total_mib == world.checked_mib and r.count == world.checked_count:
-        return
-    large = (r.size[: r.n] >= s.split_mib) | (r.keys[: r.n] >= s.split_keys)
-    for row in np.flatnonzero(large & r.alive[: r.n] & (r.leader[: r.n] >= 0)).tolist():
-        if world.nodes.all[int(r.leader[row])].in_touch:
-            world.split(row)
-    world.checked_mib, world.checked_count = r.total_mib, r.count

@@ -7,13 +7,12 @@ inherit it), and the threshold does not rise once a store has sixty hot peers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.pd_core.hot_loads import READ, WRITE, ZERO, Flow, HotPeer, Loads
+from ticdc_lab.pd_core.hot_loads import READ, WRITE, Flow, HotPeer, Loads
 from ticdc_lab.simulate.pd.world.policy import Hot
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 
@@ -57,7 +56,7 @@ class HotStats:
         heartbeat_us = {READ: world.settings.store_heartbeat_us, WRITE: world.settings.region_heartbeat_us}
         self.report_us = {kind: -(-REPORT_US[kind] // every) * every for kind, every in heartbeat_us.items()}
         self.due_us = dict(self.report_us)
-        self.history: dict[str, deque[dict[int, bool]]] = {}
+        self.history: dict[str, deque[frozenset[int]]] = {}
         self.sample_us = 0
         self.pending: dict[int, Pending] = {}
 
@@ -93,7 +92,7 @@ class HotStats:
             self.sample_us = now_us + self.world.settings.hot_history_us
             for kind in KINDS:
                 samples = self.history.setdefault(kind, deque(maxlen=self.world.settings.hot_history_samples))
-                samples.append(self._above(kind) if active else {})
+                samples.append(self._above(kind) if active else frozenset())
 
     def _report(self, kind: str) -> None:
         r = self.world.regions
@@ -138,45 +137,53 @@ class HotStats:
         keys = flow / self.world.settings.row_bytes if self.world.settings.row_bytes else 0.0
         return flow, keys, keys
 
-    def store_loads(self, kind: str) -> dict[int, Loads]:
-        """Give what each running store carries: reads of its leaders, writes of all its peers."""
+    def carried(self, kind: str) -> NDArray[np.float64]:
+        """Give the bytes a second of each store that runs, by its place: reads of leaders, writes of all its peers."""
         r, nodes = self.world.regions, self.world.nodes.all
-        n = len(nodes)
         if kind == READ:
-            led = r.leader[: r.n] >= 0
-            sums = np.bincount(r.leader[: r.n][led], r.read[: r.n][led], minlength=n)
+            row = np.flatnonzero(r.leader[: r.n] >= 0)
+            places, flow = r.leader[row], r.read[row]
         else:
             row, slot = np.nonzero(r.store[: r.n] >= 0)
-            sums = np.bincount(r.store[row, slot], r.write[row], minlength=n)
-        row_bytes = self.world.settings.row_bytes
-        found = {}
-        for i, node in enumerate(nodes):
-            if node.known and node.runs:
-                keys = float(sums[i]) / row_bytes if row_bytes else 0.0
-                found[node.told.id] = (float(sums[i]), keys, keys)
-        return found
+            places, flow = r.store[row, slot], r.write[row]
+        runs = [node.known and node.runs for node in nodes]
+        return np.where(runs, np.bincount(places, flow, minlength=len(nodes)), 0.0)
 
-    def _above(self, kind: str) -> dict[int, bool]:
-        loads = self.store_loads(kind)
-        mean = sum(x[0] for x in loads.values()) / max(len(loads), 1)
-        return {store: x[0] > mean for store, x in loads.items()}
+    def _reporting(self) -> dict[int, int]:
+        """Give the places of the stores that report, by id."""
+        return {node.told.id: i for i, node in enumerate(self.world.nodes.all) if node.known and node.runs}
+
+    def _above(self, kind: str) -> frozenset[int]:
+        places, carried = self._reporting(), self.carried(kind).tolist()
+        mean = sum(carried[i] for i in places.values()) / max(len(places), 1)
+        return frozenset(store for store, i in places.items() if carried[i] > mean)
 
     def long_hot(self, kind: str) -> frozenset[int]:
         """Give the stores that were above the mean in every sample of a full history."""
         samples = self.history.get(kind) or deque()
         if len(samples) < self.world.settings.hot_history_samples:
             return frozenset()
-        return frozenset(s for s in samples[0] if all(x.get(s, False) for x in samples))
+        return frozenset.intersection(*samples)
 
     def hot(self) -> Hot:
         if not self.world.regions.degree.any():
             return NOTHING_HOT
-        self._settle_pending()
+        now_us, at, row_bytes = self.world.now_us, self.world.regions.at, self.world.settings.row_bytes
+        self.pending = {k: p for k, p in self.pending.items() if p.until_us is None or p.until_us > now_us}
         flows: dict[str, Flow] = {}
         rows: dict[int, None] = {}
+        places = self._reporting()
         for kind in KINDS:
-            chosen = self.hot_rows(kind)
-            flows[kind] = Flow(kind, self.store_loads(kind), self._peers(kind, chosen), self._pending_loads(kind))
+            chosen, carried = self.hot_rows(kind), self.carried(kind)
+            keys = carried / row_bytes if row_bytes else np.zeros(len(carried))
+            pending = np.zeros((len(carried), 3))
+            for p in self.pending.values():
+                if p.kind == kind:
+                    pending[at[p.from_store]] -= p.loads
+                    pending[at[p.to_store]] += p.loads
+            reported, loads = [*places.values()], np.column_stack([carried, keys, keys])
+            peers = self._peers(kind, chosen)
+            flows[kind] = Flow(kind, [*places], loads[reported], peers, pending[reported])
             rows |= dict.fromkeys(chosen)
         regions = (self.world.regions.region(row) for row in rows)
         free = {r.id: r for r in regions if r.id not in self.pending}
@@ -200,17 +207,3 @@ class HotStats:
         found = self.pending.get(region)
         if found is not None and found.until_us is None:
             self.pending[region] = found._replace(until_us=self.world.now_us + (ZOMBIE_US if success else 0))
-
-    def _settle_pending(self) -> None:
-        now_us = self.world.now_us
-        self.pending = {k: p for k, p in self.pending.items() if p.until_us is None or p.until_us > now_us}
-
-    def _pending_loads(self, kind: str) -> Mapping[int, Loads]:
-        found: dict[int, Loads] = {}
-        for p in self.pending.values():
-            if p.kind != kind:
-                continue
-            for store, sign in ((p.from_store, -1), (p.to_store, 1)):
-                old = found.get(store, ZERO)
-                found[store] = old[0] + sign * p.loads[0], old[1] + sign * p.loads[1], old[2] + sign * p.loads[2]
-        return found

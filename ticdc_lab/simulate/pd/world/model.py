@@ -35,13 +35,14 @@ from ticdc_lab.pd_core.regions import LEARNER
 from ticdc_lab.pd_core.stores import PREPARING, shown_state
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Assertion, Judge
+from ticdc_lab.simulate.pd.world.changes import EVENTS
 from ticdc_lab.simulate.pd.world.columns import ROLES
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
 from ticdc_lab.simulate.pd.world.recording import measured_now
 from ticdc_lab.simulate.pd.world.run import PdRun, Watch, future, simulate
 from ticdc_lab.simulate.pd.world.running import moves_of
-from ticdc_lab.simulate.pd.world.scenario import EVENTS, PdFacts, changes_of, cluster, facts, start_of
+from ticdc_lab.simulate.pd.world.scenario import PdFacts, changes_of, cluster, facts, start_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.reading import Names
@@ -239,9 +240,8 @@ def play(
         quiet_us = max(settling.quiet_us, world.decides_from_us, *paused_us)
         return judge.has_settled(world.now_us, settling._replace(quiet_us=quiet_us))
 
-    start = start_of(scenario)
     run = simulate(
-        start, scenario.until_us, seed=seed, changes=changes_of(scenario, start.regions),
+        start_of(scenario), scenario.until_us, seed=seed, changes=changes_of(scenario),
         watch=Watch(sample_us=sample_us, level=level or CHANGES), name=scenario.name, on_sample=sampled,
     )  # fmt: skip
     outcomes, n = tuple(judge.end(run.world.now_us)), len(scenario.assertions)

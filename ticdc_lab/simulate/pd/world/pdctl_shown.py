@@ -11,6 +11,7 @@ import numpy as np
 
 from ticdc_lab.machines.clock import EPOCH_MS
 from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.hot_loads import BYTE
 from ticdc_lab.pd_core.regions import DEMOTING, INCOMING, LEARNER, VOTER, Region, learners, voters
 from ticdc_lab.pd_core.scores import leader_score, region_score
 from ticdc_lab.pd_core.store_states import CommandTold, bring_up, delete_store
@@ -242,7 +243,8 @@ def hot(world: World, words: list[str]) -> Any:
         case ["store"]:
             flows = world.hot_stats.hot().flows
             return {
-                f"bytes-{kind}-rate": {i: loads[0] for i, loads in flow.stores.items()} for kind, flow in flows.items()
+                f"bytes-{kind}-rate": dict(zip(flow.stores, flow.loads[:, BYTE].tolist(), strict=True))
+                for kind, flow in flows.items()
             }
         case _:
             raise NotUnderstood(

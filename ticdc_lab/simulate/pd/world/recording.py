@@ -17,7 +17,7 @@ from ticdc_lab.pd_core.balance import LEADERS, REGIONS, compare, scale, source_s
 from ticdc_lab.pd_core.cluster import Cluster
 from ticdc_lab.pd_core.explained import Explained, Notes
 from ticdc_lab.pd_core.filters import LEADER_SOURCE, LEADER_TARGET, REGION_SOURCE, REGION_TARGET, SOURCE, by_state, keep
-from ticdc_lab.pd_core.hot_loads import ZERO
+from ticdc_lab.pd_core.hot_loads import READ, WRITE
 from ticdc_lab.pd_core.lifecycle import CREATED
 from ticdc_lab.pd_core.limits import tokens_at
 from ticdc_lab.pd_core.measures import RunMoment, uneven
@@ -267,7 +267,8 @@ class PdRecorder(Recorder):
         if self.pictured:
             self.samples.append(sampled(world, self.samples[-1] if self.samples else None))
         m, coming = world.regions.members, world.controller.influence(fast_too=False)
-        flows = [world.hot_stats.store_loads(kind) if world.hot_stats.any_flow else {} for kind in ("read", "write")]
+        none = np.zeros(len(world.nodes.all))
+        flows = [world.hot_stats.carried(kind) if world.hot_stats.any_flow else none for kind in (READ, WRITE)]
         for s in cluster.stores.values():
             i = at[s.id]
             node = world.nodes.all[i]
@@ -276,7 +277,7 @@ class PdRecorder(Recorder):
                 self.row("changed", f"store-{s.id}", subject=f"store:{s.id}", before=self.states.get(s.id), after=state)
                 self.states[s.id] = state
             add, remove = (tokens_at(b, world.now_us / SECOND_US) for b in node.limits)
-            read, write = (of.get(s.id, ZERO)[0] for of in flows)
+            read, write = (float(of[i]) for of in flows)
             self.stores.append({
                 "time_us": world.now_us, "store": s.id, "state": state, "peers": m.count[i], "leaders": m.leaders[i],
                 "learners": m.learners[i], "pending": m.pending[i], "region_mib": m.mib[i],

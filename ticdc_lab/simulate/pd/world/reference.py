@@ -16,15 +16,17 @@ import pyarrow as pa
 from ticdc_lab.pd_core.measures import is_close, moved_back, since_when
 from ticdc_lab.pd_core.recorded.records import Fields, Malformed, UnknownRecord, records_of
 from ticdc_lab.pd_core.rules import default_rules, with_rules
+from ticdc_lab.pd_core.stores import MIB
 from ticdc_lab.simulate.pd.world.changes import (
     ClusterChange,
     Grow,
     Pdctl,
+    ReadFlow,
     ResumeStore,
-    SetFlow,
     StartStore,
     StopStore,
     Timed,
+    WriteFlow,
 )
 from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
@@ -42,7 +44,7 @@ from ticdc_lab.simulate.pd.world.start import (
 from ticdc_lab.simulate.pd.world.world import World
 
 _GIB_MIB = 1024.0
-_FLOWS = (("write", "write_bytes_per_s"), ("read", "read_bytes_per_s"))
+_FLOWS = ((WriteFlow, "write_bytes_per_s"), (ReadFlow, "read_bytes_per_s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +121,9 @@ class _Upstream:
 
 _UPSTREAM = {
     "region-split": _Upstream(
-        10_000_000, 128.0, 10_000, (Grow(2, 8.0),), peers_on_each=5,
+        10_000_000, 128.0, 10_000, (Grow(2, 80.0),), peers_on_each=5,
     ),
-    "import-data": _Upstream(10_000_000, 64.0, 640_000, (Grow(600, 32.0, 6_000_000),), in_turn=True, first_id=12),
+    "import-data": _Upstream(10_000_000, 64.0, 640_000, (Grow(600, 320.0, 6_000_000),), in_turn=True, first_id=12),
 }  # fmt: skip
 """Regions grow from before tick 0 on, when nothing is scheduled yet, and are cut at the case's own size and keys.
 
@@ -152,11 +154,11 @@ def _regions(record: Fields, in_turn: bool) -> RegionsStart:
 
 def _flows(record: Fields) -> list[ClusterChange]:
     found: list[ClusterChange] = []
-    for kind, key in _FLOWS:
+    for flow, key in _FLOWS:
         told = record.any(key, None) or {}
         for bytes_s in sorted(set(told.values())):
             rows = tuple(sorted(int(r) for r, b in told.items() if b == bytes_s))
-            found.append(SetFlow(kind, rows, float(bytes_s)))
+            found.append(flow(rows, bytes_s / MIB))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The ``cluster`` of a scenario of PD, and what it can let happen: each event defines which changes of a run it is.
+"""The ``cluster`` of a scenario of PD; its events are changes of a run (:mod:`.changes`).
 
 ::
 
@@ -13,34 +13,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from msgspec import Meta
 
-from ticdc_lab.errors import ScenarioError
 from ticdc_lab.pd_core.config import Config
-from ticdc_lab.simulate.pd.world.changes import (
-    CutOff,
-    FailOver,
-    Grow,
-    Pdctl,
-    ResumeStore,
-    SetFlow,
-    SlowDisk,
-    StartStore,
-    StopStore,
-    Timed,
-)
-from ticdc_lab.simulate.pd.world.pdctl import pdctl
-from ticdc_lab.simulate.pd.world.pdctl_config import NotUnderstood, Refused, with_setting
-from ticdc_lab.simulate.pd.world.start import SECOND_US, RegionsStart, Start, StoreStart, WorldSettings, spread_regions
-from ticdc_lab.simulate.pd.world.world import World
-from ticdc_lab.simulate.planned import EventKind, Planned, Text, table
-from ticdc_lab.simulate.reading import Names, ReadBy, Reader
-from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.pd.world.changes import Timed
+from ticdc_lab.simulate.pd.world.pdctl_config import Refused, with_setting
+from ticdc_lab.simulate.pd.world.start import RegionsStart, Start, StoreStart, WorldSettings, spread_regions
+from ticdc_lab.simulate.planned import Planned
+from ticdc_lab.simulate.reading import Names, ReadBy, Reader, Value
 
 _GIB_MIB = 1024.0
 MOST_STORES, MOST_REGIONS = 1_000, 2_000_000
@@ -109,6 +93,10 @@ class PdCluster:
         return self.on or tuple(s.id for s in self.stores if s.started)
 
     @property
+    def start_regions(self) -> RegionsStart:
+        return spread_regions(self.regions, self.holders, self.config.max_replicas, self.size)
+
+    @property
     def nodes(self) -> frozenset[str]:
         """All that an event can be about: ``store-1``."""
         return frozenset(f"store-{s.id}" for s in self.stores)
@@ -125,10 +113,9 @@ def cluster(value: Value) -> PdCluster:
 
 def start_of(scenario: Any) -> Start:
     c: PdCluster = scenario.cluster
-    regions = spread_regions(c.regions, c.holders, c.config.max_replicas, c.size)
     loss, limit = float(scenario.network.loss), c.store_limit
     settings: WorldSettings = replace(scenario.settings, store_limit=(limit, limit), loss=loss)
-    return Start(stores=c.stores, regions=regions, config=c.config, settings=settings)
+    return Start(stores=c.stores, regions=c.start_regions, config=c.config, settings=settings)
 
 
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> PdFacts:
@@ -151,98 +138,6 @@ class PdFacts:
         self.changes += 1
 
 
-_MIB = 1 << 20
-_LED = re.compile(r"(\d+) led by store-(\d+)")
-
-
-class Scene(NamedTuple):
-    """What events are read beside: the scenario, and the regions of its start."""
-
-    scenario: Any
-    regions: RegionsStart
-
-
-def _words(value: Value, names: Names) -> str:
-    """Refuse words that no cluster would take, tried on three empty stores; what only this one refuses comes later."""
-    few = Start(stores=tuple(map(StoreStart, (1, 2, 3))), regions=spread_regions(3, (1, 2, 3)))
-    try:
-        pdctl(World(few, 0), value.text())
-    except NotUnderstood as error:
-        where = f"{value.file}:{value.line}"
-        raise ScenarioError(f"{where}: {str(error).partition(chr(10))[0]}", hint=error.hint or "") from error
-    except Refused:
-        pass
-    return value.text()
-
-
-def _flow(kind: str) -> Callable[[Any, Planned, Scene], list[SetFlow]]:
-    return lambda w, e, s: [SetFlow(kind, _regions(w.regions, e, s), w.mib_s * _MIB)]
-
-
-LOOKED_UP = table({
-    "pdctl": EventKind(
-        "Words to PD, as one types them after ``pd-ctl``.",
-        {"words": Annotated[str, ReadBy(_words)]},
-        lambda w, e, s: [Pdctl(w.words)],
-    ),
-    "read": EventKind(
-        "Regions are read at so many MiB/s each: ``1 7 13``, ``24 led by store-1``, or ``all``.",
-        {"regions": Text, "mib_s": (int, 16)},
-        _flow("read"),
-    ),
-    "write": EventKind(
-        "Regions are written at so many MiB/s each.", {"regions": Text, "mib_s": (int, 16)}, _flow("write")
-    ),
-    "grow": EventKind(
-        "A region grows by so many MiB a second.",
-        {"region": int, "mib_s": (int, 8)},
-        lambda w, e, s: [Grow(_known([w.region], e, s)[0], w.mib_s * s.scenario.settings.tick_us / SECOND_US)],
-    ),
-})  # fmt: skip
-"""Events whose words are tried, or whose regions are looked up in the start."""
-
-EVENTS: dict[str, type] = {
-    "stop_store": StopStore, "resume_store": ResumeStore, "start_store": StartStore, "cut_off": CutOff,
-    "fail_over": FailOver, **LOOKED_UP, "slow_disk": SlowDisk,
-}  # fmt: skip
-
-
-def changes_of(scenario: Any, regions: RegionsStart) -> tuple[Timed, ...]:
+def changes_of(scenario: Any) -> tuple[Timed, ...]:
     """Give a scenario's events as changes of a run."""
-    found, scene = list[Timed](), Scene(scenario, regions)
-    for event in scenario.events:
-        for change in event.what.apply(event, scene) if event.kind in LOOKED_UP else [event.what]:
-            found.append(Timed(event.at_us, change))
-            if getattr(change, "for_us", None) is not None:
-                found.append(Timed(event.at_us + change.for_us, change.end))
-    return tuple(sorted(found, key=lambda timed: timed.at_us))
-
-
-def _regions(text: str, event: Planned, scene: Scene) -> tuple[int, ...]:
-    where, regions = f"{scene.scenario.file}:{event.line}", scene.regions
-    if match := _LED.fullmatch(text):
-        led = regions.id[regions.leader == int(match[2])].tolist()
-        if len(led) < int(match[1]):
-            raise ScenarioError(
-                f"{where}: expected {text}; found {len(led)} at first.",
-                hint="Lower N in `N led by store-S`, or name another store.",
-            )
-        return tuple(led[: int(match[1])])
-    if text == "all":
-        return tuple(regions.id.tolist())
-    try:
-        return _known([int(word) for word in text.replace(",", " ").split()], event, scene)
-    except ValueError as e:
-        raise ScenarioError(
-            f"{where}: expected regions; found {text}.", hint="Write ids, `1 7 13`, or `24 led by store-1`, or `all`."
-        ) from e
-
-
-def _known(ids: list[int], event: Planned, scene: Scene) -> tuple[int, ...]:
-    known = scene.regions.id
-    if unknown := sorted(set(ids) - set(known.tolist())):
-        raise ScenarioError(
-            f"{scene.scenario.file}:{event.line}: expected regions of the start; found {unknown}.",
-            hint=f"There are {known.min()} to {known.max()}; those that splits make come later.",
-        )
-    return tuple(ids)
+    return tuple(Timed(event.at_us, event.what) for event in scenario.events)

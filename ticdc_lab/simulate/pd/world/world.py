@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ticdc_lab.pd_core.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.pd_core.cluster import Cluster
 from ticdc_lab.pd_core.explained import Explained
-from ticdc_lab.pd_core.hot_loads import READ, WRITE, ZERO
+from ticdc_lab.pd_core.hot_loads import READ, WRITE
 from ticdc_lab.pd_core.lifecycle import CANCELED, SUCCESS
 from ticdc_lab.pd_core.limits import window_open
 from ticdc_lab.pd_core.operators import (
@@ -39,14 +39,12 @@ from ticdc_lab.pd_core.regions import KeyRanges, Region, keys_lie_in
 from ticdc_lab.pd_core.rules import RegionFit, Rule, default_rules
 from ticdc_lab.pd_core.store_states import may_serve
 from ticdc_lab.pd_core.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
-from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Timed, cut, grow
 from ticdc_lab.simulate.pd.world.columns import FOLLOWS, LEADS, LEARNS, NONE, AllRegions
 from ticdc_lab.simulate.pd.world.controller import GONE, Controller
 from ticdc_lab.simulate.pd.world.heartbeats import CHANGED, Heartbeats, any_silent, has_heard_enough, report_down
 from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
-from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import (
     Policy,
     Scheduler,
@@ -61,6 +59,7 @@ from ticdc_lab.simulate.pd.world.stores import SEND, SLOW, Nodes
 from ticdc_lab.simulate.pd.world.tasks import Report, Tasks
 
 if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Timed
     from ticdc_lab.simulate.pd.world.monitor import PdMonitor
     from ticdc_lab.simulate.pd.world.recording import PdRecorder
 
@@ -87,7 +86,7 @@ class World:
         self.patrol = Patrol(self.regions)
         begin_us = self.settings.start_us
         self.schedulers: dict[str, Scheduler] = {p.name: scheduler_of(p, begin_us, self.settings) for p in policies}
-        self.changes = deque(sorted(changes, key=lambda c: c.at_us))
+        self.changes = deque(sorted((one for c in changes for one in c.with_end()), key=lambda c: c.at_us))
         self.happened: list[AppliedChange] = []
         self.heartbeats = Heartbeats(self)
         self.demand_us: int | None = 0 if self.regions.read.any() or self.regions.write.any() else None
@@ -234,18 +233,17 @@ class World:
         if self.demand_us is not None and self.demand_us <= self.now_us:
             # clients ask the disks for what they read and write now
             self.demand_us = self.now_us + SECOND_US
-            read, written = (self.hot_stats.store_loads(kind) for kind in (READ, WRITE))
+            read, written = (self.hot_stats.carried(kind).tolist() for kind in (READ, WRITE))
             a_tick = self.settings.tick_us / SECOND_US / MIB
-            for node in self.nodes.all:
-                reads, writes = (loads.get(node.told.id, ZERO)[0] * a_tick for loads in (read, written))
-                node.disk.want(reads, writes, self.tick, self.settings)
+            for node, reads, writes in zip(self.nodes.all, read, written, strict=True):
+                node.disk.want(reads * a_tick, writes * a_tick, self.tick, self.settings)
         self.nodes.compact(self.tick)
         self.reports = self.tasks.tick(self.tick)
         if self.reports:
             self.last_change_us = self.now_us
         if self.settings.simulated_stores:
             self.report_in_turn()
-        grow(self)
+        self.grow()
         self.hot_stats.tick(self.now_us)
         if self.leads_since_us is not None and has_heard_enough(self, self.leads_since_us):
             self.leads_since_us, self.decides_from_us = None, max(self.now_us, self.settings.start_us)
@@ -269,16 +267,39 @@ class World:
             s.due_us = self.now_us + fresh.interval_us if kept else fresh.due_us
 
     def happen(self, change: ClusterChange) -> AppliedChange:
-        """Let something happen now; PD's refusal of a command is its result, not an error."""
-        try:
-            happened = AppliedChange(self.now_us, change, change.apply(self))
-        except Refused as e:
-            happened = AppliedChange(self.now_us, change, None, str(e))
+        """Let something happen now."""
+        happened = change.happen(self)
         self.happened.append(happened)
         if self.recorder is not None:
             self.recorder.happened(happened)
         self.last_change_us = self.now_us
         return happened
+
+    def grow(self) -> None:
+        """Let what grows grow by a tick, and cut what is too large."""
+        r = self.regions
+        for region, (mib, until_us) in list(self.growing.items()):
+            row = r.row_of.get(region)
+            if self.now_us >= until_us or not mib or row is None:
+                del self.growing[region]
+                continue
+            r.grow(row, mib)
+            region_now = r.region(row)
+            for store in region_now.stores - region_now.pending:
+                self.nodes.use(r.at[store], mib)
+        if not self.settings.simulated_stores:
+            self.cut()
+
+    def cut(self) -> None:
+        """Cut regions in half that are as large as TiKV lets them be; it asks PD for the ids of the new ones."""
+        r, s = self.regions, self.settings
+        if r.total_mib == self.checked_mib and r.count == self.checked_count:
+            return
+        large = (r.size[: r.n] >= s.split_mib) | (r.keys[: r.n] >= s.split_keys)
+        for row in np.flatnonzero(large & r.alive[: r.n] & (r.leader[: r.n] >= 0)).tolist():
+            if self.nodes.all[int(r.leader[row])].in_touch:
+                self.split(row)
+        self.checked_mib, self.checked_count = r.total_mib, r.count
 
     def next_tick(self) -> int:
         """Give the next tick in which anything may happen."""
@@ -307,7 +328,7 @@ class World:
             if self.regions.alive[report.row]:
                 self._take(report)
         if self.settings.simulated_stores:
-            cut(self)
+            self.cut()
             return
         if reports:
             self._hear_all([r.row for r in reports])
@@ -420,7 +441,7 @@ class World:
         if self.settings.simulated_stores:
             self._changed(target)
         else:
-            cut(self)
+            self.cut()
             self._sees_merge(target)
         self.patrol.merged(source, target)
         self.mark(target)
