@@ -133,7 +133,9 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     asked = [command, part.source, *[f"--{name}={value}" for name, value in given.items()]]
     said = CliRunner().invoke(main, asked, obj=spark)
     assert said.stdout.splitlines()[0] == answer.finding
-    assert command in ("why", "audit") or "except for data in 2 absent partitions and data before" in answer.finding
+    missing = "data in 2 absent partitions and data before its first offsets"
+    words = f" ({missing} is unknown)" if command == "transactions" else f" except for {missing}"
+    assert command == "why" or words in answer.finding
     told = json.loads(CliRunner().invoke(main, [*asked, "--json"], obj=spark).stdout)
     assert told["answer"] == answer.finding
     assert all(limit in html.unescape(answer._repr_html_()) for limit in answer.limits)
@@ -362,8 +364,9 @@ def test_a_row_and_a_table(log: Log) -> None:
     assert f"{table} has {len(answer.frame)} rows at 470603993791332352" in answer.finding
     assert log.row(table, "id=nobody").finding == f"No message of this log touches {table} id=nobody."
     assert log.row("Fin_Ops.nopk").finding == "No row of Fin_Ops.nopk has a key to follow it by."
-    orders, one = "shop.orders", "user_id=11,seq=1188"
+    orders, one = "shop.orders", "user_id=11, seq=1188"
     assert log.row(orders, {"seq": 1188, "user_id": 11}).finding == log.row(orders, one).finding
+    assert log.row(orders, one.replace(" ", "")).finding == log.row(orders, one).finding
     assert f"touched {orders} {one}" in log.row(orders, one).finding
     for value, words in ((True, "1"), (np.False_, "0"), (b"\x0a\xff", "0x0aff"), (7, "7"), ("x", "x")):
         found = log.row(table, {"id": value}).finding
@@ -371,7 +374,7 @@ def test_a_row_and_a_table(log: Log) -> None:
     with pytest.raises(ContractError, match=f"id is None, but no row of {re.escape(table)} has NULL in its key"):
         log.row(table, {"id": None})
     for of, key in ((orders, {"nosuch": 1}), (orders, "id=1"), (table, "352"), (table, {"id": 1, "x": 2})):
-        with pytest.raises(ContractError, match=r"is no key of .*; expected (id|user_id=VALUE,seq)=VALUE"):
+        with pytest.raises(ContractError, match=r"is no key of .*; expected (id|user_id=VALUE, seq)=VALUE"):
             log.row(of, key)
     with pytest.raises(ContractError, match=r"No row of Fin_Ops\.nopk has a key to find"):
         log.row("Fin_Ops.nopk", "a=1")
@@ -450,13 +453,13 @@ def test_advice_and_expansion_are_said_alike(log: Log, spark: SparkSession, comm
     said = CliRunner().invoke(main, [command, SMALL, *given], obj=spark)
     assert said.stdout.splitlines()[0] == finding
     if command == "advise":  # for the partitions that the topic has; what more of them do is another sentence
-        assert "With 4 partitions, as now, this preserves" in finding and "takes 2.45 times the mean" in finding
+        assert finding.endswith(". The fullest of 4 partitions (as now) takes 2.45 times the mean.")
         assert re.search(r"ticdc-lab expand \S+\.gz --after", said.stdout)
         keyless = log.advise(tables=["Fin_Ops.nopk"])
-        assert keyless.finding.startswith("Keep table for Fin_Ops.nopk: it has no key, so index-value sends all of ")
+        assert keyless.finding.startswith("Keep table for Fin_Ops.nopk, because it has no key, so index-value ")
         assert re.search(r"--partitions 4,8; .* expand \S+\.gz --after 8\.", " ".join(keyless.details))
-    moved = "Nothing is newly broken, on either side or across."  # these tables are out of order already
-    assert finding.endswith(moved) == (command == "expand")
+    moved = " Nothing newly breaks. By procedure design the changefeed pauses "  # they are out of order already
+    assert (moved in finding) == (command == "expand")
 
 
 def test_a_move_without_a_rule_leads_to_its_messages(log: Log) -> None:

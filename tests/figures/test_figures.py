@@ -134,8 +134,16 @@ def test_axes_show_the_clock_of_a_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert title(drawn).endswith(f" commit_ts {of} ({shown})")
     assert moment(shown) == moment("2026-11-20 21:56:08.308") == of
     assert drawn.layout.yaxis.ticktext[1].replace("<br>", " ") == f"{shown} {of}"
-    change = {"commit_ts": of, "op": "insert", "again": False, "partition": 0, "offset": 1, "columns": {"id": "1"}}
+    change = {
+        "commit_ts": of,
+        "op": "insert",
+        "again": False,
+        "partition": 0,
+        "offset": 1,
+        "columns": {"id": "1", "v": None},
+    }
     life = figures.row_life(pd.DataFrame([change | {"changed": ["id"]}]), table="s.t", key="id=1")
+    assert "v = NULL<br>commit_ts " in str(life.to_dict()) and "None" not in str(life.to_dict()["data"])
     assert "05:56:08.308" in str(life.to_dict()) and "commit time (Asia/Shanghai)" in life.layout.meta.note
     monkeypatch.setenv(TIME_ZONE, "Mars/Base")
     with pytest.raises(ContractError, match="Mars/Base"):
@@ -189,11 +197,11 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
         title(fig)
         == "1 of 3 transactions is pending; 67 % touch more than one partition, 4 changes were delivered again"
     )
-    qualified = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), qualified=" but for what 1 message held")
+    qualified = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), qualified=" (1 message is unknown)")
     assert (
         title(qualified)
-        == "None of 3 transactions is pending or known to be torn but for what 1 message held; 0 % touch more than one "
-        "partition"
+        == "None of 3 transactions is pending, and none is known to be torn (1 message is unknown); 0 % touch more "
+        "than one partition"
     )
     gaps = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), qualified=" except for data", gaps=True)
     assert title(gaps) == (
@@ -202,8 +210,7 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     suspected = sample.assign(gap_partitions=[[], [3], [0, 1]])
     beside = figures.transaction_spans(suspected, totals=totals(3, 0, 0, 0), lane="stream")
     assert title(beside) == (
-        "2 transactions may be torn. The other transaction is neither pending nor known to be torn; 0 % touch more "
-        "than one stream"
+        "2 transactions may be torn. The other transaction is not pending; 0 % touch more than one stream"
     )
     diamonds = next(t for t in beside.data if t.name.startswith("may be torn"))
     assert [*zip(diamonds.x, diamonds.y, strict=True)] == [(3, 1.0), (0, 2.0), (1, 2.0)], "where offsets are missing"

@@ -68,9 +68,9 @@ def test_report_answers_in_sentences() -> None:
         "This open-protocol log contains 40 row changes of 1 table in 2 partitions; 1 message could not be decoded."
         in text
     )
-    qualified = "complete except for data in 1 unread message up to"
+    qualified = "except for data in 1 unread message"
     above = "10 row changes lie above their tables' resolved_ts."
-    assert f"{qualified} 2023-11-14 22:13:20.000 UTC (resolved_ts {ts(0)}); {above}" in text
+    assert f"complete up to 2023-11-14 22:13:20.000 UTC (resolved_ts {ts(0)}) {qualified}; {above}" in text
     assert " kept, 1 broken, 0 with warnings only, " in text
     assert "1 of 20 transactions is pending" in text
 
@@ -282,7 +282,7 @@ def test_report_of_a_real_log(spark: SparkSession, tmp_path: Path) -> None:
         assert f'href="#{name}"' in verdict and page.count(f'id="{name}"') == 1, (
             "what a newcomer asks is answered first"
         )
-    assert "Partition 2 is stuck at the end of the log" in verdict and "From 4 to 8 partitions by " in verdict
+    assert "Partition 2 is stuck at the end of the log" in verdict and "From 4 to 8 partitions, " in verdict
     for target in set(re.findall(r'href="#(finding-[0-9]+)"', page)):
         assert page.count(f'id="{target}"') == 1, "a guarantee and a cause lead to their first finding"
     toml = page[page.index("As a changefeed file") : page.index("Why not another dispatcher")]

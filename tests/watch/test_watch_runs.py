@@ -349,6 +349,14 @@ def test_findings_of_one_cause_are_one_line_by_status_and_keep_the_number_that_s
     assert f"    #{parted[0]} warning: " in said and said.count("[ignored]") == 1 and "more cause" not in said
 
 
+def test_a_watch_that_ends_prints_what_it_found(tmp_path):
+    """A recording ends without --once, too: in words and as JSON, and the exit code is of --once alone."""
+    for given, shows in (((), "2,594 messages watched: 89 findings"), (("--json",), '"findings": [{')):
+        state = str(tmp_path / f"state{len(given)}")
+        done = CliRunner().invoke(main, ["watch", str(golden(LOG)), "--state", state, *given])
+        assert done.exit_code == 0 and shows in done.stdout
+
+
 def test_a_log_of_which_nothing_can_be_decoded_is_not_clean(tmp_path):
     """A protocol that was named wrong: exit 2, as an audit; a state folder that is a file is refused in words."""
     log = str(golden("messages_open-protocol_small.jsonl.gz"))

@@ -94,7 +94,7 @@ def test_tables_cut_transactions() -> None:
     tables = pd.concat([both.load_by_table, both.load_by_table.assign(table_name="other")], ignore_index=True)
     panel = log_panel(replace(both, transactions=frame, load_by_table=tables))
     panel.value = LogView(panel.value.time_range, ("shop.other",), None, "transactions")
-    assert finding(panel).startswith("The one transaction is neither pending nor known to be torn")
+    assert finding(panel).startswith("The one transaction is not pending, and is not known to be torn")
     assert finding(panel).endswith(", in a sample of 2 of 20")
 
 
@@ -142,7 +142,7 @@ def test_what_is_missing_qualifies_the_picture_as_it_does_the_answer() -> None:
     [picture] = answer.figures.values()
     told = [answer.finding, str(picture.layout.meta["finding"]), finding(panel)]
     panel.value = LogView(panel.value.time_range, ("shop.orders",), None, "transactions")
-    assert all("except for data in 3 missing offsets" in words for words in [*told, finding(panel)])
+    assert all("(data in 3 missing offsets is unknown)" in words for words in [*told, finding(panel)])
 
 
 def test_every_picture_answers_at_once() -> None:

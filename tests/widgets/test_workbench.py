@@ -135,13 +135,14 @@ def test_a_sentence_is_said_once(bench: Workbench) -> None:
     panel, page = bench.panels["transactions"], bench.pages.pages["transactions"]
     (sentence,) = page.above.children
     assert panel.figure.finding == (
-        "None of 511 transactions is pending or known to be torn; 72 % touch more than one partition"
+        "None of 511 transactions is pending, and none is known to be torn; 72 % touch more than one partition"
     )
     assert sentence.layout.display == "none" and ["totals", 1] in page.evidence.names
     lo, hi = panel.value.time_range
     panel.value = replace(panel.value, time_range=(lo, (lo + hi) / 2))
     assert (
-        sentence.layout.display is None and "None of 511 transactions is pending or known to be torn" in sentence.value
+        sentence.layout.display is None
+        and "None of 511 transactions is pending, and none is known to" in sentence.value
     )
     panel.value = replace(panel.value, time_range=(lo, hi))
     page._tell(Answer("a", "b", f"Nothing is torn. {panel.figure.finding}."), panel)
@@ -413,13 +414,13 @@ def test_why_and_advice_are_tabs_that_say_what_the_methods_say(spark: SparkSessi
     advice.controls["keep"].value = "table"
     assert "preserves the order of the table's changes" in advice.figure.layout.meta["finding"]
     advice.value = replace(advice.value, keep="unique", table="shop.orders")
-    first = "Change shop.orders from columns:user_id to index-value: "
+    first = "Change shop.orders from columns:user_id to index-value, because "
     assert advice.figure.layout.meta["finding"].startswith(first) and len(advice.frames["plan"]) == 1
     assert "tables=('shop.orders',)" in TABS["advise"].code(advice)
     more = bench.panels["partitions"]
     assert more.figure.layout.meta["finding"] == bench.pages.log.partitions().finding.rstrip(".")
     more.controls["to"].value = 12
-    assert more.figure.layout.meta["finding"].startswith("From 4 to 12 partitions by procedure design ")
+    assert more.figure.layout.meta["finding"].startswith("From 4 to 12 partitions, ")
     bench.panels["audit"]
     [said] = bench.pages.pages["audit"].above.children
     assert said.layout.display == "none", "the verdict above the tabs says it"

@@ -17,7 +17,7 @@ from ticdc_lab.answers.dispatching import AS_THEY_LIE, compared, found_rules, na
 from ticdc_lab.answers.summary import exact
 from ticdc_lab.answers.what_if import OF_STORAGE, PARTITIONS, by_few_rows, of_another_name, rules_of, without_partitions
 from ticdc_lab.audit import MAX_PER_GUARANTEE
-from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice, advise
+from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice, advise, out
 from ticdc_lab.dispatch.advise import PARTITIONS as ADVISED_AT
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
 from ticdc_lab.dispatch.candidates import Candidates
@@ -75,7 +75,7 @@ def advice(
     frames = {"plan": plan, "why_not": reasons, "dispatchers": toml}
     question = "Which dispatcher should each table have?"
     even = _evenness(found, now, None if tables else best, source, can_expand=not of_storage)
-    first = _changes(plan, reasons, found, now, whole=not tables)
+    first = _changes(plan, found, now, whole=not tables)
     return Answer("advise", question, first, frames, limits, even, told)
 
 
@@ -93,51 +93,67 @@ def _dispatchers_now(rules: pd.DataFrame | None) -> dict[str, str]:
 
 
 def _plan(found: Advice, now: dict[str, str]) -> pd.DataFrame:
-    """One line a table, those with most rows first: what it has, what to take, why, and its fullest partition."""
+    """One line a table, those with most rows first: what it has, what to take, why, and its fullest partition.
+
+    Where ``index-value`` is not what to take, why not is among the reasons.
+    """
     lines = []
     for t in sorted(found.tables, key=lambda t: -t.fact.rows):
         choice = t.choices[found.partitions]
         take, has = choice.measured.candidate.name, now.get(t.fact.name)
-        against = choice.why_not.get(has) if has and has != take else None
         fullest = choice.measured.rows.max_over_mean
-        reason = next(iter(choice.reasons), "")
-        if take == "table" and t.fact.keyless == t.fact.rows:
-            reason = "It has no key, so index-value sends all of its rows to one partition as well."
         lines.append({
             "table": t.fact.name, "now": has, "take": take,
-            "because": f"{has} {against}" if against else reason,
+            "because": _because(found, t, has),
             "fullest": None if fullest != fullest else round(fullest, 2), "rows": t.fact.rows,
         })  # fmt: skip
     return pd.DataFrame(lines, columns=["table", "now", "take", "because", "fullest", "rows"])
 
 
-_NAMED = 4
+def _because(found: Advice, of: TableAdvice, has: str | None, *, first: bool = True) -> str:
+    """Why not the dispatcher that a table has, and not ``index-value``; else why the one to take.
+
+    ``first``: with the first case of what they break.
+    """
+    choice = of.choices[found.partitions]
+    take, why_not = choice.measured.candidate.name, dict(choice.why_not)
+    if not first:
+        at = {m.candidate.name: m for m in of.found if m.partitions == found.partitions}
+        why_not |= {way: why for way, m in at.items() if way in why_not and (why := out(m, found.keep, first=False))}
+    others = [way for way in dict.fromkeys([has, "index-value"]) if way and way != take and way in why_not]
+    if take == "table" and of.fact.keyless == of.fact.rows:
+        return "It has no key, so index-value sends all of its rows to one partition as well."
+    return "; ".join(f"{way} {why_not[way]}" for way in others) or next(iter(choice.reasons), "")
+
+
+_NAMED = 3
 """Tables that the first sentence names."""
 
 
-def _changes(plan: pd.DataFrame, why_not: pd.DataFrame, found: Advice, now: int | None, *, whole: bool) -> str:
-    """Which tables to change, from what to what; how full the fullest partition is then; of one table also why."""
+def _changes(plan: pd.DataFrame, found: Advice, now: int | None, *, whole: bool) -> str:
+    """Which tables to change, from what to what; how full the fullest partition is then; of one table also why.
+
+    The messages that prove it are in the plan.
+    """
     other = plan[plan["now"] != plan["take"]]
     said = [f"{r['table']}{' from ' + r['now'] if r['now'] else ''} to {r['take']}" for r in other.to_dict("records")]
     tables = count(len(plan), "table")
     verb = "Change" if plan["now"].any() else "Set"  # in a folder of the storage sink no table has a dispatcher
     changes = f"{verb} {len(said)} of {tables}: {some_of(said, most=_NAMED)}."
     n = found.partitions
-    as_now = ", as now," if n == now else ""
+    as_now = " (as now)" if n == now else ""
     kept = " and ".join(SAID[g] for g in KEPT[found.keep])
     of_these = "" if whole else f" of {'its' if len(plan) == 1 else 'their'} rows"
-    fullest = f"the fullest partition takes {found.whole[n].max_over_mean:.2f} times the mean{of_these}"
+    fullest = f"The fullest of {count(n, 'partition')}{as_now} takes {found.whole[n].max_over_mean:.2f} times the mean"
     kept_now = [f"{take} for {some_of([*rows['table']], most=_NAMED)}" for take, rows in plan.groupby("take")]
     first = changes if said else f"Keep {' and '.join(kept_now) or 'the dispatchers'}."
     if len(plan) == 1:
-        one, against = plan.iloc[0], dict(zip(why_not["dispatcher"], why_not["why_not"], strict=True))
-        other_way = one["now"] if one["now"] in against else "index-value"
-        reason = one["because"][:1].lower() + one["because"][1:].rstrip(".")
-        why = f"{other_way} {against[other_way]}" if other_way in against else reason
-        because = f": {why}" if why else ""
+        one = plan.iloc[0]
+        why = _because(found, found.tables[0], one["now"], first=False).rstrip(".")
+        because = f", because {why[:1].lower()}{why[1:]}" if why else ""
         what = f"{verb} {said[0]}" if said else f"Keep {one['take']} for {one['table']}"
         first = f"{what}{because}."
-    return f"{first} With {count(n, 'partition')}{as_now} this preserves {kept}, and {fullest}."
+    return f"{first} This preserves {kept}. {fullest}{of_these}."
 
 
 def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, can_expand: bool) -> list[str]:
@@ -167,7 +183,7 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
 
 
 def _estimated(rules: pd.DataFrame) -> str:
-    """Tables whose moves may not come from the log's own dispatcher: a sentence for each reason, which come first."""
+    """Tables whose moves may not come from the log's own dispatcher: a sentence for each reason, and a blank before."""
     partly, few, said = (rules["n_explained"] < rules["n_rows"]) | rules["by_chance"], by_few_rows(rules), ""
     for which, why in (
         (partly, "the rule explains some rows only, or is a guess"),
@@ -175,7 +191,7 @@ def _estimated(rules: pd.DataFrame) -> str:
         (of_another_name(rules), "the rule hashes another name of the table, the moves its name in the log"),
     ):
         names = [f"{r['schema_name']}.{r['table_name']} ({r['rule']})" for r in rules[which].to_dict("records")]
-        said += f"The moves of {some_of(names, most=_NAMED)} are an estimate: {why}. " if names else ""
+        said += f" The moves of {some_of(names, most=_NAMED)} are an estimate: {why}." if names else ""
     return said
 
 
@@ -192,14 +208,13 @@ def expansion(
     found = pd.concat([f.assign(part=part) for part, f in findings.items()], ignore_index=True)
     newly = _newly(findings, until=plan.at if plan.admin_ms is None else plan.checkpoint)
     broken = [f"{g.replace('_', ' ')} ({some_of(tables, most=_NAMED)})" for g, tables in newly.items()]
-    breaks = f"Newly broken: {'; '.join(broken)}." if broken else "Nothing is newly broken, on either side or across."
-    how = _moved_words(
-        cost, plan.before, plan.after, cost.pause_ms, how=_procedure_words(plan.procedure, plan.before, plan.after)
-    )
+    breaks = f"Newly broken: {'; '.join(broken)}." if broken else "Nothing newly breaks."
     guess = "" if rules is None else _estimated(rules)
+    how = _moved_words(cost, plan.before, plan.after, guess=bool(guess))
+    pause = _pause_words(plan.procedure, plan.before, plan.after, cost.pause_ms)
     parts = {part: records_of(f) for part, f in findings.items()}
     return Answer(
-        "expand", "What does another number of partitions cost?", f"{guess}{how} {breaks}",
+        "expand", "What does another number of partitions cost?", f"{how} {breaks} {pause}{guess}",
         {"findings": found, "cost": pd.DataFrame([cost.as_dict()])}, [],
         [*plan.sentences(), *cost.sentences(), AS_THEY_LIE],
         {"plan": plan.as_dict(), "cost": cost.as_dict(), "findings": parts},
@@ -207,20 +222,18 @@ def expansion(
     )  # fmt: skip
 
 
-def _procedure_words(procedure: str, before: int, after: int) -> str:
-    """The procedure, and what TiCDC does instead: no release has one."""
-    if procedure == "just-add":
-        return f" by procedure {procedure}"
+def _pause_words(procedure: str, before: int, after: int, pause_ms: int) -> str:
+    """How long the procedure takes, and what TiCDC does instead: no release has one."""
+    pauses = f"pauses {pause_ms / 1000:.1f} s" if pause_ms else "does not pause"
     itself = "TiCDC itself just adds partitions" if after > before else "no TiCDC release has it"
-    return f" by procedure {procedure} ({itself})"
+    return f"By procedure {procedure} the changefeed {pauses}{f'; {itself}' if procedure != 'just-add' else ''}."
 
 
-def _moved_words(cost: Cost | Moves, before: int, after: int, pause_ms: int, *, how: str = "") -> str:
-    """Keys that move, the pause, and the fullest partition before and after, in a sentence."""
-    pause = f"the changefeed pauses {pause_ms / 1000:.1f} s" if pause_ms else "the changefeed does not pause"
+def _moved_words(cost: Cost | Moves, before: int, after: int, *, guess: bool) -> str:
+    """Keys that move, and the fullest partition before and after, in a sentence."""
     return (
-        f"From {before} to {count(after, 'partition')}{how}: {cost.moved_keys:,} of {cost.keys:,} keys "
-        f"({percent(cost.moved_rows, cost.rows)} of the rows) move, {pause}, and the fullest partition takes "
+        f"From {before} to {count(after, 'partition')}, {'about ' if guess else ''}{cost.moved_keys:,} of "
+        f"{cost.keys:,} keys move ({percent(cost.moved_rows, cost.rows)} of the rows), and the fullest partition takes "
         f"{cost.load_after:.2f} times the mean (now {cost.load_before:.2f})."
     )
 
@@ -255,12 +268,13 @@ def partitions(
     limits = []
     if others := sorted({*measured.tables} - {*own}):
         limits.append(f"What newly breaks is not known for {some_of(others)}: the rule of the table was not measured.")
-    how = _moved_words(moved[to], before, to, pauses_ms[to], how=_procedure_words("design", before, to))
+    guess, pause = _estimated(rules), _pause_words("design", before, to, pauses_ms[to])
+    how = _moved_words(moved[to], before, to, guess=bool(guess))
     return Answer(
-        "partitions", "What would another number of partitions do?", f"{_estimated(rules)}{how} {breaks}",
+        "partitions", "What would another number of partitions do?", f"{how} {breaks} {pause}{guess}",
         {"partitions": pd.DataFrame([*lines.values()])}, limits,
         [
-            "The pause is a model: processors hear the order to stop within 2 s and need 1 s to start again.",
+            "The pause is a model: processors receive the order to stop within 2 s and need 1 s to start again.",
             "No TiCDC release stops its processors for this: partitions that are just added may reorder a moved key.",
             "What consumers make of the change while it happens: "
             f"ticdc-lab expand {shlex.quote(shown_source(source))} --after {to}"

@@ -46,7 +46,7 @@ class Answer:
     >>> import ticdc_lab
     >>> answer = ticdc_lab.open("data/messages_canal-json-tidb_small.jsonl.gz").transactions()
     >>> print(answer.finding)
-    None of 511 transactions is pending or known to be torn; 72 % touch more than one partition.
+    None of 511 transactions is pending, and none is known to be torn; 72 % touch more than one partition.
     """
 
     name: str  # of the question, as the command, the method and the report's section have it

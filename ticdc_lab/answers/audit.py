@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -48,7 +49,7 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import FINDINGS
 from ticdc_lab.events.tso import with_clock
-from ticdc_lab.facts.limits import but_for
+from ticdc_lab.facts.limits import but_for, missing_data, not_known
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
@@ -57,7 +58,7 @@ from ticdc_lab.settings.file import is_zone
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.stored import StoredEvents
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
-from ticdc_lab.tables.checksum_findings import IN_ZONE, verify_checksums, zones_of_all
+from ticdc_lab.tables.checksum_findings import verify_checksums, zones_of_all
 from ticdc_lab.words import count, in_lanes, lane_of, some_of
 
 if TYPE_CHECKING:
@@ -110,16 +111,21 @@ def verdict(s: Summary) -> pd.DataFrame:
         others = mine["cause"].nunique() - 1
         first = mine["cause"].iloc[0] + (f"; {count(others, 'more cause')}" if others else "") if len(mine) else why
         rows.append({"guarantee": name, "verdict": word, "errors": n["error"], "warnings": n["warning"], "why": first})
-    rows.sort(key=lambda r: (list(SIGNS).index(r["verdict"]), -r["errors"], -r["warnings"]))
+    mixed = {*found["guarantee"][found["cause"] == TWO_TOPICS]}
+    rows.sort(
+        key=lambda r: (r["guarantee"] not in mixed, list(SIGNS).index(r["verdict"]), -r["errors"], -r["warnings"])
+    )
     return pd.DataFrame(rows, columns=["guarantee", "verdict", "errors", "warnings", "why"])
 
 
-def counted(judged: pd.DataFrame) -> str:
-    """How many guarantees of :func:`verdict` have each verdict, as a sentence."""
+def counted(s: Summary, judged: pd.DataFrame) -> str:
+    """How many guarantees of :func:`verdict` have each verdict; torn transactions come before, and missing data."""
     n = {word: int((judged["verdict"] == word).sum()) for word in SIGNS}
+    torn = "" if s.suspects is None or s.suspects.empty else f"{torn_briefly(s.suspects, s)}. "
+    unknown = f"{missing[0].upper()}{missing[1:]} is unknown. " if (missing := missing_data(s.counts)) else ""
     return (
-        f"{n['kept']} guarantees kept, {n['broken']} broken, {n['warned']} with warnings only, "
-        f"{n['not judged']} not judged."
+        f"{_mixed(s.findings)}{torn}{unknown}{n['kept']} guarantees kept, {n['broken']} broken, "
+        f"{n['warned']} with warnings only, {n['not judged']} not judged."
     )
 
 
@@ -140,6 +146,8 @@ SIGNS = {"broken": "✗", "warned": "!", "not judged": "–", "kept": "✓"}
 
 def causes(findings: pd.DataFrame, *, source: str = "SOURCE", lane: str = "partition") -> pd.DataFrame:
     """Findings of one severity, guarantee, table and cause, as one line; worst first.
+
+    That messages are of two topics comes before all that follows from it.
 
     Returns: ``severity``, ``guarantee``, ``table``, ``cause``, ``n`` (findings), ``first`` (``number`` of the first,
     where findings have one, else counted from 1), ``message``, ``key``, ``partition``, ``offset`` of that one, and
@@ -163,10 +171,11 @@ def causes(findings: pd.DataFrame, *, source: str = "SOURCE", lane: str = "parti
                 break
         do = "" if f["severity"] == INFO else step  # it counts what is not listed
         topic = source if source.startswith("kafka://") else "kafka://HOST:PORT/TOPIC"
-        named = {"table": table or "TABLE", "source": source, "topic": topic}
+        zone = _OWN_ZONE.search(cause)
+        named = {"table": table or "TABLE", "source": source, "topic": topic, "zone": zone[1] if zone else "ZONE"}
         named = {name: shlex.quote(text) for name, text in named.items()} | {"number": str(own["first"])}
         own["do"] = do.format(**named)
-    told = sorted(found.values(), key=lambda c: (RANK[c["severity"]], -c["n"], c["first"]))
+    told = sorted(found.values(), key=lambda c: (c["cause"] != TWO_TOPICS, RANK[c["severity"]], -c["n"], c["first"]))
     return pd.DataFrame(told, columns=columns).astype({"partition": "Int64", "offset": "Int64"})
 
 
@@ -221,6 +230,8 @@ NEXT = {
     ),
 }
 """What to check or run next, by guarantee."""
+_OWN_ZONE = re.compile(r"(?:the zone|time zone) ([A-Z][\w/+-]+)")
+_OF_ZONES = ("timestamps in the zone ", "TiCDC's server has the time zone ", "in the time zone of its server")
 _OF_CAUSE = {
     UNRECORDED: _RECORD,
     PARTITIONS_MISSING: _RECORD,
@@ -242,7 +253,9 @@ _OF_CAUSE = {
     ALONE: _WRITERS,
     OTHER_TEXT: "Compare both DDL: ticdc-lab audit {source} --messages-of {number}",
     OLD_VALUES_OFF: "Give the changefeed's file, which shows it: ticdc-lab audit {source} --changefeed FILE",
-    IN_ZONE: "Audit with the zone of the TiCDC server: ticdc-lab audit {source} --option time-zone=ZONE",
+    **dict.fromkeys(
+        _OF_ZONES, "Audit with the zone of the TiCDC server: ticdc-lab audit {source} --option time-zone={zone}"
+    ),
     TWO_TOPICS: "Record each topic into a file of its own: ticdc-lab record {topic} --out FILE",
 }
 """The same where a cause needs another step than its guarantee: by words of the cause."""
@@ -268,12 +281,21 @@ def not_checked(s: Summary) -> dict[str, str]:
 
 
 def _finding(s: Summary) -> str:
-    qualified, of = but_for(s.counts), len(checks(s))
+    of = len(checks(s))
     checked = of - len(not_checked(s))
     if not len(s.findings):
-        return f"None of the {checked} guarantees that can be checked on it is broken{qualified}."
-    beside = "" if s.suspects is None or s.suspects.empty else f", and {torn_briefly(s.suspects, s)}"
-    return f"The log {broken(s.findings)}{beside}; {checked} of {of} guarantees were checked{qualified}."
+        return f"None of the {checked} guarantees that can be checked is broken{not_known(s.counts)}."
+    beside = "" if s.suspects is None or s.suspects.empty else f", and {torn_briefly(s.suspects, s, begins=False)}"
+    done = f"{checked} of {of} guarantees were checked{but_for(s.counts)}."
+    return f"{_mixed(s.findings)}The log {broken(s.findings)}{beside}. {done}"
+
+
+def _mixed(findings: pd.DataFrame) -> str:
+    """Where messages are of two topics, which explains other findings: as the begin of an answer."""
+    n = 0 if findings.empty else int((findings["cause"] == TWO_TOPICS).sum())
+    have = "has" if n == 1 else "have"
+    where = f"{count(n, 'partition')} {have} different messages at one offset"
+    return f"This is no recording of one topic: {where}, so other findings may be wrong. " if n else ""
 
 
 def broken(findings: pd.DataFrame) -> str:

@@ -101,7 +101,7 @@ def consumers(
         frames = {"watched": pd.concat(curves, ignore_index=True)} | frames
         drawn["watched"] = figures.invariant_curve(frames["watched"], of=f"the total {watched}")
     finding = " ".join(f"{figure.finding}." for figure in (*drawn.values(), counted))
-    finding += f" That is so{qualified}." if qualified else ""
+    finding += f" It counts all changes{qualified}." if qualified else ""
     said += _left_in_words(left)
 
     def draw() -> Mapping[str, Figure]:

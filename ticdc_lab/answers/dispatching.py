@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from ticdc_lab.facts.catalog import Catalog
     from ticdc_lab.log import Log
 
-AS_THEY_LIE = "Messages are counted as they lie there: a row change that was sent twice counts twice."
+AS_THEY_LIE = "Every message counts: a row change that was sent twice counts twice."
 _ERRORS = 100
 
 

@@ -216,12 +216,15 @@ def _key_text(table: str, key: str | Mapping[str, object], known: Sequence[Seque
     if isinstance(key, Mapping):
         for names in known:
             if {*names} == {*key}:
-                return ",".join(f"{name}={_value_text(table, name, key[name])}" for name in names)
-    elif any(re.match(",".join(f"{re.escape(name)}=.*" for name in names), str(key), re.DOTALL) for names in known):
-        return str(key)
+                return ", ".join(f"{name}={_value_text(table, name, key[name])}" for name in names)
+    else:
+        for names in known:  # the blank behind a comma may be left out
+            values = re.fullmatch(", ?".join(f"{re.escape(name)}=(.*)" for name in names), str(key), re.DOTALL)
+            if values:
+                return ", ".join(f"{name}={value}" for name, value in zip(names, values.groups(), strict=True))
     if not known:
         raise ContractError(f"No row of {table} has a key to find {key} by.")
-    forms = " or ".join(",".join(f"{name}=VALUE" for name in names) for names in known)
+    forms = " or ".join(", ".join(f"{name}=VALUE" for name in names) for names in known)
     raise ContractError(f"{key} is no key of {table}; expected {forms}.")
 
 

@@ -13,11 +13,11 @@ from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.rows import transaction
 from ticdc_lab.answers.summary import Summary, small
-from ticdc_lab.answers.watermarks import without_watermark
+from ticdc_lab.answers.watermarks import without_the_last, without_watermark
 from ticdc_lab.encode.export import write
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import clock_words, tso_words
-from ticdc_lab.facts.limits import but_for
+from ticdc_lab.facts.limits import not_known
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.transaction_spans import transactions_finding
 from ticdc_lab.tables.browse import MessagePage, commit_ts_span
@@ -55,17 +55,21 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
     if not n:
         return Answer("transactions", _QUESTION, "The log contains no transaction.", frames)
     total = s.transaction_totals.iloc[0]
-    qualified, torn, unmarked = but_for(s.counts), s.suspects, _unmarked(s)
+    qualified, torn, unmarked = not_known(s.counts), s.suspects, _unmarked(s)
     n_torn = 0 if torn is None else torn["commit_ts"].nunique()
-    words = f"{transactions_finding(total, qualified=qualified, torn=n_torn, lane=s.lane, unmarked=unmarked)}."
-    details = []
-    if torn is None and int(total["pending"]) and not unmarked and not s.of_storage:
-        words = f"No offset is missing beside a transaction, so none is known to be torn. {words}"
+    lost, details = _lost(s.findings), []
+    found = transactions_finding(
+        total, qualified=qualified, torn=n_torn, lane=s.lane, unmarked=unmarked, lost=bool(lost)
+    )
+    words = f"{found}."
+    if torn is None and int(total["pending"]) and not (unmarked or s.of_storage or lost):
+        because = ", as no offset is missing" if s.counts is not None and not s.counts.lacking and not s.sample else ""
+        words = f"No transaction is known to be torn{because}. {words}"
     if torn is not None:
         frames["suspects"] = torn
         beside = torn_words(torn, s)
         words = f"{beside} {words}" if n_torn and not unmarked else f"{words} {beside}"
-    words = f"{_lost(s.findings)}{words}"
+    words = f"{lost}{words}"
     rows, most = count(int(total["n_rows"]), "row change"), count(int(total["n_rows_max"]), "row")
     details.append(f"The transactions have {rows}, the largest {most}.")
     if len(frames["pending"]) < int(total["pending"]):
@@ -80,13 +84,14 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
         return {"spans": spans(s, totals=s.transaction_totals)} if seen else {}
 
     promised = [_PROMISED_BY_FILES if s.of_storage else _PROMISED] if int(total["n"]) > int(total["pending"]) else []
-    return Answer("transactions", _QUESTION, words, frames, promised, details, draw=draw)
+    waits = [*s.early_ends, *without_the_last(s)] if int(total["pending"]) else []
+    return Answer("transactions", _QUESTION, words, frames, [*promised, *waits], details, draw=draw)
 
 
 def spans(s: Summary, *, totals: pd.DataFrame, scope: str = "") -> Figure:
     """The picture of its transactions; ``totals``: what the title counts, ``scope``: of what, where not of the log."""
     return figures.transaction_spans(
-        s.transactions, totals=totals, scope=scope, qualified=but_for(s.counts), lane=s.lane, unmarked=_unmarked(s),
+        s.transactions, totals=totals, scope=scope, qualified=not_known(s.counts), lane=s.lane, unmarked=_unmarked(s),
         at_least=s.suspects is not None and _is_cut(s.suspects, s),
         gaps=s.suspects is None and s.counts is not None and s.counts.lacking > 0,
     )  # fmt: skip
@@ -103,10 +108,12 @@ def _lost(findings: pd.DataFrame) -> str:
         return ""
     first = chains.iloc[0]
     at = [int(e["commit_ts"]) for e in first["evidence"] if e["commit_ts"] is not None]
+    place = f"partition {first['partition']} offset {first['offset']}"  # of a log without images no key is known
+    of_row = first["key"] if isinstance(first["key"], str) else place
     between = f" between commit_ts {tso_words(min(at))} and {tso_words(max(at))}" if at else ""
     return (
         f"The audit found {count(len(chains), 'broken chain')} of row images, so transactions may be torn: "
-        f"{'' if len(chains) == 1 else 'the first is '}{first['table']} {first['key']}{between}. "
+        f"{'' if len(chains) == 1 else 'the first is '}{first['table']} {of_row}{between}. "
     )
 
 
@@ -122,25 +129,26 @@ def torn_words(torn: pd.DataFrame, s: Summary) -> str:
     ]
     cut = f" and {count(len(places) - _NAMED, 'more gap')}" if len(places) > _NAMED else ""
     listed = f"ticdc-lab audit {shlex.quote(shown_source(s.source))} --json"
-    every = f" (listed by: {listed})" if len(each) > _NAMED else ""
+    every = f" The nearest to a gap come first; all: {listed}." if len(each) > _NAMED else ""
+    how_many = _how_many(torn, s)
     rest = " Other gaps were not searched, or have no commit_ts beside them." if _is_cut(torn, s) else ""
     return (
-        f"{_how_many(torn, s)} may be torn, beside missing offsets ({', '.join(places[:_NAMED])}{cut}): "
-        f"commit_ts {some_of(each, most=_NAMED)}{every}. Those nearest to a gap by "
-        f"commit_ts come first. One that is completely inside a gap leaves no trace.{rest}"
+        f"{how_many[0].upper()}{how_many[1:]} may be torn: commit_ts {some_of(each, most=_NAMED)}. "
+        f"Beside {'it' if len(each) == 1 else 'them'} offsets are missing: {', '.join(places[:_NAMED])}{cut}.{every} "
+        f"A transaction completely inside a gap leaves no trace.{rest}"
     )
 
 
-def torn_briefly(torn: pd.DataFrame, s: Summary) -> str:
-    """The same for the end of another sentence."""
+def torn_briefly(torn: pd.DataFrame, s: Summary, *, begins: bool = True) -> str:
+    """The same in a few words: how a sentence ``begins``, or how it ends."""
     each = [f"{ts} at {clock_words(int(ts))}" for ts in torn["commit_ts"].drop_duplicates()]
     how_many = _how_many(torn, s)
-    return f"{how_many[0].lower()}{how_many[1:]} may be torn (commit_ts {some_of(each, most=1)})"
+    start = how_many[0].upper() if begins else how_many[0]
+    return f"{start}{how_many[1:]} may be torn (commit_ts {some_of(each, most=1)})"
 
 
 def _how_many(torn: pd.DataFrame, s: Summary) -> str:
-    """As the begin of a sentence."""
-    return f"{'At least ' if _is_cut(torn, s) else ''}{count(torn['commit_ts'].nunique(), 'transaction')}"
+    return f"{'at least ' if _is_cut(torn, s) else ''}{count(torn['commit_ts'].nunique(), 'transaction')}"
 
 
 def _is_cut(torn: pd.DataFrame, s: Summary) -> bool:
@@ -178,6 +186,9 @@ def _pending(sample: pd.DataFrame) -> pd.DataFrame:
 _GAPS, _SUSPECTS = 20, 1_000
 """Most gaps in offsets whose neighbouring transactions are listed, and most transactions."""
 
+AUDITED = 300_000
+"""Messages up to which broken chains of images are looked for, too: beyond them an audit takes seconds more."""
+
 REPEATS = 200
 """Changes that were delivered again that are shown."""
 
@@ -188,7 +199,9 @@ def ask_transactions(log: Log, *, out: str | None) -> Answer:
         return transactions(log.summary_of("facts"))
     if out:
         write(log.events.transform(restored).repartition(1).sortWithinPartitions("commit_ts", "start_ts"), out)
-    s = log.summary_of("facts", "transactions")
+    n = log.counts
+    judged = ["findings"] if n is not None and n.messages <= AUDITED else []
+    s = log.summary_of("facts", "transactions", *judged)
     again = s.transaction_totals["duplicates"].sum() > 0
     return transactions(s, repeats=log.once("repeats", lambda: _repeats(log)) if again else None)
 

@@ -14,7 +14,7 @@ from ticdc_lab.answers.cdc_log import beside_cdc_log
 from ticdc_lab.answers.summary import POINTS, Summary, exact, small
 from ticdc_lab.events.tso import clock_words, tso_words
 from ticdc_lab.facts.laggards import spans_of, values_of
-from ticdc_lab.facts.limits import but_for
+from ticdc_lab.facts.limits import but_for, not_known
 from ticdc_lab.facts.stalls import stall_causes
 from ticdc_lab.facts.watermarks import Rhythm, progress_of, rhythm_of, topics_of
 from ticdc_lab.figures.figure import Figure
@@ -64,7 +64,8 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
             drawn[f"lag{of}"] = figures.lag(s.steps, partitions=s.partitions, topic=topic)
         return drawn
 
-    return Answer("watermarks", _QUESTION, complete_to(s), frames, s.early_ends, details, draw=draw)
+    limits = [*s.early_ends, *without_the_last(s)]
+    return Answer("watermarks", _QUESTION, complete_to(s), frames, limits, details, draw=draw)
 
 
 def without_watermark(partitions: pd.DataFrame) -> list[str]:
@@ -75,6 +76,26 @@ def without_watermark(partitions: pd.DataFrame) -> list[str]:
     silent = partitions[partitions["resolved_ts"].isna()]
     several = silent["topic"].nunique() > 1
     return [f"{t} {p}" if several else str(p) for t, p in silent[["topic", "partition"]].itertuples(index=False)]
+
+
+def without_the_last(s: Summary) -> list[str]:
+    """A sentence for each topic where few partitions miss its last watermark alone, though no recording shows why.
+
+    Those that miss more are :attr:`Summary.early_ends`.
+    """
+    if s.early_ends or s.of_storage or s.partitions.empty:
+        return []
+    said = []
+    for topic, of in s.partitions.dropna(subset="resolved_ts").groupby("topic"):
+        last = int(of["resolved_ts"].max())
+        behind = [*of["partition"][of["resolved_ts"] < last]]
+        if behind and 2 * len(behind) <= len(of):
+            have = "does" if len(behind) == 1 else "do"
+            said.append(
+                f"P{_list(behind)[1:]} of {topic} {have} not have the last watermark, {tso_words(last)}: it was on its "
+                "way when the recording stopped, or the end was cut off. A longer recording shows which."
+            )
+    return said
 
 
 def complete_to(s: Summary, *, with_ts: bool = True) -> str:
@@ -96,14 +117,14 @@ def complete_to(s: Summary, *, with_ts: bool = True) -> str:
             f"; {least_open}{count(open_rows, 'row change lies', 'row changes lie')} above their tables' resolved_ts"
         )
     stated_ts = f" (resolved_ts {least})" if with_ts else ""
-    return f"It is complete{but_for(s.counts)} up to {clock_words(least)}{stated_ts}{beyond}."
+    return f"It is complete up to {clock_words(least)}{stated_ts}{but_for(s.counts)}{beyond}."
 
 
 def _topic_sentence(t: Mapping[Any, Any], but_for: str) -> str:
     if pd.isna(t["resolved_ts"]):
         return f"Topic {t['topic']}: nothing is proved complete; no watermark in {_list(t['unmarked'])}."
     held = f"held back {t['lag_s']:.3f} s by {_list(t['holders'])}" if t["lag_s"] else "no partition lags"
-    return f"Topic {t['topic']}: complete{but_for} up to resolved_ts {tso_words(int(t['resolved_ts']))}, {held}."
+    return f"Topic {t['topic']}: complete up to resolved_ts {tso_words(int(t['resolved_ts']))}{but_for}, {held}."
 
 
 def _list(partitions: Sequence[int]) -> str:
@@ -125,7 +146,7 @@ def stalls(
 
     ``found``: :func:`ticdc_lab.facts.stalls.stall_causes`, the longest first. ``stall_s``: seconds without a step that
     count as a stall. ``rhythm``: how the watermarks usually step. ``qualified``: what the sentence must add
-    (:func:`ticdc_lab.facts.limits.but_for`). ``early_ends``: partitions whose watermarks end before the topic's.
+    (:func:`ticdc_lab.facts.limits.not_known`). ``early_ends``: partitions whose watermarks end before the topic's.
     ``partitions``: all of them with their ``resolved_ts``; those that never had one are the first sentence.
     ``of_storage``: whether they are streams of a folder, which states one checkpoint.
     """
@@ -229,7 +250,7 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
         rows = small(found.orderBy(F.desc("step_s"), "topic", "held_ts", "everywhere").limit(_STALLS))
     s = log.summary_of("facts")
     answer = stalls(
-        rows, stall_s=least_s, rhythm=rhythm, qualified=but_for(log.counts), early_ends=s.early_ends,
+        rows, stall_s=least_s, rhythm=rhythm, qualified=not_known(log.counts), early_ends=s.early_ends,
         partitions=s.partitions, of_storage=s.of_storage,
     )  # fmt: skip
     return answer if said is None else beside_cdc_log(answer, said, log.audit(messages=False).frame)

@@ -68,6 +68,7 @@ class OldValues:
     without: int
     # Where a log whose inserts may be updates has no images; None if not determined.
     stretches: tuple[OffStretch, ...] | None = None
+    is_known: bool = True  # a setting or updates show whether it is off; inserts alone do not
 
     @classmethod
     def read(
@@ -82,9 +83,9 @@ class OldValues:
         none = known is None and inserts.num_rows > 0 and not n
         if known is not None and known.source == "option" and known.value:
             stretches = ()
-        by_image = protocol in OP_BY_IMAGES
+        by_image, sure = protocol in OP_BY_IMAGES, known is None or known.sure != "guessed"
         unsure = by_image and ((known is not None and known.value is False) or none)
-        return cls(setting, by_image, unsure, n > 0 and n_before == 0, n, n - n_before, stretches)
+        return cls(setting, by_image, unsure, n > 0 and n_before == 0, n, n - n_before, stretches, not none and sure)
 
     @property
     def mixed(self) -> bool:
@@ -121,7 +122,7 @@ class OldValues:
         if self.mixed:
             some = f"{self.without} of {self.updates} updates have no image before them, beside others that have one"
             return f"{some} ({self.setting}): these are not judged"
-        off = f"old values are off ({self.setting} = false)"
+        off = f"old values {'are' if self.is_known else 'may be'} off ({self.setting} = false)"
         if n_unsure:
             seen = f"{n_unsure} {'insert finds its row' if n_unsure == 1 else 'inserts find their rows'} there already"
             return f"{off}, so an update looks like an insert: {seen}, and no update is in the log; deletes are judged"

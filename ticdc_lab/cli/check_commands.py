@@ -26,6 +26,7 @@ from ticdc_lab.cli.common import (
     print_answer,
     print_json,
     sample_options,
+    say,
     session_of,
     settings_option,
     small,
@@ -71,27 +72,29 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
             own = replace(answer, frames={"findings": found}, values=values, limits=summary.early_ends)
             print_answer(log, own, as_json=True)
         elif about is not None:
-            click.echo(f"    {about.finding}")
+            say(f"    {about.finding}")
             _print_messages(about, lane=summary.lane)
         else:
-            click.echo(answer.finding)
+            say(answer.finding)
             for text in answer.details:
-                click.echo(text)
+                say(text)
             for text in lines(found, summary, most=_FINDINGS_SAID):
-                click.echo(text)
+                say(text)
     sys.exit(FINDINGS if (found["severity"] != "info").any() else CLEAN)
 
 
 def _print_messages(about: Answer, *, lane: str) -> None:
     from ticdc_lab.events.tso import tso_words
+    from ticdc_lab.words import visible
 
     for sentence in about.limits:
-        click.echo(sentence)
+        say(sentence)
     for m in about.facts()["messages"]:
         told = m | {"commit_ts": m["commit_ts"] and tso_words(m["commit_ts"])}
         said = " ".join(str(told[c]) for c in ("kind", "table", "op", "key", "commit_ts", "what") if told[c])
         mark = ">" if m["named"] else " "
-        click.echo(f"{mark} {m['topic']} {lane} {m['partition']} offset {m['offset']}: {said[:_LINE_CHARS]}")
+        shown = visible(said)[:_LINE_CHARS]  # on one line
+        click.echo(f"{mark} {m['topic']} {lane} {m['partition']} offset {m['offset']}: {shown}")
 
 
 @main.command()

@@ -587,6 +587,13 @@ def asked(
         yield spark, Log(log, folder)
 
 
+def say(words: str) -> None:
+    """Print words about a log: what cannot be seen in them, as a NUL byte, is an escape."""
+    from ticdc_lab.words import visible
+
+    click.echo(visible(words, kept="\n\t"))
+
+
 def print_answer(
     log: Log, answer: Answer, *, as_json: bool, shown: Mapping[str, Sequence[str]] = MappingProxyType({}), **more: Any
 ) -> None:
@@ -602,9 +609,9 @@ def print_answer(
         limits = {"limits": [*log.limits, *_unsaid(log, answer)]}
         print_json(facts_of(log.change_log) | {"answer": answer.finding} | answer.facts() | limits | more)
         return
-    click.echo(answer.finding)
+    say(answer.finding)
     for sentence in answer.details:
-        click.echo(f"  {sentence}")
+        say(f"  {sentence}")
     say_limits(log, answer)
     for name, columns in shown.items():
         frame = answer.frames[name]
@@ -615,7 +622,7 @@ def print_answer(
             click.echo(f"and {len(frame) - SHOWN:,} more {name}; --json shows them")
 
 
-def say_limits(log: Log, answer: Answer, *, say: Callable[[str], object] = click.echo) -> None:
+def say_limits(log: Log, answer: Answer, *, say: Callable[[str], object] = say) -> None:
     """Limits of an answer, without those printed for its log already."""
     for sentence in _unsaid(log, answer):
         say(f"  {sentence}")

@@ -18,6 +18,7 @@ from ticdc_lab.cli.common import (
     main,
     print_answer,
     print_table,
+    say,
     source_options,
 )
 from ticdc_lab.cli.layout import Moment
@@ -189,8 +190,8 @@ def _print_anomalies(answer: Answer) -> None:
     for a in parts.get("examples", []):
         until = "for good" if a["ends_us"] is None else f"until {a['ends_us'] / 1000:.1f} ms"
         begins = f"from {a['begins_us'] / 1000:.1f} ms {until}"
-        click.echo(f"\n{a['policy']}, {a['speeds']}: {a['guarantee']}, {a['table']}, {begins}")
-        click.echo(f"  {a['message']}")
+        say(f"\n{a['policy']}, {a['speeds']}: {a['guarantee']}, {a['table']}, {begins}")
+        say(f"  {a['message']}")
         for m in a["messages"]:
             click.echo(
                 f"    {m['topic']}/{m['partition']} offset {m['offset']}: {m['kind']} {tso_words(m['commit_ts'])}"
@@ -272,12 +273,10 @@ def _print_compared(answer: Answer) -> None:
 
     for c in answer.facts()["tables"]:
         if c["why_not"]:
-            click.echo(f"- {c['table']}: not compared: {c['why_not']}")
+            say(f"- {c['table']}: not compared: {c['why_not']}")
             continue
         untold = f", except {count(c['untold'], 'value')} that the log does not contain" if c["untold"] else ""
-        click.echo(
-            f"{'x' if c['different'] else '✓'} {c['table']}: {c['different']} of {c['rows']} rows differ{untold}"
-        )
+        say(f"{'x' if c['different'] else '✓'} {c['table']}: {c['different']} of {c['rows']} rows differ{untold}")
         for d in c["first"]:
             which = f" in {', '.join(d['columns'])}" if d["columns"] else ""
-            click.echo(f"    {d['row']}{which}: expected {d['expected'] or 'nothing'}; found {d['found'] or 'nothing'}")
+            say(f"    {d['row']}{which}: expected {d['expected'] or 'nothing'}; found {d['found'] or 'nothing'}")

@@ -18,6 +18,7 @@ from ticdc_lab.cli.common import (
     main,
     note,
     print_answer,
+    say,
     source_of_any_changefeed,
     source_options,
 )
@@ -184,7 +185,7 @@ def advise(
         if reasons:
             from ticdc_lab.answers.advice import advised
 
-            click.echo("\n".join(advised(answer.values)))
+            say("\n".join(advised(answer.values)))
         if not out:
             click.echo("\n" + answer.values["dispatchers"])
         if not reasons:
@@ -359,4 +360,4 @@ def _print_part(part: str, found: list[dict[str, Any]], *, most: int = 3) -> Non
     for (guarantee, severity), n in counts.items():
         click.echo(f"    {severity}: {guarantee}: {n}")
         for f in [f for f in found if (f["guarantee"], f["severity"]) == (guarantee, severity)][:most]:
-            click.echo(f"        {f['table'] or ''} partition {f['partition']} offset {f['offset']}: {f['message']}")
+            say(f"        {f['table'] or ''} partition {f['partition']} offset {f['offset']}: {f['message']}")

@@ -27,6 +27,7 @@ from ticdc_lab.cli.common import (
     print_json,
     print_settings,
     sample_options,
+    say,
     say_limits,
     session_of,
     source_options,
@@ -101,7 +102,7 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
         print_json({"answer": answer.finding} | answer.facts())
         return
     for sentence in (f"{shown_source(source)}: {answer.finding}", *answer.limits, *answer.details):
-        click.echo(sentence)
+        say(sentence)
     print_settings(answer.frames["settings"].to_dict("records"))
     if found.is_large:
         click.echo(f"  ticdc-lab report {shlex.quote(shown_source(source))} {found.flags}")
@@ -123,7 +124,7 @@ def settings(source: str, as_json: bool, **where: Any) -> None:
             print_answer(log, answer, as_json=True)
         else:
             for sentence in (answer.finding, *answer.details, *answer.limits):
-                click.echo(sentence)
+                say(sentence)
             print_settings(answer.frame.to_dict("records"))
         if answer.values["contradictions"]:
             sys.exit(FINDINGS)
@@ -213,7 +214,7 @@ def table(source: str, name: str, as_of: int | None, out: str | None, as_json: b
 def _print_rows(answer: Answer) -> None:
     from ticdc_lab.answers.answer import SHOWN, as_text
 
-    click.echo(answer.finding)
+    say(answer.finding)
     if len(answer.frame):
         click.echo(as_text(answer.frame.head(SHOWN)))
     if len(answer.frame) > SHOWN:

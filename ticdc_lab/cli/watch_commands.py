@@ -25,6 +25,7 @@ from ticdc_lab.cli.common import (
     main,
     print_json,
     print_settings,
+    say,
     session_of,
     settings_option,
 )
@@ -102,7 +103,8 @@ def run(
 
     It is a topic, a storage folder that grows, or a recording.
 
-    It runs until Ctrl-C or SIGTERM; the same command resumes after its last commit, however it ended.
+    It runs until Ctrl-C or SIGTERM, or to the end of a recording, and then prints what was found. The same command
+    resumes after its last commit, however it ended.
 
     With --once: exit 0 clean, 1 findings, 2 could not run.
     """
@@ -148,21 +150,21 @@ def run(
             hint=f"ticdc-lab survey {shlex.quote(watch.source)} shows what they are; then name another folder: "
             "--state OTHER",
         )
+    if as_json:
+        counts = dict[str, int]()
+        for f in found:
+            counts[f.guarantee] = counts.get(f.guarantee, 0) + 1
+        print_json({
+            "source": watch.source, "protocol": watch.view.protocol, "findings": [f.as_dict() for f in found],
+            "counts": counts, "not_watched": dict(watch.view.not_watched),
+            "not_checked": dict(watch.view.unjudged), "notes": list(watch.view.notes),
+            "settings": list(watch.view.settings),
+            "unchecked": dict(watch.view.counts.unchecked),
+        })  # fmt: skip
+    else:
+        _print_status(shown_as_json(watch.view), found)
+        _print_findings(found)
     if once:
-        if as_json:
-            counts = dict[str, int]()
-            for f in found:
-                counts[f.guarantee] = counts.get(f.guarantee, 0) + 1
-            print_json({
-                "source": watch.source, "protocol": watch.view.protocol, "findings": [f.as_dict() for f in found],
-                "counts": counts, "not_watched": dict(watch.view.not_watched),
-                "not_checked": dict(watch.view.unjudged), "notes": list(watch.view.notes),
-                "settings": list(watch.view.settings),
-                "unchecked": dict(watch.view.counts.unchecked),
-            })  # fmt: skip
-        else:
-            _print_status(shown_as_json(watch.view), found)
-            _print_findings(found)
         sys.exit(FINDINGS if found else CLEAN)
 
 
@@ -269,7 +271,7 @@ def _print_findings(found: list[KeptFinding]) -> None:
     each = [(s, c) for s, alike in of_status.items() for c in causes(pd.DataFrame(alike)).to_dict("records")]
     for status, cause in each[:_SHOWN]:
         first, *more = cause_lines(cause | {"do": ""})  # `show` has what to do next, with the kept messages
-        click.echo("\n".join([f"{first} [{status}]", *more]))
+        say("\n".join([f"{first} [{status}]", *more]))
     if len(each) > _SHOWN:
         click.echo(f"    and {count(len(each) - _SHOWN, 'more cause')}; --json shows all")
 
@@ -358,7 +360,7 @@ def show(number: int, state: str, as_json: bool) -> None:
         print_json(finding.as_dict() | {"evidence_folder": str(place) if place.is_dir() else None})
         return
     messages = [kept for kept in (place / MESSAGES, place / STORAGE) if kept.exists()]
-    click.echo(f"{line(number, finding.as_dict())} [{finding.status}]")
+    say(f"{line(number, finding.as_dict())} [{finding.status}]")
     source = folder.view["source"]
     if said := causes(pd.DataFrame([finding.as_dict()]), source=source)["do"][0]:
         of_audit = f"ticdc-lab audit {shlex.quote(source)} --messages-of "  # which numbers its findings otherwise

@@ -460,7 +460,7 @@ def choose(found: Sequence[MeasuredCandidate], *, keep: str, share: float, allow
         Whether columns may be recommended that are no key.
     """
     partitions = found[0].partitions
-    why_not = {m.candidate.name: why for m in found if (why := _out(m, keep))}
+    why_not = {m.candidate.name: why for m in found if (why := out(m, keep))}
     good = [m for m in found if m.candidate.name not in why_not]
     safe = [m for m in good if allow_risk or not m.candidate.risk]
     table = next(m for m in found if m.candidate.name == "table")
@@ -475,8 +475,8 @@ def choose(found: Sequence[MeasuredCandidate], *, keep: str, share: float, allow
     return Recommendation(best, tuple(_reasons(best, keep, share, small, alone=safe == [table])), why_not | others)
 
 
-def _out(m: MeasuredCandidate, keep: str) -> str:
-    """Why a candidate is out at any evenness; empty if it is not."""
+def out(m: MeasuredCandidate, keep: str, *, first: bool = True) -> str:
+    """Why a candidate is out at any evenness; empty if it is not. ``first``: with the first case."""
     if m.candidate.refused:
         return f"cannot be set: {m.candidate.refused}"
     if m.unplaced:
@@ -484,7 +484,8 @@ def _out(m: MeasuredCandidate, keep: str) -> str:
     for guarantee in KEPT[keep]:
         broken, cases = m.broken.get(guarantee, (0, 0))
         if broken:
-            return f"breaks {SAID[guarantee]} in {broken:,} of {cases:,} cases{_pair(m.pairs.get(guarantee))}"
+            case = _pair(m.pairs.get(guarantee)) if first else ""
+            return f"breaks {SAID[guarantee]} in {broken:,} of {cases:,} cases{case}"
     return ""
 
 
@@ -519,7 +520,7 @@ def _uneven_of(m: MeasuredCandidate) -> str:
 
 def _reasons(best: MeasuredCandidate, keep: str, share: float, small: bool, *, alone: bool) -> list[str]:
     n = best.partitions
-    kept = [f"{SAID[g]} ({count(best.broken[g][1], 'case')})" for g in KEPT[keep] if g in best.broken]
+    kept = [f"{SAID[g]} ({count(best.broken[g][1], 'case')})" for g in KEPT[keep] if best.broken.get(g, (0, 0))[1]]
     out = [f"It keeps {' and '.join(kept)}."] if kept else []
     if best.candidate.risk:
         out.append(f"A risk that was allowed: {best.candidate.risk}.")

@@ -201,6 +201,16 @@ def _of_changes(sentence: str, n: int) -> str:
 
 def but_for(counts: Counts | None) -> str:
     """What a sentence must add that calls something complete where a part of the log is known not to be there."""
+    return f" except for {missing}" if (missing := missing_data(counts)) else ""
+
+
+def not_known(counts: Counts | None) -> str:
+    """The same for a sentence that calls nothing broken."""
+    return f" ({missing} is unknown)" if (missing := missing_data(counts)) else ""
+
+
+def missing_data(counts: Counts | None) -> str:
+    """What is known to be missing; empty if nothing is."""
     if counts is None:
         return ""
     of = {
@@ -212,7 +222,7 @@ def but_for(counts: Counts | None) -> str:
     parts = [f"{n} {what}{'s' if n > 1 else ''}" for what, n in of.items() if n]
     said = [f"data in {' and '.join(parts)}"] if parts else []
     said += ["data before its first offsets"] if counts.late else []
-    return f" except for {' and '.join(said)}" if said else ""
+    return " and ".join(said)
 
 
 @dataclass(frozen=True, slots=True)

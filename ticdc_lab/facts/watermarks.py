@@ -1,8 +1,8 @@
 """Resolved timestamps of a recorded topic, at every level.
 
 TiCDC's owner broadcasts its global checkpoint_ts to every partition, where it is the partition's resolved_ts (MQ
-design, "CDC Owner 逻辑"): no change with a smaller commit_ts follows it there. A consumer that reads all partitions has
-everything up to the smallest of the partitions' resolved_ts (MQ design, "Kafka Consumer 逻辑").
+design, "CDC Owner 逻辑"): all changes with a commit_ts up to it were sent there before it. A consumer that reads all
+partitions has everything up to the smallest of the partitions' resolved_ts (MQ design, "Kafka Consumer 逻辑").
 
 - ``resolved_ts``: what a reader of the log may rely on; the greatest watermark of a partition, the least over
   partitions.

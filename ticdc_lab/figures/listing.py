@@ -147,12 +147,12 @@ def _cell(version: dict[Any, Any], name: str) -> Cell | None:
     color = _GONE if version["op"] == "delete" else _CHANGED if name in version["changed"] else _SAME
     ts = version["commit_ts"]
     at = "no commit_ts" if pd.isna(ts) else f"commit_ts {tso_words(int(ts))}"
-    hover = f"{name} = {label(value, most=400)}<br>{at}"
-    return Cell(_short(value), color, hover, "dot" if version["again"] else "", _message(version))
+    hover = f"{name} = {_shown(value, most=400)}<br>{at}"
+    return Cell(_shown(value, most=_CELL), color, hover, "dot" if version["again"] else "", _message(version))
 
 
-def _short(value: str | None) -> str:
-    return "NULL" if value is None else label(value, most=_CELL)
+def _shown(value: str | None, *, most: int) -> str:
+    return "NULL" if value is None else label(value, most=most)
 
 
 def _head(version: dict[Any, Any]) -> str:

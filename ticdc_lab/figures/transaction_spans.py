@@ -128,25 +128,26 @@ def _torn(n: int, of: int) -> str:
 
 def transactions_finding(
     total: pd.Series, *, qualified: str = "", torn: int = 0, lane: str = "partition", unmarked: str = "",
-    gaps: bool = False,
+    gaps: bool = False, lost: bool = False,
 ) -> str:  # fmt: skip
     """How many transactions are pending, spread and repeated, from a row of totals.
 
     None is called whole: a change that is lost without a missing offset shows in images alone.
 
-    ``total``: that row. ``qualified``: what the sentence must add (:func:`ticdc_lab.facts.limits.but_for`). ``torn``:
+    ``total``: that row. ``qualified``: what the sentence must add (:func:`ticdc_lab.facts.limits.not_known`). ``torn``:
     how many may be torn, which another sentence reports: the others are counted. ``lane``: what its messages lie
     in: partitions, or streams of files. ``unmarked``: why none can be judged whole, as the begin of a sentence.
-    ``gaps``: offsets are missing, and ``torn`` is not known.
+    ``gaps``: offsets are missing, and ``torn`` is not known. ``lost``: whether another sentence reports lost changes.
     """
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
     spread = f"{percent(int(total['spread']), n)} touch more than one {lane}"
     rest, other = n - torn, "other" if torn else "one"
-    whole = f"none of {'the other ' if torn else ''}{rest:,} transactions is pending or known to be torn"
+    whole = f"none of {'the other ' if torn else ''}{rest:,} transactions is pending"
     if rest < 2:
-        kept = f"the {other} transaction is neither pending nor known to be torn"
-        whole = kept if rest else "no other transaction is recorded"
-    elif gaps and not pending:
+        whole = f"the {other} transaction is not pending" if rest else "no other transaction is recorded"
+    if not torn and not lost:
+        whole += ", and none is known to be torn" if rest > 1 else ", and is not known to be torn"
+    if gaps and not torn and not pending:
         whole, qualified = "no transaction is pending, but those beside missing offsets may be torn", ""
     state = f"{pending:,} of {count(n, 'transaction')} {'is' if pending == 1 else 'are'} pending" if pending else whole
     if unmarked:

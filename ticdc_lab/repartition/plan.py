@@ -28,6 +28,7 @@ from typing import Any
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import tso
+from ticdc_lab.words import count
 
 PROCEDURES = ("design", "no-feedback", "just-add")
 
@@ -189,12 +190,12 @@ class PartitionPlan:
         what = f"{self.procedure}: from {self.before} to {self.after} partitions at {tso.tso_words(self.at)}"
         n = len(self.processors)
         if self.admin_ms is None:
-            return [f"{what}; {n} processors use them {self._heard()} ms later, each by itself."]
+            return [f"{what}. Each of {count(n, 'processor')} uses them on its own, {self._heard()} ms later."]
         return [
-            f"{what}; {n} processors hear it {self._heard()} ms later.",
-            f"The Admin event is sent {self.admin_ms - self.at_ms} ms after it, at resolved_ts "
-            f"{tso.tso_words(self.resolved)}; all starts again at checkpoint {tso.tso_words(self.checkpoint)}, "
-            f"{self.start_ms - self.at_ms} ms after it.",
+            f"{what}. The order to stop reaches {count(n, 'processor')} {self._heard()} ms later.",
+            f"The Admin event follows {self.admin_ms - self.at_ms} ms later, at resolved_ts "
+            f"{tso.tso_words(self.resolved)}. The changefeed resumes at checkpoint {tso.tso_words(self.checkpoint)}, "
+            f"{self.start_ms - self.at_ms} ms later.",
         ]
 
     def _heard(self) -> str:

@@ -136,22 +136,25 @@ def sections(
         _verdict(s, [a for a in (why, transactions(s), advice, partitions, settings) if a is not None]),
         _tables(contents(s), lane=s.lane),
         *([] if settings is None else [_settings(settings)]),
-        _pictures(watermarks(replace(s, early_ends=()))),  # the verdict has it
-        *([_said(replace(why, limits=[x for x in why.limits if x not in s.early_ends]))] if why is not None else []),
+        _pictures(watermarks(s)),
+        *([_said(why)] if why is not None else []),
         _transactions(transactions(s), lane=s.lane),
         _pictures(load(s)),
         _not_computed("what-if", "What would another dispatcher do?") if what_if is None else _pictures(what_if),
         *([_advice(advice)] if advice is not None else []),
         *([_said(partitions)] if partitions is not None else []),
         _not_computed("consumer", "What ends up downstream?") if consumers is None else _pictures(consumers),
-        _audit(audit(replace(s, early_ends=())), lane=s.lane),
+        _audit(audit(s), lane=s.lane),
     ]
     source = shown_source(s.source)
     same = {name: f"ticdc_lab.open({source!r}).{name.replace('-', '_')}()" for name in ("load", "what-if")}
     named = {"verdict": "audit", "contents": "survey", "partitions": "expand"}
     for one in found:
         same.setdefault(one.id, " ".join(["ticdc-lab", named.get(one.id, one.id), shlex.quote(source)]))
-    return [replace(one, same=same[one.id]) for one in found]
+    return [
+        replace(one, same=same[one.id], limits=[x for x in one.limits if one is found[0] or x not in s.early_ends])
+        for one in found
+    ]  # the verdict has the early ends
 
 
 _KINDS = {"kept": "good", "broken": "bad", "warned": "warn", "not judged": "unsure"}
@@ -178,9 +181,22 @@ def _verdict(s: Summary, beside: Sequence[Answer]) -> Section:
             for c in few.to_dict("records")
         ]
         body.append(PageTable(["findings", "severity", "table", "cause", "next"], listed))
-    answers = [(Link(a.question, f"#{a.name}"), a.finding) for a in beside]
+    answers = list[tuple[object, ...]]()
+    for a in beside:
+        answers.append((Link(a.question, f"#{a.name}"), a.finding))
+        if a.name == "advise" and len(a.frame):
+            answers.append((Link("Should a table use index-value?", "#advise"), _by_table(a.frame)))
     body += ["Beside the guarantees", PageTable(["question", "answer"], answers)]
-    return Section("verdict", "Verdict", counted(judged), s.early_ends, body)
+    return Section("verdict", "Verdict", counted(s, judged), s.early_ends, body)
+
+
+def _by_table(plan: pd.DataFrame) -> tuple[Link, ...]:
+    """Whether each table should use ``index-value``, or what instead; it leads to why."""
+    said = [
+        Link(f"{t}: {'yes' if take == 'index-value' else f'no, {take}'}", f"#advise-{n}")
+        for n, t, take in plan[["table", "take"]].head(_CAUSES).itertuples(name=None)
+    ]
+    return (*said, *([Link(f"and {len(plan) - _CAUSES} more", "#advise")] if len(plan) > _CAUSES else []))
 
 
 def _not_computed(name: str, question: str) -> Section:
@@ -206,7 +222,8 @@ def _said(answer: Answer) -> Section:
 def _advice(answer: Answer) -> Section:
     """Which tables change, the changefeed file of it, and why not another dispatcher (folded)."""
     plan, why_not = answer.frame, answer.frames["why_not"]
-    body: Body = [_table(plan), Prose(answer.details), "As a changefeed file", Code(answer.values["dispatchers"])]
+    each = replace(_table(plan), ids=[f"advise-{n}" for n in plan.index])
+    body: Body = [each, Prose(answer.details), "As a changefeed file", Code(answer.values["dispatchers"])]
     return _section(answer, [*body, Folded("Why not another dispatcher", _table(why_not))])
 
 

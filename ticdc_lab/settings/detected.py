@@ -126,10 +126,11 @@ def of_counts(
     of_updates, of_deletes = n["update"], n["delete"]
     every = {name: sum(n[op][name] for op in n) for name in _SUMMED}
     found = [*_old_values(of_updates, every, protocol, seen)]
-    if whole and protocol in OP_BY_IMAGES and n["insert"]["n"] >= ENOUGH and not of_updates["n"]:
+    # inserts alone show nothing: the tables may have no update
+    if whole and protocol in OP_BY_IMAGES and n["insert"]["n"] >= ENOUGH and of_deletes["n"] and not of_updates["n"]:
         found.append(_shown(OLD_VALUE.get(protocol, "enable-old-value"), False,
-                            f"{n['insert']['n']:,} inserts and no update: without old values an update looks like an "
-                            "insert", sure="guessed"))  # fmt: skip
+                            f"{n['insert']['n']:,} inserts, {of_deletes['n']:,} deletes and no update: without old "
+                            "values an update looks like an insert", sure="guessed"))  # fmt: skip
     if of_updates["n_partial"]:
         found.append(_shown("sink.only-output-updated-columns", True,
                             f"{of_updates['n_partial']:,} of {of_updates['n']:,} updates among the {seen} name fewer "

@@ -97,8 +97,8 @@ _VIEW = f"""
 CREATE VIEW log AS SELECT *,
   coalesce(kind, 'quarantine') AS kind_of,
   nullif(concat_ws('.', schema_name, nullif(table_name, '')), '') AS table_of,
-  array_to_string({_cells(_IMAGE, keys=True)}, ',') AS key_of,
-  array_to_string({_cells("before", keys=True)}, ',') AS key_before,
+  array_to_string({_cells(_IMAGE, keys=True)}, ', ') AS key_of,
+  array_to_string({_cells("before", keys=True)}, ', ') AS key_before,
   coalesce(reason, query, array_to_string({{cells}}, ', ')) AS what
 FROM read_parquet([{{files}}])
 """
@@ -290,7 +290,7 @@ class Browser:
         table
             ``schema.table``.
         key
-            As :meth:`busiest_keys` writes it: ``id=7`` or ``user_id=1,seq=2``.
+            As :meth:`busiest_keys` writes it: ``id=7`` or ``user_id=1, seq=2``.
 
         Returns
         -------

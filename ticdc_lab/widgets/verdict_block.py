@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from ticdc_lab.answers import complete_to
 from ticdc_lab.answers.audit import SIGNS, alike
 from ticdc_lab.answers.transactions import torn_briefly
+from ticdc_lab.facts.limits import missing_data
 from ticdc_lab.log import Log
 from ticdc_lab.widgets.under_way import UnderWay
 from ticdc_lab.words import count, in_html, some_of
@@ -93,6 +94,8 @@ def of(log: Log) -> str:
     answer, summary, known = log.audit(messages=False), log.summary_of("facts", "tables"), log.settings()
     judged, causes, torn = answer.frames["verdict"], answer.frames["causes"], answer.frames.get("suspects")
     folds = []
+    if torn is not None and len(torn):
+        folds.append((f"! {torn_briefly(torn, summary)}", list(answer.details), "warned"))
     for word, sign in SIGNS.items():
         mine = judged[judged["verdict"] == word]
         names = [name.replace("_", " ") for name in mine["guarantee"]]
@@ -102,8 +105,6 @@ def of(log: Log) -> str:
             for _, some, _, _, why in alike(mine)
         ]
         folds.append((f"{sign} {len(names)} {word}{named}", lines, word.replace(" ", "-")))
-    if torn is not None and len(torn):
-        folds.append((f"! {torn_briefly(torn, summary)}", list(answer.details), "warned"))
     listed = []
     for c in causes.head(_CAUSES).to_dict("records"):
         n = count(c["n"], c["severity"] if c["severity"] != "info" else "note")
@@ -114,8 +115,9 @@ def of(log: Log) -> str:
         for head, _ in listed[:1]
     ]
     early, sampled = summary.early_ends, [limit for limit in answer.limits if "sample" in limit][:1]
-    head = f"! {early[0].partition(':')[0]}" if early else "how complete"
-    folds.append((head, [complete_to(summary), *early, *sampled], "warned" if early else ""))
+    missing = missing_data(summary.counts)
+    head = f"! {early[0].partition(':')[0]}" if early else f"! {missing} is unknown" if missing else "how complete"
+    folds.append((head, [complete_to(summary), *early, *sampled], "warned" if early or missing else ""))
     wrong = known.values["contradictions"]
     head = count(len(known.frame), "known setting") + (f", {len(wrong)} against the log" if wrong else "")
     lines = [
