@@ -192,6 +192,7 @@ const at = document.activeElement, plot = at.closest('.js-plotly-plot'), style =
 return plot && {name: at.getAttribute('aria-label'), pressed: at.getAttribute('aria-pressed'), ring: style.outlineStyle,
   range: plot._fullLayout.xaxis.range.map(plot._fullLayout.xaxis.r2l)};
 """
+_PRESSED = "return document.querySelector(`.legend .traces[aria-label='${arguments[0]}']`).getAttribute('aria-pressed')"
 _MARKED = """
 const gd = document.activeElement, ring = gd.querySelector('.ticdc-ring');
 const frame = gd.querySelector('.svg-container').getBoundingClientRect(), box = ring?.getBoundingClientRect();
@@ -199,6 +200,9 @@ return {mark: gd.ticdcMark && [gd.ticdcMark.curveNumber, [gd.ticdcMark.pointNumb
   ring: box && [box.left + box.width / 2 - frame.left, box.top + box.height / 2 - frame.top],
   said: gd.querySelector('.ticdc-unseen')?.textContent, words: gd.querySelector('.hoverlayer').textContent};
 """
+_OVER = (
+    "return [...document.querySelectorAll('.ticdc-over text')].map((t) => [t.textContent, getComputedStyle(t).stroke])"
+)
 _LISTENED = """
 window.chosen = [];
 const names = ['plotly_click', 'plotly_icicleclick'];
@@ -236,6 +240,11 @@ def test_a_picture_is_used_by_keyboard(tmp_path: Path) -> None:
                 until(lambda: browser.execute_script(_FOCUSED)["pressed"] == "false", 10)
                 pressed(Keys.SPACE)
                 until(lambda: browser.execute_script(_FOCUSED)["pressed"] == "true", 10)
+                others = "partition 0" if seen[-1]["name"] == "partition 1" else "partition 1"
+                for shown in ("false", "true"):  # alone, then all again
+                    ActionChains(browser).key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
+                    until(lambda o=others, s=shown: browser.execute_script(_PRESSED, o) == s, 10)
+                assert browser.execute_script(_FOCUSED)["pressed"] == "true"
             elif seen[-1]["name"].startswith("Zoom"):
                 pressed("+")
                 until(lambda: browser.execute_script(_FOCUSED)["range"][0] > seen[-1]["range"][0], 10)
@@ -254,6 +263,8 @@ def test_what_a_picture_shows_is_reached_by_arrows(tmp_path: Path) -> None:
     """Every point, cell and box, with the words that a pointer brings; Enter chooses or opens it, as a click does."""
     s = summary()
     crossed = Figure([Scatter(x=[1, 2, 2], y=[1, 2, 2], name="a", text="b"), Scatter(x=[2, 3], y=[2, None], name="c")])
+    for text, font in (("over lines", {}), ("on dark", {"color": "white"})):
+        crossed.add_trace(Scatter(x=[1], y=[1], mode="text", text=[text], textfont=font, hoverinfo="skip"))
     drawn = {
         "points": finish(crossed, title="Points", note="Three of them lie over each other."),
         "cells": figures.partition_load(s.load),
@@ -267,6 +278,9 @@ def test_what_a_picture_shows_is_reached_by_arrows(tmp_path: Path) -> None:
             lambda: browser.execute_script("return document.querySelectorAll('.js-plotly-plot[tabindex]').length") == 3
         )
         browser.execute_script(_LISTENED)
+        assert browser.execute_script(_OVER) == [["over lines", "rgb(255, 255, 255)"]], (
+            "a rim keeps it apart from lines"
+        )
 
         def reached(nth: int, *pressed: str) -> Any:
             browser.execute_script(f"document.querySelectorAll('.js-plotly-plot')[{nth}].focus()")

@@ -148,6 +148,7 @@ def test_the_gantt_shows_states_overlap_and_gap() -> None:
         "2 tables have a gap, the longest 30 ms (table 2)"
     )
     assert bars(fig, "two write") == [(60, 10)]
+    assert {line.zorder for line in fig.data if line.type == "scatter"} == {-1}, "no line crosses a capture's name"
     assert bars(fig, "no writer") == [(50, 30), (46, 2)], "a paused capture writes nothing"
     assert (12, 38) in bars(fig, "replicating") and (65, 5) in bars(fig, "stopping")
     assert list(trace(fig, "new owner").x) == [0, 0, None, 40, 40, None]

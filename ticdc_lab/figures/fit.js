@@ -15,6 +15,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   const UNITS = /(?<![\w.])([\d,.]+ (?:%|(?:s|ms|µs|min|h|[KMGT]iB)\b))/;
   const BREAKS = /(?:^|\s)\/\w|[^\s/.][-={}()[\]"'?!%|]|[-={}()[\]"'?!%|][^\s/.]/;
   const MOST_TEXTS = 300;
+  const APART = 3; // pixels between two texts, else they read as one
   const WIDEST_PX = 1100; // what is crowded even then stays as narrow as its page
   const pen = document.createElement("canvas").getContext("2d");
 
@@ -104,7 +105,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     return { axes, sunk: note ? Math.ceil(low + 10 - (note[1].top - frame.top - t - h)) : 0 };
   }
 
-  // By how many pixels texts lie over each other, or are cut at a side.
+  // By how many pixels texts touch each other, or are cut at a side.
   function crowded(gd) {
     const frame = gd.querySelector(".main-svg").getBoundingClientRect();
     const seen = ([node, box]) => box.width && !node.closest(".hoverlayer") && Number(getComputedStyle(node).opacity) > 0.05;
@@ -116,7 +117,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       px += Math.max(0, left - a.left - 2) + Math.max(0, a.right - right - 2);
       for (const [, b] of texts.slice(i + 1)) {
         const [over, deep] = [Math.min(a.right, b.right) - Math.max(a.left, b.left), Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)];
-        if (over > 3 && deep > 4) px += over;
+        if (over > -APART && deep > 4) px += over + APART;
       }
     });
     return px;
@@ -236,6 +237,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   const KEYS = "Arrow keys go through what is drawn, Enter chooses it, Escape leaves it.";
   const KEYED = `.js-plotly-plot.js-plotly-plot:focus-visible,.js-plotly-plot.js-plotly-plot :is(.modebar-btn, .legend .traces, .legendtoggle):focus-visible{outline:2px solid #d55e00;outline-offset:1px}
     .js-plotly-plot.js-plotly-plot .ticdc-ring{position:absolute;width:16px;height:16px;transform:translate(-50%,-50%);border:3px solid #d55e00;box-shadow:0 0 0 2px #fff,inset 0 0 0 1px #fff;border-radius:50%;pointer-events:none}
+    .ticdc-over text{paint-order:stroke;stroke:var(--ticdc-paper);stroke-width:4px;stroke-linejoin:round}
     .ticdc-unseen{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
     .js-plotly-plot .modebar-btn:focus-visible::before,.js-plotly-plot .modebar-btn:focus-visible::after{display:block!important;opacity:1!important}`;
   // JupyterLab takes the keys of whatever has the focus and is not text, to move between cells; what bears this mark keeps its keys.
@@ -266,7 +268,11 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       line.setAttribute("role", "button");
       line.setAttribute("aria-label", line.textContent.trim());
       line.setAttribute("aria-pressed", line.__data__?.[0]?.trace.visible === true);
+      line.setAttribute("aria-description", "Shift and Enter shows it alone, as a double click does");
     }
+    gd.style.setProperty("--ticdc-paper", gd._fullLayout.paper_bgcolor); // what is written over lines is read
+    for (const { uid, textfont } of gd._fullData)
+      if (textfont?.color === gd._fullLayout.font.color) gd.querySelector(`.scatterlayer .trace${uid}`)?.classList.add("ticdc-over");
     for (const tool of gd.querySelectorAll(".modebar-btn[data-attr=dragmode]")) {
       const words = DRAWS[tool.dataset.val];
       if (words) [tool.dataset.title, tool.ariaLabel] = [words, words];
@@ -279,7 +285,8 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const step = tool && (/^Arrow/.test(event.key) ? "pan" : "zoom") === tool.dataset.val && STEPS[event.key];
     if (!step && !(line && ["Enter", " "].includes(event.key))) return;
     event.preventDefault();
-    if (line) for (const kind of ["mousedown", "mouseup"]) line.querySelector(".legendtoggle").dispatchEvent(new MouseEvent(kind));
+    const click = ["mousedown", "mouseup"];
+    if (line) for (const kind of event.shiftKey ? [...click, ...click] : click) line.querySelector(".legendtoggle").dispatchEvent(new MouseEvent(kind));
     else Plotly.relayout(gd, moved(gd._fullLayout, ...step));
   }
 

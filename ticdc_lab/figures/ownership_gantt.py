@@ -190,7 +190,7 @@ def _frame(mine: pd.DataFrame, marker: Mapping[str, object], name: str, texts: l
 
 
 def _lines(r: Rows) -> list[Scatter]:
-    """A line down for each incident, with a mark on its top that names it."""
+    """A line down for each incident, behind the bars and their names, with a mark on its top that names it."""
     out = []
     for what, (color, dash, name, symbol) in _LINES.items():
         mine = r.lines[r.lines["what"] == what]
@@ -207,7 +207,7 @@ def _lines(r: Rows) -> list[Scatter]:
         line = Scatter(
             x=x, y=y, mode="lines+markers", line={"color": color, "dash": dash, "width": 1.6},
             marker={"symbol": symbol, "size": sizes, "color": color, "opacity": 1}, name=name, hovertext=hover,
-            hoverinfo="text",
+            hoverinfo="text", zorder=-1,
         )  # fmt: skip
         who = [Selection(capture=c) if c else None for c in mine["capture"]]
         out.append(marked(line, [pick for pick in who for _ in range(3)]))
