@@ -9,6 +9,8 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -639,6 +641,23 @@ def test_findings_of_one_cause_are_one_line_and_errors_come_first() -> None:
     ]  # fmt: skip
 
 
+OF_ROWS: tuple[Callable[[Log], Answer], ...] = (
+    lambda log: log.why(stall_s=0.05), Log.advise, Log.what_if, Log.partitions, Log.settings,
+    lambda log: log.advise(tables=[*log.contents().frames["tables"]["table"][:2]]),
+)  # fmt: skip
+"""Questions whose kernels read row changes."""
+
+
+@pytest.mark.parametrize("name", ["messages_open-protocol_small-dup-restart", "messages_canal-json-tidb_small"])
+def test_rows_in_files_and_rows_in_frames_have_one_answer(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's workers read files, or take rows of any frame: a kernel makes the same of both."""
+    with closing(ticdc_lab.open(str(golden(f"{name}.jsonl.gz")), spark=spark, folder=tmp_path / "log")) as log:
+        framed = Log(replace(log.change_log, _files=()), tmp_path)
+        assert framed.change_log.files is None and log.change_log.files is not None
+        for ask in OF_ROWS:
+            assert ask(framed).facts() == ask(log).facts()
+
+
 @pytest.mark.parametrize("kind", ["capture", "storage"])
 def test_questions_of_a_small_log_start_no_engine(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """They are answered from the files that this process decoded; a caller that asks for a frame gets
@@ -652,8 +671,8 @@ def test_questions_of_a_small_log_start_no_engine(kind: str, monkeypatch: pytest
         asked = ticdc_lab.open(source, spark=engines.session_of("embedded"))
 
         def told_by(log: Log) -> list[Any]:
-            answers = (log.audit(messages=False), log.watermarks(), log.transactions(), log.load(), log.consumers())
-            return [a.facts() for a in answers]
+            answers = (log.audit(), log.watermarks(), log.transactions(), log.load(), log.consumers())
+            return [a.facts() for a in (*answers, *(ask(log) for ask in OF_ROWS))]
 
         expected = told_by(asked)
         started: list[int] = []

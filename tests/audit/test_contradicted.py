@@ -52,7 +52,7 @@ def logs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 def said(log: ChangeLog, file: Settings) -> list[str]:
     """What contradicts the log, of lists of rules and of values."""
-    known = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    known = with_contradictions(lambda: log.events, log.facts, log.settings | file, protocol=log.protocol)
     for c in known.against:  # every one is shown by an event that is there
         if "TiCDC refuses it" in c.words:  # which no event has to show
             continue
@@ -108,7 +108,7 @@ def test_rows_in_memory_show_the_same_of_dispatchers(logs: dict[str, ChangeLog],
         file = given(f"[sink]\ndispatchers = [{{matcher = ['*.*'], {rule}}}]")
         known = log.settings | file
         rows = log.events.where("kind = 'row'").transform(with_hashes, KEYS, DISPATCH).toArrow()
-        whole = with_contradictions(log.events, log.facts, known, protocol=log.protocol)
+        whole = with_contradictions(lambda log=log: log.events, log.facts, known, protocol=log.protocol)
         found = [*against_places(rows, log.facts, known)]
         if "tidb-rowid" in rule:  # which reads the images
             assert found and all("a watch does not keep what its rule reads" in note for note in found)
@@ -127,7 +127,7 @@ def test_rows_in_memory_show_why_ticdc_refuses_columns(logs: dict[str, ChangeLog
     log = logs[NO_KEY]
     file = given(f"[sink]\ndispatchers = [{{matcher = ['*.gens'], partition = 'columns', columns = ['{column}']}}]")
     rows = log.events.where("kind = 'row'").transform(with_hashes, KEYS, DISPATCH).toArrow()
-    whole = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    whole = with_contradictions(lambda: log.events, log.facts, log.settings | file, protocol=log.protocol)
     found = [c for c in against_places(rows, log.facts, log.settings | file) if isinstance(c, Contradiction)]
     (refused,) = [c for c in found if "cannot dispatch" in c.seen]
     assert refused in whole.against
@@ -138,7 +138,7 @@ def test_rows_in_memory_show_why_ticdc_refuses_columns(logs: dict[str, ChangeLog
 def test_a_matcher_that_ticdc_refuses_ends_no_audit(logs: dict[str, ChangeLog]) -> None:
     """It is a finding, and no rule is tried."""
     log, file = logs[SMALL], given("[sink]\ndispatchers = [{matcher = ['a']}]")
-    known = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    known = with_contradictions(lambda: log.events, log.facts, log.settings | file, protocol=log.protocol)
     (words,) = [c.words for c in known.contradictions]
     assert words.endswith("TiCDC refuses it: The matcher 'a' has no '.' between schema and table patterns.")
     assert rules_given(log.facts, file) == NOTHING_GIVEN
@@ -176,7 +176,7 @@ def test_rules_that_are_not_what_they_seem_are_notes(logs: dict[str, ChangeLog])
         "{matcher = ['shop.users'], partition = 'ts'}, {matcher = ['nope.*'], partition = 'ts'}, "
         "{matcher = ['Fin_Ops.Ledger'], partition = 'columns', columns = ['zz']}]"
     )
-    known = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    known = with_contradictions(lambda: log.events, log.facts, log.settings | file, protocol=log.protocol)
     assert [n.split(":")[0] for n in known.notes] == [
         "TiCDC knows no dispatcher 'indexvalue' (the nearest is index-value)",
         "The rule for shop.users is never reached",
@@ -192,7 +192,7 @@ def test_an_index_that_no_table_has_is_one_finding(logs: dict[str, ChangeLog]) -
         logs[SMALL],
         given("[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value', index = 'x'}]"),
     )
-    found = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol).against
+    found = with_contradictions(lambda: log.events, log.facts, log.settings | file, protocol=log.protocol).against
     (seen,) = [c.seen for c in found if c.cause != "rows in other partitions"]
     n = log.events.where("kind = 'row'").count()
     assert f"{n:,} rows of Fin_Ops.Customers, " in seen and "more tables by it: [CDC:ErrDispatcherFailed]index" in seen
@@ -203,7 +203,7 @@ def test_rows_whose_partition_cannot_be_computed_are_counted(logs: dict[str, Cha
     """They are not compared with the rule, and a note names the table, how many, and why."""
     log = logs[SMALL]
     file = given("[sink]\ndispatchers = [{matcher = ['Fin_Ops.*'], partition = 'tidb-rowid'}]")
-    known = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    known = with_contradictions(lambda: log.events, log.facts, log.settings | file, protocol=log.protocol)
     told = [note.partition(", because their partition cannot be computed: ") for note in known.notes]
     assert [(said.partition(" with ")[2], bool(why)) for said, _, why in told] == [
         ("400 rows of Fin_Ops.Ledger", True), ("416 rows of Fin_Ops.nopk", True)
@@ -399,7 +399,7 @@ def test_tables_that_avro_names_otherwise_contradict_no_rule(spark: SparkSession
         "[sink]\ndispatchers = [{matcher = ['torture.ints', 'torture.`we.ird`'], partition = 'table'}]\n"
         "[filter]\nrules = ['*.*', '!torture.we_ird']"
     )
-    known = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    known = with_contradictions(lambda: log.events, log.facts, log.settings | file, protocol=log.protocol)
     assert known.against == () and [s.sure for s in known.known if s.name == "sink.dispatchers"] == ["verified"]
     (note,) = known.notes
     assert note.startswith("Rules, filters and selectors are not compared with DB Upper.T.x, ")

@@ -11,7 +11,7 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 import ticdc_lab
-from ticdc_lab.settings.detected import COUNTED, READ, SWITCHED, counted, of_counts, of_messages, of_rules
+from ticdc_lab.settings.detected import READ, SWITCHED, counted, of_counts, of_messages, of_rules
 from ticdc_lab.settings.file import parse_file
 from ticdc_lab.settings.setting import Settings
 from ticdc_lab.sources.load import load
@@ -32,7 +32,7 @@ def events(*rows: tuple[str, Any, Any], **more: Any) -> pa.RecordBatch:
 
 def shown(*batches: pa.RecordBatch, protocol: str = "open-protocol") -> Settings:
     """What images show."""
-    counts = pa.Table.from_batches(counted(iter(batches)), COUNTED)
+    counts = counted(pa.Table.from_batches(batches))
     return Settings(of_counts(counts, protocol=protocol))
 
 
@@ -70,10 +70,7 @@ def test_a_log_of_inserts_alone_may_have_old_values_off() -> None:
     update from an insert.
     """
     inserts = [("insert", ROW, None)] * 8
-    alone, counts = (
-        pa.Table.from_batches(counted(iter([events(*of)])), COUNTED)
-        for of in (inserts, [*inserts, ("delete", None, ROW)])
-    )
+    alone, counts = (counted(pa.table(events(*of))) for of in (inserts, [*inserts, ("delete", None, ROW)]))
     assert not of_counts(alone, protocol="open-protocol", whole=True)
     guess, _ = of_counts(counts, protocol="open-protocol", whole=True)
     assert (guess.name, guess.value, guess.sure) == ("sink.open.output-old-value", False, "guessed")

@@ -13,7 +13,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.answers.audit import of_findings
-from ticdc_lab.answers.dispatching import AS_THEY_LIE, compared, found_rules, named_rows
+from ticdc_lab.answers.dispatching import AS_THEY_LIE, compared, found_rules, measured_rows, named_rows
 from ticdc_lab.answers.summary import exact
 from ticdc_lab.answers.what_if import OF_STORAGE, PARTITIONS, by_few_rows, of_another_name, rules_of, without_partitions
 from ticdc_lab.audit import MAX_PER_GUARANTEE
@@ -403,7 +403,7 @@ def ask_advice(
     if of_storage:
         limits = [f"{OF_STORAGE.capitalize()}: the advice is for a topic of these tables."]
     counts = (*ADVISED_AT, recorded) if given is None else given
-    events, catalog, unnamed = named_rows(log)
+    events, catalog, unnamed = measured_rows(log)
     told, also = list[Advice](), compared(log)
 
     def sweep() -> WhatIf:
@@ -455,7 +455,7 @@ def ask_partitions(log: Log, *, to: int | None) -> Answer:
 
     def moved() -> dict[int, Moves]:
         by = rules_found(rules.to_dict("records"))
-        events, catalog, _ = named_rows(log)
+        events, catalog, _ = measured_rows(log)
         return moves(events, rules=by, before=recorded, counts=counts, catalog=catalog)
 
     return partitions(

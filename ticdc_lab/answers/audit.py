@@ -523,8 +523,9 @@ def _contradicted(log: ChangeLog, found: pd.DataFrame) -> pd.DataFrame:
     """Given settings that the log contradicts, or that TiCDC does not apply, as findings."""
     with log.reading():
         known = with_contradictions(
-            log.events, log.facts, log.settings, protocol=log.protocol, has_partitions=not log.of_storage
-        )
+            lambda: log.events, log.facts, log.settings, protocol=log.protocol, has_partitions=not log.of_storage,
+            files=log.files,
+        )  # fmt: skip
     said = [("warning", c.words, c.shows) for c in known.contradictions] + [("info", n, []) for n in known.notes]
     rows = [
         dict.fromkeys(found.columns, pd.NA)

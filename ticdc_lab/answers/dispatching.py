@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from ticdc_lab.dispatch import Changefeed
     from ticdc_lab.facts.catalog import Catalog
     from ticdc_lab.log import Log
+    from ticdc_lab.sources.stored import StoredEvents
 
 AS_THEY_LIE = "Every message counts: a row change that was sent twice counts twice."
 _ERRORS = 100
@@ -230,7 +231,7 @@ def ask_what_if(log: Log, *, partitions: int | None) -> Answer:
     if log.change_log.of_storage:
         limits = [f"{OF_STORAGE.capitalize()}: the comparison is for a topic of these tables."]
     rules = None if log.change_log.of_storage else found_rules(log)
-    limits = [*limits, *named_rows(log)[2]]
+    limits = [*limits, *measured_rows(log)[2]]
     return what_if(log.measured, partitions=partitions or recorded, rules=rules, limits=limits)
 
 
@@ -270,7 +271,7 @@ def ask_rules(log: Log) -> Answer:
 def measured(log: Log) -> WhatIf:
     """The measures of every dispatcher."""
     log.change_log.require_commit_ts("what another dispatcher would do")
-    found = log.once("measured", lambda: WhatIf.from_events(*named_rows(log)[:2], **compared(log)))
+    found = log.once("measured", lambda: WhatIf.from_events(*measured_rows(log)[:2], **compared(log)))
     if log.change_log.of_storage:
         return found
     return log.once("measured, as recorded", lambda: with_recorded(found, found_rules(log)))
@@ -292,8 +293,9 @@ def _settings(log: Log) -> Settings:
     of = log.change_log
     with of.reading():
         known = with_contradictions(
-            log.events, of.facts, of.settings, protocol=log.protocol, has_partitions=not of.of_storage
-        )
+            lambda: log.events, of.facts, of.settings, protocol=log.protocol, has_partitions=not of.of_storage,
+            files=of.files,
+        )  # fmt: skip
     has_rules = log.recorded_partitions()[0] > 1 and not of.of_storage
     found = found_rules(log) if has_rules else pd.DataFrame()
     sure = [
@@ -386,6 +388,15 @@ def named_rows(log: Log, *, undated: bool = True) -> tuple[DataFrame, Catalog | 
     with suppress(TiCDCLabError):  # then dispatchers by index are not offered
         return log.once(f"named rows {undated}", lambda: without_unnamed(log, undated=undated))
     return log.events, None, []
+
+
+def measured_rows(log: Log) -> tuple[DataFrame | StoredEvents, Catalog | None, list[str]]:
+    """The same for what reads events in files, if they lie in some and have TiDB's names: then no engine runs."""
+    files = None if log.protocol in FRAMED else log.change_log.files
+    if files is not None:
+        with suppress(TiCDCLabError):
+            return files, _defined(log), []
+    return named_rows(log)
 
 
 def without_unnamed(log: Log, *, undated: bool) -> tuple[DataFrame, Catalog, list[str]]:

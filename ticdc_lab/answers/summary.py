@@ -7,7 +7,7 @@ frames whose bigints stay exact (``Int64``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import events_at, places_of
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.kernel.numbering import KINDS
 from ticdc_lab.engine.columns import least
+from ticdc_lab.engine.shuffle import spark_order
+from ticdc_lab.events import POSITION
 from ticdc_lab.events.sample import Sample
-from ticdc_lab.events.schema import FINDINGS
+from ticdc_lab.events.schema import DECODED, FINDINGS
 from ticdc_lab.facts.laggards import early_ends, values_of
 from ticdc_lab.facts.limits import Counts
 from ticdc_lab.facts.overview import (
@@ -230,38 +234,48 @@ def of_transactions(log: ChangeLog, *, suspects: pd.DataFrame | None = None) -> 
     return {"transaction_totals": exact(digest.totals), "transactions": drawn, "suspects": suspects}
 
 
-def finding_messages(events: DataFrame, *, places: Sequence[tuple[int, int]]) -> DataFrame:
-    """Give the messages that findings are about, an event a row, in order.
+def finding_messages(events: pa.Table) -> pd.DataFrame:
+    """Show the messages that findings are about, an event a row, in order.
 
-    Parameters
-    ----------
-    events
-        The events contract.
-    places
-        Partition and offset of each, see :func:`ticdc_lab.audit.places_of`.
-
-    Returns
-    -------
-    DataFrame
-        ``topic, partition, offset, seq, kind, commit_ts, table`` (``schema.table``), ``op`` and ``what`` (the columns
-        after the change, or the statement; cut).
+    Returns: ``topic, partition, offset, seq, kind, commit_ts, table`` (``schema.table``), ``op`` and ``what`` (the
+    columns after the change, or the statement; cut).
     """
-    image = F.coalesce("columns", "before")
-    values = F.transform(image, lambda c: F.concat(c["name"], F.lit("="), F.coalesce(c["value"], F.lit("NULL"))))
-    told = F.substring(F.coalesce("query", F.array_join(values, ", ")), 1, TOLD).alias("what")
-    of_table = F.when(F.col("table_name") != "", F.col("table_name"))
-    table = F.when(F.col("schema_name").isNotNull(), F.concat_ws(".", "schema_name", of_table)).alias("table")
-    found = events_at(events, places)
-    return found.select("topic", "partition", "offset", "seq", "kind", "commit_ts", table, "op", told)
+    rows = []
+    for e in events.take(spark_order(events, POSITION)).to_pylist():
+        image = e["columns"] if e["columns"] is not None else e["before"]
+        values = None if image is None else ", ".join(
+            f"{c['name']}={'NULL' if c['value'] is None else c['value']}" for c in image
+        )  # fmt: skip
+        what = values if e["query"] is None else e["query"]
+        table = ".".join(filter(None, (e["schema_name"], e["table_name"])))
+        own = {"table": None if e["schema_name"] is None else table, "what": None if what is None else what[:TOLD]}
+        rows.append([(e | own)[c] for c in _MESSAGE.names])
+    return exact(pa.Table.from_pylist([dict(zip(_MESSAGE.names, r, strict=True)) for r in rows], _MESSAGE))
+
+
+_MESSAGE = arrow_of(
+    "topic string, partition int, offset bigint, seq int, kind string, commit_ts bigint, table string, op string, "
+    "what string"
+)
+_READ = (*POSITION, "kind", "commit_ts", "schema_name", "table_name", "op", "columns", "before", "query")
 
 
 def messages_of_findings(log: ChangeLog, findings: pd.DataFrame) -> pd.DataFrame:
-    """The messages that the first findings name; of a log that was decoded without images none."""
-    events = log.events
+    """The messages that the first findings name."""
     named = {p for f in findings.head(LISTED).to_dict("records") for p in places_of(f)}
-    if not named or not {"columns", "before"} <= set(events.columns):
+    if not named:
         return pd.DataFrame()
-    return small(events.transform(finding_messages, places=sorted(named)))
+    if (files := log.files) is None:
+        return finding_messages(events_at(log.events, sorted(named)).select(*_READ).toArrow())
+    form, near = arrow_schema(DECODED), pa.array(sorted({offset for _, offset in named}), pa.int64())
+
+    def asked(events: pa.Table) -> pa.Table:
+        places = zip(events["partition"].to_pylist(), events["offset"].to_pylist(), strict=True)
+        return events.filter(pa.array([place in named for place in places], pa.bool_()))
+
+    form = pa.schema([form.field(name) for name in _READ])
+    found = files.rows(_READ, asked, form, near=near, kinds=KINDS).found(lambda batches: batches, form)
+    return finding_messages(found)
 
 
 def quarantine_reasons(quarantine: DataFrame, *, most: int = LISTED) -> DataFrame:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from pyspark.sql import functions as F
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
@@ -15,7 +14,7 @@ from ticdc_lab.answers.summary import POINTS, Summary, exact, small
 from ticdc_lab.events.tso import clock_words, tso_words
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for, not_known
-from ticdc_lab.facts.stalls import stall_causes
+from ticdc_lab.facts.stalls import stall_causes, stalls_of
 from ticdc_lab.facts.watermarks import Rhythm, progress_of, rhythm_of, topics_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.sources.cdc_log import read_cdc_log
@@ -245,12 +244,17 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
     said = read_cdc_log(cdc_log) if cdc_log else None
     rhythm = rhythm_of(log.change_log.facts)
     least_s = rhythm.stall_s if stall_s is None else stall_s
-    found = stall_causes(log.events, stall_s=least_s, arrivals=log.change_log.messages)
-    with log.change_log.reading():
-        rows = small(found.orderBy(F.desc("step_s"), "topic", "held_ts", "everywhere").limit(_STALLS))
+    of = log.change_log
+    with of.reading():
+        if (files := of.files) is not None:
+            found = exact(stalls_of(files, of.facts, stall_s=least_s, arrivals=of.arrivals()))
+        else:
+            found = small(stall_causes(log.events, stall_s=least_s, arrivals=of.messages))
+    by = ["step_s", "topic", "held_ts", "everywhere"]
+    rows = found.sort_values(by, ascending=[False, True, True, True], na_position="first", ignore_index=True)
     s = log.summary_of("facts")
     answer = stalls(
-        rows, stall_s=least_s, rhythm=rhythm, qualified=not_known(log.counts), early_ends=s.early_ends,
+        rows.head(_STALLS), stall_s=least_s, rhythm=rhythm, qualified=not_known(log.counts), early_ends=s.early_ends,
         partitions=s.partitions, of_storage=s.of_storage,
     )  # fmt: skip
     return answer if said is None else beside_cdc_log(answer, said, log.audit(messages=False).frame)

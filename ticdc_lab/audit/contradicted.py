@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import starmap
 from math import lcm
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.checks import changed_key_texts
-from ticdc_lab.dispatch.definitions import HashedColumns
+from ticdc_lab.dispatch.definitions import HashedColumns, changes_in
 from ticdc_lab.dispatch.fitting import EXPLAINED, by_layout, columns_of, hash_of
 from ticdc_lab.dispatch.given import AND, COLUMN, GivenRules, given_rules, refused, rule_notes, rules_in
 from ticdc_lab.dispatch.hashing import FLAVOURS
@@ -32,16 +33,20 @@ from ticdc_lab.dispatch.routing import routes, sources_of, target_of
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rule_of
 from ticdc_lab.dispatch.settings import rules_in_force
 from ticdc_lab.dispatch.strategies import columns_missing
+from ticdc_lab.engine.shuffle import at_once, grouped_by, mapped
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import Batches, Bools
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import row_names, table_text
 from ticdc_lab.settings import UNKNOWN, Contradiction, Setting, Settings
-from ticdc_lab.settings.detected import COUNTS, OP_BY_IMAGES, READ, counted, of_counts, of_watermarks
+from ticdc_lab.settings.detected import COUNTED, OP_BY_IMAGES, READ, counted, of_counts, of_watermarks
 from ticdc_lab.settings.matchers import TableFilter, accepted
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.words import shortened
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.stored import StoredEvents
 
 Table = tuple[str, str]
 Place = tuple[int | None, int | None, int | None]
@@ -250,8 +255,8 @@ def against_rows(evidence: pa.Table, facts: LogFacts, settings: Settings, *, pro
                 yield Contradiction(filters, seen=seen, places=(_place(wrong[0]),), cause=cause)
 
 
-def _evidence_in(rows: DataFrame, settings: Settings, protocol: str) -> pa.Table:
-    """The same of the rows of a frame."""
+def _evidence_in(rows: DataFrame | StoredEvents, settings: Settings, protocol: str) -> pa.Table:
+    """The same of the rows of a log."""
     asked = compared_with_rows(settings, protocol)
     if not asked:
         return EVIDENCE.empty_table()
@@ -259,7 +264,7 @@ def _evidence_in(rows: DataFrame, settings: Settings, protocol: str) -> pa.Table
     def gather(batches: Batches) -> Batches:
         found = EVIDENCE.empty_table()
         for batch in batches:
-            found = first_of_each(pa.concat_tables([found, evidence_of(pa.table(batch), settings, protocol=protocol)]))
+            found = first_of_each(pa.concat_tables([found, pa.table(batch)]))
         yield from found.to_batches()
 
     def settle(batches: Batches) -> Batches:
@@ -267,31 +272,35 @@ def _evidence_in(rows: DataFrame, settings: Settings, protocol: str) -> pa.Table
         yield from settled(first_of_each(pa.concat_tables([EVIDENCE.empty_table(), *parts]))).to_batches()
 
     read = [c for c in ROW_COLUMNS if c not in ("columns", "before") or reads_images(settings)]
-    found = rows.select(*read).mapInArrow(gather, _EVIDENCE)
+    shown = changes_in(rows, read, partial(evidence_of, settings=settings, protocol=protocol), EVIDENCE)
+    found = mapped(shown, gather, EVIDENCE)
     if _FILTERS in asked:  # a transaction's rows may lie in several tasks, and there are many
-        found = found.repartition("schema_name", "table_name", "transaction").mapInArrow(settle, _EVIDENCE)
-    return first_of_each(found.toArrow().cast(EVIDENCE))
+        found = grouped_by(found, ["schema_name", "table_name", "transaction"], settle, EVIDENCE)
+    return first_of_each(at_once(found, EVIDENCE))
 
 
 def with_contradictions(
-    events: DataFrame, facts: LogFacts, settings: Settings, *, protocol: str, has_partitions: bool = True
-) -> Settings:
+    events: Callable[[], DataFrame], facts: LogFacts, settings: Settings, *, protocol: str,
+    has_partitions: bool = True, files: StoredEvents | None = None,
+) -> Settings:  # fmt: skip
     """The same with what the images of all rows show, and what the log has against rules that were given.
 
-    ``events``: the events contract. ``facts``: what was gathered of them. ``settings``: what is known of the
+    ``events``: gives the events contract. ``facts``: what was gathered of them. ``settings``: what is known of the
     changefeed's settings. ``protocol``: of the log. ``has_partitions``: False of a storage sink, which has none.
+    ``files``: the same events in files, if they lie in some.
     """
-    counts = events.select(*READ).mapInArrow(counted, COUNTS).toArrow()
+    own = events() if files is None else files
+    counts = at_once(mapped(changes_in(own, READ, counted, COUNTED), lambda batches: batches, COUNTED), COUNTED)
     whole = settings | of_counts(counts, protocol=protocol, whole=True)
     whole |= of_watermarks(len(facts.watermarks.ts), facts.ddl.num_rows, protocol=protocol)
-    rows = events.where("kind = 'row' AND table_name IS NOT NULL")
     exact = bool(settings.value("case-sensitive", False))
     found = [
         *against_facts(facts, whole, has_partitions=has_partitions),
-        *against_rows(_evidence_in(rows, whole, protocol), facts, whole, protocol=protocol),
+        *against_rows(_evidence_in(own, whole, protocol), facts, whole, protocol=protocol),
     ]
 
     def counted_in(rules: tuple[Rule, ...], tried: Sequence[int]) -> list[dict[str, Any]]:
+        rows = events().where("kind = 'row' AND table_name IS NOT NULL")
         return _placed(rows, facts, whole, rules, tried, exact)
 
     placed = [*_dispatched(counted_in, facts, whole, exact)] if has_partitions else []

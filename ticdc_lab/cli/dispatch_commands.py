@@ -174,7 +174,7 @@ def advise(
         raise click.BadParameter(f"{partitions!r} is no list of numbers", param_hint="--partitions") from e
     for n in counts or ():
         check_partitions(n)
-    with asked(source, where) as (spark, log):
+    with asked(source, where, frames=False) as (spark, log):
         with shown(spark, "advise"):
             answer = log.advise(partitions=counts, keep=keep, allow_risk=allow_risk, tables=tables)
         if out:
@@ -320,7 +320,7 @@ def expand(
         if given := [f"--{n.replace('_', '-')}" for n in of_change if context.get_parameter_source(n) is not default]:
             needs = f"{', '.join(given)} need{'s' if len(given) == 1 else ''}"
             raise click.UsageError(f"{needs} --after, the number of partitions after the change.")
-        with asked(source, where) as (spark, log):
+        with asked(source, where, frames=False) as (spark, log):
             with shown(spark, "expand"):
                 answer = log.partitions()
             print_answer(log, answer, as_json=as_json, shown={name: [*f] for name, f in answer.frames.items()})

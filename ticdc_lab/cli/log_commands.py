@@ -117,7 +117,7 @@ def settings(source: str, as_json: bool, **where: Any) -> None:
     From options, from its file (--changefeed), and from the bytes: each setting with the evidence, with what depends on
     it, and with what to give if it is wrong. Exit code 1: what was given contradicts the log.
     """
-    with asked(source, where) as (spark, log):
+    with asked(source, where, frames=False) as (spark, log):
         with shown(spark, "settings"):
             answer = log.settings()
         if as_json:
@@ -279,7 +279,7 @@ def why(source: str, stall_s: float | None, cdc_log: tuple[str, ...], as_json: b
     stalls and findings, by the commit_ts they name or by time. They name the sink, the owner, the puller or the
     downstream.
     """
-    with asked(source, where, images=False) as (spark, log):
+    with asked(source, where, images=False, frames=False) as (spark, log):
         with shown(spark, "why"):
             answer = log.why(stall_s=stall_s, cdc_log=cdc_log)
         print_answer(log, answer, as_json=as_json)

@@ -108,4 +108,4 @@ def _require_outside(source: str, out: str) -> None:
 
 def _opened(run: Any, where: Mapping[str, Any]) -> Any:
     given = {name: getattr(run, name) for name in (*_WHERE, "options")}
-    return decoded(run.source, {**where, **given}, beside="ticdc_lab.report.write")
+    return decoded(run.source, {**where, **given}, frames=False, beside="ticdc_lab.report.write")

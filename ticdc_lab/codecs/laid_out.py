@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.event import Cell, Event
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, bits, copied
-from ticdc_lab.codecs.kernel.numbering import INSERT, KINDS, OPS, ROW
+from ticdc_lab.codecs.kernel.numbering import DELETE, INSERT, KINDS, OPS, ROW
 from ticdc_lab.events.schema import BEFORE_UNNAMED, EVENTS
 
 
@@ -27,6 +27,18 @@ class Image:
     values: pa.Array
     is_key: np.ndarray
     flags: np.ndarray
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The event of each column."""
+        return np.repeat(np.arange(len(self.there)), np.diff(self.ends))
+
+    def at(self, name: str) -> np.ndarray:
+        """Where each event's first column of this name stands among all; -1 where it has none."""
+        found = np.full(len(self.there), -1, dtype=np.int64)
+        own = np.flatnonzero(np.asarray(pc.equal(self.names, name)))[::-1]
+        found[self.rows[own]] = own  # of several the last is kept: the first
+        return found
 
     def lists(self) -> pa.Array:
         """The image of each event as the contract has it."""
@@ -56,6 +68,25 @@ class LaidOut:
     before: Image
     unnamed: np.ndarray
     """Whose image before is short of columns that changed (:data:`ticdc_lab.events.schema.BEFORE_UNNAMED`)."""
+
+    @property
+    def dispatched(self) -> Image:
+        """The images that TiCDC hashes: the old row of a delete, else the new row, also of an update."""
+        old = (self.op == DELETE) & self.before.there
+        sides = [
+            (image, np.flatnonzero(old[image.rows] == (image is self.before))) for image in (self.after, self.before)
+        ]
+        row = np.concatenate([image.rows[at] for image, at in sides])
+        order = np.argsort(row, kind="stable")
+        names, types, values = (
+            pa.concat_arrays([getattr(image, part).take(pa.array(at)) for image, at in sides]).take(pa.array(order))
+            for part in ("names", "types", "values")
+        )
+        is_key, flags = (
+            np.concatenate([getattr(image, part)[at] for image, at in sides])[order] for part in ("is_key", "flags")
+        )
+        ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(old)))])
+        return Image(np.where(old, True, self.after.there), ends, names, types, values, is_key, flags)
 
 
 def lay_out(events: Sequence[Event]) -> LaidOut:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from pyspark.sql import DataFrame
@@ -42,6 +42,9 @@ from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.settings.matchers import matcher_of
 from ticdc_lab.words import count, percent
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.stored import StoredEvents
 
 PARTITIONS = (1, 3, 8, 16, 32)
 
@@ -94,7 +97,7 @@ class Advice:
 
 
 def advise(
-    events: DataFrame,
+    events: DataFrame | StoredEvents,
     *,
     protocol: str,
     catalog: Catalog | None = None,
@@ -112,11 +115,11 @@ def advise(
     Parameters
     ----------
     events
-        The events contract.
+        The events contract, or events in files.
     protocol
         Of the changefeed: what it writes for updates of keys is noted.
     catalog
-        Table definitions; default: from the log's DDL.
+        Table definitions; default: from the log's DDL, and none of events in files.
     partitions
         Partition counts to compare, each from 1 to 128.
     keep
@@ -148,15 +151,20 @@ def advise(
     counts = sorted(set(partitions))
     if keep not in KEPT or not counts:
         raise DispatchError(f"keep must be one of {sorted(KEPT)} and partitions not empty; found {keep!r}, {counts}.")
-    events = events.where("kind <> 'row' OR table_name IS NOT NULL")  # avro has deletes that name no table
-    catalog = catalog_of(events) if catalog is None else catalog
+    if isinstance(events, DataFrame):
+        events = events.where("kind <> 'row' OR table_name IS NOT NULL")  # avro has deletes that name no table
+        catalog = catalog_of(events) if catalog is None else catalog
+    catalog = catalog or Catalog()
     facts = table_facts(events, catalog=catalog)
     if not facts:
         raise DispatchError("The log has no row changes.", hint="Show what it contains: ticdc-lab survey SOURCE")
     rows, every = sum(t.rows for t in facts), sorted(facts, key=lambda t: -t.rows)
     if tables:
         facts = [t for t in facts if t.name in tables]
-        events = events.where(F.concat("schema_name", F.lit("."), "table_name").isin(*tables))
+        if isinstance(events, DataFrame):
+            events = events.where(F.concat("schema_name", F.lit("."), "table_name").isin(*tables))
+        else:
+            events = replace(events, tables=frozenset((t.schema_name, t.table_name) for t in facts))
     if not facts:
         some = ", ".join(t.name for t in every[:8]) + (f" and {len(every) - 8:,} more" if len(every) > 8 else "")
         raise DispatchError(f"The log has no row change of {', '.join(tables)}; expected some of its tables: {some}.")

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+from zlib import crc32
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from ticdc_lab.dispatch.definitions import HashedColumns, Question, with_answers
-from ticdc_lab.dispatch.dispatching import ready_for
-from ticdc_lab.dispatch.hashing import with_hash
+from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
+from ticdc_lab.codecs.laid_out import laid_out_of
+from ticdc_lab.dispatch.defined_keys import UNNAMED, handle_answer
+from ticdc_lab.dispatch.definitions import Answers, HashedColumns, Question, unique_columns
+from ticdc_lab.dispatch.fitting import columns_of
+from ticdc_lab.dispatch.hashing import UNKNOWN
+from ticdc_lab.dispatch.names import candidate_name, check_columns
 from ticdc_lab.dispatch.strategies import (
-    Request,
-    Verdict,
-    by_table_columns,
+    INTEGER_TYPE,
+    NO_ROWID,
+    NOT_SHOWN,
+    UNDATED,
+    UNIQUE_FLAGS,
+    UNIQUE_UNKNOWN,
     columns_answer,
     index_answer,
-    strategy_of,
+    missing_text,
+    rowid_answer,
 )
 from ticdc_lab.dispatch.unique_keys import beside_handle
+from ticdc_lab.errors import DispatchError
+from ticdc_lab.events.arrays import Bools, Ints, runs
 from ticdc_lab.facts.catalog import Catalog, TableVersion
 from ticdc_lab.facts.definitions import ColumnDef, TableDef
+from ticdc_lab.facts.places import grouped
 
 TableName = tuple[str, str]
 Indexes = Sequence[str] | Mapping[str, Sequence[str]]
@@ -30,14 +47,6 @@ ColumnLists = Iterable[Sequence[str]] | Mapping[str, Iterable[Sequence[str]]]
 """Lists of columns: for every table, or by table (``schema.table``)."""
 FIXED = ("table", "ts", "index-value", "tidb-rowid")
 """Candidates that every table has."""
-
-
-def candidate_name(strategy: str, *, index: str | None = None, columns: Sequence[str] | None = None) -> str:
-    """The name of a strategy with its arguments: ``ts``, ``index-value:uk``, ``columns:a,b``."""
-    strategy = {"default": "table", "rowid": "index-value"}.get(strategy.lower(), strategy.lower())
-    if strategy == "columns":
-        return "columns:" + ",".join(columns or ())
-    return f"{strategy}:{index}" if index and strategy == "index-value" else strategy
 
 
 @dataclass(frozen=True)
@@ -96,50 +105,232 @@ def _defined(catalog: Catalog | None, columns: Mapping[str, Iterable[Sequence[st
     return Catalog(versions)
 
 
-def with_numbers(rows: DataFrame, candidates: Candidates, *, catalog: Catalog | None) -> DataFrame:
-    """Add ``h0``, ``h1``, .. (bigint: the number whose remainder is the partition, as 64 bits unsigned) for each slot.
+NUMBERED = (
+    "kind", "schema_name", "table_name", "commit_ts", "op", "columns", "before", "protocol", "column_crcs", "key_crc",
+    "layout",
+)  # fmt: skip
+"""What :meth:`Numbering.of` reads of row changes."""
 
-    Where a candidate cannot place a row its number is null; ``errors`` (array<string>, by slot) then has it, and is
-    null where all can.
+
+@dataclass(frozen=True)
+class Numbering:
+    """The number whose remainder is the partition, as 64 bits unsigned, by each candidate: a kernel's part.
+
+    ``catalog``: of the log; None where its definitions are not known. As :mod:`ticdc_lab.dispatch.strategies` computes
+    it on an engine.
     """
-    verdicts = [_verdict(candidates, s, catalog) for s in range(candidates.slots)]
-    out, failures, common = ready_for(rows, verdicts, catalog=catalog), [], len(candidates.common)
-    for s, verdict in enumerate(verdicts):
-        known = catalog if s < common else candidates.catalog
-        if verdict.question is not None and known is not None:
-            out = with_answers(out, catalog=known, questions={_answer(s): verdict.question})
-        if verdict.choice is not None:
-            out = with_hash(out, choice=verdict.choice, flavour="new")
-        out = out.withColumn(f"_error{s}", verdict.error)
-        out = out.withColumn(f"h{s}", F.when(F.col(f"_error{s}").isNull(), verdict.number))
-        if s >= common or candidates.common[s] != "tidb-rowid":  # its reason is always the same
-            failures.append(F.nullif(F.col(f"_error{s}"), F.lit("")))
-        else:
-            failures.append(F.lit(None).cast("string"))
-    return out.withColumn("errors", F.when(F.coalesce(*failures).isNotNull(), F.array(*failures)))
 
+    candidates: Candidates
+    catalog: Catalog | None
+    _answers: dict[str, Answers] = field(default_factory=dict, init=False)
 
-def _answer(slot: int) -> str:
-    return f"_answer{slot}"
+    def of(self, rows: pa.Table) -> dict[str, pa.Array]:
+        """``h0``, ``h1``, .. of row changes, null where a candidate cannot place one, and then by slot why: ``errors``.
 
+        ``errors`` is null where all can.
+        """
+        n, slots, why = rows.num_rows, self.candidates.slots, _nothing(rows.num_rows)
+        numbers = np.zeros((slots, n), dtype=np.int64)
+        errors = np.full((slots, n), None, dtype=object)
+        for at in alike(rows):
+            own = rows.take(pa.array(at))
+            names = self.candidates.names((own["schema_name"][0].as_py(), own["table_name"][0].as_py()))
+            for s in range(slots):
+                if s >= len(names):
+                    errors[s, at] = ""
+                else:
+                    numbers[s, at], errors[s, at] = self.number(own, names[s], common=s < len(self.candidates.common))
+        known = errors == None  # noqa: E711
+        found = {f"h{s}": pa.array(numbers[s], mask=~known[s]) for s in range(slots)}
+        said = errors.copy()
+        said[said == ""] = None
+        is_rowid = [s for s, name in enumerate(self.candidates.common) if name == "tidb-rowid"]
+        said[is_rowid] = None  # its reason is always the same
+        for i in np.flatnonzero((said != None).any(axis=0)).tolist():  # noqa: E711
+            why[i] = said[:, i].tolist()
+        return found | {"errors": pa.array(why.tolist(), pa.list_(pa.string()))}
 
-def _verdict(candidates: Candidates, slot: int, catalog: Catalog | None) -> Verdict:
-    if slot < len(candidates.common):
-        strategy, _, argument = candidates.common[slot].partition(":")
-        index = argument if strategy == "index-value" and argument else None
-        columns = tuple(argument.split(",")) if strategy == "columns" else None
-        return strategy_of(strategy)(Request(1, index, columns, catalog, "new", _answer(slot)))
-    return by_table_columns(Request(1, catalog=candidates.catalog, answer=_answer(slot)), _asks(candidates, slot))
+    def number(self, rows: pa.Table, candidate: str, *, common: bool = True) -> tuple[Ints, Texts]:
+        """The numbers of rows of one table and layout, and why a row has none."""
+        strategy, _, argument = candidate.partition(":")
+        ts = rows["commit_ts"]
+        if strategy == "ts":
+            return np.asarray(ts.fill_null(0)), _said(np.asarray(ts.is_null()), UNDATED)
+        if strategy == "tidb-rowid":
+            return self._by_rowid(rows)
+        if strategy == "index-value" and not argument:
+            return self._by_key(rows)
+        if strategy == "default-no-old-value":
+            return self._by_default(rows, argument)
+        if strategy == "columns" and common:
+            return self._by_columns(rows, tuple(argument.split(",")) if argument else ())
+        if strategy in ("columns", "index-value"):
+            return self._by_definition(rows, strategy, argument, self.catalog if common else self.candidates.catalog)
+        return np.full(rows.num_rows, _table_crc(rows)), _nothing(rows.num_rows)
 
+    def _asked(self, catalog: Catalog | None, name: str, question: Question, rows: pa.Table) -> Answered:
+        if name not in self._answers:
+            self._answers[name] = Answers(catalog, question)
+        return self._answers[name].at(rows)
 
-def _asks(candidates: Candidates, slot: int) -> Question:
-    def ask(table: TableDef) -> HashedColumns:
-        names = candidates.names((table.schema_name, table.table_name))
-        if slot >= len(names):
-            return HashedColumns(error="")
-        strategy, _, argument = names[slot].partition(":")
-        return (
-            index_answer(table, argument) if strategy == "index-value" else columns_answer(table, argument.split(","))
+    def _by_definition(self, rows: pa.Table, strategy: str, argument: str, catalog: Catalog | None) -> Numbered:
+        """By the columns that the table's definition names."""
+
+        def question(table: TableDef) -> HashedColumns:
+            return index_answer(table, argument) if strategy == "index-value" else (
+                columns_answer(table, argument.split(","))
+            )  # fmt: skip
+
+        if catalog is None:
+            raise DispatchError(
+                f"Dispatch by the index {argument!r} needs table definitions, which row events do not carry.",
+                hint="Pass catalog=catalog_of(events), or Catalog.from_definitions([...]).",
+            )
+        value, error = np.zeros(rows.num_rows, dtype=np.int64), _nothing(rows.num_rows)
+        names = columns_of(rows)[0]
+        for at, answer in self._asked(catalog, f"{strategy}:{argument}", question, rows):
+            if answer is None:
+                name = ".".join(rows[c][0].as_py() for c in ("schema_name", "table_name"))
+                error[at] = f"the catalog does not know the indexes of {name} at this commit_ts"
+                continue
+            places = [names.index(c) for c in answer.columns if c in names]
+            lacks = len(places) < len(answer.columns)
+            value[at], error[at] = _hashed(rows.filter(pa.array(at)), places, _LACKS + " ".join(answer.columns), lacks)
+            if answer.error is not None:
+                error[at] = answer.error
+        return value, error
+
+    def _by_columns(self, rows: pa.Table, columns: tuple[str, ...]) -> Numbered:
+        columns = tuple(check_columns(columns))
+        names, keys, _ = columns_of(rows)
+        lower, times = [name.lower() for name in names], Counter(c.lower() for c in columns)
+        hashed = [name for name, n in times.items() if n % 2]
+        places = [lower.index(name) for name in hashed if name in lower]
+        lacks, missing = len(places) < len(hashed), next((c for c in times if c not in lower), None)
+        of_image: Any = None
+        if missing is not None:
+            # a delete of only key columns may be whole or may come from delete-only-output-handle-key-columns
+            cut = np.asarray(pc.equal(rows["op"], "delete").fill_null(False)) & (names == keys)
+            of_image = np.where(cut, _LACKS + missing, missing_text(rows["table_name"][0].as_py(), columns, missing))
+        value, error = _hashed(rows, places, "", False)
+        told = error == None  # noqa: E711
+        question = partial(columns_answer, columns=columns)
+        for at, answer in self._asked(self.catalog, ":".join(columns), question, rows):
+            if answer is None and of_image is not None:
+                error[at & told] = of_image[at & told]
+            elif answer is not None and answer.error is not None:
+                error[at] = answer.error
+            elif answer is not None and lacks:
+                error[at & told] = _LACKS + " ".join(answer.columns)
+        return value, error
+
+    def _by_key(self, rows: pa.Table) -> Numbered:
+        """By the handle key; where the message names none, by the one that the table's definition gives."""
+        crc, known = np.asarray(rows["key_crc"].fill_null(0)).copy(), np.asarray(rows["key_crc"].is_valid()).copy()
+        names, keys, _ = columns_of(rows)
+        is_bare = not keys and rows["layout"][0].is_valid
+        if is_bare and "protocol" in rows.column_names:
+            unnamed = np.asarray(pc.is_in(rows["protocol"], pa.array(NAME_A_PRIMARY_KEY)))
+            if not self._handles:
+                known &= ~unnamed
+            for at, answer in self._asked(self.catalog, "", handle_answer, rows) if self._handles else ():
+                own = at & unnamed
+                if answer is None:
+                    known[own] = False
+                elif answer.columns:
+                    places = [names.index(c) for c in answer.columns if c in names]
+                    value, error = _hashed(
+                        rows.filter(pa.array(own)), places, "lacks", len(places) < len(answer.columns)
+                    )
+                    crc[own], known[own] = value ^ _table_crc(rows), error == None  # noqa: E711
+        error = _said(~known, UNNAMED if is_bare else NOT_SHOWN)
+        return (crc & _MASK) ^ _table_crc(rows), error
+
+    @cached_property
+    def _handles(self) -> bool:
+        """Whether a table is defined whose messages may name no handle key though it has one."""
+        versions = () if self.catalog is None else self.catalog.versions.values()
+        return any(v.definition is not None and v.definition.primary is None for of in versions for v in of)
+
+    def _by_default(self, rows: pa.Table, index: str) -> Numbered:
+        """By table where more columns are unique, as up to v5.4 without old values."""
+        value, error = self.number(rows, candidate_name("index-value", index=index))
+        image = laid_out_of(rows.combine_chunks().to_batches()[0]).dispatched
+        unknown, flagged = (
+            np.bincount(image.rows[of], minlength=len(rows))
+            for of in (image.flags < 0, np.maximum(image.flags, 0) & UNIQUE_FLAGS > 0)
         )
+        unique = np.where(image.there & (unknown == 0), flagged, -1)
+        names = columns_of(rows)[0]
+        for at, answer in self._asked(self.catalog, "unique", unique_columns, rows) if self.catalog else ():
+            if answer is not None:
+                unique[at] = len({*answer.columns} & {*names})
+        value, error = np.where(unique > 1, _table_crc(rows), value), error.copy()
+        error[unique < 0] = UNIQUE_UNKNOWN
+        return value, error
 
-    return ask
+    def _by_rowid(self, rows: pa.Table) -> Numbered:
+        """By the number by which rows are stored, where it is their integer primary key."""
+        n, value = rows.num_rows, np.zeros(rows.num_rows, dtype=np.int64)
+        image = laid_out_of(rows.combine_chunks().to_batches()[0]).dispatched
+        keys = np.flatnonzero(image.is_key)
+        keys = keys[np.bincount(image.rows[keys], minlength=n)[image.rows[keys]] == 1]
+        at, text, flags = image.rows[keys], image.values.take(pa.array(keys)), image.flags[keys]
+        kinds = pc.match_substring_regex(image.types.take(pa.array(keys)), INTEGER_TYPE)
+        computable, known = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+        computable[at] = np.asarray(kinds.fill_null(False)) & ((flags < 0) | (flags & _PRIMARY_FLAG > 0))
+        if self.catalog is not None:
+            for of, answer in self._asked(self.catalog, "rowid", rowid_answer, rows):
+                if answer is not None:
+                    computable[of] = answer.integer_handle
+        is_number = np.asarray(pc.match_substring_regex(text, "^-?[0-9]+$").fill_null(False)) & computable[at]
+        known[at] = is_number
+        numbers = [int(t) & _MASK_64 for t in text.filter(pa.array(is_number)).to_pylist()]
+        value[at[is_number]] = np.array(numbers, dtype=np.uint64).view(np.int64)
+        return value, _said(~known, NO_ROWID)
+
+
+Texts = npt.NDArray[np.object_]
+Numbered = tuple[Ints, Texts]
+Answered = Iterator[tuple[Bools, HashedColumns | None]]
+_MASK, _MASK_64, _PRIMARY_FLAG = (1 << 32) - 1, (1 << 64) - 1, 8
+_LACKS = "the log carries only part of this row, without all of the dispatch columns: "
+
+
+def tables_in(rows: pa.Table) -> Iterator[Ints]:
+    """Where the rows of each table are."""
+    return alike(rows, by=("schema_name", "table_name"))
+
+
+def alike(rows: pa.Table, *, by: Sequence[str] = ("schema_name", "table_name", "layout")) -> Iterator[Ints]:
+    """Where the rows of each table and layout are."""
+    of = grouped(rows, by)[1]
+    order = np.argsort(of, kind="stable")
+    for part in runs(of[order]):
+        yield order[part]
+
+
+def _nothing(n: int) -> Texts:
+    return np.full(n, None, dtype=object)
+
+
+def _said(of: Bools, words: str) -> Texts:
+    found = _nothing(len(of))
+    found[of] = words
+    return found
+
+
+def _table_crc(rows: pa.Table) -> int:
+    return crc32("".join(rows[c][0].as_py() for c in ("schema_name", "table_name")).encode())
+
+
+def _hashed(rows: pa.Table, places: Sequence[int], lacking: str, lacks: bool) -> Numbered:
+    """TiCDC's hash of the columns at some places of the layout, and why a row has none."""
+    crcs, value = rows["column_crcs"], np.full(rows.num_rows, _table_crc(rows) if len(rows) else 0)
+    told = np.asarray(crcs.is_valid())
+    for place in places:
+        crc = np.asarray(pc.list_element(crcs, place).fill_null(0)) if told.all() else np.full(len(rows), UNKNOWN)
+        value, told = value ^ crc, told & (crc != UNKNOWN)
+    error = _said(~told, NOT_SHOWN)
+    error[told] = lacking if lacks else None
+    return value, error

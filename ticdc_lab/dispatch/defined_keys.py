@@ -34,10 +34,10 @@ def with_defined_keys(events: DataFrame, *, catalog: Catalog | None) -> DataFram
     unnamed = (F.col("kind") == "row") & F.col("layout").endswith(",,")
     unnamed = F.coalesce(unnamed & F.col("protocol").isin(*NAME_A_PRIMARY_KEY), F.lit(False))
     defined = [] if catalog is None else [v.definition for vs in catalog.versions.values() for v in vs]
-    asked = {_handle(table).columns for table in defined if table is not None and table.primary is None}
+    asked = {handle_answer(table).columns for table in defined if table is not None and table.primary is None}
     if catalog is None or not asked:
         return computed_once(events, {"key_crc": F.when(~unnamed, F.col("key_crc"))})
-    out = with_answers(events, catalog=catalog, questions={_ANSWER: _handle})
+    out = with_answers(events, catalog=catalog, questions={_ANSWER: handle_answer})
     answer = F.col(_ANSWER)["columns"]
     out = hashing.with_hash(out, choice=hashing.columns_listed(answer, among=asked - {()}), flavour="new")
     crc = F.col(hashing.HASH).bitwiseXOR(hashing.table_hash())
@@ -51,5 +51,6 @@ def with_defined_keys(events: DataFrame, *, catalog: Catalog | None) -> DataFram
     return computed_once(out, of_row).select(*events.columns)
 
 
-def _handle(table: TableDef) -> HashedColumns:
+def handle_answer(table: TableDef) -> HashedColumns:
+    """The columns of a table's handle key."""
     return HashedColumns(columns=table.handle_columns)

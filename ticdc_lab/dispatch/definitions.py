@@ -4,18 +4,30 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from ticdc_lab.codecs.keys import with_keys
+from ticdc_lab.codecs.keys import with_hashes, with_keys
+from ticdc_lab.codecs.laid_out import Image
 from ticdc_lab.engine.columns import in_order
+from ticdc_lab.engine.shuffle import MadeByWorkers
+from ticdc_lab.events.arrays import Batches, Bools
 from ticdc_lab.events.changes import op_rank, row_id
-from ticdc_lab.events.schema import require_columns
+from ticdc_lab.events.schema import DISPATCH, KEYS, require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import TableDef
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.stored import StoredEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +84,12 @@ def _join(events: DataFrame, *, catalog: Catalog, question: Question, name: str)
     return events.join(definitions, same, "left").drop(*_SPAN).withColumnRenamed("_answer", name)
 
 
-_Span = tuple[int | None, int | None, tuple[object, ...]]
+_Span = tuple[int | None, int | None, tuple[Any, ...]]
 
 
 def _spans(catalog: Catalog, table: tuple[str, str], question: Question) -> list[_Span]:
     """Since, until (TSO) and answer where the table is known; an answer that never changed holds from ever to ever."""
-    answers: list[tuple[int | None, tuple[object, ...] | None]] = []
+    answers: list[tuple[int | None, tuple[Any, ...] | None]] = []
     for version in catalog.versions[table]:
         answer = None if version.definition is None else question(version.definition)
         row = None if answer is None else (list(answer.columns), answer.error, answer.integer_handle)
@@ -89,6 +101,55 @@ def _spans(catalog: Catalog, table: tuple[str, str], question: Question) -> list
         return []
     ends = [since for since, _ in answers[1:]] + [None]
     return [(since, end, row) for (since, row), end in zip(answers, ends, strict=True) if row is not None]
+
+
+class Answers:
+    """The answers to a question about the tables of rows that are here: as of :func:`with_answers`."""
+
+    def __init__(self, catalog: Catalog | None, question: Question) -> None:
+        self._catalog, self._question = Catalog() if catalog is None else catalog, question
+        self._of: dict[tuple[str, str], list[_Span]] = {}
+
+    def at(self, rows: pa.Table) -> Iterator[tuple[Bools, HashedColumns | None]]:
+        """Which of the rows, of one table, have which answer."""
+        table = rows["schema_name"][0].as_py(), rows["table_name"][0].as_py()
+        if table not in self._of:
+            known = table in self._catalog.versions
+            self._of[table] = _spans(self._catalog, table, self._question) if known else []
+        ts, dated = (np.asarray(a) for a in (rows["commit_ts"].fill_null(0), rows["commit_ts"].is_valid()))
+        left = np.ones(len(rows), dtype=bool)
+        for since, until, (columns, error, integer_handle) in self._of[table]:
+            own = left.copy() if since is None else left & dated & (ts >= since)
+            own &= True if until is None else dated & (ts < until)
+            left &= ~own
+            if own.any():
+                yield own, HashedColumns(tuple(columns), error, integer_handle)
+        if left.any():
+            yield left, None
+
+
+def changes_in(
+    events: DataFrame | StoredEvents, columns: Sequence[str], make: Callable[[pa.Table], pa.Table], form: pa.Schema, *,
+    kinds: Sequence[str] = ("row",),
+) -> DataFrame | MadeByWorkers:  # fmt: skip
+    """What a function makes of row changes, some at a time: of these columns of a frame, or of events in files."""
+    if not isinstance(events, DataFrame):
+        return events.rows(columns, lambda own: make(_plain(own)), form, kinds=kinds)
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            yield from make(pa.table(batch)).select(form.names).cast(form).combine_chunks().to_batches()
+
+    hashes = StructType([field for form in (KEYS, DISPATCH) for field in form if field.name in columns])
+    rows = events.where(F.col("kind").isin(*kinds)).transform(with_hashes, hashes)
+    there = [c for c in dict.fromkeys(("kind", *columns)) if c != "protocol" or c in rows.columns]
+    return rows.select(*there).mapInArrow(run, from_arrow_schema(form))
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """The same without dictionaries."""
+    types = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in rows.schema]
+    return rows.cast(pa.schema(list(zip(rows.schema.names, types, strict=True))))
 
 
 _SEPARATOR = "\x01"
@@ -128,6 +189,18 @@ def first_changes(events: DataFrame, *, catalog: Catalog | None, carry: tuple[st
     narrow = rows.withColumns(facts).select(*_IDENTITY, *place, *kept)
     first = F.min_by(F.struct(*place, *kept), in_order(*place))
     return narrow.groupBy(*_IDENTITY).agg(first.alias("first")).select("table", "commit_ts", "op", "first.*")
+
+
+def key_texts(image: Image) -> pa.Array:
+    """The handle key in each image as ``col=value`` (string), empty without one; null where there is no image."""
+    own = np.flatnonzero(image.is_key)
+    at = pa.array(own)
+    values = pc.fill_null(image.values.take(at), "NULL")
+    texts = pc.binary_join_element_wise(image.names.take(at), values, "=")
+    n = np.bincount(image.rows[own], minlength=len(image.there))
+    ends = np.concatenate([[0], np.cumsum(n)]).astype(np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(ends), texts, mask=pa.array(~image.there))
+    return pc.binary_join(lists, ", ")
 
 
 def key_text() -> Column:

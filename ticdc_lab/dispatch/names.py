@@ -74,3 +74,11 @@ def check_columns(columns: Sequence[str] | None) -> Sequence[str]:
     if columns is None:
         raise DispatchError("The columns dispatcher was given no columns.", hint="Pass columns=['user_id', ...].")
     return columns
+
+
+def candidate_name(strategy: str, *, index: str | None = None, columns: Sequence[str] | None = None) -> str:
+    """The name of a strategy with its arguments: ``ts``, ``index-value:uk``, ``columns:a,b``."""
+    strategy = {"default": "table", "rowid": "index-value"}.get(strategy.lower(), strategy.lower())
+    if strategy == "columns":
+        return "columns:" + ",".join(columns or ())
+    return f"{strategy}:{index}" if index and strategy in ("index-value", "default-no-old-value") else strategy

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.dispatch.candidates import candidate_name
 from ticdc_lab.dispatch.definitions import with_answers
 from ticdc_lab.dispatch.dispatching import ADDED, decided, ready_for
 from ticdc_lab.dispatch.hashing import ColumnChoice, Flavour, with_hash
+from ticdc_lab.dispatch.names import candidate_name
 from ticdc_lab.dispatch.strategies import (
     STRATEGIES,
     Request,
@@ -313,7 +313,7 @@ def choice_of_rules(what_if: WhatIf, rules: Sequence[Rule], *, case_sensitive: b
     out = {}
     for entry in what_if.tables:
         tables = what_if.together.get(entry, [entry])
-        names = {_candidate(rule_of(rules, *t.split(".", 1), case_sensitive=case_sensitive)) for t in tables}
+        names = {candidate_of(rule_of(rules, *t.split(".", 1), case_sensitive=case_sensitive)) for t in tables}
         if len(names) > 1:
             raise DispatchError(
                 f"{entry} are counted together, but the rules dispatch them by {sorted(names)}.",
@@ -324,6 +324,7 @@ def choice_of_rules(what_if: WhatIf, rules: Sequence[Rule], *, case_sensitive: b
     return out
 
 
-def _candidate(rule: Rule) -> str:
+def candidate_of(rule: Rule) -> str:
+    """The name of a rule's dispatcher; ``table`` for one that TiCDC does not know."""
     strategy = rule.partition.lower() if rule.partition.lower() in STRATEGIES else "table"
     return candidate_name(strategy, index=rule.index or None, columns=rule.columns)

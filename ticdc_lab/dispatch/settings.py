@@ -19,6 +19,7 @@ from ticdc_lab.dispatch.guarantees import MEASURES, guarantees
 from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.dispatch.routing import Upstream, routes, sources_of
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
+from ticdc_lab.dispatch.strategies import UNIQUE_FLAGS
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.schema import OF_IMAGES, require_batch, require_columns
@@ -28,7 +29,6 @@ from ticdc_lab.transactions import split_key_updates
 
 _NEEDED = ("kind", "commit_ts", "schema_name", "table_name", "table_id", "op", "columns", "before")
 _PART = ("schema_name", "table_name", "table_id", "commit_ts")
-_UNIQUE_FLAGS = 8 | 16  # open-protocol: primary, unique
 _BY_KEY, _BY_ROWID, _UNKNOWN = "by-key", "by-rowid", "unknown"
 _UNIQUE, _TABLE = "_unique_columns", "_key_updates_table"
 
@@ -41,7 +41,7 @@ def key_change(*, unique_columns: Column | None = None) -> Column:
     """
 
     def is_unique(c: Column) -> Column:
-        flagged = F.coalesce(c["flags"].bitwiseAND(F.lit(_UNIQUE_FLAGS)) > 0, F.lit(False))
+        flagged = F.coalesce(c["flags"].bitwiseAND(F.lit(UNIQUE_FLAGS)) > 0, F.lit(False))
         if unique_columns is None:
             return c["is_key"] | flagged
         return c["is_key"] | flagged | F.coalesce(F.array_contains(unique_columns, c["name"]), F.lit(False))

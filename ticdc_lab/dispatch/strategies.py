@@ -29,8 +29,16 @@ NO_ROWID = (
     "no protocol carries _tidb_rowid, and the rows of the table are not stored by a single integer primary key that "
     "would equal it"
 )
-_PRIMARY_FLAG, _UNIQUE_FLAG = 8, 16
-_INTEGER_TYPE = "^(tiny|small|medium|big)?int"
+UNDATED = "the event has no commit_ts, by which the ts dispatcher chooses a partition"
+NOT_SHOWN = (
+    "the log does not show the text that TiCDC hashes: no image, a label of an ENUM or SET without the list of "
+    "all labels, or in debezium a TIMESTAMP (--option time-zone=ZONE gives its text), a zero date, a DECIMAL of "
+    "more than 15 digits, or a fraction whose digits no DDL of the log gives"
+)
+UNIQUE_UNKNOWN = "the log does not show how many columns of this table are in a unique index"
+_PRIMARY_FLAG = 8
+UNIQUE_FLAGS = _PRIMARY_FLAG | 16  # open-protocol: primary, unique
+INTEGER_TYPE = "^(tiny|small|medium|big)?int"
 _IMAGES = ("op", "columns", "before")
 _HASHED, _LISTED, _LISTED_TEXT = "_dispatch_hashed", "_dispatch_listed", "_dispatch_listed_text"
 """Scratch columns of :func:`by_lists_of_columns`: the row's rule's columns, those that are hashed, and as written."""
@@ -97,7 +105,7 @@ def by_ts(request: Request) -> Verdict:
     return Verdict(
         partition=unsigned_mod(ts, request.partitions),
         key=_unsigned_text(ts),
-        error=F.when(ts.isNull(), "the event has no commit_ts, by which the ts dispatcher chooses a partition"),
+        error=F.when(ts.isNull(), UNDATED),
         number=ts,
         needs=("commit_ts",),
     )
@@ -198,7 +206,7 @@ def by_tidb_rowid(request: Request) -> Verdict:
     """
     only, second = F.get(_KEY, 0), F.get(_KEY, 1)
     primary = only["flags"].isNull() | (only["flags"].bitwiseAND(F.lit(_PRIMARY_FLAG)) > 0)
-    computable = only.isNotNull() & second.isNull() & only["mysql_type"].rlike(_INTEGER_TYPE) & primary
+    computable = only.isNotNull() & second.isNull() & only["mysql_type"].rlike(INTEGER_TYPE) & primary
     if request.catalog is not None:
         computable = F.coalesce(F.col(request.answer)["integer_handle"], computable)
     signed = only["value"].cast("decimal(20,0)")
@@ -216,9 +224,14 @@ def by_tidb_rowid(request: Request) -> Verdict:
         ),
         number=F.when(row_id < _TWO_TO_63(), row_id).otherwise(row_id - _TWO_TO_64()).cast("bigint"),
         needs=_IMAGES,
-        question=None if request.catalog is None else lambda t: HashedColumns(integer_handle=t.pk_is_handle),
+        question=None if request.catalog is None else rowid_answer,
         from_images={_KEY: F.filter(hashing.dispatched_image(), lambda c: c["is_key"])},
     )
+
+
+def rowid_answer(table: TableDef) -> HashedColumns:
+    """Whether rows of a table are stored by their integer primary key."""
+    return HashedColumns(integer_handle=table.pk_is_handle)
 
 
 def by_default_without_old_value(request: Request) -> Verdict:
@@ -230,7 +243,7 @@ def by_default_without_old_value(request: Request) -> Verdict:
     """
     by_index = by_index_value(request)
     image = F.col(_IMAGE)
-    flagged = F.filter(image, lambda c: c["flags"].bitwiseAND(F.lit(_PRIMARY_FLAG | _UNIQUE_FLAG)) > 0)
+    flagged = F.filter(image, lambda c: c["flags"].bitwiseAND(F.lit(UNIQUE_FLAGS)) > 0)
     unique = F.when(~F.exists(image, lambda c: c["flags"].isNull()), F.size(flagged))
     if request.catalog is not None:
         # what TiCDC had before it when it dispatched a delete: the columns of the handle alone
@@ -239,7 +252,7 @@ def by_default_without_old_value(request: Request) -> Verdict:
         unique = F.coalesce(F.when(answer.isNotNull(), held), unique)
     whole = unique > 1
     by_hash, table = hashing.hash_of(F.col(HASH)), hashing.table_hash()
-    unknown = F.when(unique.isNull(), "the log does not show how many columns of this table are in a unique index")
+    unknown = F.when(unique.isNull(), UNIQUE_UNKNOWN)
     return Verdict(
         partition=F.when(whole, table).otherwise(by_hash) % request.partitions,
         key=F.when(whole, F.concat("schema_name", F.lit("."), "table_name")).otherwise(by_hash.cast("string")),
@@ -293,12 +306,7 @@ def _TWO_TO_64() -> Column:
 
 def _hashed(request: Request, *, choice: ColumnChoice, error: Column, question: Question | None = None) -> Verdict:
     h = hashing.hash_of(F.col(HASH))
-    unknown = F.when(
-        F.col(HASH).isNull(),
-        "the log does not show the text that TiCDC hashes: no image, a label of an ENUM or SET without the list of "
-        "all labels, or in debezium a TIMESTAMP (--option time-zone=ZONE gives its text), a zero date, a DECIMAL of "
-        "more than 15 digits, or a fraction whose digits no DDL of the log gives",
-    )
+    unknown = F.when(F.col(HASH).isNull(), NOT_SHOWN)
     return Verdict(
         partition=h % request.partitions,
         key=h.cast("string"),
@@ -363,7 +371,7 @@ def columns_answer(table: TableDef, columns: Sequence[str]) -> HashedColumns:
     for name in columns:
         column = table.column(name)
         if column is None:
-            return HashedColumns(error=_missing_text(table.table_name, columns, name.lower()))
+            return HashedColumns(error=missing_text(table.table_name, columns, name.lower()))
         if column.generated == "virtual":
             return HashedColumns(
                 error=f"{_FAILED}found virtual generated columns when dispatch event, table: {table.table_name}, "
@@ -373,7 +381,8 @@ def columns_answer(table: TableDef, columns: Sequence[str]) -> HashedColumns:
     return HashedColumns(columns=tuple(names))
 
 
-def _missing_text(table: str, columns: Sequence[str], name: str) -> str:
+def missing_text(table: str, columns: Sequence[str], name: str) -> str:
+    """TiCDC's error for a listed column that a row does not have."""
     listed = " ".join(columns)
     return f"{_FAILED}columns not found when dispatch event, table: {table}, columns: [{listed}], column: {name}"
 
@@ -381,7 +390,7 @@ def _missing_text(table: str, columns: Sequence[str], name: str) -> str:
 def columns_missing(table: str, columns: Sequence[str], names: Collection[str]) -> str:
     """TiCDC's error for the first listed column that a table with such columns does not have."""
     there = {name.lower() for name in names}
-    return _missing_text(table, columns, next(c.lower() for c in columns if c.lower() not in there))
+    return missing_text(table, columns, next(c.lower() for c in columns if c.lower() not in there))
 
 
 def _missing_from_image(listed: Column, written: Column) -> Column:

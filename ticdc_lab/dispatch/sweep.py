@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ from ticdc_lab.dispatch.unique_keys import NOT_CARRIED
 from ticdc_lab.events.arrays import Batches, Ints, changes_in, runs
 from ticdc_lab.events.tso import LOGICAL_BITS
 
-SWEPT = "lane int, facts binary"
+SWEPT = pa.schema([("lane", pa.int32()), ("facts", pa.binary())])
 """What :func:`swept` yields for every lane; :func:`lane_of` reads ``facts``."""
 
 NARROW = pa.schema(
@@ -56,6 +55,7 @@ COMPILING_S = 10.0
 """CPU seconds, about, that compiling the kernels takes, once on a machine."""
 
 _KERNELS = "what-if"
+_SIZE = 8
 
 SPARSE = 40_000
 """Changes of a lane up to which loads are kept as they came, not as counters."""
@@ -111,7 +111,8 @@ def swept(plan: SweepPlan) -> Callable[[Batches], Batches]:
 
 def lane_of(facts: bytes) -> Lane:
     """What :func:`swept` measured of a lane."""
-    lane: Lane = pickle.loads(zlib.decompress(facts))
+    size = int.from_bytes(facts[:_SIZE], "little")
+    lane: Lane = pickle.loads(pa.decompress(facts[_SIZE:], size, codec="lz4"))
     return lane
 
 
@@ -141,7 +142,8 @@ def _part(placed: Placed, low: int, high: int) -> Placed:
 
 
 def _answer(lane: _Lane) -> pa.RecordBatch:
-    facts = zlib.compress(pickle.dumps(lane.facts(), protocol=5), level=1)
+    whole = pickle.dumps(lane.facts(), protocol=5)
+    facts = len(whole).to_bytes(_SIZE, "little") + pa.compress(whole, codec="lz4", asbytes=True)  # mostly zeros
     return pa.RecordBatch.from_pydict({"lane": pa.array([lane.number], pa.int32()), "facts": pa.array([facts])})
 
 

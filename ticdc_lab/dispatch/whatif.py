@@ -10,31 +10,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
-from ticdc_lab.codecs.keys import with_hashes
-from ticdc_lab.dispatch.candidates import Candidates, ColumnLists, Indexes, TableName, candidate_name, with_numbers
+from ticdc_lab.codecs.laid_out import laid_out_of
+from ticdc_lab.dispatch.candidates import (
+    NUMBERED,
+    Candidates,
+    ColumnLists,
+    Indexes,
+    Numbering,
+    TableName,
+    alike,
+)
 from ticdc_lab.dispatch.conflict_kernel import DDL_RANK
-from ticdc_lab.dispatch.definitions import HashedColumns, key_text, with_answers
+from ticdc_lab.dispatch.definitions import Answers, HashedColumns, changes_in, key_texts
 from ticdc_lab.dispatch.lanes import Lane, Ordered, folded
-from ticdc_lab.dispatch.names import CONFLICT
-from ticdc_lab.dispatch.sweep import SWEPT, SweepPlan, compile_kernels, compiling_s, lane_of, swept
+from ticdc_lab.dispatch.names import CONFLICT, candidate_name
+from ticdc_lab.dispatch.sweep import NARROW, SWEPT, SweepPlan, compile_kernels, compiling_s, lane_of, swept
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST
-from ticdc_lab.dispatch.unique_keys import with_unique_keys
-from ticdc_lab.engine.sessions import prepare
-from ticdc_lab.engine.shuffle import by_key
+from ticdc_lab.dispatch.unique_keys import UniqueKeys
+from ticdc_lab.engine.shuffle import MadeByWorkers, at_once, grouped_by, mapped
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import Ints
-from ticdc_lab.events.changes import op_rank, row_id
-from ticdc_lab.events.schema import DISPATCH, require_batch
+from ticdc_lab.events.changes import OP_RANK, row_ids
+from ticdc_lab.events.schema import KEYS, require_batch
 from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.facts.catalog import Catalog
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.stored import StoredEvents
 
 BUCKETS = 48
 """Intervals of equal length that the time of a log is cut into."""
@@ -77,7 +88,7 @@ class WhatIf:
     @classmethod
     def from_events(
         cls,
-        events: DataFrame,
+        events: DataFrame | StoredEvents,
         catalog: Catalog | None = None,
         *,
         indexes: Indexes = (),
@@ -91,7 +102,7 @@ class WhatIf:
         Parameters
         ----------
         events
-            The events contract.
+            The events contract, or events in files.
         catalog
             Table definitions; gives the unique indexes, each a candidate of its table.
         indexes
@@ -105,9 +116,9 @@ class WhatIf:
         max_tables
             How many tables, those with most changes, are counted one by one; the others are counted together.
         """
-        require_batch(
-            events, function="WhatIf.from_events", why="the previous change of a row may be anywhere before it"
-        )
+        if isinstance(events, DataFrame):
+            why = "the previous change of a row may be anywhere before it"
+            require_batch(events, function="WhatIf.from_events", why=why)
         candidates = Candidates.of(catalog, indexes=indexes, columns=columns)
         return cls(
             *measured(events, catalog, candidates, conflict_at=conflict_at, buckets=buckets, max_tables=max_tables)
@@ -394,12 +405,6 @@ def _with_total(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 _ORDER = ("table_id", "commit_ts", "op_rank", "partition", "offset", "seq")
 
 
-def load_beside(spark: SparkSession) -> None:
-    """Let the embedded engine load the kernels, a second's work, before it is asked about dispatchers."""
-    if not compiling_s():
-        prepare(spark, f"{compile_kernels.__module__}:{compile_kernels.__name__}")
-
-
 class Measured(NamedTuple):
     """What :class:`ticdc_lab.dispatch.whatif.WhatIf` holds, in its order."""
 
@@ -411,8 +416,8 @@ class Measured(NamedTuple):
 
 
 def measured(
-    events: DataFrame, catalog: Catalog | None, candidates: Candidates, *, conflict_at: Sequence[int], buckets: int,
-    max_tables: int,
+    events: DataFrame | StoredEvents, catalog: Catalog | None, candidates: Candidates, *, conflict_at: Sequence[int],
+    buckets: int, max_tables: int,
 ) -> Measured:  # fmt: skip
     """Count every candidate at every partition count; parameters as of ``WhatIf.from_events``."""
     tables, undated, span = _inventory(events)
@@ -430,7 +435,7 @@ def measured(
     rows = _narrow(events, candidates, catalog=catalog, numbers=numbers, lanes=len(names))
     if compiling_s():  # workers take them from the cache, and nothing here runs them
         compile_kernels()
-    found = by_key(rows, "lane", swept(plan), SWEPT, order=_ORDER).toArrow()
+    found = at_once(grouped_by(rows, ["lane"], swept(plan), SWEPT, order=_ORDER), SWEPT)
     by_lane = {n: lane_of(f) for n, f in zip(*(found[c].to_pylist() for c in ("lane", "facts")), strict=True)}
     lanes = _with_keys(events, {names[n]: by_lane[n] for n in sorted(by_lane)})
     if catalog is None:
@@ -439,20 +444,31 @@ def measured(
     return Measured(lanes, lo_ms, width, note if undated else "", {names[-1]: sorted(others)} if others else {})
 
 
-def _inventory(events: DataFrame) -> tuple[dict[TableName, int], int, tuple[int, int]]:
+def _inventory(events: DataFrame | StoredEvents) -> tuple[dict[TableName, int], int, tuple[int, int]]:
     """Dated row events per table, the number of those without commit_ts or table, and the first and last commit_ts."""
-    ts = F.col("commit_ts")
-    counts = (
-        events.where("kind = 'row'")
-        .groupBy("schema_name", "table_name")
-        .agg(F.count(ts), F.count_if(ts.isNull()), F.min(ts), F.max(ts))
-        .toArrow()
-    )
-    rows = list(zip(*(c.to_pylist() for c in counts.columns), strict=True))
-    dated = [r for r in rows if r[2] and r[1] is not None]  # avro has deletes that name no table
-    span = (min((r[4] for r in dated), default=0), max((r[5] for r in dated), default=0))
-    tables = {(r[0], r[1]): r[2] for r in dated}
-    return tables, sum(r[2] + r[3] for r in rows) - sum(tables.values()), span
+    tables: dict[TableName, int] = {}
+    n, span = 0, list[int]()
+    rows = changes_in(events, _SPAN.names[:3], _counted, _SPAN)
+    for r in at_once(mapped(rows, lambda batches: batches, _SPAN), _SPAN).to_pylist():
+        n += r["n"] + r["undated"]
+        if r["n"] and r["schema_name"] is not None and r["table_name"] is not None:  # avro has deletes that name none
+            table = r["schema_name"], r["table_name"]
+            tables[table] = tables.get(table, 0) + r["n"]
+            span += [r["commit_ts"], r["last_ts"]]
+    return tables, n - sum(tables.values()), (min(span, default=0), max(span, default=0))
+
+
+_SPAN = pa.schema([
+    ("schema_name", pa.string()), ("table_name", pa.string()),
+    *[(name, pa.int64()) for name in ("commit_ts", "last_ts", "n", "undated")],
+])  # fmt: skip
+
+
+def _counted(rows: pa.Table) -> pa.Table:
+    counts = [("commit_ts", "count", pc.CountOptions(mode=mode)) for mode in ("only_valid", "only_null")]
+    of = [("commit_ts", "min", None), ("commit_ts", "max", None), *counts]
+    found = rows.group_by(["schema_name", "table_name"], use_threads=False).aggregate(of)
+    return found.rename_columns(_SPAN.names)
 
 
 def _lane_names(tables: Sequence[TableName], most: int) -> list[str]:
@@ -462,38 +478,63 @@ def _lane_names(tables: Sequence[TableName], most: int) -> list[str]:
 
 
 def _narrow(
-    events: DataFrame, candidates: Candidates, *, catalog: Catalog | None, numbers: Mapping[TableName, int], lanes: int
-) -> DataFrame:
+    events: DataFrame | StoredEvents, candidates: Candidates, *, catalog: Catalog | None,
+    numbers: Mapping[TableName, int], lanes: int,
+) -> DataFrame | MadeByWorkers:  # fmt: skip
     """Row changes as numbers: all that is shuffled."""
-    rank = F.when(F.col("kind") == "ddl", DDL_RANK).otherwise(op_rank()).cast("int")
-    rows = events.where("kind = 'ddl' OR kind = 'row' AND table_name IS NOT NULL").where("commit_ts IS NOT NULL")
-    rows = rows.transform(with_unique_keys, catalog=catalog).transform(with_hashes, DISPATCH).drop("table_id")
-    rows = with_numbers(rows, candidates, catalog=catalog)
-    if catalog is not None:
-        rows = with_answers(rows, catalog=catalog, questions={"_known": lambda table: HashedColumns()})
-    named = [(schema, table, min(n, lanes - 1), n) for (schema, table), n in numbers.items()]
-    of = events.sparkSession.createDataFrame(named, "_schema string, _table string, lane int, table_id int")
-    same = (F.col("schema_name") == F.col("_schema")) & (F.col("table_name") == F.col("_table"))
-    uniques = F.col("uniques") if "uniques" in rows.columns else F.lit(None).cast("array<bigint>")
-    return rows.join(F.broadcast(of), same).select(
-        "lane", "table_id", "commit_ts", rank.alias("op_rank"),
-        "partition", "offset", "seq", row_id().alias("identity"),
-        F.col("key_hash").isNotNull().alias("has_key"), F.col("own_key").alias("key_hash"), "before_key_hash",
-        uniques.alias("uniques"), F.col("not_carried").isNull().alias("carried"),
-        (F.col("_known").isNotNull() if catalog is not None else F.lit(False)).alias("in_catalog"),
-        F.coalesce("row_bytes", F.lit(0)).alias("row_bytes"), *[f"h{s}" for s in range(candidates.slots)], "errors",
-    )  # fmt: skip
+    form = pa.schema([*NARROW, *[(f"h{s}", pa.int64()) for s in range(candidates.slots)]])
+    numbering, keys = Numbering(candidates, catalog), UniqueKeys(catalog)
+    known = Answers(catalog, lambda table: HashedColumns())
+
+    def narrowed(rows: pa.Table) -> pa.Table:
+        names = zip(rows["schema_name"].to_pylist(), rows["table_name"].to_pylist(), strict=True)
+        table = np.array([numbers.get(name, -1) for name in names], dtype=np.int32)
+        counted = (table >= 0) & np.asarray(rows["commit_ts"].is_valid())
+        rows, table = rows.filter(pa.array(counted)).combine_chunks(), table[counted]
+        if not len(rows):
+            return form.empty_table()
+        own, in_catalog = keys.of(rows.to_batches()[0]), np.zeros(len(rows), dtype=bool)
+        for at in alike(rows):
+            for which, answer in known.at(rows.take(pa.array(at))):
+                in_catalog[at[which]] = answer is not None
+        ranks = pc.index_in(rows["op"], pa.array([*OP_RANK])).fill_null(OP_RANK["insert"])
+        found = {
+            "lane": np.minimum(table, lanes - 1), "table_id": table,
+            "op_rank": pc.if_else(pc.equal(rows["kind"], "ddl"), DDL_RANK, ranks), "identity": row_ids(rows),
+            "has_key": rows["key_hash"].is_valid(), "key_hash": own["own_key"], "uniques": own["uniques"],
+            "carried": own["not_carried"].is_null(), "in_catalog": in_catalog,
+            "row_bytes": rows["row_bytes"].fill_null(0),
+        } | numbering.of(rows)  # fmt: skip
+        return pa.table([found[f.name] if f.name in found else rows[f.name] for f in form], names=form.names)
+
+    read = ("partition", "offset", "seq", *NUMBERED, *KEYS.names, "row_bytes")
+    return changes_in(events, read, narrowed, form, kinds=("row", "ddl"))
 
 
-def _with_keys(events: DataFrame, lanes: Mapping[str, Lane]) -> dict[str, Lane]:
+def _with_keys(events: DataFrame | StoredEvents, lanes: Mapping[str, Lane]) -> dict[str, Lane]:
     """Lanes with the keys of the changes that they show."""
     shown = [lane.evidence[:, at : at + 3] for lane in lanes.values() for at in (0, 4)]
     places = np.unique(np.concatenate(shown), axis=0) if shown else np.zeros((0, 3), dtype=np.int64)
     if not len(places):
         return dict(lanes)
-    wanted = events.sparkSession.createDataFrame(places.tolist(), "_partition int, _offset bigint, _seq int")
-    same = [F.col(c) == F.col(f"_{c}") for c in ("partition", "offset", "seq")]
-    rows = events.where("kind = 'row'").join(F.broadcast(wanted), on=same, how="left_semi")
-    found = rows.select("schema_name", "table_name", "partition", "offset", "seq", key_text().alias("key")).toArrow()
-    keys = {(r["partition"], r["offset"], r["seq"]): r["key"] for r in found.to_pylist()}
+
+    def keyed(rows: pa.Table) -> pa.Table:
+        own = np.column_stack([np.asarray(rows[c].fill_null(-1)).astype(np.int64) for c in _PLACE.names[:3]])
+        near = np.isin(own[:, 1], places[:, 1])  # few have such an offset
+        at = np.flatnonzero(near)[[tuple(place) in wanted for place in own[near].tolist()]]
+        rows = rows.take(pa.array(at)).combine_chunks()
+        laid = laid_out_of(rows.to_batches()[0]) if len(rows) else None
+        image = rows["op"]
+        texts = pa.array([], pa.string()) if laid is None else pc.if_else(
+            pc.equal(image, "delete"), key_texts(laid.before), key_texts(laid.after)
+        )  # fmt: skip
+        return rows.select(_PLACE.names[:3]).append_column("key", texts)
+
+    wanted = set(map(tuple, places.tolist()))
+    read = (*_PLACE.names[:3], "schema_name", "table_name", "op", "columns", "before")
+    found = at_once(mapped(changes_in(events, read, keyed, _PLACE), lambda batches: batches, _PLACE), _PLACE)
+    keys = {(r["partition"], r["offset"], r["seq"]): r["key"] or None for r in found.to_pylist()}
     return {name: replace(lane, keys=keys) for name, lane in lanes.items()}
+
+
+_PLACE = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("seq", pa.int32()), ("key", pa.string())])

@@ -281,16 +281,6 @@ def is_wanted(spark: SparkSession) -> bool:
     return not isinstance(spark, Later) or spark.is_wanted
 
 
-def prepare(spark: SparkSession, *names: str) -> None:
-    """Let the embedded engine import modules, or call functions (``module:function``), beside other work.
-
-    Elsewhere each worker is a process of its own and does so when it needs them.
-    """
-    process = sail_process_of(spark)
-    if process is not None:
-        process.prepare(*names)
-
-
 def parallelism(spark: SparkSession) -> int:
     """How many tasks compute at the same time."""
     return _asked_once(spark).cores if _is_connect(spark) else spark.sparkContext.defaultParallelism

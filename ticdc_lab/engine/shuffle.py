@@ -164,6 +164,35 @@ def by_key(
     return named.applyInArrow(_of_bucket(kernel, [*keys, *order], _arrow(schema)), schema)
 
 
+def mapped(rows: DataFrame | MadeByWorkers | pa.Table, kernel: Kernel, form: pa.Schema) -> DataFrame | pa.Table:
+    """What a kernel makes of rows: at once where this process has them, or reads them itself."""
+    if isinstance(rows, pa.Table):
+        return pa.Table.from_batches(kernel(iter(rows.to_batches())), form)
+    if isinstance(rows, MadeByWorkers):
+        return rows.found(kernel, form) if is_sail(rows.spark) else rows.mapped(kernel, from_arrow_schema(form))
+    return rows.mapInArrow(kernel, from_arrow_schema(form))
+
+
+def grouped_by(
+    rows: DataFrame | MadeByWorkers | pa.Table, key: Sequence[str], kernel: Kernel, form: pa.Schema, *,
+    order: Sequence[str] = (),
+) -> DataFrame | pa.Table:  # fmt: skip
+    """:func:`by_key`, at once where this process has the rows, or reads them itself.
+
+    Spark's workers stream what they read: a key may have more rows than a task could hold.
+    """
+    if isinstance(rows, MadeByWorkers):
+        rows = mapped(rows, lambda batches: batches, rows.schema)
+    if isinstance(rows, pa.Table):
+        return pa.Table.from_batches(kernel(_sorted(rows.combine_chunks(), [*key, *order])), form)
+    return by_key(rows, key, kernel, from_arrow_schema(form), order=order)
+
+
+def at_once(rows: DataFrame | pa.Table, form: pa.Schema) -> pa.Table:
+    """Few rows, here."""
+    return rows if isinstance(rows, pa.Table) else rows.toArrow().cast(form)
+
+
 def by_key_here(
     rows: MadeByWorkers, key: str, kernel: Kernel, form: pa.Schema, *, order: Sequence[str] = ()
 ) -> pa.Table:  # fmt: skip

@@ -7,26 +7,40 @@ state in between shows that they continued.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from ticdc_lab.engine.columns import in_order
-from ticdc_lab.engine.shuffle import in_one
+from ticdc_lab.engine.shuffle import Kernel, at_once, by_key, by_key_beside, grouped_by, in_one
 from ticdc_lab.events import PARTITION, POSITION
-from ticdc_lab.events.arrays import NO_TS, Batches, Bools, Ints, changes_in, lasts_in, nullable, seconds, timestamps
+from ticdc_lab.events.arrays import (
+    NO_TS,
+    Batches,
+    Bools,
+    Ints,
+    changes_in,
+    lasts_in,
+    nullable,
+    seconds,
+    timestamps,
+    whole_keys,
+)
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.events.tso import physical_ms, tso_words
 from ticdc_lab.facts.known import LogFacts
+from ticdc_lab.facts.places import table_names
 from ticdc_lab.facts.schemas import GROUPS, RUNGS, arrow_of, together
 from ticdc_lab.facts.watermarks import IS_ROW, STALL_S, by_watermark
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.stored import StoredEvents
 
 STALL = ("topic", "held_ts", "next_ts", "everywhere")
 """What names a stall."""
@@ -81,20 +95,51 @@ def require_stalls(events: DataFrame) -> None:
 def stalls_in_us(events: DataFrame, *, stall_s: float, arrivals: DataFrame | None) -> DataFrame:
     """As :func:`stalls`, with ``since_us`` and ``until_us`` (bigint) for ``since`` and ``until``."""
     gaps = _gaps(events, stall_s, arrivals)
-    whole = gaps.groupBy(*STALL).agg(
-        F.array_sort(F.collect_set("partition")).alias("partitions"),
-        F.max("steps_of_others").alias("steps_of_others"),
-        F.max("step_s").alias("step_s"),
-        F.min("since_us").alias("since_us"),
-        F.min("until_us").alias("until_us"),
-        F.max("stood_s").alias("stood_s"),
-        F.max("n_repeats").alias("n_repeats"),
-        F.max("n_regressed").alias("n_regressed"),
-    )
-    written = _written(events, gaps).withColumnsRenamed({name: f"_{name}" for name in STALL})
-    same = [whole[name].eqNullSafe(written[f"_{name}"]) for name in STALL]
-    counts = {name: F.coalesce(name, F.lit(0)) for name in ("n_rows", "n_replayed", "n_above", "n_beyond")}
-    return whole.join(written, on=same, how="left").drop(*[f"_{name}" for name in STALL]).withColumns(counts)
+    written = by_key(_between(events, gaps), [*STALL, "commit_ts"], sums_in, from_arrow_schema(_WRITTEN))
+    return by_key_beside(gaps, STALL, _stalls_in, from_arrow_schema(_STALLS), beside=written)
+
+
+def stalls_of(
+    files: StoredEvents, facts: LogFacts, *, stall_s: float, big_rows: int = 1_000, arrivals: pa.Table | None = None
+) -> pa.Table:
+    """:func:`stall_causes` of events in files, at once; ``facts`` were gathered of them.
+
+    ``arrivals``: when watermarks arrived at the broker, :data:`ARRIVED`.
+    """
+    marks = facts.watermarks.each_place()
+    arrived = np.full(len(marks), NO_TS)
+    if arrivals is not None and len(arrivals):
+        home, offset, us = facts.home_of(arrivals), arrivals["offset"].to_numpy(), timestamps(arrivals["arrived_us"])
+        order = np.lexsort((offset, home))
+        known = pa.array(home[order] * _HOMES + offset[order])
+        at = pc.index_in(pa.array(marks.home * _HOMES + marks.offset), known)
+        arrived = np.where(at.is_valid(), us[order][np.asarray(at.fill_null(0))], NO_TS)
+    gaps = gaps_in(facts, arrived, stall_s=stall_s)
+    if not len(gaps):
+        return _told(_STALLS.empty_table(), facts.ddl, stall_s, big_rows)
+    by_home = gaps.sort_by([("topic", "ascending"), ("partition", "ascending"), ("held_offset", "ascending")])
+    of, held = facts.home_of(by_home), by_home["held_offset"].to_numpy()
+    end, begins = timestamps(by_home["next_offset"]), of * _HOMES + held
+
+    def between(rows: pa.Table) -> pa.Table:
+        home, offset = facts.home_of(rows), np.asarray(rows["offset"])
+        nth = np.searchsorted(begins, home * _HOMES + offset) - 1  # the last rung that lies before it
+        own = (nth >= 0) & (of[nth] == home) & ((end[nth] == NO_TS) | (offset < end[nth]))
+        rows, gap = rows.filter(pa.array(own)), by_home.take(pa.array(nth[own]))
+        names = table_names(*(rows[c].cast(pa.string()).combine_chunks() for c in ("schema_name", "table_name")))
+        columns = {c: gap[c] for c in STALL} | {c: rows[c] for c in ("commit_ts", "start_ts")} | {"table": names}
+        return pa.table(columns).select(_IN_STALL.names).cast(_IN_STALL)
+
+    read = (*PARTITION, "offset", "commit_ts", "start_ts", "schema_name", "table_name")
+    written = grouped_by(files.rows(read, between, _IN_STALL), [*STALL, "commit_ts"], sums_in, _WRITTEN)
+    found = grouped_by(gaps, STALL, _stalls_in(at_once(written, _WRITTEN)), _STALLS)
+    return _told(at_once(found, _STALLS), facts.ddl, stall_s, big_rows)
+
+
+ARRIVED = arrow_of("topic string, partition int, offset bigint, arrived_us bigint")
+"""When a message arrived at the broker."""
+_HOMES = 1 << 40
+"""More than any offset, so that a partition and an offset are one number."""
 
 
 def with_times(stood: DataFrame) -> DataFrame:
@@ -135,9 +180,14 @@ def gaps_of(groups: pa.Table, *, stall_s: float = STALL_S) -> pa.Table:
         rungs.
     """
     facts = LogFacts.of_groups(groups)
+    return gaps_in(facts, _arrivals(facts, groups), stall_s=stall_s)
+
+
+def gaps_in(facts: LogFacts, arrived: Ints, *, stall_s: float) -> pa.Table:
+    """The same of facts, with when the watermark of each place arrived, or :data:`NO_TS`."""
     ends = facts.of_kind("row", "watermark").group_by(["topic"]).aggregate([("last_ts", "max")])
     end_of = dict(zip(ends["topic"].to_pylist(), ends["last_ts_max"].to_pylist(), strict=True))
-    ladder, whole = _ladder(facts, groups), []
+    ladder, whole = _ladder(facts, arrived), []
     topic_of = np.array([t for t, _ in facts.homes], dtype=object)
     for topic in dict.fromkeys(t for t, _ in facts.homes):
         own = ladder.filter(pa.array(topic_of[ladder["home"].to_numpy()] == topic))
@@ -149,9 +199,9 @@ def gaps_of(groups: pa.Table, *, stall_s: float = STALL_S) -> pa.Table:
     )  # fmt: skip
 
 
-def _ladder(facts: LogFacts, groups: pa.Table) -> pa.Table:
+def _ladder(facts: LogFacts, at: Ints) -> pa.Table:
     """The rungs of all partitions, each with the next one: where it was first stated, and what came before the next."""
-    marks, at = facts.watermarks.each_place(), _arrivals(facts, groups)
+    marks = facts.watermarks.each_place()
     before = marks.highest_before()
     held = np.maximum(marks.ts, before)
     first = np.flatnonzero(changes_in(marks.home, held)) if len(held) else np.empty(0, dtype=np.int64)
@@ -203,8 +253,8 @@ def _far(own: pa.Table, end_ts: int, stall_s: float) -> pa.Table:
     return found.append_column("stood_s", pa.array(stood_s, mask=~timed)).filter(pa.array(far))
 
 
-def _written(events: DataFrame, gaps: DataFrame) -> DataFrame:
-    """What was written between both rungs, summed up by stall."""
+def _between(events: DataFrame, gaps: DataFrame) -> DataFrame:
+    """Row changes between both rungs (:data:`_IN_STALL`)."""
     places = gaps.select(*STALL, F.col("partition").alias("_partition"), "held_offset", "next_offset")
     places = F.broadcast(places.withColumnRenamed("topic", "_topic"))
     table = F.concat_ws(".", "schema_name", "table_name")
@@ -213,36 +263,105 @@ def _written(events: DataFrame, gaps: DataFrame) -> DataFrame:
         F.col("next_offset").isNull() | (F.col("offset") < F.col("next_offset"))
     )
     here = (F.col("topic") == F.col("_topic")) & (F.col("partition") == F.col("_partition"))
-    by_transaction = (
-        rows.join(places, on=here & between)
-        .groupBy(*STALL, "commit_ts")
-        .agg(
-            F.sum(F.lit(1)).alias("rows"),
-            F.min("start_ts").alias("start_ts"),
-            F.collect_set("table").alias("tables"),
+    return rows.join(places, on=here & between).select(*_IN_STALL.names)
+
+
+_NAMED = [("topic", pa.string()), ("held_ts", pa.int64()), ("next_ts", pa.int64()), ("everywhere", pa.bool_())]
+_IN_STALL = pa.schema([*_NAMED, ("commit_ts", pa.int64()), ("start_ts", pa.int64()), ("table", pa.string())])
+_COUNTS = ("n_rows", "n_replayed", "n_above", "n_beyond")
+_FIRST = pa.struct([("commit_ts", pa.int64()), ("table", pa.string())])
+_BIGGEST = pa.struct([("rows", pa.int64()), ("commit_ts", pa.int64())])
+_LONGEST = pa.struct([("start_ts", pa.int64()), ("commit_ts", pa.int64())])
+_OF_ROWS: list[tuple[str, pa.DataType]] = [
+    *[(name, pa.int64()) for name in _COUNTS], ("tables", pa.list_(pa.string())), ("first", _FIRST),
+    ("newest_commit_ts", pa.int64()), ("biggest", _BIGGEST), ("longest", _LONGEST),
+]  # fmt: skip
+_WRITTEN = pa.schema([*_NAMED, *_OF_ROWS])
+_OF_RUNGS: list[tuple[str, pa.DataType]] = [
+    ("partitions", pa.list_(pa.int32())), ("steps_of_others", pa.int32()), ("step_s", pa.float64()),
+    ("since_us", pa.int64()), ("until_us", pa.int64()), ("stood_s", pa.float64()), ("n_repeats", pa.int64()),
+    ("n_regressed", pa.int64()),
+]  # fmt: skip
+_STALLS = pa.schema([*_NAMED, *_OF_RUNGS, *_OF_ROWS])
+_AT_ONCE = 1 << 16
+
+
+def sums_in(batches: Batches) -> Batches:
+    """What was written in each stall (:data:`_WRITTEN`), of rows of whole transactions (:data:`_IN_STALL`)."""
+    held: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for rows in whole_keys(batches, [*STALL, "commit_ts"], at_once=_AT_ONCE):
+        each = rows.group_by([*STALL, "commit_ts"], use_threads=False).aggregate(
+            [([], "count_all"), ("start_ts", "min"), ("table", "min"), ("table", "distinct")]
         )
-    )
-    return by_transaction.groupBy(*STALL).agg(*_sums())
+        for stall, ts, n, start, table, tables in zip(*_columns(each), strict=True):
+            above, beyond = (bound is not None and ts is not None and ts > bound for bound in (stall[1], stall[2]))
+            long = above and start is not None
+            one = {
+                "n_rows": n, "n_replayed": 0 if above or ts is None else n, "n_above": n * above,
+                "n_beyond": n * beyond, "tables": [t for t in tables if t is not None],
+                "first": {"commit_ts": ts, "table": table} if above else None, "newest_commit_ts": ts,
+                "biggest": {"rows": n, "commit_ts": ts},
+                "longest": {"start_ts": start, "commit_ts": ts} if long else None,
+            }  # fmt: skip
+            held[stall] = one if stall not in held else _joined(held[stall], one)
+    found = [dict(zip(STALL, stall, strict=True)) | one for stall, one in held.items()]
+    yield from pa.Table.from_pylist(found, _WRITTEN).to_batches()
 
 
-def _sums() -> list[Column]:
-    above = F.col("commit_ts") > F.col("held_ts")
-    lasting = F.col("commit_ts") - F.col("start_ts")
-    return [
-        F.sum("rows").alias("n_rows"),
-        F.sum(F.when(~above, F.col("rows")).otherwise(0)).alias("n_replayed"),
-        F.sum(F.when(above, F.col("rows")).otherwise(0)).alias("n_above"),
-        F.sum(F.when(F.col("commit_ts") > F.col("next_ts"), F.col("rows")).otherwise(0)).alias("n_beyond"),
-        F.array_sort(F.array_distinct(F.flatten(F.collect_list("tables")))).alias("tables"),
-        F.min_by(F.struct("commit_ts", F.array_min("tables").alias("table")), F.when(above, F.col("commit_ts"))).alias(
-            "first"
-        ),
-        F.max("commit_ts").alias("newest_commit_ts"),
-        F.max_by(F.struct("rows", "commit_ts"), in_order("rows", "commit_ts")).alias("biggest"),
-        F.max_by(
-            F.struct("start_ts", "commit_ts"), F.when(above & lasting.isNotNull(), F.struct(lasting, "commit_ts"))
-        ).alias("longest"),
-    ]
+def _columns(each: pa.Table) -> list[list[Any]]:
+    stalls = list(zip(*[each[c].to_pylist() for c in STALL], strict=True))
+    names = ("commit_ts", "count_all", "start_ts_min", "table_min", "table_distinct")
+    return [stalls, *[each[c].to_pylist() for c in names]]
+
+
+def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """What two parts of the rows of a stall are together."""
+    both = [one, other]
+
+    def best(name: str, rank: Callable[[dict[str, Any]], Any]) -> Any:
+        return max((of[name] for of in both if of[name] is not None), key=rank, default=None)
+
+    return {name: one[name] + other[name] for name in _COUNTS} | {
+        "tables": sorted({*one["tables"], *other["tables"]}),
+        "first": best("first", lambda f: -f["commit_ts"]),
+        "newest_commit_ts": max((t for of in both if (t := of["newest_commit_ts"]) is not None), default=None),
+        "biggest": best("biggest", lambda t: (t["rows"], t["commit_ts"] is not None, t["commit_ts"] or 0)),
+        "longest": best("longest", lambda t: (t["commit_ts"] - t["start_ts"], t["commit_ts"])),
+    }
+
+
+def _stalls_in(written: pa.Table) -> Kernel:
+    """Rungs of all partitions to stalls, with what was written meanwhile."""
+    of: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for part in written.to_pylist():
+        stall = tuple(part.pop(c) for c in STALL)
+        of[stall] = part if stall not in of else _joined(of[stall], part)
+
+    def run(rungs: Batches) -> Batches:
+        for own in whole_keys(rungs, STALL, at_once=_AT_ONCE):
+            found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+            for r in own.to_pylist():
+                found.setdefault(tuple(r[c] for c in STALL), []).append(r)
+            yield from pa.Table.from_pylist(
+                [_stall(n, each, of.get(n)) for n, each in found.items()], _STALLS
+            ).to_batches()
+
+    return run
+
+
+def _stall(stall: tuple[Any, ...], rungs: list[dict[str, Any]], rows: dict[str, Any] | None) -> dict[str, Any]:
+    def of_all(choose: Callable[[list[Any]], Any], name: str) -> Any:
+        known = [r[name] for r in rungs if r[name] is not None]
+        return choose(known) if known else None
+
+    found = {
+        name: of_all(min if name == "since_us" else max if name != "until_us" else min, name)
+        for name, _ in _OF_RUNGS[1:]
+    }
+    none = dict.fromkeys(_COUNTS, 0)
+    parts = sorted({r["partition"] for r in rungs})
+    whole = rows if rows is None else rows | {"tables": sorted(rows["tables"])}
+    return dict(zip(STALL, stall, strict=True)) | found | {"partitions": parts} | (whole or none)
 
 
 # Why a recorded log's resolved_ts stalled, as far as shown, and what is unknown. TiCDC's owner broadcasts its
@@ -310,15 +429,32 @@ def stall_causes(
     barriers = ddl.groupBy("topic", "held_ts").agg(F.min("query").alias("ddl"))
     stood = found.join(barriers, ["topic", "held_ts"], "left")
 
-    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def judge(batches: Batches) -> Batches:
         for batch in batches:
-            told = [causes_of(s, stall_s=stall_s, big_rows=big_rows) for s in batch.select(_READ).to_pylist()]
-            yield pa.RecordBatch.from_pydict(
-                {c: batch[c] for c in batch.schema.names} | {"causes": pa.array(told, _CAUSES)}
-            )
+            told = _with_causes(pa.table(batch), stall_s=stall_s, big_rows=big_rows)
+            yield from told.combine_chunks().to_batches()
 
     columns = StructType([*stood.schema.fields, StructField("causes", from_arrow_type(_CAUSES))])
     return with_times(stood.mapInArrow(judge, columns))
+
+
+def _told(found: pa.Table, ddl: pa.Table, stall_s: float, big_rows: int) -> pa.Table:
+    """Stalls with the DDL that stopped the watermark, their causes and the broker's times."""
+    at: dict[tuple[Any, int], str] = {}
+    for topic, ts, query in zip(*[ddl[c].to_pylist() for c in ("topic", "commit_ts", "query")], strict=True):
+        for held in () if ts is None else (ts, ts - 1):  # the checkpoint is at it, or just below
+            at[topic, held] = min(query, at.get((topic, held), query))
+    stalls = zip(found["topic"].to_pylist(), found["held_ts"].to_pylist(), strict=True)
+    told = found.append_column("ddl", pa.array([at.get(stall) for stall in stalls], pa.string()))
+    told = _with_causes(told, stall_s=stall_s, big_rows=big_rows)
+    times = {f"{end}_us": (end, told[f"{end}_us"].cast(pa.timestamp("us", tz="UTC"))) for end in ("since", "until")}
+    named = [times.get(c, (c, told[c])) for c in told.column_names]
+    return pa.table([column for _, column in named], names=[name for name, _ in named])
+
+
+def _with_causes(stalls: pa.Table, *, stall_s: float, big_rows: int) -> pa.Table:
+    told = [causes_of(s, stall_s=stall_s, big_rows=big_rows) for s in stalls.select(_READ).to_pylist()]
+    return stalls.append_column("causes", pa.array(told, _CAUSES))
 
 
 _READ = [

@@ -5,21 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pyspark.sql import DataFrame, Window
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.codecs.keys import with_hashes, with_keys
+from ticdc_lab.codecs.keys import with_hashes
+from ticdc_lab.dispatch.candidates import NUMBERED, Candidates, Numbering, alike
+from ticdc_lab.dispatch.definitions import changes_in
 from ticdc_lab.dispatch.names import common_multiple
-from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
+from ticdc_lab.dispatch.rules import Rule, candidate_of, rule_of
+from ticdc_lab.engine.shuffle import at_once, grouped_by
 from ticdc_lab.events import tso
+from ticdc_lab.events.arrays import Batches, key_begins, whole_keys
 from ticdc_lab.events.schema import DISPATCH
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.watermarks import IS_ROW
 from ticdc_lab.repartition.expand import Expansion
 from ticdc_lab.words import percent
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.stored import StoredEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,55 +184,74 @@ class Moves:
 
 
 def moves(
-    events: DataFrame, *, rules: Sequence[Rule], before: int, counts: Sequence[int], catalog: Catalog | None = None
-) -> dict[int, Moves]:
-    """Count the rows and keys that move from ``before`` partitions to each of ``counts``; one aggregate for all.
-
-    Each row's hash is taken modulo a number that all counts divide, so that one pass over the log serves them; where
-    that number would not fit 32 bits, each count has a pass of its own.
+    events: DataFrame | StoredEvents, *, rules: Sequence[Rule], before: int, counts: Sequence[int],
+    catalog: Catalog | None = None,
+) -> dict[int, Moves]:  # fmt: skip
+    """Count the rows and keys that move from ``before`` partitions to each of ``counts``; one pass for all.
 
     Parameters
     ----------
     events
-        The events contract.
+        The events contract, or events in files.
     rules, catalog
         As for :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`; matchers are case-sensitive here.
     before, counts
         Numbers of partitions.
     """
-    if len(counts) > 1 and math.lcm(before, *counts) >= 2**31:
-        alone = [moves(events, rules=rules, before=before, counts=[n], catalog=catalog) for n in counts]
-        return {n: of for one in alone for n, of in one.items()}
-    h = F.col("target_partition")
-    placed = dispatch_by_rules(
-        events.where(IS_ROW).transform(with_keys), rules=rules, case_sensitive=True,
-        partitions=common_multiple(before, *counts), catalog=catalog,
-    )  # fmt: skip
-    each = placed.groupBy("key_hash", h.alias("h")).agg(F.count(F.lit(1)).alias("rows"))
-    is_moved = {f"moved_{n}": F.coalesce(F.col("h") % before != F.col("h") % n, F.lit(False)) for n in counts}
-    of_key = Window.partitionBy("key_hash")
-    told = each.select(
-        "h", "rows", F.col("key_hash").isNotNull().alias("has_key"),
-        F.row_number().over(of_key.orderBy("h")).alias("nth"),
-        *[F.max(moved.cast("int")).over(of_key).alias(name) for name, moved in is_moved.items()],
-    )  # fmt: skip
-    is_key = F.expr("nth = 1 AND has_key")
-    found = told.groupBy("h").agg(
-        F.sum("rows").alias("rows"),
-        F.count_if(is_key).alias("keys"),
-        *[F.count_if(is_key & (F.col(name) == 1)).alias(name) for name in is_moved],
-    ).toArrow().to_pandas()  # fmt: skip
-    at = found.dropna(subset=["h"])
-    at_h, rows = at["h"].to_numpy(dtype=np.int64), at["rows"].to_numpy(dtype=np.int64)
+    for n in counts:
+        common_multiple(before, n)  # else no topic has places that could be compared
+    numbering = Numbering(Candidates.of(catalog), catalog)
+
+    def numbered(rows: pa.Table) -> pa.Table:
+        numbers, known = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=bool)
+        rows = rows.combine_chunks()
+        for at in alike(rows):
+            own = rows.take(pa.array(at))
+            schema, table = (own[c][0].as_py() for c in ("schema_name", "table_name"))
+            if table is not None:
+                name = candidate_of(rule_of(rules, schema, table, case_sensitive=True))
+                numbers[at], error = numbering.number(own, name)
+                known[at] = error == None  # noqa: E711
+        each = rows.select(["key_hash"]).append_column("number", pa.array(numbers, mask=~known))
+        found = each.group_by(["key_hash", "number"], use_threads=False).aggregate([([], "count_all")])
+        return found.rename_columns(_NUMBERED.names)
+
+    def counted(batches: Batches) -> Batches:
+        for keys in whole_keys(batches, ["key_hash"], at_once=_AT_ONCE):
+            number, known = (np.asarray(a) for a in (keys["number"].fill_null(0), keys["number"].is_valid()))
+            of, rows = number.view(np.uint64), np.asarray(keys["rows"])
+            first, has_key = key_begins(keys, ["key_hash"]), np.asarray(keys["key_hash"].is_valid())
+            key, n_keys = np.cumsum(first) - 1, int((first & has_key).sum())
+            for n in {before, *counts}:
+                place = (of % np.uint64(n)).astype(np.int64)
+                moved = known & ((of % np.uint64(before)).astype(np.int64) != place)
+                n_moved = len(np.unique(key[moved & has_key]))
+                places, at = np.unique(place[known], return_inverse=True)
+                filled = np.bincount(at, weights=rows[known], minlength=len(places)).astype(np.int64)
+                total = [{"n": n, "partition": -1, "rows": int(rows.sum()), "moved_rows": int(rows[moved].sum()),
+                          "keys": n_keys, "moved_keys": n_moved}]  # fmt: skip
+                own = zip(places.tolist(), filled.tolist(), strict=True)
+                each = [{"n": n, "partition": p, "rows": r} for p, r in own]
+                yield from pa.Table.from_pylist(total + each, _MOVED).to_batches()
+
+    rows = changes_in(events, (*NUMBERED, "key_hash"), numbered, _NUMBERED)
+    told = at_once(grouped_by(rows, ["key_hash"], counted, _MOVED), _MOVED)
+    found = told.group_by(["n", "partition"], use_threads=False).aggregate([(c, "sum") for c in _MOVED.names[2:]])
+    totals, filled = {}, dict[int, list[int]]()
+    for n, partition, *sums in zip(*found.to_pydict().values(), strict=True):
+        if partition < 0:
+            totals[n] = sums
+        else:
+            filled.setdefault(n, []).append(sums[0])
 
     def fullest(n: int) -> float:
-        return float(np.bincount(at_h % n, weights=rows).max() * n / rows.sum()) if rows.sum() else 1.0
+        return max(filled[n]) * n / sum(filled[n]) if n in filled else 1.0
 
-    now = fullest(before)
-    return {
-        n: Moves(
-            int(found["rows"].sum()), int(rows[at_h % before != at_h % n].sum()), int(found["keys"].sum()),
-            int(found[f"moved_{n}"].sum()), now, fullest(n),
-        )
-        for n in counts
-    }  # fmt: skip
+    none = [0] * len(_MOVED.names[2:])
+    of = {n: dict(zip(_MOVED.names[2:], totals.get(n, none), strict=True)) for n in counts}
+    return {n: Moves(**of[n], load_before=fullest(before), load_after=fullest(n)) for n in counts}
+
+
+_NUMBERED = pa.schema([("key_hash", pa.int64()), ("number", pa.int64()), ("rows", pa.int64())])
+_MOVED = pa.schema([(name, pa.int64()) for name in ("n", "partition", "rows", "moved_rows", "keys", "moved_keys")])
+_AT_ONCE = 1 << 16

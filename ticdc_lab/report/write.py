@@ -15,7 +15,6 @@ from types import MappingProxyType
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.summary import Summary
 from ticdc_lab.audit.contradicted import with_rules_noted
-from ticdc_lab.dispatch.whatif import load_beside
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.errors.whole_files import write_whole
 from ticdc_lab.log import Log
@@ -76,8 +75,6 @@ def summary_and_page(
         audited = asked.summary_of("facts", "findings", "messages", "suspects")
         found = {name: getattr(audited, name) for name in ("findings", "messages", "unjudged", "suspects")}
         summary = replace(asked.summary, **found)
-        if asked.has_commit_ts:  # else no dispatcher is measured
-            load_beside(log.spark)
         with ThreadPoolExecutor(2) as pool:
             of_dispatch: Callable[[], Mapping[str, Answer | None]] = partial(_of_dispatch, asked, asked.partitions)
             if log.counts is not None and log.counts.events <= SMALL:  # two wait for the engine, the third computes

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.events.arrays import Batches
 from ticdc_lab.settings.matchers import matcher_of
 from ticdc_lab.settings.setting import Setting, Value
 
@@ -38,17 +37,6 @@ SWITCHED = "switched"
 OP_BY_IMAGES = frozenset({"open-protocol", "canal-json", "canal", "maxwell"})
 """Protocols where only an image before distinguishes an update from an insert."""
 
-COUNTS = """
-op string, n bigint, n_before bigint, n_partial bigint, n_key_only bigint, n_key bigint, n_checksum bigint,
-n_start_ts bigint, n_op_unknown bigint
-"""
-"""What :func:`counted` yields, some rows a task: row changes by ``op``, those without any image left out.
-
-``n_before``: there is an image before the change. ``n_partial``: it has fewer columns than the one after it.
-``n_key_only``: the one image there is has key columns only. ``n_key``: there is a key. ``n_checksum``, ``n_start_ts``:
-there is one. ``n_op_unknown``: the message does not show whether it inserts or updates.
-"""
-
 READ = ("kind", "op", "columns", "before", "incomplete", "start_ts", "checksum")
 """Columns that :func:`counted` reads."""
 
@@ -57,22 +45,23 @@ COUNTED = pa.schema([
     *[pa.field(n, pa.int64()) for n in ("n", "n_before", "n_partial", "n_key_only", "n_key", "n_checksum",
                                         "n_start_ts", "n_op_unknown")],
 ])  # fmt: skip
-"""The same in Arrow's form."""
+"""What :func:`counted` gives, some rows a task: row changes by ``op``, those without any image left out.
+
+``n_before``: there is an image before the change. ``n_partial``: it has fewer columns than the one after it.
+``n_key_only``: the one image there is has key columns only. ``n_key``: there is a key. ``n_checksum``, ``n_start_ts``:
+there is one. ``n_op_unknown``: the message does not show whether it inserts or updates.
+"""
 
 _SUMMED = COUNTED.names[1:]
 
 
-def counted(batches: Batches) -> Batches:
-    """Count what the images of events show. ``batches``: :data:`READ` of events; without images nothing is counted."""
-    for batch in batches:
-        events = pa.Table.from_batches([batch])
-        # a large message that holds its key alone, or whose content is missing, shows nothing of the others
-        whole = pc.or_(pc.is_null(events["incomplete"]), pc.equal(events["incomplete"], "op-unknown"))
-        imaged = pc.or_(pc.is_valid(events["columns"]), pc.is_valid(events["before"]))
-        shows = pc.and_(pc.equal(events["kind"], "row"), pc.and_(imaged, pc.fill_null(whole, True)))
-        rows = events.filter(shows).combine_chunks()
-        if rows.num_rows:
-            yield from _of_rows(rows).to_batches()
+def counted(events: pa.Table) -> pa.Table:
+    """Count what the images of events show. ``events``: with :data:`READ`; without images nothing is counted."""
+    # a large message that holds its key alone, or whose content is missing, shows nothing of the others
+    whole = pc.or_(pc.is_null(events["incomplete"]), pc.equal(events["incomplete"], "op-unknown"))
+    imaged = pc.or_(pc.is_valid(events["columns"]), pc.is_valid(events["before"]))
+    shows = pc.and_(pc.equal(events["kind"], "row"), pc.and_(imaged, pc.fill_null(whole, True)))
+    return _of_rows(events.filter(shows).combine_chunks())
 
 
 def _of_rows(rows: pa.Table) -> pa.Table:

@@ -165,6 +165,7 @@ def load(
         opened.name, told.protocol, told.has_commit_ts, spark, cache(lambda: opened.messages),
         known=replace(known, settings=seen), origin=origin, left_out=opened.left_out, guesses=guesses,
         of_storage=opened.kind == "storage", lost=opened.lost, _source=opened,
+        _gather=opened.gathered,
     )  # fmt: skip
 
 
@@ -201,8 +202,7 @@ def shown_by(sample: pa.Table, told: Detected, known: Known) -> tuple[Setting, .
     if protocol == "simple":  # its rows need the versions of tables that were looked for meanwhile
         decoded = decoder(protocol, known=known)(iter(sample.to_batches()))
         events = pa.Table.from_batches(decoded, arrow_schema(DECODED))
-    batches = [] if events is None else events.select(READ).to_batches()
-    counts = pa.Table.from_batches(counted(iter(batches)), COUNTED)
+    counts = COUNTED.empty_table() if events is None else counted(events.select(READ))
     among = f"row changes in the first {sample.num_rows:,} messages"
     return (
         *of_messages(packed, protocol=protocol, unpacked=unpacked),

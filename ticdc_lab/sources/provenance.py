@@ -103,7 +103,7 @@ def provenance(
     >>> made_from.inputs[0].how
     'SHA-256 of all bytes'
     """
-    session = of.decoded.sparkSession if isinstance(of, ChangeLog) else spark
+    session = of.spark if isinstance(of, ChangeLog) else spark
     said = {name: _shown(name, value) for name, value in settings.items()}
     return Provenance(MappingProxyType(said), MappingProxyType(versions(session)), inputs_of(of, session))
 

@@ -110,6 +110,7 @@ class StoredEvents:
     spark: SparkSession  # the session
     files: tuple[str, ...]  # paths that all workers see
     events: int = 0  # how many they hold
+    tables: frozenset[tuple[str, str]] | None = None  # which are read; all by default
 
     def may_be_packed(self, key: str) -> bool:
         """Whether their row changes may be shuffled in packs by a bigint column.
@@ -134,13 +135,13 @@ class StoredEvents:
 
     def rows(
         self, columns: Iterable[str], narrow: Callable[[pa.Table], pa.Table], schema: pa.Schema,
-        *, leaves: Sequence[str] = (), near: pa.Array | None = None,
+        *, leaves: Sequence[str] = (), near: pa.Array | None = None, kinds: Sequence[str] = ("row",),
     ) -> MadeByWorkers:  # fmt: skip
         """What a function makes of their row changes, some at a time: these columns, texts with dictionaries.
 
         ``leaves`` are parts of nested columns, such as ``columns.list.element.name``. Row groups without any of the
         offsets ``near`` are passed over. Where there are fewer files than cores, several tasks share the row groups of
-        each.
+        each. Events of other ``kinds`` are read if they are named.
         """
         named = [*dict.fromkeys(("kind", "error_class", *columns)), *leaves]
         parts = ceil(parallelism(self.spark) / max(1, len(self.files)))
@@ -149,8 +150,11 @@ class StoredEvents:
             path, part = piece
             with left_as_it_was(Path(path)):
                 for batch in (_in_arrow if path.endswith(ARROW) else _in_parquet)(path, part, parts, named, near):
-                    is_row = pc.and_(pc.equal(batch["kind"], "row"), pc.is_null(batch["error_class"]))
-                    rows = narrow(pa.table(batch).filter(is_row))
+                    asked = pc.is_in(batch["kind"], pa.array(kinds)) if len(kinds) > 1 else (
+                        pc.equal(batch["kind"], kinds[0])
+                    )  # fmt: skip
+                    own = pa.table(batch).filter(pc.and_(asked, pc.is_null(batch["error_class"])))
+                    rows = narrow(own if self.tables is None else _of_tables(own, self.tables))
                     yield from rows.select(schema.names).cast(schema).to_batches()
 
         pieces = tuple((f, i) for f in self.files for i in range(parts))
@@ -164,6 +168,11 @@ class StoredEvents:
                 for group in groups_in(file, [*columns, "error_class"]):
                     whole.append(group.filter(pc.is_null(group["error_class"])).select(columns))
         return pa.concat_tables(whole)
+
+
+def _of_tables(rows: pa.Table, tables: frozenset[tuple[str, str]]) -> pa.Table:
+    names = zip(rows["schema_name"].to_pylist(), rows["table_name"].to_pylist(), strict=True)
+    return rows.filter(pa.array([name in tables for name in names], pa.bool_()))
 
 
 def _in_parquet(path: str, part: int, parts: int, named: Sequence[str], near: pa.Array | None) -> Batches:

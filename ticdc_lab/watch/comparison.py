@@ -372,7 +372,7 @@ def absorbed(
         state, sides=_with(state.sides, side, facts), ended=_with(state.ended, side, ends or state.ended[side])
     )
     if events.num_rows:
-        shown = pa.Table.from_batches(counted(iter(events.select(READ).to_batches())), COUNTED)
+        shown = counted(events.select(READ))
         sums = pa.concat_tables([state.images[side], shown]).group_by("op").aggregate(
             [(n, "sum") for n in COUNTED.names[1:]]
         )  # fmt: skip
