@@ -144,7 +144,7 @@ class StoredEvents:
         each. Events of other ``kinds`` are read if they are named.
         """
         named = [*dict.fromkeys(("kind", "error_class", *columns)), *leaves]
-        parts = ceil(parallelism(self.spark) / max(1, len(self.files)))
+        parts, tables = ceil(parallelism(self.spark) / max(1, len(self.files))), self.tables
 
         def read(piece: tuple[str, int]) -> Batches:
             path, part = piece
@@ -154,7 +154,7 @@ class StoredEvents:
                         pc.equal(batch["kind"], kinds[0])
                     )  # fmt: skip
                     own = pa.table(batch).filter(pc.and_(asked, pc.is_null(batch["error_class"])))
-                    rows = narrow(own if self.tables is None else _of_tables(own, self.tables))
+                    rows = narrow(own if tables is None else _of_tables(own, tables))
                     yield from rows.select(schema.names).cast(schema).to_batches()
 
         pieces = tuple((f, i) for f in self.files for i in range(parts))
