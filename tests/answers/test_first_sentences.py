@@ -152,16 +152,18 @@ def test_watermarks_that_never_advance_are_not_called_steady() -> None:
     assert stalls(pd.DataFrame(), **none, partitions=silent).finding.startswith("Partitions 2, 3 have events but no ")
 
 
-def test_the_audit_names_torn_transactions_in_its_first_sentence() -> None:
-    """With the findings; which gap each is beside is the next sentence."""
+def test_the_audit_names_torn_transactions_beside_its_findings() -> None:
+    """Which gap each is beside is a detail. A finding that no drawing fits has no chart of one bar."""
     gap = {"topic": "t", "partition": 0, "first_missing": 5, "last_missing": 6}
     answer = audit(replace(summary(), suspects=pd.DataFrame([gap | {"commit_ts": ts} for ts in (7, 8, 9)])))
     first = (
-        "The log has 1 error about 1 guarantee (rows stay in one partition: shop.orders), and 3 transactions may be "
+        "The log has 1 error about 1 guarantee (rows stay in one partition: shop.orders). 3 transactions may be "
         "torn (commit_ts 7 at 1970-01-01 00:00:00.000 UTC and 2 more). "
     )
     assert answer.finding.startswith(first) and "missing: 5 to 6 of partition 0. " in answer.details[0]
     assert "torn" not in audit(summary()).finding
+    undrawn = summary().findings.head(1).assign(guarantee="rows_have_a_table")
+    assert not audit(replace(summary(), findings=undrawn)).figures
 
 
 def test_without_watermarks_no_transaction_is_judged_and_suspects_are_counted_as_the_least() -> None:

@@ -267,6 +267,21 @@ def test_audit_explains_the_golden_log(lab: Any) -> None:
     assert named == {(e["partition"], e["offset"]) for e in found["findings"][0]["evidence"]}
 
 
+def test_what_cannot_be_seen_in_a_value_is_an_escape(lab: Any, tmp_path: Path) -> None:
+    """A NUL byte and a line's end, of a row that a finding is about; JSON has them as they are."""
+    messages = [m for m in lines(Path(CANAL)) if b'"parted"' in base64.b64decode(m["value"])][:200]
+    for m in messages:
+        value = json.loads(base64.b64decode(m["value"]))
+        for row in value["data"] or ():
+            row["v"] = "\0\n"
+        m["value"] = base64.b64encode(json.dumps(value).encode()).decode()
+    log = write_lines(tmp_path / "log.jsonl", messages)
+    asked = ("audit", log, "--messages-of", "2")
+    said, told = lab(*asked, code=1).stdout, json.loads(lab(*asked, "--json", code=1).stdout)
+    assert "v=\\x00\\x0a" in said and "\x00" not in said
+    assert any("v=\x00\n" in m["what"] for m in told["messages"])
+
+
 def test_a_finding_that_is_not_there_has_no_messages(lab: Any) -> None:
     """The option is named."""
     assert "--messages-of" in lab("audit", OPEN, "--messages-of", "99999", code=2).stderr

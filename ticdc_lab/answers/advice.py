@@ -164,7 +164,7 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
         if n != found.partitions
     ]
     even = [f"The fullest with other numbers of partitions, times the mean: {', '.join(others)}."] if others else []
-    broken = [f"{_MEASURES[g]} in {n:,} of {of:,} cases" for g, (n, of) in found.broken().items() if n]
+    broken = [f"{_MEASURES[g]} ({n:,} of {of:,} cases)" for g, (n, of) in found.broken().items() if n]
     shown, n = shlex.quote(shown_source(source)), found.partitions
     if best is not None and best != n:
         most = max(found.whole)

@@ -121,7 +121,7 @@ def verdict(s: Summary) -> pd.DataFrame:
 def counted(s: Summary, judged: pd.DataFrame) -> str:
     """How many guarantees of :func:`verdict` have each verdict; torn transactions come before, and missing data."""
     n = {word: int((judged["verdict"] == word).sum()) for word in SIGNS}
-    torn = "" if s.suspects is None or s.suspects.empty else f"{torn_briefly(s.suspects, s)}. "
+    torn = f"{words}. " if (words := torn_briefly(s)) else ""
     unknown = f"{missing[0].upper()}{missing[1:]} is unknown. " if (missing := missing_data(s.counts)) else ""
     return (
         f"{_mixed(s.findings)}{torn}{unknown}{n['kept']} guarantees kept, {n['broken']} broken, "
@@ -285,9 +285,9 @@ def _finding(s: Summary) -> str:
     checked = of - len(not_checked(s))
     if not len(s.findings):
         return f"None of the {checked} guarantees that can be checked is broken{not_known(s.counts)}."
-    beside = "" if s.suspects is None or s.suspects.empty else f", and {torn_briefly(s.suspects, s, begins=False)}"
+    torn = f" {words}." if (words := torn_briefly(s)) else ""
     done = f"{checked} of {of} guarantees were checked{but_for(s.counts)}."
-    return f"{_mixed(s.findings)}The log {broken(s.findings)}{beside}. {done}"
+    return f"{_mixed(s.findings)}The log {broken(s.findings)}.{torn} {done}"
 
 
 def _mixed(findings: pd.DataFrame) -> str:

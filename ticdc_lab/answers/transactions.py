@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _QUESTION = "Which transactions are whole?"
 _PROMISED = (
     "A transaction is complete if every partition has a watermark at or above its commit_ts: TiCDC promises that all "
-    "was sent. Lost changes without a missing offset, and partitions after the last recorded one, do not show here; "
-    "the audit detects them by broken chains of images and by each table's dispatch rule."
+    "was sent. Partitions after the last recorded one, and changes that are lost without a missing offset, do not show "
+    "here: the audit detects them by each table's dispatch rule and by broken chains of images."
 )
 _PROMISED_BY_FILES = (
     "A transaction is complete if the folder's checkpoint is at or above its commit_ts: TiCDC promises that all was "
@@ -130,25 +130,25 @@ def torn_words(torn: pd.DataFrame, s: Summary) -> str:
     cut = f" and {count(len(places) - _NAMED, 'more gap')}" if len(places) > _NAMED else ""
     listed = f"ticdc-lab audit {shlex.quote(shown_source(s.source))} --json"
     every = f" The nearest to a gap come first; all: {listed}." if len(each) > _NAMED else ""
-    how_many = _how_many(torn, s)
     rest = " Other gaps were not searched, or have no commit_ts beside them." if _is_cut(torn, s) else ""
     return (
-        f"{how_many[0].upper()}{how_many[1:]} may be torn: commit_ts {some_of(each, most=_NAMED)}. "
+        f"{_how_many(torn, s)} may be torn: commit_ts {some_of(each, most=_NAMED)}. "
         f"Beside {'it' if len(each) == 1 else 'them'} offsets are missing: {', '.join(places[:_NAMED])}{cut}.{every} "
         f"A transaction completely inside a gap leaves no trace.{rest}"
     )
 
 
-def torn_briefly(torn: pd.DataFrame, s: Summary, *, begins: bool = True) -> str:
-    """The same in a few words: how a sentence ``begins``, or how it ends."""
-    each = [f"{ts} at {clock_words(int(ts))}" for ts in torn["commit_ts"].drop_duplicates()]
-    how_many = _how_many(torn, s)
-    start = how_many[0].upper() if begins else how_many[0]
-    return f"{start}{how_many[1:]} may be torn (commit_ts {some_of(each, most=1)})"
+def torn_briefly(s: Summary) -> str:
+    """The same in a few words; empty where none may be torn."""
+    if s.suspects is None or s.suspects.empty:
+        return ""
+    each = [f"{ts} at {clock_words(int(ts))}" for ts in s.suspects["commit_ts"].drop_duplicates()]
+    return f"{_how_many(s.suspects, s)} may be torn (commit_ts {some_of(each, most=1)})"
 
 
 def _how_many(torn: pd.DataFrame, s: Summary) -> str:
-    return f"{'at least ' if _is_cut(torn, s) else ''}{count(torn['commit_ts'].nunique(), 'transaction')}"
+    """As the begin of a sentence."""
+    return f"{'At least ' if _is_cut(torn, s) else ''}{count(torn['commit_ts'].nunique(), 'transaction')}"
 
 
 def _is_cut(torn: pd.DataFrame, s: Summary) -> bool:

@@ -82,7 +82,7 @@ def what_if(
         return Answer("what-if", _QUESTION, "The log has no row change, so nothing can be dispatched.", {}, said)
     for name in measured.candidates:
         n, why = measured.failed(strategy=name)
-        said += [f"{name} cannot place {n:,} rows, and its figures leave them out: {why}"] if n else []
+        said += [f"{name} cannot place {n:,} rows, which its figures leave out: {why}"] if n else []
     for name, tables in measured.together.items():
         said += [f"{name[1:-1]} are counted together, without their own unique indexes: {some_of(tables)}"]
     if absent := sorted({*measured.candidates} - {*measured.candidates_at(partitions)}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import ipywidgets as widgets
@@ -92,10 +93,9 @@ class VerdictBlock(widgets.HBox):  # type: ignore[misc]
 def of(log: Log) -> str:
     """The block's words as HTML, folded: each head names what is worst of it."""
     answer, summary, known = log.audit(messages=False), log.summary_of("facts", "tables"), log.settings()
-    judged, causes, torn = answer.frames["verdict"], answer.frames["causes"], answer.frames.get("suspects")
-    folds = []
-    if torn is not None and len(torn):
-        folds.append((f"! {torn_briefly(torn, summary)}", list(answer.details), "warned"))
+    judged, causes = answer.frames["verdict"], answer.frames["causes"]
+    torn = torn_briefly(replace(summary, suspects=answer.frames.get("suspects")))
+    folds = [(f"! {torn}", list(answer.details), "warned")] if torn else []
     for word, sign in SIGNS.items():
         mine = judged[judged["verdict"] == word]
         names = [name.replace("_", " ") for name in mine["guarantee"]]
