@@ -70,16 +70,19 @@ def test_a_text_is_searched_once(evidence: Evidence, sent: list[Any], monkeypatc
 
     own = SimpleNamespace(execute=noted(connected.execute), sql=noted(connected.sql))
     evidence._connected = own  # type: ignore[assignment]
-    search = {"filters": {"table": "IMG"}}
+    search = {"filters": {"partitions": "0, 1"}}
     whole = asked(evidence, sent, **search)
     assert whole["n"] == N and bars(evidence, sent, **search)["n"][0][1] == 9
     assert "<td>0</td>" in asked(evidence, sent, sort="n", page=0, **search)["html"]
     assert "<td>100</td>" in asked(evidence, sent, sort="n", page=2, **search)["html"]
-    assert sum("contains(" in text for text in ran) == 1, ran
+    assert sum("regexp_matches(" in text for text in ran) == 1, ran
+    of_text = {"filters": {"table": "IMG"}}
+    assert asked(evidence, sent, **of_text)["n"] == N and bars(evidence, sent, **of_text)["n"][0][1] == 9
+    assert not any("TEMP TABLE" in text and "contains(" in text for text in ran), "a plain text is found where it lies"
     monkeypatch.setattr("ticdc_lab.widgets.evidence.MOST_KEPT", 5)
     evidence._kept = ("", 0)
     assert asked(evidence, sent, **search) == whole
-    assert asked(evidence, sent, filters={"table": "no such text"})["n"] == 0
+    assert asked(evidence, sent, filters={"partitions": "no such"})["n"] == 0
 
 
 def test_empty_frames_are_left_out(evidence: Evidence) -> None:

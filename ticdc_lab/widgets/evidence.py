@@ -27,8 +27,8 @@ SHOWN = 50
 MOST_IN_FILE = 500_000
 """Rows that a browser is sent as a file."""
 
-MOST_KEPT = 1_000_000
-"""Rows that a search for a text keeps, so that pages, counts and the spread of values do not search again."""
+MOST_KEPT = 2_000_000
+"""Rows that a long search keeps, so that pages, counts and the spread of values do not search again."""
 
 _KEPT = "rows that are left"
 _BARS, _TOP = 12, 4
@@ -96,9 +96,14 @@ def _words(value: str, kind: DuckDBPyType) -> str:
     return f"coalesce(TRY(decode({value})), {text})" if kind.id == "blob" else text
 
 
-def _searches(of: Asked) -> bool:
-    """Whether rows are looked for by a part of their text, for which every value has to be written out."""
-    return any(text.strip() and not _COMPARED.fullmatch(text.strip()) for text in of.filters.values())
+def _searches(of: Asked, columns: Mapping[str, str]) -> bool:
+    """Whether rows are looked for by a part of what each value is written as: a list, bytes, the clock of a TSO."""
+    asked = [name for name, text in of.filters.items() if text.strip() and not _COMPARED.fullmatch(text.strip())]
+    return any(name.endswith("_ts") or _NESTED.search(columns[name]) for name in asked)
+
+
+_NESTED = re.compile(r"\[\]$|^(STRUCT|MAP|BLOB)")
+"""Types of values that are more than one number or text."""
 
 
 class Evidence(anywidget.AnyWidget):
@@ -188,7 +193,7 @@ class Evidence(anywidget.AnyWidget):
         )  # fmt: skip
         if (spread := self._spreads.get(left)) is None:
             all_left = rows_sql(table, columns, of._replace(sort=""))
-            counted = {} if _searches(of) else columns
+            counted = {} if _searches(of, columns) else columns
             spread = {c: self._spread(all_left, c, kind, self._nothing(name)) for c, kind in counted.items()}
             self._spreads[left] = spread
         bars = [{"name": c, "bars": bars} for c, bars in spread.items()]
@@ -199,7 +204,7 @@ class Evidence(anywidget.AnyWidget):
 
         A text is searched once, in a million rows a second or more; each page and each column would search again.
         """
-        if not _searches(of):
+        if not _searches(of, columns):
             return table, of, self._count(left)
         if self._kept[0] != left:
             kept = f"CREATE OR REPLACE TEMP TABLE {quoted(_KEPT)} AS {left}\nLIMIT {MOST_KEPT + 1}"
@@ -242,7 +247,7 @@ class Evidence(anywidget.AnyWidget):
                     ask(f"SELECT {place} AS b, count(*) FROM ({query}) WHERE {c} IS NOT NULL GROUP BY b").fetchall()
                 )
                 return [(f"from {low + b * step:.15g}", int(found.get(b, 0))) for b in range(_BARS)]
-        if "[]" in kind or kind.startswith(("STRUCT", "MAP", "BLOB")):
+        if _NESTED.search(kind):
             return []
         text = f"coalesce(left(CAST({c} AS VARCHAR), 40), '{nothing}')"
         top = ask(f"SELECT {text}, count(*) FROM ({query}) GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_TOP}")
