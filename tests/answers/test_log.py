@@ -22,10 +22,11 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from conftest import golden, json_lines
+from ipywidgets import Dropdown, SelectMultiple
 from pyspark.sql import SparkSession
 
 import ticdc_lab
-from ticdc_lab import answers
+from ticdc_lab import answers, widgets
 from ticdc_lab.answers import Answer, summary
 from ticdc_lab.answers.answer import SHOWN
 from ticdc_lab.answers.audit import NEXT, OF_DDL, causes, not_checked
@@ -55,6 +56,21 @@ QUESTIONS = ("contents", "load", "watermarks", "transactions", "audit", "what_if
 def log(spark: SparkSession) -> Log:
     """The sample, opened."""
     return ticdc_lab.open(SMALL, spark=spark)
+
+
+@pytest.mark.parametrize("tab", [name for name, tab in TABS.items() if tab.chosen])
+def test_what_is_chosen_in_a_tab_has_code_that_shows_the_same(log: Log, tab: str) -> None:
+    """The code of the panel, run as it stands."""
+    panel = TABS[tab].make(log)
+    lists = (c for c in panel.controls.values() if isinstance(c, Dropdown | SelectMultiple) and len(c.options) > 1)
+    first, chosen = panel.value, [*lists][-1]
+    others = [v[1] if isinstance(v, tuple) else v for v in chosen.options if v not in (chosen.value, chosen.label)]
+    chosen.value = others[-1] if isinstance(chosen, Dropdown) else others[-1:]
+    *made, last = TABS[tab].code_of(panel, at_first=first).split("; ")
+    names: dict[str, Any] = {"widgets": widgets, "log": log}
+    exec("\n".join(made), names)
+    again = eval(last, names)
+    assert again.value == panel.value != first and again.figure.to_json() == panel.figure.to_json()
 
 
 @pytest.fixture(scope="module")
@@ -610,7 +626,10 @@ def test_the_log_as_recorded_stands_above_what_a_changefeed_can_say_and_models_b
     assert int(mine["violations"].iloc[0]) == len(log.audit().frame)
     names = [*answer.figures["guarantees"].layout.yaxis.ticktext]
     assert names[0] == "as recorded" and names[-1] == "conflict<br><i>model</i>" and "conflict" not in answer.finding
-    assert "conflict: not measured with 7 partitions." in log.what_if(partitions=7).limits
+    seven = log.what_if(partitions=7)
+    assert "conflict: not measured with 7 partitions." in seven.limits
+    drawn = [t.name for t in seven.figures["rows per partition"].data]
+    assert "table" in drawn and "conflict" not in drawn, "a slider draws what all of its numbers have"
     other = log.rules().frame.assign(rule="columns:nothing")
     limits = answers.what_if(with_recorded(log.measured, other), partitions=4, rules=other).limits
     assert any(limit.startswith("No row shows the log as recorded: ") for limit in limits)

@@ -151,7 +151,8 @@ def _drawn(measured: WhatIf, partitions: int, frames: Mapping[str, pd.DataFrame]
     kept = {n: guarantee_frame(measured, partitions=n) for n in others} | {partitions: frames["guarantees"]}
     lies = {n: placement(measured, partitions=n) for n in others} | {partitions: frames["rows"]}
     matrices = {str(n): figures.guarantee_matrix(kept[n], partitions=n) for n in counts}
-    rows = {str(n): figures.partition_rows(lies[n]) for n in counts}
+    everywhere = set.intersection(*({*of["strategy"]} for of in lies.values()))  # conflict is not, see candidates_at
+    rows = {str(n): figures.partition_rows(of[of["strategy"].isin(everywhere)]) for n, of in sorted(lies.items())}
     over = {
         s: _over_time(measured, s, [n for n in counts if s in measured.candidates_at(n)]) for s in measured.candidates
     }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ticdc_lab.widgets.pd_panel import PdView, pd_panel
     from ticdc_lab.widgets.pipeline_panel import PipelineView, pipeline_panel
     from ticdc_lab.widgets.scheduler_panel import SchedulerView, scheduler_panel
+    from ticdc_lab.widgets.settings_panel import SettingsView, settings_panel
     from ticdc_lab.widgets.tryouts import ddl_service_tryout, pd_tryout, pipeline_tryout, scheduler_tryout
     from ticdc_lab.widgets.watch_panel import WatchPanelView, watch_panel
     from ticdc_lab.widgets.what_if_panel import WhatIfView, what_if_panel
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BrowseView", "ConsumerView", "DdlServiceView", "FindingsView", "Linked", "LogView", "Panel", "PdView",
-    "PipelineView", "RowView", "SchedulerView", "ServiceView", "TableView", "WatchPanelView", "WhatIfView", "Workbench",
+    "PipelineView", "RowView", "SchedulerView", "ServiceView", "SettingsView", "TableView", "WatchPanelView",
+    "WhatIfView", "Workbench",
     "browse_panel", "consumer_panel", "ddl_service_panel", "ddl_service_tryout", "findings_panel", "linked",
     "log_panel", "open_state", "pd_panel", "pd_tryout", "pipeline_panel", "pipeline_tryout", "row_panel",
-    "scheduler_panel", "scheduler_tryout", "service_panel", "table_panel", "watch_panel", "what_if_panel", "workbench",
+    "scheduler_panel", "scheduler_tryout", "service_panel", "settings_panel", "table_panel", "watch_panel",
+    "what_if_panel", "workbench",
 ]  # fmt: skip
 
 lazily(__name__, __all__)

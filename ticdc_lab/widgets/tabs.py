@@ -264,6 +264,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
         "dispatch": Tab(
             "dispatch what-if", "measuring every dispatcher", _what_if, Log.what_if,
             lambda p: f"log.what_if(partitions={p.value.partitions})", compiling_s,
+            chosen="what_if_panel(log.measured, partitions=log.recorded_partitions()[0])",
         ),
         "advise": Tab(
             "advice", "measuring every dispatcher", advice_panel, None,
@@ -290,6 +291,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
         "consumer": Tab(
             "consumer", "running a consumer over its beginning", _consumer, Log.consumers,
             lambda p: "log.consumers()",
+            chosen="consumer_panel(log.excerpt, {t: log.browser.images(t) for t in log.browser.tables()})",
         ),
         "audit": Tab(
             "audit", "checking every promise", _audit, partial(Log.audit, messages=False),
@@ -297,7 +299,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
         ),
         "settings": Tab(
             "settings", "counting what images show", _settings, Log.settings,
-            lambda p: "log.settings()",
+            lambda p: "log.settings()", chosen="settings_panel(log.known_settings)",
         ),
     }
 )  # fmt: skip
