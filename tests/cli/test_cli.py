@@ -282,6 +282,14 @@ def test_what_cannot_be_seen_in_a_value_is_an_escape(lab: Any, tmp_path: Path) -
     assert any("v=\x00\n" in m["what"] for m in told["messages"])
 
 
+def test_an_audit_ends_with_how_complete_the_log_is_and_its_settings(lab: Any) -> None:
+    """The whole verdict is one block, as in a report and in the workbench."""
+    complete, settings = lab("audit", CANAL, code=1).stdout.splitlines()[-2:]
+    assert complete == "It is complete up to 2026-11-20 21:56:08.308 UTC (resolved_ts 470603993791332352)."
+    assert settings.startswith("Known settings of the changefeed: ") and "enable-old-value = true" in settings
+    assert settings.endswith(f" and 1 more; all: ticdc-lab settings {CANAL}")
+
+
 def test_a_finding_that_is_not_there_has_no_messages(lab: Any) -> None:
     """The option is named."""
     assert "--messages-of" in lab("audit", OPEN, "--messages-of", "99999", code=2).stderr

@@ -20,6 +20,7 @@ from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import FOUND, Summary, exact, small
 from ticdc_lab.answers.transactions import torn_briefly, torn_words
+from ticdc_lab.answers.watermarks import complete_to
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audited, checks_possible, places_of
 from ticdc_lab.audit.contradicted import defined_in, rules_given, with_contradictions
 from ticdc_lab.audit.findings import INFO, NO_RULE, PARTITIONS_MISSING, RANK, UNRECORDED, UNSURE, VIOLATED
@@ -354,7 +355,9 @@ def dated(finding: dict[str, Any], messages: pd.DataFrame) -> dict[str, Any]:
 
 
 def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
-    """Every guarantee with its causes, as a terminal shows them: broken ones come first, then those with warnings."""
+    """Every guarantee with its causes, as a terminal shows them: broken ones come first, then those with warnings; how
+    far the log is complete, and silent partitions.
+    """
     found, out = causes(findings, source=s.source, lane=s.lane), []
     judged = verdict(replace(s, findings=findings))
     has_lines = judged["guarantee"].isin(found["guarantee"])
@@ -369,7 +372,7 @@ def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
     for word, names, _, _, why in alike(judged[~has_lines]):
         named = ", ".join(names)
         out.append(f"{SIGNS[word]} {named}: {why}" if why else f"{SIGNS[word]} {word}: {named}")
-    return [*out, *s.early_ends]
+    return [*out, complete_to(s), *s.early_ends]
 
 
 def cause_lines(c: Mapping[Any, Any]) -> list[str]:

@@ -109,7 +109,7 @@ def complete_to(s: Summary, *, with_ts: bool = True) -> str:
     least = int(stated.min())
     open_rows = int(s.tables["unresolved_rows"].sum()) if len(s.tables) else 0
     is_cut = len(s.tables) >= POINTS
-    beyond = "" if is_cut else "; no row change lies above its table's resolved_ts"
+    beyond = "" if is_cut or s.tables.empty else "; no row change lies above its table's resolved_ts"
     if open_rows:
         least_open = "at least " if is_cut else ""
         beyond = (

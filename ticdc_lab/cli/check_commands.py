@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from contextlib import nullcontext
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from ticdc_lab.answers import Answer
 
 _FSCK_SAID = 10_000
-_FINDINGS_SAID = 5
+_FINDINGS_SAID, _SETTINGS_SAID = 5, 4
+_COLOURS = {"✗": "red", "!": "yellow", "–": "cyan", "✓": "green"}
 _LINE_CHARS = 200
 
 
@@ -56,6 +58,8 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
     from ticdc_lab.answers.answer import records_of
     from ticdc_lab.answers.audit import lines, not_checked
     from ticdc_lab.audit import MAX_PER_GUARANTEE
+    from ticdc_lab.errors.redaction import shown_source
+    from ticdc_lab.words import shortened, some_of
 
     with asked(source, where, frames=False) as (spark, log):
         with shown(spark, "audit"):
@@ -79,7 +83,10 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
             for text in answer.details:
                 say(text)
             for text in lines(found, summary, most=_FINDINGS_SAID):
-                say(text)
+                say(text, fg=_COLOURS.get(text[:1]))
+            known = [f"{s.name} = {shortened(s.text, 60)}" for s in log.change_log.settings if s.bearing == "read"]
+            every = f"all: ticdc-lab settings {shlex.quote(shown_source(source))}"
+            say(f"Known settings of the changefeed: {some_of(known, most=_SETTINGS_SAID)}; {every}")
     sys.exit(FINDINGS if (found["severity"] != "info").any() else CLEAN)
 
 

@@ -587,11 +587,11 @@ def asked(
         yield spark, Log(log, folder)
 
 
-def say(words: str) -> None:
-    """Print words about a log: what cannot be seen in them, as a NUL byte, is an escape."""
+def say(words: str, *, fg: str | None = None) -> None:
+    """Print words about a log, in a colour: what cannot be seen in them, as a NUL byte, is an escape."""
     from ticdc_lab.words import visible
 
-    click.echo(visible(words, kept="\n\t"))
+    click.echo(click.style(visible(words, kept="\n\t"), fg=fg))
 
 
 def print_answer(
