@@ -63,6 +63,8 @@ def clear(page: LabPage) -> None:
     """Choose nothing."""
     page.all(".ticdc-chosen button")[0].click()
     page.until(lambda: chosen(page).startswith("Nothing is chosen"), "nothing is chosen")
+    shows(page, MESSAGES, "12 events of all partitions")
+    page.until(lambda: page.all(".jp-Notebook .ticdc-plot td[tabindex='0']"), "its first cell has the Tab key")
 
 
 def shows(page: LabPage, nth: int, words: str) -> None:

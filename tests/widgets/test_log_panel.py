@@ -47,7 +47,12 @@ def test_a_folder_s_panel_and_the_bar_call_its_partitions_streams() -> None:
 def test_the_bar_lists_who_really_follows() -> None:
     """A picture that does not distinguish tables does not follow one, until another picture is drawn."""
     panel = log_panel(summary())
-    linked = widgets.linked(panel, selection=Selection(table="shop.orders"))
+    linked = widgets.linked(panel)
+    told: list[str] = []
+    linked.bar.line.observe(lambda change: told.append(change["new"]), names="value")
+    linked.selection = Selection(table="shop.orders", partition=0)
+    assert len(told) == 1, "once, when all have followed"
+    linked.selection = Selection(table="shop.orders")
     panel.controls["picture"].value = "lag"
     assert "(no panel can follow it)" in linked.bar.line.value
     panel.controls["picture"].value = "load by table"

@@ -138,6 +138,7 @@ class Linked(traitlets.HasTraits):
         super().__init__(selection=selection or Selection())
         self.panels: list[Selecting] = []
         self._from: dict[str, Selecting] = {}
+        self._telling = False
         self.bar = ChosenBar(self._put, self.clear)
         self.observe(lambda _: self._tell(), names="selection")
         for panel in panels:
@@ -183,18 +184,21 @@ class Linked(traitlets.HasTraits):
     def _tell(self) -> None:
         chosen = self.selection.chosen()
         self._from = {name: panel for name, panel in self._from.items() if name in chosen}
-        defects: list[Exception] = []
+        self._telling, defects = True, list[Exception]()
         for panel in self.panels:
             own = [name for name, source in self._from.items() if source is panel]
             try:
                 panel.select(replace(self.selection, **dict.fromkeys(own)))
             except Exception as error:  # the panel shows it; the others follow all the same
                 defects.append(error)
+        self._telling = False
         self._say()
         if defects:
             raise defects[0]
 
     def _say(self) -> None:
+        if self._telling:  # once, when all have followed
+            return
         followed: dict[str, frozenset[str]] = {}
         for panel in self.panels:
             followed[panel.name] = followed.get(panel.name, frozenset()) | panel.followed
