@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ticdc_lab.cli.common import CLEAN, FINDINGS, guarded, json_flag, main, print_json, print_table, session_of, small
-from ticdc_lab.cli.simulate_commands import of_a_run, ran, seeds_of, simulate
+from ticdc_lab.cli.simulate_commands import RunAsked, of_a_run, ran, seeds_of, simulate
 
 if TYPE_CHECKING:
     from ticdc_lab.pd_core.pd_ctl_json import Loaded
@@ -286,7 +286,6 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @simulate.command("pd")
-@click.argument("scenario", required=False)
 @of_a_run
 @click.option(
     "--from",
@@ -307,9 +306,8 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 @json_flag
 @guarded
 def simulate_pd(
-    scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
-    lines: int, folder: str | None, store_limits: tuple[str, ...], remove: tuple[int, ...], add: tuple[str, ...],
-    down: tuple[int, ...], minutes: float | None, as_json: bool,
+    asked: RunAsked, folder: str | None, store_limits: tuple[str, ...], remove: tuple[int, ...], add: tuple[str, ...],
+    down: tuple[int, ...], minutes: float | None,
 ) -> None:  # fmt: skip
     """Run a scenario of PD and judge it, or your own cluster.
 
@@ -317,13 +315,13 @@ def simulate_pd(
     With --seeds a Spark job runs all seeds, and --out keeps a row of numbers for each.
     """
     if folder is not None:
-        if scenario or seeds or swarm or out:
+        if asked.scenario or asked.seeds or asked.swarm or asked.out:
             raise click.UsageError("--from plays your own cluster: leave out SCENARIO, --seeds, --swarm and --out.")
-        told = {"settings": settings, "store_limits": store_limits, "remove": remove, "add": add, "down": down}
-        sys.exit(_own(folder, told, minutes, seed or 1, as_json=as_json))
+        told = {"settings": asked.settings, "store_limits": store_limits, "remove": remove, "add": add, "down": down}
+        sys.exit(_own(folder, told, minutes, asked.seed or 1, as_json=asked.as_json))
     if store_limits or remove or add or down:
         raise click.UsageError("--store-limit, --remove-store, --add-store and --down change a cluster of --from.")
-    sys.exit(ran("pd", scenario, seed, seeds, swarm, settings, out, lines, many=_many, as_json=as_json))
+    sys.exit(ran("pd", asked, many=_many))
 
 
 _PROGRESS_S = 10.0

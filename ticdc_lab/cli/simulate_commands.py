@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from functools import wraps
 from typing import Any, NamedTuple
 
 import click
@@ -153,9 +154,28 @@ def simulate() -> None:
     """
 
 
+class RunAsked(NamedTuple):
+    """How a scenario is to be run, of any model."""
+
+    scenario: str | None
+    seed: int | None
+    seeds: str | None
+    swarm: bool
+    settings: tuple[str, ...]
+    out: str | None
+    lines: int
+    as_json: bool
+
+
 def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add how a scenario is run."""
+    """Add how a scenario is run, which the command takes as one :class:`RunAsked`."""
+
+    @wraps(command)
+    def called(**given: Any) -> Any:
+        return command(RunAsked(*(given.pop(name) for name in RunAsked._fields)), **given)
+
     options = (
+        click.argument("scenario", required=False),
         click.option("--seed", type=click.IntRange(0), help="Seed of delays, losses and random faults; default: the "
                                                             "file's seed."),
         click.option("--seeds", metavar="A..B", help="Run every seed from A to B as a Spark job and print a summary."),
@@ -177,9 +197,10 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Print the JSON schema of a scenario file, for an editor, and exit."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )  # fmt: skip
+    run: Callable[..., Any] = called
     for option in reversed(options):
-        command = option(command)
-    return engine_options(command)
+        run = option(run)
+    return engine_options(run)
 
 
 def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -191,7 +212,6 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
 
 
 @simulate.command()
-@click.argument("scenario", required=False)
 @of_a_run
 @click.option(
     "--explore", metavar="captures=2,tables=2,..",
@@ -208,24 +228,20 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
 )
 @json_flag
 @guarded
-def scheduler(
-    scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
-    explore: str | None, most_states: int, lines: int, as_json: bool,
-) -> None:  # fmt: skip
+def scheduler(asked: RunAsked, explore: str | None, most_states: int) -> None:
     """Run a scenario of the table scheduler and judge it.
 
     Exit 0: all assertions passed. 1: one failed, or an invariant was violated. 2: it did not run, or not to its end.
     The same file, seed and settings print the same.
     """
     if explore is not None:
-        if scenario is not None or swarm:
+        if asked.scenario is not None or asked.swarm:
             raise click.UsageError("Give either a scenario file, --swarm or --explore.")
-        sys.exit(explored(explore, most_states, as_json=as_json))
-    sys.exit(ran("scheduler", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
+        sys.exit(explored(explore, most_states, as_json=asked.as_json))
+    sys.exit(ran("scheduler", asked))
 
 
 @simulate.command()
-@click.argument("scenario", required=False)
 @of_a_run
 @click.option(
     "--why",
@@ -243,8 +259,7 @@ def scheduler(
 @json_flag
 @guarded
 def pipeline(
-    scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
-    lines: int, why_at: str | None, log: str | None, protocol: str | None, truth: str | None, as_json: bool,
+    asked: RunAsked, why_at: str | None, log: str | None, protocol: str | None, truth: str | None
 ) -> None:  # fmt: skip
     """Run a scenario of the replication pipeline and judge it.
 
@@ -254,16 +269,15 @@ def pipeline(
     """
     if protocol is not None and log is None:
         raise click.UsageError("--protocol is the protocol of --log: give --log, too.")
-    if seeds is not None and (log or truth):
+    if asked.seeds is not None and (log or truth):
         raise click.UsageError("--log and --truth are of one run: give --seed, not --seeds.")
     files = _Files(log, protocol or "open-protocol", truth) if log or truth else None
     if files:
         files.check()
-    sys.exit(ran("pipeline", scenario, seed, seeds, swarm, settings, out, lines, why_at, files, as_json=as_json))
+    sys.exit(ran("pipeline", asked, why_at, files))
 
 
 @simulate.command()
-@click.argument("scenario", required=False)
 @of_a_run
 @click.option(
     "--why",
@@ -273,35 +287,28 @@ def pipeline(
 )
 @json_flag
 @guarded
-def changefeeds(
-    scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
-    lines: int, why_at: str | None, as_json: bool,
-) -> None:  # fmt: skip
+def changefeeds(asked: RunAsked, why_at: str | None) -> None:
     """Run a scenario of several changefeeds and judge it.
 
     The changefeeds of one cluster are created, paused, resumed and removed.
 
     Exit 0: all assertions passed. 1: one failed, or an invariant was violated. 2: it did not run, or not to its end.
     """
-    sys.exit(ran("changefeeds", scenario, seed, seeds, swarm, settings, out, lines, why_at, as_json=as_json))
+    sys.exit(ran("changefeeds", asked, why_at))
 
 
 @simulate.command("ddl-service")
-@click.argument("scenario", required=False)
 @of_a_run
 @json_flag
 @guarded
-def ddl_service(
-    scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
-    lines: int, as_json: bool,
-) -> None:  # fmt: skip
+def ddl_service(asked: RunAsked) -> None:
     """Run a scenario of the DDL service and judge it.
 
     Workers own the DDL of several clusters.
 
     Exit 0: all assertions passed. 1: one failed, or an invariant was violated. 2: it did not run, or not to its end.
     """
-    sys.exit(ran("ddl-service", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
+    sys.exit(ran("ddl-service", asked))
 
 
 class _Files(NamedTuple):
@@ -331,43 +338,34 @@ class _Files(NamedTuple):
 
 
 def ran(
-    model: str, scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...],
-    out: str | None, lines: int, why_at: str | None = None, files: _Files | None = None, *,
-    many: Callable[..., int] | None = None, as_json: bool,
+    model: str, asked: RunAsked, why_at: str | None = None, files: _Files | None = None, *,
+    many: Callable[..., int] = swept,
 ) -> int:  # fmt: skip
     """Run a scenario, many seeds of one, or what seeds draw; print it and give the exit code."""
+    from ticdc_lab.simulate.scenario import read_scenario
+
+    file, seed, seeds, swarm, settings, out, _, as_json = asked
     if swarm and seeds is not None:
-        if scenario is not None or seed is not None or out is not None:
+        if file is not None or seed is not None or out is not None:
             raise click.UsageError(
                 "--swarm --seeds draws its own scenarios: give no file, no --seed and no --out with it."
             )
         return drawn(model, seeds_of(seeds), changes_of(settings), as_json=as_json)
-    read = scenario_of(model, scenario, seed, settings, swarm=swarm)
-    if seeds is None:
-        return _play(read, seed, out, lines, why_at, files, as_json=as_json)
-    if seed is not None or why_at is not None:
-        raise click.UsageError(f"Give either {'--seed' if seed is not None else '--why'} or --seeds.")
-    return (many or swept)(read, seeds_of(seeds), out, as_json=as_json)
-
-
-def scenario_of(model: str, scenario: str | None, seed: int | None, settings: tuple[str, ...], *, swarm: bool) -> Any:
-    """Read the scenario file, or draw it."""
-    if (scenario is None) != swarm:
+    if (file is None) != swarm:
         raise click.UsageError("Give either a scenario file or --swarm.")
     changes = changes_of(settings)
-    if scenario is None:
+    if file is None:
         from ticdc_lab.simulate.swarm import swarm as drawn_by
 
-        return drawn_by(model, seed or 0, changes)
-    from ticdc_lab.simulate.scenario import read_scenario
-
-    read = read_scenario(scenario, changes)
-    if read.model.name != model:
-        raise click.UsageError(
-            f"{scenario} is of the model {read.model.name}: ticdc-lab simulate {read.model.name} "
-            f"{shlex.quote(str(scenario))}"
-        )
-    return read
+        read = drawn_by(model, seed or 0, changes)
+    elif (read := read_scenario(file, changes)).model.name != model:
+        own = f"ticdc-lab simulate {read.model.name} {shlex.quote(file)}"
+        raise click.UsageError(f"{file} is of the model {read.model.name}: {own}")
+    if seeds is None:
+        return _play(read, asked, why_at, files)
+    if seed is not None or why_at is not None:
+        raise click.UsageError(f"Give either {'--seed' if seed is not None else '--why'} or --seeds.")
+    return many(read, seeds_of(seeds), out, as_json=as_json)
 
 
 def changes_of(settings: tuple[str, ...]) -> dict[str, str]:
@@ -389,26 +387,23 @@ def seeds_of(text: str) -> range:
     return range(int(first), int(last) + 1)
 
 
-def _play(
-    scenario: Any, seed: int | None, out: str | None, lines: int, why_at: str | None,
-    files: _Files | None, *, as_json: bool,
-) -> int:  # fmt: skip
+def _play(scenario: Any, asked: RunAsked, why_at: str | None, files: _Files | None) -> int:
     from ticdc_lab.simulate.runs import counts_messages
     from ticdc_lab.simulate.trace import CHANGES, EVENTS, needs_spark, write_trace
 
-    level = EVENTS if out or counts_messages(scenario) else CHANGES
+    level = EVENTS if asked.out or counts_messages(scenario) else CHANGES
     samples = {} if why_at is None else {"sample_us": _SAMPLE_US}
     at_us = None if why_at is None else _moment(why_at, scenario.until_us)
-    played = scenario.model.play(scenario, seed=seed, level=level, **samples)
-    if out:
-        write_trace(played.trace, out, session_of() if needs_spark(out) else None)
+    played = scenario.model.play(scenario, seed=asked.seed, level=level, **samples)
+    if asked.out:
+        write_trace(played.trace, asked.out, session_of() if needs_spark(asked.out) else None)
     if files:
         files.write(played.run)
     facts = _facts(played) | ({} if at_us is None else {"why": _whys(played, at_us)})
-    if as_json:
+    if asked.as_json:
         print_json(facts)
     else:
-        _print(facts, lines)
+        _print(facts, asked.lines)
     if played.run.end.because == "steps":
         return FAILED
     return CLEAN if played.held else FINDINGS
