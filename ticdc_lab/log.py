@@ -5,9 +5,7 @@ What an answer needs of the log is computed once, when it is first asked for, an
 
 from __future__ import annotations
 
-import atexit
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
@@ -34,6 +32,7 @@ from ticdc_lab.consumer.replay_plan import TRANSACTION
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.engine import choose, session
 from ticdc_lab.errors import ContractError, SourceError
+from ticdc_lab.errors.whole_files import temporary_folder
 from ticdc_lab.events.ddl import literal
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS
@@ -689,7 +688,8 @@ def open(
         asks = engine == "auto" and is_kafka(source) and choose(source).engine == "embedded"
         many = too_large(source, how.get("options") or {}) if asks else None
         own = session(engine, source=source, needs_spark=many, at_once=False)
-    place = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="ticdc_lab-log-"))
+    # frames outlive the log they came from
+    place = Path(folder) if folder is not None else temporary_folder("log-")
     try:
         change_log = (
             load(own, source, **how).sampled(sample or Sample()).materialise(str(place / "decoded"), images=images)
@@ -698,10 +698,7 @@ def open(
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
         raise
-    log = Log(with_rules_noted(change_log), place)
-    if folder is None:
-        atexit.register(shutil.rmtree, str(place), ignore_errors=True)  # frames outlive the log they came from
-    return log
+    return Log(with_rules_noted(change_log), place)
 
 
 def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool = True) -> Summary:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,6 +23,7 @@ from ticdc_lab.engine import class_archive, worker_daemon
 from ticdc_lab.engine.environment import MADE_HERE, SESSION_SETTINGS, cpus, java_options, require_java
 from ticdc_lab.engine.jars import jar_paths
 from ticdc_lab.errors import SetupError
+from ticdc_lab.errors.whole_files import temporary_folder
 
 _LOG = logging.getLogger(__name__)
 _NOISE = (b"WARNING: Using incubator modules",)
@@ -154,7 +153,7 @@ def _settings(
         else:
             ours["spark.jars"] = ",".join(path.as_uri() for path in jars)
     if "spark.sql.warehouse.dir" not in extra:
-        ours["spark.sql.warehouse.dir"] = Path(_temporary_folder()).as_uri()
+        ours["spark.sql.warehouse.dir"] = temporary_folder().as_uri()
     theirs = extra.get("spark.driver.extraJavaOptions", "")
     own = BRIEF_OPTIONS if brief else COLLECTOR if one_process else ""
     own = java_options(own, theirs, extra.get("spark.driver.defaultJavaOptions", ""))
@@ -278,9 +277,3 @@ def _filtered_stderr(said: list[str]) -> Iterator[int]:
         thread.join(timeout=5)
         raise
     os.close(write)
-
-
-def _temporary_folder() -> str:
-    folder = tempfile.mkdtemp(prefix="ticdc_lab-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

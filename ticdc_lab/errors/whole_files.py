@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import re
 import shlex
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +20,13 @@ _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDI
               errno.EEXIST)  # fmt: skip
 SAID_OF_A_FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
 """As engines and libraries pass on the system's error."""
+
+
+def temporary_folder(name: str = "") -> Path:
+    """Make a temporary folder that goes with this process, not with what first asks for it."""
+    folder = Path(tempfile.mkdtemp(prefix=f"ticdc_lab-{name}"))
+    atexit.register(shutil.rmtree, str(folder), ignore_errors=True)
+    return folder
 
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/")  # of one letter it is a drive

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import shlex
 import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +36,7 @@ from ticdc_lab.engine.sessions import is_sail, start_beside
 from ticdc_lab.engine.shuffle import Kernel, spark_order
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.errors.redaction import shown_source
-from ticdc_lab.errors.whole_files import local_path, room_for
+from ticdc_lab.errors.whole_files import local_path, room_for, temporary_folder
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
@@ -198,8 +196,7 @@ class ChangeLog:
     def _decoded_here(self, known: Known, images: bool) -> DataFrame:
         if images not in self._kept and True not in self._kept:
             start_beside(self.spark)
-            folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-log-"))
-            atexit.register(shutil.rmtree, str(folder), ignore_errors=True)  # frames outlive the log they came from
+            folder = temporary_folder("log-")  # frames outlive the log they came from
             with self.reading():
                 whole = replace(self, known=known, sample=None)._by_workers(folder / "decoded", images)
             assert whole._stored is not None

@@ -7,19 +7,15 @@ depend on the size of the topic. Settings with secrets stay in this process.
 
 from __future__ import annotations
 
-import atexit
 import json
-import shutil
 import socket
 import struct
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from io import BufferedRWPair
 from math import ceil
-from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -30,6 +26,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.errors import NoAnswerError, NoTopicError, SourceError, TiCDCLabError
+from ticdc_lab.errors.whole_files import temporary_folder
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.kafka import EXPECTED, Topics
@@ -63,9 +60,7 @@ def listening(answer: Callable[[BufferedRWPair], None], source: str) -> str:
     ``answer``: reads the request of a task and writes the answer; an exception becomes the task's error. ``source``:
     what the errors are about. Returns: the path of the socket.
     """
-    folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-kafka-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = str(folder / _SOCKET)
+    path = str(temporary_folder("kafka-") / _SOCKET)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.bind(path)
     server.listen()
