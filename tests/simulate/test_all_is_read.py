@@ -96,7 +96,7 @@ def pipeline(variant: str) -> str:
     text = re.sub(r"cluster: .*", "cluster: {captures: 3, stores: 3, tables: 3, regions: 2}", text)
     text = re.sub(r"\b([abc])\b(?=[,\]}])", lambda m: f"capture-{'abc'.index(m[1]) + 1}", text)
     text = text.replace("model: scheduler", "model: pipeline").replace("{balance:", "{scheduler: {balance:")
-    text = text.replace("pace: {prepare: 10ms}}", "margin: 900ms}, tikv: {splits_tables: true, keeps_versions: 3}}")
+    text = text.replace("pace: {prepare: 10ms}}", "margin: 900ms}}")
     return text.replace(", traffic: 5", "") + PIPELINE.lstrip("\n")
 
 

@@ -7,23 +7,6 @@ import pytest
 from ticdc_lab.simulate.scenario import scenario_from_text
 
 SEEN = {
-    "keeps_versions": ("null", "0", """
-model: pipeline
-until: 16s
-cluster: {captures: 2, tables: 2}
-load: {rows_per_s: 100, handles: 20, until: 10s}
-settings: {tikv: {keeps_versions: VALUE, store_down: 1s}}
-events: [{at: 3s, crash: capture-1}, {at: 3s, crash: capture-2}, {at: 9s, restart: capture-1}]
-assert: [{always: no violation}]
-"""),
-    "splits_tables": ("false", "true", """
-model: pipeline
-until: 14s
-cluster: {captures: 2}
-load: {workload: {kind: bank, rows: 1200, rows_per_s: 150, ddl: 12}}
-settings: {tikv: {splits_tables: VALUE}}
-assert: [{eventually: RegionFailed messages = 0}]
-"""),
     "sorter_memory_rows": ("100000", "50", """
 model: pipeline
 until: 6s

@@ -147,15 +147,6 @@ def test_rows_committed_before_the_changefeed_come_from_the_scan_and_none_of_the
     assert min(c.commit_ts for c in found.changes) > found.start_ts
 
 
-def test_the_truth_of_a_run_is_whole_where_gc_takes_versions_from_tikv():
-    """It is the same as without GC."""
-    tikv = TikvSettings(keeps_versions=1, store_down_us=SECOND)
-    found, whole = run(tikv=tikv), run(tikv=TikvSettings(store_down_us=SECOND))
-    assert found.changes == whole.changes
-    assert in_order(delivered(found)) == found.changes
-    assert found.jobs == whole.jobs
-
-
 def test_a_changefeed_can_start_in_the_past():
     """Its scan finds what was committed since, also versions that were overwritten."""
     past = run(created_us=3 * SECOND)

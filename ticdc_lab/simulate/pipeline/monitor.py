@@ -30,7 +30,7 @@ from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BA
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Write
 from ticdc_lab.simulate.pipeline.tables import WIDTH, Change, shown, table_of
 from ticdc_lab.simulate.pipeline.tidb import TIDB
-from ticdc_lab.simulate.pipeline.tidb_state import Decided, Item, TidbState
+from ticdc_lab.simulate.pipeline.tidb_state import Item, TidbState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, REPLICATING, Executor
 from ticdc_lab.simulate.scheduler.monitor import Found, SchedulerMonitor
@@ -83,7 +83,6 @@ class PipelineMonitor:
     # DDL jobs that are done upstream and not downstream, by finished_ts.
     jobs: dict[int, str] = field(default_factory=dict)
     executed: set[int] = field(default_factory=set)
-    decided: list[Decided] = field(default_factory=list)  # every transaction that got a commit_ts, in that order
     # The last resolved_ts of each stream, by capture and request.
     told: dict[tuple[Address, int], int] = field(default_factory=dict)
     # The number and the last commit_ts of what a capture wrote last of a table, of 0: of all.
@@ -134,7 +133,6 @@ class PipelineMonitor:
     # Upstream
 
     def _committed(self, after: TidbState) -> None:
-        self.decided += after.decided
         for commit_ts, _, number in after.decided:
             item = self.items[number]
             if commit_ts <= self.start_ts:

@@ -307,7 +307,7 @@ def cf_rows(state: TikvStoreState, key: int) -> tuple[CfRow, ...]:
     lock, newest = data.locks.get(key), data.write.get(key)
     if lock is not None:
         rows.append(CfRow("lock", key, 0, lock[0], lock[2], None))
-    found = ([(lock[0], lock[3])] if lock else []) + [(r[1], r[5]) for r in records(newest)]
+    found = ([(lock[0], lock[3])] if lock else []) + [(r[1], r[4]) for r in records(newest)]
     values = [(ts, read(data.default, key, ts, stored)) for ts, stored in found]
     shown = sorted(((ts, value) for ts, value in values if value is not None), key=lambda v: v[0], reverse=True)
     rows += [CfRow("default", key, ts, ts, "put", value) for ts, value in shown]

@@ -51,9 +51,9 @@ from ticdc_lab.simulate.pipeline.settings import (
     PipelineSettings,
 )
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
-from ticdc_lab.simulate.pipeline.tables import HANDLES, Cell, Change, FinishedJob, Raw, TableInfo, Value, table_of
+from ticdc_lab.simulate.pipeline.tables import HANDLES, Cell, Change, FinishedJob, Raw, TableInfo, table_of
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
-from ticdc_lab.simulate.pipeline.tidb_state import FINISHING, Decided, Item, Load, TidbState, require_rows
+from ticdc_lab.simulate.pipeline.tidb_state import Load, require_rows
 from ticdc_lab.simulate.pipeline.tikv import Pd, TikvStore, committed_in, initial_regions
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
 from ticdc_lab.simulate.scheduler.etcd import Etcd, EtcdState
@@ -104,24 +104,6 @@ def cells_of(raw: Raw, info: TableInfo) -> tuple[Cell, ...]:
 
 Version: TypeAlias = tuple[Any, ...]
 """commit_ts, start_ts, key, operation, value, value before."""
-
-
-def replayed(clients: TidbState, decided: Sequence[Decided], items: Sequence[Item]) -> list[Version]:
-    """Give what clients committed, also the versions that GC took from TiKV since.
-
-    ``clients``: as they are in the end; a transaction is committed when its primary key is. ``decided``: commit_ts,
-    start_ts and item of every transaction that got a commit_ts, in that order. ``items``: what they write.
-    """
-    values: dict[int, Value | None] = {}
-    found: list[Version] = []
-    for commit_ts, start_ts, number in decided:
-        txn = clients.open.get(start_ts)
-        if txn is not None and txn[1] != FINISHING:
-            continue
-        for key, op, value in items[number].mutations:
-            found.append((commit_ts, start_ts, key, op, value, values.get(key)))
-            values[key] = value
-    return found
 
 
 def jobs_of(versions: Iterable[Version]) -> list[tuple[int, FinishedJob]]:
@@ -238,10 +220,7 @@ class PipelineRun(SimulatedRun[PipelineSettings]):
 
     @property
     def changes(self) -> list[Change]:
-        """What was committed upstream after the start in its tables, in commit order: from TiKV's content.
-
-        Where GC takes old versions from it (``keeps_versions``), from what clients committed.
-        """
+        """What was committed upstream after the start in its tables, in commit order: from TiKV's content."""
         only = self.changefeed.only if self.changefeed else None
         found = changes_of(self._versions(), self.load.tables, self.start_ts)
         return found if only is None else [c for c in found if table_of(c.key) in only]
@@ -257,8 +236,6 @@ class PipelineRun(SimulatedRun[PipelineSettings]):
         return truth_events(self.changes, self.jobs)
 
     def _versions(self) -> list[Version]:
-        if self.settings.tikv.keeps_versions is not None:
-            return replayed(self.kernel.states[TIDB], self.monitor.decided, self.monitor.items)
         states, at = self.kernel.states, self.kernel.address
         return list(committed_in(states[at[store]] for store in self.settings.stores()))
 

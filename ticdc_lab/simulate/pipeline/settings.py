@@ -48,13 +48,6 @@ class TikvSettings:
         How fast an incremental scan reads, and how many rows it sends at once.
     store_down_us
         After how long without heartbeat PD lets another peer lead the regions of a store.
-    keeps_versions
-        How many write records of a key survive besides the newest (GC), apart from the last moments' (twice
-        ``store_down_us``); None for all. No safepoint of a changefeed holds GC back: one that is further behind loses
-        rows, which the auditor reports.
-    splits_tables
-        Whether a table that is created later gets a region of its own when it is first written, as TiDB does it; that
-        ends the streams of the region in which it was, and rows come again.
     """
 
     stores: int = 3
@@ -65,8 +58,6 @@ class TikvSettings:
     scan_rows_per_s: int = 500_000
     scan_batch: int = 1024
     store_down_us: int = 3_000_000
-    keeps_versions: int | None = None
-    splits_tables: bool = False
 
 
 @dataclass(frozen=True, slots=True)

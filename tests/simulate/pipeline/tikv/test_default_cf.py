@@ -17,15 +17,14 @@ from one_store import (
     prewrite,
     scanned,
 )
-from tikv_world import TABLE, Client, world
+from tikv_world import TABLE, world
 
 from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries
 from ticdc_lab.simulate.pipeline.kv_messages import Commit, Merge, Rollback, Split
-from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw, key_of
 from ticdc_lab.simulate.pipeline.tikv import cdc, region_data
-from ticdc_lab.simulate.pipeline.tikv.region_data import IN_DEFAULT, is_long, records
+from ticdc_lab.simulate.pipeline.tikv.region_data import IN_DEFAULT, is_long
 
 SECOND = 1_000_000
 
@@ -69,20 +68,6 @@ def test_a_rollback_takes_the_value_too() -> None:
     assert (KEY_1, TS[6]) not in default_of(alone)
     alone.command(prewrite(TS[7], KEY_1, OLD_1), 7)
     assert scanned(alone, TS[4])[0].rows[0].old_value == NEW_1
-
-
-@pytest.mark.usefixtures("all_long")
-def test_gc_takes_the_values_of_the_versions_that_it_takes() -> None:
-    """And of no others."""
-    found = world(seed=1, settings=TikvSettings(resolved_us=50_000, store_down_us=600_000, keeps_versions=1),
-                  client=Client(1, [key_of(TABLE, h) for h in range(3)], 2 * SECOND), until_us=2 * SECOND)  # fmt: skip
-    assert not found.subscriber.violations
-    regions = [p.data for s in found.kernel.states.values() for p in getattr(s, "peers", {}).values() if p.data]
-    for data in regions:
-        there = {(k, r[1]) for k, newest in data.write.items() for r in records(newest) if r[5] is IN_DEFAULT}
-        there |= {(k, lock[0]) for k, lock in data.locks.items() if lock[3] is IN_DEFAULT}
-        assert set(data.default) == there
-    assert any(data.default for data in regions)
 
 
 @pytest.mark.usefixtures("all_long")

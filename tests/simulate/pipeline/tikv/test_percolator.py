@@ -23,7 +23,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 )
 from ticdc_lab.simulate.pipeline.tables import FIRST, LAST, Raw
 from ticdc_lab.simulate.pipeline.tikv.percolator import RegionDraft, commit, prewrite, rollback
-from ticdc_lab.simulate.pipeline.tikv.region_data import Data, inserted, kept, part_of, records, united
+from ticdc_lab.simulate.pipeline.tikv.region_data import Data, inserted, part_of, records, united
 
 DO = {Prewrite: prewrite, Commit: commit, Rollback: rollback}
 
@@ -31,12 +31,12 @@ DO = {Prewrite: prewrite, Commit: commit, Rollback: rollback}
 class Region:
     """A region and what was observed of it."""
 
-    def __init__(self, keeps=None):
-        self.data, self.keeps, self.rows = Data(1, FIRST, LAST, 1, ("tikv-1",)), keeps, []
+    def __init__(self):
+        self.data, self.rows = Data(1, FIRST, LAST, 1, ("tikv-1",)), []
 
     def do(self, command):
         """Try a command; give the refusal."""
-        draft = RegionDraft(self.data, self.keeps)
+        draft = RegionDraft(self.data)
         refusal = DO[type(command)](draft, command)
         after = draft.finished()
         if refusal is not None:
@@ -70,7 +70,7 @@ def state(data):
 def values(data):
     """What the default column family holds: by key and start_ts."""
     found = {(k, start_ts): v for k, (start_ts, _, _, v) in data.locks.items()}
-    found |= {(k, r[1]): r[5] for k, w in data.write.items() for r in records(w)}
+    found |= {(k, r[1]): r[4] for k, w in data.write.items() for r in records(w)}
     return {place: v for place, v in found.items() if v is not None}
 
 
@@ -179,46 +179,13 @@ def test_old_value_is_that_of_the_newest_version(op, expected):
     assert region.rows[-1].old_value == expected
 
 
-def test_gc_keeps_the_newest_versions_and_lets_values_go():
-    """What is cut off is the oldest; the values of the others are there."""
-    region = Region(keeps=2)
-    lengths = []
-    for n in range(50):
-        region.prewrite(10 * n + 1, 1)
-        region.commit(10 * n + 1, 10 * n + 5, 1)
-        chain = list(records(region.data.write[1]))
-        assert [r[0] for r in chain] == [10 * m + 5 for m in range(n, n - len(chain), -1)]
-        assert set(values(region.data)) == {(1, r[1]) for r in chain}
-        lengths.append(len(chain))
-    assert lengths[:4] == [1, 2, 3, 3] and set(lengths[2:]) == {3}
-
-
-def test_gc_leaves_what_is_young():
-    """A commit that is repeated finds its record, no matter how many came after it."""
-    chain = None
-    for ts in range(1, 9):
-        chain = inserted(chain, 10 * ts, 10 * ts - 5, PUT)
-    newest = kept(chain, 0, before_ts=50)
-    assert [r[0] for r in records(newest)] == [80, 70, 60, 50]
-
-
-def test_gc_never_takes_the_last_value():
-    """Rollbacks do not count as versions where nothing else would be left."""
-    chain = inserted(None, 5, 3, PUT)
-    for ts in (7, 8, 9):
-        chain = inserted(chain, ts, ts, ROLLBACK)
-    newest = kept(chain, 1, 1 << 62)
-    assert [r[0] for r in records(newest)] == [9, 8, 7, 5]
-
-
 @given(st.lists(st.integers(0, 50), unique=True))
-def test_write_records_are_sorted_and_counted(found):
+def test_write_records_are_sorted(found):
     """In any order."""
     chain = None
     for ts in found:
         chain = inserted(chain, ts, ts, PUT)
     assert [r[0] for r in records(chain)] == sorted(found, reverse=True)
-    assert [r[4] for r in records(chain)] == list(range(len(found), 0, -1))
 
 
 STEP = st.tuples(

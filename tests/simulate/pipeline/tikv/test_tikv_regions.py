@@ -161,17 +161,6 @@ def test_streams_bring_what_is_committed_while_regions_change(seed):
     covered(run)
 
 
-def test_a_new_table_gets_a_region_of_its_own():
-    """When its first key is written, wherever it lies; the region of DDL jobs ends where the first table begins."""
-    keys = [key_of(table, h) for table in (50, TABLE, 105, 109) for h in range(0, 100, 10)]
-    settings = TikvSettings(resolved_us=50_000, store_down_us=600_000, splits_tables=True)
-    run = world(seed=1, settings=settings, client=Client(1, keys, 4 * SECOND))
-    whole(run)
-    covered(run)
-    starts = [r.start for r in regions_in(run.kernel.states["pd"], FIRST, LAST)]
-    assert starts == [FIRST, key_of(50, 0), key_of(TABLE, 0), key_of(TABLE, 500), key_of(105, 0), key_of(109, 0)]
-
-
 @pytest.mark.parametrize("replicas", [1, 5])
 def test_any_number_of_replicas(replicas):
     """One replica needs no one's answer; five lose two stores and continue."""

@@ -254,7 +254,8 @@ def written(desk: CaptureDesk, answer: Written) -> None:
         path = desk.paths[key]
         if not any(f.id == answer.id and not f.is_written for f in path.sink.flights):
             continue
-        desk.put(_moved(desk, path._replace(sink=_acknowledged(path.sink, answer.id))))
+        moved = path._replace(sink=_acknowledged(path.sink, answer.id))
+        desk.put(moved._replace(checkpoint_ts=marks_of(desk, moved).checkpoint_ts))
         known, waits = True, waits or path.sink.at < len(path.sink.due)
         if answer.table != SEVERAL:
             break
@@ -282,10 +283,6 @@ def _keys_of(desk: CaptureDesk, table: int) -> list[Key]:
     if table in desk.paths:
         return [table]
     return in_turn(k for k in desk.paths if table_of_key(k) == table)
-
-
-def _moved(desk: CaptureDesk, path: Path) -> Path:
-    return path._replace(checkpoint_ts=marks_of(desk, path).checkpoint_ts)
 
 
 def retry_all(desk: CaptureDesk) -> None:

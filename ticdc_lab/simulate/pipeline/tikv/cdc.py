@@ -39,7 +39,7 @@ def rows_of(data: Data, key: int, checkpoint_ts: int) -> list[KvRow]:
         start_ts, _, op, stored = lock
         value = read(data.default, key, start_ts, stored)
         rows.append(KvRow(PREWRITE, key, start_ts, 0, op, value, value_at(newest, key, data.default)))
-    for commit_ts, start_ts, kind, older, _, stored in records(newest):
+    for commit_ts, start_ts, kind, older, stored in records(newest):
         if commit_ts <= checkpoint_ts:
             break
         if kind != ROLLBACK:

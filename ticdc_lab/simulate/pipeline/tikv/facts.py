@@ -45,7 +45,7 @@ def _versions(data: Data, without: Sequence[tuple[int, int]]) -> Iterator[Versio
     for key in sorted(data.write):
         if any(start <= key < end for start, end in without):
             continue
-        for commit_ts, start_ts, kind, older, _, stored in records(data.write[key]):
+        for commit_ts, start_ts, kind, older, stored in records(data.write[key]):
             if kind != ROLLBACK:
                 value = read(data.default, key, start_ts, stored)
                 yield commit_ts, start_ts, key, kind, value, value_at(older, key, data.default)

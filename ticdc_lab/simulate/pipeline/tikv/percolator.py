@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.machines.machine import Address, Send, made, replace
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, PREWRITE, ROLLED_BACK, KvRow
 from ticdc_lab.simulate.pipeline.kv_messages import (
@@ -26,7 +25,6 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 )
 from ticdc_lab.simulate.pipeline.tables import Value
 from ticdc_lab.simulate.pipeline.tikv.raft import propose
-from ticdc_lab.simulate.pipeline.tikv.region_changes import split_for_table
 from ticdc_lab.simulate.pipeline.tikv.region_data import (
     IN_DEFAULT,
     Data,
@@ -34,7 +32,6 @@ from ticdc_lab.simulate.pipeline.tikv.region_data import (
     Written,
     inserted,
     is_long,
-    kept,
     record_of,
     records,
     value_at,
@@ -45,16 +42,13 @@ from ticdc_lab.simulate.pipeline.tikv.store_state import LogEntry, OpenBatch, St
 class RegionDraft:
     """A region while a batch is applied to it.
 
-    ``data``: the region before. ``keeps``: how many write records of a key survive besides the newest; None for all.
-    The others are cut off when there are a power of two of them, so that a hot key does not cost its whole history at
-    each commit. ``before_ts``: only records that are older than it are cut off: a command that is repeated finds what
-    it did. ``rows``: what an observer of the raft log sees, in its order.
+    ``data``: the region before. ``rows``: what an observer of the raft log sees, in its order.
     """
 
-    __slots__ = ("before_ts", "data", "default", "keeps", "locks", "rows", "write")
+    __slots__ = ("data", "default", "locks", "rows", "write")
 
-    def __init__(self, data: Data, keeps: int | None = None, before_ts: int = 1 << 62) -> None:
-        self.data, self.keeps, self.before_ts = data, keeps, before_ts
+    def __init__(self, data: Data) -> None:
+        self.data = data
         self.locks, self.write, self.default = data.locks.mutate(), data.write.mutate(), data.default.mutate()
         self.rows: list[KvRow] = []
 
@@ -88,7 +82,7 @@ def prewrite(draft: RegionDraft, command: Prewrite) -> Refusal | None:
                     return refusal
                 if is_done:
                     continue
-            old_value = newest[5] if newest[2] != ROLLBACK else None
+            old_value = newest[4] if newest[2] != ROLLBACK else None
             if newest[2] == ROLLBACK or old_value is IN_DEFAULT:
                 old_value = value_at(newest, key, draft.default)
         rows.append(made(KvRow, (PREWRITE, key, start_ts, 0, op, value, old_value)))
@@ -138,28 +132,13 @@ def commit(draft: RegionDraft, command: Commit) -> Refusal | None:
         del locks[key]
         newest = newest_of(key)
         if newest is None:
-            write[key] = (commit_ts, start_ts, op, None, 1, value)
+            write[key] = (commit_ts, start_ts, op, None, value)
         elif newest[0] < commit_ts:
-            write[key] = (commit_ts, start_ts, op, newest, newest[4] + 1, value)
+            write[key] = (commit_ts, start_ts, op, newest, value)
         else:
             write[key] = inserted(newest, commit_ts, start_ts, op, value)
         add(made(KvRow, (COMMIT, key, start_ts, commit_ts, "", None, None)))
-    if draft.keeps is not None:
-        _collect(draft, [key for key, _ in todo], draft.keeps)
     return None
-
-
-def _collect(draft: RegionDraft, keys: list[int], keeps: int) -> None:
-    """Let old versions go (GC)."""
-    for key in keys:
-        newest = draft.write[key]
-        n = newest[4]
-        if n > keeps + 1 and not n & (n - 1):
-            left = draft.write[key] = kept(newest, keeps, draft.before_ts)
-            there = {record[1] for record in records(left)}
-            for record in records(newest):
-                if record[5] is IN_DEFAULT and record[1] not in there:
-                    del draft.default[key, record[1]]
 
 
 def rollback(draft: RegionDraft, command: Rollback) -> Refusal | None:
@@ -194,10 +173,6 @@ def take_batch(turn: StoreTurn, sender: Address, message: BatchCommands) -> None
 
     Also a refusal, and "this is done already", wait for a majority: a leader that is one no more may be wrong in both.
     """
-    keeps, before_ts = turn.store.settings.keeps_versions, 0
-    if keeps is not None:
-        before_ts = ts_of(max(0, turn.now.at_us - 2 * turn.store.settings.store_down_us))
-    splits_tables = turn.store.settings.splits_tables
     drafts: dict[int, tuple[int, RegionDraft, list[int]]] = {}
     results: list[Refusal | None] = []
     tried = _TRIED
@@ -210,9 +185,7 @@ def take_batch(turn: StoreTurn, sender: Address, message: BatchCommands) -> None
             if not isinstance(data, Data):
                 results.append(data)
                 continue
-            found = drafts[region] = epoch, RegionDraft(data, keeps, before_ts), []
-            if splits_tables and type(command) is Prewrite and command.mutations:
-                split_for_table(turn, data, command.mutations[0].key)
+            found = drafts[region] = epoch, RegionDraft(data), []
         _, draft, of = found
         of.append(i)
         results.append(tried[type(command)](draft, command))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ticdc_lab.machines.machine import Address, Changed, Decided, Send, replace
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, Merge, RegionHeartbeat, Split, TransferLeader
-from ticdc_lab.simulate.pipeline.tables import shown, span_of, table_of
+from ticdc_lab.simulate.pipeline.tables import shown
 from ticdc_lab.simulate.pipeline.tikv.cdc import end_streams
 from ticdc_lab.simulate.pipeline.tikv.raft import campaign, destroy, propose
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import AskSplit, Campaign, Destroy, SplitId
@@ -53,14 +53,6 @@ def _ask_split(turn: StoreTurn, data: Data, key: int) -> None:
         return
     turn.out.append(Decided(f"region:{data.id}", shown(key), "it is to be divided here"))
     turn.out.append(Send(PD, AskSplit(data.id, data.epoch, key)))
-
-
-def split_for_table(turn: StoreTurn, data: Data, key: int) -> None:
-    """Ask for a split where the table of a key begins, if the region begins in an earlier one."""
-    start, state = span_of(table_of(key))[0], turn.state
-    if data.start < start and state.to_divide.get(data.id) != (data.epoch, start):
-        turn.state = state._replace(to_divide=state.to_divide.set(data.id, (data.epoch, start)))
-        _ask_split(turn, data, start)
 
 
 def split(turn: StoreTurn, sender: Address, message: SplitId) -> None:

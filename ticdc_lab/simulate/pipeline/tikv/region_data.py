@@ -32,8 +32,8 @@ IN_DEFAULT = InDefault.HERE
 Stored: TypeAlias = "Value | InDefault | None"
 Lock: TypeAlias = "tuple[int, int, str, Stored]"
 """start_ts, primary key, operation, value (of a put)."""
-Written: TypeAlias = "tuple[int, int, str, Written | None, int, Stored]"
-"""A write record: commit_ts (start_ts of a rollback), start_ts, kind, the next older one, how many there are, value."""
+Written: TypeAlias = "tuple[int, int, str, Written | None, Stored]"
+"""A write record: commit_ts (start_ts of a rollback), start_ts, kind, the next older one, value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,34 +82,17 @@ def record_of(newest: Written | None, start_ts: int) -> Written | None:
 def inserted(newest: Written | None, ts: int, start_ts: int, kind: str, value: Stored = None) -> Written:
     """Put a write record into its place; nearly always that is the front."""
     if newest is None:
-        return (ts, start_ts, kind, None, 1, value)
+        return (ts, start_ts, kind, None, value)
     if newest[0] <= ts:
-        return (ts, start_ts, kind, newest, newest[4] + 1, value)
+        return (ts, start_ts, kind, newest, value)
     above = []
     rest: Written | None = newest
     while rest is not None and rest[0] > ts:
         above.append(rest)
         rest = rest[3]
-    made: Written = (ts, start_ts, kind, rest, rest[4] + 1 if rest else 1, value)
+    made: Written = (ts, start_ts, kind, rest, value)
     for record in reversed(above):
-        made = (*record[:3], made, made[4] + 1, record[5])
-    return made
-
-
-def kept(newest: Written, keeps: int, before_ts: int) -> Written:
-    """Cut the oldest write records off, but never the last one that defines the row.
-
-    ``newest``: the newest of all. ``keeps``: how many stay besides it. ``before_ts``: what is not older than it stays.
-    Returns: the newest.
-    """
-    found = list(records(newest))
-    n = keeps + 1
-    while n < len(found) and (found[n][0] >= before_ts or all(r[2] == ROLLBACK for r in found[:n])):
-        n += 1
-    made: Written | None = None
-    for record in reversed(found[:n]):
-        made = (*record[:3], made, made[4] + 1 if made else 1, record[5])
-    assert made is not None
+        made = (*record[:3], made, record[4])
     return made
 
 
@@ -140,7 +123,7 @@ def value_at(newest: Written | None, key: int, default: ByStart) -> Value | None
     """Give the value of a row as of a write record: of the newest from there on that is no rollback."""
     while newest is not None and newest[2] == ROLLBACK:
         newest = newest[3]
-    return read(default, key, newest[1], newest[5]) if newest is not None else None
+    return read(default, key, newest[1], newest[4]) if newest is not None else None
 
 
 def part_of(data: Data, start: int, end: int) -> Data:

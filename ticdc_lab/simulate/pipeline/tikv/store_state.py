@@ -140,8 +140,6 @@ class TikvStoreState(NamedTuple):
     due: tuple[Due, ...] = ()  # what a majority holds and is not applied yet, oldest first
     streams: Map[int, tuple[ServedStream, ...]] = Map()  # by region
     gone: Map[int, bool] = Map()  # regions that were merged into others
-    # By region the epoch and the key for which a split was asked because a table begins there.
-    to_divide: Map[int, tuple[int, int]] = Map()
     # The regions whose log the last write went to, as they were before it: what a torn write leaves.
     written: tuple[tuple[int, RegionPeer], ...] = ()
     # Whether the disk has all that this store ever wrote: if not, it may have forgotten that it held a region.
