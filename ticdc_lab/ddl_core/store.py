@@ -219,7 +219,7 @@ class DdlStore:
         if isinstance(event, Received):
             return self._requested(state, event.sender, event.message, now)
         if isinstance(event, Fired):
-            return self._expired(state, now)
+            return _all_ended(state, run_out(state.leases, now), "its lease ran out")
         if isinstance(event, ReceivedMany):
             return one_by_one(self, state, event, now)
         if isinstance(event.command, ExpireOf):
@@ -276,9 +276,6 @@ class DdlStore:
             return state, [Ignored(txn, because), Send(sender, Done(txn.tag, False, state.revision))]
         state, outputs = changed(state, txn.ops, "")
         return state, [*outputs, Send(sender, Done(txn.tag, True, state.revision))]
-
-    def _expired(self, state: DdlStoreState, now: Now) -> tuple[DdlStoreState, list[Output]]:
-        return _all_ended(state, run_out(state.leases, now), "its lease ran out")
 
     def _expired_of(self, state: DdlStoreState, node: str) -> tuple[DdlStoreState, list[Output]]:
         own = set(lives((lease.holder for lease in state.leases.values()), node))

@@ -187,11 +187,6 @@ def _same_ddl(e: Event, d: Event) -> bool:
     return all(e[c] == d[c] for c in ("commit_ts", "query", "schema_name", "table_name"))
 
 
-def _same_place(e: Event, d: Event) -> bool:
-    """Whether two DDL speak of one table in one partition."""
-    return all(e[c] == d[c] for c in ("partition", "schema_name", "table_name"))
-
-
 def _broadcast(log: FaultLog) -> Iterator[Event]:
     """DDL events that other partitions have too, if their own continues behind them."""
     for d in log.ddl:
@@ -203,7 +198,7 @@ def _broadcast(log: FaultLog) -> Iterator[Event]:
 
 def _of_its_table(log: FaultLog, d: Event) -> list[Event]:
     """Changes of a DDL's table in its partition."""
-    return [r for r in log.rows if _same_place(r, d)]
+    return [r for r in log.rows if all(r[c] == d[c] for c in ("partition", "schema_name", "table_name"))]
 
 
 def _a(d: Event) -> str:

@@ -135,7 +135,7 @@ def merged(old: Facts, new: Facts) -> Facts:
     most = ("resolved_ts", "last_commit_ts", "last_offset", "step_s_max")
     facts = new | {name: old[name] + new[name] for name in sums} | {n: _later(old[n], new[n]) for n in most}
     least = ("first_resolved_ts", "first_commit_ts", "first_offset")
-    facts |= {name: _earlier(old[name], new[name]) for name in least}
+    facts |= {name: min((f[name] for f in (old, new) if f[name] is not None), default=None) for name in least}
     facts |= {"n_watermarks": facts["n_watermarks"] - carried}
     return facts | {"unresolved_s": _unresolved_s(facts["last_commit_ts"], facts["resolved_ts"])}
 
@@ -171,10 +171,6 @@ def _least(values: list[int | None]) -> int | None:
 
 def _later(a: Any, b: Any) -> Any:
     return max((v for v in (a, b) if v is not None), default=None)
-
-
-def _earlier(a: Any, b: Any) -> Any:
-    return min((v for v in (a, b) if v is not None), default=None)
 
 
 def _unresolved_s(last_commit_ts: int | None, resolved_ts: int | None) -> float | None:

@@ -71,7 +71,7 @@ def balance_ahead(
     by = scale(cluster, REGIONS)
     field = balance_region.field(cluster._replace(influence={}), Notes())
     down_s = cluster.config.max_store_down_time_s
-    sources = {s.id: _with_running(by, s) for s in field.sources if takes_part(s, down_s)}
+    sources = {s.id: grown(s, influence(by, s.id)) for s in field.sources if takes_part(s, down_s)}
     drawn = _drawn(cluster, c, sources, field.closed, repaired, ranges)
     costs = {s: d.cost for s, d in drawn.items()}
     out, into, paces = _moved(by, sources, {s: d.room for s, d in drawn.items()}, {s: d.size for s, d in drawn.items()})
@@ -84,10 +84,6 @@ def balance_ahead(
     total, n = round(sum(wanted.values())), sum(stays.values())
     reasons = tuple((why, max(1, round(total * k / n))) for why, k in stays.most_common(3))
     return BalanceAhead({}, {}, costs, total, stays=reasons)
-
-
-def _with_running(by: Scale, s: Store) -> Store:
-    return grown(s, influence(by, s.id))
 
 
 _MOST_AMPLIFIED = 2.0

@@ -230,7 +230,7 @@ def loaded(files: PrintedFiles) -> Loaded:
     unlimited = sorted((s for s in stores if s.id not in limits and s.state != REMOVED), key=lambda s: s.id)
     limits |= {s.id: settings.limit or (PerMinute() if is_tikv(s) else TIFLASH_LIMIT) for s in unlimited}
     limits |= {s.id: limits[s.id]._replace(remove=0.0) for s in unlimited if s.state == REMOVING}  # PD's store delete
-    whole = _covers(regions)
+    whole = not gaps_between(regions) and regions.start_key[0].as_py() == regions.end_key[-1].as_py() == ""
     led = int((regions.leader < 0).sum()) + sum(s.leader_count for s in stores)
     expected = len(regions.id) if whole else max(led, len(regions.id))
     cluster = cluster_of(config, stores, placed.rules)
@@ -288,11 +288,6 @@ def _version(stores: Sequence[PrintedFile], told: Mapping[str, Any]) -> Version:
         with reading(file, STORES):
             found += [version_of(str((s.get("store") or {}).get("version") or "")) for s in listed(file, "stores")]
     return min(found, default=NEWEST)
-
-
-def _covers(c: RegionColumns) -> bool:
-    """Whether regions cover all keys without a gap."""
-    return not gaps_between(c) and c.start_key[0].as_py() == "" and c.end_key[-1].as_py() == ""
 
 
 def gaps_between(c: RegionColumns) -> int:

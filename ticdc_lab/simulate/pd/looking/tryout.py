@@ -63,15 +63,11 @@ def real_runs(path: Path | str, case: str) -> list[RealRun]:
     for r in records_of(path):
         if r.get("kind") == "run" and r["case"] == case:
             rows = r["series"]
-            peers, leaders = (tuple(_counts(row[k]) for row in rows) for k in (2, 3))
+            peers, leaders = (tuple({int(i): n for i, n in row[k].items()} for row in rows) for k in (2, 3))
             live = {int(i) for i in r["final"]["live_stores"]}
             gone = tuple(sorted({i for counts in peers for i in counts} - live))
             found.append(RealRun(tuple(row[0] / 10 for row in rows), peers, leaders, gone))
     return found
-
-
-def _counts(told: Mapping[str, int]) -> dict[int, int]:
-    return {int(i): n for i, n in told.items()}
 
 
 def tried(
