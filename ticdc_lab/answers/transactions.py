@@ -1,4 +1,4 @@
-"""Which transactions are whole."""
+"""Which transactions are whole, and which are torn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ticdc_lab.words import count, lane_of, some_of
 if TYPE_CHECKING:
     from ticdc_lab.log import Log
 
-_QUESTION = "Which transactions are whole?"
+_QUESTION = "Which transactions are whole, and which are torn?"
 _PROMISED = (
     "A transaction is complete if every partition has a watermark at or above its commit_ts: TiCDC promises that all "
     "was sent. Partitions after the last recorded one, and changes that are lost without a missing offset, do not show "

@@ -152,7 +152,7 @@ def watermarks(source: str, as_json: bool, **where: Any) -> None:
 @click.option("--out", help="One line a transaction: FILE (JSON Lines, .gz), DIR.parquet or DIR/ (Delta).")
 @json_flag
 def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> None:
-    """Which transactions are whole?
+    """Which transactions are whole, and which are torn?
 
     They are restored across tables and partitions; commit_ts identifies one.
     """
