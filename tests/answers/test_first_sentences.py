@@ -8,7 +8,7 @@ import pandas as pd
 from summaries import summary
 from whatifs import what_if
 
-from ticdc_lab.answers import audit, partitions, stalls, transactions
+from ticdc_lab.answers import audit, partitions, stalls, transactions, watermarks
 from ticdc_lab.answers.advice import _dispatchers_now, _newly
 from ticdc_lab.facts.watermarks import Rhythm
 from ticdc_lab.repartition import Moves
@@ -206,6 +206,26 @@ def test_a_change_that_is_lost_without_a_missing_offset_comes_first() -> None:
         "The audit found 1 broken chain of row images, so transactions may be torn: shop.orders id=1 between commit_ts "
         "7 (1970-01-01 00:00:00.000 UTC) and 9 (1970-01-01 00:00:00.000 UTC). None of 20 transactions is pending ("
     )
+
+
+def test_a_partition_without_the_last_watermark_is_named() -> None:
+    """Its tail may be cut off: by what is complete, and where transactions wait. One that ends earlier is named so."""
+    of = summary()
+    ends = pd.DataFrame({"topic": ["t"] * 3, "partition": [0, 1, 2], "resolved_ts": [9 << 18, 9 << 18, 8 << 18]})
+    cut = replace(of, early_ends=(), partitions=ends.astype({"resolved_ts": "Int64"}))
+    [hint] = watermarks(cut).limits
+    assert hint.startswith("Partition 2 of t does not have the last watermark, 2359296 (1970-01-01 ")
+    assert transactions(cut).limits[-1] == hint
+    done = replace(cut, transaction_totals=of.transaction_totals.assign(pending=0))
+    assert hint not in transactions(done).limits, "nothing waits"
+    for other in (
+        cut.partitions.assign(resolved_ts=ends["resolved_ts"].iloc[0]),
+        ends.iloc[:0],
+        ends.iloc[::-1].head(1),
+    ):
+        assert not watermarks(replace(cut, partitions=other)).limits
+    early = replace(cut, early_ends=("Partition 2 ends early.",))
+    assert [*watermarks(early).limits] == [transactions(early).limits[-1]] == ["Partition 2 ends early."]
 
 
 def test_a_list_that_is_cut_says_so() -> None:
