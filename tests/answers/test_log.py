@@ -728,3 +728,17 @@ def test_a_null_among_integers_in_a_list_changes_none() -> None:
     evidence = [[{"offset": 1, "commit_ts": 470603993689358337}], [{"offset": 2, "commit_ts": None}]]
     frame = summary.exact(pa.table({"evidence": evidence}))
     assert answers.answer.records_of(frame) == [{"evidence": e} for e in evidence]
+
+
+def test_a_stall_shows_in_the_times_of_the_broker(spark: SparkSession, tmp_path: Path) -> None:
+    """They are kept while a log is decoded: its source is not read again, and a frame of messages shows the same."""
+    place, messages = tmp_path / "topic.jsonl", [*json_lines("messages_open-protocol_small.jsonl.gz")]
+    for n, m in enumerate(sorted(messages, key=lambda m: m["offset"])):
+        m["timestamp"] = 1_700_000_000_000 + m["offset"] * 100 + (60_000 if n > len(messages) // 2 else 0)
+    place.write_text("".join(f"{json.dumps(m)}\n" for m in messages))
+    with closing(ticdc_lab.open(str(place), spark=spark, folder=tmp_path / "log")) as log:
+        framed = Log(replace(log.change_log, _files=()), tmp_path).why(stall_s=30).frame
+        place.unlink()
+        found = log.why(stall_s=30).frame
+    pd.testing.assert_frame_equal(found, framed, check_dtype=False)
+    assert len(found) and found["stood_s"].min() > 60 and found["since"].notna().all()

@@ -69,7 +69,8 @@ def test_what_is_gathered_while_decoding_is_what_the_events_state(
     asked, whole = (LogFacts.read(log.events.transform(log_facts).toArrow()) for log in (stored, lazy))
     assert len(stored.facts.homes) == (4 if sample is None else len(asked.homes))
     assert same(stored.facts, replace(asked, offsets=whole.offsets))
-    assert sorted(p.name for p in tmp_path.glob("_out/_*")) == sorted(f"_facts-{p.stem}" for p in written(tmp_path))
+    beside = sorted(f"_{kind}-{p.stem}" for kind in ("facts", "arrivals") for p in written(tmp_path))
+    assert sorted(p.name for p in tmp_path.glob("_out/_*")) == beside
     assert sorted(tmp_path.glob("_out/*.parquet")) == sorted(written(tmp_path))
 
 

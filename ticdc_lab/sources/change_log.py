@@ -19,8 +19,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import NOTHING, Known
 from ticdc_lab.codecs.decode import EMPTY_MESSAGE, decoder
@@ -37,7 +35,6 @@ from ticdc_lab.engine.shuffle import Kernel, spark_order
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.errors.whole_files import local_path, room_for, temporary_folder
-from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
 from ticdc_lab.facts import LogFacts, log_facts
@@ -64,11 +61,12 @@ from ticdc_lab.facts.stalls import ARRIVED
 from ticdc_lab.settings import Settings
 from ticdc_lab.sources.learned import handles_in, put_into, words_of
 from ticdc_lab.sources.origin import Origin
-from ticdc_lab.sources.pieces import Find, Source
+from ticdc_lab.sources.pieces import Source
 from ticdc_lab.sources.places import Size
 from ticdc_lab.sources.stored import (
     COUNTED,
     StoredEvents,
+    arrivals_file,
     decoded_into,
     decoding,
     facts_file,
@@ -128,8 +126,6 @@ class ChangeLog:
     sample: Sample | None = None
     origin: Origin | None = None
     _source: Source | None = None
-    _gather: Callable[[Find, StructType], pa.Table] | None = None
-    """As :meth:`ticdc_lab.sources.pieces.Source.gathered`."""
     _stored: Callable[[], DataFrame] | None = None
     _overlaps: tuple[str, ...] = ()
     _gathered: tuple[Path, ...] = ()
@@ -162,18 +158,12 @@ class ChangeLog:
         return self._messages()
 
     def arrivals(self) -> pa.Table:
-        """When its watermarks arrived at the broker (:data:`ticdc_lab.facts.stalls.ARRIVED`), read from its source."""
-        offsets = pa.array(self.facts.watermarks.offset)
-
-        def find(messages: Batches) -> Batches:
-            for batch in messages:
-                own = batch.filter(pc.and_(pc.is_in(batch["offset"], offsets), pc.is_valid(batch["timestamp"])))
-                at = own["timestamp"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-                yield pa.RecordBatch.from_arrays([*(own[c] for c in ARRIVED.names[:3]), at], schema=ARRIVED)
-
-        if self._gather is None:
-            return ARRIVED.empty_table()
-        return self._gather(find, from_arrow_schema(ARRIVED))
+        """When its watermarks arrived at the broker (:data:`ticdc_lab.facts.stalls.ARRIVED`)."""
+        offsets, found = pa.array(self.facts.watermarks.offset), [ARRIVED.empty_table()]
+        for file in map(arrivals_file, self._files):
+            with left_as_it_was(file), pa.OSFile(str(file)) as opened, pa.ipc.open_stream(opened) as times:
+                found += [pa.table(batch.filter(pc.is_in(batch["offset"], offsets))) for batch in times]
+        return pa.concat_tables(found)
 
     @property
     def settings(self) -> Settings:

@@ -165,7 +165,6 @@ def load(
         opened.name, told.protocol, told.has_commit_ts, spark, cache(lambda: opened.messages),
         known=replace(known, settings=seen), origin=origin, left_out=opened.left_out, guesses=guesses,
         of_storage=opened.kind == "storage", lost=opened.lost, _source=opened,
-        _gather=opened.gathered,
     )  # fmt: skip
 
 

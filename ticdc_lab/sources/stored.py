@@ -46,6 +46,7 @@ from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import BEFORE_UNNAMED, DECODED
 from ticdc_lab.facts.gathering import ARROW as FACTS
 from ticdc_lab.facts.gathering import LEFT_OUT, gathered, narrow_batches
+from ticdc_lab.facts.stalls import ARRIVED
 from ticdc_lab.sources.overlaps import Held, Skips
 from ticdc_lab.sources.pieces import NO_SKIPS, Source
 
@@ -234,6 +235,12 @@ def written_to(path: Path) -> Iterator[Callable[[pa.Table], None]]:
         yield lambda group: file.write_table(group, row_group_size=max(1, len(group)))
 
 
+@contextmanager
+def _arrivals_into(path: Path) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    with pa.OSFile(str(path), "wb") as opened, pa.ipc.new_stream(opened, ARRIVED, options=_LZ4) as times:
+        yield times.write_batch
+
+
 def groups_in(path: Path, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
     """What :func:`written_to` wrote, with these columns or all."""
     names = [*columns] or DECODED.names
@@ -301,7 +308,7 @@ def decoding(
     if source.decode is not None:
         whole = source.decode(images or bool(known.handles))  # keys are hashed by values
 
-        def of_files(batches: Batches, held: Held | None = None) -> Batches:
+        def of_files(batches: Batches, held: Held | None = None, arrived: object = None) -> Batches:
             found = keyed(whole(batches), known.handles, images=images) if known.handles else whole(batches)
             return found if first is None else islice(found, 1)
 
@@ -313,8 +320,10 @@ def decoding(
         messages, rejected = found
         return [*events(iter((messages,))), *([rejected] if rejected is not None and rejected.num_rows else ())]
 
-    def run(batches: Batches, held: Held | None = None) -> Batches:
+    def run(batches: Batches, held: Held | None = None, arrived: list[pa.RecordBatch] | None = None) -> Batches:
         found, left = read(batches) if held is None else partial(read, held=held)(batches), first
+        if arrived is not None:
+            found = _noted(found, arrived)
         if left is None:
             blocks = _side_by_side(decoded, packed(found), threads) if threads > 1 else map(decoded, packed(found))
             yield from chain.from_iterable(blocks)
@@ -327,6 +336,16 @@ def decoding(
                 return
 
     return run
+
+
+def _noted(found: Messages, arrived: list[pa.RecordBatch]) -> Messages:
+    """The same; when the messages arrived at the broker (:data:`ticdc_lab.facts.stalls.ARRIVED`) is noted."""
+    for messages, rejected in found:
+        if "timestamp" in messages.schema.names and pa.types.is_timestamp(messages["timestamp"].type):
+            us = messages["timestamp"].cast(pa.timestamp("us", tz="UTC"), safe=False).cast(pa.int64())
+            own = pa.RecordBatch.from_arrays([*(messages[c] for c in ARRIVED.names[:3]), us], schema=ARRIVED)
+            arrived.append(own.filter(pc.is_valid(us)))
+        yield messages, rejected
 
 
 def _side_by_side(decode: _DecodeBlock, found: Messages, threads: int) -> Iterator[list[pa.RecordBatch]]:
@@ -407,10 +426,12 @@ def writing(
         with (
             written_to(path) as write,
             pq.ParquetWriter(facts_file(path), FACTS) as facts,
+            _arrivals_into(arrivals_file(path)) as write_times,
             ThreadPoolExecutor(1) as pool,
         ):
             written: Future[None] | None = None
-            for group in _groups(_tallied(decode(batches, held), path.with_name(f"{_SO_FAR}{path.stem}"))):
+            arrived = list[pa.RecordBatch]()
+            for group in _groups(_tallied(decode(batches, held, arrived), path.with_name(f"{_SO_FAR}{path.stem}"))):
                 for name, n in _counted(group).items():
                     counts[name] += n
                 part = group if kept is None else kept(group)
@@ -420,6 +441,8 @@ def writing(
                 if len(part):  # while the next is decoded
                     written = pool.submit(write, part)
                 facts.write_table(_facts_of(group, part))
+                while arrived:
+                    write_times(arrived.pop())
             if written is not None:
                 written.result()
         said = {"file": str(path)} | counts | {"held": None if held is None else held.said()}
@@ -452,9 +475,14 @@ def facts_file(written: Path) -> Path:
     return written.with_name(f"_facts-{written.stem}")
 
 
+def arrivals_file(written: Path) -> Path:
+    """Where a task keeps when its messages arrived at the broker (:data:`ticdc_lab.facts.stalls.ARRIVED`)."""
+    return written.with_name(f"_arrivals-{written.stem}")
+
+
 def removed(written: Path) -> None:
     """Remove what a task wrote."""
-    for file in (written, facts_file(written)):
+    for file in (written, facts_file(written), arrivals_file(written)):
         file.unlink()
 
 
