@@ -63,7 +63,7 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
             drawn[f"lag{of}"] = figures.lag(s.steps, partitions=s.partitions, topic=topic)
         return drawn
 
-    limits = [*s.early_ends, *without_the_last(s)]
+    limits = (*s.early_ends, *without_the_last(s))
     return Answer("watermarks", _QUESTION, complete_to(s), frames, limits, details, draw=draw)
 
 
