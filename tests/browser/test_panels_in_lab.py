@@ -94,13 +94,15 @@ def test_the_keyboard_chooses_a_picture_and_moves_a_slider(page: LabPage) -> Non
 def test_tab_reaches_every_control_and_the_figure(page: LabPage) -> None:
     """From the first handle of the slider on, in the order in which they stand."""
     control(page, ".ticdc-panel .noUi-handle-lower").send_keys(Keys.TAB)
-    seen = []
+    seen, rings = [], set[str]()
     for _ in range(8):
         at = page.browser.switch_to.active_element
+        rings.add(page.browser.execute_script("return getComputedStyle(arguments[0]).outlineStyle", at))
         seen.append(f"{at.tag_name} {at.get_attribute('class') or at.text}")
         at.send_keys(Keys.TAB)
     for what in ("noUi-handle-upper", "select", "ticdc-button", "ticdc-plot"):
         assert any(what in s for s in seen), seen
+    assert "none" not in rings, "each is seen to have the focus"
 
 
 def test_nothing_jumps_while_it_is_redrawn(page: LabPage) -> None:
