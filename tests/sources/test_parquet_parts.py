@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -26,7 +27,7 @@ from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.known import ordered_offsets
 from ticdc_lab.sources import stored
 from ticdc_lab.sources.load import load
-from ticdc_lab.sources.stored import StoredEvents, _side_by_side
+from ticdc_lab.sources.stored import StoredEvents, _side_by_side, _some_of
 
 
 @pytest.mark.parametrize(
@@ -174,3 +175,14 @@ def bad(line: bytes) -> bytes:
 def written(folder: Path) -> list[Path]:
     """The files that hold the decoded events."""
     return list(folder.glob("_out/part-*.parquet"))
+
+
+@pytest.mark.parametrize("at", [[1, 4], [0, 1, 2, 3, 4], [], [4], [1, 2, 4], [0, 3]])
+def test_some_images_are_those_of_their_rows_whether_copied_or_not(at: list[int]) -> None:
+    """They are not copied where the other rows have none."""
+    images = pa.array([None, [2, 3], [], None, [4]], pa.list_(pa.int64()))
+    found = _some_of(images, np.array(at, np.int64))
+    found.validate(full=True)
+    assert found.to_pylist() == [images[i].as_py() for i in at]
+    assert at != [1, 4] or found.values.buffers()[1].address == images.values.buffers()[1].address
+    assert _some_of(images.slice(2), np.array([2])).values.offset == 0, "readers of whole buffers see these alone"

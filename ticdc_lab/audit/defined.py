@@ -268,7 +268,7 @@ def _stretches(
 
 @dataclass(frozen=True)
 class Cells:
-    """Values of images of row changes that a definition is known of, each with the row that it is of."""
+    """Values of images that may break something beside the definition of their row, and that row."""
 
     row: Ints  # index of the row in :class:`RowsDefined`
     rule: Ints  # the column's place in ``rules``, -1 where the definition has no such column
@@ -285,7 +285,7 @@ class RowsDefined:
     # nothing is known).
     version: Ints
     made: Ints
-    cells: Cells  # both images' cells, of rows whose definition is known
+    cells: Cells  # of both images, those that may break something, of rows whose definition is known
     rules: tuple[ColumnRule, ...]  # what each column of these definitions allows
     # ``said``, ``by_messages``: as of :class:`Definitions`.
     said: Ints
@@ -310,20 +310,9 @@ class RowsDefined:
 def defined_rows(rows: pa.Table, definitions: Definitions) -> RowsDefined:
     """Put row changes beside their definitions; ``rows`` has :data:`READ` and :data:`IMAGES`."""
     version, made = _versions(rows, definitions)
-    whole = np.asarray(pc.fill_null(pc.not_equal(rows["incomplete"], "corrupted"), True))
-    parts, rules, place = [], list[ColumnRule](), dict[ColumnDef, int]()
-    for image in IMAGES:
-        lists = rows[image]
-        lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
-        of = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
-        known = (version[of] >= 0) & whole[of]
-        flat = pc.list_flatten(lists)
-        if not known.all():
-            flat, of = flat.filter(pa.array(known)), of[known]
-        names, values = pc.struct_field(flat, "name"), pc.struct_field(flat, "value")
-        name, texts = encoded(names)
-        rule = _rules(version[of], name, texts, definitions, rules, place)
-        parts.append(Cells(of, rule, names.cast(pa.string()), values))
+    known = (version >= 0) & np.asarray(pc.fill_null(pc.not_equal(rows["incomplete"], "corrupted"), True))
+    rules, place = list[ColumnRule](), dict[ColumnDef, int]()
+    parts = [_odd_cells(rows[image], version, known, definitions, rules, place) for image in IMAGES]
     cells = Cells(
         np.concatenate([p.row for p in parts]),
         np.concatenate([p.rule for p in parts]),
@@ -331,6 +320,34 @@ def defined_rows(rows: pa.Table, definitions: Definitions) -> RowsDefined:
         pa.concat_arrays([p.value for p in parts]),
     )
     return RowsDefined(rows, version, made, cells, tuple(rules), definitions.said, definitions.by_messages)
+
+
+def _odd_cells(
+    lists: pa.Array | pa.ChunkedArray, version: Ints, known: Bools, definitions: Definitions, rules: list[ColumnRule],
+    place: dict[ColumnDef, int],
+) -> Cells:  # fmt: skip
+    """Of an image of all rows the cells that may break something: most pass by their length."""
+    lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+    n, flat = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(), pc.list_flatten(lists)
+    names, value = pc.struct_field(flat, "name"), pc.struct_field(flat, "value")
+    name, texts = encoded(names)
+    any_known = version[np.argmax(known)] if known.any() else UNKNOWN
+    pair = np.repeat(np.where(known, version, any_known) * len(texts), n) + name
+    rule = _rules(pair, texts, definitions, rules, place) if known.any() else np.full(len(flat), -1)
+    offsets = np.frombuffer(value.buffers()[1] or bytes(4), np.int32, len(value) + 1, value.offset * 4)
+    safe = np.array([rule.safe for rule in rules] + [-1])
+    odd = np.diff(offsets) > np.minimum(safe, np.iinfo(np.int32).max).astype(np.int32)[rule]
+    if value.null_count:
+        odd |= np.array([not rule.nullable for rule in rules] + [True])[rule] & np.asarray(value.is_null())
+    if any(rule.unsigned for rule in rules):
+        begins = np.frombuffer(value.buffers()[2] or b"\0", np.uint8)
+        minus = begins[np.minimum(offsets[:-1], len(begins) - 1)] == ord("-")
+        odd |= np.array([rule.unsigned for rule in rules] + [False])[rule] & minus & (offsets[1:] > offsets[:-1])
+    if not known.all():
+        odd &= np.repeat(known, n)
+    at = np.flatnonzero(odd)
+    row = np.repeat(np.arange(len(n)), n)[at] if len(at) else at
+    return Cells(row, rule[at], names.take(pa.array(at)).cast(pa.string()), value.take(pa.array(at)))
 
 
 def _versions(rows: pa.Table, definitions: Definitions) -> tuple[Ints, Ints]:
@@ -359,12 +376,12 @@ _OF_EXPRESSION = ("_V$_", "_V__")
 
 
 def _rules(
-    version: Ints, name: Ints, texts: Sequence[str | None], definitions: Definitions, rules: list[ColumnRule],
+    named: Ints, texts: Sequence[str | None], definitions: Definitions, rules: list[ColumnRule],
     place: dict[ColumnDef, int],
 ) -> Ints:  # fmt: skip
-    """The rule of each cell's column by its version and name; those that are new are added."""
+    """The rule of each cell's column by its version and name, one number (``named``); those that are new are added."""
     n = len(texts)
-    pairs, of = distinct(version * n + name)
+    pairs, of = distinct(named)
     found = np.empty(len(pairs), dtype=np.int64)
     for i, pair in enumerate(pairs.tolist()):
         column = definitions.versions[pair // n].column(texts[pair % n] or "")
@@ -530,24 +547,12 @@ def nulls(r: RowsDefined) -> Bools:
 def misfits(r: RowsDefined) -> Bools:
     """The cells whose value does not fit its column."""
     value, found = r.cells.value, np.zeros(len(r.cells.row), dtype=bool)
-    safe = np.array([rule.safe for rule in r.rules] + [_ANY])[r.cells.rule]
-    unsigned = np.array([rule.unsigned for rule in r.rules] + [False])[r.cells.rule]
-    asked = (np.asarray(pc.binary_length(value).fill_null(0)) > safe) | (unsigned & _are_negative(value))
-    at = np.flatnonzero(asked)
+    at = np.flatnonzero(r.cells.rule >= 0)
     at = at[np.argsort(r.cells.rule[at], kind="stable")]
     for part in runs(r.cells.rule[at]) if len(at) else ():
         own = at[part]
         found[own] = np.asarray(r.rules[r.cells.rule[own[0]]].misfit(value.take(pa.array(own))).fill_null(False))
     return found
-
-
-def _are_negative(texts: pa.Array) -> Bools:
-    """Whether texts begin with a minus."""
-    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
-    data = np.frombuffer(texts.buffers()[2] or b"\0", np.uint8)
-    begins = np.minimum(offsets[:-1], len(data) - 1)
-    negative: Bools = (data[begins] == ord("-")) & (offsets[1:] > offsets[:-1])
-    return negative
 
 
 def unknown_columns(r: RowsDefined) -> Bools:

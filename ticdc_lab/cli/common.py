@@ -553,8 +553,8 @@ class _Program(Program):
         from ticdc_lab.engine.sail_process import FEW_SEARCHES
 
         gc.set_threshold(FEW_SEARCHES)
-        # Arrow gives pages back after so many ms, by default 10: what is decoded next would fill fresh ones
-        os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")
+        # Arrow keeps its pages: what is decoded next would fill fresh ones
+        os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
         return super().invoke(ctx)
 
 

@@ -36,7 +36,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from ticdc_lab.codecs import Known, decoder
 from ticdc_lab.codecs.decode import EMPTY_MESSAGE, ROWS_A_PASS
 from ticdc_lab.codecs.handles import keyed
-from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.kernel.arrow import arrow_schema, bits
 from ticdc_lab.engine import is_several_machines, parallelism
 from ticdc_lab.engine.sessions import is_wanted
 from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers, bucket_of
@@ -51,7 +51,7 @@ from ticdc_lab.sources.overlaps import Held, Skips
 from ticdc_lab.sources.pieces import NO_SKIPS, Source
 
 BYTES_A_GROUP = 48 << 20
-"""Decoded events that a task holds before it writes them as a row group."""
+"""Decoded events that a task holds before it writes them as a row group; a third in Arrow's form."""
 _RANGES = ["partition", "offset", "commit_ts"]
 """Columns whose smallest and largest values a file notes; for all of them it would take a sixth of the writing."""
 ARROW = ".arrow"
@@ -154,7 +154,8 @@ class StoredEvents:
                     asked = pc.is_in(batch["kind"], pa.array(kinds)) if len(kinds) > 1 else (
                         pc.equal(batch["kind"], kinds[0])
                     )  # fmt: skip
-                    own = pa.table(batch).filter(pc.and_(asked, pc.is_null(batch["error_class"])))
+                    at = np.flatnonzero(pc.fill_null(pc.and_(asked, pc.is_null(batch["error_class"])), False))
+                    own = pa.table([_some_of(column, at) for column in batch.columns], batch.schema.names)
                     rows = narrow(own if tables is None else _of_tables(own, tables))
                     yield from rows.select(schema.names).cast(schema).to_batches()
 
@@ -174,6 +175,17 @@ class StoredEvents:
 def _of_tables(rows: pa.Table, tables: frozenset[tuple[str, str]]) -> pa.Table:
     names = zip(rows["schema_name"].to_pylist(), rows["table_name"].to_pylist(), strict=True)
     return rows.filter(pa.array([name in tables for name in names], pa.bool_()))
+
+
+def _some_of(column: pa.Array, at: np.ndarray) -> pa.Array:
+    """The values at rising places; lists are not copied if the others are empty, as all but rows have no images."""
+    if len(at) and pa.types.is_list(column.type):
+        offsets = column.offsets.to_numpy()
+        begins = np.append(offsets[at], offsets[-1])
+        if not begins[0] and np.array_equal(begins[1:], offsets[at + 1]):
+            there = bits(column.is_valid().to_numpy(zero_copy_only=False)[at])
+            return pa.Array.from_buffers(column.type, len(at), [there, pa.py_buffer(begins)], children=[column.values])
+    return column.take(pa.array(at))
 
 
 def _in_parquet(path: str, part: int, parts: int, named: Sequence[str], near: pa.Array | None) -> Batches:
@@ -430,8 +442,9 @@ def writing(
             ThreadPoolExecutor(1) as pool,
         ):
             written: Future[None] | None = None
-            arrived = list[pa.RecordBatch]()
-            for group in _groups(_tallied(decode(batches, held, arrived), path.with_name(f"{_SO_FAR}{path.stem}"))):
+            arrived, most = list[pa.RecordBatch](), BYTES_A_GROUP // 3 if form == ARROW else BYTES_A_GROUP
+            counting = _tallied(decode(batches, held, arrived), path.with_name(f"{_SO_FAR}{path.stem}"))
+            for group in _groups(counting, most):
                 for name, n in _counted(group).items():
                     counts[name] += n
                 part = group if kept is None else kept(group)
@@ -574,13 +587,13 @@ def unshared(path: str, who: str) -> SourceError:
     )
 
 
-def _groups(batches: Batches) -> Iterator[pa.Table]:
+def _groups(batches: Batches, most: int) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         held.append(batch)
         size += batch.nbytes
-        if size >= BYTES_A_GROUP:
+        if size >= most:
             yield pa.Table.from_batches(held)
             held, size = [], 0
     if held:

@@ -14,11 +14,13 @@ from ticdc_lab.codecs.kernel.scan import (
     literal_end,
     next_member,
     same_bytes,
+    skip_space,
     string_end,
     word,
     word_of,
 )
 from ticdc_lab.codecs.kernel.state import (
+    SMALL,
     State,
     close,
     column_fits,
@@ -39,6 +41,7 @@ from ticdc_lab.codecs.kernel.text import (
     put_string,
     room_for,
 )
+from ticdc_lab.codecs.kernel.wide import BLOCK, block_fits, copy_block, plain_run
 from ticdc_lab.events import mysql_types as m
 
 NEED_MORE, BAD_TYPE, DUPLICATE_KEY = faults.NEED_MORE, faults.BAD_TYPE, faults.DUPLICATE_KEY
@@ -46,6 +49,7 @@ NO_SUCH_TYPE = faults.NO_SUCH_TYPE
 NO_COLUMN_TYPE, NOT_OF_TYPE, TOO_LARGE = faults.NO_COLUMN_TYPE, faults.NOT_OF_TYPE, faults.TOO_LARGE
 MAX_COLUMNS, MAX_EVENTS = S.MAX_COLUMNS, S.MAX_EVENTS
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
+AFTER_IS_KEY, AFTER_FLAGS, AFTER_HAS_FLAGS = S.AFTER_IS_KEY, S.AFTER_FLAGS, S.AFTER_HAS_FLAGS
 TYPE_NAMES, TYPE_TEXTS, KEY_NAMES = S.TYPE_NAMES, S.TYPE_TEXTS, S.KEY_NAMES
 TYPE_CLASS, TYPE_USED, TYPE_IS_KEY = S.TYPE_CLASS, S.TYPE_USED, S.TYPE_IS_KEY
 TYPE_RAW, TYPE_RAW_END = S.TYPE_RAW, S.TYPE_RAW_END
@@ -89,6 +93,7 @@ def _slot_of(first: int, factor: int) -> int:
 
 
 _NAMES, _CLASSES, _FACTOR = _class_table()
+_NULL = word_of(b"null")
 
 
 @small_kernel
@@ -235,32 +240,26 @@ def read_images(b: np.ndarray, p: int, end: int, image: int, field: int, st: Sta
 def _image(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
     """Read ``{"column": "value", ..}``; the position after it."""
     which = N_AFTER if image == AFTER else N_BEFORE
-    first, n_types = st.count[which], st.at[N_TYPES]
+    n_types = st.at[N_TYPES]
     if p >= end or b[p] != 0x7B:
         return fault_at(BAD_TYPE, p)
     st.last[IMAGES] += 1
-    this = st.last[IMAGES]
+    this, j = st.last[IMAGES], 0
     p, more = next_member(b, p + 1, end, 0x7D, True)
     while more:
-        c = st.count[which]
-        j = c - first
-        q = end_as_last(b, p, end, st.number[TYPE_RAW, j], st.number[TYPE_RAW_END, j]) if j < n_types else -1
-        if q >= 0:
-            low, high = st.end[TYPE_NAMES, j], st.end[TYPE_NAMES, j + 1]
-            if not column_fits(st, image, high - low, 0, 0):
-                return NEED_MORE
-            k = image + NAMES
-            close(st, k, c, put_bytes(st.data[TYPE_NAMES], low, high, st.data[k], st.size[k]))
-        else:
-            q, escaped = string_end(b, p, end)
-            if q < 0:
-                return q
-            if not column_fits(st, image, q - p, 0, 0):
-                return NEED_MORE
-            put_text(st, image + NAMES, c, b, p, q, escaped)
-            j = find_name(st, TYPE_NAMES, n_types, st.at[TYPES_TABLE], image + NAMES, c, c - first)
-            if j < 0:
-                return fault_at(NO_COLUMN_TYPE, p)
+        p, j, more = _as_typed(b, p, end, j, image, st)
+        if not more:
+            return p
+        p, c = skip_space(b, p, end), st.count[which]
+        q, escaped = string_end(b, p, end)
+        if q < 0:
+            return q
+        if not column_fits(st, image, q - p, 0, 0):
+            return NEED_MORE
+        put_text(st, image + NAMES, c, b, p, q, escaped)
+        j = find_name(st, TYPE_NAMES, n_types, st.at[TYPES_TABLE], image + NAMES, c, j)
+        if j < 0:
+            return fault_at(NO_COLUMN_TYPE, p)
         if st.number[TYPE_USED, j] == this:
             return fault_at(DUPLICATE_KEY, p)
         st.number[TYPE_USED, j] = this
@@ -271,8 +270,78 @@ def _image(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
         if q < 0:
             return q
         end_column(st, image, st.byte[TYPE_IS_KEY, j], -1)
+        j += 1
         p, more = next_member(b, q, end, 0x7D, False)
     return p
+
+
+@part
+def _as_typed(b: np.ndarray, p: int, end: int, j: int, image: int, st: State) -> tuple[int, int, bool]:
+    """Read columns while each is, byte for byte, as TiCDC writes it, and later among the types than the one before it.
+
+    ``p``: where the first one begins. ``j``: the first type that it may have. Returns where a column begins that is
+    read otherwise, the type that it probably has, and True; or the position after the image, a type, and False.
+    What is filled lies in variables meanwhile, as any byte that is written might be a part of the state.
+    """
+    later = 0 if image == AFTER else 1
+    n, this, c = st.at[N_TYPES], st.last[IMAGES], st.count[N_AFTER + later]
+    raw, raw_end, used = st.number[TYPE_RAW], st.number[TYPE_RAW_END], st.number[TYPE_USED]
+    form, is_key, key_out = st.byte[TYPE_CLASS], st.byte[TYPE_IS_KEY], st.byte[AFTER_IS_KEY + later]
+    flags_out, no_flags = st.number[AFTER_FLAGS + later], st.byte[AFTER_HAS_FLAGS + later]
+    name, name_at, typed, type_at = st.data[TYPE_NAMES], st.end[TYPE_NAMES], st.data[TYPE_TEXTS], st.end[TYPE_TEXTS]
+    names, types, values = image + NAMES, image + TYPES, image + VALUES
+    name_out, type_out, out = st.data[names], st.data[types], st.data[values]
+    name_end, type_end, value_end = st.end[names], st.end[types], st.end[values]
+    name_there, type_there, there = st.valid[names], st.valid[types], st.valid[values]
+    name_size, type_size, size = st.size[names], st.size[types], st.size[values]
+    run, k, skips, more, most, room = j, j, 0, True, st.valid.shape[1], st.data.shape[1] - BLOCK
+    name_base, type_base = name_size - name_at[j], type_size - type_at[j]
+    while k < n:
+        low, high = raw[k], raw_end[k]
+        v = p + high - low + 1
+        if v + 6 > end or not block_fits(b, v + 1):
+            break
+        if not same_bytes(b, p, v - 1, b, low, high) or b[v - 1] != 0x3A:
+            if k > run:  # names and types of neighbours lie together
+                name_size = put_bytes(name, name_at[run], name_at[k], name_out, name_size)
+                type_size = put_bytes(typed, type_at[run], type_at[k], type_out, type_size)
+            k, run, skips = k + 1, k + 1, skips + 1
+            if skips > SMALL:
+                break
+            name_base, type_base = name_size - name_at[k], type_size - type_at[k]
+            continue
+        name_stop, type_stop = name_base + name_at[k + 1], type_base + type_at[k + 1]
+        if used[k] == this or c >= most or max(name_stop, type_stop, size) > room:
+            break
+        is_text = b[v] == 0x22
+        if is_text:
+            if form[k] == FINITE or form[k] >= SINGLE:
+                break
+            q = v + 1 + plain_run(b, v + 1)
+            if q > v + BLOCK or q + 1 >= end or b[q] != 0x22:
+                break
+            if form[k] != ANYTHING and not holds(form[k], b, v + 1, q):
+                break
+        else:
+            if form[k] == NO_MYSQL_TYPE or word(b, v, v + 4) != _NULL:
+                break
+            q = v + 3
+        if b[q + 1] != 0x2C and b[q + 1] != 0x7D:
+            break
+        if is_text:
+            copy_block(b, v + 1, out, size)
+            size += q - v - 1
+        name_end[c + 1], type_end[c + 1], value_end[c + 1] = name_stop, type_stop, size
+        name_there[c], type_there[c], there[c] = 1, 1, is_text
+        key_out[c], flags_out[c], no_flags[c], used[k] = is_key[k], -1, 0, this
+        c, k, p, more = c + 1, k + 1, q + 2, b[q + 1] == 0x2C
+        if not more:
+            break
+    if k > run:
+        name_size = put_bytes(name, name_at[run], name_at[k], name_out, name_size)
+        type_size = put_bytes(typed, type_at[run], type_at[k], type_out, type_size)
+    st.size[names], st.size[types], st.size[values], st.count[N_AFTER + later] = name_size, type_size, size, c
+    return p, k, more
 
 
 @part
