@@ -505,6 +505,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     ${box} td::before{content:attr(data-h) " ";opacity:.7;font-size:12px}`;
   const SAID = `.ticdc-words{padding:6px 18px 10px;container-type:inline-size}.ticdc-words h4{font:inherit;font-size:17px;margin:4px 0 8px}
     .ticdc-words p{margin:4px 0;opacity:.8}.ticdc-cells{overflow:auto;max-height:400px;border:1px solid #8884;border-radius:4px}
+    .ticdc-cells.ticdc-cells table{table-layout:auto}.ticdc-cells.ticdc-cells :is(th,td){text-align:left}
     .ticdc-cells table{border-collapse:collapse;width:100%;margin:0;font-size:13px}
     .ticdc-cells :is(th,td){text-align:left;padding:4px 10px;border-bottom:1px solid #8883;vertical-align:top;overflow-wrap:break-word}
     .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells td.ticdc-chooses{cursor:pointer}
