@@ -39,6 +39,7 @@ from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.dispatch.comparison import guarantee_frame
 from ticdc_lab.engine import sessions
 from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceError
+from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.tso import clock_words, compose, physical_ms, with_clock
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.log import Log
@@ -742,3 +743,16 @@ def test_a_stall_shows_in_the_times_of_the_broker(spark: SparkSession, tmp_path:
         found = log.why(stall_s=30).frame
     pd.testing.assert_frame_equal(found, framed, check_dtype=False)
     assert len(found) and found["stood_s"].min() > 60 and found["since"].notna().all()
+
+
+def test_a_stall_has_the_rows_of_its_partition_whatever_the_offsets(spark: SparkSession, tmp_path: Path) -> None:
+    """In a storage folder an offset has the rank of its file above bit 40: partitions do not run into each other."""
+    messages, found = [*json_lines("messages_open-protocol_stalls.jsonl.gz")], []
+    for bits in (0, FILE_BITS):
+        place = tmp_path / f"{bits}.jsonl"
+        moved = [m | {"offset": (m["offset"] // 50 + 1 << bits) + m["offset"]} for m in messages]
+        place.write_text("".join(f"{json.dumps(m)}\n" for m in moved))
+        with closing(ticdc_lab.open(str(place), spark=spark)) as log:
+            found.append(log.why().frame)
+    pd.testing.assert_frame_equal(*found)
+    assert found[0]["n_rows"].sum() > 1_000

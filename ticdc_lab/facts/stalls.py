@@ -110,20 +110,20 @@ def stalls_of(
     arrived = np.full(len(marks), NO_TS)
     if arrivals is not None and len(arrivals):
         home, offset, us = facts.home_of(arrivals), arrivals["offset"].to_numpy(), timestamps(arrivals["arrived_us"])
-        order = np.lexsort((offset, home))
-        known = pa.array(home[order] * _HOMES + offset[order])
-        at = pc.index_in(pa.array(marks.home * _HOMES + marks.offset), known)
+        order, every = np.lexsort((offset, home)), np.unique(np.concatenate([marks.offset, offset]))
+        known = pa.array(_places(home[order], offset[order], every))
+        at = pc.index_in(pa.array(_places(marks.home, marks.offset, every)), known)
         arrived = np.where(at.is_valid(), us[order][np.asarray(at.fill_null(0))], NO_TS)
     gaps = gaps_in(facts, arrived, stall_s=stall_s)
     if not len(gaps):
         return _told(_STALLS.empty_table(), facts.ddl, stall_s, big_rows)
     by_home = gaps.sort_by([("topic", "ascending"), ("partition", "ascending"), ("held_offset", "ascending")])
     of, held = facts.home_of(by_home), by_home["held_offset"].to_numpy()
-    end, begins = timestamps(by_home["next_offset"]), of * _HOMES + held
+    end, begins = timestamps(by_home["next_offset"]), _places(of, held, every := np.unique(held))
 
     def between(rows: pa.Table) -> pa.Table:
-        home, offset = facts.home_of(rows), np.asarray(rows["offset"])
-        nth = np.searchsorted(begins, home * _HOMES + offset) - 1  # the last rung that lies before it
+        home, offset = facts.home_of(rows), np.asarray(rows["offset"].fill_null(-1))
+        nth = np.searchsorted(begins, _places(home, offset, every)) - 1  # the last rung that lies before it
         own = (nth >= 0) & (of[nth] == home) & ((end[nth] == NO_TS) | (offset < end[nth]))
         rows, gap = rows.filter(pa.array(own)), by_home.take(pa.array(nth[own]))
         names = table_names(*(rows[c].cast(pa.string()).combine_chunks() for c in ("schema_name", "table_name")))
@@ -138,8 +138,11 @@ def stalls_of(
 
 ARRIVED = arrow_of("topic string, partition int, offset bigint, arrived_us bigint")
 """When a message arrived at the broker."""
-_HOMES = 1 << 40
-"""More than any offset, so that a partition and an offset are one number."""
+
+
+def _places(home: Ints, offset: Ints, among: Ints) -> Ints:
+    """Partition and offset as one number, rising with both: offsets by their rank, as a folder's are above 2**40."""
+    return home * (len(among) + 1) + np.searchsorted(among, offset)
 
 
 def with_times(stood: DataFrame) -> DataFrame:
