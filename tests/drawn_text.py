@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ticdc_lab.figures.figure import Figure, Nested, put
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.nested import Nested, put
 
 
 def drawn_text(fig: Figure) -> str:

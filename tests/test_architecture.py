@@ -194,16 +194,9 @@ def imported(path: Path, known: Collection[str]) -> set[str]:
     return {one if one in known else one.rpartition(".")[0] for one in read(path).imports}
 
 
-CALLED_BACK = {"ticdc_lab.figures.figure": {"ticdc_lab.figures.in_notebook"}}
-"""What a display hook of IPython calls on a module's object: no reader of that module needs to know it."""
-
-
 def circles(paths: Mapping[str, Path]) -> list[list[str]]:
     """Give every circle of modules that import one another: of one that was found its first import is passed over."""
-    graph = {
-        name: imported(path, paths) & paths.keys() - {name} - CALLED_BACK.get(name, set())
-        for name, path in paths.items()
-    }
+    graph = {name: imported(path, paths) & paths.keys() - {name} for name, path in paths.items()}
     found: list[list[str]] = []
     while True:
         try:

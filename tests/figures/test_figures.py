@@ -18,7 +18,7 @@ from ticdc_lab.errors import ContractError
 from ticdc_lab.events import tso
 from ticdc_lab.events.sample import moment
 from ticdc_lab.events.tso import TIME_ZONE
-from ticdc_lab.figures import theme
+from ticdc_lab.figures import look, theme
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.matrices import PROMISES
 
@@ -157,7 +157,7 @@ def test_a_partition_has_one_colour_in_all_figures() -> None:
     of_1 = [t for t in ladder.data if t.name == "partition 1"]
     colors = {(t.line.color if t.type == "scatter" else t.marker.color) for t in of_1}
     assert len(of_1) == 2
-    assert colors == {next(t.line.color for t in late.data if t.name == "partition 1")} == {theme.OKABE_ITO[1]}
+    assert colors == {next(t.line.color for t in late.data if t.name == "partition 1")} == {look.OKABE_ITO[1]}
 
 
 def test_lag_names_the_largest() -> None:
@@ -219,7 +219,7 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     least = figures.transaction_spans(suspected, totals=totals(3, 0, 0, 0), at_least=True)
     assert title(least).startswith("At least 2 transactions may be torn. ")
     colors = {t.name: t.marker.color for t in fig.data if t.name != "delivered again"}
-    assert colors == {"complete": theme.GREY, "waits for partition 2": theme.OKABE_ITO[2]}
+    assert colors == {"complete": look.GREY, "waits for partition 2": look.OKABE_ITO[2]}
     assert {t.mode for t in fig.data} == {"markers"}, "no line crosses a partition that is not touched"
     assert {t.name: [*t.x] for t in fig.data}["complete"] == [0, 2, 0]
     assert [len(t.x) for t in fig.data if t.name == "delivered again"] == [1]
@@ -257,7 +257,7 @@ def test_spans_show_what_a_consumer_tore_in_red() -> None:
     fig = figures.transaction_spans(sample, totals=totals(9, 1, 2, 0), torn={ts(0), ts(1), ts(50)})
     assert title(fig) == "3 of 9 transactions are shown in part, for a while at least"
     colors = {t.name: t.marker.color for t in fig.data if t.name != "delivered again"}
-    assert colors == {"complete": theme.GREY, "shown in part": theme.WRONG}
+    assert colors == {"complete": look.GREY, "shown in part": look.WRONG}
 
 
 def load_frame(rows: list[tuple[Any, Any, int, int]], columns: list[str]) -> pd.DataFrame:
@@ -315,7 +315,7 @@ def test_counterexample_draws_only_the_partitions_involved() -> None:
     assert title(fig) == "s.t id=1: the row moves"
     assert list(fig.layout.yaxis.ticktext) == ["partition 0", "partition 2"]
     assert [t.line.dash for t in fig.data if t.mode == "lines"] == ["solid", "dash"]
-    assert [a.arrowcolor for a in fig.layout.annotations if a.showarrow] == [theme.GREY, theme.WRONG]
+    assert [a.arrowcolor for a in fig.layout.annotations if a.showarrow] == [look.GREY, look.WRONG]
 
 
 @pytest.mark.parametrize("later", [5, 6])
@@ -463,7 +463,7 @@ def test_label_is_one_safe_line() -> None:
 def test_toolbar_offers_no_upload() -> None:
     """Neither the upload nor plotly's logo is in the toolbar, and text is at least 12 px."""
     fig = figures.watermark_ladder(LAGGING, partitions=homes(0, 1))
-    layout = theme.template("light").layout
+    layout = look.template("light").layout
     assert "sendDataToCloud" in layout.modebar.remove
     assert figures.CONFIG["displaylogo"] is False
     assert layout.font.size >= 12

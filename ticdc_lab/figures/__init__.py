@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ticdc_lab.figures.listing import beside, listing, row_life
     from ticdc_lab.figures.load import dispatch_over_time, partition_load, partition_rows, skew_curves
     from ticdc_lab.figures.log_spans import log_spans
+    from ticdc_lab.figures.look import CONFIG
     from ticdc_lab.figures.matrices import anomaly_matrix, fidelity_matrix, guarantee_matrix, semantics_matrix
     from ticdc_lab.figures.operator_timeline import operator_timeline
     from ticdc_lab.figures.ownership_gantt import ownership_gantt
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from ticdc_lab.figures.sequence_diagram import sequence_diagram
     from ticdc_lab.figures.stepped import stepped, stepped_by
     from ticdc_lab.figures.store_bars import store_bars
-    from ticdc_lab.figures.theme import CONFIG, themed
+    from ticdc_lab.figures.theme import themed
     from ticdc_lab.figures.transaction_spans import transaction_spans
     from ticdc_lab.figures.watch_curves import watch_curves
     from ticdc_lab.figures.watermark_ladder import lag, watermark_ladder

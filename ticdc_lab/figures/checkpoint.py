@@ -9,9 +9,10 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
+from ticdc_lab.figures.look import GREY, WRONG, hatched, look
 from ticdc_lab.figures.ownership_gantt import STATE_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, finish, hatched, label, look, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.lags import GLOBAL, PANELS, end_us, lag_curve, watermarks
 from ticdc_lab.simulate.ledger import moments, natural

@@ -10,8 +10,9 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Bar, Figure, Table
+from ticdc_lab.figures.look import GREY, WRONG
 from ticdc_lab.figures.stepped import stepped
-from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.pipeline.samples import CFS
 from ticdc_lab.simulate.pipeline.tables import shown

@@ -12,11 +12,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from ticdc_lab.events.tso import tso_words
-from ticdc_lab.figures.figure import Figure, Nested, Scatter
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.lane_layout import APPLIED, BUFFERED, NEVER, THROWN, UNREAD, LaneScene, Order, scene
+from ticdc_lab.figures.look import GREY, OKABE_ITO, WRONG
+from ticdc_lab.figures.nested import Nested
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import moving_frames, player_controls
-from ticdc_lab.figures.theme import GREY, OKABE_ITO, WRONG, finish, label, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.words import count
 
 # The traces of consumer lanes at a moment; each function gives the same number of traces for every moment.

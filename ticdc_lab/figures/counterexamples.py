@@ -11,8 +11,9 @@ from typing import Any
 
 from ticdc_lab.events.tso import clock_words, tso_words, with_clock
 from ticdc_lab.figures.figure import Figure, Scatter
+from ticdc_lab.figures.look import GREY, WRONG, look
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.words import some_of
 
 Message = Mapping[str, Any]

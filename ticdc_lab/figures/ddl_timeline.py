@@ -6,8 +6,9 @@ import pandas as pd
 
 from ticdc_lab.events.tso import tso_words
 from ticdc_lab.figures.figure import Figure, Scatter
+from ticdc_lab.figures.look import WRONG, look
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import WRONG, finish, label, look, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.words import count
 
 _NOTE = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from ticdc_lab.figures.figure import Bar, Figure
+from ticdc_lab.figures.look import hatched
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import finish, hatched, label, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.words import count
 
 _NOTE_OF_VIOLATIONS = (

@@ -11,9 +11,10 @@ import pandas as pd
 from ticdc_lab.ddl_core.fleet import IS_DOWN, IS_UP, LEADS, Fleet
 from ticdc_lab.ddl_core.records import CAMPAIGNING, IS_OWNER, SCHEDULING
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter
+from ticdc_lab.figures.look import BARE, GREY, HEAT, WRONG, look
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
-from ticdc_lab.figures.theme import BARE, GREY, HEAT, WRONG, finish, label, look, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.ledger import natural
 from ticdc_lab.words import count
 

@@ -15,15 +15,18 @@ import webbrowser
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import orjson
 
-from ticdc_lab.figures.figure import Figure, as_json
+from ticdc_lab.figures.look import CONFIG, template
+from ticdc_lab.figures.nested import as_json
 from ticdc_lab.figures.page_scripts import COPY_JS, FIT_JS
 from ticdc_lab.figures.plotly_js import packed_library
-from ticdc_lab.figures.theme import CONFIG, template
+
+if TYPE_CHECKING:
+    from ticdc_lab.figures.figure import Figure
 
 _DRAW = """<div id="%(id)s" class="ticdc-drawn" data-figure="%(packed)s" style="min-height:%(height)spx;width:100%%">
 <p>%(finding)s</p><p><small>The figure is drawn when this notebook is trusted and the cell runs.</small></p></div>

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from ticdc_lab.figures.figure import Figure, Scatter, subplots
-from ticdc_lab.figures.theme import OKABE_ITO, WRONG, finish, label, sentence
+from ticdc_lab.figures.look import OKABE_ITO, WRONG
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.words import count, percent
 
 _NOTE = (

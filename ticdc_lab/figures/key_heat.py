@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ticdc_lab.figures.figure import Figure, Heatmap
-from ticdc_lab.figures.theme import HEAT, finish, label, sentence
+from ticdc_lab.figures.look import HEAT
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.pd.world.recording import Placement, Recording
 
 Flow = Literal["read", "write"]

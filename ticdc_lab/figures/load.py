@@ -13,8 +13,9 @@ import pandas as pd
 from ticdc_lab.dispatch.evenness import gini, unevenness
 from ticdc_lab.dispatch.names import MODELS
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter, subplots
+from ticdc_lab.figures.look import GREY, HEAT, look
 from ticdc_lab.figures.selecting import Meant, Selection, marked, marked_cells, meant
-from ticdc_lab.figures.theme import GREY, HEAT, alike, clock, finish, label, look, on_clock, sentence
+from ticdc_lab.figures.theme import alike, clock, finish, label, on_clock, sentence
 from ticdc_lab.words import count, percent
 
 if TYPE_CHECKING:

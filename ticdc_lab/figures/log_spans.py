@@ -8,7 +8,8 @@ from typing import NamedTuple
 from ticdc_lab.events import tso
 from ticdc_lab.events.tso import zone
 from ticdc_lab.figures.figure import Bar, Figure
-from ticdc_lab.figures.theme import OKABE_ITO, WRONG, clock, finish, label, sentence
+from ticdc_lab.figures.look import OKABE_ITO, WRONG
+from ticdc_lab.figures.theme import clock, finish, label, sentence
 
 Span = tuple[str, int | None, int | None, int | None]
 """Name of a log, its first commit_ts, the TSO up to which it is complete, its last commit_ts."""

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from ticdc_lab.dispatch.names import MODELS
 from ticdc_lab.figures.figure import Figure, Scatter
+from ticdc_lab.figures.look import BARE, GREY
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import BARE, GREY, finish, label, sentence, wrapped
+from ticdc_lab.figures.theme import finish, label, sentence, wrapped
 from ticdc_lab.words import count, percent
 
 # A grid of coloured cells with a text in each, and words on hovering.

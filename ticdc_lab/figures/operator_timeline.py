@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, Trace, subplots
+from ticdc_lab.figures.look import GREY, WRONG
 from ticdc_lab.figures.pd_run import kind_look, kind_name, pattern
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.pd_core.lifecycle import SUCCESS
 from ticdc_lab.simulate.pd.world.recording import Recording
 from ticdc_lab.simulate.pd.world.running import Finished

@@ -12,8 +12,9 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
+from ticdc_lab.figures.look import GREY, WRONG
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.lags import end_us
 from ticdc_lab.simulate.ledger import (
     bands,

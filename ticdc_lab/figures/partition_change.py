@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter
-from ticdc_lab.figures.theme import GREY, OKABE_ITO, PATTERNS, WRONG, finish, label, look, sentence
+from ticdc_lab.figures.look import GREY, OKABE_ITO, PATTERNS, WRONG, look
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.words import count
 
 _NOTE = (

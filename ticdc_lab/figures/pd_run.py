@@ -13,19 +13,8 @@ import numpy as np
 import pandas as pd
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, Table, subplots
-from ticdc_lab.figures.theme import (
-    GREY,
-    OKABE_ITO,
-    PATTERNS,
-    TEXT_PX,
-    TITLE_CHARS,
-    WRONG,
-    finish,
-    hatched,
-    label,
-    sentence,
-    wrapped,
-)
+from ticdc_lab.figures.look import GREY, OKABE_ITO, PATTERNS, TEXT_PX, WRONG, hatched
+from ticdc_lab.figures.theme import TITLE_CHARS, finish, label, sentence, wrapped
 from ticdc_lab.pd_core.before_after import BeforeAfter
 from ticdc_lab.simulate.pd.looking.recording import Curve, costs, curve
 from ticdc_lab.simulate.pd.looking.time_left import Bound, TimeLeft, time_left_sentence

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ticdc_lab.figures.figure import Figure, Nested, Scatter, frame
+from ticdc_lab.figures.figure import Figure, Scatter, frame
+from ticdc_lab.figures.look import BARE, GREY, WRONG, look
+from ticdc_lab.figures.nested import Nested
 from ticdc_lab.figures.queue_curves import STAGE_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import player_controls
-from ticdc_lab.figures.theme import BARE, GREY, TITLE_CHARS, WRONG, finish, label, look, sentence, wrapped
+from ticdc_lab.figures.theme import TITLE_CHARS, finish, label, sentence, wrapped
 from ticdc_lab.figures.watermark_tree import holder
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.ledger import natural

@@ -6,7 +6,8 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Scatter, subplots
-from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
+from ticdc_lab.figures.look import GREY, WRONG, look
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.pipeline.samples import STAGES
 from ticdc_lab.words import count
 

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ticdc_lab.figures.figure import Bar, Figure, Icicle, Scatter
+from ticdc_lab.figures.look import GREY, HEAT
 from ticdc_lab.figures.pd_run import PEER_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
-from ticdc_lab.figures.theme import GREY, HEAT, finish, label, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.pd_core.measures import LEADERS, counts, shares, uneven
 from ticdc_lab.pd_core.stores import REMOVED, Store, shown_state
 from ticdc_lab.pd_core.stores import label as label_of

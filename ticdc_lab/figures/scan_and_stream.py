@@ -10,7 +10,8 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Scatter
-from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
+from ticdc_lab.figures.look import GREY, WRONG
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.pipeline.tables import shown
 from ticdc_lab.words import count

@@ -10,10 +10,11 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Scatter, Table, frame
+from ticdc_lab.figures.look import WRONG
 from ticdc_lab.figures.sequence_diagram import drawn
 from ticdc_lab.figures.sequence_layout import Axis, SequenceLayout, lay_out
 from ticdc_lab.figures.stepped import player_controls
-from ticdc_lab.figures.theme import TITLE_CHARS, WRONG, finish, label, sentence, wrapped
+from ticdc_lab.figures.theme import TITLE_CHARS, finish, label, sentence, wrapped
 from ticdc_lab.simulate.ledger import Present
 from ticdc_lab.words import count
 

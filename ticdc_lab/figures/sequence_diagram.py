@@ -9,9 +9,10 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Scatter
+from ticdc_lab.figures.look import GREY, WRONG, look
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.sequence_layout import OWNERS_SIDE, PROTOCOL, Axis, SequenceLayout, lay_out
-from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.arrows import table_of
 from ticdc_lab.words import count
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ticdc_lab.figures.figure import Figure, Nested, frame
+from ticdc_lab.figures.figure import Figure, frame
+from ticdc_lab.figures.nested import Nested
 
 # Slider, play and pause below a figure that plays its frames without a kernel.
 

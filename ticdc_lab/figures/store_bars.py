@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
+from ticdc_lab.figures.look import GREY, TEXT_PX, WRONG
 from ticdc_lab.figures.pd_run import BLUE, GREEN, SKY, pattern
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, TEXT_PX, WRONG, finish, label, sentence
+from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.pd_core.measures import LEADERS, PEERS, counts, shares, uneven
 from ticdc_lab.pd_core.stores import shown_state
 from ticdc_lab.simulate.pd.world.recording import ClusterSample

@@ -10,8 +10,9 @@ import pandas as pd
 
 from ticdc_lab.events.tso import LOGICAL_BITS, tso_words, zone
 from ticdc_lab.figures.figure import Figure, Scatter
+from ticdc_lab.figures.look import GREY, WRONG, look
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, clock, finish, label, look, sentence
+from ticdc_lab.figures.theme import clock, finish, label, sentence
 from ticdc_lab.words import count, percent
 
 _NOTE = "Each row of marks is one transaction, with a mark in each partition that it touches."

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from ticdc_lab.figures.figure import Figure, Scatter, subplots
-from ticdc_lab.figures.theme import clock, finish, label, look, on_clock, sentence
+from ticdc_lab.figures.look import look
+from ticdc_lab.figures.theme import clock, finish, label, on_clock, sentence
 
 MOST = 8
 """Partitions that have a line of their own: those with the greatest lag now."""

@@ -10,20 +10,9 @@ import pandas as pd
 
 from ticdc_lab.events.tso import LOGICAL_BITS, clock_words, compose
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
+from ticdc_lab.figures.look import GREY, WRONG, hatched, look
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import (
-    GREY,
-    WRONG,
-    alike,
-    clock,
-    finish,
-    hatched,
-    label,
-    look,
-    of_partitions,
-    on_clock,
-    sentence,
-)
+from ticdc_lab.figures.theme import alike, clock, finish, label, of_partitions, on_clock, sentence
 from ticdc_lab.words import count, percent
 
 # Where every partition is at every watermark step; shared by the ladder and the lag figure.

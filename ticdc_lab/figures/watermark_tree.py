@@ -9,9 +9,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Icicle, Scatter, subplots
+from ticdc_lab.figures.look import WRONG, look
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
-from ticdc_lab.figures.theme import WRONG, finish, label, look, sentence, wrapped
+from ticdc_lab.figures.theme import finish, label, sentence, wrapped
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.ledger import natural
 from ticdc_lab.simulate.pipeline.samples import ROOT, Chain, MarkRow, Of, bound, by_moment, chains, children

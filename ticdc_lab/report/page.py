@@ -14,10 +14,11 @@ from hashlib import sha256
 from typing import Any
 
 from ticdc_lab.events.tso import clock_words
-from ticdc_lab.figures.figure import MIME, Figure, as_json
+from ticdc_lab.figures.figure import MIME, Figure
+from ticdc_lab.figures.look import CONFIG, template
+from ticdc_lab.figures.nested import as_json
 from ticdc_lab.figures.page_scripts import COPY_JS, FIT_JS, TABLE_TOOLS, timed
 from ticdc_lab.figures.plotly_js import library
-from ticdc_lab.figures.theme import CONFIG, template
 from ticdc_lab.sources.provenance import Provenance
 from ticdc_lab.words import in_html, visible
 

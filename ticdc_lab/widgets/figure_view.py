@@ -11,10 +11,11 @@ from typing import Any
 import anywidget
 import traitlets
 
-from ticdc_lab.figures.figure import Figure, as_json
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.look import CONFIG, template
+from ticdc_lab.figures.nested import as_json
 from ticdc_lab.figures.page_scripts import COPY_JS, FIT_JS
 from ticdc_lab.figures.plotly_js import packed_library
-from ticdc_lab.figures.theme import CONFIG, template
 
 _HERE = Path(__file__).parent
 _PAGE_LOOKS = "JPY_SESSION_NAME"
