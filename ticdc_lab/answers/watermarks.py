@@ -104,7 +104,8 @@ def complete_to(s: Summary, *, with_ts: bool = True) -> str:
     stated = s.partitions["resolved_ts"] if len(s.partitions) else pd.Series(dtype="Int64")
     if not len(stated) or stated.isna().any():
         silent = without_watermark(s.partitions) if len(stated) else []
-        where = f": {s.lane} {', '.join(silent)} has none" if silent else ""
+        lanes, have = (s.lane, "has") if len(silent) == 1 else (f"{s.lane}s", "have")
+        where = f": {lanes} {', '.join(silent)} {have} none" if silent else ""
         return f"It is not known to be complete up to any moment, because not every {s.lane} has a watermark{where}."
     least = int(stated.min())
     open_rows = int(s.tables["unresolved_rows"].sum()) if len(s.tables) else 0

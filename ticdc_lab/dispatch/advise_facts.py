@@ -408,8 +408,8 @@ def _met(batches: Batches) -> Batches:
     by = ["schema_name", "table_name", "hash"]
     for keys in whole_keys(batches, by, at_once=_AT_ONCE):
         known = keys.filter(pc.is_valid(keys["hash"]))
-        text = [("text", "min"), ("text", "max"), ("text", "count")]
-        of = known.group_by(by, use_threads=False).aggregate([([], "count_all"), ("key", "min"), ("key", "max"), *text])
+        kinds = [(c, end) for c in ("key", "text") for end in ("min", "max")]
+        of = known.group_by(by, use_threads=False).aggregate([([], "count_all"), *kinds])
         found: dict[tuple[str, str], list[Any]] = {}
         for r in of.to_pylist():
             table, n = (r["schema_name"], r["table_name"]), r["count_all"]

@@ -65,15 +65,14 @@ class Request:
 class Verdict:
     """How a row is dispatched.
 
-    ``partition`` (int), ``key`` and ``error`` (string) and ``number`` (bigint: as 64 bits unsigned, what is divided by
-    N) may use the scratch columns that ``choice`` fills (:func:`ticdc_lab.dispatch.hashing.with_hash`), also
-    ``from_images`` and the answer column of ``question``. ``needs`` are the columns of events they read.
+    ``partition`` (int), ``key`` and ``error`` (string) may use the scratch columns that ``choice`` fills
+    (:func:`ticdc_lab.dispatch.hashing.with_hash`), also ``from_images`` and the answer column of ``question``.
+    ``needs`` are the columns of events they read.
     """
 
     partition: Column
     key: Column
     error: Column
-    number: Column
     needs: tuple[str, ...] = ()
     choice: ColumnChoice | None = None
     question: Question | None = None
@@ -95,7 +94,6 @@ def by_table(request: Request) -> Verdict:
         partition=hashing.table_hash() % request.partitions,
         key=F.concat("schema_name", F.lit("."), "table_name"),
         error=_no_error(),
-        number=hashing.table_hash(),
     )
 
 
@@ -106,7 +104,6 @@ def by_ts(request: Request) -> Verdict:
         partition=unsigned_mod(ts, request.partitions),
         key=_unsigned_text(ts),
         error=F.when(ts.isNull(), UNDATED),
-        number=ts,
         needs=("commit_ts",),
     )
 
@@ -222,7 +219,6 @@ def by_tidb_rowid(request: Request) -> Verdict:
                 F.lit(" are not stored by a single integer primary key that would equal it"),
             ),
         ),
-        number=F.when(row_id < _TWO_TO_63(), row_id).otherwise(row_id - _TWO_TO_64()).cast("bigint"),
         needs=_IMAGES,
         question=None if request.catalog is None else rowid_answer,
         from_images={_KEY: F.filter(hashing.dispatched_image(), lambda c: c["is_key"])},
@@ -257,7 +253,6 @@ def by_default_without_old_value(request: Request) -> Verdict:
         partition=F.when(whole, table).otherwise(by_hash) % request.partitions,
         key=F.when(whole, F.concat("schema_name", F.lit("."), "table_name")).otherwise(by_hash.cast("string")),
         error=F.coalesce(unknown, by_index.error),
-        number=F.when(whole, table).otherwise(by_hash),
         needs=_IMAGES,
         choice=by_index.choice,
         by_key=True,
@@ -296,10 +291,6 @@ def _unsigned_text(value: Column) -> Column:
     )
 
 
-def _TWO_TO_63() -> Column:
-    return F.lit("9223372036854775808").cast("decimal(20,0)")
-
-
 def _TWO_TO_64() -> Column:
     return F.lit("18446744073709551616").cast("decimal(20,0)")
 
@@ -311,7 +302,6 @@ def _hashed(request: Request, *, choice: ColumnChoice, error: Column, question: 
         partition=h % request.partitions,
         key=h.cast("string"),
         error=F.coalesce(error, unknown),
-        number=h,
         needs=("op",),
         choice=choice,
         question=question,

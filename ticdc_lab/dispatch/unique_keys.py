@@ -6,7 +6,7 @@ Most tables have the handle key only, whose hashes events carry; where no table 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -69,7 +69,6 @@ class UniqueKeys:
     """The values of unique indexes in rows that are here."""
 
     catalog: Catalog | None
-    _answers: dict[int, Answers] = field(default_factory=dict)
 
     @cached_property
     def others(self) -> dict[TableDef, tuple[IndexDef, ...]]:
@@ -135,10 +134,13 @@ class UniqueKeys:
             for which, indexes in self._told(rows.take(pa.array(at))):
                 yield own[at[which]], indexes
 
+    @cached_property
+    def _answers(self) -> Answers:
+        return Answers(self.catalog, self._columns)
+
     def _told(self, alike: pa.Table) -> Iterable[tuple[Bools, tuple[IndexDef, ...]]]:
         every = {i.columns: i for indexes in self.others.values() for i in indexes}
-        asked = self._answers.setdefault(0, Answers(self.catalog, self._columns))
-        for which, answer in asked.at(alike):
+        for which, answer in self._answers.at(alike):
             if answer is not None and answer.columns:
                 yield which, tuple(every[tuple(text.split(_APART))] for text in answer.columns)
 

@@ -524,9 +524,8 @@ def _with_keys(events: DataFrame | StoredEvents, lanes: Mapping[str, Lane]) -> d
         at = np.flatnonzero(near)[[tuple(place) in wanted for place in own[near].tolist()]]
         rows = rows.take(pa.array(at)).combine_chunks()
         laid = laid_out_of(rows.to_batches()[0]) if len(rows) else None
-        image = rows["op"]
         texts = pa.array([], pa.string()) if laid is None else pc.if_else(
-            pc.equal(image, "delete"), key_texts(laid.before), key_texts(laid.after)
+            pc.equal(rows["op"], "delete"), key_texts(laid.before), key_texts(laid.after)
         )  # fmt: skip
         return rows.select(_PLACE.names[:3]).append_column("key", texts)
 
