@@ -527,13 +527,21 @@ def _with_keys(events: DataFrame | StoredEvents, lanes: Mapping[str, Lane]) -> d
         texts = pa.array([], pa.string()) if laid is None else pc.if_else(
             pc.equal(rows["op"], "delete"), key_texts(laid.before), key_texts(laid.after)
         )  # fmt: skip
-        return rows.select(_PLACE.names[:3]).append_column("key", texts)
+        names = pc.binary_join_element_wise(*(rows[c].cast(pa.string()) for c in ("schema_name", "table_name")), ".")
+        return rows.select(_PLACE.names[:3]).append_column("table", names).append_column("key", texts)
 
     wanted = set(map(tuple, places.tolist()))
     read = (*_PLACE.names[:3], "schema_name", "table_name", "op", "columns", "before")
     found = at_once(mapped(changes_in(events, read, keyed, _PLACE), lambda batches: batches, _PLACE), _PLACE)
-    keys = {(r["partition"], r["offset"], r["seq"]): r["key"] or None for r in found.to_pylist()}
-    return {name: replace(lane, keys=keys) for name, lane in lanes.items()}
+    keys: dict[str, dict[tuple[int, int, int], str | None]] = {name: {} for name in lanes}
+    others = [*lanes][-1]  # of tables that have no lane of their own
+    for r in found.to_pylist():
+        of, place = keys[r["table"] if r["table"] in lanes else others], (r["partition"], r["offset"], r["seq"])
+        of[place] = r["key"] or None if of.get(place, r["key"]) == r["key"] else None  # two topics have the place
+    return {name: replace(lane, keys=keys[name]) for name, lane in lanes.items()}
 
 
-_PLACE = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("seq", pa.int32()), ("key", pa.string())])
+_PLACE = pa.schema([
+    ("partition", pa.int32()), ("offset", pa.int64()), ("seq", pa.int32()),
+    ("table", pa.string()), ("key", pa.string()),
+])  # fmt: skip
