@@ -503,7 +503,7 @@ def _pair(pair: list[dict[str, Any]] | None) -> str:
 
     def at(p: dict[str, Any]) -> str:
         where = f"offset {p['offset']}) in partition {p['target_partition']}"
-        return with_clock(f"{p['key']} (commit_ts {p['commit_ts']}, {where}")
+        return with_clock(f"{p['key'] or 'a row'} (commit_ts {p['commit_ts']}, {where}")
 
     return f", first {at(pair[0])} before {at(pair[1])}"
 
