@@ -13,6 +13,7 @@ from lab_page import chromium
 from nbconvert import HTMLExporter
 from pipeline_samples import story
 from selenium.webdriver import ActionChains
+from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from summaries import summary
 from traitlets.config import Config
@@ -140,6 +141,39 @@ def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
         wide = browser.execute_script(_WIDER)
     assert least == ["0px"] * 3 and wide == narrow == [0] * 5 and named == "watermarks"
     assert stacked[3:] == [True, False], "also one that fits, if it is lower as blocks"
+
+
+def test_blocks_are_sorted_by_keys(tmp_path: Path) -> None:
+    """On a phone rows are blocks without heads: a list above them has each column, both ways; a wide page has heads."""
+    told = "the row moves from partition 2 to partition 0 because the table is dispatched by ts"
+    rows = [
+        (n, f"{n % 3}.t", "rows stay in one partition", "partition 0 offset 51", told)
+        for n in (3, 10, 2, *range(20, 26))
+    ]
+    file = tmp_path / "blocks.html"
+    body = [PageTable(["number", "table", "guarantee", "where", "message"], rows)]
+    file.write_text(page("a", lead="a", sections=[Section("s", "t", "a", body=body)]), encoding="utf-8")
+    with chromium() as browser:
+        size: dict[str, Any] = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(file.as_uri())
+        until(lambda: browser.execute_script("return document.querySelector('.stacked') !== null"), 30)
+        by = browser.find_element(By.CSS_SELECTOR, ".ticdc-tools select")
+        seen = {}
+        for way in ("number, ascending", "number, descending", "table, ascending"):
+            by.send_keys(Keys.DOWN)
+            cells = browser.execute_script(
+                "return [...document.querySelectorAll('tbody td:first-child')].map((c) => c.innerText)"
+            )
+            seen[way] = [int(cell.split()[-1]) for cell in cells]
+        size["width"] = 1280
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        until(lambda: not by.is_displayed(), 30)
+        heads = browser.execute_script("return document.querySelector('thead').offsetHeight")
+    up = sorted(n for n, *_ in rows)
+    assert seen["number, ascending"] == up and seen["number, descending"] == up[::-1], "as numbers"
+    assert [n % 3 for n in seen["table, ascending"]] == sorted(n % 3 for n in up)
+    assert heads > 0
 
 
 _BLOCKS = """

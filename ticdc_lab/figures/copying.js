@@ -1,7 +1,8 @@
-// Tables of class ticdc-sorts can be explored without a kernel: a click on a head sorts, the field above filters, the
-// buttons beside it show how the values of each column are spread, and copy or save the rows that are left; a click on
-// a timestamp copies it. All of it works on the rows of the page, whose number stands beside. Cells of any table that a
-// click copies or chooses are one stop of the Tab key a table: arrows go through them, Enter and Space click.
+// Tables of class ticdc-sorts can be explored without a kernel: a click on a head sorts, and so does a list where rows
+// are blocks; the field above filters, the buttons beside it show how the values of each column are spread, and copy or
+// save the rows that are left; a click on a timestamp copies it. All of it works on the rows of the page, whose number
+// stands beside. Cells of any table that a click copies or chooses are one stop of the Tab key a table: arrows go
+// through them, Enter and Space click.
 function ticdcCopying() {
   if (globalThis.ticdcCopies) return;
   globalThis.ticdcCopies = true;
@@ -13,6 +14,7 @@ function ticdcCopying() {
   looks.textContent = `@media screen { .ticdc-tools[hidden] { display: flex } } .ticdc-tools { gap: 4px 8px; flex-wrap: wrap; align-items: center;
     font-size: 12px; margin: 4px 0 } .ticdc-tools input { font: inherit; padding: 1px 6px; width: 14em; max-width: 50%;
     background: transparent; color: inherit; border: 1px solid #8888; border-radius: 4px }
+    .ticdc-tools select { font: inherit; max-width: 12em } .ticdc-tools:not(:has(+ .stacked, + * .stacked)) select { display: none }
     .ticdc-tools button { font: inherit; padding: 1px 8px; opacity: .75; cursor: pointer } td.ticdc-ts { cursor: copy }
     .ticdc-sorts th { cursor: pointer } .ticdc-sorts th[aria-sort]::after { content: " ▲" }
     .ticdc-sorts th[aria-sort="descending"]::after { content: " ▼" } .ticdc-sorts tr.ticdc-out { display: none }
@@ -58,8 +60,7 @@ function ticdcCopying() {
     return a === "" || b === "" ? (a === "") - (b === "") : a.localeCompare(b, "en", { numeric: true });
   }
 
-  function sort(head) {
-    const up = head.getAttribute("aria-sort") !== "ascending";
+  function sort(head, up = head.getAttribute("aria-sort") !== "ascending") {
     for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", up ? "ascending" : "descending");
     const body = head.closest("table").tBodies[0];
@@ -85,6 +86,14 @@ function ticdcCopying() {
     const table = tableOf(bar);
     const [n, all] = [left(table).length, table.tBodies[0].rows.length];
     bar.querySelector("output").textContent = `${n === all ? "" : `${n} of `}${all} ${all === 1 ? "row" : "rows"} on this page`;
+  }
+
+  // Where rows are blocks, they have no heads to click.
+  function listed(bar) {
+    const by = Object.assign(document.createElement("select"), { ariaLabel: "sort rows" });
+    const ways = [...tableOf(bar).tHead.rows[0].cells].flatMap((head) => [`${said(head)}, ascending`, `${said(head)}, descending`]);
+    by.append(...["sort by", ...ways].map((way) => new Option(way)));
+    bar.firstElementChild.after(by);
   }
 
   // A bar for each step of numbers, or for each of the most frequent texts; who points at them reads what they are.
@@ -200,13 +209,20 @@ function ticdcCopying() {
   let due = 0;
   function begun() {
     due = 0;
-    for (const bar of document.querySelectorAll(".ticdc-tools")) if (bar.nextElementSibling && !bar.querySelector("output").textContent) counted(bar);
+    for (const bar of document.querySelectorAll(".ticdc-tools")) {
+      if (!bar.nextElementSibling || bar.querySelector("output").textContent) continue;
+      counted(bar);
+      listed(bar);
+    }
     for (const table of document.querySelectorAll(`table:has(${CLICKED}):not(:has(${CLICKED}[tabindex="0"]))`)) stop(table);
   }
   new MutationObserver(() => (due ||= setTimeout(begun, 120))).observe(document, { childList: true, subtree: true });
   begun();
   document.addEventListener("input", ({ target }) => {
     if (target.matches?.(".ticdc-tools input")) filter(target);
+    if (!target.matches?.(".ticdc-tools select") || !target.selectedIndex) return;
+    const way = target.selectedIndex - 1;
+    sort(tableOf(target.parentElement).tHead.rows[0].cells[way >> 1], way % 2 === 0);
   });
 }
 ticdcCopying();
