@@ -150,6 +150,26 @@ def test_axes_show_the_clock_of_a_zone(monkeypatch: pytest.MonkeyPatch) -> None:
         figures.lag(LAGGING, partitions=homes(0, 1))
 
 
+def test_a_long_life_says_how_much_of_it_is_drawn() -> None:
+    """Its title counts the versions from its begin and those to its end, which are not twice as many as are drawn."""
+    change = {"op": "update", "again": False, "partition": 0, "changed": ["v"]}
+    life = [change | {"commit_ts": n << 18, "offset": n, "columns": {"id": "1", "v": str(n)}} for n in range(1, 16)]
+    drawn = figures.row_life(pd.DataFrame(life), table="s.t", key="id=1")
+    assert title(drawn).endswith("(the first and the last 6 of 15 drawn)")
+    assert all(f"v = {n}<br>" in str(drawn.to_dict()) for n in (1, 6, 10, 15)) and "v = 9<br>" not in str(
+        drawn.to_dict()
+    )
+
+
+def test_a_column_of_null_stays_in_a_table_at_a_moment() -> None:
+    """It is one of the table's; a column that no event of a page has is left out."""
+    rows = pd.DataFrame({"id": [1, 2], "at": [None, None], "commit_ts": [1 << 58, 2 << 58]})
+    of_table = figures.listing(rows, title="t", note="n", commit_ts="commit_ts").data[0]
+    assert [str(v) for v in of_table.header["values"]] == ["<b>id</b>", "<b>at</b>", "<b>commit_ts</b>"]
+    assert list(of_table.cells["values"][1]) == ["NULL", "NULL"]
+    assert "at" not in str(figures.listing(rows, title="t", note="n").data[0].header["values"])
+
+
 def test_a_partition_has_one_colour_in_all_figures() -> None:
     """The same partition is drawn in the same colour in ladder, band and lag."""
     ladder = figures.watermark_ladder(LAGGING, partitions=homes(0, 1))

@@ -91,7 +91,8 @@ def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
         if bits < SURE_BITS:  # a fault beside a simpler rule may be the better explanation
             unsure = bool(evidence_bits(first, n) - np.log2(len(simple)) <= max(0, bits))
             by = "combination" if number == 1 else f"one of {number:,} combinations"
-            chance = f"; {first['rule']} explains {first['n_explained']} of {first['n_rows']} rows, {by} all, by chance"
+            of = f"{first['n_explained']:,} of {first['n_rows']:,} rows"
+            chance = f"; {first['rule']} explains {of}, {by} all, by chance"
             best, told = (best, told) if unsure else (first, told + chance)
     by_chance = best["n_explained"] <= _fullest(rules) + CHANCE * best["n_rows"]
     fits = _fits_all(best)
@@ -197,7 +198,7 @@ def cause_of(r: dict[str, Any], given: GivenRules, names: Collection[tuple[str, 
     ``names``: schemas and tables that it may have upstream.
     """
     n, whole = r["partitions"], r["n_explained"] == r["n_rows"]
-    share = f"all {r['n_rows']}" if whole else f"{r['n_explained']} of {r['n_rows']}"
+    share = f"all {r['n_rows']:,}" if whole else f"{r['n_explained']:,} of {r['n_rows']:,}"
     beyond = f"; the recording has no partition from {r['recorded']} on" if n > r["recorded"] else ""
     columns, _, crc = r["rule"].removeprefix(COLUMN).partition(OF_NAME)
     several = r["rank"] - bool(crc) > len(RULES) + 1

@@ -157,7 +157,7 @@ def _explained(table: tuple[Any, ...], r: Mapping[str, Any]) -> str:
     n = (
         count(r["n_explained"], "row")
         if r["n_explained"] == r["n_rows"]
-        else f"{r['n_explained']} of {r['n_rows']} rows"
+        else f"{r['n_explained']:,} of {r['n_rows']:,} rows"
     )
     return f"there {n} of {'.'.join(map(str, table[1:]))} lie where {r['rule'].replace(AND, ', ')} puts them"
 

@@ -34,9 +34,9 @@ def listing(rows: pd.DataFrame, *, title: str, note: str, commit_ts: str | None 
     Parameters
     ----------
     rows
-        Any small frame; more than :data:`MOST_OF_LISTING` rows are cut, with a title, and columns without any
-        value are left out. Events are chosen by a click on them, and events whose column ``named`` is true are
-        marked, and the column itself is not drawn.
+        Any small frame; more than :data:`MOST_OF_LISTING` rows are cut, with a title, and columns of events
+        without any value are left out. Events are chosen by a click on them, and events whose column ``named`` is
+        true are marked, and the column itself is not drawn.
     title
         The finding in words.
     note
@@ -48,7 +48,9 @@ def listing(rows: pd.DataFrame, *, title: str, note: str, commit_ts: str | None 
     if rows.empty:
         return sentence(title, "Nothing matches: widen the filter.")
     named = rows["named"].head(MOST_OF_LISTING).astype(bool).tolist() if "named" in rows and commit_ts is None else []
-    shown = rows.head(MOST_OF_LISTING).drop(columns=["named"] if named else []).dropna(axis="columns", how="all")
+    shown = rows.head(MOST_OF_LISTING).drop(columns=["named"] if named else [])
+    if commit_ts is None:
+        shown = shown.dropna(axis="columns", how="all")
     cut = f" (the first {MOST_OF_LISTING} of {len(rows):,} rows drawn)" if len(shown) < len(rows) else ""
     nothing = "–" if commit_ts is None else "NULL"  # a watermark has no table; a value is NULL
     shown = shown.assign(**{name: shown[name].map(with_clock, na_action="ignore") for name in _SAID & {*shown.columns}})
@@ -177,7 +179,7 @@ def _finding(life: pd.DataFrame, shown: pd.DataFrame, table: str, key: str) -> s
     parts = life["partition"].nunique()
     told = f"{label(table)} {label(key)} changes {count(len(once), 'time')} in {count(parts, 'partition')}, {end}"
     repeats = f"; {count(again, 'delivery is a repeat', 'deliveries are repeats')}" if again else ""
-    cut = f" (the first and last {len(shown)} of {len(life)} drawn)" if len(shown) < len(life) else ""
+    cut = f" (the first and the last {len(shown) // 2} of {len(life)} drawn)" if len(shown) < len(life) else ""
     return told + repeats + cut
 
 
