@@ -20,7 +20,7 @@ from ticdc_lab.widgets.tabs import TABS
 pytestmark = pytest.mark.soak
 
 OPEN = golden("messages_open-protocol_stalls.jsonl.gz")
-SCREEN, PHONE = (1440, 900), (500, 900)
+SCREEN, PHONE, SMALL = (1440, 900), (500, 900), (390, 900)
 LEAST_SEEN = 0.85
 """Share of a figure's height that the first screen shows."""
 
@@ -34,6 +34,13 @@ return {top, seen: (Math.min(bottom, page.bottom) - top) / (bottom - top), drawn
 """
 _ROWS = "return document.querySelector('.ticdc-workbench .lm-TabBar-content').getBoundingClientRect().height"
 _TOO_WIDE = "const b = document.querySelector('.ticdc-workbench'); return b.scrollWidth - b.clientWidth"
+_CUT = """
+const clips = (e) => e && (getComputedStyle(e).overflowX === 'visible' ? clips(e.parentElement) : e);
+const right = (e) => e.getBoundingClientRect().right;
+return [...document.querySelectorAll('.ticdc-workbench :is(input:not([type=file]), select, textarea)')]
+  .filter((e) => e.offsetParent && right(e) > right(clips(e.parentElement))).map((e) => e.outerHTML.slice(0, 100));
+"""
+_PLAYERS = "return [...document.querySelectorAll('.widget-play button')].map((b) => b.title)"
 _CLIPBOARD = """
 window.copied = [];
 navigator.clipboard.writeText = (text) => { window.copied.push(text); return Promise.resolve(); };
@@ -129,6 +136,12 @@ def test_all_rows_are_paged_filtered_asked_again_and_saved(page: LabPage, tmp_pa
     first = seen(page, ".ticdc-rows tbody td")[0].text
     next(b for b in seen(page, ".ticdc-files button") if b.text == "›").click()
     page.until(lambda: said() == "51 to 100 of 1,473", "the next page is there")
+    next(b for b in seen(page, ".ticdc-files button") if b.text == "»").click()
+    page.until(lambda: said() == "1,451 to 1,473 of 1,473", "the last page is there")
+    ends = [b.text for b in seen(page, ".ticdc-files button") if b.text in "«‹›»" and not b.is_enabled()]
+    assert ends == ["›", "»"]
+    next(b for b in seen(page, ".ticdc-files button") if b.text == "‹").click()
+    page.until(lambda: said() == "1,401 to 1,450 of 1,473", "the page before it is there")
     second = seen(page, ".ticdc-rows tbody td")[0].text
     assert first != second
     for column, text in (("partitions", "0, 1"), ("commit_ts", "22:13:5")):
@@ -162,4 +175,17 @@ def test_on_a_phone_nothing_is_cut(page: LabPage, dark: bool) -> None:
             assert barriers(page.browser, ".ticdc-workbench") == [], name
     finally:
         page.dark(False)
+        sized(page, SCREEN)
+
+
+def test_what_is_typed_and_chosen_is_whole_on_a_small_phone(page: LabPage) -> None:
+    """No field loses its right edge, and each button that plays has a name of its own."""
+    sized(page, SMALL)
+    try:
+        for name in ("messages", "dispatch", "consumer", "audit"):
+            opened(page, name)
+            page.until(lambda: page.browser.execute_script(_CUT) == [], f"nothing of {name} is cut", within_s=40)
+        players = page.browser.execute_script(_PLAYERS)
+        assert len(players) == len(set(players)) == 3 and all(players), players
+    finally:
         sized(page, SCREEN)

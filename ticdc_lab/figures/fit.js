@@ -465,8 +465,9 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
         await Plotly.relayout(gd, { ...hidden, ...tight, ...under, width, "title.text": title, annotations: note, ...size });
         // Plotly makes its lines as long as the whole figure: where that scrolls, one name is a line.
         const long = width > gd.clientWidth && (gd._fullLayout.legend?._width ?? 0) > gd.clientWidth - EDGE - FADE;
-        const again = long && listed["legend.entrywidth"] !== width / 2 + 1;
-        if (again) listed = { "legend.entrywidth": width / 2 + 1, "legend.entrywidthmode": "pixels" };
+        const entry = Math.max(width / 2, longest + SIGN) + 1;
+        const again = long && listed["legend.entrywidth"] !== entry;
+        if (again) listed = { "legend.entrywidth": entry, "legend.entrywidthmode": "pixels" };
         const lacks = Math.ceil(PLOT_PX - gd._fullLayout._size.w);
         const short = Math.ceil(PLOT_PX - gd._fullLayout._size.h);
         const [over, { axes, sunk }] = [intrusion(gd, titleLines), beneath(gd)];
@@ -504,13 +505,13 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     ${box} td{background:none!important;border:0;padding:0;min-width:0!important;overflow-wrap:anywhere}${box} td:empty{display:none}
     ${box} td::before{content:attr(data-h) " ";opacity:.7;font-size:12px}`;
   const SAID = `.ticdc-words{padding:6px 18px 10px;container-type:inline-size}.ticdc-words h4{font:inherit;font-size:17px;margin:4px 0 8px}
-    .ticdc-words p{margin:4px 0;opacity:.8}.ticdc-cells{overflow:auto;max-height:400px;border:1px solid #8884;border-radius:4px}
+    .ticdc-words p{margin:4px 0;opacity:.8;overflow-wrap:anywhere}.ticdc-cells{overflow:auto;max-height:400px;border:1px solid #8884;border-radius:4px}
     .ticdc-cells.ticdc-cells table{table-layout:auto}.ticdc-cells.ticdc-cells :is(th,td){text-align:left}
     .ticdc-cells table{border-collapse:collapse;width:100%;margin:0;font-size:13px}
     .ticdc-cells :is(th,td){text-align:left;padding:4px 10px;border-bottom:1px solid #8883;vertical-align:top;overflow-wrap:break-word}
     .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells td.ticdc-chooses{cursor:pointer}
     .ticdc-cells small{display:block;opacity:.7;white-space:nowrap}.ticdc-cells td.ticdc-long:last-child{min-width:15em}
-    @container (max-width:640px){${stacked(".ticdc-stacks")}}@container (max-width:460px){${stacked(".ticdc-stacks-late")}}
+    @container (max-width:1040px){.ticdc-stacks-early :is(th,td){padding:4px 6px}}@container (max-width:640px){${stacked(".ticdc-stacks")}}@container (max-width:460px){${stacked(".ticdc-stacks-late")}}
     @media screen{@container (max-width:740px){${stacked(".ticdc-stacks-early")}}}
     @media print{.ticdc-cells{max-height:none;overflow:visible}.ticdc-cells :is(th,td.ticdc-long){white-space:normal;min-width:0!important}.ticdc-cells tbody tr:nth-child(n+41){display:none}
     .ticdc-cells:has(tbody tr:nth-child(41))::after{content:"On paper: the first 40 rows; the page has all.";font-style:italic}}`;

@@ -146,9 +146,8 @@ class Player(widgets.HBox):  # type: ignore[misc]
         self.slider.layout.width = "330px"
         self.back = widgets.Button(icon="step-backward", tooltip="one step back", layout={"width": "38px"})
         self.forth = widgets.Button(icon="step-forward", tooltip="one step on", layout={"width": "38px"})
-        super().__init__(
-            [self.play, self.back, self.forth, self.slider], layout={"width": controls.WIDE, "max_width": "100%"}
-        )
+        layout = {"width": controls.WIDE, "max_width": controls.WHOLE}
+        super().__init__([self.play, self.back, self.forth, self.slider], layout=layout)
         widgets.link((self.play, "value"), (self.slider, "value"))
         widgets.link((self.slider, "value"), (self, "value"))
         self.back.on_click(lambda _: self._move(-1))

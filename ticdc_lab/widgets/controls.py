@@ -11,6 +11,9 @@ import traitlets
 NARROW, WIDE = "320px", "654px"
 """One and two columns of the bar."""
 
+WHOLE = "calc(100% - 4px)"
+"""As wide as its place: a widget has 2 pixels of margin on both sides, and what is wider loses its right edge."""
+
 _LABEL = {"description_width": "96px"}
 _MOST_SEED = 1 << 31
 _STEPS = 200
@@ -146,5 +149,5 @@ def _looks(label: str, tip: str, width: str) -> dict[str, Any]:
         "description": label,
         "tooltip": tip or label,
         "style": dict(_LABEL),
-        "layout": {"width": width, "max_width": "100%"},
+        "layout": {"width": width, "max_width": WHOLE},
     }

@@ -54,15 +54,17 @@ function folded(model, [name, n], states) {
       said.textContent = state[what] ?? "";
     }
   };
+  const first = button("«", "the first page", () => to(0));
   const back = button("‹", "the page before", () => to(state.page - 1));
   const on = button("›", "the next page", () => to(state.page + 1));
+  const last = button("»", "the last page", () => to(state.last));
   const codes = {
     sql: button("copy as SQL", "the query that gives these rows, for log.sql", copy("sql")),
     python: button("copy as Python", "the call that gives these rows", copy("python")),
   };
   const tools = made("div", "", { class: "ticdc-files" });
   tools.append(
-    back, said, on,
+    first, back, said, on, last,
     button("CSV", `all rows of ${words} that are left, as a file`, () => ask({ kind: "file", form: "csv" })),
     button("Parquet", `all rows of ${words} that are left, as a file`, () => ask({ kind: "file", form: "parquet" })),
     ...Object.values(codes),
@@ -104,10 +106,12 @@ function folded(model, [name, n], states) {
     if (message.kind === "bars") return [...place.querySelectorAll(".ticdc-spread")].forEach((box, i) => message.columns[i] && box.replaceWith(spread(message.columns[i])));
     Object.assign(state, { sql: message.sql, python: message.python });
     for (const [what, copies] of Object.entries(codes)) copies.disabled = !state[what];
-    const first = state.page * message.shown;
-    const last = Math.min(message.n, first + message.shown);
-    said.textContent = message.n ? `${(first + 1).toLocaleString("en")} to ${last.toLocaleString("en")} of ${message.n.toLocaleString("en")}` : "no row is left";
-    [back.disabled, on.disabled] = [state.page === 0, last >= message.n];
+    state.last = Math.ceil(message.n / message.shown) - 1;
+    const before = state.page * message.shown;
+    const seen = Math.min(message.n, before + message.shown);
+    said.textContent = message.n ? `${(before + 1).toLocaleString("en")} to ${seen.toLocaleString("en")} of ${message.n.toLocaleString("en")}` : "no row is left";
+    first.disabled = back.disabled = state.page === 0;
+    on.disabled = last.disabled = state.page >= state.last;
     const table = made("table");
     const body = made("tbody");
     body.innerHTML = message.html; // made and escaped by the kernel

@@ -6,6 +6,7 @@ PAGE.here ??= new Promise((resolve) => (PAGE.arrived = resolve));
 const ASK_AGAIN_MS = 20_000;
 const SEEN_MS = 250;
 const TICK_MS = 100;
+const PLAYS = ["play or pause", "stop, and back to the beginning", "play again and again"]; // in the order of ipywidgets
 const LATE = "the kernel is busy or gone and has not sent plotly.js";
 
 async function unpacked(buffer) {
@@ -259,8 +260,10 @@ async function visible(plot) {
   return plot.clientWidth > 0;
 }
 
-// ipywidgets gives the handle of a slider, and the field beside it, no name that a screen reader could say.
+// ipywidgets gives the handle of a slider, the field beside it, and what plays, no name that a screen reader could say.
 function named(plot) {
+  for (const player of plot.closest(".ticdc-panel")?.querySelectorAll(".widget-play") ?? [])
+    [...player.querySelectorAll("button")].forEach((node, i) => (node.title ||= PLAYS[i] ?? ""));
   for (const handle of plot.closest(".ticdc-panel")?.querySelectorAll(".noUi-handle") ?? []) {
     const label = handle.closest(".jupyter-widgets")?.querySelector(".widget-label");
     if (label) handle.setAttribute("aria-label", label.textContent);

@@ -18,7 +18,7 @@ from ticdc_lab.facts.definitions import NAMELESS
 from ticdc_lab.sources.dump_files import name_of_form
 from ticdc_lab.sources.places import kind_of_name
 from ticdc_lab.sources.survey import Found
-from ticdc_lab.widgets.controls import several
+from ticdc_lab.widgets.controls import WHOLE, several
 from ticdc_lab.widgets.problem import Problem
 from ticdc_lab.widgets.under_way import UnderWay
 from ticdc_lab.words import in_html
@@ -41,11 +41,11 @@ class SourceBar(widgets.VBox):  # type: ignore[misc]
         self.found: Found | None = None
         self.place = widgets.Text(
             description="source", placeholder=_EXAMPLE, tooltip="A path, kafka://HOST:PORT/TOPIC, or a table's name",
-            continuous_update=False, layout={"width": "640px", "max_width": "100%"}, style=_LABEL,
+            continuous_update=False, layout={"width": "640px", "max_width": WHOLE}, style=_LABEL,
         )  # fmt: skip
         self.button = widgets.Button(description="preview", tooltip="kind and size; reads the first messages only")
         self.files = widgets.Select(
-            options=[], rows=5, description="files here", style=_LABEL, layout={"width": "640px", "max_width": "100%"},
+            options=[], rows=5, description="files here", style=_LABEL, layout={"width": "640px", "max_width": WHOLE},
             tooltip="What lies in that folder; choosing one writes it above",
         )  # fmt: skip
         self.under_way, self.told = UnderWay(), widgets.HTML()
