@@ -34,10 +34,16 @@ def test_the_first_sentence_answers() -> None:
         MOVED, rules=rules("index-value", "table"), measured=what_if(), before=2, to=4, source="a b.jsonl"
     )
     assert answer.finding.startswith(
-        "From 2 to 4 partitions, 1 of 3 keys move (60 % of the rows), and the fullest partition takes 2.00 times the "
-        "mean (now 1.00). "
+        "From 2 to 4 partitions, 1 of 3 keys move (60 % of the rows), and the fullest partition takes 50 % of the "
+        "rows instead of 50 % (2.00 times the mean instead of 1.00). TiCDC just adds partitions, which newly breaks: "
+        "rows stay in one partition (1 key, where changed again); resolved events on all partitions (until the new "
+        "ones have one). With the design's procedure, which TiCDC never built, the changefeed pauses "
     )
-    assert answer.finding.endswith(" s; TiCDC itself just adds partitions.")
+    assert answer.finding.endswith(" s and nothing newly breaks.")
+    assert list(answer.frame["just_added"]) == ["impossible", "nothing", "may reorder 1 key"]
+    assert list(answer.frame["fullest_share"]) == [1, 0.5, 0.5]
+    other = "The log has 2 partitions; for another number: ticdc-lab expand 'a b.jsonl' --before 4 --after 8"
+    assert other in answer.details
     assert list(answer.frame["partitions"]) == [1, 2, 4] and list(answer.frame["pause_s"] > 0) == [True, False, True]
     assert any("ticdc-lab expand 'a b.jsonl' --after 4" in said for said in answer.details) and not answer.limits
 
@@ -46,9 +52,15 @@ def test_only_what_the_number_breaks_is_called_new() -> None:
     """From one partition on a table's order is lost; what two partitions break already is not new with four."""
     by = rules("ts", "table")
     first = partitions(MOVED, rules=by, measured=what_if(), before=1, to=2, source="x")
-    assert "Newly broken: order of a row's changes (shop.orders)" in first.finding
+    breaks = "newly breaks: order of a row's changes (shop.orders)"
+    assert f"partitions, which {breaks}" in first.finding and f" s and this {breaks}" in first.finding
     same = partitions(MOVED, rules=by, measured=what_if(), before=2, to=4, source="x")
-    assert " Nothing newly breaks. By procedure design the changefeed pauses " in same.finding
+    assert same.finding.endswith(" s and nothing newly breaks.")
+    fewer = partitions(MOVED, rules=by, measured=what_if(), before=2, to=1, source="x")
+    assert " TiCDC cannot do this, as Kafka removes no partitions. With the design's procedure, " in fewer.finding
+    assert partitions(MOVED, rules=by, measured=what_if(), before=2, to=2, source="x").finding.endswith(
+        " Nothing newly breaks."
+    )
     assert set(same.frame["newly_broken"]) == {"nothing"}
 
 
@@ -103,6 +115,12 @@ def test_what_consumers_confuse_before_the_change_is_not_new() -> None:
     parts = {"before": pd.DataFrame([old]), "after": pd.DataFrame([old]), "consumer": pd.DataFrame(found[:2])}
     assert _newly(parts, until=7) == {}
     assert _newly(parts | {"consumer": pd.DataFrame(found[2:])}, until=7) == {"changes_are_applied_in_order": ["b"]}
+    moves = [f | {"guarantee": "rows_stay_in_one_partition", "table": t} for f, t in zip(found, "abc", strict=True)]
+    unmarked = {"guarantee": "resolved_events_on_all_partitions", "table": None, "evidence": [{"commit_ts": 5}]}
+    added = {"whole": pd.DataFrame([*moves, unmarked])}  # without Admin events there is no part before the change
+    assert _newly(added, until=8) == {
+        "rows_stay_in_one_partition": ["c"], "resolved_events_on_all_partitions": ["the log"],
+    }  # fmt: skip
 
 
 def test_a_checkpoint_that_is_stuck_comes_before_a_longer_stall() -> None:

@@ -122,7 +122,9 @@ def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
         PageTable(["rows", "partition"], [(1, 2)]),
     ]
     file = tmp_path / "stacked.html"
-    file.write_text(page("a", lead="a", sections=[Section("s", "t", "a", body=body)]), encoding="utf-8")
+    high = Section("verdict", "v", "a", body=[PageTable(["question", "answer"], [("q", told * 30)])])
+    parts = [Section("s", "t", "a", body=body), high]
+    file.write_text(page("a", lead="a", sections=parts), encoding="utf-8")
     with chromium() as browser:
         size: dict[str, Any] = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -135,12 +137,16 @@ def test_a_stacked_table_does_not_scroll_to_the_side(tmp_path: Path) -> None:
         stacked = browser.execute_script(
             "return [...document.querySelectorAll('table')].map((t) => t.classList.contains('stacked'))"
         )
+        shown, whole = browser.execute_script(
+            "const box = document.querySelector('#verdict .scroll'); return [box.clientHeight, box.scrollHeight]"
+        )
         size["width"] = 900
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         browser.get(file.as_uri())
         wide = browser.execute_script(_WIDER)
-    assert least == ["0px"] * 3 and wide == narrow == [0] * 5 and named == "watermarks"
-    assert stacked[3:] == [True, False], "also one that fits, if it is lower as blocks"
+    assert shown == whole > 600, "the verdict is never cut"
+    assert least == ["0px"] * 3 and wide == narrow == [0] * 6 and named == "watermarks"
+    assert stacked[3:5] == [True, False], "also one that fits, if it is lower as blocks"
 
 
 def test_blocks_are_sorted_by_keys(tmp_path: Path) -> None:

@@ -473,7 +473,10 @@ def test_expand_says_what_it_costs_and_finds_nothing_with_the_procedure(lab: Any
     moved = r"From 4 to 9 partitions, "
     moved += r"[\d,]+ of [\d,]+ keys move \(\d+ % of the rows\)"
     assert re.search(moved, facts["answer"])
-    assert " Nothing newly breaks. By procedure design the changefeed pauses " in facts["answer"]
+    assert facts["answer"].endswith(" s and nothing newly breaks.") and facts["newly_broken"]["design"] == {}
+    added = facts["newly_broken"]["just-add"]
+    assert added["resolved_events_on_all_partitions"] == ["the log"] and added["rows_stay_in_one_partition"]
+    assert " TiCDC just adds partitions, which newly breaks: " in facts["answer"]
     assert facts["cost"]["resent_rows"] == facts["cost"]["dropped_rows"]
     events = lines(out)
     assert sum(e["kind"] == "admin" for e in events) == 9
@@ -490,10 +493,13 @@ def test_expand_without_a_number_compares_some(lab: Any) -> None:
     """The first sentence is about twice as many; what the new log would need is refused without it."""
     said = lab("expand", OPEN).stdout
     assert said.startswith(
-        "From 4 to 8 partitions, 238 of 646 keys move (27 % of the rows), and the fullest partition takes 2.10 times "
-        "the mean (now 1.28). Nothing newly breaks. By procedure design the changefeed pauses 2.9 s; TiCDC itself "
+        "From 4 to 8 partitions, 238 of 646 keys move (27 % of the rows), and the fullest partition takes 26 % of "
+        "the rows instead of 32 % (2.10 times the mean instead of 1.28). TiCDC just adds partitions, which newly "
     )
-    assert "Nothing newly breaks." in said.splitlines()[0] and "--after 8 --procedure just-add" in said
+    assert (
+        said.splitlines()[0].endswith(" pauses 2.9 s and nothing newly breaks.")
+        and "--after 8 --procedure just-add" in said
+    )
     assert "--strategy needs --after" in lab("expand", OPEN, "--strategy", "ts", code=2).stderr
     said = lab("expand", OPEN, "--restart-ms", "1000", "--reasons", code=2).stderr
     assert "--restart-ms, --reasons need --after" in said

@@ -295,6 +295,7 @@ def test_load_says_how_uneven_it_is() -> None:
         "Partition 1 takes 75 % of the rows, 1.50 times the mean; unevenness 0.25 (Gini: 0 all alike, 1 one has all)"
     )
     assert [list(row) for row in fig.data[0].z] == [[25, 0, 0, 0], [25, 0, 0, 50]]
+    assert fig.data[1].insidetextanchor == "start", "the line of the mean crosses no number"
 
 
 def test_gini_of_known_distributions() -> None:

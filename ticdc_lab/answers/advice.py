@@ -196,37 +196,49 @@ def _estimated(rules: pd.DataFrame) -> str:
 
 
 def expansion(
-    change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame], *, rules: pd.DataFrame | None = None
-) -> Answer:
+    change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame], *, rules: pd.DataFrame | None = None,
+    added: dict[str, list[str]] | None = None,
+) -> Answer:  # fmt: skip
     """What another number of partitions costs, and what it breaks.
 
     ``change``: :meth:`ticdc_lab.repartition.expand.Expansion.kept`. ``cost``:
     :func:`ticdc_lab.repartition.cost.cost_of`. ``findings``: :func:`ticdc_lab.repartition.compare.examined`, brought to
-    the driver: part to findings. ``rules``: those that were inferred; None where one was given.
+    the driver: part to findings. ``rules``: those that were inferred; None where one was given. ``added``: guarantee
+    to the tables that newly break it where partitions are just added; None where that is ``change``, or impossible.
     """
     plan = change.plan
     found = pd.concat([f.assign(part=part) for part, f in findings.items()], ignore_index=True)
-    newly = _newly(findings, until=plan.at if plan.admin_ms is None else plan.checkpoint)
-    broken = [f"{g.replace('_', ' ')} ({some_of(tables, most=_NAMED)})" for g, tables in newly.items()]
-    breaks = f"Newly broken: {'; '.join(broken)}." if broken else "Nothing newly breaks."
+    newly = {} if added is None else {"just-add": added}
+    newly[plan.procedure] = _newly(findings, until=plan.at if plan.admin_ms is None else plan.checkpoint)
+    said = {p: "; ".join(f"{g.replace('_', ' ')} ({some_of(t, most=_NAMED)})" for g, t in of.items()) for p, of in
+            newly.items()}  # fmt: skip
     guess = "" if rules is None else _estimated(rules)
     how = _moved_words(cost, plan.before, plan.after, guess=bool(guess))
-    pause = _pause_words(plan.procedure, plan.before, plan.after, cost.pause_ms)
+    breaks = _breaks_words(said, plan.before, plan.after, cost.pause_ms)
     parts = {part: records_of(f) for part, f in findings.items()}
     return Answer(
-        "expand", "What does another number of partitions cost?", f"{how} {breaks} {pause}{guess}",
+        "expand", "What does another number of partitions cost?", f"{how} {breaks}{guess}",
         {"findings": found, "cost": pd.DataFrame([cost.as_dict()])}, [],
         [*plan.sentences(), *cost.sentences(), AS_THEY_LIE],
-        {"plan": plan.as_dict(), "cost": cost.as_dict(), "findings": parts},
+        {"plan": plan.as_dict(), "cost": cost.as_dict(), "findings": parts, "newly_broken": newly},
         draw=lambda: {"when": figures.partition_change(plan.as_dict(), writes=writes(change))},
     )  # fmt: skip
 
 
-def _pause_words(procedure: str, before: int, after: int, pause_ms: int) -> str:
-    """How long the procedure takes, and what TiCDC does instead: no release has one."""
-    pauses = f"pauses {pause_ms / 1000:.1f} s" if pause_ms else "does not pause"
-    itself = "TiCDC itself just adds partitions" if after > before else "no TiCDC release has it"
-    return f"By procedure {procedure} the changefeed {pauses}{f'; {itself}' if procedure != 'just-add' else ''}."
+def _breaks_words(newly: Mapping[str, str], before: int, after: int, pause_ms: int) -> str:
+    """What newly breaks as TiCDC does it, and by a procedure that no release has; ``newly``: procedure to what."""
+    if after == before:
+        return "Nothing newly breaks."
+    added = f"TiCDC just adds partitions, which newly breaks: {newly.get('just-add') or 'nothing'}."
+    said = [added if after > before else "TiCDC cannot do this, as Kafka removes no partitions."]
+    for procedure, broken in newly.items():
+        if procedure != "just-add":
+            without = " without feedback" if procedure == "no-feedback" else ""
+            what = f"this newly breaks: {broken}" if broken else "nothing newly breaks"
+            pauses = f"pauses {pause_ms / 1000:.1f} s" if pause_ms else "does not pause"
+            said.append(f"With the design's procedure{without}, which TiCDC never built, the changefeed {pauses} and "
+                        f"{what}.")  # fmt: skip
+    return " ".join(said)
 
 
 def _moved_words(cost: Cost | Moves, before: int, after: int, *, guess: bool) -> str:
@@ -234,7 +246,8 @@ def _moved_words(cost: Cost | Moves, before: int, after: int, *, guess: bool) ->
     return (
         f"From {before} to {count(after, 'partition')}, {'about ' if guess else ''}{cost.moved_keys:,} of "
         f"{cost.keys:,} keys move ({percent(cost.moved_rows, cost.rows)} of the rows), and the fullest partition takes "
-        f"{cost.load_after:.2f} times the mean (now {cost.load_before:.2f})."
+        f"{percent(cost.load_after, after)} of the rows instead of {percent(cost.load_before, before)} "
+        f"({cost.load_after:.2f} times the mean instead of {cost.load_before:.2f})."
     )
 
 
@@ -255,30 +268,37 @@ def partitions(
     for n, m in moved.items():
         newly = {g: has - old.get(g, set()) for g, has in _breaks(measured, chosen, own, n).items()}
         broken = "; ".join(f"{_MEASURES[g]} ({some_of(sorted(new), most=_NAMED)})" for g, new in newly.items() if new)
+        split = [f"rows stay in one partition ({count(m.moved_keys, 'key')}, where changed again)"] * bool(m.moved_keys)
+        split += ["resolved events on all partitions (until the new ones have one)"] * bool(m.moved_rows)
         if n == to:
-            breaks = f"Newly broken: {broken}." if broken else "Nothing newly breaks."
+            newly_broken = {"just-add": "; ".join([*([broken] if broken else []), *split]), "design": broken}
         pauses_ms[n] = 0
         if n != before:
             plan = decide(known, OwnerMarks(0), procedure="design", before=before, after=n, at=0, timing=Timing())
             pauses_ms[n] = sum(plan.pause_ms.values())
         lines[n] = {
             "partitions": n, "moved_keys": m.moved_keys, "moved_rows": m.moved_rows, "pause_s": pauses_ms[n] / 1000,
-            "fullest": round(m.load_after, 2), "newly_broken": broken or "nothing",
+            "fullest": round(m.load_after, 2), "fullest_share": round(m.load_after / n, 3),
+            "just_added": "impossible" if n < before else f"may reorder {count(m.moved_keys, 'key')}" if m.moved_keys
+            else "nothing", "newly_broken": broken or "nothing",
         }  # fmt: skip
     limits = []
     if others := sorted({*measured.tables} - {*own}):
         limits.append(f"What newly breaks is not known for {some_of(others)}: the rule of the table was not measured.")
-    guess, pause = _estimated(rules), _pause_words("design", before, to, pauses_ms[to])
+    guess = _estimated(rules)
     how = _moved_words(moved[to], before, to, guess=bool(guess))
+    breaks, shown = _breaks_words(newly_broken, before, to, pauses_ms[to]), shlex.quote(shown_source(source))
     return Answer(
-        "partitions", "What would another number of partitions do?", f"{how} {breaks} {pause}{guess}",
+        "partitions", "What would another number of partitions do?", f"{how} {breaks}{guess}",
         {"partitions": pd.DataFrame([*lines.values()])}, limits,
         [
             "The pause is a model: processors receive the order to stop within 2 s and need 1 s to start again.",
-            "No TiCDC release stops its processors for this: partitions that are just added may reorder a moved key.",
-            "What consumers make of the change while it happens: "
-            f"ticdc-lab expand {shlex.quote(shown_source(source))} --after {to}"
+            "just_added: what breaks as TiCDC does it, while it happens; newly_broken: with the new number, once all "
+            "use it.",
+            f"What consumers make of the change while it happens: ticdc-lab expand {shown} --after {to}"
             + (" --procedure just-add" if to > before else ""),
+            f"The log has {count(before, 'partition')}; for another number: ticdc-lab expand {shown} --before "
+            f"{before + 2} --after {2 * before + 4}",
         ],
         {"before": before, "to": to, "keys": moved[to].keys, "rows": moved[to].rows},
     )  # fmt: skip
@@ -296,12 +316,14 @@ def _breaks(measured: WhatIf, chosen: Mapping[str, str], tables: Sequence[str], 
 def _newly(findings: Mapping[str, pd.DataFrame], *, until: int) -> dict[str, list[str]]:
     """Guarantee to tables that break it after the change, or across it, and did not before.
 
-    What a consumer makes of two changes up to ``until`` (TSO) has nothing to do with the change of the number.
+    Two changes up to ``until`` (TSO) have nothing to do with the change of the number.
     """
     of: dict[str, set[tuple[str, str]]] = {}
     for part, f in findings.items():
         for r in f.to_dict("records"):
-            old = part == "consumer" and all(e["commit_ts"] <= until for e in r["evidence"])
+            shown = () if part == "after" or r["evidence"] is None else [e["commit_ts"] for e in r["evidence"]]
+            pair = part == "consumer" or len(shown) > 1  # one message is evidence of more than itself
+            old = pair and all(ts is not None and ts <= until for ts in shown)
             of.setdefault("before" if old else part, set()).add((r["guarantee"], r["table"]))
     newly = set().union(*(kinds for part, kinds in of.items() if part != "before")) - of.get("before", set())
     out: dict[str, list[str]] = {}
@@ -485,12 +507,15 @@ def ask_expansion(
     shutil.rmtree(place, ignore_errors=True)
     inferred = pd.DataFrame() if strategy else found_rules(log)
     events, catalog, limits = named_rows(log, undated=False)
-    change = expand(
-        events, after=after, before=before,
-        rules=(rule_of(strategy),) if strategy else rules_found(inferred.to_dict("records")),
-        at=None if at is None else ts_of(at), procedure=procedure, timing=Timing(**timing), catalog=catalog,
-    )  # fmt: skip
-    change = change.kept(str(place))
+
+    def laid(procedure: str) -> Expansion:
+        return expand(
+            events, after=after, before=before,
+            rules=(rule_of(strategy),) if strategy else rules_found(inferred.to_dict("records")),
+            at=None if at is None else ts_of(at), procedure=procedure, timing=Timing(**timing), catalog=catalog,
+        ).kept(str(place / procedure))  # fmt: skip
+
+    change = laid(procedure)
     if out:
         write(change.events.repartition(1).sortWithinPartitions("topic", "partition", "offset"), out)
 
@@ -499,7 +524,13 @@ def ask_expansion(
         own: list[dict[str, Any]] = found.to_dict("records")
         return own
 
-    told = examined(change, protocol=log.protocol, sample=log.change_log.sample, recorded=recorded)
-    found = {part: exact(f) for part, f in told.items()}
-    answer = expansion(change, cost_of(change), found, rules=None if strategy else inferred)
+    def broken(change: Expansion) -> dict[str, pd.DataFrame]:
+        told = examined(change, protocol=log.protocol, sample=log.change_log.sample, recorded=recorded)
+        return {part: exact(f) for part, f in told.items()}
+
+    added, plan = None, change.plan
+    if procedure != "just-add" and plan.after > plan.before:
+        beside = laid("just-add")
+        added = _newly(broken(beside), until=beside.plan.at)
+    answer = expansion(change, cost_of(change), broken(change), rules=None if strategy else inferred, added=added)
     return replace(answer, limits=[*answer.limits, *limits])

@@ -80,7 +80,13 @@ def partition_load(
     )  # fmt: skip
     picks = [_pick(keys, by) for keys in names]
     fig.add_trace(marked_cells(heat, rows=picks, columns=_stretches_of_load(load, n_buckets)), 1, 1)
-    bars = {"orientation": "h", "marker": {"color": GREY}, "showlegend": False, "textposition": "auto"}
+    bars = {
+        "orientation": "h",
+        "marker": {"color": GREY},
+        "showlegend": False,
+        "textposition": "auto",
+        "insidetextanchor": "start",
+    }  # the line of the mean crosses no number
     words = [f"{lanes[k]}<br>{count(int(t), 'row')} in all" for k, t in zip(names, totals, strict=True)]
     drawn = Bar(x=totals, y=y, text=[f"{t:,}" for t in totals], hovertext=words, hoverinfo="text", **bars)
     fig.add_trace(marked(drawn, picks), 1, 2)

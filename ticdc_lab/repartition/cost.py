@@ -24,7 +24,7 @@ from ticdc_lab.events.schema import DISPATCH
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.watermarks import IS_ROW
 from ticdc_lab.repartition.expand import Expansion
-from ticdc_lab.words import percent
+from ticdc_lab.words import count, percent
 
 if TYPE_CHECKING:
     from ticdc_lab.sources.stored import StoredEvents
@@ -89,7 +89,6 @@ class Cost:
             f"{self.moved_rows:,} of {self.rows:,} rows ({percent(self.moved_rows, self.rows)}) and "
             f"{self.moved_keys:,} of {self.keys:,} keys move to another partition; of uniform hashes "
             f"{percent(self.expected_share)} would.",
-            f"Busiest partition over the mean: {self.load_before:.2f} before, {self.load_after:.2f} after.",
         ]
         if self.checkpoint_lag_ms is None and not self.pause_ms:
             return [*said, f"{self.missed_rows:,} rows in new partitions come before a consumer sees these: lost with "
@@ -97,9 +96,9 @@ class Cost:
         return [
             f"Pause {self.pause_ms} ms: {self.waiting_ms} waiting for processors, {self.admin_ms} for the Admin event, "
             f"{self.restart_ms} to start again, {self.checkpoint_lag_ms} ms behind.",
-            f"{self.resent_rows:,} rows ({self.resent_bytes:,} bytes) are sent twice, "
-            f"consumers drop {self.dropped_rows:,}, "
-            f"{self.strays:,} are written with the old number behind the Admin event.",
+            f"The changefeed sends {count(self.resent_rows, 'row')} ({self.resent_bytes:,} bytes) twice. Consumers "
+            f"drop {count(self.dropped_rows, 'row')} at the Admin event. "
+            f"{count(self.strays, 'row') if self.strays else 'No row'} of the old number of partitions came too late.",
             *said,
         ]
 

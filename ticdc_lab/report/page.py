@@ -41,6 +41,7 @@ header{display:flex;gap:16px;justify-content:space-between;align-items:start}
 button{font:inherit;font-size:13px;border:1px solid var(--line);background:var(--tint);color:inherit;border-radius:6px;
 padding:4px 10px;cursor:pointer;white-space:nowrap}
 .scroll{overflow:auto;max-height:600px;border:1px solid var(--line);border-radius:6px;margin:8px 0 16px}
+#verdict .scroll{max-height:none}
 .scroll,nav{background:linear-gradient(to right,var(--paper) 40%,transparent) left/40px 100% no-repeat local,
 linear-gradient(to left,var(--paper) 40%,transparent) right/40px 100% no-repeat local,
 linear-gradient(to top,var(--paper) 40%,transparent) bottom/100% 40px no-repeat local,
