@@ -114,7 +114,7 @@ PASTED = re.compile(r"(?:^|[\s`(:;])(?:ticdc-lab|ls|df) (?:(?![;`\n]|\. ).)*$")
 """The beginning of a command into which something is put."""
 
 AS_IT_IS = {
-    "to", "n", "best", "after", "speed", "2 * n", "to or MOST", "check_partitions(to)", "f.number", "found.flags",
+    "to", "n", "best", "after", "speed", "2 * n", "before + 2", "2 * before + 4", "to or MOST", "check_partitions(to)", "f.number", "found.flags",
     "read.model.name", "told.protocol", "how", "kind", "table", "changefeed", "shown", "first", "second", "text",
     "file.removeprefix('<(zcat ').removesuffix(')')",
 }  # fmt: skip
