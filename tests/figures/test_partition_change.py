@@ -80,7 +80,7 @@ def test_rows_behind_the_admin_event_are_named() -> None:
     fig = figures.partition_change(
         plan("no-feedback"), writes=writes((0, "stray", 450, 590, 3), (1, "new", 600, 900, 7))
     )
-    assert title(fig).endswith("3 behind the Admin event with the old number")
+    assert title(fig).endswith("3 of the old number too late, after the Admin event")
 
 
 def test_nothing_written_is_a_sentence() -> None:

@@ -275,7 +275,7 @@ def produce(
     default="design",
     show_default=True,
     help="design: processors stop, report it, and start again. no-feedback: the owner does not wait for them to stop. "
-    "just-add: partitions are added and nothing stops.",
+    "just-add: partitions are added and nothing stops, as TiCDC does it.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of each processor's delay until it stops.")
 @click.option("--captures", type=int, help="Number of captures that share the tables; default: one for each table.")
@@ -301,9 +301,10 @@ def expand(
     """What would another number of partitions cost and break?
 
     The number changes once, in the middle of the log or at --at, as if the changefeed ran. Without --after some
-    numbers are compared: keys that move, the pause, the fullest partition, what newly breaks.
+    numbers are compared: keys that move, the pause, the fullest partition, what newly breaks. TiCDC never built the
+    procedure `design`: the first sentence also reports what breaks if partitions are just added.
 
-    Exit 0 clean, 1 findings, 2 could not run.
+    Exit 0 clean, 1 findings (of --procedure), 2 could not run.
     """
     from ticdc_lab.dispatch.names import check_partitions, check_strategy
 

@@ -15,7 +15,7 @@ from ticdc_lab.words import count
 _NOTE = (
     "One lane for the owner, each processor and each partition; 0 is the decision. The grey wall is the time in "
     "which a processor writes nothing. Hatched rows are written twice: consumers drop the first and wait for the "
-    "second. Rows of the old number behind the Admin event come too late."
+    "second. Rows of the old number that come after the Admin event are too late."
 )
 _NOTE_ADD = (
     "One lane for each processor and each partition; 0 is when partitions are added. There is no wall: each processor "
@@ -170,7 +170,7 @@ def _finding(plan: Mapping[str, Any], writes: pd.DataFrame) -> str:
     if plan["admin_ms"] is None:
         return f"{what}: no pause and no barrier, {count(rows['new'], 'row')} with the new number"
     first = min((p["start_ms"] for p in plan["processors"]), default=plan["start_ms"]) - plan["at_ms"]
-    stray = f", {rows['stray']:,} behind the Admin event with the old number" if rows["stray"] else ""
+    stray = f", {rows['stray']:,} of the old number too late, after the Admin event" if rows["stray"] else ""
     return f"{what}: {first:,} ms of pause, {count(rows['again'], 'row')} sent twice{stray}"
 
 
