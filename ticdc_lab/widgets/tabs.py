@@ -151,7 +151,7 @@ def advice_panel(log: Log) -> Panel[AdviceView]:
     def draw(view: AdviceView) -> Drawn:
         answer = log.advise(keep=view.keep, tables=(view.table,) if view.table else ())
         note = " ".join([_ADVICE_NOTE, *(label(detail, most=400) for detail in answer.details)])
-        drawn = figures.listing(answer.frame, title=label(answer.finding.rstrip("."), most=400), note=note)
+        drawn = figures.listing(answer.frame, title=label(answer.finding.rstrip("."), most=900), note=note)
         return Drawn(drawn, "every dispatcher was measured", answer.frames)
 
     return Panel(
@@ -180,7 +180,7 @@ def partitions_panel(log: Log) -> Panel[PartitionsView]:
     def draw(view: PartitionsView) -> Drawn:
         answer = first if view.to == to else log.partitions(to=view.to)
         note = " ".join(label(said, most=400) for said in (*answer.details, *answer.limits))
-        drawn = figures.listing(answer.frame, title=label(answer.finding.rstrip("."), most=400), note=note)
+        drawn = figures.listing(answer.frame, title=label(answer.finding.rstrip("."), most=900), note=note)
         return Drawn(drawn, "keys and rows were counted", answer.frames)
 
     return Panel(
