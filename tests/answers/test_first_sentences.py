@@ -204,7 +204,8 @@ def test_without_watermarks_no_transaction_is_judged_and_suspects_are_counted_as
     zero = "(1970-01-01 00:00:00.000 UTC)"
     named = ", ".join(f"{ts} {zero}" for ts in range(3))
     places = (
-        f"Beside them offsets are missing: 5 to 6 of partition 0. The nearest to a gap come first; all: {command}. "
+        "Beside them offsets are missing: 5 to 6 of partition 0. No evidence shows which; the nearest by commit_ts "
+        f"come first. All: {command}. "
     )
     assert f" 7 transactions may be torn: commit_ts {named} and 4 more. {places}" in answer.finding
     more = replace(silent, suspects=torn, counts=replace(of.counts, lacking=3))
@@ -252,5 +253,6 @@ def test_a_list_that_is_cut_says_so() -> None:
     assert len(transactions(of).frames["pending"]) == 1 and len(transactions(of).details) == 1
     more = replace(of, source="a b.jsonl", transaction_totals=of.transaction_totals.assign(pending=2))
     assert transactions(more).details[1] == (
-        "1 of 2 pending transactions are listed; all: ticdc-lab transactions 'a b.jsonl' --out transactions.jsonl"
+        "At most 1 of 2 pending transactions are listed; all: "
+        "ticdc-lab transactions 'a b.jsonl' --out transactions.jsonl"
     )

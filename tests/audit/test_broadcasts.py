@@ -65,6 +65,14 @@ def test_recordings_that_start_or_end_apart_are_warnings():
     ]
 
 
+def test_where_rows_continue_behind_the_last_watermark_the_recording_did_not_end():
+    """The watermarks are lost: an error, and a warning where as many offsets are missing there."""
+    name = "resolved_events_on_all_partitions"
+    marks = [*[mark(0, i, i) for i in range(1, 9)], mark(1, 0, 1)]
+    for more, severity in (([row(1, 1, 6)], "warning"), ([row(1, 1, 7)], "error"), ([row(1, 8, 7)], "warning")):
+        assert (name, severity, None, None, 2, 1, None) in [about for about, _ in found([*marks, *more], name)], more
+
+
 def test_a_topic_without_any_watermark_is_a_warning():
     """Nothing is resolved then, which must not pass in silence."""
     name = "resolved_events_on_all_partitions"

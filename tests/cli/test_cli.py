@@ -339,6 +339,16 @@ def test_a_folder_of_the_storage_sink_has_streams(lab: Any, tmp_path: Path) -> N
     assert all(re.search(r"\bstreams?\b", text) for text in said.values())
 
 
+def test_json_lists_the_pending_transactions(lab: Any, tmp_path: Path) -> None:
+    """As many as it counts; the text shows the first, and how many more JSON has."""
+    own = [m for m in json_lines("messages_canal-json-tidb_small.jsonl.gz") if m["partition"] != 2 or m["offset"] < 150]
+    log = write_lines(tmp_path / "cut.jsonl", own)
+    told = json.loads(lab("transactions", log, "--json").stdout)
+    listed = told["pending_transactions"]
+    assert len(listed) == min(told["pending"], 300) > 20 and all(row["missing"] == [2] for row in listed)
+    assert f"and {len(listed) - 20} more pending; --json shows them" in lab("transactions", log).stdout
+
+
 def test_json_names_the_transactions_beside_a_gap(lab: Any, tmp_path: Path) -> None:
     """As the first sentence does; without a gap there is no such list."""
     messages = [*json_lines("messages_open-protocol_small.jsonl.gz")]
@@ -526,7 +536,7 @@ def test_why_names_each_stall_with_what_the_log_cannot_tell(lab: Any, tmp_path: 
     stuck = "Partition 2 is stuck at the end of the log, for 8.980 s, cause partition-silent: "
     assert usual.startswith(stuck) and "Watermarks of this log stalled 5 times for more than 1.5 s." in usual
     assert "They usually step by 0.600 s." in usual
-    assert "Partition 2 of simulated ends 16 watermarks" in usual
+    assert "Partition 2 of simulated is missing the topic's last 16 watermarks" in usual
 
 
 def test_each_command_says_in_one_short_sentence_what_it_is_for() -> None:

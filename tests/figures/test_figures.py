@@ -59,7 +59,9 @@ def test_ladder_names_who_holds_the_minimum() -> None:
     assert title(fig) == held.format(60, 5)
     stuck = figures.watermark_ladder(LAGGING.iloc[:-1], partitions=homes(0, 1))
     assert title(stuck) == f"{held.format(80, 6)}, to the last step"
-    assert "6 s" in [a.text for a in stuck.layout.annotations], "the band says how late it is"
+    assert "6 s behind" in [a.text for a in stuck.layout.annotations], "the band says how late it is"
+    sizes = [t.marker.size for t in stuck.data if t.name == "partition 1" and t.mode == "lines+markers"]
+    assert [[*size] for size in sizes] == [[5, 0, 0, 0, 0]], "it has a mark where it received a watermark"
 
 
 def test_ladder_without_laggards_says_so() -> None:
@@ -239,7 +241,10 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     least = figures.transaction_spans(suspected, totals=totals(3, 0, 0, 0), at_least=True)
     assert title(least).startswith("At least 2 transactions may be torn. ")
     colors = {t.name: t.marker.color for t in fig.data if t.name != "delivered again"}
-    assert colors == {"complete": look.GREY, "waits for partition 2": look.OKABE_ITO[2]}
+    assert colors == {"complete": look.GREY, "waits for partitions 2, 3": look.OKABE_ITO[2]}
+    apart = pd.DataFrame([transaction(n, [0], missing) for n, missing in enumerate(([2, 3], [2], [4]))])
+    names = {t.name for t in figures.transaction_spans(apart, totals=totals(3, 3, 0, 0)).data}
+    assert names == {"waits for partition 2 and others", "waits for partition 4"}
     assert {t.mode for t in fig.data} == {"markers"}, "no line crosses a partition that is not touched"
     assert {t.name: [*t.x] for t in fig.data}["complete"] == [0, 2, 0]
     assert [len(t.x) for t in fig.data if t.name == "delivered again"] == [1]

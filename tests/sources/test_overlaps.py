@@ -6,9 +6,10 @@ import gzip
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -134,7 +135,7 @@ def test_a_last_file_cut_at_a_line_is_given_away_by_the_other_partitions(spark: 
         [said] = log.watermarks().limits
         summary = log.summary_of("facts")
     n = sum(json.loads(line)["kind"] == "checkpoint" for line in of_each[2][len(of_each[2]) // 2 :])
-    assert re.fullmatch(rf"Partition 2 of .+ ends {n} watermarks \(.+ s\) before the topic's last: .+", said)
+    assert re.fullmatch(rf"Partition 2 of .+ is missing the topic's last {n} watermarks \(.+ s\): .+", said)
     assert said in answers.audit(summary).limits and said in lines_of_audit(summary.findings, summary, most=1)
     page = sections(summary)
     assert [section.id for section in page for limit in section.limits if limit == said] == ["verdict"]
@@ -143,16 +144,21 @@ def test_a_last_file_cut_at_a_line_is_given_away_by_the_other_partitions(spark: 
 def test_partitions_that_end_early_are_said_once_for_each_place() -> None:
     """One watermark less may have been on its way; a partition without any is reported by itself."""
 
-    def ends(**until: int) -> tuple[str, ...]:
+    def ends(rows_to: Mapping[tuple[str, int], int | None] = MappingProxyType({}), **until: int) -> tuple[str, ...]:
         rows = [("t", int(p[1:]), ts << 18) for p, last in until.items() for ts in range(1000, 1000 * last + 1, 1000)]
         rows += [("t", int(p[1:]), None) for p in until]
         columns = zip(*rows, strict=True)
-        return early_ends(pa.table(dict(zip(("topic", "partition", "resolved_ts"), columns, strict=True))))
+        table = pa.table(dict(zip(("topic", "partition", "resolved_ts"), columns, strict=True)))
+        return early_ends(table, rows_to=rows_to)
 
     assert ends(p0=9, p1=8, p2=0) == ()
     first, second = ends(p0=9, p1=7, p2=4, p3=7)
-    assert first.startswith("Partition 2 of t ends 5 watermarks (5.000 s) before")
-    assert second.startswith("Partitions 1, 3 of t end 2 watermarks (2.000 s) before")
+    assert first.startswith("Partition 2 of t is missing the topic's last 5 watermarks (5.000 s): no more")
+    assert second.startswith("Partitions 1, 3 of t are missing the topic's last 2 watermarks (2.000 s): no more")
+    for last, cut in ((8, True), (9, True), (10, False)):
+        [said] = ends(rows_to={("t", 1): last * 1000 << 18}, p0=9, p1=4)
+        assert ("or the recording was cut." in said) is cut
+        assert ("but its rows continue: the recording was not cut" in said) is not cut
     assert ends(p0=99, **{f"p{n}": n for n in range(1, 9)})[-1] == "3 more places like these."
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import FOUND, Summary, exact, small
-from ticdc_lab.answers.transactions import torn_briefly, torn_words
+from ticdc_lab.answers.transactions import likeliest_first, torn_briefly, torn_words
 from ticdc_lab.answers.watermarks import complete_to
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audited, checks_possible, places_of
 from ticdc_lab.audit.contradicted import defined_in, rules_given, with_contradictions
@@ -92,14 +92,14 @@ def audit(s: Summary) -> Answer:
     frames = {"findings": s.findings, "causes": grouped, "verdict": verdict(s), "messages": s.messages}
     details = []
     if s.suspects is not None:
-        frames["suspects"] = s.suspects
+        frames["suspects"] = likeliest_first(s.suspects, s)
         details.append(torn_words(s.suspects, s))
     return Answer("audit", "Did it keep TiCDC's promises?", _finding(s), frames, limits, details, draw=draw)
 
 
 def verdict(s: Summary) -> pd.DataFrame:
     """What became of each guarantee: ``guarantee``, ``verdict`` (broken, warned, not judged, kept), ``errors``,
-    ``warnings`` and ``why`` (why it was not judged, or the worst of its causes); in this order, errors first.
+    ``warnings`` and ``why`` (why it was not judged, or the worst of its causes); errors first, then lost data.
 
     Warnings alone break no guarantee: what is missing, or a setting, could explain each of them.
     """
@@ -114,8 +114,11 @@ def verdict(s: Summary) -> pd.DataFrame:
         rows.append({"guarantee": name, "verdict": word, "errors": n["error"], "warnings": n["warning"], "why": first})
     mixed = {*found["guarantee"][found["cause"] == TWO_TOPICS]}
     rows.sort(
-        key=lambda r: (r["guarantee"] not in mixed, list(SIGNS).index(r["verdict"]), -r["errors"], -r["warnings"])
-    )
+        key=lambda r: (
+            r["guarantee"] not in mixed, list(SIGNS).index(r["verdict"]), r["guarantee"] not in _OF_LOSS,
+            -r["errors"], -r["warnings"],
+        )
+    )  # fmt: skip
     return pd.DataFrame(rows, columns=["guarantee", "verdict", "errors", "warnings", "why"])
 
 
@@ -146,7 +149,7 @@ SIGNS = {"broken": "✗", "warned": "!", "not judged": "–", "kept": "✓"}
 
 
 def causes(findings: pd.DataFrame, *, source: str = "SOURCE", lane: str = "partition") -> pd.DataFrame:
-    """Findings of one severity, guarantee, table and cause, as one line; worst first.
+    """Findings of one severity, guarantee, table and cause, as one line; worst first: errors, and lost data in each.
 
     That messages are of two topics comes before all that follows from it.
 
@@ -176,9 +179,19 @@ def causes(findings: pd.DataFrame, *, source: str = "SOURCE", lane: str = "parti
         named = {"table": table or "TABLE", "source": source, "topic": topic, "zone": zone[1] if zone else "ZONE"}
         named = {name: shlex.quote(text) for name, text in named.items()} | {"number": str(own["first"])}
         own["do"] = do.format(**named)
-    told = sorted(found.values(), key=lambda c: (c["cause"] != TWO_TOPICS, RANK[c["severity"]], -c["n"], c["first"]))
+    told = sorted(
+        found.values(),
+        key=lambda c: (
+            c["cause"] != TWO_TOPICS, RANK[c["severity"]], c["guarantee"] not in _OF_LOSS, -c["n"], c["first"]
+        ),
+    )  # fmt: skip
     return pd.DataFrame(told, columns=columns).astype({"partition": "Int64", "offset": "Int64"})
 
+
+_OF_LOSS = frozenset({
+    "offsets_are_contiguous", "row_images_chain", "ddl_events_on_all_partitions", "resolved_events_on_all_partitions",
+})  # fmt: skip
+"""Guarantees that lost messages break: they come before others of their severity."""
 
 _AGAIN = "Compare the offsets with the topic. Retention, compaction or an incomplete recording explain a gap."
 _RECORD = "Record all partitions of the topic again, over a longer time: ticdc-lab record {topic} --out FILE"

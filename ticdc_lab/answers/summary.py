@@ -166,11 +166,13 @@ def of_facts(log: ChangeLog) -> dict[str, Any]:
     if stated is None:
         return told
     steps = steps_of(stated, most=max(20, POINTS // max(1, len(facts.homes))))
+    partitions = partitions_of(facts)
+    rows_to = {(p["topic"], p["partition"]): p["last_commit_ts"] for p in partitions.to_pylist()}
     return told | {
-        "partitions": exact(partitions_of(facts)),
+        "partitions": exact(partitions),
         "steps": exact(steps),
         "incidents": exact(incidents_of(facts)),
-        "early_ends": early_ends(stated),
+        "early_ends": early_ends(stated, rows_to=rows_to),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from pyspark.sql import functions as F
@@ -66,15 +66,14 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
         because = ", as no offset is missing" if s.counts is not None and not s.counts.lacking and not s.sample else ""
         words = f"No transaction is known to be torn{because}. {words}"
     if torn is not None:
-        frames["suspects"] = torn
-        beside = torn_words(torn, s)
+        frames["suspects"], beside = likeliest_first(torn, s), torn_words(torn, s)
         words = f"{beside} {words}" if n_torn and not unmarked else f"{words} {beside}"
     words = f"{lost}{words}"
     rows, most = count(int(total["n_rows"]), "row change"), count(int(total["n_rows_max"]), "row")
     details.append(f"The transactions have {rows}, the largest {most}.")
     if len(frames["pending"]) < int(total["pending"]):
         details.append(
-            f"{len(frames['pending']):,} of {int(total['pending']):,} pending transactions are listed; all: "
+            f"At most {len(frames['pending']):,} of {int(total['pending']):,} pending transactions are listed; all: "
             f"ticdc-lab transactions {shlex.quote(shown_source(s.source))} --out transactions.jsonl"
         )
 
@@ -97,8 +96,8 @@ def spans(s: Summary, *, totals: pd.DataFrame, scope: str = "") -> Figure:
     )  # fmt: skip
 
 
-_NAMED = 3
-"""Suspects that are named in a sentence."""
+_NAMED, _LIKELY = 3, 5
+"""Suspects that are named in a sentence: if nothing shows which is torn, and of those that broken chains point to."""
 
 
 def _lost(findings: pd.DataFrame) -> str:
@@ -117,11 +116,39 @@ def _lost(findings: pd.DataFrame) -> str:
     )
 
 
+def likeliest_first(torn: pd.DataFrame, s: Summary) -> pd.DataFrame:
+    """Suspects with ``by_chain``, the tables whose broken chains of row images place a lost change at that commit_ts
+    and in that gap; those that have one come first.
+    """
+    chains = s.findings[s.findings["guarantee"] == "row_images_chain"].to_dict("records")
+    ends = [(f["table"], f["partition"], [(e["offset"], e["commit_ts"]) for e in f["evidence"]]) for f in chains]
+    spans = [(t, p, min(at), max(at)) for t, p, at in ends if len(at) > 1 and all(None not in one for one in at)]
+
+    def explains(r: Mapping[Any, Any]) -> list[str]:
+        return sorted({
+            t for t, p, (low, low_ts), (high, high_ts) in spans
+            if p == r["partition"] and low < r["first_missing"] and r["last_missing"] < high
+            and low_ts <= r["commit_ts"] <= high_ts and t in list(r["between_rows_of"])
+        })  # fmt: skip
+
+    found = torn.assign(by_chain=[explains(r) for r in torn.to_dict("records")])
+    return found.sort_values("by_chain", key=lambda of: of.map(len) == 0, kind="stable").reset_index(drop=True)
+
+
 def torn_words(torn: pd.DataFrame, s: Summary) -> str:
     """Which transactions a gap in offsets may have torn."""
     if torn.empty:
         return "Offsets are missing, but no recorded transaction is beside a gap."
+    torn = likeliest_first(torn, s)
+    shown = torn[torn["by_chain"].map(len) > 0]
     each = [f"{ts} ({clock_words(int(ts))})" for ts in torn["commit_ts"].drop_duplicates()]
+    likely = shown["commit_ts"].nunique()
+    names, sure = some_of(each, most=_NAMED), ""
+    if 0 < likely < len(each):
+        tables = some_of(sorted({t for of in shown["by_chain"] for t in of}), most=_NAMED)
+        names = some_of(each[:likely], most=_LIKELY)
+        one = "this one" if likely == 1 else f"one of these {likely:,}"
+        sure = f", most likely {one}, because a change of {tables} between them is lost (broken row images)"
     gaps = _gaps(torn)
     places = [
         f"{first} of partition {p}" if first == last else f"{first} to {last} of partition {p}"
@@ -129,10 +156,11 @@ def torn_words(torn: pd.DataFrame, s: Summary) -> str:
     ]
     cut = f" and {count(len(places) - _NAMED, 'more gap')}" if len(places) > _NAMED else ""
     listed = f"ticdc-lab audit {shlex.quote(shown_source(s.source))} --json"
-    every = f" The nearest to a gap come first; all: {listed}." if len(each) > _NAMED else ""
+    unsure = "" if sure else " No evidence shows which; the nearest by commit_ts come first."
+    every = f"{unsure} All: {listed}." if len(each) > _NAMED else ""
     rest = " Other gaps were not searched, or have no commit_ts beside them." if _is_cut(torn, s) else ""
     return (
-        f"{_how_many(torn, s)} may be torn: commit_ts {some_of(each, most=_NAMED)}. "
+        f"{_how_many(torn, s)} may be torn{sure}: commit_ts {names}. "
         f"Beside {'it' if len(each) == 1 else 'them'} offsets are missing: {', '.join(places[:_NAMED])}{cut}.{every} "
         f"A transaction completely inside a gap leaves no trace.{rest}"
     )
@@ -142,8 +170,9 @@ def torn_briefly(s: Summary) -> str:
     """The same in a few words; empty where none may be torn."""
     if s.suspects is None or s.suspects.empty:
         return ""
-    each = [f"{ts} at {clock_words(int(ts))}" for ts in s.suspects["commit_ts"].drop_duplicates()]
-    return f"{_how_many(s.suspects, s)} may be torn (commit_ts {some_of(each, most=1)})"
+    torn = likeliest_first(s.suspects, s)
+    each = [f"{ts} at {clock_words(int(ts))}" for ts in torn["commit_ts"].drop_duplicates()]
+    return f"{_how_many(torn, s)} may be torn (commit_ts {some_of(each, most=1)})"
 
 
 def _how_many(torn: pd.DataFrame, s: Summary) -> str:
@@ -217,7 +246,10 @@ def suspects_of(log: Log) -> pd.DataFrame | None:
     gaps = [] if sampled or not log.has_commit_ts else gaps_in(log.change_log.facts.offsets, most=_GAPS)
     if not gaps:
         return None
-    nearest = [F.desc("is_between"), *map(F.col, ("apart_ms", "topic", "partition", "first_missing", "commit_ts"))]
+    nearest = [
+        F.desc("is_between"), F.col("apart_ms"), F.asc_nulls_last("apart_offsets"),
+        *map(F.col, ("topic", "partition", "first_missing", "commit_ts")),
+    ]  # fmt: skip
     found = log.events.transform(suspects, gaps=gaps).orderBy(*nearest)
     return log.once("beside gaps", lambda: small(found.limit(_SUSPECTS)))
 

@@ -36,6 +36,7 @@ from ticdc_lab.events import is_in_file
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, beginnings, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.facts.laggards import AHEAD, continues
 from ticdc_lab.words import count, shortened
 
 _SHOWN = ("partition", "offset", "commit_ts")
@@ -710,13 +711,12 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
             alone = len(stated) > 2 and (n_having[np.searchsorted(values, lacking[run])] == 1).all()
             ends = (int(home.offset[at[after] - 1]), following["offset"]) if after and following else (BEGIN, END)
             n_due = run.stop - run.start if len(own) else _due(home, lacking)
+            runs_on = bool(len(own)) and continues(lacking[run], home.last_ts)
+            if runs_on and following is None:
+                ends = (int(home.offset[-1]), END)
             lacked = home.lacked_between(*ends) >= n_due
             witness = dict(zip(_SHOWN, shown, strict=True))
-            yield _gap(home, several, first, witness, following, lacked=lacked, alone=bool(alone))
-
-
-AHEAD = 4
-"""By how many watermarks rows may go before their own; a partition with more recorded should have had one."""
+            yield _gap(home, several, first, witness, following, lacked=lacked, alone=bool(alone), runs_on=runs_on)
 
 
 def _due(home: Home, values: Ints) -> int:
@@ -731,10 +731,12 @@ def _due(home: Home, values: Ints) -> int:
 
 
 def _gap(
-    home: Home, several: str, first: int, witness: Event, following: Event | None, *, lacked: bool, alone: bool
+    home: Home, several: str, first: int, witness: Event, following: Event | None, *, lacked: bool, alone: bool,
+    runs_on: bool,
 ) -> Event:  # fmt: skip
     """A run of watermarks missing in a partition: all of them, those before its first, behind its last, or between;
-    whether as many offsets are missing there, and whether the witness's partition alone has them.
+    whether as many offsets are missing there, whether the witness's partition alone has them, and whether other
+    events of the partition continue above them (:func:`ticdc_lab.facts.laggards.continues`).
     """
     several += f" that partition {witness['partition']} alone has" if alone else " of the other partitions"
     where = {"partition": home.partition, "commit_ts": first, "offset": following["offset"] if following else None}
@@ -749,6 +751,10 @@ def _gap(
         said = f"is missing {several}{unless}"
         where["cause"] = f"{ALONE if alone else 'watermarks of other partitions are missing'}{unless}"
         return _finding(severity, f"{home.words} {said}", home.topic, [witness, following], **where)
+    if following is None and runs_on:
+        where["cause"] = f"a partition's watermarks end, its rows continue{unless}"
+        reached = f"though its events continue to {home.last_ts}{unless}"
+        return _finding(severity, f"{home.words} is missing {several}, {reached}", home.topic, [witness], **where)
     said = f"starts after {several}: its recording may start later"
     if following is None:
         said = f"ends before {several}: its recording may end earlier"

@@ -162,8 +162,9 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
             answer = log.transactions(out=out)
         if as_json:
             total = answer.facts()["totals"][0] if len(answer.frame) else dict.fromkeys(_TOTALS, 0)
-            suspects = {name: f for name, f in answer.frames.items() if name == "suspects"}
-            print_answer(log, replace(answer, frames=suspects, values=_totals(total)), as_json=True)
+            listed = {"suspects": "suspects", "pending": "pending_transactions"}  # "pending" is their number
+            own = {listed[name]: f for name, f in answer.frames.items() if name in listed}
+            print_answer(log, replace(answer, frames=own, values=_totals(total)), as_json=True)
         else:
             columns = {
                 "suspects": ("commit_ts", "n_rows", "tables", "partition", "first_missing", "last_missing"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
 
 import numpy as np
@@ -74,36 +74,51 @@ def spans_of(stated: pa.Table) -> pa.Table:
 EARLY = 2
 """Watermarks of its topic that a partition must miss at its end: one is on its way whenever a recording stops."""
 
-_EARLY = (
-    "{partitions} of {topic} {end} {n} watermarks ({lag_s:.3f} s) before the topic's last: no more watermarks were "
-    "sent there, or the recording was cut. The log cannot show which."
-)
+AHEAD = 4
+"""By how many watermarks rows may go before their own; a partition with more recorded should have had one."""
 
 
-def early_ends(stated: pa.Table) -> tuple[str, ...]:
-    """A sentence for each place before its topic's end where partitions end, the farthest behind first.
+def continues(missing: Ints, last_ts: int | None) -> bool:
+    """Whether a partition was recorded beyond the watermarks that it misses at its end: ``last_ts`` of its rows is
+    above more of them than rows go ahead.
+    """
+    return last_ts is not None and int((missing < last_ts).sum()) > AHEAD
+
+
+_EARLY = "{partitions} of {topic} {are} missing the topic's last {n} watermarks ({lag_s:.3f} s)"
+_CUT = "no more watermarks were sent there, or the recording was cut. The log cannot show which."
+_ON = "the recording was not cut there. No more watermarks were sent, or they are lost."
+
+
+def early_ends(stated: pa.Table, *, rows_to: Mapping[tuple[str, int], int | None]) -> tuple[str, ...]:
+    """A sentence for each place before its topic's end where watermarks of partitions end, the farthest behind first.
 
     A file that was cut at a line's end looks whole by itself; that watermarks go to every partition of a topic can give
-    it away.
+    it away. Where rows continue, the recording did not end.
 
     Parameters
     ----------
     stated
         As :func:`values_of` gives.
+    rows_to
+        The greatest commit_ts of each partition's rows.
     """
-    found: list[tuple[int, str, int, float, int]] = []
+    found: list[tuple[int, str, int, float, bool, int]] = []
     for topic, values in by_topic(stated):
         steps = np.unique(np.concatenate(list(values.values())))
         for partition, own in values.items():
-            n = len(steps) - int(np.searchsorted(steps, own[-1], side="right")) if len(own) else 0
-            if n >= EARLY:
-                found.append((-n, topic, int(own[-1]), float(seconds(own[-1:], steps[-1:])[0]), partition))
+            missing = steps[np.searchsorted(steps, own[-1], side="right") :] if len(own) else own
+            if len(missing) >= EARLY:
+                lag_s, on = float(seconds(own[-1:], steps[-1:])[0]), continues(missing, rows_to.get((topic, partition)))
+                found.append((-len(missing), topic, int(own[-1]), lag_s, on, partition))
     said = []
-    for (n, topic, _, lag_s), group in groupby(sorted(found), key=lambda end: end[:4]):
+    for (n, topic, _, lag_s, on), group in groupby(sorted(found), key=lambda end: end[:5]):
         numbers = [str(partition) for *_, partition in group]
         some = ", ".join(numbers[:_NAMED]) + (f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else "")
-        who, end = (f"Partition {some}", "ends") if len(numbers) == 1 else (f"Partitions {some}", "end")
-        said.append(_EARLY.format(partitions=who, topic=topic, end=end, n=-n, lag_s=lag_s))
+        who, are = (f"Partition {some}", "is") if len(numbers) == 1 else (f"Partitions {some}", "are")
+        their = "its" if len(numbers) == 1 else "their"
+        why = f", but {their} rows continue: {_ON}" if on else f": {_CUT}"
+        said.append(_EARLY.format(partitions=who, topic=topic, are=are, n=-n, lag_s=lag_s) + why)
     return (*said[:_NAMED], *([f"{len(said) - _NAMED} more places like these."] if len(said) > _NAMED else []))
 
 

@@ -13,10 +13,10 @@ from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.look import GREY, WRONG, look
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import clock, finish, label, sentence
-from ticdc_lab.words import count, percent
+from ticdc_lab.words import count, percent, some_of
 
 _NOTE = "Each row of marks is one transaction, with a mark in each partition that it touches."
-_WAITS = " A coloured row waits for a watermark of the partition that the legend names: rows may still come."
+_WAITS = " A coloured row waits for a watermark of each partition that the legend names: rows may still come."
 _AGAIN = " A row of crosses is a transaction with a change that was delivered more than once."
 _BESIDE = " A diamond is a partition where offsets are missing beside the transaction: a row of it may be lost there."
 MOST = 40
@@ -68,7 +68,7 @@ def transaction_spans(
             fig,
             sample[mine],
             y[mine],
-            name=f"waits for {lane} {k}",
+            name=f"waits for {_waits(sample[mine]['missing'], lane)}",
             color=style["color"],
             symbol=style["symbol"],
             size=8,
@@ -100,6 +100,14 @@ def transaction_spans(
         note=_note(sample, int(total["n"]), waits=bool(blockers)),
         height=310 + 9 * max(22, len(sample)),
     )
+
+
+def _waits(missing: pd.Series, lane: str) -> str:
+    """What transactions with one first blocker wait for."""
+    each = sorted({k for m in missing for k in _ints(m)})
+    both = all(len(m) == len(each) for m in missing)
+    named = [str(k) for k in (each if both else _ints(missing.iloc[0])[:1])]
+    return f"{lane}{'s' * (len(named) > 1)} {some_of(named, most=8)}{'' if both else ' and others'}"
 
 
 _TICKS = 9
@@ -143,7 +151,7 @@ def transactions_finding(
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
     spread = f"{percent(int(total['spread']), n)} touch more than one {lane}"
     rest, other = n - torn, "other" if torn else "one"
-    whole = f"none of {'the other ' if torn else ''}{rest:,} transactions is pending"
+    whole = f"the other {rest:,} transactions are not pending" if torn else f"none of {n:,} transactions is pending"
     if rest < 2:
         whole = f"the {other} transaction is not pending" if rest else "no other transaction is recorded"
     if not torn and not lost:

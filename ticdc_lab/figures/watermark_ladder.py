@@ -221,10 +221,11 @@ def _ladder_line(fig: Figure, p: TopicProgress, lanes: list[Lane]) -> None:
         + ("" if math.isnan(n) else f"<br>the next watermark is {_num(n)} s ahead")
         for x, v, n in zip(p.x_s, y, upcoming, strict=True)
     ]
+    stated = ~np.isnan(y) & np.append(True, y[1:] != y[:-1])  # at other steps it received none
     line = Scatter(
         x=p.at(p.x_s), y=p.at(y), mode="lines+markers" if len(p.x_s) <= _FEW else "lines",
         line={"shape": "hv", "width": 1.5, "color": style["color"], "dash": style["dash"]},
-        marker={"symbol": style["symbol"], "size": 5, "color": style["color"]},
+        marker={"symbol": style["symbol"], "size": 5 if stated.all() else 5 * stated, "color": style["color"]},
         name=name, legendgroup=str(lanes[0][1]), hovertext=hover, hoverinfo="text",
     )  # fmt: skip
     fig.add_trace(marked(line, _of(lanes)), 1, 1)
@@ -265,7 +266,9 @@ def _band(fig: Figure, p: TopicProgress, lane: Lane) -> None:
     fig.add_trace(marked(bars, _of([lane])), 2, 1)
     if held[-1] and tied[-1] == 1:
         begins = p.x_s[np.flatnonzero(~held)[-1] + 1 if not held.all() else 0]
-        _named(fig, p, (float(begins), float(p.x_s[-1])), float(p.x_s[-1] - p.stands_s[lane][-1]))
+        late_s = float(p.x_s[-1] - p.stands_s[lane][-1])
+        if not math.isnan(late_s):
+            _named(fig, p, (float(begins), float(p.x_s[-1])), f"{late_s:,.3g} s behind")
 
 
 def _of(lanes: list[Lane]) -> Selection:
@@ -316,16 +319,16 @@ def _stall(fig: Figure, p: TopicProgress, end_s: float, length_s: float, partiti
     fig.add_trace(marked(bar, Selection(topic=p.topic, partition=one, between_ms=between_ms)), 2, 1)
     x0, x1 = (float(x) for x in p.at([end_s - length_s, end_s]))
     fig.add_vrect(x0=x0, x1=x1, fillcolor="rgba(128,128,128,0.14)", line_width=0, layer="below", row=1, col=1)
-    _named(fig, p, (end_s - length_s, end_s), length_s)
+    _named(fig, p, (end_s - length_s, end_s), f"{length_s:,.3g} s")
 
 
-def _named(fig: Figure, p: TopicProgress, span_s: tuple[float, float], late_s: float) -> None:
-    """Write on a stretch of the band how late its watermark comes, where there is room."""
+def _named(fig: Figure, p: TopicProgress, span_s: tuple[float, float], text: str) -> None:
+    """Write on a stretch of the band how long it stalled, or how far behind it ends, where there is room."""
     begin_s, end_s = span_s
-    if 0 < _NAMED * (p.x_s[-1] - p.x_s[0]) <= end_s - begin_s and not math.isnan(late_s):
+    if 0 < _NAMED * (p.x_s[-1] - p.x_s[0]) <= end_s - begin_s:
         place = {"x": p.at([(begin_s + end_s) / 2])[0], "y": 0.5, "yanchor": "middle", "xref": "x2", "yref": "y2"}
         look = {"showarrow": False, "bgcolor": "rgba(255,255,255,0.8)", "font_color": "#1d1d1f"}
-        fig.add_annotation(text=f"{late_s:,.3g} s", **place, **look)
+        fig.add_annotation(text=text, **place, **look)
 
 
 _NAMED = 0.045

@@ -62,9 +62,11 @@ def suspects(events: DataFrame, *, gaps: Sequence[OffsetGap]) -> DataFrame:
     DataFrame
         ``topic``, ``partition`` (int), ``first_missing``, ``last_missing`` (bigint) of the gap; ``commit_ts`` (bigint,
         TSO), ``n_rows`` (bigint), ``partitions`` (array<int>) and ``tables`` (array<string>) of the transaction;
-        ``is_between`` (boolean): whether it is between the commit_ts of the messages beside the gap, and ``apart_ms``
-        (bigint): how far from them. The nearest is the most likely. No row for a gap before or behind all that has a
-        commit_ts in its partition.
+        ``is_between`` (boolean): whether it is between the commit_ts of the messages beside the gap, ``apart_ms``
+        (bigint): how far from them, ``apart_offsets`` (bigint): how far its nearest row of this partition is from the
+        gap, null without one, and ``between_rows_of`` (array<string>): the tables that have rows of this partition on
+        both sides of the gap with it between. No row for a gap before or behind all that has a commit_ts in its
+        partition.
 
     Raises
     ------
@@ -97,24 +99,28 @@ def suspects(events: DataFrame, *, gaps: Sequence[OffsetGap]) -> DataFrame:
     )  # fmt: skip
     sent = own.join(ends, "gap").where("next_watermark IS NULL OR offset <= next_watermark")
     ends = ends.join(sent.groupBy("gap").agg(F.max(ts).alias("most")), "gap")
+    name = F.concat_ws(".", "schema_name", "table_name")
     tables = (
         own.where(is_row)
         .groupBy("gap", "schema_name", "table_name")
         .agg(F.max(F.when(is_before, ts)).alias("last"), F.min(F.when(is_after, ts)).alias("next"))
-        .select("gap", F.coalesce("last", F.lit(0)).alias("last"), "next")
-        .distinct()
+        .select("gap", name.alias("table"), F.coalesce("last", F.lit(0)).alias("last"), "next")
     )
     near = dated.where(is_row).join(ends, "gap").where("commit_ts > resolved_ts AND commit_ts <= most")
+    distance = F.greatest(F.col("gap.first_missing") - F.col("offset"), F.col("offset") - F.col("gap.last_missing"))
     found = near.groupBy("gap", "commit_ts", "low", "high").agg(
         F.count(F.lit(1)).alias("n_rows"),
         F.array_sort(F.collect_set("partition")).alias("partitions"),
-        F.array_sort(F.collect_set(F.concat_ws(".", "schema_name", "table_name"))).alias("tables"),
+        F.array_sort(F.collect_set(name)).alias("tables"),
+        F.min(F.when(F.col("partition") == F.col("gap.partition"), distance)).alias("apart_offsets"),
     )
     fits = found.select("gap", "commit_ts", "low", "high").join(tables, "gap")
     fits = fits.where("commit_ts BETWEEN low AND high OR commit_ts BETWEEN last AND coalesce(next, commit_ts)")
+    both_sides = F.when(F.expr("last > 0 AND commit_ts BETWEEN last AND next"), F.col("table"))
+    fits = fits.groupBy("gap", "commit_ts").agg(F.array_sort(F.collect_set(both_sides)).alias("between_rows_of"))
     apart = F.shiftright(F.greatest(F.col("low") - ts, ts - F.col("high"), F.lit(0)), LOGICAL_BITS).alias("apart_ms")
     place = [f"gap.{name}" for name in ("topic", "partition", "first_missing", "last_missing")]
-    return found.join(fits.select("gap", "commit_ts").distinct(), ["gap", "commit_ts"]).select(
+    return found.join(fits, ["gap", "commit_ts"]).select(
         *place, "commit_ts", "n_rows", "partitions", "tables",
-        ts.between(F.col("low"), F.col("high")).alias("is_between"), apart,
+        ts.between(F.col("low"), F.col("high")).alias("is_between"), apart, "apart_offsets", "between_rows_of",
     )  # fmt: skip
