@@ -213,14 +213,10 @@ def test_advise_writes_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
     out, again = tmp_path / "d.toml", tmp_path / "d.jsonl"
     facts = json.loads(lab("advise", CANAL, "--partitions", "1,4", "--out", str(out), "--json").stdout)
     assert (facts["partitions"], facts["partitions_now"]) == (4, 4)
-    assert (
-        facts["answer"].startswith("Change 6 of 7 tables: ") and "shop.parted from ts to index-value" in facts["answer"]
-    )
-    assert " This preserves the order of a row's changes and " in facts["answer"]
+    assert facts["answer"].startswith("Change 5 of 7 tables: ") and "shop.parted from ts to table" in facts["answer"]
+    assert " This preserves the order of the table's changes. " in facts["answer"]
     [parted] = [t for t in facts["plan"] if t["table"] == "shop.parted"]
-    assert (parted["now"], parted["take"]) == ("ts", "index-value") and parted["because"].startswith(
-        "ts breaks the order"
-    )
+    assert (parted["now"], parted["take"]) == ("ts", "table") and parted["because"].startswith("ts breaks the order")
     assert facts["broken"]["row_order"][0] == 0
     assert {t["table"] for t in facts["tables"]} >= {"shop.orders", "shop.users"}
     lab("dispatch", CANAL, "--changefeed", str(out), "--out", str(again))

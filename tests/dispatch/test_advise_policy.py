@@ -57,12 +57,13 @@ def test_what_breaks_the_guarantee_is_out_with_its_pair() -> None:
 
 
 def test_what_is_uneven_by_bytes_is_said_to_be() -> None:
-    """The larger of both is compared, and a reader sees which it is: 1.3 is not how full of rows the fullest is."""
+    """Both numbers are of one unit: of rows, unless only the bytes show that it is less even."""
     by_bytes = replace(found(INDEX_VALUE, 1.1), bytes=Evenness(1.3, 0, 1.3, 1.3))
     choice = choose([found(TABLE, 8), by_bytes], keep="unique", share=0.5)
-    assert choice.why_not["table"] == (
-        "is less even: the fullest would take 8.00 times the mean of rows, not 1.30 times of bytes"
-    )
+    assert choice.why_not["table"] == "is less even: the fullest would take 8.00 times the mean of rows, not 1.10 times"
+    heavy = replace(found(INDEX_VALUE, 1.1), bytes=Evenness(3, 0, 3, 3))
+    why = choose([found(TABLE, 1.1), heavy], keep="unique", share=0.5).why_not["index-value"]
+    assert why == "is less even: the fullest would take 3.00 times the mean of bytes, not 1.10 times"
 
 
 def test_only_what_was_asked_must_be_kept() -> None:

@@ -15,11 +15,19 @@ from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.answers.audit import of_findings
 from ticdc_lab.answers.dispatching import AS_THEY_LIE, compared, found_rules, measured_rows, named_rows
 from ticdc_lab.answers.summary import exact
-from ticdc_lab.answers.what_if import OF_STORAGE, PARTITIONS, by_few_rows, of_another_name, rules_of, without_partitions
+from ticdc_lab.answers.what_if import (
+    OF_STORAGE,
+    PARTITIONS,
+    by_few_rows,
+    of_another_name,
+    rules_of,
+    with_recorded,
+    without_partitions,
+)
 from ticdc_lab.audit import MAX_PER_GUARANTEE
-from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice, advise, out
+from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, Recommendation, TableAdvice, advise, out, uneven_by
 from ticdc_lab.dispatch.advise import PARTITIONS as ADVISED_AT
-from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
+from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict, evenness
 from ticdc_lab.dispatch.candidates import Candidates
 from ticdc_lab.dispatch.comparison import MEASURED
 from ticdc_lab.dispatch.names import check_partitions, check_strategy
@@ -54,8 +62,10 @@ def advice(
     ``source``: of the log, for commands. ``of_storage``: whether it has no partitions, so that there is nothing to
     expand.
     """
+    has = _dispatchers_now(rules)
+    found = _as_now(found, has) if now == found.partitions else found
     told = values(found) | {"partitions_now": now, "partitions_best": best}
-    plan = _plan(found, _dispatchers_now(rules))
+    plan = _plan(found, has)
     reasons = pd.DataFrame(
         [
             {"table": t["table"], "dispatcher": name, "why_not": why}
@@ -74,8 +84,22 @@ def advice(
     toml = pd.DataFrame({"dispatchers": told["dispatchers"].splitlines()})
     frames = {"plan": plan, "why_not": reasons, "dispatchers": toml}
     question = "Which dispatcher should each table have?"
-    even = _evenness(found, now, None if tables else best, source, can_expand=not of_storage)
-    first = _changes(plan, found, now, whole=not tables)
+    measured = found.compared if rules is None else with_recorded(found.compared, rules)
+    if rules is not None and not rules.empty and not measured.recorded:
+        limits.append("How full partitions are now is not known: the dispatcher of some table was not measured.")
+    even = [*_of_keeps(found, has), *_evenness(found, now, None if tables else best, source, can_expand=not of_storage)]
+    at = found.partitions
+    of_now = measured.counted(strategy=measured.recorded, partitions=at) if measured.recorded else []
+    each = {r["guarantee"]: (r["violations"], r["cases"]) for r in of_now if r["table"] is None}
+    advised = {} if found.broken() == each else found.broken()
+    for which, broken in (("dispatchers of now", each), ("advised dispatchers", advised)):
+        words = "; ".join(f"{_MEASURES[g]} ({n:,} of {of:,} cases)" for g, (n, of) in broken.items() if n)
+        even += [f"The {which} break {words}."] if words else []
+    if tables:
+        even.append("The other tables of the log are not counted: together with them another choice may be more even.")
+    about = "about " if rules is not None and not rules.empty and _estimated(rules) else ""
+    scope = "" if not tables else "its " if len(plan) == 1 else "their "
+    first = _changes(plan, found, now, measured, about, scope)
     return Answer("advise", question, first, frames, limits, even, told)
 
 
@@ -119,7 +143,7 @@ def _because(found: Advice, of: TableAdvice, has: str | None, *, first: bool = T
     take, why_not = choice.measured.candidate.name, dict(choice.why_not)
     if not first:
         at = {m.candidate.name: m for m in of.found if m.partitions == found.partitions}
-        why_not |= {way: why for way, m in at.items() if way in why_not and (why := out(m, found.keep, first=False))}
+        why_not |= {way: why for way, m in at.items() if way in why_not and (why := out(m, found.kept, first=False))}
     others = [way for way in dict.fromkeys([has, "index-value"]) if way and way != take and way in why_not]
     if take == "table" and of.fact.keyless == of.fact.rows:
         return "It has no key, so index-value sends all of its rows to one partition as well."
@@ -130,30 +154,85 @@ _NAMED = 3
 """Tables that the first sentence names."""
 
 
-def _changes(plan: pd.DataFrame, found: Advice, now: int | None, *, whole: bool) -> str:
-    """Which tables to change, from what to what; how full the fullest partition is then; of one table also why.
+def _as_now(found: Advice, has: Mapping[str, str]) -> Advice:
+    """The dispatchers of the log where they are no less even than the advised ones and break no more."""
+    kept = {}
+    for t in found.tables:
+        named = [m for m in t.found if m.partitions == found.partitions and m.candidate.name == has.get(t.fact.name)]
+        for m in named:
+            if not out(m, found.keep) and (found.allow_risk or not m.candidate.risk):
+                why = "No other dispatchers that were measured make all tables more even and break no more."
+                kept[t.fact.name] = Recommendation(m, (why,), {})
+    if len(kept) < len(found.tables):
+        return found
+    as_now = found.choosing(found.kept, kept)
+    return as_now if as_now.beats(found) else found
 
-    The messages that prove it are in the plan.
+
+def _changes(plan: pd.DataFrame, found: Advice, now: int | None, measured: WhatIf, about: str, scope: str) -> str:
+    """Which tables to change, from what to what; how full the fullest partition is now and then; of one table also why.
+
+    The messages that prove it are in the plan. ``measured``: with the dispatchers of now, if they are known; ``about``:
+    blank or a word where some are a guess;
+    ``scope``: blank or whose rows are counted.
     """
     other = plan[plan["now"] != plan["take"]]
     said = [f"{r['table']}{' from ' + r['now'] if r['now'] else ''} to {r['take']}" for r in other.to_dict("records")]
     tables = count(len(plan), "table")
     verb = "Change" if plan["now"].any() else "Set"  # in a folder of the storage sink no table has a dispatcher
-    changes = f"{verb} {len(said)} of {tables}: {some_of(said, most=_NAMED)}."
-    n = found.partitions
-    as_now = " (as now)" if n == now else ""
-    kept = " and ".join(SAID[g] for g in KEPT[found.keep])
-    of_these = "" if whole else f" of {'its' if len(plan) == 1 else 'their'} rows"
-    fullest = f"The fullest of {count(n, 'partition')}{as_now} takes {found.whole[n].max_over_mean:.2f} times the mean"
+    kept = " and ".join(SAID[g] for g in KEPT[found.kept])
     kept_now = [f"{take} for {some_of([*rows['table']], most=_NAMED)}" for take, rows in plan.groupby("take")]
-    first = changes if said else f"Keep {' and '.join(kept_now) or 'the dispatchers'}."
+    first = f"{verb} {len(said)} of {tables}: {some_of(said, most=_NAMED)}."
+    if not said:
+        first = f"Keep {' and '.join(kept_now) or 'the dispatchers'}."
+    by = "rows"
     if len(plan) == 1:
-        one = plan.iloc[0]
-        why = _because(found, found.tables[0], one["now"], first=False).rstrip(".")
+        one, of = plan.iloc[0], found.tables[0]
+        why = _because(found, of, one["now"], first=False).rstrip(".")
         because = f", because {why[:1].lower()}{why[1:]}" if why else ""
         what = f"{verb} {said[0]}" if said else f"Keep {one['take']} for {one['table']}"
         first = f"{what}{because}."
-    return f"{first} This preserves {kept}. {fullest}{of_these}."
+        best = of.choices[found.partitions].measured
+        ways = {m.candidate.name: m for m in of.found if m.partitions == found.partitions and not out(m, found.kept)}
+        against = ways.get(one["now"] or "index-value", best)
+        by = "rows" if against is best else uneven_by(against, best)
+    return f"{first} This preserves {kept}. {_fullest_of(found, now, measured, by, about, scope)}"
+
+
+def _fullest_of(found: Advice, now: int | None, measured: WhatIf, by: str, about: str, scope: str) -> str:
+    """How full the fullest partition is with the dispatchers of now, and as advised."""
+    n = found.partitions
+    advised = (found.whole if by == "rows" else found.whole_bytes)[n].max_over_mean
+    which = "The fullest partition takes" if n == now else f"The fullest of {count(n, 'partition')} takes"
+    unit = f"times the mean of {scope}{by}"
+    if not measured.recorded:
+        return f"{which} {advised:.2f} {unit} as advised."
+    has = evenness(measured.load(strategy=measured.recorded, partitions=n, weight=by)).max_over_mean
+    as_now = "now" if n == now else "with the dispatchers of now"
+    if all(measured.recorded[t.fact.name] == t.choices[n].measured.candidate.name for t in found.tables):
+        return f"{which} {about}{has:.2f} {unit} {as_now}."
+    return f"{which} {about}{has:.2f} {unit} {as_now}, {advised:.2f} as advised."
+
+
+def _of_keeps(found: Advice, has: Mapping[str, str]) -> list[str]:
+    """What each other ``--keep`` would change, and how full the fullest partition is by it."""
+    n, said = found.partitions, dict[str, list[str]]()
+    mine = [t.choices[n].measured.candidate.name for t in found.tables]
+    for keep in KEPT:
+        singly = found.keeping(keep)
+        of = singly if keep == found.keep else singly.as_a_whole()
+        ways: dict[str, list[str]] = {}
+        for own, t in sorted(zip(mine, of.tables, strict=True), key=lambda each: -each[1].fact.rows):
+            way, name = t.choices[n].measured.candidate.name, t.fact.name
+            if way != own:
+                ways.setdefault(way, []).append(f"{name} (no change)" if has.get(name) == way else name)
+        if ways:
+            changed = " and ".join(f"{way} for {some_of(tables, most=_NAMED)}" for way, tables in ways.items())
+            most = f"the fullest partition takes {of.whole[n].max_over_mean:.2f} times the mean of rows"
+            worse = "Table by table, " if keep == found.keep else ""
+            less = "; that is not more even, and does not keep more" if found.beats(of) else ""
+            said.setdefault(f"would take {changed}; {most}{less}", []).append(f"{worse}--keep {keep}")
+    return [f"{' or '.join(keeps)} {what}." for what, keeps in said.items()]
 
 
 def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, can_expand: bool) -> list[str]:
@@ -163,23 +242,25 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str, *, 
         for n, e in found.whole.items()
         if n != found.partitions
     ]
-    even = [f"The fullest with other numbers of partitions, times the mean: {', '.join(others)}."] if others else []
-    broken = [f"{_MEASURES[g]} ({n:,} of {of:,} cases)" for g, (n, of) in found.broken().items() if n]
+    even = (
+        [f"The fullest with other numbers of partitions, times the mean of rows: {', '.join(others)}."]
+        if others
+        else []
+    )
     shown, n = shlex.quote(shown_source(source)), found.partitions
-    if best is not None and best != n:
+    to = best or n
+    if to != n:
         most = max(found.whole)
         beyond = f"; more of them gain little ({percent(found.whole[most].max_over_mean, most)} with {most})"
         even.append(
-            f"With {count(best, 'partition')} the fullest takes {percent(found.whole[best].max_over_mean, best)} of "
-            f"all rows, with {n} it takes {percent(found.whole[n].max_over_mean, n)}{beyond if most > best else ''}."
-            + (f" What the change costs: ticdc-lab expand {shown} --after {best}." if can_expand else "")
+            f"With {count(to, 'partition')} the fullest takes {percent(found.whole[to].max_over_mean, to)} of "
+            f"all rows, with {n} it takes {percent(found.whole[n].max_over_mean, n)}{beyond if most > to else ''}."
         )
-    else:
+    if can_expand and now is not None and to != now:
         even.append(
-            f"To compare numbers of partitions: ticdc-lab advise {shown} --partitions {n},{2 * n}"
-            + (f"; what the change costs: ticdc-lab expand {shown} --after {2 * n}." if can_expand else ".")
+            f"What the change from {now} to {count(to, 'partition')} costs: ticdc-lab expand {shown} --after {to}"
         )
-    return [*even, *([f"The advised dispatchers break {'; '.join(broken)}."] if broken else []), *found.notes]
+    return [*even, *found.notes]
 
 
 def _estimated(rules: pd.DataFrame) -> str:
@@ -348,6 +429,7 @@ def values(advice: Advice) -> dict[str, Any]:
     """The advice with everything that was measured, as plain values."""
     return {
         "keep": advice.keep,
+        "kept": advice.kept,
         "partitions": advice.partitions,
         "whole": {str(n): asdict(e) for n, e in advice.whole.items()},
         "whole_bytes": {str(n): asdict(e) for n, e in advice.whole_bytes.items()},

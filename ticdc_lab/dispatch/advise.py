@@ -10,7 +10,6 @@ from itertools import permutations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -69,10 +68,12 @@ class Advice:
 
     ``partitions`` is the recommended count; ``whole`` gives for each count how evenly all tables together fill the
     partitions with rows when each goes by its choice, ``whole_bytes`` with bytes. ``changefeed`` holds the dispatchers;
-    ``notes``: what was not measured; ``compared``: the measures of every candidate.
+    ``notes``: what was not measured; ``compared``: the measures of every candidate. ``keep``: what was asked;
+    ``keeps``: the counts at which the choices keep more, as that is no less even over all tables.
     """
 
     keep: str
+    allow_risk: bool
     partitions: int
     tables: tuple[TableAdvice, ...]
     whole: Mapping[int, Evenness]
@@ -80,6 +81,12 @@ class Advice:
     changefeed: Changefeed
     notes: tuple[str, ...]
     compared: WhatIf
+    keeps: Mapping[int, str]
+
+    @property
+    def kept(self) -> str:
+        """What the choices keep: as asked or more."""
+        return self.keeps.get(self.partitions, self.keep)
 
     def at(self, partitions: int) -> Self:
         """The same advice for another of the counts that were compared, as for the one that the topic has."""
@@ -94,6 +101,40 @@ class Advice:
                 before = out.get(name, (0, 0))
                 out[name] = (before[0] + violations, before[1] + cases)
         return out
+
+    def keeping(self, keep: str) -> Self:
+        """The same with another guarantee for each table by itself, at ``partitions``."""
+        n = self.partitions
+        of = {t.fact.name: [m for m in t.found if m.partitions == n] for t in self.tables}
+        return self.choosing(
+            keep,
+            {
+                t.fact.name: choose(of[t.fact.name], keep=keep, share=t.share, allow_risk=self.allow_risk)
+                for t in self.tables
+            },
+        )
+
+    def choosing(self, keep: str, choices: Mapping[str, Recommendation]) -> Self:
+        """The same with other choices at ``partitions``, by table, which keep ``keep``."""
+        n = self.partitions
+        tables = tuple(replace(t, choices={**t.choices, n: choices[t.fact.name]}) for t in self.tables)
+        rows, by_bytes = (_whole(self.compared, tables, n, weight) for weight in ("rows", "bytes"))
+        whole, whole_bytes = {**self.whole, n: rows}, {**self.whole_bytes, n: by_bytes}
+        keeps = {**self.keeps, n: keep}
+        return replace(self, tables=tables, whole=whole, whole_bytes=whole_bytes, keeps=keeps).at(n)
+
+    def beats(self, other: Self) -> bool:
+        """Whether all tables together are no less even than by the other, break no more, and one of both is better."""
+        mine, others, n = self.broken(), other.broken(), self.partitions
+        pairs = [(self.whole[n].max_over_mean, other.whole[n].max_over_mean)]
+        pairs += [(float(mine.get(g, (0, 0))[0]), float(others.get(g, (0, 0))[0])) for g in {**mine, **others}]
+        return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+    def as_a_whole(self) -> Self:
+        """These choices, or those that keep more if they beat these: tables judged singly may meet in a partition."""
+        kept = [*KEPT]
+        better = [a for k in reversed(kept[kept.index(self.kept) + 1 :]) if (a := self.keeping(k)).beats(self)]
+        return min(better, key=lambda a: a.whole[self.partitions].max_over_mean, default=self)
 
 
 def advise(
@@ -210,7 +251,8 @@ def advise(
             "No row change of the log has a commit_ts, so no order is known.",
             hint="Record with a protocol that carries commit_ts (`enable-tidb-extension=true` for canal-json).",
         )
-    return _advice(what_if, advised, counts, keep, protocol, _notes(what_if, facts, known))
+    notes = _notes(what_if, facts, known)
+    return _advice(what_if, advised, counts, keep, protocol, notes, allow_risk=allow_risk)
 
 
 def _gone(catalog: Catalog, table: TableFact) -> list[str]:
@@ -236,23 +278,23 @@ def _listed(columns: tuple[str, ...]) -> Candidate:
 
 
 def _advice(
-    what_if: WhatIf, tables: Sequence[TableAdvice], counts: Sequence[int], keep: str, protocol: str, notes: list[str]
-) -> Advice:
-    named = {t.fact.name for t in tables}
-    others = [t for t in what_if.tables if t not in named]
-
-    def total(n: int, weight: str) -> Evenness:
-        chosen = [(t.fact.name, t.choices[n].measured.candidate.name) for t in tables]
-        chosen += [(t, "table") for t in others]
-        return evenness(np.sum([load_of(what_if, t, c, n, weight=weight) for t, c in chosen], axis=0))
-
-    whole = {n: total(n, "rows") for n in counts}
-    best = enough_partitions({n: n / e.max_over_mean for n, e in whole.items()})
-    feed = Changefeed((), partitions=best, protocol=protocol or None)
+    what_if: WhatIf, tables: Sequence[TableAdvice], counts: Sequence[int], keep: str, protocol: str, notes: list[str],
+    *, allow_risk: bool,
+) -> Advice:  # fmt: skip
     names = [t.fact.name.lower() for t in tables]
-    feed = replace(feed, case_sensitive=len(set(names)) < len(names))
-    by_bytes = {n: total(n, "bytes") for n in counts}
-    return Advice(keep, best, tuple(tables), whole, by_bytes, feed, tuple(notes), what_if).at(best)
+    feed = Changefeed((), protocol=protocol or None, case_sensitive=len(set(names)) < len(names))
+    whole, by_bytes = ({n: _whole(what_if, tables, n, w) for n in counts} for w in ("rows", "bytes"))
+    found = Advice(keep, allow_risk, counts[0], tuple(tables), whole, by_bytes, feed, tuple(notes), what_if, {})
+    for n in counts:
+        found = found.at(n).as_a_whole()
+    return found.at(enough_partitions({n: n / e.max_over_mean for n, e in found.whole.items()}))
+
+
+def _whole(what_if: WhatIf, tables: Sequence[TableAdvice], partitions: int, weight: str) -> Evenness:
+    """How evenly all tables together fill the partitions, those without a choice by table."""
+    chosen = dict.fromkeys(what_if.tables, "table")
+    chosen |= {t.fact.name: t.choices[partitions].measured.candidate.name for t in tables}
+    return evenness(what_if.load(strategy=chosen, partitions=partitions, weight=weight))
 
 
 def _rules(tables: Sequence[TableAdvice], partitions: int) -> tuple[Rule, ...]:
@@ -423,7 +465,9 @@ def cancelling(columns: Sequence[str]) -> list[str]:
 #    guarantee in this log does not bind tomorrow's updates.
 # 3. A table so small that it adds less than SMALL of a partition's mean load goes by `table` if that is left.
 # 4. Of the rest, those within TOLERANCE of the most even one are as good; the simplest of them is chosen.
-# 5. The partition count is the smallest that gives ENOUGH of the best parallelism (all rows over the fullest
+# 5. Over all tables, choices that keep more are taken if they are no less even and break no more: tables that go by
+#    `table` may meet in one partition.
+# 6. The partition count is the smallest that gives ENOUGH of the best parallelism (all rows over the fullest
 #    partition).
 
 SMALL, TOLERANCE, ENOUGH = 0.1, 1.1, 0.9
@@ -510,19 +554,23 @@ def _pair(pair: list[dict[str, Any]] | None) -> str:
 
 def _not_chosen(m: MeasuredCandidate, best: MeasuredCandidate, *, allow_risk: bool, small: bool) -> str:
     if m.candidate.risk and not allow_risk:
-        return f"is a risk: {m.candidate.risk}; {_fullest(m)}"
+        return f"is a risk: {m.candidate.risk}; {_fullest(m, uneven_by(m, best))}"
     if small or m.uneven <= best.uneven * TOLERANCE:
-        return f"is less simple; {_fullest(m)}"
-    other = "" if _uneven_of(m) == _uneven_of(best) else f" of {_uneven_of(best)}"
-    return f"is less even: {_fullest(m)}, not {best.uneven:.2f} times{other}"
+        return f"is less simple; {_fullest(m, uneven_by(m, best))}"
+    by = uneven_by(m, best)
+    other = best.rows if by == "rows" else best.bytes
+    return f"is less even: {_fullest(m, by)}, not {other.max_over_mean:.2f} times"
 
 
-def _fullest(m: MeasuredCandidate) -> str:
-    return f"the fullest would take {m.uneven:.2f} times the mean of {_uneven_of(m)}"
+def _fullest(m: MeasuredCandidate, by: str) -> str:
+    even = m.rows if by == "rows" else m.bytes
+    return f"the fullest would take {even.max_over_mean:.2f} times the mean of {by}"
 
 
-def _uneven_of(m: MeasuredCandidate) -> str:
-    """What is less even."""
+def uneven_by(m: MeasuredCandidate, best: MeasuredCandidate) -> str:
+    """The unit that shows that a candidate is uneven, or less even than the best one: rows if they do, else bytes."""
+    if m.uneven > best.uneven * TOLERANCE:
+        return "rows" if m.rows.max_over_mean > best.rows.max_over_mean * TOLERANCE else "bytes"
     return "bytes" if m.uneven > m.rows.max_over_mean else "rows"
 
 
