@@ -222,7 +222,8 @@ def test_a_change_that_is_lost_without_a_missing_offset_comes_first() -> None:
     chain["evidence"] = [[{"commit_ts": 7, "partition": 0, "offset": 1}, {"commit_ts": 9, "partition": 0, "offset": 2}]]
     found = transactions(replace(done, findings=chain)).finding
     assert found.startswith(
-        "The audit found 1 broken chain of row images, so transactions may be torn: shop.orders id=1 between commit_ts "
+        "The audit found 1 broken chain of row images: either a change is lost, and its transaction is torn, or "
+        "an image is wrong: shop.orders id=1 between commit_ts "
         "7 (1970-01-01 00:00:00.000 UTC) and 9 (1970-01-01 00:00:00.000 UTC). None of 20 transactions is pending ("
     )
 

@@ -287,8 +287,35 @@ def test_transactions_names_a_change_that_is_lost_without_a_missing_offset(lab: 
     for m in kept:
         m["offset"] -= (m["partition"], m["offset"] > lost["offset"]) == (lost["partition"], True)
     said = lab("transactions", write_lines(tmp_path / "log.jsonl", kept)).stdout
-    assert said.startswith("The audit found 1 broken chain of row images, so transactions may be torn: shop.orders ")
+    assert said.startswith(
+        "The audit found 1 broken chain of row images: either a change is lost, and its transaction is torn, or "
+        "an image is wrong: shop.orders "
+    )
     assert " None of 511 transactions is pending; " in said and "known to be torn" not in said
+
+
+def test_an_image_that_does_not_match_is_shown_with_both_values(lab: Any, tmp_path: Path) -> None:
+    """The finding names the column; its messages show the image before each update."""
+    messages = lines(Path(CANAL))
+    [wrong] = [m for m in messages if (m["partition"], m["offset"]) == (3, 16)]
+    value = json.loads(base64.b64decode(wrong["value"]))
+    assert (value["type"], value["old"][0]["amount"]) == ("UPDATE", "56106.43")
+    value["old"][0]["amount"] = "123.45"
+    wrong["value"] = base64.b64encode(json.dumps(value).encode()).decode()
+    said = lab("audit", write_lines(tmp_path / "log.jsonl", messages), "--messages-of", "1", code=1).stdout
+    assert "(amount: it left 56106.43, the image has 123.45); a change between them is lost" in said
+    assert "before: amount=123.45, flags=1 (paid); after: user_id=42, seq=1311, amount=56106.43, flags=0" in said
+
+
+def test_watermarks_begins_with_each_that_falls(lab: Any, tmp_path: Path) -> None:
+    """Where, from what and to what; then how far the log is complete."""
+    messages = lines(Path(CANAL))
+    marks = [m for m in messages if b'"TIDB_WATERMARK"' in base64.b64decode(m["value"]) and m["partition"] == 2]
+    marks[15]["value"] = marks[8]["value"]
+    high, low = (json.loads(base64.b64decode(marks[i]["value"]))["_tidb"]["watermarkTs"] for i in (14, 8))
+    said = lab("watermarks", write_lines(tmp_path / "log.jsonl", messages)).stdout
+    assert said.startswith(f"The watermark of small partition 2 falls at offset {marks[15]['offset']}, by ")
+    assert f" s: from {high} (" in said and f" to {low} (" in said and ". It is complete up to " in said
 
 
 def test_an_audit_ends_with_how_complete_the_log_is_and_its_settings(lab: Any) -> None:
@@ -523,7 +550,7 @@ def test_why_names_each_stall_with_what_the_log_cannot_tell(lab: Any, tmp_path: 
     gone = {m["offset"] for m in marks[len(marks) // 2 :]}
     cut = [m for m in json_lines(OPEN.rsplit("/", 1)[1]) if m["partition"] != 1 or m["offset"] not in gone]
     said = lab("why", write_lines(tmp_path / "cut.jsonl", cut), "--stall", "0.02").stdout
-    assert "Topic small, partition 1: stalled at " in said and ", to the end of the log: " in said
+    assert "Topic small, partition 1: stalled at " in said and ", to the end of the log, its newest row: " in said
     assert "  partition-silent: the other partitions received " in said
     assert said.count("partition-silent: the log cannot show whether the ") == 1
     told = json.loads(lab("why", OPEN, "--json").stdout)
@@ -533,6 +560,13 @@ def test_why_names_each_stall_with_what_the_log_cannot_tell(lab: Any, tmp_path: 
     assert usual.startswith(stuck) and "Watermarks of this log stalled 5 times for more than 1.5 s." in usual
     assert "They usually step by 0.600 s." in usual
     assert "Partition 2 of simulated is missing the topic's last 16 watermarks" in usual
+    assert " for more than 1.5 s. Rows came again in 1 shorter step, as after a restart." in usual
+    assert "1.000 s\n    restart: 23 rows (the first: partition 0 offset 410) came again\n" in usual
+    assert (
+        "6.000 s\n    restart: 23 rows (the first: partition 0 offset 410) came again in the step before it\n" in usual
+    )
+    ended = lab("why", "data/messages_open-protocol_stalls.jsonl.gz", "--stall", "0.9").stdout
+    assert "silence: the log ends with it; the newest row, to which the time is measured, came before it" in ended
 
 
 def test_each_command_says_in_one_short_sentence_what_it_is_for() -> None:

@@ -72,6 +72,17 @@ def test_a_page_is_in_log_order_and_cut(browser: Browser) -> None:
     assert page["key"][0] == "id=2" and page["what"][0] == "id=2, v=1" and page["table"][0] == "s.t"
 
 
+def test_a_message_shows_what_an_update_changed(tmp_path: Path) -> None:
+    """Columns before it that differ, at the same place or another; an insert and a delete have one image."""
+    row = {"topic": "t", "partition": 0, "seq": 0, "kind": "row", "schema_name": "s", "table_name": "t"}
+    old, new = [column("id", "1", True), column("v", None), column("w", "2")], [column("w", "2"), column("v", "3")]
+    images = [(None, new), (old, new), (new, new), (old, None)]
+    rows = [row | {"offset": i, "before": before, "columns": after} for i, (before, after) in enumerate(images)]
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(DECODED)), tmp_path / "log.parquet")
+    said = [*Browser([str(tmp_path / "log.parquet")]).page(MessagePage())["what"]]
+    assert said == ["w=2, v=3", "before: id=1, v=NULL; after: w=2, v=3", "w=2, v=3", "id=1, v=NULL, w=2"]
+
+
 @pytest.mark.parametrize(
     ("page", "offsets"),
     [

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.answers.summary import FOUND, Summary, exact, small
+from ticdc_lab.answers.summary import FOUND, LISTED, Summary, exact, named_events, small
 from ticdc_lab.answers.transactions import likeliest_first, torn_briefly, torn_words
 from ticdc_lab.answers.watermarks import complete_to
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audited, checks_possible, places_of
@@ -27,6 +27,7 @@ from ticdc_lab.audit.findings import INFO, NO_RULE, PARTITIONS_MISSING, RANK, UN
 from ticdc_lab.audit.guarantees import (
     ALONE,
     COPIED,
+    IMAGE_DIFFERS,
     LACKED,
     MOVED,
     NO_WATERMARK,
@@ -36,7 +37,7 @@ from ticdc_lab.audit.guarantees import (
     TWO_TOPICS,
     UNSPLIT,
 )
-from ticdc_lab.audit.run import CHAIN
+from ticdc_lab.audit.run import CHAIN, key_of
 from ticdc_lab.codecs.plain.named import VERSION_BYTES, frames
 from ticdc_lab.codecs.registry import FRAMED
 from ticdc_lab.dispatch.best_rule import CAUSES
@@ -60,7 +61,7 @@ from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.stored import StoredEvents
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
 from ticdc_lab.tables.checksum_findings import verify_checksums, zones_of_all
-from ticdc_lab.words import count, in_lanes, lane_of, some_of
+from ticdc_lab.words import count, in_lanes, lane_of, shortened, some_of, visible
 
 if TYPE_CHECKING:
     from ticdc_lab.log import Log
@@ -437,6 +438,8 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
     found, unjudged = exact(told.findings), dict(told.unjudged)
     if log.counts is not None and log.counts.parts and (found["guarantee"] == CHAIN).any():
         found = _with_empty_rows(found, log)
+    if log.has_images and found["message"].str.startswith(IMAGE_DIFFERS).any():
+        found = _with_values(found, log)
     if not log.has_images:
         why = "the log was opened without the values of its rows"
         unjudged |= dict.fromkeys((n for n, g in GUARANTEES.items() if g.image and n != HAVE_A_TABLE), why)
@@ -518,6 +521,38 @@ def _with_empty_rows(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:
         for f in found[["guarantee", "table", "message"]].to_dict("records")
     ]  # fmt: skip
     return found.assign(message=pd.Series(said, index=found.index, dtype=found["message"].dtype))
+
+
+def _with_values(found: pd.DataFrame, log: ChangeLog) -> pd.DataFrame:
+    """The findings; the first of those whose image before a change differs with each column that does."""
+    at = found.index[found["message"].str.startswith(IMAGE_DIFFERS)][:LISTED]
+    told = found.loc[at].to_dict("records")
+    rows: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for e in named_events(log, {place for f in told for place in places_of(f)}).to_pylist():
+        table = ".".join(filter(None, (e["schema_name"], e["table_name"])))
+        rows.setdefault((table, *(e[c] for c in _PLACE)), []).append(e)
+    said = [f["message"] for f in told]
+    for i, f in enumerate(told):
+        former, own = (rows.get((f["table"], *map(place.get, _PLACE)), []) for place in f["evidence"])
+        own = [e for e in own if f["key"] is None or key_of(e["columns"] or e["before"]) == f["key"]]
+        former = [e for e in former if own and key_of(e["columns"]) == key_of(own[0]["before"])]
+        if len(former) == len(own) == 1:
+            left = {c["name"]: c["value"] for c in former[0]["columns"] or ()}
+            both = [(c["name"], left[c["name"]], c["value"]) for c in own[0]["before"] or () if c["name"] in left]
+            differ = [f"{n}: it left {_value(a)}, the image has {_value(b)}" for n, a, b in both if a != b]
+            if differ:
+                values = some_of(differ, most=_VALUES, between="; ")
+                said[i] = said[i].replace(" left", f" left ({values})", 1)
+    return found.assign(message=found["message"].where(~found.index.isin(at), pd.Series(said, index=at)))
+
+
+_PLACE = ("partition", "offset", "commit_ts")
+_VALUES, _VALUE_CHARS = 4, 60
+"""Most columns of a finding whose values are named, and most characters of one."""
+
+
+def _value(text: str | None) -> str:
+    return "NULL" if text is None else visible(shortened(text, _VALUE_CHARS))
 
 
 _EMPTY_ROWS = "partition int, offset bigint, table string"

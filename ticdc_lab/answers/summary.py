@@ -240,15 +240,23 @@ def finding_messages(events: pa.Table) -> pd.DataFrame:
     """Show the messages that findings are about, an event a row, in order.
 
     Returns: ``topic, partition, offset, seq, kind, commit_ts, table`` (``schema.table``), ``op`` and ``what`` (the
-    columns after the change, or the statement; cut).
+    columns after the change, with those that an update changed as they were before it; or the statement; cut).
     """
     rows = []
     for e in events.take(spark_order(events, POSITION)).to_pylist():
-        image = e["columns"] if e["columns"] is not None else e["before"]
-        values = None if image is None else ", ".join(
-            f"{c['name']}={'NULL' if c['value'] is None else c['value']}" for c in image
-        )  # fmt: skip
-        what = values if e["query"] is None else e["query"]
+        old, new = (
+            None
+            if e[image] is None
+            else [f"{c['name']}={'NULL' if c['value'] is None else c['value']}" for c in e[image]]
+            for image in ("before", "columns")
+        )
+        changed = [] if old is None or new is None else [cell for cell in old if cell not in {*new}]
+        values = None if (cells := old if new is None else new) is None else ", ".join(cells)
+        what = (
+            (f"before: {', '.join(changed)}; after: {values}" if changed else values)
+            if e["query"] is None
+            else (e["query"])
+        )
         table = ".".join(filter(None, (e["schema_name"], e["table_name"])))
         own = {"table": None if e["schema_name"] is None else table, "what": None if what is None else what[:TOLD]}
         rows.append([(e | own)[c] for c in _MESSAGE.names])
@@ -265,10 +273,13 @@ _READ = (*POSITION, "kind", "commit_ts", "schema_name", "table_name", "op", "col
 def messages_of_findings(log: ChangeLog, findings: pd.DataFrame) -> pd.DataFrame:
     """The messages that the first findings name."""
     named = {p for f in findings.head(LISTED).to_dict("records") for p in places_of(f)}
-    if not named:
-        return pd.DataFrame()
+    return finding_messages(named_events(log, named)) if named else pd.DataFrame()
+
+
+def named_events(log: ChangeLog, named: set[tuple[int, int]]) -> pa.Table:
+    """The events at some partitions and offsets, with the images of rows."""
     if (files := log.files) is None:
-        return finding_messages(events_at(log.events, sorted(named)).select(*_READ).toArrow())
+        return events_at(log.events, sorted(named)).select(*_READ).toArrow()
     form, near = arrow_schema(DECODED), pa.array(sorted({offset for _, offset in named}), pa.int64())
 
     def asked(events: pa.Table) -> pa.Table:
@@ -276,8 +287,7 @@ def messages_of_findings(log: ChangeLog, findings: pd.DataFrame) -> pd.DataFrame
         return events.filter(pa.array([place in named for place in places], pa.bool_()))
 
     form = pa.schema([form.field(name) for name in _READ])
-    found = files.rows(_READ, asked, form, near=near, kinds=KINDS).found(lambda batches: batches, form)
-    return finding_messages(found)
+    return files.rows(_READ, asked, form, near=near, kinds=KINDS).found(lambda batches: batches, form)
 
 
 def quarantine_reasons(quarantine: DataFrame, *, most: int = LISTED) -> DataFrame:

@@ -111,7 +111,8 @@ def _lost(findings: pd.DataFrame) -> str:
     of_row = first["key"] if isinstance(first["key"], str) else place
     between = f" between commit_ts {tso_words(min(at))} and {tso_words(max(at))}" if at else ""
     return (
-        f"The audit found {count(len(chains), 'broken chain')} of row images, so transactions may be torn: "
+        f"The audit found {count(len(chains), 'broken chain')} of row images: either a change is lost, and its "
+        f"transaction is torn, or an image is wrong: "
         f"{'' if len(chains) == 1 else 'the first is '}{first['table']} {of_row}{between}. "
     )
 

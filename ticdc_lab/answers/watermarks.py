@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,11 @@ from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.cdc_log import beside_cdc_log
 from ticdc_lab.answers.summary import POINTS, Summary, exact, small
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import clock_words, tso_words
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for, not_known
-from ticdc_lab.facts.stalls import stall_causes, stalls_of
+from ticdc_lab.facts.stalls import CANNOT_TELL, CAUSES, RESTART, SentAgain, sent_again, stall_causes, stalls_of
 from ticdc_lab.facts.watermarks import Rhythm, progress_of, rhythm_of, topics_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.sources.cdc_log import read_cdc_log
@@ -47,6 +49,8 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
     topics, laggards = (pd.DataFrame() if f is None else f for f in (topics, laggards))
     said = topics.iloc[:0] if s.of_storage else topics  # one checkpoint for all streams is the whole answer
     details = [_topic_sentence(t, but_for(s.counts)) for t in said.to_dict("records")]
+    fell = _falls(s)
+    details = [*fell[1:], *details]
     details += [_laggard_sentence(span) for span in laggards.head(_LAGGARDS_SAID).to_dict("records")]
     frames = {"topics": topics, "partitions": s.partitions, "tables": s.tables, "laggards": laggards}
 
@@ -64,7 +68,27 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
         return drawn
 
     limits = (*s.early_ends, *without_the_last(s))
-    return Answer("watermarks", _QUESTION, complete_to(s), frames, limits, details, draw=draw)
+    finding = " ".join([*fell[:1], complete_to(s)])
+    return Answer("watermarks", _QUESTION, finding, frames, limits, details, draw=draw)
+
+
+_FALLS_SAID = 5
+
+
+def _falls(s: Summary) -> list[str]:
+    """A sentence for each of the first watermarks that are below an earlier one of their partition."""
+    if not (total := int(s.partitions.get("n_regressions", pd.Series(dtype="Int64")).sum())):
+        return []
+    back = s.incidents[s.incidents["regressed"].fillna(False).astype(bool)].head(_FALLS_SAID)
+    said = [
+        f"The watermark of {r['topic']} {s.lane} {r['partition']} falls at offset {r['offset']}, by "
+        f"{r['regression_s']:.3f} s: from {tso_words(int(r['partition_resolved_ts']))} to "
+        f"{tso_words(int(r['resolved_ts']))}."
+        for r in back.to_dict("records")
+    ]
+    more = [f"{count(total - len(said), 'more watermark')} fall{'s' * (total - len(said) == 1)}: "
+            f"ticdc-lab audit {shlex.quote(shown_source(s.source))}"]  # fmt: skip
+    return said + more * (total > len(said))
 
 
 def without_watermark(partitions: pd.DataFrame) -> list[str]:
@@ -140,7 +164,7 @@ def _laggard_sentence(span: Mapping[Any, Any]) -> str:
 
 def stalls(
     found: pd.DataFrame, *, stall_s: float, rhythm: Rhythm, qualified: str = "", early_ends: Sequence[str] = (),
-    partitions: pd.DataFrame | None = None, of_storage: bool = False,
+    partitions: pd.DataFrame | None = None, of_storage: bool = False, shorter: pd.DataFrame | None = None,
 ) -> Answer:  # fmt: skip
     """Why resolved_ts stalled: each stall, what may have held it, and what the log cannot show.
 
@@ -148,7 +172,8 @@ def stalls(
     count as a stall. ``rhythm``: how the watermarks usually step. ``qualified``: what the sentence must add
     (:func:`ticdc_lab.facts.limits.not_known`). ``early_ends``: partitions whose watermarks end before the topic's.
     ``partitions``: all of them with their ``resolved_ts``; those that never had one are the first sentence.
-    ``of_storage``: whether they are streams of a folder, which states one checkpoint.
+    ``of_storage``: whether they are streams of a folder, which states one checkpoint. ``shorter``: steps below
+    ``stall_s`` in which rows came again, as ``found``.
     """
     question = "Why did its watermarks stall?"
     values = {"stall_s": stall_s, "usual_step_s": rhythm.usual_s, "longest_step_s": rhythm.longest_s}
@@ -170,8 +195,15 @@ def stalls(
         none = f"{never}{ends}No watermark of this log stalled for more than {stall_s:g} s{qualified}."
         early_ends = early_ends[1:]
         details = [f"{usual}; the longest step is {rhythm.longest_s:,.3f} s."]
+    listed, repeated = found.head(_STALLS_SAID), ""
+    if shorter is not None and len(shorter):
+        repeated = f" Rows came again in {count(len(shorter), 'shorter step')}, as after a restart."
+        listed = pd.concat([listed, shorter.head(_STALLS_SAID)])
+    details += [line for row in listed.to_dict("records") for line in _stall_lines(row)]
+    causes = [c for row in listed["causes"] for c in row] if len(listed) else []
+    limits = [*dict.fromkeys(f"{c['cause']}: the log cannot show {c['cannot_tell']}." for c in causes), *early_ends]
     if none:
-        return Answer("why", question, none, {"stalls": found}, early_ends, details, values)
+        return Answer("why", question, none + repeated, {"stalls": _caused(listed)}, limits, details, values)
     stalled = f"Watermarks of this log stalled {count(len(found), 'time')} for more than {stall_s:g} s{qualified}"
     still = found[found["next_ts"].isna()]
     worst = (still if len(still) else found).iloc[0]
@@ -179,16 +211,20 @@ def stalls(
     are = "are" if worst["everywhere"] or len(worst["partitions"]) > 1 else "is"
     how = f"{are} stuck at the end of the log, for {step}" if len(still) else f"stalled longest, {step}"
     cause = f"cause {likeliest['cause']}: {likeliest['says']}"
-    finding = f"{never}{who[:1].upper()}{who[1:]} {how}, {cause}. {stalled}. {usual}."
-    details = [line for row in found.head(_STALLS_SAID).to_dict("records") for line in _stall_lines(row)]
-    causes = [c for row in found["causes"].head(_STALLS_SAID) for c in row]
-    limits = [*dict.fromkeys(f"{c['cause']}: the log cannot show {c['cannot_tell']}." for c in causes), *early_ends]
-    listed = found.assign(cause=[c[0]["cause"] for c in found["causes"]], says=[c[0]["says"] for c in found["causes"]])
+    finding = f"{never}{who[:1].upper()}{who[1:]} {how}, {cause}. {stalled}.{repeated} {usual}."
+    listed = _caused(found if shorter is None or shorter.empty else pd.concat([found, shorter], ignore_index=True))
     columns = ["held_ts", "step_s", "everywhere", "partitions", "n_rows", "cause", "says"]
     return Answer(
         "why", question, finding, {"stalls": listed}, limits, details, values,
         draw=lambda: {"stalls": figures.listing(listed[columns], title=finding.rstrip("."), note=_STALLS_NOTE)},
     )  # fmt: skip
+
+
+def _caused(found: pd.DataFrame) -> pd.DataFrame:
+    """With the likeliest cause of each."""
+    if found.empty:
+        return found
+    return found.assign(cause=[c[0]["cause"] for c in found["causes"]], says=[c[0]["says"] for c in found["causes"]])
 
 
 def _none_advances(stated: pd.Series, *, stall_s: float, qualified: str, of_storage: bool) -> str:
@@ -213,7 +249,9 @@ def _standing(row: Mapping[Any, Any]) -> str:
 
 
 def _stall_lines(row: Mapping[Any, Any]) -> list[str]:
-    until = "to the end of the log" if pd.isna(row["next_ts"]) else f"to {tso_words(int(row['next_ts']))}"
+    until = (
+        "to the end of the log, its newest row" if pd.isna(row["next_ts"]) else f"to {tso_words(int(row['next_ts']))}"
+    )
     stood = "" if pd.isna(row["stood_s"]) else f", {row['stood_s']:.3f} s by the broker's time since {row['since']}"
     at = tso_words(int(row["held_ts"]))
     lines = [f"Topic {row['topic']}, {_standing(row)}: stalled at {at}, {until}: {row['step_s']:.3f} s{stood}"]
@@ -253,12 +291,39 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
             found = small(stall_causes(log.events, stall_s=least_s, arrivals=of.messages))
     by = ["step_s", "topic", "held_ts", "everywhere"]
     rows = found.sort_values(by, ascending=[False, True, True, True], na_position="first", ignore_index=True)
-    s = log.summary_of("facts")
+    s, shorter = log.summary_of("facts"), rows.iloc[:0]
+    if files is not None and log.counts is not None and log.counts.messages <= COMPARED:
+        with of.reading():
+            if again := sent_again(files, of.facts):
+                every = exact(stalls_of(files, of.facts, stall_s=-1))
+                steps, stalled = ([*f[["topic", "held_ts"]].itertuples(index=False, name=None)] for f in (every, rows))
+                few = every[[step in again and step not in stalled for step in steps]]
+                shorter = _restarted(few.sort_values(["topic", "held_ts"], ignore_index=True), again)
+                rows = _restarted(rows, again)
     answer = stalls(
         rows.head(_STALLS), stall_s=least_s, rhythm=rhythm, qualified=not_known(log.counts), early_ends=s.early_ends,
-        partitions=s.partitions, of_storage=s.of_storage,
+        partitions=s.partitions, of_storage=s.of_storage, shorter=shorter.head(_STALLS),
     )  # fmt: skip
     return answer if said is None else beside_cdc_log(answer, said, log.audit(messages=False).frame)
+
+
+def _restarted(found: pd.DataFrame, again: Mapping[tuple[str, int], SentAgain]) -> pd.DataFrame:
+    """Stalls with the cause ``restart`` where rows came again in them, or in the step before or behind."""
+    before = {(topic, one.next_ts): one for (topic, _), one in again.items() if one.next_ts is not None}
+    causes = []
+    for stall in found.to_dict("records"):
+        own, topic = [*stall["causes"]], stall["topic"]
+        near = [
+            (again.get((topic, stall["held_ts"])), ""),
+            (before.get((topic, stall["held_ts"])), " in the step before it"),
+            (again.get((topic, stall["next_ts"])), " in the step behind it"),
+        ]
+        said = [f"{one.words} came again{where}" for one, where in near if one is not None]
+        if said and all(c["cause"] != RESTART for c in own):
+            one = {"cause": RESTART, "says": "; ".join(said), "cannot_tell": CANNOT_TELL[RESTART]}
+            own = sorted([*own, one], key=lambda c: CAUSES.index(c["cause"]))
+        causes.append(own)
+    return found.assign(causes=pd.Series(causes, index=found.index, dtype=object))
 
 
 _LAGGARDS = 1_000
@@ -266,3 +331,6 @@ _LAGGARDS = 1_000
 
 _STALLS = 1_000
 """Stalls that are explained, at most."""
+
+COMPARED = 300_000
+"""Messages up to which rows that came again are looked for: all of their changes are compared at once."""

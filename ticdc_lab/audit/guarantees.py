@@ -197,7 +197,9 @@ def _chain(s: Suspects, which: Bools) -> RowFindings:
     said = chosen(
         (how == IS_GONE, sentence(_IS_GONE, ": ", since, " deleted it", cause=_IS_GONE)),
         (how == IS_THERE, sentence(_IS_THERE, ": ", since, " left it", cause=_IS_THERE)),
-        otherwise=sentence(_DIFFERS, " from the one that ", since, " left", cause=f"{_DIFFERS} from what is known"),
+        otherwise=sentence(
+            IMAGE_DIFFERS, " from the one that ", since, " left", cause=f"{IMAGE_DIFFERS} from what is known"
+        ),
     )
     lost = "; a change between them is lost, or one of them is wrong"
     filtered = ", or an event filter of the changefeed drops it (to check: --changefeed FILE)"
@@ -220,7 +222,7 @@ def _chain(s: Suspects, which: Bools) -> RowFindings:
 
 
 _IS_GONE, _IS_THERE = "a change has an old image of a row that does not exist", "an insert of a row that exists"
-_DIFFERS = "the image before the change differs"
+IMAGE_DIFFERS = "the image before the change differs"
 
 
 def _left_out(s: Suspects) -> Bools:

@@ -752,7 +752,10 @@ def _keys_in(found: pa.Table, events: pa.Table) -> Keys:
     numbered = events.select(POSITION).append_column("at", pa.array(range(events.num_rows), pa.int64()))
     of_rows = numbered.filter(pc.equal(events["kind"], "row"))
     at = of_rows.join(_places(found), list(POSITION), join_type="inner")["at"]
-    return _by_place((e, _key_of(e)) for e in events.select([*POSITION, "columns", "before"]).take(at).to_pylist())
+    return _by_place(
+        (e, key_of(e["columns"] if e["columns"] is not None else e["before"]))
+        for e in events.select([*POSITION, "columns", "before"]).take(at).to_pylist()
+    )
 
 
 def _keys_at(places: pa.Table, events: DataFrame) -> Keys:
@@ -777,7 +780,13 @@ def _keys_in_files(places: pa.Table, files: StoredEvents) -> Keys:
     def asked(rows: pa.Table) -> pa.Table:
         near = rows.filter(pc.is_in(rows["offset"], offsets))
         own = [r for r in near.to_pylist() if tuple(r[c] for c in POSITION) in wanted]
-        return pa.Table.from_pylist([{c: r[c] for c in POSITION} | {"key": _key_of(r)} for r in own], _OF_PLACE)
+        return pa.Table.from_pylist(
+            [
+                {c: r[c] for c in POSITION} | {"key": key_of(r["columns"] if r["columns"] is not None else r["before"])}
+                for r in own
+            ],
+            _OF_PLACE,
+        )
 
     leaves = [f"{image}.list.element.{part}" for image in IMAGES for part in ("name", "value", "is_key")]
     found = files.rows(POSITION, asked, _OF_PLACE, leaves=leaves, near=offsets).found(lambda rows: rows, _OF_PLACE)
@@ -815,6 +824,6 @@ def _about_rows(found: pa.Table) -> pa.ChunkedArray:
     return pc.and_(pc.is_valid(found["row_id"]), pc.is_valid(found["table"]))
 
 
-def _key_of(event: Event) -> str:
-    image = event["columns"] if event["columns"] is not None else event["before"]
+def key_of(image: list[dict[str, Any]] | None) -> str:
+    """The columns of an image's key as ``column=value``."""
     return ", ".join(f"{c['name']}={c['value']}" for c in image or () if c["is_key"] and c["value"] is not None)

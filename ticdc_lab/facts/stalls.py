@@ -7,7 +7,9 @@ state in between shows that they continued.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +40,7 @@ from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.places import table_names
 from ticdc_lab.facts.schemas import GROUPS, RUNGS, arrow_of, together
 from ticdc_lab.facts.watermarks import IS_ROW, STALL_S, by_watermark
+from ticdc_lab.words import count
 
 if TYPE_CHECKING:
     from ticdc_lab.sources.stored import StoredEvents
@@ -134,6 +137,49 @@ def stalls_of(
     written = grouped_by(files.rows(read, between, _IN_STALL), [*STALL, "commit_ts"], sums_in, _WRITTEN)
     found = grouped_by(gaps, STALL, _stalls_in(at_once(written, _WRITTEN)), _STALLS)
     return _told(at_once(found, _STALLS), facts.ddl, stall_s, big_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class SentAgain:
+    """Row changes that came again between a watermark and ``next_ts``: how many, and where the first lies."""
+
+    next_ts: int | None
+    n: int
+    partition: int
+    offset: int
+
+    @property
+    def words(self) -> str:
+        """As the begin of a sentence."""
+        return f"{count(self.n, 'row')} (the first: partition {self.partition} offset {self.offset})"
+
+
+_SENT = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("seq", pa.int32()),
+                   *[(c, pa.int64()) for c in ("commit_ts", "key_hash", "change_hash")]])  # fmt: skip
+
+
+def sent_again(files: StoredEvents, facts: LogFacts) -> dict[tuple[str, int], SentAgain]:
+    """Row changes that their topic had before, by topic and the watermark after which they came; rows without a key are
+    not compared, as two of one transaction may be equal.
+    """
+    rows = files.rows(_SENT.names, lambda rows: rows.select(_SENT.names), _SENT).found(lambda rows: rows, _SENT)
+    each = rows.drop_null().to_pandas().drop_duplicates([*POSITION]).sort_values([*POSITION])
+    twice = each[each.duplicated(["topic", "commit_ts", "change_hash"])]
+    marks = facts.watermarks.each_place()
+    rungs = gaps_in(facts, np.full(len(marks), NO_TS), stall_s=-1)
+    found: dict[tuple[str, int], SentAgain] = {}
+    if twice.empty or not len(rungs):
+        return found
+    begins: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for rung in rungs.select([*PARTITION, "held_offset", "held_ts", "next_ts"]).sort_by("held_offset").to_pylist():
+        begins.setdefault((rung["topic"], rung["partition"]), []).append(rung)
+    for topic, partition, offset in twice[[*PARTITION, "offset"]].itertuples(index=False):
+        own = begins.get((topic, partition), [])
+        if nth := bisect_left(own, offset, key=lambda rung: rung["held_offset"]):
+            stall, next_ts = (topic, own[nth - 1]["held_ts"]), own[nth - 1]["next_ts"]
+            one = found.setdefault(stall, SentAgain(next_ts, 0, int(partition), int(offset)))
+            found[stall] = replace(one, n=one.n + 1)
+    return found
 
 
 ARRIVED = arrow_of("topic string, partition int, offset bigint, arrived_us bigint")
@@ -461,8 +507,8 @@ def _with_causes(stalls: pa.Table, *, stall_s: float, big_rows: int) -> pa.Table
 
 
 _READ = [
-    "held_ts", "everywhere", "steps_of_others", "n_repeats", "n_regressed", "n_rows", "n_replayed", "n_above", "first",
-    "newest_commit_ts", "biggest", "longest", "ddl",
+    "held_ts", "next_ts", "everywhere", "steps_of_others", "n_repeats", "n_regressed", "n_rows", "n_replayed",
+    "n_above", "first", "newest_commit_ts", "biggest", "longest", "ddl",
 ]  # fmt: skip
 _CAUSES = pa.list_(pa.struct([(name, pa.string()) for name in ("cause", "says", "cannot_tell")]))
 
@@ -477,7 +523,7 @@ def causes_of(stall: dict[str, Any], *, stall_s: float = STALL_S, big_rows: int 
     ['silence']
     """
     return [
-        {"cause": name, "says": says, "cannot_tell": _CANNOT_TELL[name]}
+        {"cause": name, "says": says, "cannot_tell": CANNOT_TELL[name]}
         for name, says in (
             ("ddl-barrier", _barrier(stall)),
             ("long-transaction", _long(stall, stall_s)),
@@ -491,7 +537,8 @@ def causes_of(stall: dict[str, Any], *, stall_s: float = STALL_S, big_rows: int 
     ]
 
 
-_CANNOT_TELL = {
+RESTART = "restart"
+CANNOT_TELL = {
     "ddl-barrier": "whether it waited for tables to reach the DDL or for the DDL to be executed",
     "long-transaction": "for how much of this time the transaction held locks",
     "restart": "whether the owner, a capture or the whole changefeed restarted, and why",
@@ -546,13 +593,16 @@ def _went_on(stall: dict[str, Any]) -> str:
     if not stall["n_above"]:
         return ""
     ahead_s, first = _lag_s(stall["held_ts"], stall["newest_commit_ts"]), stall["first"]
-    rows = f"{stall['n_above']} rows above it came meanwhile, up to {ahead_s:.3f} s ahead"
-    return f"{rows}; the lowest is of {first['table']} at {tso_words(first['commit_ts'])}{_repeats(stall)}"
+    rows = f"{stall['n_above']} rows with a commit_ts up to {ahead_s:.3f} s above this watermark came meanwhile"
+    works = "so pullers and some sinks worked, and the changefeed ran"
+    return f"{rows}, {works}; the lowest is of {first['table']} at {tso_words(first['commit_ts'])}{_repeats(stall)}"
 
 
 def _silence(stall: dict[str, Any]) -> str:
     quiet = not stall["n_rows"] and stall["everywhere"]
-    return f"no row and no other watermark came{_repeats(stall)}" if quiet else ""
+    if not quiet or stall.get("next_ts", 0) is not None:
+        return f"no row and no other watermark came{_repeats(stall)}" if quiet else ""
+    return f"the log ends with it; the newest row, to which the time is measured, came before it{_repeats(stall)}"
 
 
 def _repeats(stall: dict[str, Any]) -> str:

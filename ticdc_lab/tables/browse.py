@@ -93,13 +93,20 @@ def _labelled(labels: Labels) -> str:
 
 
 _IMAGE = "coalesce(columns, before)"
+_SAME = "c.name = {0}.name AND c.value IS NOT DISTINCT FROM {0}.value"
+_MOVED = f"list_filter(before, lambda c, i: ({_SAME.format('columns[i]')}) IS NOT TRUE)"
+_CHANGED = f"""if(columns IS NULL, NULL, list_filter(
+    {_MOVED}, lambda c: len(list_filter(columns, lambda d: {_SAME.format("d")})) = 0
+))"""
+"""Columns of an update's image before it that the image after it has otherwise; most are at the same place in both."""
 _VIEW = f"""
 CREATE VIEW log AS SELECT *,
   coalesce(kind, 'quarantine') AS kind_of,
   nullif(concat_ws('.', schema_name, nullif(table_name, '')), '') AS table_of,
   array_to_string({_cells(_IMAGE, keys=True)}, ', ') AS key_of,
   array_to_string({_cells("before", keys=True)}, ', ') AS key_before,
-  coalesce(reason, query, array_to_string({{cells}}, ', ')) AS what
+  coalesce(reason, query, coalesce('before: ' || nullif(array_to_string({{before}}, ', '), '') || '; after: ', '')
+    || array_to_string({{cells}}, ', ')) AS what
 FROM read_parquet([{{files}}])
 """
 
@@ -171,8 +178,9 @@ class Browser:
         self._files = ", ".join(map(literal, files))
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
-        cells = _cells(_IMAGE, keys=False, value=_labelled(labels or {}))
-        self._connection.execute(_VIEW.format(files=self._files, cells=cells))
+        value = _labelled(labels or {})
+        cells, before = (_cells(image, keys=False, value=value) for image in (_IMAGE, _CHANGED))
+        self._connection.execute(_VIEW.format(files=self._files, cells=cells, before=before))
 
     @classmethod
     def of(cls, log: ChangeLog, *, labels: Labels | None = None) -> Browser:
@@ -207,8 +215,9 @@ class Browser:
         -------
         DataFrame
             ``topic, partition, offset, seq, kind`` (``quarantine`` for what could not be decoded), ``commit_ts``,
-            ``table``, ``op``, ``key`` (as ``column=value``), ``what`` (the columns after the change, the statement, or
-            why the message is in quarantine), ``incomplete``.
+            ``table``, ``op``, ``key`` (as ``column=value``), ``what`` (the columns after the change, with those
+            that an update changed as they were before it; the statement; or why the message is in quarantine),
+            ``incomplete``.
         """
         where, values = _conditions(page)
         return self._frame(
