@@ -16,7 +16,7 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import clock_words, tso_words
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for, not_known
-from ticdc_lab.facts.stalls import CANNOT_TELL, CAUSES, RESTART, SentAgain, sent_again, stall_causes, stalls_of
+from ticdc_lab.facts.stalls import CANNOT_TELL, CAUSES, RESTART, SENT, SentAgain, sent_again, stall_causes, stalls_of
 from ticdc_lab.facts.watermarks import Rhythm, progress_of, rhythm_of, topics_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.sources.cdc_log import read_cdc_log
@@ -284,18 +284,26 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
     rhythm = rhythm_of(log.change_log.facts)
     least_s = rhythm.stall_s if stall_s is None else stall_s
     of = log.change_log
+    files = of.files
+
+    def above(step_s: float) -> pd.DataFrame:
+        if files is not None:
+            return exact(stalls_of(files, of.facts, stall_s=step_s, arrivals=of.arrivals()))
+        return small(stall_causes(log.events, stall_s=step_s, arrivals=of.messages))
+
     with of.reading():
-        if (files := of.files) is not None:
-            found = exact(stalls_of(files, of.facts, stall_s=least_s, arrivals=of.arrivals()))
-        else:
-            found = small(stall_causes(log.events, stall_s=least_s, arrivals=of.messages))
+        found = above(least_s)
     by = ["step_s", "topic", "held_ts", "everywhere"]
     rows = found.sort_values(by, ascending=[False, True, True, True], na_position="first", ignore_index=True)
     s, shorter = log.summary_of("facts"), rows.iloc[:0]
-    if files is not None and log.counts is not None and log.counts.messages <= COMPARED:
+    if log.counts is not None and log.counts.messages <= COMPARED:
         with of.reading():
-            if again := sent_again(files, of.facts):
-                every = exact(stalls_of(files, of.facts, stall_s=-1))
+            if files is None:
+                sent = small(log.events.where("kind = 'row'").select(*SENT.names))
+            else:
+                sent = exact(files.rows(SENT.names, lambda r: r.select(SENT.names), SENT).found(lambda r: r, SENT))
+            if again := sent_again(sent, of.facts):
+                every = above(-1)
                 steps, stalled = ([*f[["topic", "held_ts"]].itertuples(index=False, name=None)] for f in (every, rows))
                 few = every[[step in again and step not in stalled for step in steps]]
                 shorter = _restarted(few.sort_values(["topic", "held_ts"], ignore_index=True), again)

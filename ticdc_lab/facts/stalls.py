@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -154,16 +155,15 @@ class SentAgain:
         return f"{count(self.n, 'row')} (the first: partition {self.partition} offset {self.offset})"
 
 
-_SENT = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("seq", pa.int32()),
+SENT = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("seq", pa.int32()),
                    *[(c, pa.int64()) for c in ("commit_ts", "key_hash", "change_hash")]])  # fmt: skip
 
 
-def sent_again(files: StoredEvents, facts: LogFacts) -> dict[tuple[str, int], SentAgain]:
+def sent_again(rows: pd.DataFrame, facts: LogFacts) -> dict[tuple[str, int], SentAgain]:
     """Row changes that their topic had before, by topic and the watermark after which they came; rows without a key are
-    not compared, as two of one transaction may be equal.
+    not compared, as two of one transaction may be equal. ``rows``: :data:`SENT`.
     """
-    rows = files.rows(_SENT.names, lambda rows: rows.select(_SENT.names), _SENT).found(lambda rows: rows, _SENT)
-    each = rows.drop_null().to_pandas().drop_duplicates([*POSITION]).sort_values([*POSITION])
+    each = rows.dropna().drop_duplicates([*POSITION]).sort_values([*POSITION])
     twice = each[each.duplicated(["topic", "commit_ts", "change_hash"])]
     marks = facts.watermarks.each_place()
     rungs = gaps_in(facts, np.full(len(marks), NO_TS), stall_s=-1)
