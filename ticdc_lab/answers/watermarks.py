@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -296,12 +297,15 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
     by = ["step_s", "topic", "held_ts", "everywhere"]
     rows = found.sort_values(by, ascending=[False, True, True, True], na_position="first", ignore_index=True)
     s, shorter = log.summary_of("facts"), rows.iloc[:0]
+    not_compared = [f"Rows that came again are looked for in logs of up to {COMPARED:,} messages, not in this one."]
     if log.counts is not None and log.counts.messages <= COMPARED:
         with of.reading():
             if files is None:
                 sent = small(log.events.where("kind = 'row'").select(*SENT.names))
             else:
                 sent = exact(files.rows(SENT.names, lambda r: r.select(SENT.names), SENT).found(lambda r: r, SENT))
+            keyless = int(sent["key_hash"].isna().sum())
+            not_compared = [f"{count(keyless, 'row')} without a key may have come again."] * (keyless > 0)
             if again := sent_again(sent, of.facts):
                 every = above(-1)
                 steps, stalled = ([*f[["topic", "held_ts"]].itertuples(index=False, name=None)] for f in (every, rows))
@@ -312,6 +316,7 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
         rows.head(_STALLS), stall_s=least_s, rhythm=rhythm, qualified=not_known(log.counts), early_ends=s.early_ends,
         partitions=s.partitions, of_storage=s.of_storage, shorter=shorter.head(_STALLS),
     )  # fmt: skip
+    answer = replace(answer, limits=[*answer.limits, *not_compared])
     return answer if said is None else beside_cdc_log(answer, said, log.audit(messages=False).frame)
 
 

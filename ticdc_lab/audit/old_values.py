@@ -21,6 +21,7 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import ENOUGH, OLD_VALUE, OP_BY_IMAGES, SWITCHED
+from ticdc_lab.words import count
 
 BLOCKS = 1 << 14
 """Into so many parts of equal length the commit_ts of a log are cut, to show where updates have images."""
@@ -112,7 +113,7 @@ class OldValues:
         """When old values are off, for people; empty where they are not switched."""
         sure = [s for s in self.stretches or () if s.sure]
         said = ", then ".join(s.words for s in sure[:_NAMED])
-        more = f", and {len(sure) - _NAMED} times more" if len(sure) > _NAMED else ""
+        more = f", and {count(len(sure) - _NAMED, 'time')} more" if len(sure) > _NAMED else ""
         return f"old values were switched {said}{more} ({self.setting})" if sure else ""
 
     def unjudged(self, n_unsure: int) -> str:

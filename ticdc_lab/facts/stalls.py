@@ -608,7 +608,7 @@ def _silence(stall: dict[str, Any]) -> str:
 def _repeats(stall: dict[str, Any]) -> str:
     """The owner lives where it states its checkpoint again."""
     n = stall["n_repeats"]
-    return f"; it was stated {n} times more, so the owner ran" if n else ""
+    return f"; it was stated {count(n, 'time')} more, so the owner ran" if n else ""
 
 
 def _lag_s(since: int, until: int) -> float:
