@@ -319,14 +319,18 @@ def test_what_a_picture_shows_is_reached_by_arrows(tmp_path: Path) -> None:
         "points": finish(crossed, title="Points", note="Three of them lie over each other."),
         "cells": figures.partition_load(s.load),
         "boxes": figures.watermark_tree_stepped(story().watermarks, moments=5),
+        "late": finish(Figure([Scatter(x=[1, 2], y=[1, 2])]), title="Late", note="Its end is named.", least_px=3000),
     }
+    drawn["late"].layout.meta["from_end"] = True
     file = tmp_path / "marks.html"
     file.write_text(page("a", lead="a", sections=[Section("s", "t", "a", body=[*drawn.values()])]), encoding="utf-8")
     with chromium() as browser:
         browser.get(file.as_uri())
         until(
-            lambda: browser.execute_script("return document.querySelectorAll('.js-plotly-plot[tabindex]').length") == 3
+            lambda: browser.execute_script("return document.querySelectorAll('.js-plotly-plot[tabindex]').length") == 4
         )
+        late = "const g = document.querySelectorAll('.js-plotly-plot')[3]; return g.scrollWidth - g.clientWidth - "
+        until(lambda: browser.execute_script(f"{late} g.scrollLeft") < 2 < browser.execute_script(f"{late} 0"))
         browser.execute_script(_LISTENED)
         assert browser.execute_script(_OVER) == [["over lines", "rgb(255, 255, 255)"]], (
             "a rim keeps it apart from lines"

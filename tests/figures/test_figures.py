@@ -59,6 +59,7 @@ def test_ladder_names_who_holds_the_minimum() -> None:
     assert title(fig) == held.format(60, 5)
     stuck = figures.watermark_ladder(LAGGING.iloc[:-1], partitions=homes(0, 1))
     assert title(stuck) == f"{held.format(80, 6)}, to the last step"
+    assert stuck.layout.meta.from_end, "where it scrolls, its end comes first"
     assert "6 s behind" in [a.text for a in stuck.layout.annotations], "the band says how late it is"
     sizes = [t.marker.size for t in stuck.data if t.name == "partition 1" and t.mode == "lines+markers"]
     assert [[*size] for size in sizes] == [[5, 0, 0, 0, 0]], "it has a mark where it received a watermark"

@@ -493,6 +493,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     }
     for (const bar of gd.querySelectorAll(".modebar-container")) bar.style.display = narrow ? "none" : "";
     Object.assign(gd.ticdcFitted, { key: `${gd.clientWidth} ${title}`, more, deeper, legend: low });
+    if (!known && gd.layout.meta.from_end) gd.scrollLeft = gd.scrollWidth; // where it scrolls
     fade(gd);
   }
 

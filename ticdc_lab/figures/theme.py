@@ -54,7 +54,8 @@ def finish(
 
     ``title``, ``note``: Plotly text: names in it went through :func:`label`. The note names what to look for.
     ``height``: pixels. ``note_below_px``: distance of the note from the lowest axis, in pixels. ``least_px``: the width
-    below which the figure cannot be read: ``fit.js`` lets it scroll in a narrower place.
+    below which the figure cannot be read: ``fit.js`` lets it scroll in a narrower place, from its end on where
+    ``layout.meta`` has ``from_end``.
     """
     for axis in _few_counts(fig):
         fig.layout.setdefault(axis, Nested()).setdefault("dtick", 1)

@@ -164,11 +164,15 @@ def watermark_ladder(
         stated = sorted({float(lane[0]) for lane in p.stands_s.values() if lane[0] == lane[0]})
         fig.update_yaxes(tickvals=p.at(stated), row=1, col=1)
     fig.update_layout(barmode="overlay", bargap=0, hovermode="closest")
-    return finish(fig, title=_finding_of_ladder(p, marks, chosen), note=_note(p, band), height=520 if band else 440)
-
-
-def _finding_of_ladder(p: TopicProgress, marks: list[str], chosen: Lane | None) -> str:
     worst = p.worst() if chosen not in p.stands_s else chosen
+    title = _finding_of_ladder(p, marks, chosen, worst)
+    fig = finish(fig, title=title, note=_note(p, band), height=520 if band else 440)
+    if worst is not None and p.behind[worst][-1]:
+        fig.layout.meta["from_end"] = True  # a narrow place shows first what the title names
+    return fig
+
+
+def _finding_of_ladder(p: TopicProgress, marks: list[str], chosen: Lane | None, worst: Lane | None) -> str:
     if chosen in p.stands_s and not p.behind[chosen].any():
         told = f"Partition {chosen[1]} never holds the topic back"
     elif worst is None:
