@@ -61,7 +61,7 @@ from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.stored import StoredEvents
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
 from ticdc_lab.tables.checksum_findings import verify_checksums, zones_of_all
-from ticdc_lab.words import count, in_lanes, lane_of, shortened, some_of, visible
+from ticdc_lab.words import count, in_lanes, lane_of, shortened, some_of
 
 if TYPE_CHECKING:
     from ticdc_lab.log import Log
@@ -552,7 +552,8 @@ _VALUES, _VALUE_CHARS = 4, 60
 
 
 def _value(text: str | None) -> str:
-    return "NULL" if text is None else visible(shortened(text, _VALUE_CHARS))
+    # other characters that cannot be seen become escapes where the sentence is shown
+    return "NULL" if text is None else shortened(text, _VALUE_CHARS).replace("\n", r"\n").replace("\t", r"\t")
 
 
 _EMPTY_ROWS = "partition int, offset bigint, table string"
