@@ -157,4 +157,4 @@ def test_decoding_says_its_messages_and_leaves_nothing_behind(spark: SparkSessio
     with watched(spark, "decoding", lambda _: None, measured=measured):
         log.materialise(str(folder), images=False)
     assert all(0 < n <= whole == 1470 for n, whole in seen)
-    assert [p for p in folder.iterdir() if not p.name.startswith(("part-", "_facts-part-"))] == []
+    assert [p for p in folder.iterdir() if not p.name.startswith(("part-", "_facts-part-", "_arrivals-part-"))] == []

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -44,6 +43,8 @@ from ticdc_lab.facts.watermarks import IS_ROW, STALL_S, by_watermark
 from ticdc_lab.words import count
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ticdc_lab.sources.stored import StoredEvents
 
 STALL = ("topic", "held_ts", "next_ts", "everywhere")

@@ -234,7 +234,10 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   // Tab reaches each line of the legend, as it does plotly's buttons: Enter or Space presses it. Where a button is for the
   // mouse to draw with, its keys stand in its words: zoom by + and -, move by the arrows.
   const DRAWS = { zoom: "Zoom (keys: + and -)", pan: "Pan (arrow keys)" };
-  const KEYS = "Arrow keys go through what is drawn, Enter chooses it, Escape leaves it.";
+  const KEYS = {
+    "ticdc-keys": "Arrow keys go through what is drawn, Enter chooses it, Escape leaves it.",
+    "ticdc-legend-keys": "Shift and Enter shows it alone, as a double click does.",
+  };
   const KEYED = `.js-plotly-plot.js-plotly-plot:focus-visible,.js-plotly-plot.js-plotly-plot :is(.modebar-btn, .legend .traces, .legendtoggle):focus-visible{outline:2px solid #d55e00;outline-offset:1px}
     .js-plotly-plot.js-plotly-plot .ticdc-ring{position:absolute;width:16px;height:16px;transform:translate(-50%,-50%);border:3px solid #d55e00;box-shadow:0 0 0 2px #fff,inset 0 0 0 1px #fff;border-radius:50%;pointer-events:none}
     .ticdc-over text{paint-order:stroke;stroke:var(--ticdc-paper);stroke-width:4px;stroke-linejoin:round}
@@ -261,14 +264,14 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     gd.tabIndex = 0;
     gd.setAttribute("role", "figure");
     if (!gd.hasAttribute("aria-label")) gd.setAttribute("aria-label", plain(gd.layout.meta?.finding ?? ""));
-    if (!document.getElementById("ticdc-keys")) document.body.append(made("p", { id: "ticdc-keys", hidden: true, textContent: KEYS }));
+    for (const [id, textContent] of Object.entries(KEYS)) if (!document.getElementById(id)) document.body.append(made("p", { id, hidden: true, textContent }));
     gd.setAttribute("aria-describedby", "ticdc-keys");
     for (const line of gd.querySelectorAll(".legend .traces")) {
       line.tabIndex = 0;
       line.setAttribute("role", "button");
       line.setAttribute("aria-label", line.textContent.trim());
       line.setAttribute("aria-pressed", line.__data__?.[0]?.trace.visible === true);
-      line.setAttribute("aria-description", "Shift and Enter shows it alone, as a double click does");
+      line.setAttribute("aria-describedby", "ticdc-legend-keys");
     }
     gd.style.setProperty("--ticdc-paper", gd._fullLayout.paper_bgcolor); // what is written over lines is read
     for (const { uid, textfont } of gd._fullData)
