@@ -104,9 +104,7 @@ def stalls_in_us(events: DataFrame, *, stall_s: float, arrivals: DataFrame | Non
     return by_key_beside(gaps, STALL, _stalls_in, from_arrow_schema(_STALLS), beside=written)
 
 
-def stalls_of(
-    files: StoredEvents, facts: LogFacts, *, stall_s: float, big_rows: int = 1_000, arrivals: pa.Table | None = None
-) -> pa.Table:
+def stalls_of(files: StoredEvents, facts: LogFacts, *, stall_s: float, arrivals: pa.Table | None = None) -> pa.Table:
     """:func:`stall_causes` of events in files, at once; ``facts`` were gathered of them.
 
     ``arrivals``: when watermarks arrived at the broker, :data:`ARRIVED`.
@@ -121,7 +119,7 @@ def stalls_of(
         arrived = np.where(at.is_valid(), us[order][np.asarray(at.fill_null(0))], NO_TS)
     gaps = gaps_in(facts, arrived, stall_s=stall_s)
     if not len(gaps):
-        return _told(_STALLS.empty_table(), facts.ddl, stall_s, big_rows)
+        return _told(_STALLS.empty_table(), facts.ddl, stall_s)
     by_home = gaps.sort_by([("topic", "ascending"), ("partition", "ascending"), ("held_offset", "ascending")])
     of, held = facts.home_of(by_home), by_home["held_offset"].to_numpy()
     end, begins = timestamps(by_home["next_offset"]), _places(of, held, every := np.unique(held))
@@ -138,7 +136,7 @@ def stalls_of(
     read = (*PARTITION, "offset", "commit_ts", "start_ts", "schema_name", "table_name")
     written = grouped_by(files.rows(read, between, _IN_STALL), [*STALL, "commit_ts"], sums_in, _WRITTEN)
     found = grouped_by(gaps, STALL, _stalls_in(at_once(written, _WRITTEN)), _STALLS)
-    return _told(at_once(found, _STALLS), facts.ddl, stall_s, big_rows)
+    return _told(at_once(found, _STALLS), facts.ddl, stall_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,7 +486,7 @@ def stall_causes(
     return with_times(stood.mapInArrow(judge, columns))
 
 
-def _told(found: pa.Table, ddl: pa.Table, stall_s: float, big_rows: int) -> pa.Table:
+def _told(found: pa.Table, ddl: pa.Table, stall_s: float) -> pa.Table:
     """Stalls with the DDL that stopped the watermark, their causes and the broker's times."""
     at: dict[tuple[Any, int], str] = {}
     for topic, ts, query in zip(*[ddl[c].to_pylist() for c in ("topic", "commit_ts", "query")], strict=True):
@@ -496,7 +494,7 @@ def _told(found: pa.Table, ddl: pa.Table, stall_s: float, big_rows: int) -> pa.T
             at[topic, held] = min(query, at.get((topic, held), query))
     stalls = zip(found["topic"].to_pylist(), found["held_ts"].to_pylist(), strict=True)
     told = found.append_column("ddl", pa.array([at.get(stall) for stall in stalls], pa.string()))
-    told = _with_causes(told, stall_s=stall_s, big_rows=big_rows)
+    told = _with_causes(told, stall_s=stall_s, big_rows=BIG_ROWS)
     times = {f"{end}_us": (end, told[f"{end}_us"].cast(pa.timestamp("us", tz="UTC"))) for end in ("since", "until")}
     named = [times.get(c, (c, told[c])) for c in told.column_names]
     return pa.table([column for _, column in named], names=[name for name, _ in named])

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 
+from ticdc_lab.facts.laggards import AHEAD
 from ticdc_lab.faults.plan import Event, ExpectedFinding, FaultLog, FaultPlan, Put, place_of
 
 RESOLVED, BROADCAST = "nothing_below_resolved_ts", "resolved_events_on_all_partitions"
@@ -68,10 +69,6 @@ def partition_without_watermarks(log: FaultLog) -> Iterator[FaultPlan]:
             )
 
 
-_AHEAD = 4
-"""By how many watermarks rows go before their own at most."""
-
-
 def watermarks_stop(log: FaultLog) -> Iterator[FaultPlan]:
     """A partition drops out of the owner's list: its rows continue, its watermarks do not."""
     steps = sorted({w["commit_ts"] for q in log.partitions for w in log.watermarks[q]})
@@ -80,8 +77,8 @@ def watermarks_stop(log: FaultLog) -> Iterator[FaultPlan]:
         last_ts = max((e["commit_ts"] for e in (*log.rows, *log.ddl) if e["partition"] == p), default=0)
         for i in range(2, len(own) - 1):
             behind = bisect_right(steps, own[i - 1]["commit_ts"])
-            goes_on = bisect_left(steps, last_ts) - behind > _AHEAD  # else the recording may end there
-            is_sure = goes_on or len(steps) - behind <= _AHEAD  # of rows that are not known
+            goes_on = bisect_left(steps, last_ts) - behind > AHEAD  # else the recording may end there
+            is_sure = goes_on or len(steps) - behind <= AHEAD  # of rows that are not known
             if is_sure and own[i]["commit_ts"] > own[i - 1]["commit_ts"] and len(log.partitions) > 1:
                 what = f"partition {p} has no watermark after {own[i - 1]['commit_ts']}"
                 seen = ExpectedFinding(BROADCAST, partition=p, severity="error" if goes_on else "warning")
