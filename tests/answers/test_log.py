@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gc
 import html
+import importlib
 import json
 import re
 import shutil
@@ -785,6 +786,21 @@ def test_a_stall_shows_in_the_times_of_the_broker(spark: SparkSession, tmp_path:
         found = log.why(stall_s=30).frame
     pd.testing.assert_frame_equal(found, framed, check_dtype=False)
     assert len(found) and found["stood_s"].min() > 60 and found["since"].notna().all()
+
+
+def test_of_a_log_too_large_to_compare_the_longest_stalls_alone_come_from_the_engine(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit names what was not compared; files and frames of the same log give the same stalls."""
+    asked = importlib.import_module("ticdc_lab.answers.watermarks")
+    with closing(ticdc_lab.open(str(golden("messages_open-protocol_stalls.jsonl.gz")), spark=spark)) as log:
+        every = log.why(stall_s=1).frame["held_ts"].to_list()
+        monkeypatch.setattr(asked, "COMPARED", 0)
+        monkeypatch.setattr(asked, "_STALLS", 2)
+        for of in (log.change_log, replace(log.change_log, _files=())):
+            answer = Log(of, tmp_path).why(stall_s=1)
+            assert answer.frame["held_ts"].to_list() == every[:2] and len(every) > 2
+            assert any(limit.startswith("Rows that came again are looked for") for limit in answer.limits)
 
 
 def test_a_stall_has_the_rows_of_its_partition_whatever_the_offsets(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from pyspark.sql import functions as F
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
@@ -287,10 +288,14 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
     of = log.change_log
     files = of.files
 
+    compares = log.counts is not None and log.counts.messages <= COMPARED
+
     def above(step_s: float) -> pd.DataFrame:
         if files is not None:
             return exact(stalls_of(files, of.facts, stall_s=step_s, arrivals=of.arrivals()))
-        return small(stall_causes(log.events, stall_s=step_s, arrivals=of.messages))
+        causes = stall_causes(log.events, stall_s=step_s, arrivals=of.messages)
+        longest = F.desc_nulls_first("step_s"), "topic", "held_ts", "everywhere"
+        return small(causes if compares else causes.orderBy(*longest).limit(_STALLS))
 
     with of.reading():
         found = above(least_s)
@@ -298,7 +303,7 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
     rows = found.sort_values(by, ascending=[False, True, True, True], na_position="first", ignore_index=True)
     s, shorter = log.summary_of("facts"), rows.iloc[:0]
     not_compared = [f"Rows that came again are looked for in logs of up to {COMPARED:,} messages, not in this one."]
-    if log.counts is not None and log.counts.messages <= COMPARED:
+    if compares:
         with of.reading():
             if files is None:
                 sent = small(log.events.where("kind = 'row'").select(*SENT.names))
