@@ -90,7 +90,7 @@ def test_a_file_that_cannot_have_made_the_log_is_named(logs: dict[str, ChangeLog
     """One sentence with the setting, what the log has against it, and an event that shows it."""
     found = said(logs[SMALL], given(text))
     assert any(expected in words for words in found), found
-    assert all(words.startswith("The file (file c.toml) sets ") for words in found)
+    assert all(words.startswith("The file c.toml sets ") for words in found)
 
 
 @pytest.mark.parametrize(

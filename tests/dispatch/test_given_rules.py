@@ -165,7 +165,7 @@ def test_a_rule_that_ticdc_refuses_is_said(spark: SparkSession, small: str) -> N
     said = [m for m in of_findings(noted)["findings"]["message"] if "refuses" in m]
     assert len(said) == 1  # once, though what opened the log knew it as well
     (limit,) = (limit for limit in surveyed(survey(spark, small, changefeed=log.settings)).limits if "refuses" in limit)
-    assert limit.startswith("The file (file c.toml) sets sink.dispatchers, but TiCDC refuses it: ")
+    assert limit.startswith("The file c.toml sets sink.dispatchers, but TiCDC refuses it: ")
 
 
 def test_a_survey_names_rules_that_have_no_effect(spark: SparkSession, small: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_what_was_given_and_the_bytes_show_otherwise_is_a_contradiction() -> Non
     shown = Setting("sink.csv.binary-encoding-method", "base64", "bytes", "shown", "3 values have `=`")
     (found,) = (Settings((HEX,)) | [shown]).contradictions
     assert found.words == (
-        'The file (file c.toml) sets sink.csv.binary-encoding-method = "hex", but the log shows "base64": '
+        'The file c.toml sets sink.csv.binary-encoding-method = "hex", but the log shows "base64": '
         "3 values have `=`; the bytes count."
     )
     likely = Setting("sink.csv.binary-encoding-method", "base64", "bytes", "likely", "it looks so")

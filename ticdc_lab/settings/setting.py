@@ -91,14 +91,14 @@ class Contradiction:
     def words(self) -> str:
         """One sentence."""
         g, s = self.given, self.shown
-        at = f" ({g.evidence})" if g.evidence else ""
+        who = f"The {g.source} ({g.evidence})" if g.evidence else f"The {g.source}"
+        if g.evidence.startswith("file ") and ";" not in g.evidence:
+            who = f"The {g.evidence}"
         if s is None:
-            return f"The {g.source}{at} sets {g.name}, but {self.seen}."
+            return f"{who} sets {g.name}, but {self.seen}."
         used = "the bytes count" if g.source == "file" and s.sure == "shown" else f"the {g.source} counts"
         as_shown = f"{s.name} = " if s.name != g.name else ""
-        return (
-            f"The {g.source}{at} sets {g.name} = {g.text}, but the log shows {as_shown}{s.text}: {s.evidence}; {used}."
-        )
+        return f"{who} sets {g.name} = {g.text}, but the log shows {as_shown}{s.text}: {s.evidence}; {used}."
 
     @property
     def shows(self) -> list[dict[str, int | None]]:
