@@ -20,7 +20,8 @@ from ticdc_lab.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in sorted((ROOT / "docs").glob("*.md"))}
-TEXTS = PAGES | {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")}
+_BESIDE = ("README.md", "CONTRIBUTING.md", "tests/README.md")
+TEXTS = PAGES | {name: (ROOT / name).read_text(encoding="utf-8") for name in _BESIDE}
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<shown>.*?)```)?", re.DOTALL)
 EXAMPLES = [name for name, text in PAGES.items() if EXAMPLE.search(text)]
 CAPABILITIES = [name for name, text in PAGES.items() if "**The question" in text]
@@ -79,7 +80,7 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_every_file_named_exists() -> None:
-    """Every path of the repository that a page names in code is there."""
+    """Every path of the repository that a page names in code is there, in CONTRIBUTING also the end of one."""
     named = {
         (name, path)
         for name, text in TEXTS.items()
@@ -90,6 +91,11 @@ def test_every_file_named_exists() -> None:
     places = (ROOT, ROOT / "ticdc_lab")
     assert len(named) >= 20
     assert sorted(n for n in named if not any((place / n[1]).exists() for place in places)) == []
+    rooms = ("ticdc_lab", "tests", "benchmarks", "docs")
+    files = [f"/{p.relative_to(ROOT).as_posix()}" for room in rooms for p in (ROOT / room).rglob("*.py")]
+    short = {*re.findall(r"`([\w/]+\.py)\b", TEXTS["CONTRIBUTING.md"])}
+    assert len(short) >= 40
+    assert sorted(n for n in short if not any(f.endswith(f"/{n}") for f in files)) == []
 
 
 def test_every_module_and_name_exists() -> None:

@@ -98,10 +98,14 @@ def test_each_pattern_finds_its_words() -> None:
     assert unwelcome("1 message is missing; the protocol is detected; the next run resumes; it stalled") == []
 
 
+_NAMED = (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md"))
+PAGES = [*_NAMED, *ROOT.glob("docs/*.md"), *ROOT.glob("data/**/README.md")]
+
+
 def test_pages_have_no_such_words() -> None:
-    """README, CONTRIBUTING, each page of docs/ and of data/, without code blocks."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("data/**/README.md")]
-    prose = {p.relative_to(ROOT).as_posix(): re.sub(r"```.*?```", "", p.read_text("utf-8"), flags=re.S) for p in pages}
+    """README, CONTRIBUTING, each page of docs/, of data/ and of tests/, without code blocks."""
+    texts = {p.relative_to(ROOT).as_posix(): p.read_text("utf-8") for p in PAGES}
+    prose = {name: re.sub(r"```.*?```", "", text, flags=re.S) for name, text in texts.items()}
     assert len(prose) > 30
     assert {name: found for name, text in prose.items() if (found := unwelcome(text))} == {}
 
@@ -217,9 +221,8 @@ def test_a_share_has_one_spelling() -> None:
         for n in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(n, ast.JoinedStr) and any(_formats_a_share(v) for v in n.values)
     ]
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("data/**/README.md")]
     code = re.compile(r"```.*?```|`[^`]*`", re.S)
-    of_pages = [p.name for p in pages if re.search(r"\d%", code.sub("", p.read_text("utf-8")))]
+    of_pages = [p.name for p in PAGES if re.search(r"\d%", code.sub("", p.read_text("utf-8")))]
     assert [*of_modules, *of_pages] == []
     shown = [percent(*of) for of in ((1, 4), (0, 4), (1, 1_000), (999, 1_000), (4, 4))]
     assert shown == ["25 %", "0 %", "under 1 %", "over 99 %", "100 %"]

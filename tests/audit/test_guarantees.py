@@ -13,7 +13,7 @@ from tiny_logs import ddl, found, mark, row
 from ticdc_lab.audit import GUARANTEES, audit, checks_possible
 from ticdc_lab.errors import ContractError, ProtocolError, StreamingError
 from ticdc_lab.events.schema import FINDINGS
-from ticdc_lab.watch.state import BY_MARKS
+from ticdc_lab.watch.state import OF_ONE_CHANGE
 
 SOUND = [
     row(0, 0, 5, key="1"),
@@ -366,4 +366,4 @@ def test_a_watch_knows_which_guarantees_one_change_alone_can_break() -> None:
         rows = [e for e in log if e["kind"] == "row"]
         return any(found([e for e in log if e is one or e not in rows], name) for one in rows)
 
-    assert {name for name, g in GUARANTEES.items() if g.row and breaks(name)} == {*BY_MARKS}
+    assert {name for name, g in GUARANTEES.items() if g.row and breaks(name)} == {*OF_ONE_CHANGE}

@@ -26,6 +26,7 @@ from ticdc_lab.events.schema import require_columns
 from ticdc_lab.facts.places import hashes_of_both, table_names
 
 SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
+"""INFO counts findings that are not listed; no check gives it."""
 RANK = {severity: place for place, severity in enumerate(SEVERITIES)}
 """Of severities, the worst first."""
 
@@ -75,7 +76,7 @@ class Sentences:
 
 
 def sentence(*parts: Texts | Ints | Sentences | str, cause: str | Sentences = "") -> Sentences:
-    """Sentences from literal text and columns; an unknown commit_ts reads ``?``.
+    """Sentences from literal text and columns, at least one of these; an unknown commit_ts reads ``?``.
 
     Without ``cause`` they have the one of the first sentence among their parts.
     """

@@ -107,7 +107,11 @@ Shown = tuple[Ints, Ints, Ints]
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of rows, all of a row together; ``before`` and ``after`` are hashes of the images."""
+    """Changes of rows, all of a row together.
+
+    ``before`` and ``after`` are hashes of the images (columns in the high 32 bits, :mod:`ticdc_lab.codecs.keys`), or
+    :data:`ABSENT`, :data:`SOME` or :data:`UNKNOWN`; ``rank`` is :data:`UPDATE` or another place in a transaction.
+    """
 
     row_id: Ints
     place: Ints
