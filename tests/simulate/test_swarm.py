@@ -135,15 +135,9 @@ def test_a_seed_that_does_not_hold_is_told_with_the_command_that_gives_it_again(
 
 def _moved_at_once() -> Any:
     """A move of v4 asks the destination before the origin has stopped."""
-    sound = operators.begun
-
-    def begun(operator: operators.SpanOperator, state: Any, at_us: int) -> Any:
-        operator, state, outputs = sound(operator, state, at_us)
-        if operator.kind == operators.MOVE:
-            return operators.turned(operator, state, operators.ORIGIN_STOPPED, at_us)
-        return operator, state, outputs
-
-    return patch.object(operators, "begun", begun)
+    kind, phase = operators.MOVE, operators.REMOVE_ORIGIN
+    hasty = {(kind, phase, operators.BEGUN): operators.TURNS[kind, phase, operators.ORIGIN_STOPPED]}
+    return patch.object(operators, "TURNS", {**operators.TURNS, **hasty})
 
 
 PLANTED = {

@@ -14,7 +14,7 @@ from ticdc_lab.simulate.explore import explore
 from ticdc_lab.simulate.scheduler.executor import WRITING, state_of
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, EMPTY, ONE
 from ticdc_lab.simulate.scheduler.small_variants import UNCOUNTED, SmallVariant, maintainer, small_world, two_phases
-from ticdc_lab.simulate.scheduler.v4 import coordinator, maintainer_move, operators
+from ticdc_lab.simulate.scheduler.v4 import coordinator, operators
 from ticdc_lab.simulate.scheduler.v4.messages import AddMaintainerRequest
 from ticdc_lab.simulate.scheduler.world import Bounds
 
@@ -85,15 +85,9 @@ def test_the_explorer_finds_what_a_bug_of_v3_breaks(bug, bounds):
 
 def test_the_explorer_finds_a_move_that_creates_before_the_origin_has_stopped(monkeypatch):
     """Planted into v4's move operator."""
-    real = operators.begun
-
-    def hasty(operator, state, at_us):
-        operator, state, outputs = real(operator, state, at_us)
-        if operator.kind == operators.MOVE:
-            return operators.turned(operator, state, operators.ORIGIN_STOPPED, at_us)
-        return operator, state, outputs
-
-    monkeypatch.setattr(operators, "begun", hasty)
+    kind, phase = operators.MOVE, operators.REMOVE_ORIGIN
+    hasty = {(kind, phase, operators.BEGUN): operators.TURNS[kind, phase, operators.ORIGIN_STOPPED]}
+    monkeypatch.setattr(operators, "TURNS", {**operators.TURNS, **hasty})
     found = explore(SmallVariant(MOVED, maintainer()), most_states=5_000)
     assert found.broken and found.broken[0] == DOUBLE and len(found.path) == 13
 
@@ -142,13 +136,13 @@ def _added_at_once(move, changefeed):
     return again, changefeed, [*outputs, Send(move.target, AddMaintainerRequest(changefeed.name, move.origin_epoch))]
 
 
-SCHEDULE = maintainer_move.schedule
+SCHEDULE = coordinator.schedule
 
 
 @pytest.mark.parametrize(
     ("room", "name", "instead", "breaks", "steps"),
     [
-        (maintainer_move, "schedule", _added_at_once, ONE, 22),
+        (coordinator, "schedule", _added_at_once, ONE, 22),
         (coordinator, "_is_empty", lambda state, node: True, EMPTY, 15),
     ],
 )

@@ -9,19 +9,16 @@ from v4_operating import A, B, controlled, replicating
 
 from ticdc_lab.machines.machine import Ignored, Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
-from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
+from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.barrier import RESEND_US, Barrier, handle_status, rebuilt, resent
-from ticdc_lab.simulate.scheduler.v4.controller import Control
 from ticdc_lab.simulate.scheduler.v4.messages import (
     DDL_DISPATCHER,
     BlockStatusRequest,
     HeartBeatResponse,
-    InfluencedTables,
     State,
     TableSpanBlockStatus,
 )
-
-ALL = InfluencedTables("All")
+from ticdc_lab.simulate.scheduler.v4.operators import Control
 
 
 class World:
@@ -35,7 +32,7 @@ class World:
 
     def report(self, sender: str, *keys: Key, stage: Any = "WAITING") -> list[Output]:
         """Let dispatchers report the DDL of ts 10."""
-        told = State(True, 10, ALL, stage=stage)
+        told = State(10, stage)
         request = BlockStatusRequest(tuple(TableSpanBlockStatus(key, told) for key in keys))
         self.barrier, self.control, outputs = handle_status(self.barrier, self.control, sender, request, self.at_us)
         return outputs
@@ -109,8 +106,8 @@ def test_v4_18_a_dispatcher_created_again_starts_one_below_the_event() -> None:
     """StartTs is 9: the DDL is neither skipped nor is a row lost."""
     world = World()
     world.report(A, 1)
-    order = operators.create(world.control.spans, 1, B, "Add")
-    assert order.message.start_ts == 9  # type: ignore[union-attr]
+    order = operators.order(operators.add(1, B), world.control.spans)
+    assert order is not None and order.message.start_ts == 9  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("unknown", [False, True])
@@ -119,7 +116,7 @@ def test_only_replicating_dispatchers_are_heard(unknown: bool) -> None:
     world = World()
     outputs = world.report(A, 9) if unknown else []
     world.report(A, 1, DDL_DISPATCHER)
-    world.control, _, _ = controller.added(world.control, operators.move(1, A, B), 1)
+    world.control, _, _ = operators.added(world.control, operators.move(1, A, B), 1)
     assert not said(outputs) and said(world.report(A, 1)) == []
     assert said(world.report(B, 2)) == [(B, "ACK", (2,))], "table 1 has to report from its new place"
 
@@ -160,7 +157,7 @@ def test_a_new_maintainer_finds_the_open_events(beyond: bool) -> None:
     world = World()
     known = spans.checkpointed(world.control.spans, 2, 50) if beyond else world.control.spans
     world.control = world.control._replace(spans=known)
-    told = [TableSpanBlockStatus(1, State(True, 10, ALL))]
+    told = [TableSpanBlockStatus(1, State(10))]
     world.barrier, outputs = rebuilt(Barrier(A), known, told)
     assert len(outputs) == 1 and world.barrier.events[10].writer_advanced == beyond
     if beyond:

@@ -23,7 +23,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl, View
 from ticdc_lab.simulate.scheduler.monitor import BARRIER, EMPTY, LOST, ONE
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, MoveTable, Poll, Rebalance, Tick
 from ticdc_lab.simulate.scheduler.roles import Restart as Begin
-from ticdc_lab.simulate.scheduler.v4 import block_events, controller, coordinator, maintainer_move, operators, spans
+from ticdc_lab.simulate.scheduler.v4 import barrier, coordinator, operators, spans
 from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers
 from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
 from ticdc_lab.simulate.scheduler.v4.messages import (
@@ -191,7 +191,7 @@ def at_once(move: Any, changefeed: Any) -> Any:
     return again, changefeed, [*outputs, Send(move.target, AddMaintainerRequest(changefeed.name, move.origin_epoch))]
 
 
-SCHEDULE = maintainer_move.schedule
+SCHEDULE = coordinator.schedule
 
 
 def never_waits(block: Any, executor: Any, is_home: bool, at_us: int) -> Any:
@@ -199,12 +199,12 @@ def never_waits(block: Any, executor: Any, is_home: bool, at_us: int) -> Any:
     return STANDING(block and block._replace(block_ts=0), executor, is_home, at_us) if block.block_ts else []
 
 
-STANDING = block_events.standing
+STANDING = barrier.standing
 BUGS: dict[str, tuple[Any, str, Callable[..., Any] | Any, str]] = {
-    "a maintainer is added before it is removed": (maintainer_move, "schedule", at_once, ONE),
+    "a maintainer is added before it is removed": (coordinator, "schedule", at_once, ONE),
     "a node is told to stop before it is empty": (coordinator, "_is_empty", lambda state, node: True, EMPTY),
-    "dispatchers do not wait at a DDL": (block_events.Block, "limit_ts", lambda self, limit_ts: limit_ts, LOST),
-    "a DDL is written before all have come to it": (block_events, "standing", never_waits, BARRIER),
+    "dispatchers do not wait at a DDL": (barrier.Block, "limit_ts", lambda self, limit_ts: limit_ts, LOST),
+    "a DDL is written before all have come to it": (barrier, "standing", never_waits, BARRIER),
 }
 
 
@@ -283,10 +283,10 @@ def test_a_node_is_not_empty_while_a_move_takes_a_table_to_it_or_from_it(origin:
     target = FROM_COORDINATOR(SetDispatcherDrainTarget("capture-2", 7))
     state, _ = node_with(FOLLOWED, ADDED, target)
     known, _ = spans.restored(spans.Spans(), 5, origin, 1000, 0, "given")
-    control = controller.Control(known, nodes=frozenset(CAPTURES))
+    control = operators.Control(known, nodes=frozenset(CAPTURES))
     maintainer = replace(state.maintainer, bootstrapped=True, control=control)
     left = []
-    for running in (control, controller.added(control, operators.move(5, origin, to), 0)[0]):
+    for running in (control, operators.added(control, operators.move(5, origin, to), 0)[0]):
         run_on = replace(state, maintainer=replace(maintainer, control=running))
         _, (heartbeat,) = NodeManager(Maintainer(), Dispatchers()).step(run_on, FOLLOWED, Now(0))
         left.append(heartbeat.message.maintainer.draining)
@@ -305,7 +305,7 @@ def test_dispatchers_stand_below_a_ddl_that_their_node_has_yet_to_be_ticked_with
     for event in (Received(ETCD, view), Fired("poll")):
         state, _ = machine.step(state, event, Now(2 * SECOND))
     assert state.processor.executor.limit_ts == barrier_ts - 1
-    passed = replace(state.processor, block=block_events.Block(passed_ts=barrier_ts))
+    passed = replace(state.processor, block=barrier.Block(passed_ts=barrier_ts))
     state, _ = machine.step(state._replace(processor=passed), Fired("poll"), Now(2 * SECOND))
     assert state.processor.executor.limit_ts > barrier_ts
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ticdc_lab.machines.machine import Output, Send
-from ticdc_lab.simulate.scheduler.v4 import maintainer_move as move
-from ticdc_lab.simulate.scheduler.v4.maintainer_move import MaintainerMove, MaintainerPlace, MaintainerStatus
+from ticdc_lab.simulate.scheduler.v4 import coordinator as move
+from ticdc_lab.simulate.scheduler.v4.coordinator import MaintainerMove, MaintainerPlace, MaintainerStatus
 
 N1, N2 = "n1", "n2"
 STOPPED = MaintainerStatus("Stopped")

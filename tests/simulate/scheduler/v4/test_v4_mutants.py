@@ -13,7 +13,7 @@ import test_v4_drain
 import test_v4_maintainer
 import test_v4_operators
 
-from ticdc_lab.simulate.scheduler.v4 import barrier, dispatchers, drain, maintainer, nodes, operators
+from ticdc_lab.simulate.scheduler.v4 import barrier, dispatchers, drain, maintainer, operators
 from ticdc_lab.simulate.scheduler.v4.drain import DrainController
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -22,15 +22,9 @@ in_captures = test_v4_cluster._with_v4
 
 def creates_before_the_origin_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move asks the destination at once."""
-    real = operators.begun
-
-    def begun(operator: operators.SpanOperator, state: Any, at_us: int) -> Any:
-        operator, state, outputs = real(operator, state, at_us)
-        if operator.kind == operators.MOVE:
-            return operators.turned(operator, state, operators.ORIGIN_STOPPED, at_us)
-        return operator, state, outputs
-
-    monkeypatch.setattr(operators, "begun", begun)
+    asks = operators.TURNS[operators.MOVE, operators.REMOVE_ORIGIN, operators.ORIGIN_STOPPED]
+    begun = (operators.MOVE, operators.REMOVE_ORIGIN, operators.BEGUN)
+    monkeypatch.setattr(operators, "TURNS", {**operators.TURNS, begun: asks})
 
 
 def bootstraps_before_all_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +69,7 @@ def test_an_order_taken_out_of_turn_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_heartbeat_taken_out_of_turn_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The span would be created a second time."""
-    real = nodes.heard
+    real = maintainer.heard
 
     def heard(state: Any, sender: str, message: Any, at_us: int) -> Any:
         node = state.nodes[sender]
@@ -83,7 +77,7 @@ def test_a_heartbeat_taken_out_of_turn_is_caught(monkeypatch: pytest.MonkeyPatch
         known = state.nodes.set(sender, node._replace(seq=message.seq - 1)) if late else state.nodes
         return real(replace(state, nodes=known), sender, message, at_us)
 
-    monkeypatch.setattr(nodes, "heard", heard)
+    monkeypatch.setattr(maintainer, "heard", heard)
     with pytest.raises(AssertionError):
         test_v4_maintainer.test_a_late_heartbeat_does_not_make_a_running_span_absent()
 

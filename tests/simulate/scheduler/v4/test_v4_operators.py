@@ -7,8 +7,8 @@ from v4_operating import A, B, Driven, absent, controlled, counts, hear, replica
 
 from ticdc_lab.machines.machine import Changed
 from ticdc_lab.simulate.scheduler.roles import Key, Span
-from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
-from ticdc_lab.simulate.scheduler.v4.controller import moves_from
+from ticdc_lab.simulate.scheduler.v4 import operators, spans
+from ticdc_lab.simulate.scheduler.v4.schedulers import moves_from
 from ticdc_lab.simulate.scheduler.v4.spans import Spans
 
 LEFT, RIGHT, WHOLE = Span(100, "a", "m"), Span(100, "m", "z"), Span(100, "a", "z")
@@ -62,7 +62,7 @@ def test_v4_03_an_origin_lost_before_it_stopped_is_as_good_as_stopped() -> None:
 
 def test_v4_04_both_nodes_gone_before_the_start_leave_nothing_scheduling() -> None:
     """Span is absent, none is left scheduling without a node."""
-    control, _, why_not = controller.added(controlled(replicating(100), nodes=()), operators.move(100, A, B), 1)
+    control, _, why_not = operators.added(controlled(replicating(100), nodes=()), operators.move(100, A, B), 1)
     assert not why_not and counts(control.spans) == (1, 0, 0)
     assert control.spans.replicas[100].node is None and not control.running
 
@@ -255,7 +255,7 @@ def test_a_ddl_ends_a_split_without_parts() -> None:
 
 def test_the_controller_creates_the_parts_of_a_split_on_their_targets() -> None:
     """Nothing stays scheduling without an operator."""
-    control, outputs, _ = controller.added(
+    control, outputs, _ = operators.added(
         controlled(replicating(LEFT)), operators.split(LEFT, A, (Span(100, "a", "h"), Span(100, "h", "m")), (A, B)), 1
     )
     assert sent(outputs) == [(A, "Remove", LEFT)]
@@ -327,7 +327,7 @@ def test_spans_that_cannot_be_merged_are_refused_with_a_reason(keys: tuple[Key, 
     """Less than two, no neighbours, of two tables, on two nodes, or no spans of a split table."""
     state = replicating(LEFT, Span(100, "n", "z"), Span(101, "m", "z"), 7)
     state, _ = spans.restored(state, Span(100, "m", "x"), B, 1000, 0, "given")
-    control, outputs, said = controller.merged(controlled(state), keys, 1)
+    control, outputs, said = operators.merged(controlled(state), keys, 1)
     assert why_not in said and not outputs and not control.running
 
 
@@ -335,11 +335,11 @@ def test_v4_14_occupy_operators_are_released_after_the_old_spans_are_gone() -> N
     """No one can see an occupy operator released while an old replica still exists: 4096 spans, in order."""
     ends = [f"{i:05d}" for i in range(4097)]
     old = tuple(Span(100, ends[i], ends[i + 1]) for i in range(4096))
-    control, outputs, why_not = controller.merged(controlled(replicating(*old)), old, 1)
+    control, outputs, why_not = operators.merged(controlled(replicating(*old)), old, 1)
     new = Span(100, ends[0], ends[-1])
     assert not why_not and sent(outputs) == [(A, "Merge", new)] and len(control.running) == 4097
     for key in (old[0], old[-1]):
-        _, _, held = controller.added(control, operators.move(key, A, B), 2)
+        _, _, held = operators.added(control, operators.move(key, A, B), 2)
         assert "occupy" in held
     control, outputs = hear(control, A, new, "Working")
     changes = [(i, o) for i, o in enumerate(outputs) if isinstance(o, Changed)]
@@ -351,22 +351,22 @@ def test_v4_14_occupy_operators_are_released_after_the_old_spans_are_gone() -> N
 
 def test_a_merge_that_cannot_begin_holds_nothing() -> None:
     """One span is taken: none of the others is left occupied."""
-    control, _, _ = controller.added(controlled(replicating(LEFT, RIGHT)), operators.move(RIGHT, A, B), 1)
-    control, outputs, why_not = controller.merged(control, (LEFT, RIGHT), 2)
+    control, _, _ = operators.added(controlled(replicating(LEFT, RIGHT)), operators.move(RIGHT, A, B), 1)
+    control, outputs, why_not = operators.merged(control, (LEFT, RIGHT), 2)
     assert "move" in why_not and not outputs and set(control.running) == {RIGHT}
 
 
 def test_a_node_lost_in_a_merge_frees_everything() -> None:
     """All old spans are absent, no operator is left."""
-    control, _, _ = controller.merged(controlled(replicating(LEFT, RIGHT)), (LEFT, RIGHT), 1)
-    control, _ = controller.node_removed(control, A, 2)
+    control, _, _ = operators.merged(controlled(replicating(LEFT, RIGHT)), (LEFT, RIGHT), 1)
+    control, _ = operators.node_removed(control, A, 2)
     assert counts(control.spans) == (2, 0, 0) and not control.running
 
 
 def test_a_dropped_table_ends_its_merge_and_removes_every_dispatcher() -> None:
     """Also the new one, which may have been created."""
-    control, _, _ = controller.merged(controlled(replicating(LEFT, RIGHT)), (LEFT, RIGHT), 1)
-    control, outputs = controller.tasks_removed(control, spans.of_table(control.spans, 100), 2, "dropped")
+    control, _, _ = operators.merged(controlled(replicating(LEFT, RIGHT)), (LEFT, RIGHT), 1)
+    control, outputs = operators.tasks_removed(control, spans.of_table(control.spans, 100), 2, "dropped")
     assert set(sent(outputs)) == {(A, "Remove", LEFT), (A, "Remove", RIGHT), (A, "Remove", WHOLE)}
     assert not control.spans.replicas and {running.operator.kind for running in control.running.values()} == {"remove"}
 
@@ -376,19 +376,19 @@ def test_a_dropped_table_ends_its_merge_and_removes_every_dispatcher() -> None:
 
 def test_one_operator_a_span_and_only_of_spans_that_exist() -> None:
     """A second one is refused, as is one for a span no one knows."""
-    control, _, _ = controller.added(controlled(replicating(1)), operators.move(1, A, B), 1)
-    same, outputs, why_not = controller.added(control, operators.move(1, A, B), 2)
+    control, _, _ = operators.added(controlled(replicating(1)), operators.move(1, A, B), 1)
+    same, outputs, why_not = operators.added(control, operators.move(1, A, B), 2)
     assert same is control and not outputs and "move" in why_not
-    assert controller.added(control, operators.add(9, A), 2)[2] == "it is unknown"
+    assert operators.added(control, operators.add(9, A), 2)[2] == "it is unknown"
 
 
 def test_orders_are_sent_again_until_they_are_answered() -> None:
     """Not before the resend interval, and at once in the next phase."""
-    control, outputs, _ = controller.added(controlled(replicating(1)), operators.move(1, A, B), 0)
+    control, outputs, _ = operators.added(controlled(replicating(1)), operators.move(1, A, B), 0)
     assert sent(outputs) == [(A, "Remove", 1)]
-    control, outputs = controller.executed(control, control.resend_us - 1)
+    control, outputs = operators.executed(control, control.resend_us - 1)
     assert not outputs
-    control, outputs = controller.executed(control, control.resend_us)
+    control, outputs = operators.executed(control, control.resend_us)
     assert sent(outputs) == [(A, "Remove", 1)]
     control, outputs = hear(control, A, 1, "Stopped", control.resend_us + 1)
     assert sent(outputs) == [(B, "Create", 1)]
@@ -398,18 +398,18 @@ def test_orders_are_sent_again_until_they_are_answered() -> None:
 
 def test_a_lost_node_makes_absent_what_no_operator_holds() -> None:
     """Occupied and moving spans go their operator's way."""
-    control, _, _ = controller.added(controlled(replicating(1, 2, 3)), operators.move(1, A, B), 0)
-    control, _, _ = controller.added(control, operators.occupy(2, A), 0)
-    control, _ = controller.node_removed(control, A, 1)
+    control, _, _ = operators.added(controlled(replicating(1, 2, 3)), operators.move(1, A, B), 0)
+    control, _, _ = operators.added(control, operators.occupy(2, A), 0)
+    control, _ = operators.node_removed(control, A, 1)
     states = {key: str(replica) for key, replica in control.spans.replicas.items()}
     assert states == {1: f"scheduling@{B}", 2: "absent", 3: "absent"}
 
 
 def test_a_dropped_span_replaces_its_operator_by_a_removal() -> None:
     """The removal goes to where the span was bound last; nothing comes back as absent."""
-    control, _, _ = controller.added(controlled(replicating(1)), operators.move(1, A, B), 0)
+    control, _, _ = operators.added(controlled(replicating(1)), operators.move(1, A, B), 0)
     control, _ = hear(control, A, 1, "Stopped")
-    control, outputs = controller.tasks_removed(control, [1], 3, "dropped")
+    control, outputs = operators.tasks_removed(control, [1], 3, "dropped")
     assert sent(outputs) == [(B, "Remove", 1)] and not control.spans.replicas
     control, _ = hear(control, B, 1, "Stopped")
     assert not control.running and not control.spans.replicas
@@ -418,12 +418,12 @@ def test_a_dropped_span_replaces_its_operator_by_a_removal() -> None:
 def test_moves_in_flight_are_counted_by_origin() -> None:
     """CountInflightDrainMovesFromNode."""
     state, _ = spans.restored(replicating(1), 2, B, 1000, 0, "given")
-    control, _, _ = controller.added(controlled(state), operators.move(1, A, B), 0)
-    control, _, _ = controller.added(control, operators.move(2, B, A), 0)
+    control, _, _ = operators.added(controlled(state), operators.move(1, A, B), 0)
+    control, _, _ = operators.added(control, operators.move(2, B, A), 0)
     assert [moves_from(control, node) for node in (A, B, "node-c")] == [1, 1, 0]
 
 
 def test_a_status_of_a_span_without_operator_changes_nothing() -> None:
     """The controller only drives operators."""
     control = controlled(replicating(1))
-    assert controller.checked(control, A, status(1, "Stopped"), 1) == (control, [])
+    assert operators.checked(control, A, status(1, "Stopped"), 1) == (control, [])

@@ -9,10 +9,16 @@ from v4_operating import A, B, absent, controlled, counts, hear, replicating, se
 
 from ticdc_lab.machines.machine import Decided, Output
 from ticdc_lab.simulate.scheduler.roles import Span
-from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
-from ticdc_lab.simulate.scheduler.v4.controller import moves_from
-from ticdc_lab.simulate.scheduler.v4.nodes import NO_DRAIN
-from ticdc_lab.simulate.scheduler.v4.schedulers import balanced, drained, move_limit, placed, targeted
+from ticdc_lab.simulate.scheduler.v4 import operators, spans
+from ticdc_lab.simulate.scheduler.v4.schedulers import (
+    NO_DRAIN,
+    balanced,
+    drained,
+    move_limit,
+    moves_from,
+    placed,
+    targeted,
+)
 from ticdc_lab.simulate.scheduler.v4.settings import V4Settings
 
 C = "node-c"
@@ -86,7 +92,7 @@ def test_spans_move_until_nodes_differ_by_one() -> None:
 
 def test_balance_waits_for_operators_and_absent_spans() -> None:
     """The counts have to settle first."""
-    busy, _, _ = controller.added(controlled(replicating(*range(1, 8))), operators.move(1, A, B), 0)
+    busy, _, _ = operators.added(controlled(replicating(*range(1, 8))), operators.move(1, A, B), 0)
     for control in (busy, controlled(spans.added(replicating(*range(1, 8)), [8], 0, 0, "new")[0])):
         after, outputs = balanced(control, 100, (), 1)
         assert after is control and decided(outputs)[0].chosen is None
@@ -125,7 +131,7 @@ def test_v4_23_the_limit_is_fixed_within_a_drain_epoch() -> None:
     ended = min(control.running)
     control, _ = hear(control, A, ended, "Stopped")
     control, _ = hear(control, control.spans.replicas[ended].node or "", ended, "Working")
-    control, _ = controller.tasks_removed(control, range(901, 1101), 1, "dropped")
+    control, _ = operators.tasks_removed(control, range(901, 1101), 1, "dropped")
     control, drain, _ = drained(control, drain, B, 100, (), 2)
     assert moves_from(control, A) == 11 and spans.size(control.spans, A) < 1000
     idle = controlled(replicating(*range(1, 900)), (A, B, C))

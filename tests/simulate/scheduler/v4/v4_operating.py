@@ -1,4 +1,4 @@
-"""Worlds of two nodes for the tests of operators: how to set one up and drive one operator without its controller."""
+"""Worlds of two nodes for the tests of operators: how to set one up and drive one operator without its operators."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 from ticdc_lab.machines.machine import Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
-from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
-from ticdc_lab.simulate.scheduler.v4.controller import Control
+from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.messages import MergeDispatcherRequest, ScheduleDispatcherRequest, TableSpanStatus
-from ticdc_lab.simulate.scheduler.v4.operators import SpanOperator
+from ticdc_lab.simulate.scheduler.v4.operators import Control, SpanOperator
 from ticdc_lab.simulate.scheduler.v4.spans import ABSENT, REPLICATING, SCHEDULING, Spans
 
 A, B = "node-a", "node-b"
@@ -64,7 +63,7 @@ class Driven:
     def __init__(self, operator: SpanOperator, state: Spans, *, started: bool = True) -> None:
         self.operator, self.spans = operator, state
         if started:
-            self._take(operators.begun(operator, state, 1))
+            self._take(operators.turned(operator, state, operators.BEGUN, 1))
 
     def _take(self, stepped: Any) -> None:
         self.operator, self.spans, self.outputs = stepped
@@ -74,11 +73,13 @@ class Driven:
     def check(self, sender: str, state: Any, checkpoint_ts: int = 1500) -> None:
         """Report a status."""
         said = status(self.operator.key, state, checkpoint_ts)
-        self._take(operators.reported(self.operator, self.spans, sender, said, 2))
+        what = operators.reported(self.operator, sender, said)
+        self._take(operators.turned(self.operator, self.spans, what, 2, checkpoint_ts))
 
     def node_removed(self, node: str) -> None:
         """Lose a node."""
-        self._take(operators.without_node(self.operator, self.spans, node, 3))
+        if node in self.operator.nodes:
+            self._take(operators.turned(self.operator, self.spans, operators.without_node(self.operator, node), 3))
 
     def task_removed(self) -> None:
         """Let a DDL remove the span."""
@@ -91,7 +92,7 @@ class Driven:
     def order(self) -> tuple[str, str, Key] | None:
         """Give (to, action, span) of the order of this moment."""
         said = operators.order(self.operator, self.spans)
-        return None if said is None else sent([Send(said.to, said.message)])[0]
+        return None if said is None else sent([said])[0]
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -100,5 +101,5 @@ class Driven:
 
 
 def hear(control: Control, sender: str, key: Key, state: Any, at_us: int = 2) -> tuple[Control, list[Output]]:
-    """Report a status to the controller."""
-    return controller.checked(control, sender, status(key, state), at_us)
+    """Report a status to the operators."""
+    return operators.checked(control, sender, status(key, state), at_us)

@@ -1,26 +1,28 @@
-"""The barrier: DDLs that all dispatchers reach together (maintainer/barrier.go, barrier_event.go).
+"""DDLs that all dispatchers reach together: the maintainer's barrier, and what the dispatchers of a node do.
 
 1. A dispatcher stops at the DDL and reports it, again until it is acknowledged; its checkpoint is one below it, so a
 dispatcher created again meets it again. 2. When all are there, the DDL dispatcher writes it (the order is sent again).
 3. When it has written it, the others are ordered to pass (again). 4. When all have passed, the event is forgotten.
 
 Here each DDL concerns every table, and tables come and go with the maintainer's tick. Events of some tables or of one
-schema, those that change tables by themselves, and syncpoints are not modelled.
+schema, those that change tables by themselves, and syncpoints are not modelled. (maintainer/barrier.go,
+barrier_event.go; downstreamadapter/dispatcher, ``dealWithBlockEvent``.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from immutables import Map
 
 from ticdc_lab.machines.machine import Address, Changed, Ignored, Output, Send, replace
-from ticdc_lab.simulate.scheduler.executor import MAX_TS
+from ticdc_lab.simulate.scheduler import executor as pipelines
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, ExecuteDdl
+from ticdc_lab.simulate.scheduler.executor import MAX_TS, Executor, checkpoint_of
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import spans
-from ticdc_lab.simulate.scheduler.v4.controller import Control
 from ticdc_lab.simulate.scheduler.v4.messages import (
     ACK,
     DDL_DISPATCHER,
@@ -29,8 +31,10 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     DispatcherStatus,
     HeartBeatResponse,
     InfluencedDispatchers,
+    State,
     TableSpanBlockStatus,
 )
+from ticdc_lab.simulate.scheduler.v4.operators import Control
 from ticdc_lab.simulate.scheduler.v4.spans import REPLICATING, Spans, position
 
 RESEND_US = 1_000_000
@@ -87,7 +91,7 @@ def beyond(event: BarrierEvent, state: Spans) -> list[Key]:
 def action(event: BarrierEvent, nodes: frozenset[Address], home: Address) -> list[Output]:
     """Give what has to be sent now: write it, at ``home``, or pass it, everywhere."""
     if event.writer_advanced:
-        everyone = InfluencedDispatchers("All", (), 0, event.writer)
+        everyone = InfluencedDispatchers("All", (), event.writer)
         passes = DispatcherStatus(everyone, action=DispatcherAction("Pass", event.block_ts))
         return [Send(node, HeartBeatResponse((passes,))) for node in sorted(nodes)]
     writer = InfluencedDispatchers("Normal", (DDL_DISPATCHER,))
@@ -210,3 +214,129 @@ def rebuilt(barrier: Barrier, state: Spans, statuses: Iterable[TableSpanBlockSta
         outputs.append(Changed(str(event), None, phase, "dispatchers wait at it"))
         barrier = replace(barrier, events=barrier.events.set(block_ts, event))
     return barrier, outputs
+
+
+# The same DDL as the dispatchers of a node see it.
+#
+# All of them stop one below it and report to the maintainer, until that is acknowledged; on the maintainer's node the
+# DDL dispatcher stops there too. Ordered to write, it has the DDL executed; ordered to pass, all resume and report it.
+# Where an order or an answer is lost the maintainer's next one is answered likewise.
+
+
+class Block(NamedTuple):
+    """What a node knows of DDLs."""
+
+    block_ts: int | None = None  # the one at which its dispatchers are, None without one
+    executed: bool = False  # whether that is downstream, by etcd
+    passed_ts: int = 0  # the last that they have passed
+    writes: bool = False  # whether the DDL dispatcher here was ordered to write
+    acked: frozenset[Key] = frozenset()  # dispatchers whose report the maintainer has
+    # Those that were reported to it, and when last.
+    reported: frozenset[Key] = frozenset()
+    reported_us: int = -RESEND_US
+
+    def limit_ts(self, limit_ts: int) -> int:
+        """Give up to where dispatchers may write: below a DDL at which they stand, and beyond one that they passed."""
+        if self.block_ts is not None:
+            return min(limit_ts, self.block_ts - 1)
+        return max(limit_ts, self.passed_ts + 1) if self.passed_ts else limit_ts
+
+
+Blocked: TypeAlias = tuple[Block, list[Output]]
+
+
+def told(
+    block: Block, barrier_ts: int | None, executed_ts: int, executor: Executor, home_ts: int | None = None
+) -> Block:
+    """Take the DDL that etcd has now: a new one, or none any more because it was executed.
+
+    A dispatcher that begins below one that is executed meets it again; so does the DDL dispatcher, which begins where
+    the changefeed's checkpoint is (``home_ts``, None where it is not here), or the others would wait for it.
+    """
+    if block.passed_ts < executed_ts and (block.block_ts is None or executed_ts < block.block_ts):
+        below = home_ts is not None and home_ts < executed_ts
+        if below or any(p.start_ts < executed_ts for p in executor.pipelines.values()):
+            return Block(executed_ts, executed=True, passed_ts=block.passed_ts)
+    if block.block_ts is not None:
+        return block._replace(executed=block.executed or barrier_ts != block.block_ts)
+    if barrier_ts is None or barrier_ts <= block.passed_ts:
+        return block
+    return Block(barrier_ts, passed_ts=block.passed_ts)
+
+
+def forgotten(block: Block) -> Block:
+    """Report everything again: another maintainer has begun."""
+    return block._replace(writes=False, acked=frozenset(), reported=frozenset())
+
+
+def replicating(executor: Executor, is_home: bool) -> list[Key]:
+    """Give the dispatchers of a node; where the maintainer is, its own among them."""
+    there = (key for key in executor.pipelines if pipelines.state_of(executor, key) == pipelines.REPLICATING)
+    return [*([DDL_DISPATCHER] if is_home else []), *sorted(there, key=position)]
+
+
+def standing(block: Block, executor: Executor, is_home: bool, at_us: int) -> list[Key]:
+    """Give the ones that are at the DDL."""
+    if block.block_ts is None:
+        return []
+    block_ts = block.block_ts
+    found = replicating(executor, is_home)
+    return [k for k in found if k == DDL_DISPATCHER or checkpoint_of(executor, k, at_us) >= block_ts - 1]
+
+
+def reports(block: Block, maintainer: Address | None, keys: Iterable[Key], at_us: int) -> Blocked:
+    """Report those that have come to it, and once a second all that were not acknowledged."""
+    unknown = [key for key in keys if key not in block.acked]
+    if at_us - block.reported_us < RESEND_US:
+        unknown = [key for key in unknown if key not in block.reported]
+    if not unknown or maintainer is None:
+        return block, []
+    after = block._replace(reported=block.reported | set(unknown), reported_us=at_us)
+    return after, [_said(block, maintainer, unknown, "WAITING")]
+
+
+def states_of(block: Block, keys: Iterable[Key]) -> tuple[TableSpanBlockStatus, ...]:
+    """Give what a maintainer that begins has to know: who is at a DDL, and whether it is being written."""
+    return tuple(_status(block, key, "WAITING") for key in keys if key != DDL_DISPATCHER)
+
+
+def answered(block: Block, sender: Address, response: HeartBeatResponse, keys: list[Key], at_us: int) -> Blocked:
+    """Take acknowledgements, and orders to write or to pass."""
+    outputs: list[Output] = []
+    for status in response.dispatcher_statuses:
+        named = status.influenced_dispatchers
+        if status.ack is not None and status.ack.commit_ts == block.block_ts:
+            block = block._replace(acked=block.acked | set(named.dispatcher_ids))
+        order = status.action
+        if order is None:
+            continue
+        if order.action == "Write" and order.commit_ts == block.block_ts:
+            block = block._replace(writes=True)
+            executes = Send(ETCD, ExecuteDdl(order.commit_ts))
+            outputs.append(_said(block, sender, [DDL_DISPATCHER], "DONE") if block.executed else executes)
+        elif order.action == "Pass" and order.commit_ts <= max(block.block_ts or 0, block.passed_ts):
+            others = [key for key in keys if key != named.exclude_dispatcher_id]
+            if order.commit_ts == block.block_ts:
+                outputs.append(Changed("block-event", block.block_ts, None, "it is written: all pass"))
+                block = Block(passed_ts=order.commit_ts)
+            if others:
+                done = block._replace(block_ts=order.commit_ts)
+                outputs.append(_said(done, sender, others, "DONE"))
+        else:
+            outputs.append(Ignored(response, f"the DDL of {order.commit_ts} is not the one at which it stands"))
+    return block, outputs
+
+
+def written(block: Block, maintainer: Address | None) -> Blocked:
+    """Report that the DDL is executed, once it is."""
+    if not (block.writes and block.executed) or maintainer is None:
+        return block, []
+    return block._replace(writes=False), [_said(block, maintainer, [DDL_DISPATCHER], "DONE")]
+
+
+def _said(block: Block, to: Address, keys: Iterable[Key], stage: Literal["WAITING", "DONE"]) -> Send:
+    return Send(to, BlockStatusRequest(tuple(_status(block, key, stage) for key in keys)))
+
+
+def _status(block: Block, key: Key, stage: Literal["WAITING", "DONE"]) -> TableSpanBlockStatus:
+    return TableSpanBlockStatus(key, State(block.block_ts or 0, stage))

@@ -8,8 +8,9 @@ leaves first, then, once every node knows the target, the dispatchers; when noth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from immutables import Map
 
@@ -40,10 +41,8 @@ from ticdc_lab.simulate.scheduler.roles import (
     Tick,
     Watermarks,
 )
-from ticdc_lab.simulate.scheduler.v4 import drain, maintainer_move
+from ticdc_lab.simulate.scheduler.v4 import drain
 from ticdc_lab.simulate.scheduler.v4.drain import RESEND_US, DrainController
-from ticdc_lab.simulate.scheduler.v4.maintainer_move import ABSENT, SCHEDULING, WORKING, MaintainerPlace
-from ticdc_lab.simulate.scheduler.v4.maintainer_move import MaintainerMove as Move
 from ticdc_lab.simulate.scheduler.v4.messages import (
     AddMaintainerRequest,
     CoordinatorBootstrapRequest,
@@ -55,6 +54,130 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     SetNodeLivenessResponse,
     not_answered,
 )
+
+# A move of the maintainer (coordinator/operator/operator_move.go).
+#
+# The origin is removed first and only then the target is asked: never two maintainers of one changefeed. If the target
+# is lost before it was asked, the origin becomes the target. If it is lost afterwards, the changefeed is absent: the
+# request may have arrived.
+
+ABSENT, SCHEDULING, WORKING = "absent", "scheduling", "working"
+REMOVE_ORIGIN, ORIGIN_STOPPED, ADD_TARGET = "removeOrigin", "originStopped", "addTarget"
+DONE_SUCCESS, DONE_NO_POST_FINISH = "doneSuccess", "doneNoPostFinish"
+STOPPED, WORKS, ORIGIN_GONE, TARGET_GONE = "stopped", "works", "origin gone", "target gone"
+FALL_BACK = "fall back"
+TURNS: Mapping[tuple[str, str], str] = {
+    (REMOVE_ORIGIN, STOPPED): ORIGIN_STOPPED,
+    (REMOVE_ORIGIN, ORIGIN_GONE): ORIGIN_STOPPED,
+    (REMOVE_ORIGIN, TARGET_GONE): FALL_BACK,
+    (ORIGIN_STOPPED, TARGET_GONE): FALL_BACK,
+    (ADD_TARGET, WORKS): DONE_SUCCESS,
+    (ADD_TARGET, TARGET_GONE): DONE_NO_POST_FINISH,
+    (DONE_SUCCESS, TARGET_GONE): DONE_NO_POST_FINISH,
+}
+"""The next state, by the state and what a node reports or its loss; ``fall back``: the origin becomes the target."""
+
+
+class MaintainerPlace(NamedTuple):
+    """Where the maintainer of a changefeed is, and the epoch of the one that runs."""
+
+    name: str
+    state: str
+    node: Address | None
+    epoch: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MaintainerMove:
+    """``target`` becomes the origin where the destination is lost before it was asked.
+
+    The maintainer has ``target_epoch`` there, which is one of the coordinator that moves it: the origin's may be of the
+    coordinator before.
+    """
+
+    origin: Address
+    target: Address
+    origin_epoch: int
+    target_epoch: int
+    state: str = REMOVE_ORIGIN
+    origin_removed: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Moved, or given up."""
+        return self.state in (DONE_SUCCESS, DONE_NO_POST_FINISH)
+
+
+Moved = tuple[MaintainerMove, MaintainerPlace, list[Output]]
+
+
+def begun(changefeed: MaintainerPlace, dest: Address, epoch: int) -> Moved:
+    """Begin to move a maintainer from where it is; it has ``epoch`` at the destination."""
+    if changefeed.node is None:
+        raise ValueError(f"{changefeed.name} is on no node: it is added, not moved")
+    move = MaintainerMove(changefeed.node, dest, changefeed.epoch, epoch)
+    return move, *put(changefeed, SCHEDULING, changefeed.node, f"it moves to {dest}")
+
+
+def check(
+    move: MaintainerMove, changefeed: MaintainerPlace, sender: Address, status: MaintainerStatus
+) -> MaintainerMove:
+    """Take a maintainer's status: of the epoch that is meant, and of the target only with its bootstrap done."""
+    what, works = "", status.state == "Working"
+    if sender == move.origin and move.state == REMOVE_ORIGIN:
+        what = STOPPED if not works and status.maintainer_epoch in (0, move.origin_epoch) else ""
+    elif sender == move.target and status.maintainer_epoch in (0, changefeed.epoch):
+        what = WORKS if works and status.bootstrap_done else ""
+    return replace(move, state=TURNS.get((move.state, what), move.state))
+
+
+def schedule(move: MaintainerMove, changefeed: MaintainerPlace) -> Moved:
+    """Give the order of this moment: remove at the origin, or, bound to it, add at the target."""
+    if move.finished:
+        return move, changefeed, []
+    if move.state == REMOVE_ORIGIN:
+        order = RemoveMaintainerRequest(changefeed.name, move.origin_epoch)
+        return move, changefeed, [Send(move.origin, order)]
+    outputs: list[Output] = []
+    if move.state == ORIGIN_STOPPED:
+        move = replace(move, state=ADD_TARGET)
+        because = f"it has stopped on {move.origin}"
+        changefeed, outputs = put(changefeed._replace(epoch=move.target_epoch), SCHEDULING, move.target, because)
+    return move, changefeed, [*outputs, Send(move.target, AddMaintainerRequest(changefeed.name, changefeed.epoch))]
+
+
+def node_removed(move: MaintainerMove, changefeed: MaintainerPlace, node: Address) -> Moved:
+    """Take that a node is gone."""
+    what = TARGET_GONE if node == move.target else ORIGIN_GONE if node == move.origin else ""
+    after = TURNS.get((move.state, what), move.state)
+    move = replace(move, origin_removed=move.origin_removed or node == move.origin)
+    if after == FALL_BACK and move.target != move.origin and not (move.state == ORIGIN_STOPPED and move.origin_removed):
+        return replace(move, target=move.origin), changefeed, []
+    if after not in (FALL_BACK, DONE_NO_POST_FINISH) or move.state == DONE_NO_POST_FINISH:
+        return replace(move, state=after), changefeed, []
+    because = f"{node} is gone" + (", and the request may have reached it" if after != FALL_BACK else "")
+    return replace(move, state=DONE_NO_POST_FINISH), *put(changefeed, ABSENT, None, because)
+
+
+def post_finish(move: MaintainerMove, changefeed: MaintainerPlace) -> Moved:
+    """Working at the target; nothing where the move was given up."""
+    if move.state != DONE_SUCCESS:
+        return move, changefeed, []
+    return move, *put(changefeed, WORKING, move.target, f"{move.target} reports it working, with its bootstrap done")
+
+
+def put(
+    changefeed: MaintainerPlace, state: str, node: Address | None, because: str
+) -> tuple[MaintainerPlace, list[Output]]:
+    """Give a changefeed another state and place."""
+    new = changefeed._replace(state=state, node=node)
+    if new == changefeed:
+        return new, []
+    before, after = (f"{c.state}@{c.node}" if c.node else c.state for c in (changefeed, new))
+    return new, [Changed(f"changefeed:{changefeed.name}", before, after, because)]
+
+
+# The coordinator
 
 NAME = "changefeed"
 PLACES = 16
@@ -76,7 +199,7 @@ class V4CoordinatorState:
     bootstrapped: bool = False  # whether all had answered: it may place a maintainer
     # Where the maintainer is, the move that is under way, and when the order for either was sent last.
     changefeed: MaintainerPlace = NOWHERE
-    move: Move | None = None
+    move: MaintainerMove | None = None
     sent_us: int | None = None
     # The drain: the controller's state, whom dispatchers leave, and when nodes were informed.
     control: DrainController = NO_DRAIN
@@ -154,7 +277,7 @@ def _moved(state: V4CoordinatorState, to: Address, because: str, at_us: int) -> 
         why_not = "it is there already"
     if why_not:
         return _said(state, f"maintainer to {to}: {why_not}", Decided("maintainer", None, why_not))
-    move, changefeed, outputs = maintainer_move.begun(state.changefeed, to, _next_epoch(state))
+    move, changefeed, outputs = begun(state.changefeed, to, _next_epoch(state))
     decided = Decided("maintainer", to, because)
     return replace(state, move=move, changefeed=changefeed, sent_us=None, said=""), [decided, *outputs]
 
@@ -179,7 +302,7 @@ def _heard(state: V4CoordinatorState, sender: Address, message: NodeHeartbeat, a
         return state, outputs
     status, one = message.maintainer or MaintainerStatus("Stopped"), state.changefeed
     if state.move is not None:
-        move = maintainer_move.check(state.move, one, sender, status)
+        move = check(state.move, one, sender, status)
         return replace(state, move=move, sent_us=state.sent_us if move == state.move else None), outputs
     works = status.state == "Working"
     if works and status.maintainer_epoch < one.epoch:
@@ -187,9 +310,9 @@ def _heard(state: V4CoordinatorState, sender: Address, message: NodeHeartbeat, a
     if sender != one.node:
         return state, outputs
     if works and status.bootstrap_done and one.state == SCHEDULING:
-        changefeed, told = maintainer_move.put(one, WORKING, sender, f"{sender} reports it working")
+        changefeed, told = put(one, WORKING, sender, f"{sender} reports it working")
     elif not works and (one.state == WORKING or one.epoch >> PLACES < state.owner_rev):
-        changefeed, told = maintainer_move.put(one, ABSENT, None, f"{sender} does not run it any more")
+        changefeed, told = put(one, ABSENT, None, f"{sender} does not run it any more")
         state = replace(state, since_us=at_us)
     else:
         return state, outputs
@@ -222,11 +345,11 @@ def _members(state: V4CoordinatorState, tick: Tick, at_us: int) -> Stepped:
             control = drain.gate_cleared(state.control, gone, state.target_epoch)
             state = replace(state, control=control, target="", target_epoch=state.target_epoch + 1, told_us=Map())
         if state.move is not None:
-            move, changefeed, more = maintainer_move.node_removed(state.move, state.changefeed, gone)
+            move, changefeed, more = node_removed(state.move, state.changefeed, gone)
             state = replace(state, move=move, changefeed=changefeed, sent_us=None)
             outputs += more
         elif state.changefeed.node == gone:
-            changefeed, more = maintainer_move.put(state.changefeed, ABSENT, None, f"{gone} is gone")
+            changefeed, more = put(state.changefeed, ABSENT, None, f"{gone} is gone")
             state = replace(state, changefeed=changefeed, since_us=at_us, sent_us=None)
             outputs += more
     for node in sorted(tick.captures):
@@ -249,7 +372,7 @@ def _bootstrapped(state: V4CoordinatorState, at_us: int) -> Stepped:
         epoch, node = found[0]
         status = state.heard[node].maintainer
         works = WORKING if status is not None and status.bootstrap_done else SCHEDULING
-        changefeed, more = maintainer_move.put(changefeed._replace(epoch=epoch), works, node, f"{node} runs it")
+        changefeed, more = put(changefeed._replace(epoch=epoch), works, node, f"{node} runs it")
         outputs += more
     targets = [(h.dispatcher_drain_target_epoch, h.dispatcher_drain_target_node_id) for h in state.heard.values()]
     epoch = max([state.owner_rev << PLACES, *(e + 1 for e, _ in targets)])
@@ -273,7 +396,7 @@ def _placed(state: V4CoordinatorState, at_us: int) -> Stepped:
         return _said(state, f"no node: {rejected}", decided)
     node = state.address if state.address in nodes else nodes[0]
     epoch = _next_epoch(state)
-    changefeed, outputs = maintainer_move.put(one._replace(epoch=epoch), SCHEDULING, node, f"it is added on {node}")
+    changefeed, outputs = put(one._replace(epoch=epoch), SCHEDULING, node, f"it is added on {node}")
     decided = Decided("maintainer", node, "there is none, and all nodes have equally many", rejected)
     state = replace(state, changefeed=changefeed, sent_us=at_us, said="")
     return state, [decided, *outputs, Send(node, AddMaintainerRequest(one.name, epoch))]
@@ -284,11 +407,11 @@ def _proceeded(state: V4CoordinatorState, at_us: int) -> Stepped:
     if state.move is None:
         return state, []
     if state.move.finished:
-        _, changefeed, outputs = maintainer_move.post_finish(state.move, state.changefeed)
+        _, changefeed, outputs = post_finish(state.move, state.changefeed)
         return replace(state, move=None, changefeed=changefeed, sent_us=None), outputs
     if state.sent_us is not None and at_us - state.sent_us < RESEND_US:
         return state, []
-    move, changefeed, outputs = maintainer_move.schedule(state.move, state.changefeed)
+    move, changefeed, outputs = schedule(state.move, state.changefeed)
     return replace(state, move=move, changefeed=changefeed, sent_us=at_us), outputs
 
 

@@ -75,27 +75,10 @@ class HeartBeatRequest(NamedTuple):
     slowest: Key | None = None
 
 
-class InfluencedTables(NamedTuple):
-    """Which tables a DDL concerns: every one."""
-
-    influence_type: Literal["All"]
-    table_ids: tuple[int, ...] = ()
-    schema_id: int = 0
-
-
 class State(NamedTuple):
-    """A block event as a dispatcher sees it (the ``State`` of a ``TableSpanBlockStatus``).
+    """A DDL as a dispatcher sees it; each concerns all tables here."""
 
-    Every DDL concerns all tables here, and what it does to them is the tick's: the other fields stay as they are.
-    """
-
-    is_blocked: bool
     block_ts: int
-    block_tables: InfluencedTables | None = None
-    need_dropped_tables: None = None
-    need_added_tables: tuple[()] = ()
-    updated_schemas: tuple[()] = ()
-    is_sync_point: bool = False
     stage: Literal["WAITING", "DONE"] = "WAITING"
 
 
@@ -127,7 +110,6 @@ class ACK(NamedTuple):
     """The maintainer knows of the event; the dispatcher need not report it again."""
 
     commit_ts: int
-    is_sync_point: bool = False
 
 
 class DispatcherAction(NamedTuple):
@@ -135,7 +117,6 @@ class DispatcherAction(NamedTuple):
 
     action: Literal["Write", "Pass"]
     commit_ts: int
-    is_sync_point: bool = False
 
 
 class InfluencedDispatchers(NamedTuple):
@@ -143,7 +124,6 @@ class InfluencedDispatchers(NamedTuple):
 
     influence_type: Literal["Normal", "All"]
     dispatcher_ids: tuple[Key, ...] = ()
-    schema_id: int = 0
     exclude_dispatcher_id: Key | None = None
 
 

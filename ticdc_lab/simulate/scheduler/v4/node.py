@@ -24,12 +24,12 @@ from ticdc_lab.machines.machine import (
 )
 from ticdc_lab.simulate.scheduler.executor import Executor
 from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, Tick, Watermarks
-from ticdc_lab.simulate.scheduler.v4 import block_events, spans
-from ticdc_lab.simulate.scheduler.v4.block_events import Block
+from ticdc_lab.simulate.scheduler.v4 import barrier, spans
+from ticdc_lab.simulate.scheduler.v4.barrier import Block
 from ticdc_lab.simulate.scheduler.v4.coordinator import PLACES
 from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers, DispatchersState
 from ticdc_lab.simulate.scheduler.v4.drain import ALIVE, STOPPING, Own, applied
-from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
+from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer, MaintainerState
 from ticdc_lab.simulate.scheduler.v4.messages import (
     AddMaintainerRequest,
     BlockStatusRequest,
@@ -44,7 +44,6 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     SetDispatcherDrainTarget,
     SetNodeLivenessRequest,
 )
-from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState
 from ticdc_lab.simulate.scheduler.v4.schedulers import targeted
 
 NO_MARKS = Watermarks(None, None)
@@ -99,12 +98,12 @@ class NodeManager:
         if isinstance(event, Asked) and isinstance(event.command, Tick):
             tick = event.command
             home_ts = tick.checkpoint_ts if _is_home(state) else None
-            block = block_events.told(state.block, tick.barrier_ts, tick.executed_ts, state.executor, home_ts)
-            block, outputs = block_events.written(block, state.dispatchers.maintainer)
+            block = barrier.told(state.block, tick.barrier_ts, tick.executed_ts, state.executor, home_ts)
+            block, outputs = barrier.written(block, state.dispatchers.maintainer)
             state, more = self._told(replace(state, block=block), event, now)
             return state, [*outputs, *more]
         if isinstance(event, Asked) and isinstance(event.command, Poll):
-            block = block_events.told(state.block, event.command.barrier_ts, 0, state.executor)  # before a tick does
+            block = barrier.told(state.block, event.command.barrier_ts, 0, state.executor)  # before a tick does
             event = Asked(Poll(block.limit_ts(event.command.limit_ts)))
         state, outputs = self._dispatched(state, event, now)
         if isinstance(event, Asked) and isinstance(event.command, Restart):
@@ -112,7 +111,7 @@ class NodeManager:
             return replace(gone[0], ended=0, liveness=ALIVE, target="", target_epoch=0), [*outputs, *gone[1]]
         if isinstance(event, Asked) and isinstance(event.command, Poll):
             keys = _standing(state, now.at_us)
-            block, more = block_events.reports(state.block, state.dispatchers.maintainer, keys, now.at_us)
+            block, more = barrier.reports(state.block, state.dispatchers.maintainer, keys, now.at_us)
             state = replace(state, block=block)
             outputs += [*more, *_heartbeat(state)]
         return state, outputs
@@ -164,13 +163,13 @@ class NodeManager:
                 return state, [Ignored(message, "the maintainer of this epoch is not here")]
             return self._told(state, Asked(message.command), now)
         if isinstance(message, HeartBeatResponse):
-            keys = block_events.replicating(state.executor, _is_home(state))
-            block, found = block_events.answered(state.block, event.sender, message, keys, now.at_us)
+            keys = barrier.replicating(state.executor, _is_home(state))
+            block, found = barrier.answered(state.block, event.sender, message, keys, now.at_us)
             return replace(state, block=block), found
         before = state.dispatchers.maintainer_epoch
         state, outputs = self._dispatched(state, event, now)
         if state.dispatchers.maintainer_epoch != before:
-            state = replace(state, block=block_events.forgotten(state.block))
+            state = replace(state, block=barrier.forgotten(state.block))
         return state, [_with_blocks(state, output, now.at_us) for output in outputs]
 
     def _added(self, state: NodeState, message: AddMaintainerRequest, now: Now) -> Stepped:
@@ -192,14 +191,14 @@ def _is_home(state: NodeState) -> bool:
 
 
 def _standing(state: NodeState, at_us: int) -> list[Key]:
-    return block_events.standing(state.block, state.executor, _is_home(state), at_us)
+    return barrier.standing(state.block, state.executor, _is_home(state), at_us)
 
 
 def _with_blocks(state: NodeState, output: Output, at_us: int) -> Output:
     """Name in an answer to a new maintainer who is at a DDL."""
     if not isinstance(output, Send) or not isinstance(output.message, MaintainerBootstrapResponse):
         return output
-    stands = block_events.states_of(state.block, _standing(state, at_us))
+    stands = barrier.states_of(state.block, _standing(state, at_us))
     return output._replace(message=output.message._replace(block_states=stands))
 
 

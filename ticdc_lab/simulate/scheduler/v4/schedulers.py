@@ -5,14 +5,13 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Hashable
+from dataclasses import dataclass
 
-from ticdc_lab.machines.machine import Address, Decided, Now, Output, replace
-from ticdc_lab.simulate.scheduler.roles import Key
-from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
-from ticdc_lab.simulate.scheduler.v4.controller import Control, moves_from
-from ticdc_lab.simulate.scheduler.v4.nodes import DrainState, MaintainerState, Stepped
+from ticdc_lab.machines.machine import Address, Decided, Output, replace
+from ticdc_lab.simulate.scheduler.v4 import operators, spans
+from ticdc_lab.simulate.scheduler.v4.operators import Control, Controlled
 from ticdc_lab.simulate.scheduler.v4.settings import V4Settings
-from ticdc_lab.simulate.scheduler.v4.spans import DEFAULT_GROUP, Spans, group_of, position
+from ticdc_lab.simulate.scheduler.v4.spans import DEFAULT_GROUP, group_of, position
 
 # The basic scheduler: absent spans get a node (maintainer/scheduler/basic.go).
 
@@ -26,7 +25,7 @@ def rank(node: Address, prefer: tuple[Hashable, ...]) -> tuple[int, str]:
 
 def placed(
     control: Control, settings: V4Settings, target: Address | None, prefer: tuple[Hashable, ...], at_us: int
-) -> controller.Stepped:
+) -> Controlled:
     """Create absent spans on the nodes that create the fewest; the parts of split tables first.
 
     ``target`` is the node being drained, which gets none. Nothing is begun while more than half of the batch runs.
@@ -64,8 +63,9 @@ def _group(
     nodes: list[Address],
     prefer: tuple[Hashable, ...],
     at_us: int,
-) -> controller.Stepped:
-    creating = _creating(control.spans, group)
+) -> Controlled:
+    state = control.spans
+    creating = Counter(state.replicas[key].node for key in state.scheduling if group_of(key) == group)
     if group != DEFAULT_GROUP:
         per_node = settings.scheduling_task_count_per_node
         room = min(room, sum(max(0, per_node - creating[node]) for node in nodes))
@@ -74,16 +74,11 @@ def _group(
     outputs: list[Output] = []
     for key in spans.first(control.spans.absent[group], room, prefer):
         load, total, (place, node) = loads[0]
-        control, more, why_not = controller.added(control, operators.add(key, node), at_us)
+        control, more, why_not = operators.added(control, operators.add(key, node), at_us)
         outputs += more
         if not why_not:
             heapq.heapreplace(loads, (load + 1, total + 1, (place, node)))
     return control, outputs
-
-
-def _creating(state: Spans, group: int) -> Counter[Address]:
-    nodes = (state.replicas[key].node for key in state.scheduling if group_of(key) == group)
-    return Counter(node for node in nodes if node is not None)
 
 
 def _rejected(target: Address | None) -> tuple[tuple[str, str], ...]:
@@ -95,7 +90,7 @@ def _rejected(target: Address | None) -> tuple[tuple[str, str], ...]:
 BALANCE = "balance-scheduler"
 
 
-def balanced(control: Control, batch_size: int, prefer: tuple[Hashable, ...], at_us: int) -> controller.Stepped:
+def balanced(control: Control, batch_size: int, prefer: tuple[Hashable, ...], at_us: int) -> Controlled:
     """Move spans from the fullest nodes to the emptiest ones, as many as one batch holds.
 
     Nothing is moved while an operator runs or a span is absent: the counts would not be those to balance.
@@ -110,8 +105,19 @@ def balanced(control: Control, batch_size: int, prefer: tuple[Hashable, ...], at
         because = "no node has more than one span more than another"
         return control, [Decided(BALANCE, None, because, tuple((node, f"{n} spans") for node, n in loads.items()))]
     outputs: list[Output] = []
-    for key, origin, dest in _victims(control, routes, prefer):
-        control, more, why_not = controller.added(control, operators.move(key, origin, dest), at_us)
+    ranked = {key: place for place, key in enumerate(prefer)}
+    leave = {
+        origin: iter(
+            heapq.nsmallest(
+                n,
+                spans.of_node(control.spans, origin),
+                key=lambda key: (ranked.get(key, len(ranked)), position(key)),
+            )
+        )
+        for origin, n in Counter(origin for origin, _ in routes).items()
+    }
+    for key, origin, dest in [(next(leave[origin]), origin, dest) for origin, dest in routes]:
+        control, more, why_not = operators.added(control, operators.move(key, origin, dest), at_us)
         outputs += more
         chosen = None if why_not else dest
         rejected = tuple((node, f"{n} spans") for node, n in loads.items() if node != dest)
@@ -136,30 +142,23 @@ def _routes(loads: dict[Address, int], limit: int, prefer: tuple[Hashable, ...])
     return routes
 
 
-def _victims(
-    control: Control, routes: list[tuple[Address, Address]], prefer: tuple[Hashable, ...]
-) -> list[tuple[Key, Address, Address]]:
-    needed: dict[Address, int] = {}
-    for origin, _ in routes:
-        needed[origin] = needed.get(origin, 0) + 1
-    ranked = {key: place for place, key in enumerate(prefer)}
-    keys = {
-        origin: iter(
-            heapq.nsmallest(
-                count,
-                spans.of_node(control.spans, origin),
-                key=lambda key: (ranked.get(key, len(ranked)), position(key)),
-            )
-        )
-        for origin, count in needed.items()
-    }
-    return [(next(keys[origin]), origin, dest) for origin, dest in routes]
-
-
 # The drain scheduler: the spans of a node that is to go move away (maintainer/scheduler/drain.go, drain_common.go).
 
 DRAIN = "drain-scheduler"
 MIN_MOVES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DrainState:
+    """The node to drain and the epoch of that wish; ``limit`` of moves at once is fixed once for a target and epoch."""
+
+    target: Address | None = None
+    epoch: int = 0
+    limit: int = 0
+    limit_of: tuple[Address | None, int] = (None, 0)
+
+
+NO_DRAIN = DrainState()
 
 
 def targeted(state: DrainState, target: Address | None, epoch: int) -> DrainState:
@@ -177,6 +176,12 @@ def active(state: DrainState) -> Address | None:
 def move_limit(initial: int) -> int:
     """Give the moves at once for a node that had so many spans: one percent, rounded up, and ten at least."""
     return max(MIN_MOVES, -(-initial // 100))
+
+
+def moves_from(control: Control, node: Address) -> int:
+    """Count the unfinished moves away from a node."""
+    at_work = (found.operator for found in control.running.values())
+    return sum(operator.kind == operators.MOVE and operator.origin == node for operator in at_work)
 
 
 def drained(
@@ -200,55 +205,17 @@ def drained(
     if room <= 0 or not nodes:
         because = f"{moving} spans move, of {state.limit} at once" if nodes else "no other node is there"
         return control, state, [Decided(DRAIN, None, because)]
-    control, outputs = _moved(control, target, nodes, room, prefer, at_us)
-    return control, state, outputs
-
-
-def _moved(
-    control: Control, target: Address, nodes: list[Address], room: int, prefer: tuple[Hashable, ...], at_us: int
-) -> controller.Stepped:
     idle = (key for key in spans.of_node(control.spans, target) if key not in control.running)
     loads = [(spans.size(control.spans, node), rank(node, prefer)) for node in nodes]
     heapq.heapify(loads)
     outputs: list[Output] = []
     for key in heapq.nsmallest(room, idle, key=position):
         load, (place, dest) = loads[0]
-        control, more, why_not = controller.added(control, operators.move(key, target, dest), at_us)
+        control, more, why_not = operators.added(control, operators.move(key, target, dest), at_us)
         outputs += more
         if not why_not:
             heapq.heapreplace(loads, (load + 1, (place, dest)))
         because = why_not or f"{target} is being drained, {dest} has the fewest spans"
         rejected = tuple((node, f"{n} spans") for n, (_, node) in sorted(loads) if node != dest)
         outputs.append(Decided(f"span:{key}", None if why_not else dest, because, rejected))
-    return control, outputs
-
-
-def run(state: MaintainerState, settings: V4Settings, now: Now) -> Stepped:
-    """Let each scheduler begin what it can; why one does nothing is reported when the reason is new."""
-    control, drain, outputs = drained(
-        state.control, state.drain, state.address, settings.batch_size, now.prefer, now.at_us
-    )
-    target = active(drain)
-    control, more = placed(control, settings, target, now.prefer, now.at_us)
-    state, outputs = replace(state, control=control, drain=drain), outputs + more
-    if target is not None:
-        state = replace(state, balance_blocked_us=now.at_us + settings.balance_cooldown_us)
-    elif now.at_us >= state.balance_due_us and now.at_us >= state.balance_blocked_us:
-        control, more = balanced(state.control, settings.batch_size, now.prefer, now.at_us)
-        busy = any(isinstance(output, Decided) and output.chosen is None for output in more)
-        due_us = state.balance_due_us if busy and control.running else now.at_us + settings.balance_interval_us
-        state, outputs = replace(state, control=control, balance_due_us=due_us), outputs + more
-    return _said_once(state, outputs)
-
-
-def _said_once(state: MaintainerState, outputs: list[Output]) -> Stepped:
-    said, kept = state.said, list[Output]()
-    for output in outputs:
-        if isinstance(output, Decided):
-            text = str(output.because) if output.chosen is None else ""
-            if text and said.get(output.subject) == text:
-                continue
-            if not output.subject.startswith("span:"):
-                said = said.set(output.subject, text)
-        kept.append(output)
-    return replace(state, said=said), kept
+    return control, state, outputs
