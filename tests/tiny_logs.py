@@ -6,10 +6,10 @@ import hashlib
 from typing import Any
 
 import pyarrow as pa
+from audit_tables import audit_table
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ticdc_lab.audit import audit_table
 from ticdc_lab.events.schema import EVENTS, IMAGE_HASHES, KEYS
 
 

@@ -803,6 +803,50 @@ def test_of_a_log_too_large_to_compare_the_longest_stalls_alone_come_from_the_en
             assert any(limit.startswith("Rows that came again are looked for") for limit in answer.limits)
 
 
+def test_a_finding_has_the_messages_of_its_topic_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """Of two topics one is without some offsets: the other has messages at the places around them, too."""
+    messages = [*json_lines("messages_open-protocol_small.jsonl.gz")]
+    gone = sorted(m["offset"] for m in messages if m["partition"] == 0)[40:43]
+    holed = [m | {"topic": "holed"} for m in messages if (m["partition"], m["offset"]) not in {(0, o) for o in gone}]
+    place = tmp_path / "both.jsonl"
+    place.write_text("".join(f"{json.dumps(m)}\n" for m in [*messages, *holed]))
+    with closing(ticdc_lab.open(str(place), spark=spark)) as log:
+        found = log.audit().frame
+        [number] = [i for i, g in enumerate(found["guarantee"], 1) if g == "offsets_are_contiguous"]
+        assert found["topic"][number - 1] == "holed"
+        about = log.finding(number).frame
+        shown = summary.messages_of_findings(log.change_log, found.iloc[number - 1 :].head(1))
+        assert len(log.browser.messages(places_of(found.iloc[number - 1]))["topic"].unique()) == 2
+    assert [*about["topic"].unique()] == [*shown["topic"].unique()] == ["holed"] and len(about) > len(shown) > 1
+
+
+def test_what_moved_from_another_topic_is_shown_there() -> None:
+    """The evidence that the finding's topic does not have."""
+    rows = [("a", 0, 1, 5), ("a", 1, 1, 7), ("b", 0, 1, 6), ("b", 1, 1, 8)]
+    messages = pd.DataFrame(rows, columns=["topic", "partition", "offset", "commit_ts"])
+    evidence = [{"partition": 0, "offset": 1, "commit_ts": 6}, {"partition": 1, "offset": 1, "commit_ts": 7}]
+    shown = summary.of_its_topic(messages, {"topic": "a", "evidence": evidence})
+    assert [*shown.itertuples(index=False, name=None)] == rows[:3]
+    assert len(summary.of_its_topic(messages, {"topic": None, "evidence": evidence})) == 4
+
+
+def test_what_is_missing_of_one_topic_is_not_said_of_another(spark: SparkSession, tmp_path: Path) -> None:
+    """Two topics, one without three offsets and with a message that cannot be read; files and frames count alike."""
+    messages = [*json_lines("messages_open-protocol_small.jsonl.gz")]
+    gone = sorted(m["offset"] for m in messages if m["partition"] == 0)[4:7]
+    holed = [m | {"topic": "holed"} for m in messages if (m["partition"], m["offset"]) not in {(0, o) for o in gone}]
+    holed[9] |= {"key": "AAAA", "value": "AAAA"}
+    place = tmp_path / "both.jsonl"
+    place.write_text("".join(f"{json.dumps(m)}\n" for m in [*messages, *holed]))
+    with closing(ticdc_lab.open(str(place), spark=spark)) as log:
+        whole, part = sorted(log.watermarks().details[:2], key=lambda sentence: "holed" in sentence)
+        framed = replace(log.change_log, _files=())
+        kept = [of.by_topic for of in (log.change_log, framed._with_gaps(framed))]
+    assert "except for" not in whole
+    assert "except for data in 1 unread message and 3 missing offsets" in part
+    assert kept[0] == kept[1] and [*kept[0]].count("holed") == 1
+
+
 def test_a_stall_has_the_rows_of_its_partition_whatever_the_offsets(spark: SparkSession, tmp_path: Path) -> None:
     """In a storage folder an offset has the rank of its file above bit 40: partitions do not run into each other."""
     messages, found = [*json_lines("messages_open-protocol_stalls.jsonl.gz")], []

@@ -13,13 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from audit_tables import audit_table
 from planted_guarantees import FAULTS
 from pyspark.sql import SparkSession
 from tiny_logs import ddl, mark, row, table_of
 
 import ticdc_lab
 from ticdc_lab.answers.audit import causes
-from ticdc_lab.audit import audit_table
 
 TESTS = Path(__file__).parents[1]
 DATA = TESTS.parent / "data"

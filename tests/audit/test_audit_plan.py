@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from audit_tables import audit_table
 from conftest import events_frame
 from generated_topics import FAULTS, every_fault
 from pyspark.sql import DataFrame, SparkSession
@@ -11,7 +12,7 @@ from test_golden_audit import SMALL
 from tiny_logs import table_of
 
 from ticdc_lab import load
-from ticdc_lab.audit import audit, audit_table
+from ticdc_lab.audit import audit
 from ticdc_lab.dispatch import move_causes
 
 pytestmark = pytest.mark.spark

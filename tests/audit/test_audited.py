@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from audit_tables import audit_table
 from conftest import events_frame, golden
 from generated_topics import FAULTS, every_fault, topic
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +16,7 @@ from test_golden_audit import SMALL
 from tiny_logs import ddl, mark, row, table_of
 
 from ticdc_lab import load
-from ticdc_lab.audit import audit, audit_table, audited
+from ticdc_lab.audit import audit, audited
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.best_rule import CAUSES
 from ticdc_lab.dispatch.infer import move_causes, move_causes_table
@@ -200,7 +201,7 @@ def test_what_is_glued_of_two_topics_is_found_by_it_alone(spark: SparkSession) -
         assert all(f"different messages at {differ} offset" in f["message"] for f in found)
     assert audit_table(table_of(glued), protocol="open-protocol", checks=[name]).num_rows == 0
     assert audit(events_frame(spark, glued), protocol="open-protocol", checks=[name]).count() == 0
-    assert all("different messages at one offset" in str(of.__doc__) for of in (audit, audit_table, audited))
+    assert all("different messages at one offset" in str(of.__doc__) for of in (audit, audited))
 
 
 def test_very_many_facts_are_gathered_by_the_engine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from audit_tables import audit_table
 from tiny_logs import at, ddl, found, mark, row, table_of
 
-from ticdc_lab.audit import audit_table, checks_possible
+from ticdc_lab.audit import checks_possible
 from ticdc_lab.audit.defined import ABSENT, Definitions, defined_rows, misfits, rule_of, unknown_columns
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.definitions import ColumnDef, TableDef

@@ -25,9 +25,10 @@ from tiny_logs import EVENTS_WITH_HASHES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "codecs"))
 import torture
+from audit_tables import audit_table
 
 import ticdc_lab
-from ticdc_lab.audit import audit_table, checks_possible
+from ticdc_lab.audit import checks_possible
 from ticdc_lab.audit.defined import Definitions
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.run import _unjudged_images

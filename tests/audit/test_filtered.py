@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from audit_tables import audit_table
 from test_image_chain import BROKEN, CHAIN
 from tiny_logs import found, table_of
 
-from ticdc_lab.audit import audit_table
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.settings.file import parse_file

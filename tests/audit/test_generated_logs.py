@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from audit_tables import audit_table
 from generated_topics import FAULTS, topic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_logs import table_of
-
-from ticdc_lab.audit import audit_table
 
 SETTINGS = settings(
     max_examples=20,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from audit_tables import audit_table
 from conftest import events_frame, golden
 from pyspark.sql import functions as F
 from reference_decoder import decode_file
 from tiny_logs import closed
 
-from ticdc_lab.audit import audit, audit_table
+from ticdc_lab.audit import audit
 from ticdc_lab.dispatch import move_causes
 from ticdc_lab.dispatch.infer import move_causes_table
 from ticdc_lab.sources.load import load

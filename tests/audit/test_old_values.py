@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from audit_tables import audit_table
 from tiny_logs import row, table_of
 
-from ticdc_lab.audit import audit_table
 from ticdc_lab.audit.old_values import EACH, OldValues, in_blocks, old_rows_left, stretches
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.settings import UNKNOWN, Settings

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from audit_tables import audit_table
 from conftest import events_frame, golden
 from generated_topics import FAULTS, every_fault
 from pyspark import TaskContext
@@ -21,7 +22,7 @@ from tiny_logs import row, table_of
 
 from ticdc_lab import load
 from ticdc_lab.answers.summary import of_load, of_transactions
-from ticdc_lab.audit import audit_table, audited, history, run
+from ticdc_lab.audit import audited, history, run
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.infer import move_causes_at_once, move_causes_table, moved_tables
@@ -110,7 +111,8 @@ def test_a_file_that_is_gone_is_said_in_words(spark: SparkSession, tmp_path: Pat
 
 def test_only_sparks_workers_read_whole_logs_so(spark: SparkSession, tmp_path: Path) -> None:
     """The embedded engine reads files as quickly itself."""
-    assert (_materialised(spark, tmp_path, LOGS[0]).stored is None) == is_sail(spark)
+    files = _materialised(spark, tmp_path, LOGS[0]).files
+    assert files is not None and files.by_spark != is_sail(spark)
 
 
 def test_files_are_shared_where_there_are_few(classic: SparkSession, tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_planted_faults_are_found_in_files(
         asked.append(1)
         return move_causes_at_once(lambda: unread, facts, files=stored)
 
-    assert len(audited(lambda: unread, facts, causes, protocol="open-protocol", stored=files).findings) == len(
+    assert len(audited(lambda: unread, facts, causes, protocol="open-protocol", files=files).findings) == len(
         audit_table(clean, protocol="open-protocol")
     )
     assert not asked and not moved_tables(files, facts)
@@ -198,7 +200,7 @@ def test_planted_faults_are_found_in_files(
         table = table.append_column(name, tried[name])
     stored = StoredEvents(classic, _in_files(table, tmp_path, 3))
     moves = bool(moved_tables(stored, facts))
-    found = audited(lambda: unread, facts, causes, protocol="open-protocol", stored=stored, moves=moves).findings
+    found = audited(lambda: unread, facts, causes, protocol="open-protocol", files=stored, moves=moves).findings
     assert len(asked) == 1 and {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
     expected = move_causes_table(tried)
     assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=expected).to_pylist()
@@ -232,26 +234,26 @@ def test_transactions_of_files_are_those_of_events(
     decoded by Spark.
     """
     log = _materialised(classic, tmp_path, LOGS[3])
-    assert log.stored is not None
-    assert log.sampled(Sample(partitions=frozenset({0}))).stored is None
+    assert log.files is not None
+    assert log.sampled(Sample(partitions=frozenset({0}))).files is None
     assert log.counts is not None
     with monkeypatch.context() as patched:
         largest = max(Counter(log.events.where("kind = 'row'").toArrow()["commit_ts"].to_pylist()).values())
         assert 1 < largest < log.counts.events // 2
         patched.setattr(stored, "PACKED_OF_A_KEY", largest - 1)
-        assert not log.stored.may_be_packed("commit_ts"), "one task would have to hold a transaction that is too large"
+        assert not log.files.may_be_packed("commit_ts"), "one task would have to hold a transaction that is too large"
         patched.setattr(stored, "PACKED_OF_A_KEY", 2 * largest)  # others may be counted with it
-        assert log.stored.may_be_packed("commit_ts"), "however many there are"
+        assert log.files.may_be_packed("commit_ts"), "however many there are"
 
     def restored(stored: StoredEvents | None) -> list[str]:
         found = of_restored(
             log.events, lambda whole: whole, restoring.TRANSACTIONS, places=known_places(log.facts, lambda: log.events),
-            stored=stored,
+            files=stored,
         )  # fmt: skip
         return sorted(map(repr, found.toArrow().to_pylist()))
 
     asked = _counting(monkeypatch)
-    from_files = restored(log.stored)
+    from_files = restored(log.files)
     assert len(asked) == 1, "Spark's own reader gives the same rows"
     assert from_files == restored(None) and len(from_files) > 100
     of_transactions(log)
@@ -273,7 +275,7 @@ def test_load_of_files_is_that_of_events(
 ) -> None:
     """Over time, by partition and by table, and what no watermark has resolved."""
     log = _materialised(classic, tmp_path, LOGS[1])
-    assert log.stored is not None
+    assert log.files is not None
     asked = _counting(monkeypatch)
     found, expected = of_load(log), of_load(replace(log, _files=()))
     assert len(asked) == 1

@@ -8,14 +8,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.answers.summary import (
-    contents,
-    ddl_list,
-    incidents,
-    transaction_sample,
-    transaction_totals,
-    watermark_steps,
-)
 from ticdc_lab.audit import audit, events_at
 from ticdc_lab.codecs.keys import with_hashes, with_keys
 from ticdc_lab.consumer import POLICIES
@@ -40,9 +32,8 @@ from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.encode.produce import produce
 from ticdc_lab.events.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS
 from ticdc_lab.facts.catalog import Catalog, catalog_of
-from ticdc_lab.facts.laggards import laggard_spans
 from ticdc_lab.facts.limits import offset_gaps
-from ticdc_lab.facts.stalls import stall_causes, stalls
+from ticdc_lab.facts.stalls import stall_causes
 from ticdc_lab.facts.watermarks import (
     partition_progress,
     partition_watermarks,
@@ -102,11 +93,6 @@ def _faulty(e: DataFrame) -> DataFrame:
     return with_faults(e, [plan_fault(log, "row_dropped", 1)])
 
 
-def _regressing(e: DataFrame) -> DataFrame:
-    """Some watermarks state less than those before them."""
-    return e.withColumn("commit_ts", F.expr("IF(kind = 'watermark' AND offset % 20 = 0, 1, commit_ts)"))
-
-
 def _as_of(e: DataFrame, schema_name: str, table_name: str) -> DataFrame:
     """Of one golden topic: the others are not resolved where it is."""
     return table_as_of(e.where("topic = 'golden-0'"), schema_name=schema_name, table_name=table_name).rows
@@ -152,17 +138,9 @@ QUESTIONS: dict[str, Question] = {
     "offset_gaps": lambda e: offset_gaps(e.where("offset % 20 <> 7")),
     "with_keys": lambda e: with_keys(e.select(*EVENTS.names)),
     "with_hashes": lambda e: with_hashes(e.select(*EVENTS.names), KEYS, IMAGE_HASHES, DISPATCH),
-    "laggard_spans": laggard_spans,
     "produce": lambda e: produce(e, protocol="open-protocol", strategy="table", partitions=2, topic="again"),
     "consumer_findings": consumer_findings,
     "stall_causes": lambda e: stall_causes(e, stall_s=2),
-    "stalls": lambda e: stalls(e, stall_s=2),
-    "contents": contents,
-    "ddl_list": ddl_list,
-    "incidents": lambda e: incidents(_regressing(e)),
-    "transaction_sample": lambda e: transaction_sample(transactions(e)),
-    "transaction_totals": lambda e: transaction_totals(transactions(e)),
-    "watermark_steps": watermark_steps,
     "table_history": lambda e: table_history(e, schema_name="Fin_Ops", table_name="Ledger"),
     "table_as_of": lambda e: _as_of(e, "shop", "orders"),
     "table_as_of without a key": lambda e: _as_of(e, "Fin_Ops", "nopk"),

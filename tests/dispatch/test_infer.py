@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from audit_tables import audit_table
 from conftest import events_frame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit import audit, audit_table, audited
+from ticdc_lab.audit import audit, audited
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch import best_rule, fitting, infer, infer_rules, move_causes
 from ticdc_lab.dispatch.given import NOTHING_GIVEN, GivenRules

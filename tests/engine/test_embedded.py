@@ -290,21 +290,18 @@ def test_its_functions_seldom_search_for_cycles(spark: SparkSession) -> None:
 def test_it_prepares_what_it_is_told_beside_its_starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be done keeps neither the next from being done nor functions from being stopped."""
     assert all(map(find_spec, embedded.OF_EACH_LOG))
-    touch = "def touch(name):\n    open(__file__ + name, 'w').close()\n"
-    calls = "".join(f"def {name}():\n    touch('.{made}')\n" for name, made in (("call", "called"), ("again", "again")))
-    (tmp_path / "wanted.py").write_text(f"{touch}{calls}touch('.imported')\n")
+    for name in ("wanted", "again"):
+        (tmp_path / f"{name}.py").write_text("open(__file__ + '.imported', 'w').close()\n")
     (tmp_path / "failing.py").write_text("1 / 0")
+    (tmp_path / "leaving.py").write_text("raise SystemExit")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(embedded, "OF_EACH_LOG", ("no_such_module", "failing", "wanted:no_such_function", "wanted"))
+    monkeypatch.setattr(embedded, "OF_EACH_LOG", ("no_such_module", "failing", "leaving", "no such name", "wanted"))
     process = embedded.start(cores=1)
     try:
         _until_there(tmp_path / "wanted.py.imported")
         process.stop_functions()
-        process.prepare("wanted.call", "sys:exit", "no such name", "wanted:again")  # without a colon nothing is called
-        _until_there(tmp_path / "wanted.py.again")
-        assert not (tmp_path / "wanted.py.called").exists()
-        process.prepare("wanted:call")
-        _until_there(tmp_path / "wanted.py.called")
+        process.prepare("again")
+        _until_there(tmp_path / "again.py.imported")
         assert not process.ended
     finally:
         process.stop()

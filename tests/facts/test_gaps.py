@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import ticdc_lab
 from ticdc_lab.audit.guarantees import holes
-from ticdc_lab.audit.marks import Stated
+from ticdc_lab.audit.stated import Stated
 from ticdc_lab.errors import StreamingError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts

@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.events.tso import compose, physical_ms
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.facts.laggards import laggard_spans, spans_of, values_of
 from ticdc_lab.facts.limits import missing, offset_gaps
 from ticdc_lab.facts.watermarks import (
     Rhythm,
@@ -41,7 +40,6 @@ OF = {
     partition_watermarks: lambda f: partitions_of(f),
     topic_watermarks: lambda f: topics_of(progress_of(f)),
     table_watermarks: lambda f: tables_of(f.places),
-    laggard_spans: lambda f: spans_of(values_of(f)),
     offset_gaps: lambda f: pa.Table.from_batches(missing(_chunks(f))),
 }
 """Each transform with the kernel that answers the same of LogFacts."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from test_kernels import random_log, table
@@ -19,16 +17,11 @@ from ticdc_lab.facts.overview import (
     Load,
     Measure,
     Unresolved,
-    contents,
     contents_of,
     counted_load,
     counted_unresolved,
-    ddl_list,
     ddl_of,
-    incidents,
-    incidents_of,
     steps_of,
-    watermark_steps,
 )
 
 LOG = random_log(11, topics=8)
@@ -127,12 +120,6 @@ def test_a_log_without_commit_ts_has_its_load_along_offsets() -> None:
 def test_spark_answers_as_arrow_does(spark: SparkSession) -> None:
     """The transforms give what the kernels do, however the log lies in tasks."""
     events = spark.createDataFrame(table(LOG), EVENTS).repartition(3).cache()
-    pairs: list[tuple[Any, pa.Table]] = [
-        (contents, contents_of(FACTS)), (ddl_list, ddl_of(FACTS)), (incidents, incidents_of(FACTS)),
-        (watermark_steps, steps_of(values_of(FACTS))),
-    ]  # fmt: skip
-    for transform, own in pairs:
-        assert own.num_rows and events.transform(transform).toArrow().to_pylist() == own.to_pylist()
     measure = Measure.of(FACTS)
     load = Load.read(measure, counted_load(events, measure).toArrow())
     assert load.over_time("table").equals(Load.of(FACTS, table(LOG)).over_time("table"))

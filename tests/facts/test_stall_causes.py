@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError, StreamingError
 from ticdc_lab.events.tso import compose
-from ticdc_lab.facts.stalls import CAUSES, stall_causes, stalls
+from ticdc_lab.facts.stalls import CAUSES, stall_causes
 from ticdc_lab.simulate.pipeline.model import play
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
 
@@ -143,7 +143,7 @@ def test_the_brokers_time_shows_what_event_time_hides(spark: SparkSession) -> No
     begin = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     times = [("t", p, o, begin + dt.timedelta(seconds=o if o < 4 else 60 + o / 10)) for p in (0, 1) for o in range(8)]
     arrivals = spark.createDataFrame(times, "topic string, partition int, offset bigint, timestamp timestamp")
-    [stall] = stalls(events_frame(spark, marks), stall_s=10, arrivals=arrivals).collect()
+    [stall] = stall_causes(events_frame(spark, marks), stall_s=10, arrivals=arrivals).collect()
     assert (stall["held_ts"], stall["step_s"], stall["stood_s"]) == (ts(4), 1.0, 57.4)
     since = (stall["since"] - dt.datetime.fromtimestamp(begin.timestamp())).total_seconds()
     assert since == 3.0
@@ -199,10 +199,10 @@ def test_what_cannot_be_answered_is_refused(spark: SparkSession) -> None:
     with pytest.raises(ContractError, match="query"):
         stall_causes(events.drop("query"))
     with pytest.raises(ContractError, match="timestamp"):
-        stalls(events, arrivals=events)
+        stall_causes(events, arrivals=events)
     stream = spark.readStream.format("rate").load().selectExpr(
         "'row' kind", "value commit_ts", "value start_ts", "'s' schema_name", "'t' table_name", "'' query",
         "'t' topic", "0 partition", "value offset", "0 seq",
     )  # fmt: skip
     with pytest.raises(StreamingError, match="until the next one comes"):
-        stalls(stream)
+        stall_causes(stream)

@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError, StreamingError
 from ticdc_lab.events.tso import compose
-from ticdc_lab.facts.laggards import laggard_spans
+from ticdc_lab.facts.laggards import spans_of, stated_values
 from ticdc_lab.facts.watermarks import (
     partition_progress,
     partition_watermarks,
@@ -135,9 +135,15 @@ def test_table_is_resolved_as_far_as_all_its_partitions(spark):
     ]
 
 
+def laggards(events, *columns):
+    """Spans of partitions that held their topic back."""
+    values = events.where("kind IS NOT NULL").transform(stated_values).toArrow()
+    return [tuple(span[c] for c in columns) for span in spans_of(values).to_pylist()]
+
+
 def test_nobody_holds_a_topic_back_whose_partitions_advance_together(events_of):
     """In a clean log every watermark is broadcast, so there is no laggard."""
-    assert events_of("messages_open-protocol_small.jsonl.gz").transform(laggard_spans).count() == 0
+    assert laggards(events_of("messages_open-protocol_small.jsonl.gz")) == []
 
 
 def test_laggards_are_named_with_the_steps_they_missed(spark):
@@ -150,10 +156,8 @@ def test_laggards_are_named_with_the_steps_they_missed(spark):
         at(3, 0, "row", 1),
     )
     columns = ("partition", "first_step", "last_step", "steps", "steps_total", "held_ts", "lag_s_max", "at_end")
-    with_silent = events.transform(laggard_spans)
-    assert rows(with_silent, *columns) == [(3, 1, 5, 5, 5, None, None, True)]
-    without = events.where("partition < 3").transform(laggard_spans)
-    assert rows(without, *columns) == [
+    assert laggards(events, *columns) == [(3, 1, 5, 5, 5, None, None, True)]
+    assert laggards(events.where("partition < 3"), *columns) == [
         (1, 2, 3, 2, 5, compose(10_000), 2.0, False),
         (2, 5, 5, 1, 5, compose(13_000), 1.0, True),
     ]
@@ -165,7 +169,7 @@ def test_streams_are_refused_with_the_reason_but_progress_runs(spark):
         "'watermark' AS kind", "value AS commit_ts", "'t' AS topic", "0 AS partition", "value AS offset", "0 AS seq",
         "'s' AS schema_name", "'a' AS table_name",
     )  # fmt: skip
-    for function in (watermark_timeline, topic_watermarks, table_watermarks, laggard_spans):
+    for function in (watermark_timeline, topic_watermarks, table_watermarks):
         with pytest.raises(StreamingError, match=function.__name__):
             stream.transform(function)
     assert stream.transform(partition_progress).isStreaming

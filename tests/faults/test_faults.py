@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from audit_tables import audit_table
 from conftest import computed, golden
 from copies import APART, findings, is_seen
 from planted_guarantees import PICTURES
@@ -13,7 +14,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab import figures
-from ticdc_lab.audit import audit_table
 from ticdc_lab.errors import ContractError
 from ticdc_lab.faults import KINDS, Expected, FaultLog, PlantedFault, plan_fault, plant, read_log, with_faults
 from ticdc_lab.faults.plant import OF_VALUES

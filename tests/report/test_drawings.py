@@ -9,12 +9,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from audit_tables import audit_table
 from planted_guarantees import FAULTS, PICTURES
 from summaries import summary
 from tiny_logs import mark, row, table_of
 
 from ticdc_lab.answers.audit import dated, verdict
-from ticdc_lab.audit import GUARANTEES, audit_table
+from ticdc_lab.audit import GUARANTEES
 from ticdc_lab.figures import counterexample
 from ticdc_lab.report.write import render
 

@@ -22,10 +22,11 @@ from whatifs import what_if
 from ticdc_lab import answers
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.consumers import _Left, _left_in_words, beginning
-from ticdc_lab.answers.summary import HELD, POINTS
+from ticdc_lab.answers.summary import POINTS
 from ticdc_lab.audit import GUARANTEES
 from ticdc_lab.consumer.cases import CASES, EVENTS
 from ticdc_lab.consumer.log import NarrowLog
+from ticdc_lab.facts.overview import HELD
 from ticdc_lab.report import render, report
 from ticdc_lab.report.page import PageTable, Section, section
 from ticdc_lab.sources.load import load

@@ -38,11 +38,12 @@ import test_odd_messages
 import test_torture
 import test_torture_bytes
 import torture
+from audit_tables import audit_table
 from comparing import batch_of
 
 import ticdc_lab
 from ticdc_lab.answers.audit import _checksums
-from ticdc_lab.audit import audit_table, audited, checks_possible
+from ticdc_lab.audit import audited, checks_possible
 from ticdc_lab.audit.defined import Definitions
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.handles import handles_of, with_handles, with_key_columns

@@ -13,7 +13,7 @@ from conftest import ROOT, golden
 
 import ticdc_lab
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.answers.cdc_log import beside_cdc_log
+from ticdc_lab.answers.watermarks import beside_cdc_log
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.cdc_log import KNOWN_LINES, MODULES, CdcLog, named_by, parsed, read_cdc_log

@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread
@@ -25,7 +26,7 @@ from topics import QUIET, create, delete, expire, recorded, send
 import ticdc_lab
 from ticdc_lab.cli import main
 from ticdc_lab.errors import NoAnswerError, NoTopicError, SourceError
-from ticdc_lab.sources import kafka, topic_overview
+from ticdc_lab.sources import kafka
 from ticdc_lab.sources.kafka import REACHED_S, SAID_S, topics_of
 from ticdc_lab.sources.kafka_reading import ANSWER_S, TopicReader
 from ticdc_lab.sources.load import load
@@ -334,8 +335,9 @@ def test_a_survey_of_a_topic_needs_no_engine(servers: str, monkeypatch: pytest.M
 
 def test_a_survey_of_a_large_topic_reads_some_of_each_partition(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few messages of each; what it has not read is reported."""
-    monkeypatch.setattr(topic_overview, "_MOST", 8)
-    monkeypatch.setattr(topic_overview, "_AT_LEAST", 2)
+    looking = import_module("ticdc_lab.sources.survey")
+    monkeypatch.setattr(looking, "_MOST", 8)
+    monkeypatch.setattr(looking, "_AT_LEAST", 2)
     found = survey(None, f"kafka://{servers}/embedded-{FILES[1]}")
     assert (found.seen, found.size.messages, found.partitions, found.log) == (8, 2241, (0, 1, 2, 3), None)
     assert found.unknown[0].startswith("Only the first 8 messages were read")

@@ -22,6 +22,7 @@ from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, labels_in
 from ticdc_lab.widgets import RowView, TableView, browse_panel, row_panel, table_panel
+from ticdc_lab.widgets.evidence import Evidence
 
 
 def column(name: str, value: str | None, is_key: bool = False) -> dict[str, Any]:
@@ -160,6 +161,23 @@ def test_a_label_is_found_where_a_message_has_its_number(tmp_path: Path) -> None
     assert labels == {("s.t", "v"): ("set", ("paid", "it's", "fast")), ("s.t", "w"): ("enum", ("a",))}
     found = Browser([str(tmp_path / "log.parquet")], labels=labels)
     assert list(found.page(MessagePage(text="paid"))["offset"]) == [0] and labels_in(None) == {}
+
+
+def test_all_rows_are_filtered_by_a_label_as_the_messages_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of all events shows the label beside the number, and its query finds the row in ``log.sql``, too."""
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(Evidence, "send", lambda self, content, buffers=None: sent.append(content))
+    rows = [change(i, 20 + i, "insert", image(1, v), None, change_hash=i) for i, v in enumerate((5, 2, 0))]
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(DECODED)), tmp_path / "log.parquet")
+    labels = {("s.t", "v"): ("set", ("paid", "it's", "fast"))}
+    for known, n in ((labels, 1), ({}, 0)):
+        evidence = Evidence()
+        evidence.attach(Browser([str(tmp_path / "log.parquet")], labels=known).attach)
+        evidence.show({})
+        sent.clear()
+        evidence._hear(None, {"kind": "rows", "name": "events", "filters": {"columns": "paid"}}, [])
+        assert sent[0]["n"] == n and ("5 (paid,fast)" in sent[0]["html"]) is bool(n)
+        assert len(evidence._connected.sql(sent[0]["sql"]).fetchall()) == n
 
 
 def test_busiest_keys_come_first(browser: Browser) -> None:

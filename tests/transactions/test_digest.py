@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.facts.places import long_hashes
 from ticdc_lab.facts.schemas import arrow_of
-from ticdc_lab.transactions.digest import SAMPLE, Digest, digested, transaction_sample, transaction_totals
+from ticdc_lab.transactions.digest import DIGEST, SAMPLE, Digest, digested
 
 
 def some(n: int, *, seed: int = 1) -> list[dict[str, Any]]:
@@ -73,8 +74,8 @@ def test_spark_digests_as_arrow_does_and_hashes_alike(spark: SparkSession) -> No
     whole = table(some(200))
     frame = spark.createDataFrame(whole.to_pylist(), SAMPLE).repartition(3)
     own = Digest.of(whole, most=50)
-    assert frame.transform(transaction_totals).toArrow().to_pylist() == own.totals.to_pylist()
-    assert frame.transform(transaction_sample, most=50).toArrow().to_pylist() == own.sample.to_pylist()
+    parts = frame.select(*own.sample.column_names).mapInArrow(partial(digested, most=50), DIGEST)
+    both = Digest.read(parts.toArrow(), most=50)
+    assert both.totals.to_pylist() == own.totals.to_pylist() and both.sample.to_pylist() == own.sample.to_pylist()
     hashes = {r[0]: r[1] for r in frame.select("commit_ts", F.xxhash64("commit_ts")).collect()}
     assert [hashes[ts] for ts in whole["commit_ts"].to_pylist()] == long_hashes(whole["commit_ts"].to_numpy()).tolist()
-    assert frame.where("false").transform(transaction_totals).collect()[0]["n"] == 0

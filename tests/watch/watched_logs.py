@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from audit_tables import audit_table
 from conftest import ROOT, golden
 from tiny_logs import table_of
 
-from ticdc_lab.audit import audit_table
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.detection import detect
 from ticdc_lab.codecs.kernel.arrow import arrow_schema

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.answers.summary import FOUND, LISTED, Summary, exact, named_events, small
+from ticdc_lab.answers.summary import FOUND, Summary, exact, named_events, of_its_topic, small
 from ticdc_lab.answers.transactions import likeliest_first, torn_briefly, torn_words
 from ticdc_lab.answers.watermarks import complete_to
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audited, checks_possible, places_of
@@ -52,6 +52,7 @@ from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import FINDINGS
 from ticdc_lab.events.tso import with_clock
 from ticdc_lab.facts.limits import but_for, missing_data, not_known
+from ticdc_lab.facts.overview import LISTED
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
@@ -427,11 +428,12 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
     """
     zones = list[ZoneShown]()
     with log.reading():
-        moved = moved_tables(log.stored, log.facts) if log.stored is not None and causes is None else set()
+        seen = log.files is not None and log.files.by_spark and causes is None  # else asked only where rows moved
+        moved = moved_tables(log.files, log.facts) if seen and log.files is not None else set()
         told = audited(
             lambda: log.events, log.facts, lambda: _move_causes(log, moved, zones) if causes is None else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
-            stored=log.stored, files=log.files, quarantine=None if log.is_whole else lambda: log.quarantine,
+            files=log.files, quarantine=None if log.is_whole else lambda: log.quarantine,
             refused=None if log.is_whole else log.refused_offsets(empty=False), moves=bool(moved), lost=log.lost,
             settings=log.settings,
         )  # fmt: skip
@@ -641,4 +643,5 @@ def ask_finding(log: Log, number: int) -> Answer:
             hint="List them: ticdc-lab audit SOURCE --json",
         )
     one = found.iloc[number - 1]
-    return finding(number, one, log.browser.messages(places_of(one)), lane=lane_of(log.change_log.of_storage))
+    messages = of_its_topic(log.browser.messages(places_of(one)), one)
+    return finding(number, one, messages, lane=lane_of(log.change_log.of_storage))

@@ -27,29 +27,24 @@ from ticdc_lab.events.schema import DECODED, FINDINGS
 from ticdc_lab.facts.laggards import early_ends, values_of
 from ticdc_lab.facts.limits import Counts
 from ticdc_lab.facts.overview import (
-    HELD,
     LISTED,
     LOAD,
     Load,
     Measure,
     Unresolved,
-    contents,
     contents_of,
     counted_load,
     counted_unresolved,
-    ddl_list,
     ddl_of,
-    incidents,
     incidents_of,
     steps_of,
-    watermark_steps,
 )
 from ticdc_lab.facts.places import NAMED_BY, with_places
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.facts.watermarks import partitions_of
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.transactions import known_places, of_restored, restored_here, restored_transactions
-from ticdc_lab.transactions.digest import DIGEST, Digest, digested, transaction_sample, transaction_totals
+from ticdc_lab.transactions.digest import DIGEST, Digest, digested
 from ticdc_lab.words import lane_of
 
 POINTS = 2_000
@@ -64,13 +59,6 @@ FOUND = 500
 REASONS = "error_class string, n bigint, topic string, partition int, offset bigint, reason string"
 """What :func:`quarantine_reasons` gives."""
 
-__all__ = [
-    "FOUND", "HELD", "LISTED", "POINTS", "TOLD", "Summary", "contents", "ddl_list", "exact",
-    "finding_messages", "incidents", "messages_of_findings", "of_facts", "of_load", "of_tables",
-    "of_transactions", "quarantine_reasons", "small", "transaction_sample", "transaction_totals",
-    "watermark_steps",
-]  # fmt: skip
-
 _EXACT = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 
 
@@ -80,13 +68,13 @@ class Summary:
 
     Attributes
     ----------
-    source, protocol, has_commit_ts, limits, counts, sample, lost, carried, of_storage
+    source, protocol, has_commit_ts, limits, counts, by_topic, sample, lost, carried, of_storage
         As of :class:`ticdc_lab.sources.change_log.ChangeLog`.
     contents, ddl, quarantine, partitions, tables, steps, incidents, transaction_totals, transactions, load,
     load_by_table, findings, messages
-        What :func:`contents`, :func:`ddl_list`, :func:`quarantine_reasons`,
+        What :func:`contents_of`, :func:`ddl_of`, :func:`quarantine_reasons`,
         :func:`ticdc_lab.facts.watermarks.partition_watermarks`, :func:`ticdc_lab.facts.watermarks.table_watermarks`,
-        :func:`watermark_steps`, :func:`incidents`, :func:`transaction_totals`, :func:`transaction_sample`,
+        :func:`steps_of`, :func:`incidents_of`, :class:`ticdc_lab.transactions.digest.Digest` (twice),
         :meth:`ticdc_lab.facts.overview.Load.over_time` (twice), :func:`ticdc_lab.audit.audit` and
         :func:`finding_messages` give. Those that need commit_ts are empty where the log has none.
     unjudged
@@ -127,6 +115,7 @@ class Summary:
     carried: Collection[str] = ()
     unjudged: Mapping[str, str] = field(default_factory=dict)
     of_storage: bool = False
+    by_topic: Mapping[str, Counts] = field(default_factory=dict)
 
     @property
     def lane(self) -> str:
@@ -154,6 +143,7 @@ def of_facts(log: ChangeLog) -> dict[str, Any]:
         "has_commit_ts": log.has_commit_ts,
         "limits": log.limits,
         "counts": log.counts,
+        "by_topic": log.by_topic,
         "sample": log.sample,
         "lost": log.lost,
         "carried": log.facts.carried,
@@ -222,10 +212,10 @@ def of_transactions(log: ChangeLog, *, suspects: pd.DataFrame | None = None) -> 
     """The part of a :class:`Summary` that restoring transactions gives; the log needs commit_ts."""
     places = known_places(log.facts, lambda: log.events)
     with log.reading():
-        if (files := log.files) is not None and log.stored is None and isinstance(places, pa.Table):
+        if (files := log.files) is not None and not files.by_spark and isinstance(places, pa.Table):
             found = restored_here(files, digested, arrow_of(DIGEST), places=places)
         else:
-            found = of_restored(log.events, digested, DIGEST, places=places, stored=log.stored).toArrow()
+            found = of_restored(log.events, digested, DIGEST, places=places, files=files).toArrow()
     digest = Digest.read(found)
     drawn = exact(digest.sample)
     if suspects is not None and len(suspects):
@@ -272,8 +262,30 @@ _READ = (*POSITION, "kind", "commit_ts", "schema_name", "table_name", "op", "col
 
 def messages_of_findings(log: ChangeLog, findings: pd.DataFrame) -> pd.DataFrame:
     """The messages that the first findings name."""
-    named = {p for f in findings.head(LISTED).to_dict("records") for p in places_of(f)}
-    return finding_messages(named_events(log, named)) if named else pd.DataFrame()
+    listed = findings.head(LISTED).to_dict("records")
+    named = {p for f in listed for p in places_of(f)}
+    messages = finding_messages(named_events(log, named)) if named else pd.DataFrame()
+    if messages.empty or messages["topic"].nunique() == 1:
+        return messages
+    at, kept = [*messages[["partition", "offset"]].itertuples(index=False, name=None)], set[int]()
+    for f in listed:
+        own = {*places_of(f)}
+        kept |= {*of_its_topic(messages[[place in own for place in at]], f).index}
+    return messages.loc[sorted(kept)].reset_index(drop=True)
+
+
+def of_its_topic(messages: pd.DataFrame, finding: Mapping[Any, Any]) -> pd.DataFrame:
+    """Messages at a finding's places, without messages of other topics. Evidence that only another topic has stays: a
+    row may have moved from there.
+    """
+    own = messages["topic"] == finding.get("topic")
+    if own.all() or not own.any():
+        return messages
+    place = ["partition", "offset", "commit_ts"]
+    there = {*messages.loc[own, place].dropna().itertuples(index=False, name=None)}
+    evidence = {tuple(e[c] for c in place) for e in finding["evidence"] if e["commit_ts"] is not None} - there
+    other = [at in evidence for at in messages[place].itertuples(index=False, name=None)]
+    return messages[own | other]
 
 
 def named_events(log: ChangeLog, named: set[tuple[int, int]]) -> pa.Table:

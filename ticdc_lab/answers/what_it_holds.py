@@ -81,7 +81,7 @@ def load(s: Summary) -> Answer:
 
 def holds(s: Summary) -> str:
     """What the log contains, in a sentence."""
-    from ticdc_lab.answers.summary import HELD  # here: a survey has no summary, and need not wait for its modules
+    from ticdc_lab.facts.overview import HELD  # here: a survey has no summary, and need not wait for its modules
 
     rows = events_of(s.contents, kind="row")
     tables = s.contents[s.contents["kind"] == "row"][["schema_name", "table_name"]].drop_duplicates()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ticdc_lab.audit.findings import events_at, messages_of, places_of
 from ticdc_lab.audit.guarantees import GUARANTEES, Guarantee, checks_possible
-from ticdc_lab.audit.run import MAX_PER_GUARANTEE, audit, audit_table, audited
+from ticdc_lab.audit.run import MAX_PER_GUARANTEE, audit, audited
 
 __all__ = [
-    "GUARANTEES", "MAX_PER_GUARANTEE", "Guarantee", "audit", "audit_table", "audited", "checks_possible", "events_at",
+    "GUARANTEES", "MAX_PER_GUARANTEE", "Guarantee", "audit", "audited", "checks_possible", "events_at",
     "messages_of", "places_of",
 ]  # fmt: skip

@@ -534,8 +534,8 @@ def messages_of(events: DataFrame, finding: Mapping[str, Any], *, around: int = 
     events
         ``topic, partition, offset, seq`` and any other columns of the events contract.
     finding
-        A row of :data:`ticdc_lab.events.schema.FINDINGS`. It names no topic: of a log of several, all have their
-        messages at these places here.
+        A row of :data:`ticdc_lab.events.schema.FINDINGS`. Its evidence names no topic: of a log of several, all have
+        their messages at these places here.
     around
         How many offsets before and behind each message are given, too.
 

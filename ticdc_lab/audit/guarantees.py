@@ -3,7 +3,7 @@
 A guarantee is one function, under the sentence of the source that it checks. Those about rows read
 :class:`ticdc_lab.audit.history.Suspects`, those about rows beside their tables' definitions
 :class:`ticdc_lab.audit.defined.RowsDefined`, those about what the owner broadcasts, and about offsets,
-:class:`ticdc_lab.audit.marks.Stated`; each gives what breaks it, sentence and evidence included.
+:class:`ticdc_lab.audit.stated.Stated`; each gives what breaks it, sentence and evidence included.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from ticdc_lab.audit.findings import (
     uncovered,
 )
 from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
-from ticdc_lab.audit.marks import BEGIN, END, Event, Home, Stated, offset_of
+from ticdc_lab.audit.marks import BEGIN, END, Event, offset_of
+from ticdc_lab.audit.stated import Home, Stated
 from ticdc_lab.events import is_in_file
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, beginnings, runs
 from ticdc_lab.events.sample import Sample
@@ -81,7 +82,7 @@ class Guarantee:
     Exactly one of ``row``, ``image`` and ``log`` is set: ``row`` finds what breaks it in the histories of rows
     (:class:`ticdc_lab.audit.history.Suspects`), ``image`` in the images of row changes beside their tables' definitions
     (:class:`ticdc_lab.audit.defined.RowsDefined`), ``log`` in what the log states besides
-    (:class:`ticdc_lab.audit.marks.Stated`).
+    (:class:`ticdc_lab.audit.stated.Stated`).
     """
 
     sentence: str

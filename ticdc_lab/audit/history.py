@@ -222,7 +222,7 @@ def judged(
     beside: DataFrame | pa.Table,
     has_commit_ts: bool,
     chunk: int = ROWS_AT_ONCE,
-    stored: StoredEvents | None = None,
+    files: StoredEvents | None = None,
     kept: Kernel | None = None,
 ) -> DataFrame:
     """Let a function judge all rows that may break a guarantee; one shuffle by row.
@@ -231,13 +231,13 @@ def judged(
     the log promises, and gives a function of :class:`Suspects`. ``schema``: of what that gives. ``beside``: a small
     frame whose row has ``promises`` (:func:`ticdc_lab.audit.marks.log_marks`). ``has_commit_ts``: False for
     canal-json without the TiDB extension. ``chunk``: changes that a task judges at once; changes nothing but its
-    memory. ``stored``: the same events in files with the hash columns, if they lie in some; read where ``beside`` is a
-    table. ``kept``: what is kept of that in each task; by default all.
+    memory. ``files``: the same events in files with the hash columns, if they lie in some; Spark reads them where
+    ``beside`` is a table. ``kept``: what is kept of that in each task; by default all.
     """
     kernel = _judging(judge, has_commit_ts=has_commit_ts, chunk=chunk, kept=kept)
     rows: DataFrame | MadeByWorkers
-    if stored is not None and isinstance(beside, pa.Table):  # a row is held whole, packed or not
-        rows = stored.rows(_READ, narrowed, _FORM)
+    if files is not None and files.by_spark and isinstance(beside, pa.Table):  # a row is held whole, packed or not
+        rows = files.rows(_READ, narrowed, _FORM)
     else:
         rows = _narrow(events)
     return by_key_beside(rows, "row_id", kernel, schema, beside=beside)

@@ -34,16 +34,14 @@ from ticdc_lab.audit.findings import (
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible, inserts_of_rows_there
 from ticdc_lab.audit.history import (
     ROWS_AT_ONCE,
-    UPDATE,
     Changes,
     Judge,
     Suspects,
-    changes_of,
     judged,
     judged_here,
     suspects,
 )
-from ticdc_lab.audit.marks import NAMES, Event, Promises, Stated, log_marks, promises_of
+from ticdc_lab.audit.marks import NAMES, Event, Promises, log_marks, promises_of
 from ticdc_lab.audit.old_values import (
     EACH,
     EACH_DDL,
@@ -52,15 +50,15 @@ from ticdc_lab.audit.old_values import (
     extent_of,
     in_blocks,
     stretches,
-    stretches_of,
     updates_in_blocks,
 )
+from ticdc_lab.audit.stated import Stated
 from ticdc_lab.codecs.decode import EMPTY_MESSAGE
 from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside, in_one, is_sent, spark_order
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.sample import Sample
-from ticdc_lab.events.schema import FINDINGS, KEYS, require_batch, require_columns
+from ticdc_lab.events.schema import FINDINGS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.facts.known import ordered_offsets
@@ -175,7 +173,7 @@ def audit(
 
     Notes
     -----
-    One pass over the log gathers what it states besides its rows (:mod:`ticdc_lab.audit.marks`), one shuffle by row
+    One pass over the log gathers what it states besides its rows (:mod:`ticdc_lab.audit.stated`), one shuffle by row
     judges them (:mod:`ticdc_lab.audit.history`), and one more pass looks up the keys of rows in findings.
 
     References
@@ -238,7 +236,6 @@ def audited(
     has_commit_ts: bool = True,
     max_per_guarantee: int = MAX_PER_GUARANTEE,
     sample: Sample | None = None,
-    stored: StoredEvents | None = None,
     files: StoredEvents | None = None,
     quarantine: Callable[[], DataFrame] | None = None,
     refused: pa.Table | None = None,
@@ -261,11 +258,9 @@ def audited(
         or its changes do not follow each other in the only one of a topic.
     protocol, has_commit_ts, max_per_guarantee, sample, lost
         As of :func:`audit`.
-    stored
-        The same events in files, if they lie in some.
     files
-        These, of any engine: images are read from them as columns, and beside the embedded engine this process judges
-        rows.
+        The same events in files, if they lie in some: images are read from them as columns, and beside the embedded
+        engine this process judges rows.
     quarantine
         Gives the messages that could not be decoded (:data:`ticdc_lab.events.schema.QUARANTINE`), which may lie at the
         offsets of others; None for none.
@@ -297,9 +292,9 @@ def audited(
     promises = promised()
 
     def judged_rows(names: list[str], causes: DataFrame | pa.Table | None) -> pa.Table:
-        if files is None or stored is not None or not isinstance(promises, pa.Table) or isinstance(causes, DataFrame):
+        if files is None or files.by_spark or not isinstance(promises, pa.Table) or isinstance(causes, DataFrame):
             rows = _rows_judged(
-                events(), names, promises, causes, max_per_guarantee, has_commit_ts=has_commit_ts, stored=stored
+                events(), names, promises, causes, max_per_guarantee, has_commit_ts=has_commit_ts, files=files
             )
             return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
         judge = _judge(names, explained=causes is not None, most=max_per_guarantee)
@@ -314,7 +309,7 @@ def audited(
     explained = causes() if moves and are_explained(protocol) else None
     rows = judged_rows(of_rows, explained)
     if pc.any(pc.equal(rows["guarantee"], UNDECIDED)).as_py():
-        found_at = _stretches(events(), promises, extent_of(facts), has_commit_ts=has_commit_ts, stored=stored)
+        found_at = _stretches(events(), promises, extent_of(facts), has_commit_ts=has_commit_ts, files=files)
         old_values = replace(old_values, stretches=found_at)
         promises = promised()
         others = pc.is_in(rows["guarantee"], pa.array([UNDECIDED, CHAIN]))
@@ -368,7 +363,7 @@ def without_unsure(found: pa.Table) -> tuple[pa.Table, int]:
 
 def _stretches(
     events: DataFrame, promises: DataFrame | pa.Table, extent: tuple[int, int], *, has_commit_ts: bool,
-    stored: StoredEvents | None,
+    files: StoredEvents | None,
 ) -> tuple[OffStretch, ...]:  # fmt: skip
     """Where inserts find their row there and no update lies between: two jobs, of a log that has some."""
 
@@ -378,7 +373,7 @@ def _stretches(
 
         return there
 
-    inserts = judged(events, judge, EACH_DDL, beside=promises, has_commit_ts=has_commit_ts, stored=stored).toArrow()
+    inserts = judged(events, judge, EACH_DDL, beside=promises, has_commit_ts=has_commit_ts, files=files).toArrow()
     updates, _ = updates_in_blocks(events, extent, by_image=True)
     return stretches(updates, inserts.cast(EACH))
 
@@ -430,62 +425,6 @@ def _held_twice(
     if not are_twice(facts.offsets if refused is None else ordered_offsets([facts.offsets, refused])):
         return []
     return held_twice(events(), None if quarantine is None else quarantine().where("coalesce(seq, 0) = 0"))
-
-
-def audit_table(
-    events: pa.Table,
-    *,
-    protocol: str,
-    has_commit_ts: bool = True,
-    checks: Iterable[str] | None = None,
-    max_per_guarantee: int | None = MAX_PER_GUARANTEE,
-    causes: pa.Table | None = None,
-    sample: Sample | None = None,
-    lost: Collection[str] = (),
-    settings: Settings = UNKNOWN,
-) -> pa.Table:
-    """:func:`audit` of a small log in memory, without any session.
-
-    Nor does it find different messages at one offset: :func:`ticdc_lab.audit.run.audited` alone does.
-
-    Parameters
-    ----------
-    events
-        The events contract with :data:`ticdc_lab.events.schema.KEYS`; images are compared where it has
-        :data:`ticdc_lab.events.schema.IMAGE_HASHES`, and keys are named where it has ``columns`` and ``before``.
-    causes
-        As for :func:`audit`, as a table: :func:`ticdc_lab.dispatch.infer.move_causes_table` gives it.
-    protocol, has_commit_ts, checks, max_per_guarantee, sample, lost, settings
-        As for :func:`audit`.
-
-    Returns
-    -------
-    pyarrow.Table
-        :data:`ticdc_lab.events.schema.FINDINGS`, in the same order.
-    """
-    if missing := {*_NEEDED, *KEYS.names} - set(events.column_names):
-        raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")
-    facts = LogFacts.of(events).without_offsets_of(sample)
-    possible = checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost, carried=facts.carried)
-    names = _chosen(checks, possible)
-    _, of_images, _ = _apart(names)
-    definitions = judged_definitions(facts, protocol, LeftOut.read(settings))
-    found = [found_in_facts(facts, names, protocol=protocol, definitions=definitions)]
-    promises = Promises.read(facts, protocol=protocol, settings=settings)
-    if of_images and definitions.judge:
-        rows = _with_images(events.filter(pc.equal(events["kind"], "row")))
-        found.append(unrecorded(_misfits(rows, of_images, definitions), promises))
-    explained = causes if are_explained(protocol) else None
-    changes = Changes.read(changes_of(events))
-    of_rows = found_in_changes(changes, names, promises, causes=explained, has_commit_ts=has_commit_ts)
-    undecided = of_rows.filter(pc.equal(of_rows["guarantee"], UNDECIDED))
-    if undecided.num_rows:
-        updates = changes.commit_ts[changes.rank == UPDATE]
-        where = stretches_of(updates, undecided["commit_ts"].to_numpy(), facts)
-        promises = Promises.read(facts, protocol=protocol, settings=settings, stretches=where)
-        of_rows = found_in_changes(changes, names, promises, causes=explained, has_commit_ts=has_commit_ts)
-    whole, _ = without_unsure(pa.concat_tables([*found, of_rows]))
-    return in_order(_keyed(whole, _keys_in(whole, events)), max_per_guarantee)
 
 
 def found_in_facts(
@@ -559,12 +498,12 @@ def _rows_judged(
     *,
     has_commit_ts: bool,
     chunk: int = ROWS_AT_ONCE,
-    stored: StoredEvents | None = None,
+    files: StoredEvents | None = None,
 ) -> DataFrame:
     beside = promises if causes is None else _with_causes(promises, causes, events.sparkSession)
     judge = _judge(names, explained=causes is not None, most=most)
     return judged(
-        events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk, stored=stored,
+        events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk, files=files,
         kept=None if most is None else few(most),
     )  # fmt: skip
 
@@ -631,15 +570,6 @@ def _put_together(batch: pa.RecordBatch) -> pa.Table:
     return rows
 
 
-def _with_images(rows: pa.Table) -> pa.Table:
-    """Row changes with what :func:`_misfits` reads, null where they have none of it."""
-    for name in (*READ, *IMAGES):
-        if name not in rows.column_names:
-            rows = rows.append_column(name, pa.nulls(rows.num_rows, _IMAGE if name in IMAGES else pa.string()))
-    return rows
-
-
-_IMAGE = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _STORED_IMAGE = pa.list_(pa.struct([("name", _TEXT), ("value", pa.string())]))
 _NUMBERED = {"partition": pa.int32(), "offset": pa.int64(), "seq": pa.int32(), "commit_ts": pa.int64()}
@@ -743,19 +673,6 @@ def _with_row_keys(found: DataFrame, events: DataFrame) -> DataFrame:
     # after the join: the key of a row in no finding would cost more than all else
     wanted = (*[f"_{c}" for c in FOUND.names], f"CASE WHEN _table IS NOT NULL THEN nullif({_KEY}, '') END")
     return rows.join(F.broadcast(said), on=same).selectExpr(*wanted).toDF(*FOUND.names, "key")
-
-
-def _keys_in(found: pa.Table, events: pa.Table) -> Keys:
-    """The keys of the rows that are found, from a table of events."""
-    if not {"columns", "before"} <= set(events.column_names):
-        return {}
-    numbered = events.select(POSITION).append_column("at", pa.array(range(events.num_rows), pa.int64()))
-    of_rows = numbered.filter(pc.equal(events["kind"], "row"))
-    at = of_rows.join(_places(found), list(POSITION), join_type="inner")["at"]
-    return _by_place(
-        (e, key_of(e["columns"] if e["columns"] is not None else e["before"]))
-        for e in events.select([*POSITION, "columns", "before"]).take(at).to_pylist()
-    )
 
 
 def _keys_at(places: pa.Table, events: DataFrame) -> Keys:

@@ -34,7 +34,7 @@ _WHERE = StructType([described("topic", StringType(), "topic"), *EVIDENCE.fields
 
 ANOMALIES = StructType(
     [
-        *[f for f in FINDINGS.fields if f.name not in ("evidence", "cause")],
+        *[f for f in FINDINGS.fields if f.name not in ("evidence", "cause", "topic")],
         described("topic", StringType(), "topic of the offending event"),
         described("begins_us", LongType(), "from when it is seen, or a lost change was read, µs of consumer time"),
         described("ends_us", LongType(), "until when; null where it never ends"),

@@ -16,7 +16,8 @@ from ticdc_lab.audit.findings import FOUND, FOUND_DDL, WARNING, RowFindings, Sen
 from ticdc_lab.audit.guarantees import holes
 from ticdc_lab.audit.history import Shown, Suspects
 from ticdc_lab.audit.history import judged as rows_judged
-from ticdc_lab.audit.marks import Stated, log_marks
+from ticdc_lab.audit.marks import log_marks
+from ticdc_lab.audit.stated import Stated
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.events import PARTITION, POSITION

@@ -99,9 +99,9 @@ class SailProcess:
         self.process.stdout.readline()
 
     def prepare(self, *names: str) -> None:
-        """Let it import modules, or call functions (``module:function``), beside this process's next work.
+        """Let it import modules beside this process's next work.
 
-        What cannot be done is left, and its user gets the reason.
+        One that cannot be imported is left, and its user gets the reason.
         """
         if not self.stopped:
             with suppress(BrokenPipeError):  # it has ended, which the next question reports

@@ -26,8 +26,8 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 SOCKET = "sail.sock"
@@ -143,7 +143,7 @@ def _be_sail(tell: int, asked: int) -> None:
 
 
 def _prepare(asked: int, tell: int) -> None:
-    """Import each module that is named on a line, or call a function, ``module:function``, until the pipe ends.
+    """Import each module that is named on a line, until the pipe ends.
 
     It is done beside the starter's own work, so that functions find it done. Before it, and before any function runs,
     pyarrow looks for pandas: it does so once, under a lock of its own, for which a function that has it and waits for
@@ -158,9 +158,7 @@ def _prepare(asked: int, tell: int) -> None:
     with open(asked) as lines:
         for line in lines:
             with suppress(Exception, SystemExit):  # its user gets the reason
-                found = resolve_name(line.strip())
-                if ":" in line:
-                    found()
+                import_module(line.strip())
 
 
 def one_import_at_a_time() -> None:

@@ -231,7 +231,7 @@ def engine_of(of: SparkSession | DataFrame) -> str:
     str
         ``embedded (Sail 0.7.2)``, ``Apache Spark 4.2.0, local[2]`` or ``Spark Connect at host:15002``.
     """
-    spark = _session_of(of)
+    spark = of if isinstance(of, Later) or not hasattr(of, "sparkSession") else of.sparkSession
     if _is_connect(spark):
         return _asked_once(spark).name
     return f"Apache Spark {spark.version}, {spark.sparkContext.master}"
@@ -311,10 +311,6 @@ def interpreted(spark: SparkSession, events: int | None) -> Iterator[None]:
     finally:
         for name, was in before.items():
             spark.conf.set(name, was)
-
-
-def _session_of(of: SparkSession | DataFrame) -> SparkSession:
-    return of if isinstance(of, Later) or not hasattr(of, "sparkSession") else of.sparkSession
 
 
 def _is_connect(spark: SparkSession) -> bool:

@@ -1,9 +1,12 @@
 """Rows brought together for a kernel: all of a key, or all there are.
 
-A kernel is a function over Arrow batches. On Spark it sees a stream of sorted batches, so a task never has more than
-one of them. The embedded engine keeps neither grouping nor order through ``repartition`` and ``sortWithinPartitions``;
-there keys are put into buckets, and each bucket is sorted before the kernel sees it. So are rows that Spark's workers
-make (:class:`MadeByWorkers`): they travel in packs of a bucket, as a row costs Spark more than a kernel.
+A kernel is a function over Arrow batches. Three ways lead rows to it, and a caller chooses none of them:
+
+* Rows of a frame on Spark are repartitioned and sorted: a task sees a stream of sorted batches, never more than one.
+* Rows of a frame on the embedded engine, which keeps neither grouping nor order through ``repartition`` and
+  ``sortWithinPartitions``, are put into buckets, and each bucket is sorted before the kernel sees it.
+* Rows that workers make (:class:`MadeByWorkers`) travel between Spark's tasks in packs of a bucket, as a row costs
+  Spark more than a kernel. Beside the embedded engine this process makes and groups them: :func:`grouped_by`.
 """
 
 from __future__ import annotations
@@ -96,14 +99,14 @@ def by_threads(
     """What a kernel makes of parts of rows, each in a thread of this process."""
     over = Event()
 
-    def of_part(rows: Callable[[], Batches]) -> list[pa.RecordBatch]:
-        with unless(over):
-            return list(kernel(wanted(rows())))
-
     def wanted(rows: Batches) -> Batches:
         for batch in rows:
             still_wanted()
             yield batch
+
+    def of_part(rows: Callable[[], Batches]) -> list[pa.RecordBatch]:
+        with unless(over):
+            return list(kernel(wanted(rows())))
 
     with ThreadPoolExecutor(parallelism(spark)) as pool:
         made = [pool.submit(copy_context().run, of_part, rows) for rows in parts]
@@ -113,20 +116,16 @@ def by_threads(
             over.set()  # one that fails, or an interrupt, ends the others
 
 
-def streamed(frame: DataFrame) -> Batches:
-    """The rows of a frame of an engine at the other end of a connection, as they come, in the form of its schema."""
+def dealt_out(frame: DataFrame, n: int) -> list[Callable[[], Batches]]:
+    """Rows of a frame of an engine at the other end of a connection, in the form of its schema: each of so many threads
+    takes the next batch as they come.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     form = to_arrow_schema(frame.schema, timezone="UTC")
     client, asked = frame.sparkSession.client, cast(Any, frame)
-    for some in client.to_table_as_iterator(asked._plan.to_proto(client), {}):
-        if isinstance(some, pa.Table):
-            yield from some.cast(form).to_batches()
-
-
-def dealt_out(batches: Batches, n: int) -> list[Callable[[], Batches]]:
-    """Deal batches out to so many threads: each takes the next one."""
-    lock = Lock()
+    some, lock = client.to_table_as_iterator(asked._plan.to_proto(client), {}), Lock()
+    batches = chain.from_iterable(t.cast(form).to_batches() for t in some if isinstance(t, pa.Table))
 
     def taken() -> Batches:
         while True:
@@ -156,12 +155,150 @@ def by_key(
     """
     keys = [key] if isinstance(key, str) else list(key)
     if isinstance(rows, MadeByWorkers):
-        return _in_packs(rows, keys[0], kernel, schema, [*keys, *order])
+        tasks, buckets = tasks_and_buckets(rows.rows, cores=parallelism(rows.spark))
+        form, first = rows.schema, keys[0]  # a hash of one column alone is needed here
+
+        def packing(batches: Batches) -> Batches:
+            return (_packs(held, first, buckets) for held in several_at_once(batches))
+
+        def unpacking(packed: Batches) -> Batches:
+            for _, own in buckets_in(packed):
+                whole = pa.Table.from_batches([pa.ipc.read_record_batch(p, form) for p in own]).combine_chunks()
+                yield from kernel(_sorted(whole, [*keys, *order]))
+
+        return dealt(rows.mapped(packing, PACK), tasks).mapInArrow(unpacking, schema)
     if not is_sail(rows.sparkSession):
         return rows.repartition(*keys).sortWithinPartitions(*keys, *order).mapInArrow(kernel, schema)
     bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).alias(_BUCKET)
     named = _in_buckets(rows.select("*", bucket), rows)
     return named.applyInArrow(_of_bucket(kernel, [*keys, *order], _arrow(schema)), schema)
+
+
+def by_key_beside(
+    rows: DataFrame | MadeByWorkers,
+    key: str | Sequence[str],
+    kernel: KernelOf,
+    schema: StructType | str,
+    *,
+    beside: DataFrame | pa.Table,
+    order: Sequence[str] = (),
+) -> DataFrame:
+    """:func:`by_key` with a kernel that knows all rows of a small frame, such as the facts of a whole log.
+
+    ``beside``: a few rows, in no order. Every task holds them; no job is started for them here. A table goes with the
+    kernel, so :func:`is_sent` should be true of it. ``rows``, ``key``, ``kernel``, ``schema``, ``order``: as of
+    :func:`by_key`; ``kernel(table)`` gives the kernel. Returns: what the kernel yields, in no order.
+    """
+    if isinstance(beside, pa.Table):
+        return by_key(rows, key, kernel(beside), schema, order=order)
+    assert not isinstance(rows, MadeByWorkers), "a table goes with rows that workers make"
+    keys = [key] if isinstance(key, str) else list(key)
+    if not is_sail(rows.sparkSession):
+        # one binary, as a column of structs would cost as much as the shuffle though it is null except in a row
+        whole = in_one(beside, _as_bytes, f"{_BESIDE} binary").select(F.first(_BESIDE)).scalar()
+        # the first row of each task carries them: this is how a broadcast reaches Python
+        is_first = F.expr("(monotonically_increasing_id() & 8589934591) = 0")
+        sorted_rows = rows.repartition(*keys).sortWithinPartitions(*keys, *order)
+        none = _arrow(beside.schema).empty_table()
+
+        def knowing(batches: Batches) -> Batches:
+            first = next((b for b in batches if len(b)), None)
+            if first is None:
+                return
+            packed = first.column(_BESIDE)[0].as_buffer()
+            known = none if packed is None else pa.ipc.open_stream(packed).read_all()
+            yield from kernel(known)(b.drop_columns([_BESIDE]) for b in chain([first], batches))
+
+        return sorted_rows.withColumn(_BESIDE, F.when(is_first, whole)).mapInArrow(knowing, schema)
+    bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).alias(_BUCKET)
+    every = F.explode(F.sequence(F.lit(0), F.lit(BUCKETS - 1))).cast("bigint").alias(_BUCKET)
+    known = beside.toDF(*[f"{_BESIDE}{c}" for c in beside.columns]).withColumn(_BESIDE, F.lit(1))
+    of_rows, of_known = ([f"CAST(NULL AS {t}) AS {n}" for n, t in frame.dtypes] for frame in (rows, known))
+    both = (
+        rows.selectExpr("*", *of_known).select("*", bucket).unionAll(known.selectExpr(*of_rows, "*").select("*", every))
+    )
+    arrow = _arrow(schema)
+
+    def of_both(bucket: pa.Table) -> pa.Table:
+        is_known = pc.is_valid(bucket[_BESIDE])
+        names = [c for c in bucket.column_names if c.startswith(_BESIDE)]
+        small = bucket.filter(is_known).select([c for c in names if c != _BESIDE])
+        small = small.rename_columns([c.removeprefix(_BESIDE) for c in small.column_names])
+        own = bucket.filter(pc.invert(is_known)).drop_columns(names)
+        return _of_bucket(kernel(small), [*keys, *order], arrow)(own) if own.num_rows else arrow.empty_table()
+
+    return _in_buckets(both, rows, known).applyInArrow(of_both, schema)
+
+
+def is_sent(small: pa.Table, spark: Callable[[], SparkSession]) -> bool:
+    """Whether a table is small enough to go with a kernel; a larger one is gathered where the kernel runs."""
+    return bool(small.nbytes <= SENT or (small.nbytes <= BROADCAST and has_jvm(spark())))
+
+
+def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: Sequence[str] = ()) -> DataFrame:
+    """Run a kernel once over all rows of a small frame, in order; over none it may not run at all."""
+    if not is_sail(rows.sparkSession):
+        return rows.repartition(1).sortWithinPartitions(*order).mapInArrow(kernel, schema) if order else (
+            rows.repartition(1).mapInArrow(kernel, schema)
+        )  # fmt: skip
+    named = _in_buckets(rows.select("*", F.lit(0).cast("bigint").alias(_BUCKET)), rows)
+    return named.applyInArrow(_of_bucket(kernel, order, _arrow(schema)), schema)
+
+
+def quantiles(rows: DataFrame, column: str, shares: Sequence[float], *, accuracy: int) -> list[int]:
+    """Values of a bigint column below which these shares of its values lie, rising; none where it has no value.
+
+    Starts a job. On Spark they are off by a share of ``1 / accuracy`` at most; Sail's own interpolate between values,
+    so there they are counted.
+    """
+    if not is_sail(rows.sparkSession):
+        found = rows.agg(F.percentile_approx(column, list(shares), accuracy).alias("q")).collect()[0]["q"]
+        return list(found or ())
+
+    def run(batches: Batches) -> Batches:
+        values = np.sort(np.concatenate([b.column(0).drop_null().to_numpy(zero_copy_only=False) for b in batches]))
+        at = [max(0, ceil(share * len(values)) - 1) for share in shares] if len(values) else []
+        yield pa.record_batch([pa.array(values[at], pa.int64())], names=["q"])
+
+    return sorted(in_one(rows.select(column), run, "q bigint").toArrow()["q"].to_pylist())
+
+
+def _in_buckets(named: DataFrame, *parts: DataFrame) -> GroupedData:
+    """Rows by their bucket, which have the columns of other frames beside it.
+
+    A client that knows these is given them: else it requests them, which takes as long as planning the whole frame.
+    """
+    known = [k for part in parts if isinstance(k := getattr(part, "_cached_schema", None), StructType)]
+    if len(known) == len(parts):
+        fields = [field for part in known for field in part.fields]
+        named._cached_schema = StructType([*fields, StructField(_BUCKET, LongType())])  # type: ignore[attr-defined]
+    return named.groupBy(_BUCKET)
+
+
+def _of_bucket(kernel: Kernel, order: Sequence[str], arrow: pa.Schema) -> Callable[[pa.Table], pa.Table]:
+    names = arrow.names
+
+    def run(bucket: pa.Table) -> pa.Table:
+        rows = bucket.drop_columns([_BUCKET])
+        if order:
+            rows = rows.take(spark_order(rows, order))
+        found = list(kernel(iter(rows.to_batches())))
+        return pa.Table.from_batches(found).select(names).cast(arrow) if found else arrow.empty_table()
+
+    return run
+
+
+def _as_bytes(batches: Batches) -> Batches:
+    """All rows of a small frame in Arrow's form, as one value; nothing of none."""
+    if filled := [b for b in batches if len(b)]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, filled[0].schema) as stream:
+            for batch in filled:
+                stream.write_batch(batch)
+        yield pa.record_batch([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=[_BESIDE])
+
+
+# Rows that this process has, or reads itself.
 
 
 def mapped(rows: DataFrame | MadeByWorkers | pa.Table, kernel: Kernel, form: pa.Schema) -> DataFrame | pa.Table:
@@ -207,78 +344,7 @@ def by_key_here(
     return by_threads(rows.spark, [partial(own, of) for of in np.split(at, ends[:-1])], kernel, form)
 
 
-def by_key_beside(
-    rows: DataFrame | MadeByWorkers,
-    key: str | Sequence[str],
-    kernel: KernelOf,
-    schema: StructType | str,
-    *,
-    beside: DataFrame | pa.Table,
-    order: Sequence[str] = (),
-) -> DataFrame:
-    """:func:`by_key` with a kernel that knows all rows of a small frame, such as the facts of a whole log.
-
-    ``beside``: a few rows, in no order. Every task holds them; no job is started for them here. A table goes with the
-    kernel, so :func:`is_sent` should be true of it. ``rows``, ``key``, ``kernel``, ``schema``, ``order``: as of
-    :func:`by_key`; ``kernel(table)`` gives the kernel. Returns: what the kernel yields, in no order.
-    """
-    if isinstance(beside, pa.Table):
-        return by_key(rows, key, kernel(beside), schema, order=order)
-    assert not isinstance(rows, MadeByWorkers), "a table goes with rows that workers make"
-    keys = [key] if isinstance(key, str) else list(key)
-    if not is_sail(rows.sparkSession):
-        # one binary, as a column of structs would cost as much as the shuffle though it is null except in a row
-        whole = in_one(beside, _as_bytes, f"{_BESIDE} binary").select(F.first(_BESIDE)).scalar()
-        # the first row of each task carries them: this is how a broadcast reaches Python
-        is_first = F.expr("(monotonically_increasing_id() & 8589934591) = 0")
-        sorted_rows = rows.repartition(*keys).sortWithinPartitions(*keys, *order)
-        told = _beside(kernel, _arrow(beside.schema).empty_table())
-        return sorted_rows.withColumn(_BESIDE, F.when(is_first, whole)).mapInArrow(told, schema)
-    bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).alias(_BUCKET)
-    every = F.explode(F.sequence(F.lit(0), F.lit(BUCKETS - 1))).cast("bigint").alias(_BUCKET)
-    known = beside.toDF(*[f"{_BESIDE}{c}" for c in beside.columns]).withColumn(_BESIDE, F.lit(1))
-    of_rows, of_known = ([f"CAST(NULL AS {t}) AS {n}" for n, t in frame.dtypes] for frame in (rows, known))
-    both = (
-        rows.selectExpr("*", *of_known).select("*", bucket).unionAll(known.selectExpr(*of_rows, "*").select("*", every))
-    )
-    named = _in_buckets(both, rows, known)
-    return named.applyInArrow(_of_both(kernel, [*keys, *order], _arrow(schema)), schema)
-
-
-def is_sent(small: pa.Table, spark: Callable[[], SparkSession]) -> bool:
-    """Whether a table is small enough to go with a kernel; a larger one is gathered where the kernel runs."""
-    return bool(small.nbytes <= SENT or (small.nbytes <= BROADCAST and has_jvm(spark())))
-
-
-def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: Sequence[str] = ()) -> DataFrame:
-    """Run a kernel once over all rows of a small frame, in order; over none it may not run at all."""
-    if not is_sail(rows.sparkSession):
-        return rows.repartition(1).sortWithinPartitions(*order).mapInArrow(kernel, schema) if order else (
-            rows.repartition(1).mapInArrow(kernel, schema)
-        )  # fmt: skip
-    named = _in_buckets(rows.select("*", F.lit(0).cast("bigint").alias(_BUCKET)), rows)
-    return named.applyInArrow(_of_bucket(kernel, order, _arrow(schema)), schema)
-
-
-def _in_buckets(named: DataFrame, *parts: DataFrame) -> GroupedData:
-    """Rows by their bucket, which have the columns of other frames beside it.
-
-    A client that knows these is given them: else it requests them, which takes as long as planning the whole frame.
-    """
-    known = [k for part in parts if isinstance(k := getattr(part, "_cached_schema", None), StructType)]
-    if len(known) == len(parts):
-        fields = [field for part in known for field in part.fields]
-        named._cached_schema = StructType([*fields, StructField(_BUCKET, LongType())])  # type: ignore[attr-defined]
-    return named.groupBy(_BUCKET)
-
-
-def _in_packs(
-    rows: MadeByWorkers, key: str, kernel: Kernel, schema: StructType | str, order: Sequence[str]
-) -> DataFrame:
-    tasks, buckets = tasks_and_buckets(rows.rows, cores=parallelism(rows.spark))
-    packed = rows.mapped(_packing(key, buckets), PACK)
-    return dealt(packed, tasks).mapInArrow(_unpacking(kernel, rows.schema, order), schema)
-
+# Rows in packs, on their way between tasks of Spark.
 
 PACK = f"{_BUCKET} int, pack binary"
 """Rows of a bucket in one value."""
@@ -311,14 +377,6 @@ def tasks_and_buckets(rows: int, *, cores: int) -> tuple[int, int]:
     """
     tasks = min(cores * max(1, ceil(rows / ROWS_A_TASK / cores)), _MOST)  # more would only cost their starts
     return tasks, tasks * ceil(min(max(PACKED_BUCKETS, rows / ROWS_A_BUCKET), _MOST) / tasks)
-
-
-def _packing(key: str, buckets: int) -> Kernel:
-    def run(rows: Batches) -> Batches:
-        for held in several_at_once(rows):
-            yield _packs(held, key, buckets)
-
-    return run
 
 
 def several_at_once(rows: Batches) -> Iterator[list[pa.RecordBatch]]:
@@ -358,13 +416,7 @@ def _packs(held: Sequence[pa.RecordBatch], key: str, buckets: int) -> pa.RecordB
     return pa.record_batch([pa.array(filled, pa.int32()), packs], names=[_BUCKET, "pack"])
 
 
-def _unpacking(kernel: Kernel, form: pa.Schema, order: Sequence[str]) -> Kernel:
-    def run(packed: Batches) -> Batches:
-        for _, own in buckets_in(packed):
-            rows = pa.Table.from_batches([pa.ipc.read_record_batch(p, form) for p in own]).combine_chunks()
-            yield from kernel(_sorted(rows, order))
-
-    return run
+# How rows are sorted.
 
 
 def _sorted(rows: pa.Table, order: Sequence[str]) -> Batches:
@@ -372,73 +424,6 @@ def _sorted(rows: pa.Table, order: Sequence[str]) -> Batches:
     places = spark_order(rows, order)
     for at in range(0, len(places), PACKED):
         yield from rows.take(places[at : at + PACKED]).to_batches()
-
-
-def quantiles(rows: DataFrame, column: str, shares: Sequence[float], *, accuracy: int) -> list[int]:
-    """Values of a bigint column below which these shares of its values lie, rising; none where it has no value.
-
-    Starts a job. On Spark they are off by a share of ``1 / accuracy`` at most; Sail's own interpolate between values,
-    so there they are counted.
-    """
-    if not is_sail(rows.sparkSession):
-        found = rows.agg(F.percentile_approx(column, list(shares), accuracy).alias("q")).collect()[0]["q"]
-        return list(found or ())
-
-    def run(batches: Batches) -> Batches:
-        values = np.sort(np.concatenate([b.column(0).drop_null().to_numpy(zero_copy_only=False) for b in batches]))
-        at = [max(0, ceil(share * len(values)) - 1) for share in shares] if len(values) else []
-        yield pa.record_batch([pa.array(values[at], pa.int64())], names=["q"])
-
-    return sorted(in_one(rows.select(column), run, "q bigint").toArrow()["q"].to_pylist())
-
-
-def _as_bytes(batches: Batches) -> Batches:
-    """All rows of a small frame in Arrow's form, as one value; nothing of none."""
-    if filled := [b for b in batches if len(b)]:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, filled[0].schema) as stream:
-            for batch in filled:
-                stream.write_batch(batch)
-        yield pa.record_batch([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=[_BESIDE])
-
-
-def _beside(kernel: KernelOf, none: pa.Table) -> Kernel:
-    """The kernel over rows whose first has all of a small frame in its last column; ``none`` if it is empty."""
-
-    def run(batches: Batches) -> Batches:
-        first = next((b for b in batches if len(b)), None)
-        if first is None:
-            return
-        packed = first.column(_BESIDE)[0].as_buffer()
-        whole = none if packed is None else pa.ipc.open_stream(packed).read_all()
-        yield from kernel(whole)(b.drop_columns([_BESIDE]) for b in chain([first], batches))
-
-    return run
-
-
-def _of_both(kernel: KernelOf, order: Sequence[str], arrow: pa.Schema) -> Callable[[pa.Table], pa.Table]:
-    def run(bucket: pa.Table) -> pa.Table:
-        is_known = pc.is_valid(bucket[_BESIDE])
-        names = [c for c in bucket.column_names if c.startswith(_BESIDE)]
-        known = bucket.filter(is_known).select([c for c in names if c != _BESIDE])
-        known = known.rename_columns([c.removeprefix(_BESIDE) for c in known.column_names])
-        rows = bucket.filter(pc.invert(is_known)).drop_columns(names)
-        return _of_bucket(kernel(known), order, arrow)(rows) if rows.num_rows else arrow.empty_table()
-
-    return run
-
-
-def _of_bucket(kernel: Kernel, order: Sequence[str], arrow: pa.Schema) -> Callable[[pa.Table], pa.Table]:
-    names = arrow.names
-
-    def run(bucket: pa.Table) -> pa.Table:
-        rows = bucket.drop_columns([_BUCKET])
-        if order:
-            rows = rows.take(spark_order(rows, order))
-        found = list(kernel(iter(rows.to_batches())))
-        return pa.Table.from_batches(found).select(names).cast(arrow) if found else arrow.empty_table()
-
-    return run
 
 
 def spark_order(rows: pa.Table, order: Sequence[str]) -> pa.Array:
@@ -449,13 +434,9 @@ def spark_order(rows: pa.Table, order: Sequence[str]) -> pa.Array:
     return pc.sort_indices(rows, [(c, "ascending", "at_start") for c in order])
 
 
-def _struct(schema: StructType | str) -> StructType:
-    found = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    assert isinstance(found, StructType)
-    return found
-
-
 def _arrow(schema: StructType | str) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(_struct(schema))
+    found = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    assert isinstance(found, StructType)
+    return to_arrow_schema(found, timezone="UTC")

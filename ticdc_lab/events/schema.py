@@ -229,6 +229,7 @@ FINDINGS = StructType(
         described("table", _STR, "schema.table, or null"),
         described("key", _STR, "the row's key as col=value, or null"),
         described("commit_ts", _LONG, "TSO of the offending event"),
+        described("topic", _STR, "topic of the offending event, or null"),
         described("partition", _INT, "partition of the offending event"),
         described("offset", _LONG, "offset of the offending event"),
         described("message", _STR, "one sentence with the cause where it is known"),

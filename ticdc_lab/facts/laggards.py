@@ -10,43 +10,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.engine.shuffle import in_one
 from ticdc_lab.events import PARTITION
-from ticdc_lab.events.arrays import NO_TS, Batches, Ints, changes_in, nullable, partitions_in, seconds, timestamps
-from ticdc_lab.events.schema import require_batch, require_columns
+from ticdc_lab.events.arrays import NO_TS, Ints, changes_in, nullable, partitions_in, seconds, timestamps
 from ticdc_lab.facts.known import LogFacts
-from ticdc_lab.facts.schemas import SPANS, STATED, arrow_of, together
+from ticdc_lab.facts.schemas import SPANS, arrow_of
 from ticdc_lab.facts.watermarks import IS_WATERMARK
-
-
-def laggard_spans(events: DataFrame) -> DataFrame:
-    """Find the partitions that held the topic's resolved_ts back, and for how long.
-
-    Kafka has no order across partitions, and events carry no clock of the broker. The axis is therefore the topic's
-    own: its distinct watermark values in order, each a *step*, because each is broadcast to every partition. At a step
-    a partition is at the greatest watermark it states up to that value; it is a laggard where that is less than the
-    value itself and the least of all partitions. When all partitions state every value, none holds the topic back and
-    the result is empty.
-
-    Parameters
-    ----------
-    events
-        ``kind``, ``commit_ts``, ``topic``, ``partition`` of the events contract.
-
-    Returns
-    -------
-    DataFrame
-        One row per span of steps: ``topic, partition, first_step, last_step`` (from 1), ``steps``, ``steps_total`` (of
-        the topic), ``held_ts`` (where it was at first; null before its first watermark), ``from_ts``, ``to_ts`` (the
-        values of those steps), ``lag_s_max`` (null where it never had one), ``at_end`` (it still holds the topic back).
-    """
-    require_columns(events, "kind", "commit_ts", *PARTITION)
-    require_batch(events, function="laggard_spans", why="the steps are ordered by value over the whole log")
-
-    def judge(stated: Batches) -> Batches:
-        yield from spans_of(together(stated, STATED)).to_batches()
-
-    return in_one(stated_values(events), judge, SPANS)
 
 
 def stated_values(events: DataFrame) -> DataFrame:
@@ -66,7 +34,17 @@ def values_of(facts: LogFacts) -> pa.Table:
 
 
 def spans_of(stated: pa.Table) -> pa.Table:
-    """As :func:`laggard_spans`, of :func:`values_of`."""
+    """The partitions that held the topic's resolved_ts back, and for how long; of :func:`values_of`.
+
+    Kafka has no order across partitions, and events carry no clock of the broker. The axis is therefore the topic's
+    own: its distinct watermark values in order, each a *step*, because each is broadcast to every partition. At a step
+    a partition is at the greatest watermark it states up to that value; it is a laggard where that is less than the
+    value itself and the least of all partitions. When all partitions state every value, none holds the topic back.
+
+    Returns: one row per span of steps: ``topic, partition, first_step, last_step`` (from 1), ``steps``, ``steps_total``
+    (of the topic), ``held_ts`` (where it was at first; null before its first watermark), ``from_ts``, ``to_ts`` (the
+    values of those steps), ``lag_s_max`` (null where it never had one), ``at_end`` (it still holds the topic back).
+    """
     found = [s for topic, values in by_topic(stated) for s in _spans(topic, values)]
     return pa.Table.from_pylist(found, arrow_of(SPANS))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import count, filterfalse, islice
 from types import MappingProxyType
 
@@ -231,6 +232,7 @@ class Lacking:
 
     n: int = 0
     sentences: tuple[str, ...] = ()
+    topics: Mapping[str, int] = field(default_factory=dict)  # ``n`` of each topic
 
 
 def begun_late(firsts: Mapping[Home, int]) -> Lacking:
@@ -246,7 +248,7 @@ def begun_late(firsts: Mapping[Home, int]) -> Lacking:
     of_files = [f"{topic} {partition}" for (topic, partition), offset in late.items() if is_in_file(offset)]
     begun = [f"{t} {p} (from {offset} on)" for (t, p), offset in late.items() if not is_in_file(offset)]
     said = [sentence.format(places=_partitions(p)) for sentence, p in ((_LATE, begun), (_EXPIRED, of_files)) if p]
-    return Lacking(len(late), tuple(said))
+    return Lacking(len(late), tuple(said), Counter(topic for topic, _ in late))
 
 
 def absent(homes: Collection[Home], *, protocol: str, marked: bool) -> Lacking:
@@ -269,7 +271,8 @@ def absent(homes: Collection[Home], *, protocol: str, marked: bool) -> Lacking:
     places = _partitions([f"{topic} {partition}" for topic, (_, some) in found.items() for partition in some], of=n)
     said = (_ABSENT if marked else _EMPTY).format(places=places, they="it was" if n == 1 else "they were")
     silent = protocol in DDL_IN_PARTITION_0_ONLY and any(some[0] == 0 for _, some in found.values())
-    return Lacking(n * marked, (said + (_WITHOUT_DDL.format(protocol=protocol) if silent else ""),))
+    topics = {topic: many * marked for topic, (many, _) in found.items()}
+    return Lacking(n * marked, (said + (_WITHOUT_DDL.format(protocol=protocol) if silent else ""),), topics)
 
 
 def absent_partitions(homes: Collection[Home]) -> dict[str, tuple[int, list[int]]]:
@@ -309,7 +312,10 @@ def lacking(decoded: DataFrame, expected: DataFrame) -> Lacking:
         .orderBy("topic", "partition")
     )
     rows = found.toArrow().to_pylist()
-    return Lacking(sum(row["n_missing"] for row in rows), tuple(_lacks(of=_ASKED, **row) for row in rows))
+    topics = Counter[str]()
+    for row in rows:
+        topics[row["topic"]] += row["n_missing"]
+    return Lacking(topics.total(), tuple(_lacks(of=_ASKED, **row) for row in rows), topics)
 
 
 def _lacks(*, gaps: int, **said: object) -> str:
@@ -326,14 +332,14 @@ def lacking_between(offsets: pa.Table, *, said: Container[Gap] = ()) -> Lacking:
     said
         Gaps with other words: they count, and are in no sentence.
     """
-    n, sentences = 0, []
+    topics, sentences = Counter[str](), []
     for (topic, partition), first, last, counts in gaps_between(offsets):
         lacked = int((last - first + 1).sum())
         if not counts:
             sparse = _SPARSE.format(topic=topic, partition=partition, n_missing=lacked)
             sentences += [] if is_in_file(int(last[-1])) else [sparse]
             continue
-        n += lacked
+        topics[topic] += lacked
         own = [
             (a, z)
             for a, z in zip(first.tolist(), last.tolist(), strict=True)
@@ -345,7 +351,7 @@ def lacking_between(offsets: pa.Table, *, said: Container[Gap] = ()) -> Lacking:
             sentences.append(
                 _lacks(topic=topic, partition=partition, n_missing=lost, gaps=len(own), which=which, of=_BETWEEN)
             )
-    return Lacking(n, tuple(sentences))
+    return Lacking(topics.total(), tuple(sentences), topics)
 
 
 # Offsets missing in a log: compacted or expired in Kafka, or lost on the way into a recording.

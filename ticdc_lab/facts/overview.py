@@ -6,7 +6,7 @@ known. Rows that no watermark has resolved are counted by table, of the rows abo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,42 +17,33 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_lab.engine.shuffle import in_one
 from ticdc_lab.events.arrays import NO_TS, Batches, Ints, timestamps
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
-from ticdc_lab.facts.gathering import FACTS, PLACE, log_facts
+from ticdc_lab.facts.gathering import PLACE
 from ticdc_lab.facts.known import LogFacts, numbers_of
-from ticdc_lab.facts.laggards import by_topic, stated_values
+from ticdc_lab.facts.laggards import by_topic
 from ticdc_lab.facts.places import index_of, place_col, with_places
-from ticdc_lab.facts.schemas import CONTENTS, STATED, STATEMENTS, STEPS, TIMELINE, arrow_of, together
+from ticdc_lab.facts.schemas import STATEMENTS, STEPS, arrow_of
 from ticdc_lab.facts.watermarks import IS_ROW, rhythm_of, tables_of, timeline_of, unresolved_s
 
 LISTED = 200
 """Most entries of a list that a person reads."""
 
 HELD = 20_000
-"""Most groups that :func:`contents` counts."""
-
-
-def contents(events: DataFrame, *, most: int = HELD) -> DataFrame:
-    """Count what the log contains: per ``topic, partition, schema_name, table_name, kind, op`` a number ``n``."""
-    return in_one(log_facts(events), _of_facts(lambda facts: contents_of(facts, most=most)), CONTENTS)
+"""Most groups that :func:`contents_of` counts."""
 
 
 def contents_of(facts: LogFacts, *, most: int = HELD) -> pa.Table:
-    """As :func:`contents`, of what is known of a log; the largest groups first."""
+    """What the log contains: ``n`` events per ``topic, partition, schema_name, table_name, kind, op``, most first."""
     found = facts.places.select([*PLACE, "n"])
     order = pc.sort_indices(found, [("n", "descending", "at_start"), *[(c, "ascending", "at_start") for c in PLACE]])
     return found.take(order[:most])
 
 
-def ddl_list(events: DataFrame, *, most: int = LISTED) -> DataFrame:
-    """List DDL events, each once: ``commit_ts, schema_name, table_name, ddl_type, query, partitions`` (array<int>)."""
-    return in_one(log_facts(events), _of_facts(lambda facts: ddl_of(facts, most=most)), STATEMENTS)
-
-
 def ddl_of(facts: LogFacts, *, most: int = LISTED) -> pa.Table:
-    """As :func:`ddl_list`, of what is known of a log, in order of commit_ts and of the first event."""
+    """DDL events, each once: ``commit_ts, schema_name, table_name, ddl_type, query, partitions`` (array<int>), in order
+    of commit_ts and of the first event.
+    """
     by = ("commit_ts", "schema_name", "table_name", "ddl_type", "query")
     partitions: dict[tuple[object, ...], set[int]] = {}
     for *said, partition in zip(*[facts.ddl[c].to_pylist() for c in (*by, "partition")], strict=True):
@@ -62,31 +53,13 @@ def ddl_of(facts: LogFacts, *, most: int = LISTED) -> pa.Table:
     return pa.Table.from_pylist(rows, arrow_of(STATEMENTS))
 
 
-def watermark_steps(events: DataFrame, *, most: int = 500) -> DataFrame:
-    """Give the watermarks along the topic's own axis, its distinct watermark values in order.
-
-    Parameters
-    ----------
-    events
-        ``kind, commit_ts, topic, partition`` of the events contract.
-    most
-        Steps per topic; where there are more, neighbours are merged and a partition is at the last of them.
-
-    Returns
-    -------
-    DataFrame
-        ``topic, partition, step`` (from 1), ``step_ts`` (greatest value of the step in the topic), ``resolved_ts``
-        (greatest the partition states in it), ``steps_total`` (distinct values of the topic).
-    """
-
-    def judge(stated: Batches) -> Batches:
-        yield from steps_of(together(stated, STATED), most=most).to_batches()
-
-    return in_one(stated_values(events), judge, STEPS)
-
-
 def steps_of(stated: pa.Table, *, most: int = 500) -> pa.Table:
-    """As :func:`watermark_steps`, of :func:`ticdc_lab.facts.laggards.values_of`."""
+    """Watermarks along the topic's own axis, its distinct values in order (:func:`ticdc_lab.facts.laggards.values_of`).
+
+    Returns: ``topic, partition, step`` (from 1), ``step_ts`` (greatest value of the step in the topic), ``resolved_ts``
+    (greatest the partition states in it), ``steps_total`` (distinct values of the topic). Where a topic has more steps
+    than ``most``, neighbours are merged and a partition is at the last of them.
+    """
     found = [arrow_of(STEPS).empty_table()]
     for topic, values in by_topic(stated):
         steps = np.unique(np.concatenate(list(values.values())))
@@ -106,25 +79,12 @@ def steps_of(stated: pa.Table, *, most: int = 500) -> pa.Table:
     return pa.concat_tables(found)
 
 
-def incidents(events: DataFrame, *, most: int = LISTED) -> DataFrame:
-    """List watermarks of :func:`ticdc_lab.facts.watermarks.watermark_timeline` that regressed or came after a stall.
-
-    A stall is what is long for this log (:class:`ticdc_lab.facts.watermarks.Rhythm`).
-    """
-    return in_one(log_facts(events), _of_facts(lambda facts: incidents_of(facts, most=most)), TIMELINE)
-
-
 def incidents_of(facts: LogFacts, *, most: int = LISTED) -> pa.Table:
-    """As :func:`incidents`, of what is known of a log, in order of partition and offset."""
+    """Watermarks of :func:`ticdc_lab.facts.watermarks.watermark_timeline` that regressed or came after a stall, in
+    order of partition and offset. A stall is what is long for this log (:class:`ticdc_lab.facts.watermarks.Rhythm`).
+    """
     marks = timeline_of(facts, stall_s=rhythm_of(facts).stall_s)
     return marks.filter(pc.or_(marks["regressed"], marks["stalled"]))[:most]
-
-
-def _of_facts(answer: Callable[[LogFacts], pa.Table]) -> Callable[[Batches], Batches]:
-    def judge(facts: Batches) -> Batches:
-        yield from answer(LogFacts.read(together(facts, FACTS))).combine_chunks().to_batches()
-
-    return judge
 
 
 BUCKETS = 48

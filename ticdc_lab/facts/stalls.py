@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_lab.engine.shuffle import Kernel, at_once, by_key, by_key_beside, grouped_by, in_one
 from ticdc_lab.events import PARTITION, POSITION
@@ -28,7 +27,6 @@ from ticdc_lab.events.arrays import (
     Bools,
     Ints,
     changes_in,
-    lasts_in,
     nullable,
     seconds,
     timestamps,
@@ -51,16 +49,27 @@ STALL = ("topic", "held_ts", "next_ts", "everywhere")
 """What names a stall."""
 
 
-def stalls(events: DataFrame, *, stall_s: float = STALL_S, arrivals: DataFrame | None = None) -> DataFrame:
-    """Give every stretch in which the watermark stalled.
+BIG_ROWS = 1_000
+"""A transaction of as many rows between two watermarks is a big one."""
+
+ARRIVED = arrow_of("topic string, partition int, offset bigint, arrived_us bigint")
+"""When a message arrived at the broker."""
+
+
+def stall_causes(
+    events: DataFrame, *, stall_s: float = STALL_S, big_rows: int = BIG_ROWS, arrivals: DataFrame | None = None
+) -> DataFrame:
+    """Give every stretch in which a log's resolved_ts stalled, and what may have held it.
 
     Parameters
     ----------
     events
-        ``kind``, ``commit_ts``, ``start_ts``, ``schema_name``, ``table_name`` and the position columns of the events
-        contract.
+        ``kind``, ``commit_ts``, ``start_ts``, ``schema_name``, ``table_name``, ``query`` and the position columns of
+        the events contract.
     stall_s
         Seconds between two rungs, by event time or by the broker's, above which the step is a stall.
+    big_rows
+        As :data:`BIG_ROWS`.
     arrivals
         ``topic``, ``partition``, ``offset``, ``timestamp`` (the broker's time; null where it is not known), such as
         :data:`ticdc_lab.events.schema.MESSAGES`. Without it a watermark that stalled and then caught up in small steps
@@ -78,7 +87,16 @@ def stalls(events: DataFrame, *, stall_s: float = STALL_S, arrivals: DataFrame |
         ``tables`` (array<string>), ``first`` (struct<commit_ts, table>: the lowest above held_ts),
         ``newest_commit_ts``, ``biggest`` (struct<rows, commit_ts>: the transaction with most rows), ``longest``
         (struct<start_ts, commit_ts>: the one above held_ts that lasted longest; null where the protocol keeps no
-        start_ts).
+        start_ts); ``ddl`` (the statement at whose commit_ts the watermark stalled; null without one); ``causes``
+        (``array<struct<cause, says, cannot_tell>>``, at least one, the strongest first):
+
+        - ``ddl-barrier``: a DDL has exactly this commit_ts; no watermark passes it until it is executed.
+        - ``long-transaction``: one began at the standing watermark and was committed after it, for longer than a stall.
+        - ``restart``: lower watermarks or older rows came meanwhile: something began again from its checkpoint.
+        - ``partition-silent``: others stated watermarks in between.
+        - ``big-transaction``: rows of one commit_ts lie between both watermarks.
+        - ``rows-went-on``: rows above the standing watermark came, so pullers and some sinks worked.
+        - ``silence``: nothing came.
 
     Raises
     ------
@@ -86,57 +104,80 @@ def stalls(events: DataFrame, *, stall_s: float = STALL_S, arrivals: DataFrame |
         A column is missing.
     StreamingError
         ``events`` is a stream: whether a watermark still stands is known only when the next one came.
+
+    References
+    ----------
+    MQ design, "CDC Owner 逻辑" (DDL when the resolved ts equals its FinishedTS); architecture model, section 5.
     """
-    require_stalls(events)
-    return with_times(stalls_in_us(events, stall_s=stall_s, arrivals=arrivals))
+    require_columns(events, "kind", "commit_ts", "start_ts", "schema_name", "table_name", "query", *POSITION)
+    require_batch(events, function="stall_causes", why="a watermark counts until the next one comes")
+    timed = by_watermark(events).withColumn("arrived_us", F.lit(None).cast("bigint"))
+    if arrivals is not None:
+        require_columns(arrivals, *PARTITION, "offset", "timestamp", frame="arrivals")
+        at = F.expr("unix_micros(timestamp)").alias("arrived_us")
+        times = arrivals.select(*PARTITION, F.col("offset").alias("_offset"), at)
+        timed = timed.drop("arrived_us").join(times, [*PARTITION, "_offset"], "left")
+
+    def far_rungs(groups: Batches) -> Batches:
+        whole = together(groups, GROUPS + ", arrived_us bigint")
+        known = whole.filter(pc.and_(pc.is_valid(whole["_offset"]), pc.is_valid(whole["arrived_us"])))
+        came = known.select([*PARTITION, "_offset", "arrived_us"]).rename_columns(ARRIVED.names)
+        yield from rungs_of(LogFacts.of_groups(whole), came, stall_s=stall_s).to_batches()
+
+    def kernel(beside: pa.Table) -> Kernel:
+        is_ddl = pc.is_null(beside["n_rows"])
+        ddl = beside.filter(is_ddl).select(["topic", "held_ts", "query"])
+        written = beside.filter(pc.invert(is_ddl)).select(_WRITTEN.names)
+        return _stalls_in(written, ddl.rename_columns(_DDL), stall_s=stall_s, big_rows=big_rows)
+
+    rungs = in_one(timed, far_rungs, RUNGS)
+    written = by_key(_between(events, rungs), [*STALL, "commit_ts"], sums_in, from_arrow_schema(_WRITTEN))
+    as_written = [f"CAST(NULL AS {t}) AS {n}" for n, t in written.dtypes if n not in STALL[:2]]
+    ddl = events.where("kind = 'ddl' AND commit_ts IS NOT NULL")
+    stated = ddl.selectExpr("topic", "commit_ts AS held_ts", *as_written, "query")
+    beside = written.withColumn("query", F.lit(None).cast("string")).unionAll(stated)
+    return by_key_beside(rungs, STALL, kernel, from_arrow_schema(_STALLS), beside=beside)
 
 
-def require_stalls(events: DataFrame) -> None:
-    """Raise an error unless these are events in which stalls can be looked for."""
-    require_columns(events, "kind", "commit_ts", "start_ts", "schema_name", "table_name", *POSITION)
-    require_batch(events, function="stalls", why="a watermark counts until the next one comes")
+def _between(events: DataFrame, rungs: DataFrame) -> DataFrame:
+    """Row changes between both rungs (:data:`_IN_STALL`)."""
+    places = rungs.select(*STALL, F.col("partition").alias("_partition"), "held_offset", "next_offset")
+    places = F.broadcast(places.withColumnRenamed("topic", "_topic"))
+    table = F.concat_ws(".", "schema_name", "table_name")
+    rows = events.where(IS_ROW).select(*PARTITION, "offset", "commit_ts", "start_ts", table.alias("table"))
+    here = (F.col("topic") == F.col("_topic")) & (F.col("partition") == F.col("_partition"))
+    here &= F.col("offset") > F.col("held_offset")
+    here &= F.col("next_offset").isNull() | (F.col("offset") < F.col("next_offset"))
+    return rows.join(places, on=here).select(*_IN_STALL.names)
 
 
-def stalls_in_us(events: DataFrame, *, stall_s: float, arrivals: DataFrame | None) -> DataFrame:
-    """As :func:`stalls`, with ``since_us`` and ``until_us`` (bigint) for ``since`` and ``until``."""
-    gaps = _gaps(events, stall_s, arrivals)
-    written = by_key(_between(events, gaps), [*STALL, "commit_ts"], sums_in, from_arrow_schema(_WRITTEN))
-    return by_key_beside(gaps, STALL, _stalls_in, from_arrow_schema(_STALLS), beside=written)
+def stalls_of(files: StoredEvents, facts: LogFacts, *, stall_s: float, least_s: float, arrivals: pa.Table) -> pa.Table:
+    """:func:`stall_causes` of events in files, at once: every step of more than ``least_s``.
 
-
-def stalls_of(files: StoredEvents, facts: LogFacts, *, stall_s: float, arrivals: pa.Table | None = None) -> pa.Table:
-    """:func:`stall_causes` of events in files, at once; ``facts`` were gathered of them.
-
-    ``arrivals``: when watermarks arrived at the broker, :data:`ARRIVED`.
+    ``facts`` were gathered of them. ``stall_s``: as there, for what is a long transaction. ``arrivals``: when
+    watermarks arrived at the broker, :data:`ARRIVED`.
     """
-    marks = facts.watermarks.each_place()
-    arrived = np.full(len(marks), NO_TS)
-    if arrivals is not None and len(arrivals):
-        home, offset, us = facts.home_of(arrivals), arrivals["offset"].to_numpy(), timestamps(arrivals["arrived_us"])
-        order, every = np.lexsort((offset, home)), np.unique(np.concatenate([marks.offset, offset]))
-        known = pa.array(_places(home[order], offset[order], every))
-        at = pc.index_in(pa.array(_places(marks.home, marks.offset, every)), known)
-        arrived = np.where(at.is_valid(), us[order][np.asarray(at.fill_null(0))], NO_TS)
-    gaps = gaps_in(facts, arrived, stall_s=stall_s)
+    gaps = rungs_of(facts, arrivals, stall_s=least_s)
     if not len(gaps):
-        return _told(_STALLS.empty_table(), facts.ddl, stall_s)
+        return _STALLS.empty_table()
     by_home = gaps.sort_by([("topic", "ascending"), ("partition", "ascending"), ("held_offset", "ascending")])
-    of, held = facts.home_of(by_home), by_home["held_offset"].to_numpy()
-    end, begins = timestamps(by_home["next_offset"]), _places(of, held, every := np.unique(held))
+    home_at, begin = facts.home_of(by_home), by_home["held_offset"].to_numpy()
+    end, begins = timestamps(by_home["next_offset"]), _places(home_at, begin, every := np.unique(begin))
 
     def between(rows: pa.Table) -> pa.Table:
         home, offset = facts.home_of(rows), np.asarray(rows["offset"].fill_null(-1))
         nth = np.searchsorted(begins, _places(home, offset, every)) - 1  # the last rung that lies before it
-        own = (nth >= 0) & (of[nth] == home) & ((end[nth] == NO_TS) | (offset < end[nth]))
-        rows, gap = rows.filter(pa.array(own)), by_home.take(pa.array(nth[own]))
+        inside = (nth >= 0) & (home_at[nth] == home) & ((end[nth] == NO_TS) | (offset < end[nth]))
+        rows, gap = rows.filter(pa.array(inside)), by_home.take(pa.array(nth[inside]))
         names = table_names(*(rows[c].cast(pa.string()).combine_chunks() for c in ("schema_name", "table_name")))
         columns = {c: gap[c] for c in STALL} | {c: rows[c] for c in ("commit_ts", "start_ts")} | {"table": names}
         return pa.table(columns).select(_IN_STALL.names).cast(_IN_STALL)
 
     read = (*PARTITION, "offset", "commit_ts", "start_ts", "schema_name", "table_name")
     written = grouped_by(files.rows(read, between, _IN_STALL), [*STALL, "commit_ts"], sums_in, _WRITTEN)
-    found = grouped_by(gaps, STALL, _stalls_in(at_once(written, _WRITTEN)), _STALLS)
-    return _told(at_once(found, _STALLS), facts.ddl, stall_s)
+    dated = facts.ddl.filter(pc.is_valid(facts.ddl["commit_ts"])).select(_DDL)
+    kernel = _stalls_in(at_once(written, _WRITTEN), dated, stall_s=stall_s, big_rows=BIG_ROWS)
+    return at_once(grouped_by(gaps, STALL, kernel, _STALLS), _STALLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,25 +205,20 @@ def sent_again(rows: pd.DataFrame, facts: LogFacts) -> dict[tuple[str, int], Sen
     """
     each = rows.dropna().drop_duplicates([*POSITION]).sort_values([*POSITION])
     twice = each[each.duplicated(["topic", "commit_ts", "change_hash"])]
-    marks = facts.watermarks.each_place()
-    rungs = gaps_in(facts, np.full(len(marks), NO_TS), stall_s=-1)
-    found: dict[tuple[str, int], SentAgain] = {}
+    rungs = rungs_of(facts, ARRIVED.empty_table(), stall_s=-1)
+    by_stall: dict[tuple[str, int], SentAgain] = {}
     if twice.empty or not len(rungs):
-        return found
+        return by_stall
     begins: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for rung in rungs.select([*PARTITION, "held_offset", "held_ts", "next_ts"]).sort_by("held_offset").to_pylist():
         begins.setdefault((rung["topic"], rung["partition"]), []).append(rung)
     for topic, partition, offset in twice[[*PARTITION, "offset"]].itertuples(index=False):
-        own = begins.get((topic, partition), [])
-        if nth := bisect_left(own, offset, key=lambda rung: rung["held_offset"]):
-            stall, next_ts = (topic, own[nth - 1]["held_ts"]), own[nth - 1]["next_ts"]
-            one = found.setdefault(stall, SentAgain(next_ts, 0, int(partition), int(offset)))
-            found[stall] = replace(one, n=one.n + 1)
-    return found
-
-
-ARRIVED = arrow_of("topic string, partition int, offset bigint, arrived_us bigint")
-"""When a message arrived at the broker."""
+        rungs_before = begins.get((topic, partition), [])
+        if nth := bisect_left(rungs_before, offset, key=lambda rung: rung["held_offset"]):
+            stall, next_ts = (topic, rungs_before[nth - 1]["held_ts"]), rungs_before[nth - 1]["next_ts"]
+            one = by_stall.setdefault(stall, SentAgain(next_ts, 0, int(partition), int(offset)))
+            by_stall[stall] = replace(one, n=one.n + 1)
+    return by_stall
 
 
 def _places(home: Ints, offset: Ints, among: Ints) -> Ints:
@@ -190,49 +226,20 @@ def _places(home: Ints, offset: Ints, among: Ints) -> Ints:
     return home * (len(among) + 1) + np.searchsorted(among, offset)
 
 
-def with_times(stood: DataFrame) -> DataFrame:
-    """The broker's times as timestamps."""
-    of = {f"{end}_us": F.expr(f"timestamp_micros({end}_us)").alias(end) for end in ("since", "until")}
-    return stood.select(*[of.get(c, F.col(c)) for c in stood.columns])
-
-
-def _gaps(events: DataFrame, stall_s: float, arrivals: DataFrame | None) -> DataFrame:
-    """Rungs of each partition that are far from the next one."""
-
-    def judge(groups: Batches) -> Batches:
-        yield from gaps_of(together(groups, GROUPS + ", arrived_us bigint"), stall_s=stall_s).to_batches()
-
-    groups = by_watermark(events)
-    if arrivals is None:
-        timed = groups.withColumn("arrived_us", F.lit(None).cast("bigint"))
-    else:
-        require_columns(arrivals, *PARTITION, "offset", "timestamp", frame="arrivals")
-        at = F.expr("unix_micros(timestamp)").alias("arrived_us")
-        times = arrivals.select(*PARTITION, F.col("offset").alias("_offset"), at)
-        timed = groups.join(times, [*PARTITION, "_offset"], "left")
-    return in_one(timed, judge, RUNGS)
-
-
-def gaps_of(groups: pa.Table, *, stall_s: float = STALL_S) -> pa.Table:
+def rungs_of(facts: LogFacts, arrivals: pa.Table, *, stall_s: float) -> pa.Table:
     """Rungs of each partition that are far from the next one, in event time or in the broker's.
 
-    Parameters
-    ----------
-    groups
-        :data:`ticdc_lab.facts.schemas.GROUPS` in any order, and ``arrived_us`` (bigint; null where it is not known).
-
-    Returns
-    -------
-    pa.Table
-        :data:`ticdc_lab.facts.schemas.RUNGS`: what :func:`stalls` gives for each partition, and the offsets of both
-        rungs.
+    ``arrivals``: :data:`ARRIVED`, of some messages. Returns: :data:`ticdc_lab.facts.schemas.RUNGS`: what
+    :func:`stall_causes` gives for each partition, and the offsets of both rungs.
     """
-    facts = LogFacts.of_groups(groups)
-    return gaps_in(facts, _arrivals(facts, groups), stall_s=stall_s)
-
-
-def gaps_in(facts: LogFacts, arrived: Ints, *, stall_s: float) -> pa.Table:
-    """The same of facts, with when the watermark of each place arrived, or :data:`NO_TS`."""
+    marks = facts.watermarks.each_place()
+    arrived = np.full(len(marks), NO_TS)
+    if len(arrivals):
+        home, offset, us = facts.home_of(arrivals), arrivals["offset"].to_numpy(), timestamps(arrivals["arrived_us"])
+        order, every = np.lexsort((offset, home)), np.unique(np.concatenate([marks.offset, offset]))
+        known = pa.array(_places(home[order], offset[order], every))
+        at = pc.index_in(pa.array(_places(marks.home, marks.offset, every)), known)
+        arrived = np.where(at.is_valid(), us[order][np.asarray(at.fill_null(0))], NO_TS)
     ends = facts.of_kind("row", "watermark").group_by(["topic"]).aggregate([("last_ts", "max")])
     end_of = dict(zip(ends["topic"].to_pylist(), ends["last_ts_max"].to_pylist(), strict=True))
     ladder, whole = _ladder(facts, arrived), []
@@ -276,42 +283,19 @@ def _ladder(facts: LogFacts, at: Ints) -> pa.Table:
     })  # fmt: skip
 
 
-def _arrivals(facts: LogFacts, groups: pa.Table) -> Ints:
-    """When each watermark of a place arrived at the broker, in their order."""
-    stated = groups.filter(pc.and_(pc.equal(groups["kind"], "watermark"), pc.is_valid(groups["last_ts"])))
-    seq, offset, ts = (timestamps(stated[c]) for c in ("_seq", "_offset", "last_ts"))
-    home = facts.home_of(stated)
-    order = np.lexsort((ts, seq, offset, home))
-    last = lasts_in(home[order], offset[order], seq[order]) if len(order) else np.empty(0, dtype=bool)
-    return timestamps(stated["arrived_us"])[order][last]
-
-
-def _far(own: pa.Table, end_ts: int, stall_s: float) -> pa.Table:
+def _far(ladder: pa.Table, end_ts: int, stall_s: float) -> pa.Table:
     """The rungs of a topic that are far from the next, with how many steps other partitions took meanwhile."""
-    held, following = own["held_ts"].to_numpy(), timestamps(own["next_ts"])
+    held, following = ladder["held_ts"].to_numpy(), timestamps(ladder["next_ts"])
     steps = np.unique(held)
     step = np.searchsorted(steps, held)
     others = np.where(following == NO_TS, len(steps), np.searchsorted(steps, following)) - step - 1
-    since, until = timestamps(own["since_us"]), timestamps(own["until_us"])
+    since, until = timestamps(ladder["since_us"]), timestamps(ladder["until_us"])
     timed = (since != NO_TS) & (until != NO_TS)
     step_s, stood_s = seconds(held, np.where(following == NO_TS, end_ts, following)), (until - since) / 1e6
     far = (step_s > stall_s) | (timed & (stood_s > stall_s))
-    found = own.append_column("steps_of_others", pa.array(others.astype(np.int32)))
-    found = found.append_column("everywhere", pa.array(others == 0)).append_column("step_s", pa.array(step_s))
-    return found.append_column("stood_s", pa.array(stood_s, mask=~timed)).filter(pa.array(far))
-
-
-def _between(events: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Row changes between both rungs (:data:`_IN_STALL`)."""
-    places = gaps.select(*STALL, F.col("partition").alias("_partition"), "held_offset", "next_offset")
-    places = F.broadcast(places.withColumnRenamed("topic", "_topic"))
-    table = F.concat_ws(".", "schema_name", "table_name")
-    rows = events.where(IS_ROW).select(*PARTITION, "offset", "commit_ts", "start_ts", table.alias("table"))
-    between = (F.col("offset") > F.col("held_offset")) & (
-        F.col("next_offset").isNull() | (F.col("offset") < F.col("next_offset"))
-    )
-    here = (F.col("topic") == F.col("_topic")) & (F.col("partition") == F.col("_partition"))
-    return rows.join(places, on=here & between).select(*_IN_STALL.names)
+    rungs = ladder.append_column("steps_of_others", pa.array(others.astype(np.int32)))
+    rungs = rungs.append_column("everywhere", pa.array(others == 0)).append_column("step_s", pa.array(step_s))
+    return rungs.append_column("stood_s", pa.array(stood_s, mask=~timed)).filter(pa.array(far))
 
 
 _NAMED = [("topic", pa.string()), ("held_ts", pa.int64()), ("next_ts", pa.int64()), ("everywhere", pa.bool_())]
@@ -327,16 +311,18 @@ _OF_ROWS: list[tuple[str, pa.DataType]] = [
 _WRITTEN = pa.schema([*_NAMED, *_OF_ROWS])
 _OF_RUNGS: list[tuple[str, pa.DataType]] = [
     ("partitions", pa.list_(pa.int32())), ("steps_of_others", pa.int32()), ("step_s", pa.float64()),
-    ("since_us", pa.int64()), ("until_us", pa.int64()), ("stood_s", pa.float64()), ("n_repeats", pa.int64()),
-    ("n_regressed", pa.int64()),
+    ("since", pa.timestamp("us", tz="UTC")), ("until", pa.timestamp("us", tz="UTC")), ("stood_s", pa.float64()),
+    ("n_repeats", pa.int64()), ("n_regressed", pa.int64()),
 ]  # fmt: skip
-_STALLS = pa.schema([*_NAMED, *_OF_RUNGS, *_OF_ROWS])
+_CAUSES = pa.list_(pa.struct([(name, pa.string()) for name in ("cause", "says", "cannot_tell")]))
+_STALLS = pa.schema([*_NAMED, *_OF_RUNGS, *_OF_ROWS, ("ddl", pa.string()), ("causes", _CAUSES)])
+_DDL = ["topic", "commit_ts", "query"]
 _AT_ONCE = 1 << 16
 
 
 def sums_in(batches: Batches) -> Batches:
     """What was written in each stall (:data:`_WRITTEN`), of rows of whole transactions (:data:`_IN_STALL`)."""
-    held: dict[tuple[Any, ...], dict[str, Any]] = {}
+    by_stall: dict[tuple[Any, ...], dict[str, Any]] = {}
     for rows in whole_keys(batches, [*STALL, "commit_ts"], at_once=_AT_ONCE):
         each = rows.group_by([*STALL, "commit_ts"], use_threads=False).aggregate(
             [([], "count_all"), ("start_ts", "min"), ("table", "min"), ("table", "distinct")]
@@ -351,9 +337,9 @@ def sums_in(batches: Batches) -> Batches:
                 "biggest": {"rows": n, "commit_ts": ts},
                 "longest": {"start_ts": start, "commit_ts": ts} if long else None,
             }  # fmt: skip
-            held[stall] = one if stall not in held else _joined(held[stall], one)
-    found = [dict(zip(STALL, stall, strict=True)) | one for stall, one in held.items()]
-    yield from pa.Table.from_pylist(found, _WRITTEN).to_batches()
+            by_stall[stall] = one if stall not in by_stall else _joined(by_stall[stall], one)
+    sums = [dict(zip(STALL, stall, strict=True)) | one for stall, one in by_stall.items()]
+    yield from pa.Table.from_pylist(sums, _WRITTEN).to_batches()
 
 
 def _columns(each: pa.Table) -> list[list[Any]]:
@@ -378,47 +364,43 @@ def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _stalls_in(written: pa.Table) -> Kernel:
-    """Rungs of all partitions to stalls, with what was written meanwhile."""
-    of: dict[tuple[Any, ...], dict[str, Any]] = {}
+def _stalls_in(written: pa.Table, ddl: pa.Table, *, stall_s: float, big_rows: int) -> Kernel:
+    """Rungs of all partitions to stalls, with what was written meanwhile, the DDL (:data:`_DDL`) and the causes."""
+    by_stall: dict[tuple[Any, ...], dict[str, Any]] = {}
     for part in written.to_pylist():
         stall = tuple(part.pop(c) for c in STALL)
-        of[stall] = part if stall not in of else _joined(of[stall], part)
+        by_stall[stall] = part if stall not in by_stall else _joined(by_stall[stall], part)
+    stopped_at: dict[tuple[Any, int], str] = {}
+    for topic, ts, query in zip(*[ddl[c].to_pylist() for c in _DDL], strict=True):
+        for ts_at in (ts, ts - 1):  # the checkpoint is at it, or just below
+            stopped_at[topic, ts_at] = min(query, stopped_at.get((topic, ts_at), query))
 
     def run(rungs: Batches) -> Batches:
-        for own in whole_keys(rungs, STALL, at_once=_AT_ONCE):
-            found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-            for r in own.to_pylist():
-                found.setdefault(tuple(r[c] for c in STALL), []).append(r)
-            yield from pa.Table.from_pylist(
-                [_stall(n, each, of.get(n)) for n, each in found.items()], _STALLS
-            ).to_batches()
+        for some in whole_keys(rungs, STALL, at_once=_AT_ONCE):
+            by_name: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+            for r in some.to_pylist():
+                by_name.setdefault(tuple(r[c] for c in STALL), []).append(r)
+            stalls = [_stall(n, each, by_stall.get(n)) | {"ddl": stopped_at.get(n[:2])} for n, each in by_name.items()]
+            each = [s | {"causes": causes_of(s, stall_s=stall_s, big_rows=big_rows)} for s in stalls]
+            yield from pa.Table.from_pylist(each, _STALLS).to_batches()
 
     return run
 
 
 def _stall(stall: tuple[Any, ...], rungs: list[dict[str, Any]], rows: dict[str, Any] | None) -> dict[str, Any]:
-    def of_all(choose: Callable[[list[Any]], Any], name: str) -> Any:
-        known = [r[name] for r in rungs if r[name] is not None]
-        return choose(known) if known else None
-
-    found = {
-        name: of_all(min if name == "since_us" else max if name != "until_us" else min, name)
-        for name, _ in _OF_RUNGS[1:]
-    }
-    none = dict.fromkeys(_COUNTS, 0)
-    parts = sorted({r["partition"] for r in rungs})
-    whole = rows if rows is None else rows | {"tables": sorted(rows["tables"])}
-    return dict(zip(STALL, stall, strict=True)) | found | {"partitions": parts} | (whole or none)
+    stretch: dict[str, Any] = {"partitions": sorted({r["partition"] for r in rungs})}
+    for name, _ in _OF_RUNGS[1:]:
+        of = f"{name}_us" if name in ("since", "until") else name
+        known = [r[of] for r in rungs if r[of] is not None]
+        stretch[name] = (min if name in ("since", "until") else max)(known, default=None)
+    meanwhile = dict.fromkeys(_COUNTS, 0) if rows is None else rows | {"tables": sorted(rows["tables"])}
+    return dict(zip(STALL, stall, strict=True)) | stretch | meanwhile
 
 
 # Why a recorded log's resolved_ts stalled, as far as shown, and what is unknown. TiCDC's owner broadcasts its
 # checkpoint_ts to every partition, where it is the resolved_ts. A log shows rows, DDL and watermarks, and no locks,
 # regions or processors: each cause is a candidate with what supports it, the strongest first. In a simulated run
 # nothing is hidden (:mod:`ticdc_lab.simulate.pipeline.why`).
-
-BIG_ROWS = 1_000
-"""A transaction of as many rows between two watermarks is a big one."""
 
 _NEAR_S = 1.0
 """So near to the standing watermark a transaction has begun that may have held it."""
@@ -429,91 +411,8 @@ CAUSES = (
 """Names of causes, the strongest evidence first."""
 
 
-def stall_causes(
-    events: DataFrame, *, stall_s: float = STALL_S, big_rows: int = BIG_ROWS, arrivals: DataFrame | None = None
-) -> DataFrame:
-    """Find for every stall of a log's resolved_ts what may have held it.
-
-    Parameters
-    ----------
-    events
-        The columns that :func:`ticdc_lab.facts.stalls.stalls` needs, and ``query``.
-    stall_s, arrivals
-        As there.
-    big_rows
-        As :data:`BIG_ROWS`.
-
-    Returns
-    -------
-    DataFrame
-        The columns of :func:`ticdc_lab.facts.stalls.stalls`; ``ddl`` (the statement at whose commit_ts the
-        watermark stalled; null without one); ``causes`` (``array<struct<cause, says, cannot_tell>>``, at least one, the
-        strongest first):
-
-        - ``ddl-barrier``: a DDL has exactly this commit_ts; no watermark passes it until it is executed.
-        - ``long-transaction``: one began at the standing watermark and was committed after it, for longer than a stall.
-        - ``restart``: lower watermarks or older rows came meanwhile: something began again from its checkpoint.
-        - ``partition-silent``: others stated watermarks in between.
-        - ``big-transaction``: rows of one commit_ts lie between both watermarks.
-        - ``rows-went-on``: rows above the standing watermark came, so pullers and some sinks worked.
-        - ``silence``: nothing came.
-
-    Raises
-    ------
-    ContractError
-        A column is missing.
-    StreamingError
-        ``events`` is a stream.
-
-    References
-    ----------
-    MQ design, "CDC Owner 逻辑" (DDL when the resolved ts equals its FinishedTS); architecture model, section 5.
-    """
-    require_columns(events, "query")
-    require_stalls(events)
-    found = stalls_in_us(events, stall_s=stall_s, arrivals=arrivals)
-    ends = F.explode(F.array("commit_ts", F.col("commit_ts") - 1))  # the checkpoint is at it, or just below
-    ddl = events.where("kind = 'ddl' AND commit_ts IS NOT NULL").select("topic", ends.alias("held_ts"), "query")
-    barriers = ddl.groupBy("topic", "held_ts").agg(F.min("query").alias("ddl"))
-    stood = found.join(barriers, ["topic", "held_ts"], "left")
-
-    def judge(batches: Batches) -> Batches:
-        for batch in batches:
-            told = _with_causes(pa.table(batch), stall_s=stall_s, big_rows=big_rows)
-            yield from told.combine_chunks().to_batches()
-
-    columns = StructType([*stood.schema.fields, StructField("causes", from_arrow_type(_CAUSES))])
-    return with_times(stood.mapInArrow(judge, columns))
-
-
-def _told(found: pa.Table, ddl: pa.Table, stall_s: float) -> pa.Table:
-    """Stalls with the DDL that stopped the watermark, their causes and the broker's times."""
-    at: dict[tuple[Any, int], str] = {}
-    for topic, ts, query in zip(*[ddl[c].to_pylist() for c in ("topic", "commit_ts", "query")], strict=True):
-        for held in () if ts is None else (ts, ts - 1):  # the checkpoint is at it, or just below
-            at[topic, held] = min(query, at.get((topic, held), query))
-    stalls = zip(found["topic"].to_pylist(), found["held_ts"].to_pylist(), strict=True)
-    told = found.append_column("ddl", pa.array([at.get(stall) for stall in stalls], pa.string()))
-    told = _with_causes(told, stall_s=stall_s, big_rows=BIG_ROWS)
-    times = {f"{end}_us": (end, told[f"{end}_us"].cast(pa.timestamp("us", tz="UTC"))) for end in ("since", "until")}
-    named = [times.get(c, (c, told[c])) for c in told.column_names]
-    return pa.table([column for _, column in named], names=[name for name, _ in named])
-
-
-def _with_causes(stalls: pa.Table, *, stall_s: float, big_rows: int) -> pa.Table:
-    told = [causes_of(s, stall_s=stall_s, big_rows=big_rows) for s in stalls.select(_READ).to_pylist()]
-    return stalls.append_column("causes", pa.array(told, _CAUSES))
-
-
-_READ = [
-    "held_ts", "next_ts", "everywhere", "steps_of_others", "n_repeats", "n_regressed", "n_rows", "n_replayed",
-    "n_above", "first", "newest_commit_ts", "biggest", "longest", "ddl",
-]  # fmt: skip
-_CAUSES = pa.list_(pa.struct([(name, pa.string()) for name in ("cause", "says", "cannot_tell")]))
-
-
 def causes_of(stall: dict[str, Any], *, stall_s: float = STALL_S, big_rows: int = BIG_ROWS) -> list[dict[str, str]]:
-    """What may have held one stall, the strongest first: a row of :func:`ticdc_lab.facts.stalls.stalls` and ``ddl``.
+    """What may have held one stall, the strongest first: a row of :func:`stall_causes`.
 
     Examples
     --------

@@ -32,7 +32,7 @@ def transaction_spans(
     Parameters
     ----------
     sample
-        :func:`ticdc_lab.answers.summary.transaction_sample`. Where offsets are missing also ``gap_partitions``: in
+        :class:`ticdc_lab.transactions.digest.Digest`. Where offsets are missing also ``gap_partitions``: in
         which partitions a gap may have torn the transaction, which is marked there and counted apart in the title.
     totals
         :func:`ticdc_lab.answers.summary.transaction_totals`: what the title counts.

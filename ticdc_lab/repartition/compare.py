@@ -130,7 +130,7 @@ def consumer_findings(events: DataFrame, *, max_per_guarantee: int | None = MAX_
         each = Window.partitionBy("guarantee").orderBy("commit_ts", "partition", "offset", "table")
         found = found.withColumn("_n", F.row_number().over(each)).where(F.col("_n") <= max_per_guarantee)
     none = F.lit(None).cast("string")
-    named = found.withColumns({"severity": F.lit("error"), "key": none, "cause": F.col("message")})
+    named = found.withColumns({"severity": F.lit("error"), "key": none, "topic": none, "cause": F.col("message")})
     return (
         named.repartition(1)
         .sortWithinPartitions("guarantee", "commit_ts", "partition", "offset", "table")

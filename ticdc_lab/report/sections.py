@@ -12,10 +12,11 @@ import pandas as pd
 
 from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load, transactions, watermarks
 from ticdc_lab.answers.audit import SIGNS, alike, causes, counted, examples, verdict
-from ticdc_lab.answers.summary import LISTED, Summary
+from ticdc_lab.answers.summary import Summary
 from ticdc_lab.audit.findings import RANK, Place, places_of
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import with_clock
+from ticdc_lab.facts.overview import LISTED
 from ticdc_lab.figures.theme import untitled
 from ticdc_lab.report.page import Block, Code, Folded, Link, PageTable, Prose, Section, Sign
 from ticdc_lab.words import in_lanes

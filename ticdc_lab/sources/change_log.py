@@ -6,7 +6,7 @@ import shlex
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -113,6 +113,8 @@ class ChangeLog:
     """Which partitions are not there, and which do not begin at their first message; known once materialised."""
     firsts: Mapping[Home, int] = field(default_factory=dict)
     """The first offset of each partition, decoded or not; known once materialised."""
+    by_topic: Mapping[str, Counts] = field(default_factory=dict)
+    """What is missing of each topic, where the log has several; known once materialised."""
     left_out: tuple[str, ...] = ()
     """Which files of its folder were not read, and what a dump of another tool lost, one sentence each."""
     guesses: tuple[str, ...] = ()
@@ -211,13 +213,8 @@ class ChangeLog:
         return (events if self.sample is None else events.where(self.sample.keeps())).select(*named)
 
     @property
-    def stored(self) -> StoredEvents | None:
-        """Its events as files that the workers read themselves, which Spark hands on slowly; None where it has none."""
-        return None if is_sail(self.spark) else self.files
-
-    @property
     def files(self) -> StoredEvents | None:
-        """The same of any engine; the embedded one's shuffles nothing that workers read."""
+        """Its events as files that workers, or this process, read themselves; None where it has none."""
         if not self._files or self.counts is None or self.sample is not None:
             return None
         return StoredEvents(self.spark, tuple(map(str, self._files)), self.counts.events)
@@ -560,7 +557,31 @@ class ChangeLog:
         counts = replace(self.counts, lacking=found.n, late=late.n, absent=gone.n, foreign=strange)
         said = [_FOREIGN.format(topic=t, n=n, s="s" * (n != 1), protocol=self.protocol) for t, n in foreign.items()]
         edges = (*said, *gone.sentences, *late.sentences)
-        return replace(self, gaps=(*found.sentences, *twice), edges=edges, counts=counts, firsts=firsts)
+        topics = {topic for topic, _ in firsts} - foreign.keys()
+        by_topic = self._missing_by_topic(topics, found, late, gone) if len(topics) > 1 else {}
+        return replace(
+            self, gaps=(*found.sentences, *twice), edges=edges, counts=counts, firsts=firsts, by_topic=by_topic
+        )
+
+    def _missing_by_topic(
+        self, topics: Collection[str], lacking: Lacking, late: Lacking, gone: Lacking
+    ) -> dict[str, Counts]:  # fmt: skip
+        """The counts of each topic, as far as they show missing data. A message without a topic may be of any."""
+        columns, unread, parts = ("topic", "seq", "error_class"), Counter[str | None](), Counter[str | None]()
+        refused = self._refused(*columns) if self._files else [self.quarantine.select(*columns).toArrow()]
+        for rows in refused if not self.is_whole else ():
+            own = rows.filter(pc.not_equal(rows["error_class"], EMPTY_MESSAGE))
+            is_part = pc.greater(pc.fill_null(own["seq"], 0), 0)
+            parts.update(own["topic"].filter(is_part).to_pylist())
+            unread.update(own["topic"].filter(pc.invert(is_part)).to_pylist())
+        none = Counts(messages=0, decoded=0, quarantined=0, events=0)
+        return {
+            topic: replace(
+                none, quarantined=unread[topic] + unread[None], parts=parts[topic], late=late.topics.get(topic, 0),
+                lacking=lacking.topics.get(topic, 0), absent=gone.topics.get(topic, 0),
+            )
+            for topic in topics
+        }  # fmt: skip
 
     def _foreign_topics(self, offsets: pa.Table) -> dict[str, int]:
         """How many messages each topic without any decoded message has, if another topic has decoded ones."""

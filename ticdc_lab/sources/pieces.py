@@ -30,7 +30,7 @@ from ticdc_lab.engine import is_sail, parallelism
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.engine.object_stores import Store
-from ticdc_lab.engine.shuffle import Kernel, by_threads, dealt_out, streamed
+from ticdc_lab.engine.shuffle import Kernel, by_threads, dealt_out
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
@@ -119,7 +119,7 @@ class Source:
         if not is_sail(self.spark):
             return self.raw.mapInArrow(kernel, from_arrow_schema(form)).toArrow().cast(form)
         read_here = [partial(iter, share.combine_chunks().to_batches()) for share in self.shares]
-        parts = read_here or dealt_out(streamed(self.raw), parallelism(self.spark))
+        parts = read_here or dealt_out(self.raw, parallelism(self.spark))
         try:
             return by_threads(self.spark, parts, kernel, form)
         except OSError as error:

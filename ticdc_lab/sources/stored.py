@@ -38,7 +38,7 @@ from ticdc_lab.codecs.decode import EMPTY_MESSAGE, ROWS_A_PASS
 from ticdc_lab.codecs.handles import keyed
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, bits
 from ticdc_lab.engine import is_several_machines, parallelism
-from ticdc_lab.engine.sessions import is_wanted
+from ticdc_lab.engine.sessions import is_sail, is_wanted
 from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers, bucket_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
@@ -112,6 +112,11 @@ class StoredEvents:
     files: tuple[str, ...]  # paths that all workers see
     events: int = 0  # how many they hold
     tables: frozenset[tuple[str, str]] | None = None  # which are read; all by default
+
+    @property
+    def by_spark(self) -> bool:
+        """Whether Spark's workers read and shuffle them; beside the embedded engine this process reads them."""
+        return not is_sail(self.spark)
 
     def may_be_packed(self, key: str) -> bool:
         """Whether their row changes may be shuffled in packs by a bigint column.

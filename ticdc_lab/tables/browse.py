@@ -50,7 +50,10 @@ _ALIKE = f"""WINDOW alike AS (
 """The deliveries of one change, the first one first: as :mod:`ticdc_lab.transactions.restoring` has it."""
 
 
-def _cells(image: str, *, keys: bool, value: str = "c.value") -> str:
+_VALUE = "c.value"
+
+
+def _cells(image: str, *, keys: bool, value: str = _VALUE) -> str:
     """SQL for the columns of an image, or of its key, as ``name=value``."""
     chosen = f"list_filter({image}, lambda c: c.is_key)" if keys else image
     return f"list_transform({chosen}, lambda c: concat(c.name, '=', coalesce({value}, 'NULL')))"
@@ -73,7 +76,7 @@ def labels_in(catalog: Catalog | None) -> Labels:
 def _labelled(labels: Labels) -> str:
     """SQL for a column's value with the labels of its number, as a table shows it: ``7 (paid,gift)``."""
     if not labels:
-        return "c.value"
+        return _VALUE
     maps = {
         kind: "MAP {" + ", ".join(
             f"{literal(f'{table}.{column}')}: [{', '.join(map(literal, names))}]"
@@ -178,8 +181,8 @@ class Browser:
         self._files = ", ".join(map(literal, files))
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
-        value = _labelled(labels or {})
-        cells, before = (_cells(image, keys=False, value=value) for image in (_IMAGE, _CHANGED))
+        self._labelled = _labelled(labels or {})
+        cells, before = (_cells(image, keys=False, value=self._labelled) for image in (_IMAGE, _CHANGED))
         self._connection.execute(_VIEW.format(files=self._files, cells=cells, before=before))
 
     @classmethod
@@ -200,13 +203,17 @@ class Browser:
         paths = [unquote(urlsplit(f).path) for f in files]
         return cls(paths, made_from=log.made_from, labels=labels, lane=lane_of(log.of_storage))
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Make views ``events`` and ``quarantine`` in a connection, with the columns of their contracts."""
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str | None:
+        """Make views ``events`` and ``quarantine`` in a connection, with the columns of their contracts.
+
+        Returns: SQL for the value of a column ``c`` of an image, with the labels of its number; None without labels.
+        """
         for name, schema, which in (("events", EVENTS, "IS NULL"), ("quarantine", QUARANTINE, "IS NOT NULL")):
             columns = ", ".join(f'"{column}"' for column in schema.names)
             connection.execute(
                 f"CREATE VIEW {name} AS SELECT {columns} FROM read_parquet([{self._files}]) WHERE error_class {which}"
             )
+        return None if self._labelled == _VALUE else self._labelled
 
     def page(self, page: MessagePage) -> pd.DataFrame:
         """Events in the order of topic, partition, offset and place in the message.

@@ -40,8 +40,9 @@ CHECKSUM_FINDINGS = StructType(
 )
 
 _NEEDED = ("kind", "schema_name", "table_name", "commit_ts", "partition", "offset", "columns", "before", "incomplete")
+_CHECKSUMS = ("checksum", "checksum_before")
 _SIDES = (("columns", "checksum", "before"), ("before", "checksum_before", "columns"))
-_FACTS = ("table", "key", "commit_ts", "partition", "offset")
+_FACTS = ("table", "key", "commit_ts", "topic", "partition", "offset")
 Ambiguous = Literal["earliest", "latest"]
 Change = Callable[[pa.Array, pa.Array, pa.Array], tuple[pa.Array, pa.Array]]
 """From texts, types and the other image's texts to the texts and types that may have been meant; equal: no other."""
@@ -73,15 +74,16 @@ def verify_checksums(events: DataFrame, *, time_zone: str = "UTC") -> DataFrame:
         A column is missing, or both checksums are.
     """
     require_columns(events, *_NEEDED)
-    if not {"checksum", "checksum_before"} & set(events.columns):
+    if not {*_CHECKSUMS} & set(events.columns):
         raise ContractError(
             "events has neither checksum nor checksum_before.",
             hint="The simple and avro protocols carry row checksums, with `[integrity]` switched on in the changefeed.",
         )
-    given = [F.col(c) if c in events.columns else F.lit(None).alias(c) for c in ("checksum", "checksum_before")]
+    known = {c: F.col(c) if c in events.columns else F.lit(None).alias(c) for c in ("topic", *_CHECKSUMS)}
     rows = events.where("kind = 'row'").select(
         F.concat_ws(".", "schema_name", "table_name").alias("table"), _key().alias("key"), "commit_ts", "partition",
-        "offset", "columns", "before", "incomplete", *[g.cast("bigint") for g in given],
+        "offset", "columns", "before", "incomplete", known["topic"].cast("string"),
+        *[known[c].cast("bigint") for c in _CHECKSUMS],
     )  # fmt: skip
     stated = rows.where("checksum IS NOT NULL OR checksum_before IS NOT NULL")
     return stated.mapInArrow(lambda batches: _judged(batches, time_zone), CHECKSUM_FINDINGS)

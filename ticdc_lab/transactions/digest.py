@@ -8,13 +8,10 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from ticdc_lab.engine.shuffle import in_one
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.facts.places import long_hashes
-from ticdc_lab.facts.schemas import arrow_of, together
+from ticdc_lab.facts.schemas import arrow_of
 
 DRAWN = 300
 """Transactions that are drawn."""
@@ -52,29 +49,6 @@ class Digest:
         drawn = pc.is_valid(digests["commit_ts"])
         totals = _added(digests.filter(pc.invert(drawn)).select(_TOTALS.names))
         return cls(totals, _to_draw(digests.filter(drawn).select(_SAMPLE.names), most))
-
-
-def transaction_totals(transactions: DataFrame) -> DataFrame:
-    """Count transactions, in one row: all, pending, spread over partitions, their rows and their duplicates."""
-    parts = digests_of(transactions, most=1).where("commit_ts IS NULL")
-    merged = {"n_rows_max": F.max, "first_commit_ts": F.min, "last_commit_ts": F.max}
-    found = {n: merged.get(n, F.sum)(n) for n in _TOTALS.names}
-    ends = _TOTALS.names[-2:]
-    return parts.agg(*[(c if n in ends else F.coalesce(c, F.lit(0))).alias(n) for n, c in found.items()])
-
-
-def transaction_sample(transactions: DataFrame, *, most: int = DRAWN) -> DataFrame:
-    """Choose transactions to draw: pending ones first, then repeated ones, then any, always the same ones."""
-
-    def judge(digests: Batches) -> Batches:
-        yield from Digest.read(together(digests, DIGEST), most=most).sample.to_batches()
-
-    return in_one(digests_of(transactions, most=most).where("commit_ts IS NOT NULL"), judge, SAMPLE)
-
-
-def digests_of(transactions: DataFrame, *, most: int = DRAWN) -> DataFrame:
-    """Digests of the parts of a log's transactions: :data:`DIGEST`, at most ``most`` rows and one a task."""
-    return transactions.select(*_SAMPLE.names).mapInArrow(lambda batches: digested(batches, most=most), DIGEST)
 
 
 def digested(batches: Batches, *, most: int = DRAWN) -> Batches:

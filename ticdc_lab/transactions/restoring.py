@@ -120,7 +120,7 @@ def of_restored(
     *,
     places: DataFrame | pa.Table,
     complete_to: int | Literal["resolved"] | None = "resolved",
-    stored: StoredEvents | None = None,
+    files: StoredEvents | None = None,
 ) -> DataFrame:
     """What a kernel makes of each task's transactions where they are restored: handing them on costs more than that.
 
@@ -132,12 +132,13 @@ def of_restored(
         Of what it yields.
     events, places, complete_to
         As of :func:`restored_transactions`.
-    stored
-        The same events in files, if they lie in some; read where ``places`` is a table. Of very many a job is started.
+    files
+        The same events in files, if they lie in some; Spark reads them where ``places`` is a table. Of very many a job
+        is started.
     """
     rows: DataFrame | MadeByWorkers
-    if stored is not None and isinstance(places, pa.Table) and stored.may_be_packed("commit_ts"):
-        rows = stored.rows((*_READ, *NAMED_BY), _narrowed, _NARROW)
+    if files is not None and files.by_spark and isinstance(places, pa.Table) and files.may_be_packed("commit_ts"):
+        rows = files.rows((*_READ, *NAMED_BY), _narrowed, _NARROW)
     else:
         rows = _changes(events, function="transactions").select(
             "commit_ts", F.coalesce("start_ts", F.lit(NO_TS)).alias("start_ts"), change_id().alias("change_id"),

@@ -97,7 +97,7 @@ _KEPT = pa.schema([arrow_schema(DECODED).field(name) for name in _EXPLAINING])
 class Watched:
     """What is watched, and how much of it may be remembered; the same from the first step to the last."""
 
-    # ``protocol``, ``has_commit_ts``, ``settings``: as of :func:`ticdc_lab.audit.audit_table`.
+    # ``protocol``, ``has_commit_ts``, ``settings``: as of :func:`ticdc_lab.audit.audit`.
     protocol: str
     has_commit_ts: bool = True
     settings: Settings = NO_SETTINGS

@@ -36,7 +36,10 @@ _IN_ORDER = ("topic", "partition", "offset", "seq")
 _BLANKS = r"[\s\x0b\x1c-\x1f\x85\p{Z}]+"
 _COMPARED = re.compile(r"(>=|<=|!=|=|>|<)\s*(.*)", re.DOTALL)
 
-Attach = Callable[[duckdb.DuckDBPyConnection], None]
+_IMAGES = ("columns", "before")
+
+Attach = Callable[[duckdb.DuckDBPyConnection], str | None]
+"""Makes views, and gives SQL for the value of a column ``c`` of their images with its labels, if some have any."""
 
 
 class Asked(NamedTuple):
@@ -48,12 +51,19 @@ class Asked(NamedTuple):
     page: int = 0
 
 
-def rows_sql(table: str, columns: Mapping[str, str], asked: Asked) -> str:
+def rows_sql(table: str, columns: Mapping[str, str], asked: Asked, *, labelled: str = "") -> str:
     """The query that gives the rows, all pages of them, with its values in it, to be copied.
 
-    ``table``: a name that DuckDB knows. ``columns``: name to type, as in DuckDB.
+    ``table``: a name that DuckDB knows. ``columns``: name to type, as in DuckDB. ``labelled``: as of :data:`Attach`.
     """
-    conditions = [_condition(name, columns[name], text) for name, text in asked.filters.items() if text.strip()]
+    conditions = []
+    for name, text in asked.filters.items():
+        if text.strip():
+            found = _condition(name, columns[name], text)
+            if labelled and name in _IMAGES and not _COMPARED.fullmatch(text.strip()):
+                words = literal(unescaped(text.strip().removesuffix("…")).lower())
+                found = f"({found} OR len(list_filter({name}, lambda c: contains(lower({labelled}), {words}))) > 0)"
+            conditions.append(found)
     where = f"\nWHERE {' AND '.join(conditions)}" if conditions else ""
     order = [f"{quoted(asked.sort)}{' DESC' if asked.down else ''} NULLS LAST"] if asked.sort else []
     if order:  # so that rows that are alike there have one place on all pages
@@ -119,6 +129,7 @@ class Evidence(anywidget.AnyWidget):
         self._call, self._gives_rows = "", False
         self._spreads: dict[str, dict[str, list[tuple[str, int]]]] = {}
         self._views: list[str] = []
+        self._labelled = ""
         self._kept = ("", 0)  # the search whose rows the table _KEPT has, and their number
         self._heard: Callable[[Selection], None] = lambda selection: None
         self.on_msg(self._hear)
@@ -126,7 +137,7 @@ class Evidence(anywidget.AnyWidget):
     def attach(self, attach: Attach) -> None:
         """Offer the views that a function makes, too: they stay, and ``log.sql`` asks the same of them."""
         self._log.execute("SET TimeZone = 'UTC'")
-        attach(self._log)
+        self._labelled = attach(self._log) or ""
         self._views = [str(name) for (name,) in self._log.execute(_VIEWS).fetchall()]
 
     def on_select(self, callback: Callable[[Selection], None]) -> None:
@@ -171,10 +182,11 @@ class Evidence(anywidget.AnyWidget):
     def _answer(self, name: str, of: Asked, form: str) -> None:
         described = self._connected.execute(f"DESCRIBE SELECT * FROM {quoted(name)}").fetchall()
         columns = {str(c): str(kind) for c, kind, *_ in described}
-        code = self._code(name, columns, of)
-        left = rows_sql(quoted(name), columns, of._replace(sort=""))
+        labelled = self._labelled if name in self._views and {*_IMAGES, "schema_name"} <= columns.keys() else ""
+        left = rows_sql(quoted(name), columns, of._replace(sort=""), labelled=labelled)
+        code = self._code(name, columns, of, labelled)
         table, of, n = self._found(quoted(name), columns, of, left)
-        query = rows_sql(table, columns, of)
+        query = rows_sql(table, columns, of, labelled=labelled)
         if form in ("csv", "parquet"):
             if n > MOST_IN_FILE:
                 said = f"{n:,} rows are too many for a page; filter them, or copy the query"
@@ -183,7 +195,11 @@ class Evidence(anywidget.AnyWidget):
             frame = self._connected.sql(query).to_arrow_table().to_pandas()
             self.send({"kind": "file", "name": file_name(name, form)}, buffers=[as_bytes(frame, form)])  # type: ignore[arg-type]
             return
-        page = self._connected.sql(f"{query}\nLIMIT {SHOWN} OFFSET {SHOWN * int(of.page)}").to_arrow_table()
+        shown = f"{query}\nLIMIT {SHOWN} OFFSET {SHOWN * int(of.page)}"
+        if labelled:
+            cells = (f"list_transform({i}, lambda c: struct_update(c, value := {labelled})) AS {i}" for i in _IMAGES)
+            shown = f"SELECT * REPLACE ({', '.join(cells)}) FROM ({shown})"
+        page = self._connected.sql(shown).to_arrow_table()
         self.send(
             {
                 "kind": "rows", "name": name, "n": n, "shown": SHOWN,
@@ -192,7 +208,7 @@ class Evidence(anywidget.AnyWidget):
             }
         )  # fmt: skip
         if (spread := self._spreads.get(left)) is None:
-            all_left = rows_sql(table, columns, of._replace(sort=""))
+            all_left = rows_sql(table, columns, of._replace(sort=""), labelled=labelled)
             counted = {} if _searches(of, columns) else columns
             spread = {c: self._spread(all_left, c, kind, self._nothing(name)) for c, kind in counted.items()}
             self._spreads[left] = spread
@@ -215,14 +231,14 @@ class Evidence(anywidget.AnyWidget):
             return table, of, self._count(left)
         return quoted(_KEPT), of._replace(filters={}), n
 
-    def _code(self, name: str, columns: Mapping[str, str], of: Asked) -> dict[str, str]:
+    def _code(self, name: str, columns: Mapping[str, str], of: Asked, labelled: str) -> dict[str, str]:
         """The query and the call that give the same rows, as ``sql`` and ``python``."""
         is_view, call = name in self._views, self._call
         if not is_view and not call:
             return {"sql": "", "python": ""}
         question = quoted(call.removeprefix("log.").removesuffix("()"))
         table = quoted(name) if is_view else "frame" if self._gives_rows else f"{question}.{quoted(name)}"
-        sql = rows_sql(table, columns, of)
+        sql = rows_sql(table, columns, of, labelled=labelled)
         text = sql.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
         is_whole = not is_view and sql == f"SELECT * FROM {table}"
         if self._gives_rows and not is_view:

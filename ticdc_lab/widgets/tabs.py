@@ -57,7 +57,7 @@ class Tab:
     chosen: str = ""
     gives_rows: bool = False  # ``code`` gives rows, and no answer
     # Makes views of all rows of a log in a connection; :meth:`ticdc_lab.log.Log.sql` knows them by the same names.
-    views: Callable[[Log, duckdb.DuckDBPyConnection], None] | None = None
+    views: Callable[[Log, duckdb.DuckDBPyConnection], str | None] | None = None
 
     def code_of(self, panel: Panel[Any], *, at_first: Any) -> str:
         """The code that shows what the panel shows: the answer, or where something is chosen, the panel with that."""
