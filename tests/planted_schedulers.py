@@ -167,14 +167,9 @@ V2: Bugs = {
 
 
 def _promotes_early() -> list[Patch]:
-    sound = replication_set._prepared_in_commit
-
-    def prepared(rep: Any, sender: Any) -> Any:
-        if replication_set.role_of(rep, sender) == replication_set.SECONDARY and rep.primary is not None:
-            rep = replication_set.promoted(rep, sender)
-        return sound(rep, sender)
-
-    return [(replication_set, "_prepared_in_commit", prepared)]
+    sound, commit = replication_set.TURNS, replication_set.COMMIT
+    hasty = tuple(turn for turn in sound[commit] if turn.sends != replication_set.PRIMARY_STOPS)
+    return [(replication_set, "TURNS", {**sound, commit: hasty})]
 
 
 def _skips_undetermined() -> list[Patch]:

@@ -77,7 +77,7 @@ API: dict[str, tuple[str, ...]] = {
         "ticdc_lab.simulate.scheduler.run",
         "ticdc_lab.simulate.scheduler.balance",
         "ticdc_lab.simulate.ledger",
-        "ticdc_lab.simulate.why_stuck",
+        "ticdc_lab.simulate.what_holds",
     ),
     "Pipeline": (
         "ticdc_lab.simulate.pipeline.run",

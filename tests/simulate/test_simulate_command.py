@@ -187,3 +187,16 @@ def test_a_scenario_that_is_not_there_is_said() -> None:
     """With its name."""
     done = simulate("nothing")
     assert done.exit_code == 2 and "nothing.yaml: the scenario cannot be read" in done.stderr
+
+
+def test_why_names_what_holds_in_every_model() -> None:
+    """The checkpoint of the table scheduler, each DDL job that waits; and that nothing does."""
+    folder = FOLDER.parent
+    for model, file, at, said in (
+        ("scheduler", "stuck-table", "8s", "Why checkpoint_ts at 8s: capture-2 is the slowest, held by table 2, since"),
+        ("scheduler", "stuck-table", "2s", "Why checkpoint_ts at 2s: nothing holds it."),
+        ("ddl-service", "slow-server", "4s", "Why job:cluster1/1 at 4s: cluster1/tidb-2"),
+        ("ddl-service", "slow-server", "0s", "Why any DDL job at 0s: nothing holds it."),
+    ):
+        run = CliRunner().invoke(main, ["simulate", model, str(folder / model / f"{file}.yaml"), "--why", at])
+        assert said in run.stdout, run.output

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from scheduler_traces import Making, broken, many, ten_steps, troubles
 
@@ -23,7 +24,7 @@ from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 from ticdc_lab.simulate.trace import Row
-from ticdc_lab.simulate.why_stuck import causes, why_stuck
+from ticdc_lab.simulate.what_holds import holders, what_holds
 
 KEPT = {"kind": KEPT_STATE, "name": "", "since_us": None}
 NOTHING = ten_steps().slice(0, 0)
@@ -220,7 +221,7 @@ def test_no_answer_is_read_out_of_a_sentence() -> None:
         r | ({"after": f"{words} {r['after']}"} if r["subject"] == "stuck" and r["after"] else {}) | {"because": words}
         for r in trace.to_pylist()
     ]
-    found, reworded = causes(trace), causes(pa.Table.from_pylist(said, schema=trace.schema))
+    found, reworded = holders(trace), holders(pa.Table.from_pylist(said, schema=trace.schema))
     columns = ["since_us", "until_us", "kind", "name", "holds_since_us"]
     assert found[columns].equals(reworded[columns]) and len(found) > 0
     assert all(a.startswith(words) for a in reworded["answer"]) and "table 3" in set(found["name"])
@@ -232,7 +233,7 @@ def test_every_cause_has_words_and_a_time(variant: str) -> None:
     """Nothing that holds the checkpoint is blank, in any protocol: v4's node whose table starts again was."""
     path = Path(__file__).resolve().parents[2] / "data/scenarios/scheduler/rolling-restart.yaml"
     scenario = read_scenario(str(path), {"variant": variant})
-    found = causes(scenario.model.play(scenario).trace)
+    found = holders(scenario.model.play(scenario).trace)
     assert len(found) > 0 and (found["answer"] != "").all() and (found["holds_since_us"] > 0).all()
     assert (found["name"] != "")[found["kind"] != "other"].all()
 
@@ -242,11 +243,27 @@ def test_a_stuck_table_is_found_with_its_time() -> None:
     settings = SchedulerSettings(captures=2, tables=4)
     faults = [Ask(3_000_000, node, Stick(3)) for node in settings.nodes()]
     run = simulate(settings, faults=faults, until_us=8_000_000)
-    assert why_stuck(run.trace, at_us=2_500_000) is None
+    assert what_holds(run.trace, at_us=2_500_000) is None
     for at_us in (4_000_000, 7_500_000):
-        held = why_stuck(run.trace, at_us=at_us)
+        held = what_holds(run.trace, at_us=at_us)
         assert held is not None and (held.kind, held.name) == ("table", "table 3")
         assert abs(held.since_us - 3_000_000) < 200_000
+
+
+def test_what_holds_is_found_in_every_model() -> None:
+    """Of a changefeed among several by its name, of a DDL job by its subject: the owner's word in each."""
+    folder = Path(__file__).resolve().parents[2] / "data/scenarios"
+    several = read_scenario(str(folder / "changefeeds/pause-and-resume.yaml"))
+    trace = several.model.play(several, level="changes").trace
+    own = trace.filter(pc.starts_with(trace["subject"], "orders/"))
+    assert len(holders(trace, of="orders")) > 0 and "stuck" not in set(trace["subject"].to_pylist())
+    assert set(holders(trace, of="orders")["answer"]) <= {*own["after"].to_pylist()} | {
+        a for a in holders(trace, of="orders")["answer"] if "owner" in a
+    }
+    service = read_scenario(str(folder / "ddl-service/slow-server.yaml"))
+    held = what_holds(service.model.play(service, level="changes").trace, at_us=4_000_000, of="job:cluster1/1")
+    assert held is not None and (held.kind, held.name) == ("server", "cluster1/tidb-2")
+    assert held.since_us is not None and held.since_us <= 4_000_000 and "schema version" in held.words
 
 
 def test_without_an_owner_the_capture_that_was_it_holds_the_checkpoint() -> None:
@@ -254,18 +271,18 @@ def test_without_an_owner_the_capture_that_was_it_holds_the_checkpoint() -> None
     settings = SchedulerSettings(captures=3, tables=3)
     first = owners(simulate(settings, until_us=1_000_000).trace)["capture"].iloc[0]
     run = simulate(settings, faults=[Crash(2_000_000, first)], until_us=9_000_000)
-    held = why_stuck(run.trace, at_us=4_000_000)
+    held = what_holds(run.trace, at_us=4_000_000)
     assert held is not None and (held.kind, held.name, held.since_us) == ("capture", first, 2_000_000)
-    assert held.answer == f"there is no owner: {first} is down"
+    assert held.words == f"there is no owner: {first} is down"
     paused = simulate(settings, faults=[Pause(2_000_000, first, 1_000_000)], until_us=4_000_000)
-    now = why_stuck(paused.trace, at_us=2_500_000)
-    assert now is not None and now.answer == f"the owner {first} is paused"
+    now = what_holds(paused.trace, at_us=2_500_000)
+    assert now is not None and now.words == f"the owner {first} is paused"
 
 
 def test_causes_do_not_overlap() -> None:
     """Each moment has one answer, in any run."""
     for seed in range(4):
-        found = causes(simulate(SchedulerSettings(), chaos=Chaos(10_000_000), seed=seed, until_us=15_000_000).trace)
+        found = holders(simulate(SchedulerSettings(), chaos=Chaos(10_000_000), seed=seed, until_us=15_000_000).trace)
         assert (found["since_us"].iloc[1:].to_numpy() >= found["until_us"].iloc[:-1].to_numpy()).all()
         assert (found["until_us"] > found["since_us"]).all() and len(found) > 1
 
@@ -274,7 +291,7 @@ def test_an_empty_trace_has_no_facts() -> None:
     """Frames with their columns and no rows."""
     none = of(NOTHING)
     of_held = [none[1], coverage(*none), overlaps(*none), gaps(*none)]
-    for frame in [*of_held, *(f(NOTHING) for f in (owners, befallen, moments, arrows, watermarks, causes))]:
+    for frame in [*of_held, *(f(NOTHING) for f in (owners, befallen, moments, arrows, watermarks, holders))]:
         assert frame.empty and len(frame.columns)
 
 

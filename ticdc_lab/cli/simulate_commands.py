@@ -211,8 +211,16 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
         context.exit()
 
 
+_WHY = click.option(
+    "--why", "why_at", metavar="TIME",
+    help="Also show what held the checkpoint and resolved_ts, or each DDL job, at this moment of the run, "
+         "such as 7.5s.",
+)  # fmt: skip
+
+
 @simulate.command()
 @of_a_run
+@_WHY
 @click.option(
     "--explore", metavar="captures=2,tables=2,..",
     help="Without a file: try every order of events in a small world. Bounds are numbers: moments, owner_changes, "
@@ -228,7 +236,7 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
 )
 @json_flag
 @guarded
-def scheduler(asked: RunAsked, explore: str | None, most_states: int) -> None:
+def scheduler(asked: RunAsked, why_at: str | None, explore: str | None, most_states: int) -> None:
     """Run a scenario of the table scheduler and judge it.
 
     Exit 0: all assertions passed. 1: one failed, or an invariant was violated. 2: it did not run, or not to its end.
@@ -238,17 +246,12 @@ def scheduler(asked: RunAsked, explore: str | None, most_states: int) -> None:
         if asked.scenario is not None or asked.swarm:
             raise click.UsageError("Give either a scenario file, --swarm or --explore.")
         sys.exit(explored(explore, most_states, as_json=asked.as_json))
-    sys.exit(ran("scheduler", asked))
+    sys.exit(ran("scheduler", asked, why_at))
 
 
 @simulate.command()
 @of_a_run
-@click.option(
-    "--why",
-    "why_at",
-    metavar="TIME",
-    help="Also show what held both watermarks at this moment of the run, such as 7.5s.",
-)
+@_WHY
 @click.option(
     "--log", metavar="FILE", help="Write what came downstream, as a recorded topic: .parquet, .jsonl, .jsonl.gz."
 )
@@ -279,12 +282,7 @@ def pipeline(
 
 @simulate.command()
 @of_a_run
-@click.option(
-    "--why",
-    "why_at",
-    metavar="TIME",
-    help="Also show what held the watermarks of each changefeed at this moment of the run, such as 7.5s.",
-)
+@_WHY
 @json_flag
 @guarded
 def changefeeds(asked: RunAsked, why_at: str | None) -> None:
@@ -299,16 +297,17 @@ def changefeeds(asked: RunAsked, why_at: str | None) -> None:
 
 @simulate.command("ddl-service")
 @of_a_run
+@_WHY
 @json_flag
 @guarded
-def ddl_service(asked: RunAsked) -> None:
+def ddl_service(asked: RunAsked, why_at: str | None) -> None:
     """Run a scenario of the DDL service and judge it.
 
     Workers own the DDL of several clusters.
 
     Exit 0: all assertions passed. 1: one failed, or an invariant was violated. 2: it did not run, or not to its end.
     """
-    sys.exit(ran("ddl-service", asked))
+    sys.exit(ran("ddl-service", asked, why_at))
 
 
 class _Files(NamedTuple):
@@ -392,7 +391,7 @@ def _play(scenario: Any, asked: RunAsked, why_at: str | None, files: _Files | No
     from ticdc_lab.simulate.trace import CHANGES, EVENTS, needs_spark, write_trace
 
     level = EVENTS if asked.out or counts_messages(scenario) else CHANGES
-    samples = {} if why_at is None else {"sample_us": _SAMPLE_US}
+    samples = {"sample_us": _SAMPLE_US} if why_at and scenario.model.name in ("pipeline", "changefeeds") else {}
     at_us = None if why_at is None else _moment(why_at, scenario.until_us)
     played = scenario.model.play(scenario, seed=asked.seed, level=level, **samples)
     if asked.out:

@@ -13,11 +13,10 @@ from ticdc_lab.figures.look import GREY, WRONG, hatched, look
 from ticdc_lab.figures.ownership_gantt import STATE_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish, label, sentence
-from ticdc_lab.machines.machine import node_of
+from ticdc_lab.machines.machine import Reason, node_of
 from ticdc_lab.simulate.lags import GLOBAL, PANELS, end_us, lag_curve, watermarks
 from ticdc_lab.simulate.ledger import moments, natural
-from ticdc_lab.simulate.why_stuck import Stuck, causes
-from ticdc_lab.simulate.why_stuck import why_stuck as why
+from ticdc_lab.simulate.what_holds import holders, what_holds
 from ticdc_lab.words import count, percent
 
 # Watermark curves: how far checkpoint_ts and resolved_ts are behind the clock, per capture and for the changefeed.
@@ -120,7 +119,7 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
     of
         A capture or ``table 7``: only what it holds is drawn, and the title is about it.
     """
-    found = causes(trace)
+    found = holders(trace)
     if of and len(found):
         found = found[(found["name"] == of) | (found["name"].map(node_of) == of)]
         if found.empty:
@@ -148,7 +147,7 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
     )  # fmt: skip
     held = int((found["until_us"] - found["since_us"]).sum())
     mine = f"{label(of)} holds the checkpoint for {percent(held, until_us)} of the run"
-    title = mine if of else finding_of_stuck(why(trace, at_us=moment), moment)
+    title = mine if of else finding_of_stuck(what_holds(trace, at_us=moment), moment)
     share = (
         "" if of else f" It is held for {percent(held, until_us)} of the run; the dotted line is the title's moment."
     )
@@ -156,13 +155,14 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
 
 
-def finding_of_stuck(stuck: Stuck | None, at_us: int) -> str:
+def finding_of_stuck(stuck: Reason | None, at_us: int) -> str:
     """Name what holds the checkpoint at a moment."""
     if stuck is None:
         return f"At {at_us / 1e6:,.4g} s nothing holds the checkpoint"
-    since = f"since {stuck.since_us / 1e6:,.4g} s, for {(at_us - stuck.since_us) / 1e6:,.3g} s"
+    since_us = stuck.since_us or 0
+    since = f"since {since_us / 1e6:,.4g} s, for {(at_us - since_us) / 1e6:,.3g} s"
     holder = label(stuck.name) if stuck.name else "something"
-    return f"At {at_us / 1e6:,.4g} s {holder} holds the checkpoint, {since}: {label(stuck.answer, most=140)}"
+    return f"At {at_us / 1e6:,.4g} s {holder} holds the checkpoint, {since}: {label(stuck.words, most=140)}"
 
 
 def _bars(found: pd.DataFrame) -> list[Bar]:

@@ -8,10 +8,11 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.ddl_core import jobs, keys, records
-from ticdc_lab.ddl_core.progress import JobProgress, job_progress
+from ticdc_lab.ddl_core.progress import JobProgress
 from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.look import GREY, WRONG
 from ticdc_lab.figures.theme import finish, label, sentence
+from ticdc_lab.simulate.ddl_service.progress import job_progress
 from ticdc_lab.simulate.ledger import natural
 
 STATE_LOOK = {

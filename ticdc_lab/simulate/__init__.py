@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.ledger import gaps, overlaps, owners, stretches
     from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
     from ticdc_lab.simulate.sweep import sweep
-    from ticdc_lab.simulate.why_stuck import why_stuck
+    from ticdc_lab.simulate.what_holds import what_holds
 
 __all__ = [
     "Ask", "Crash", "Join", "Part", "Restart", "costs", "ddl_service", "explore", "gaps", "overlaps", "owners", "pd",
-    "pipeline", "read_scenario", "scenario_from_text", "scheduler", "stretches", "sweep", "why_stuck",
+    "pipeline", "read_scenario", "scenario_from_text", "scheduler", "stretches", "sweep", "what_holds",
 ]  # fmt: skip
 
 lazily(__name__, __all__)

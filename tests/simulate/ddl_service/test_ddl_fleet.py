@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from ticdc_lab.ddl_core import jobs
 from ticdc_lab.ddl_core.fleet import IS_DOWN, LEADS, FleetAnswer, fleet_in, fleet_polled
-from ticdc_lab.ddl_core.progress import job_progress
 from ticdc_lab.machines.ledger import Ledger
+from ticdc_lab.simulate.ddl_service.progress import job_progress
 from ticdc_lab.simulate.ddl_service.scenario import PlayedService, play
 from ticdc_lab.simulate.scenario import read_scenario
 from ticdc_lab.simulate.trace import CHANGES, TRACE

@@ -14,9 +14,9 @@ from ticdc_lab.lazily import lazily
 if TYPE_CHECKING:
     from ticdc_lab.ddl_core.fleet import fleet_in
     from ticdc_lab.ddl_core.leading import assign
-    from ticdc_lab.ddl_core.progress import job_progress
     from ticdc_lab.ddl_core.server_state import Habits, Submit
     from ticdc_lab.ddl_core.settings import Duties
+    from ticdc_lab.simulate.ddl_service.progress import job_progress
     from ticdc_lab.simulate.ddl_service.replicated import done_jobs, load_with_ddl
     from ticdc_lab.simulate.ddl_service.run import simulate
     from ticdc_lab.simulate.ddl_service.scenario import play

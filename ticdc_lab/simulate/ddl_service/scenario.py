@@ -24,6 +24,7 @@ from ticdc_lab.simulate.planned import FAULTS, Duration, Planned, RandomFaults, 
 from ticdc_lab.simulate.reading import Names, Reader, Value
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scheduler.narrative import Line
+from ticdc_lab.simulate.what_holds import JOB, HeldAt, what_holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,12 @@ class PlayedService(runs.Played[ServiceRun, ServiceFacts]):
     @property
     def last(self) -> list[str]:
         return last_state(self.facts, self.run.end.time_us)
+
+    def whys(self, at_us: int) -> list[HeldAt]:
+        """Find what each DDL job waits for at a moment, of those that wait."""
+        subjects = dict.fromkeys(self.trace["subject"].drop_null().to_pylist())
+        found = [HeldAt(s, at_us, what_holds(self.trace, at_us=at_us, of=s)) for s in subjects if s.startswith(JOB)]
+        return [one for one in found if one.reason] or [HeldAt("any DDL job", at_us, None)]
 
 
 @runs.Play

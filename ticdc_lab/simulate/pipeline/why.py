@@ -1,6 +1,6 @@
 """Why the watermarks of a run are where they are, and what holds them, read off the states of the pipeline's nodes.
 
-What a trace alone shows, of a cluster of captures without a data path too, is in :mod:`ticdc_lab.simulate.why_stuck`.
+What the owner itself gives as the cause, in the trace of any model, is in :mod:`ticdc_lab.simulate.what_holds`.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from ticdc_lab.simulate.sentences import (
     Said,
     Vocabulary,
 )
+from ticdc_lab.simulate.what_holds import HeldAt, what_holds
 
 # The sentences that assertions about the table scheduler are made of.
 #
@@ -200,6 +201,10 @@ class PlayedScheduler(PlayedCaptures[SchedulerRun, SchedulerFacts]):
     def measures(self) -> WriterMeasures:
         """What tables had of writers."""
         return self.run.measures
+
+    def whys(self, at_us: int) -> list[HeldAt]:
+        """Find what holds the checkpoint at a moment."""
+        return [HeldAt("checkpoint_ts", at_us, what_holds(self.trace, at_us=at_us))]
 
     @property
     def last(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from ticdc_lab.machines.machine import Address, Broken, Changed, Ignored, stepped
@@ -21,7 +21,7 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     TableStatus,
 )
 
-# Who has one span, and in which role: the record of the owner that the transitions of :mod:`.transitions` change.
+# Who has one span, and in which role: the record of the owner that :data:`TURNS` changes.
 
 ABSENT_SET, PREPARE, COMMIT = "Absent", "Prepare", "Commit"
 REPLICATING_SET, REMOVING = "Replicating", "Removing"
@@ -148,151 +148,121 @@ def has_removed(replication: ReplicationSet) -> bool:
     return replication.state == REMOVING and not replication.captures
 
 
-# What a report of one capture does to a replication set, state by state.
+# What a report of one capture does to a replication set.
+#
+# ::
+#
+# Absent --add--> Prepare --prepared--> Commit --replicating--> Replicating --remove--> Removing
+#                    ^                                               |
+#                    +-------------------- move ---------------------+
+#
+# A span that has gone from Commit or Prepare may be Absent or Replicating again when a capture leaves.
 #
 # Safer than TiCDC at four places, where it would let a destination write while another capture may still do so or
 # would wait without end: (1) Prepare, the primary reports Stopping: it stays the primary until it has stopped, TiCDC
 # forgets it; (2) Commit, the primary has stopped and a capture is undetermined: none is promoted yet; (3)
 # Replicating, the primary reports Absent: as Stopped, TiCDC ignores it, which is final if the Stopped was lost;
-# (4) an undetermined capture that has stopped or is gone has no role any more in any state
-# (:func:`.replication_set.poll`), TiCDC sees that in Commit and Removing only.
+# (4) an undetermined capture that has stopped or is gone has no role any more in any state (:func:`poll`), TiCDC sees
+# that in Commit and Removing only.
 
 
-class ReplicationTurn(NamedTuple):
-    """What one report led to.
+PREPARES, WRITES, STOPS, PRIMARY_STOPS = "prepares", "writes", "stops", "primary stops"
+WRITES_ALONE = "writes alone"
+"""What is sent: to the sender to prepare the span or to stop it; to the primary to write it, in one case only if no
+capture prepares it any more, or to stop it."""
+Change: TypeAlias = Callable[["ReplicationSet", Address, TableStatus], "ReplicationSet"]
+HAS, LACKS = True, False
 
-    ``again`` asks to look at the report once more in the new state, ``unexpected``: it was ignored.
+
+class SetTurn(NamedTuple):
+    """A row of :data:`TURNS`: it counts for some roles of the sender and some reports, under a condition.
+
+    ``when``: whether some capture has a role. ``then``: the next state, in which the report is looked at once more;
+    empty where it stays. ``does``: what becomes of roles and checkpoint; None where two would replicate it.
     """
 
-    replication: ReplicationSet
+    role: str
+    reports: tuple[str, ...]
+    when: tuple[str, bool] | None = None
+    then: str = ""
+    does: Change | None = lambda rep, sender, status: rep
+    sends: str = ""
     because: str = ""
-    request: tuple[Address, Request] | None = None
-    again: bool = False
-    unexpected: bool = False
-    broken: Broken | None = None
 
 
-def on_absent(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
-    """No capture has the span; an Absent of a capture that was chosen for it begins the preparation."""
-    if status.state == ABSENT:
-        prepared = with_role(rep, sender, SECONDARY)._replace(state=PREPARE)
-        return ReplicationTurn(prepared, f"{sender} is to prepare it", again=True)
-    return ReplicationTurn(rep, unexpected=status.state != STOPPED)
+def _second(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationSet:
+    return with_role(rep, sender, SECONDARY)
 
 
-def on_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
-    """A secondary prepares; a primary continues, where there is one."""
-    if role_of(rep, sender) == SECONDARY:
-        if status.state == ABSENT:
-            return ReplicationTurn(rep, request=(sender, AddTable(rep.span, True, rep.checkpoint)))
-        if status.state == PREPARED:
-            return ReplicationTurn(rep._replace(state=COMMIT), f"{sender} is prepared", again=True)
-        if status.state in (STOPPING, STOPPED):
-            state = ABSENT_SET if rep.primary is None else REPLICATING_SET
-            return ReplicationTurn(
-                without(rep, sender)._replace(state=state), f"{sender} has stopped preparing it", again=True
-            )
-        return ReplicationTurn(rep, unexpected=status.state != PREPARING)
-    if rep.primary == sender:
-        if status.state == REPLICATING:
-            return ReplicationTurn(advanced(rep, status))
-        if status.state == STOPPED:
-            return ReplicationTurn(
-                without(rep, sender), f"the primary {sender} has stopped while another capture prepares"
-            )
-    return ReplicationTurn(rep, unexpected=True)
+def _advance(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationSet:
+    return advanced(rep, status)
 
 
-def on_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
-    """A secondary is prepared: the primary must stop, then the secondary becomes the primary."""
-    if status.state == PREPARED:
-        return _prepared_in_commit(rep, sender)
-    if status.state in (STOPPED, ABSENT):
-        role = role_of(rep, sender)
-        if role == PRIMARY:
-            return _primary_stopped_in_commit(without(advanced(rep, status), sender), sender)
-        if role == SECONDARY:
-            left = without(rep, sender)
-            left = left._replace(state=ABSENT_SET) if left.primary is None else left
-            return ReplicationTurn(left, f"the secondary {sender} has stopped", again=True)
-        return ReplicationTurn(rep, unexpected=True)
-    if status.state == REPLICATING:
-        if rep.primary != sender:
-            return ReplicationTurn(rep, broken=two_primaries(rep, sender))
-        rep = advanced(rep, status)
-        if has_role(rep, SECONDARY):
-            return ReplicationTurn(rep, request=(sender, RemoveTable(rep.span)))
-        return ReplicationTurn(rep._replace(state=REPLICATING_SET), f"{sender} replicates it", again=True)
-    if status.state == STOPPING:
-        if rep.primary == sender and has_role(rep, SECONDARY):
-            return ReplicationTurn(advanced(rep, status))
-        return ReplicationTurn(rep, unexpected=role_of(rep, sender) != UNDETERMINED)
-    return ReplicationTurn(rep, unexpected=True)
+def _leave(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationSet:
+    return without(rep, sender)
 
 
-def _prepared_in_commit(rep: ReplicationSet, sender: Address) -> ReplicationTurn:
-    because = ""
-    if role_of(rep, sender) == SECONDARY:
-        if rep.primary is not None:
-            return ReplicationTurn(rep, request=(rep.primary, RemoveTable(rep.span)))
-        if has_role(rep, UNDETERMINED):
-            return ReplicationTurn(rep)
-        rep, because = promoted(rep, sender), f"{sender} is prepared and no other capture can be writing"
-    if rep.primary == sender and not has_role(rep, SECONDARY):
-        return ReplicationTurn(rep, because, request=(sender, AddTable(rep.span, False, rep.checkpoint)))
-    return ReplicationTurn(rep, because, unexpected=not because)
+def _end(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationSet:
+    return without(advanced(rep, status), sender)
 
 
-def _primary_stopped_in_commit(rep: ReplicationSet, sender: Address) -> ReplicationTurn:
-    because = f"the primary {sender} has stopped"
+def _promote(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationSet:
+    return promoted(rep, sender)
+
+
+def _hand_over(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationSet:
     secondary = first_in(rep, SECONDARY)
-    if secondary is None:
-        return ReplicationTurn(rep._replace(state=ABSENT_SET), because, again=True)
-    if has_role(rep, UNDETERMINED):
-        return ReplicationTurn(rep, f"{because}; another capture may still be writing")
-    rep = promoted(rep, secondary)
-    return ReplicationTurn(rep, because, request=(secondary, AddTable(rep.span, False, rep.checkpoint)))
+    assert secondary is not None
+    return promoted(_end(rep, sender, status), secondary)
 
 
-def on_replicating(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
-    """The primary replicates, none prepares."""
-    if status.state == REPLICATING:
-        if rep.primary == sender:
-            return ReplicationTurn(advanced(rep, status))
-        return ReplicationTurn(rep, broken=two_primaries(rep, sender))
-    if status.state in (STOPPED, ABSENT) and rep.primary == sender:
-        left = without(advanced(rep, status), sender)._replace(state=ABSENT_SET)
-        return ReplicationTurn(left, f"the primary {sender} has stopped", again=True)
-    return ReplicationTurn(rep, unexpected=True)
-
-
-def on_removing(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
-    """All captures must stop."""
-    if status.state in (PREPARING, PREPARED, REPLICATING):
-        return ReplicationTurn(rep, request=(sender, RemoveTable(rep.span)))
-    if status.state in (ABSENT, STOPPED):
-        return ReplicationTurn(without(rep, sender), f"{sender} has stopped")
-    return ReplicationTurn(rep, unexpected=status.state != STOPPING)
-
-
-TURNS = {
-    ABSENT_SET: on_absent,
-    PREPARE: on_prepare,
-    COMMIT: on_commit,
-    REPLICATING_SET: on_replicating,
-    REMOVING: on_removing,
+ANY, P, S, U = "", PRIMARY, SECONDARY, UNDETERMINED
+ENDED = (STOPPED, ABSENT)
+_ENDS, _WAITS = "the primary {sender} has stopped", "; another capture may still be writing"
+_ALONE = "{sender} is prepared and no other capture can be writing"
+TURNS: Mapping[str, tuple[SetTurn, ...]] = {
+    ABSENT_SET: (
+        SetTurn(ANY, (ABSENT,), None, PREPARE, _second, "", "{sender} is to prepare it"),
+        SetTurn(ANY, (STOPPED,)),
+    ),
+    PREPARE: (
+        SetTurn(S, (ABSENT,), sends=PREPARES),
+        SetTurn(S, (PREPARING,)),
+        SetTurn(S, (PREPARED,), then=COMMIT, because="{sender} is prepared"),
+        SetTurn(S, (STOPPING, STOPPED), (P, HAS), REPLICATING_SET, _leave, "", "{sender} has stopped preparing it"),
+        SetTurn(S, (STOPPING, STOPPED), None, ABSENT_SET, _leave, "", "{sender} has stopped preparing it"),
+        SetTurn(P, (REPLICATING,), does=_advance),
+        SetTurn(P, (STOPPED,), None, "", _leave, "", f"{_ENDS} while another capture prepares"),
+    ),
+    COMMIT: (  # the primary must stop, then the secondary becomes the primary
+        SetTurn(S, (PREPARED,), (P, HAS), sends=PRIMARY_STOPS),
+        SetTurn(S, (PREPARED,), (U, HAS)),
+        SetTurn(S, (PREPARED,), None, "", _promote, WRITES_ALONE, _ALONE),
+        SetTurn(P, (PREPARED,), (S, LACKS), sends=WRITES),
+        SetTurn(P, ENDED, (S, LACKS), ABSENT_SET, _end, "", _ENDS),
+        SetTurn(P, ENDED, (U, HAS), "", _end, "", f"{_ENDS}{_WAITS}"),
+        SetTurn(P, ENDED, None, "", _hand_over, WRITES, _ENDS),
+        SetTurn(S, ENDED, (P, HAS), "", _leave, "", "the secondary {sender} has stopped"),
+        SetTurn(S, ENDED, None, ABSENT_SET, _leave, "", "the secondary {sender} has stopped"),
+        SetTurn(P, (REPLICATING,), (S, HAS), "", _advance, STOPS),
+        SetTurn(P, (REPLICATING,), None, REPLICATING_SET, _advance, "", "{sender} replicates it"),
+        SetTurn(ANY, (REPLICATING,), does=None),
+        SetTurn(P, (STOPPING,), (S, HAS), does=_advance),
+        SetTurn(U, (STOPPING,)),
+    ),
+    REPLICATING_SET: (
+        SetTurn(P, (REPLICATING,), does=_advance),
+        SetTurn(ANY, (REPLICATING,), does=None),
+        SetTurn(P, ENDED, None, ABSENT_SET, _end, "", _ENDS),
+    ),
+    REMOVING: (
+        SetTurn(ANY, (PREPARING, PREPARED, REPLICATING), sends=STOPS),
+        SetTurn(ANY, ENDED, None, "", _leave, "", "{sender} has stopped"),
+        SetTurn(ANY, (STOPPING,)),
+    ),
 }
-"""By the state of the set."""
+"""By the state of the set: the first row that counts for a report; one without a row is ignored."""
 
-
-# One span of the owner as a pure state machine: Absent, Prepare, Commit, Replicating, Removing.
-#
-# ::
-#
-# Absent --add--> Prepare --prepared--> Commit --replicating--> Replicating --remove--> Removing ^ |
-# +------------------------ move -----------------+
-#
-# A span that has gone from Commit or Prepare may be Absent or Replicating again when a capture leaves.
 
 Note: TypeAlias = Changed | Ignored | Broken
 
@@ -315,23 +285,36 @@ def poll(rep: ReplicationSet, sender: Address, status: TableStatus) -> PolledRep
         return PolledReplication(rep)
     if status.span != rep.span:
         return PolledReplication(rep, (), (Broken("one span", f"{sender} reports {status.span} for {rep.span}"),))
-    if role == UNDETERMINED and status.state in (ABSENT, STOPPED):
+    if role == UNDETERMINED and status.state in ENDED:
         return PolledReplication(without(rep, sender))
     requests: list[tuple[Address, Request]] = []
     notes: list[Note] = []
-    first, again = True, True
-    while again:
-        turn = TURNS[rep.state](rep, sender, status)
-        if turn.broken:
-            return PolledReplication(rep, tuple(requests), (*notes, turn.broken))
-        if turn.unexpected and first:
-            notes.append(Ignored(status, f"{sender} says {status.state} in {rep.state}"))
-        if turn.replication is not rep:
-            notes += changes(rep, turn.replication, turn.because)
-        if turn.request:
-            requests.append(turn.request)
-        rep, again, first = turn.replication, turn.again, False
+    turn = _turn(rep, role, status.state)
+    if turn is None:
+        notes.append(Ignored(status, f"{sender} says {status.state} in {rep.state}"))
+    while turn is not None:
+        if turn.does is None:
+            return PolledReplication(rep, tuple(requests), (*notes, two_primaries(rep, sender)))
+        after = turn.does(rep, sender, status)
+        after = after._replace(state=turn.then) if turn.then else after
+        if after is not rep:
+            notes += changes(rep, after, turn.because.format(sender=sender))
+        if turn.sends and not (turn.sends == WRITES_ALONE and has_role(after, SECONDARY)):
+            to = sender if turn.sends in (PREPARES, STOPS) or after.primary is None else after.primary
+            stops = turn.sends in (STOPS, PRIMARY_STOPS)
+            add = AddTable(after.span, turn.sends == PREPARES, after.checkpoint)
+            requests.append((to, RemoveTable(after.span) if stops else add))
+        rep = after
+        turn = _turn(rep, role_of(rep, sender), status.state) if turn.then else None
     return PolledReplication(rep, tuple(requests), tuple(notes))
+
+
+def _turn(rep: ReplicationSet, role: str | None, reported: str) -> SetTurn | None:
+    for turn in TURNS[rep.state]:
+        counts = turn.role in (ANY, role) and reported in turn.reports
+        if counts and (turn.when is None or has_role(rep, turn.when[0]) == turn.when[1]):
+            return turn
+    return None
 
 
 def changes(before: ReplicationSet, after: ReplicationSet, because: str) -> list[Note]:
