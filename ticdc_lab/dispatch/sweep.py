@@ -60,6 +60,9 @@ _SIZE = 8
 SPARSE = 40_000
 """Changes of a lane up to which loads are kept as they came, not as counters."""
 
+ROWS_A_PASS = 1 << 14
+"""Changes whose numbers of all candidates are held side by side: 0.4 KB each."""
+
 _START_KEYS, _START_EVIDENCE = 1 << 12, 1 << 12
 _KEYS = ("key_hash", "before_key_hash", "uniques")
 _WIDE = ("ts", "tidb-rowid")
@@ -98,13 +101,16 @@ def swept(plan: SweepPlan) -> Callable[[Batches], Batches]:
             numbers, tables = _ints(batch["lane"]), _ints(batch["table_id"])
             for low, high in ((part.start, part.stop) for part in runs(numbers, tables)):
                 if lane is not None and lane.number != numbers[low]:
-                    yield _answer(lane)
-                    lane = None
+                    number, facts = lane.number, lane.facts()
+                    lane = None  # its map of keys is not held any more
+                    yield _answer(number, facts)
                 if lane is None:
                     lane = _Lane(int(numbers[low]), plan)
                 lane.add(int(tables[low]), batch.slice(low, high - low), _part(placed, low, high))
         if lane is not None:
-            yield _answer(lane)
+            number, facts = lane.number, lane.facts()
+            lane = None
+            yield _answer(number, facts)
 
     return run
 
@@ -119,7 +125,8 @@ def lane_of(facts: bytes) -> Lane:
 def _placed(batches: Batches, plan: SweepPlan) -> Iterator[tuple[pa.RecordBatch, Placed]]:
     """Batches cut again, with what conflict detection does with their rows."""
     ns = plan.conflict_at or (1,)
-    yield from placed_batches(map(_without_uncarried, batches), ns=ns)
+    pieces = (batch.slice(at, ROWS_A_PASS) for batch in batches for at in range(0, batch.num_rows, ROWS_A_PASS))
+    yield from placed_batches(map(_without_uncarried, pieces), ns=ns)
 
 
 def _without_uncarried(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -141,10 +148,10 @@ def _part(placed: Placed, low: int, high: int) -> Placed:
     return Placed(placed.target[low:high], placed.alignment[low:high], moved)
 
 
-def _answer(lane: _Lane) -> pa.RecordBatch:
-    whole = pickle.dumps(lane.facts(), protocol=5)
-    facts = len(whole).to_bytes(_SIZE, "little") + pa.compress(whole, codec="lz4", asbytes=True)  # mostly zeros
-    return pa.RecordBatch.from_pydict({"lane": pa.array([lane.number], pa.int32()), "facts": pa.array([facts])})
+def _answer(lane: int, facts: Lane) -> pa.RecordBatch:
+    whole = pickle.dumps(facts, protocol=5)
+    packed = len(whole).to_bytes(_SIZE, "little") + pa.compress(whole, codec="lz4", asbytes=True)  # mostly zeros
+    return pa.RecordBatch.from_pydict({"lane": pa.array([lane], pa.int32()), "facts": pa.array([packed])})
 
 
 @once

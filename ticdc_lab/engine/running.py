@@ -5,14 +5,20 @@ The command line (:func:`shown`) and the widgets show the same numbers, from :fu
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import itertools
+import os
+import pickle
+import select
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ticdc_lab.engine.giving_up import given_up, still_wanted
 from ticdc_lab.errors import TiCDCLabError
@@ -22,6 +28,10 @@ if TYPE_CHECKING:
 
 
 EVERY_S = 0.3
+_STUCK_S = 60.0
+"""So long a copy of this process may compute once its result is waited for."""
+_DIE_WITH_PARENT = 1
+_SHOWS = "progress"
 _KNOWN_AFTER_S = 1.0
 _KNOWN_FROM = 0.03
 """The part that must be done before the rest is estimated."""
@@ -144,7 +154,7 @@ def watched(
 
     with nullcontext(lambda: (0, 0)) if spark is None else counted(spark, tag) as tasks:
         watch = _Watch(what, tasks, measured, expected_s)
-        thread = threading.Thread(target=poll, args=(watch,), name="progress", daemon=True)
+        thread = threading.Thread(target=poll, args=(watch,), name=_SHOWS, daemon=True)
         thread.start()
         try:
             yield
@@ -325,6 +335,57 @@ def _in_thread(work: Callable[[], None], *, name: str) -> None:
 
     kind = threading.Thread if is_remote() else InheritableThread
     kind(target=work, name=name, daemon=True).start()
+
+
+def may_fork(spark: SparkSession) -> bool:
+    """Whether :func:`beside` can copy this process: no thread works in it that may hold a lock, and no engine."""
+    from ticdc_lab.engine.sessions import is_wanted
+
+    others = {t for t in threading.enumerate() if t is not threading.current_thread()}
+    show = {t for t in others if t.name == _SHOWS or type(t).__module__ == "rich.live"}  # what the copy never does
+    return sys.platform == "linux" and others == show and not is_wanted(spark)
+
+
+@contextmanager
+def beside(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
+    """Let a copy of this process do some work beside the body, which gets a function that gives the result, pickled.
+
+    Python computes in one thread at a time, and imports in one. If the copy gives none, for an error or for want of
+    memory, who asks does the work again, and gets the error where it belongs.
+    """
+    told, tell = os.pipe()
+    copy = os.fork()
+    if copy == 0:
+        os.close(told)
+        _do_and_end(work, tell)
+    os.close(tell)
+
+    def result() -> Result:
+        with suppress(EOFError, pickle.UnpicklingError):
+            waiting = select.poll()
+            waiting.register(told, select.POLLIN)
+            if waiting.poll(_STUCK_S * 1_000):
+                with os.fdopen(told, "rb", closefd=False) as all_of_it:
+                    return pickle.load(all_of_it)  # type: ignore[no-any-return]
+        return work()
+
+    try:
+        yield result
+    finally:
+        os.close(told)
+        os.kill(copy, signal.SIGKILL)
+        os.waitpid(copy, 0)
+
+
+def _do_and_end(work: Callable[[], Any], tell: int) -> NoReturn:
+    """In the copy: it ends with the work, with the process that made it or with an interrupt, and prints nothing."""
+    try:
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        gc.freeze()  # what is there stays where the other process has it, too
+        with os.fdopen(tell, "wb") as out:
+            out.write(pickle.dumps(work(), pickle.HIGHEST_PROTOCOL))
+    finally:
+        os._exit(0)
 
 
 # What an engine computes at the moment: identified by a tag, counted in tasks, and stopped.

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.summary import Summary
 from ticdc_lab.audit.contradicted import with_rules_noted
+from ticdc_lab.engine.running import beside, may_fork
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.errors.whole_files import write_whole
 from ticdc_lab.log import Log
@@ -72,32 +73,53 @@ def summary_and_page(
     made_from = provenance(log, settings={**settings, **({"sample": chosen} if chosen else {})})
     with tempfile.TemporaryDirectory(prefix="ticdc_lab-report-") as folder:
         asked = Log(log, folder)
-        audited = asked.summary_of("facts", "findings", "messages", "suspects")
-        found = {name: getattr(audited, name) for name in ("findings", "messages", "unjudged", "suspects")}
-        summary = replace(asked.summary, **found)
-        with ThreadPoolExecutor(2) as pool:
-            of_dispatch: Callable[[], Mapping[str, Answer | None]] = partial(_of_dispatch, asked, asked.partitions)
-            if log.counts is not None and log.counts.events <= SMALL:  # two wait for the engine, the third computes
-                partitions = pool.submit(copy_context().run, asked.partitions).result
-                of_dispatch = pool.submit(copy_context().run, _of_dispatch, asked, partitions).result
+        with _answers_of_dispatch(asked) as of_dispatch:
+            audited = asked.summary_of("facts", "findings", "messages", "suspects")
+            found = {name: getattr(audited, name) for name in ("findings", "messages", "unjudged", "suspects")}
+            summary = replace(asked.summary, **found)
             consumers = asked.consumers()
             why = asked.why() if asked.has_commit_ts else None
+            _ = consumers.figures  # drawn before what is computed beside it is waited for
             answers = of_dispatch()
         page = render(summary, why=why, consumers=consumers, **answers, made_from=made_from, title=title, back=back)
     return summary, page
 
 
 SMALL = 20_000
-"""Events of a log about whose dispatch a report asks in threads of their own, which an interrupt waits for."""
+"""Events of a log about whose dispatch a report asks beside its other questions, which an interrupt waits for."""
+
+Answers = Mapping[str, Answer | None]
 
 
-def _of_dispatch(asked: Log, partitions: Callable[[], Answer]) -> dict[str, Answer | None]:
-    """The answers that need the rules of dispatch, by their name in :func:`render`."""
-    found: dict[str, Answer | None] = {}
-    with suppress(TiCDCLabError):  # a log without row changes, or commit_ts: the what-if reports it
-        found["advice"] = asked.advise()  # first: it measures what the what-if shows
-        found["partitions"] = partitions()
-    return found | {"what_if": asked.what_if(), "settings": asked.settings()}
+@contextmanager
+def _answers_of_dispatch(asked: Log) -> Iterator[Callable[[], Answers]]:
+    """The answers that need the rules of dispatch, by their name in :func:`render`, once they are asked for."""
+
+    def answers(partitions: Callable[[], Answer] = asked.partitions) -> Answers:
+        found: dict[str, Answer | None] = {}
+        with suppress(TiCDCLabError):  # a log without row changes, or commit_ts: the what-if reports it
+            found["advice"] = asked.advise()  # first: it measures what the what-if shows
+            found["partitions"] = partitions()
+        return found | {"what_if": asked.what_if(), "settings": asked.settings()}
+
+    def drawn() -> Answers:
+        """To be pickled: with the pictures that the report shows."""
+        found = answers()
+        shows = {"what_if"}
+        return {
+            n: a and replace(a, draw=partial(dict, dict(a.figures) if n in shows else {})) for n, a in found.items()
+        }
+
+    counts, spark = asked.change_log.counts, asked.change_log.spark
+    if counts is None or counts.events > SMALL:
+        yield answers
+    elif may_fork(spark):
+        with beside(drawn) as given:
+            yield given
+    else:  # two wait for the engine, the third computes
+        with ThreadPoolExecutor(2) as pool:
+            partitions = pool.submit(copy_context().run, asked.partitions).result
+            yield pool.submit(copy_context().run, answers, partitions).result
 
 
 def render(
