@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.audit import MAX_PER_GUARANTEE, checks_possible, run
+from ticdc_lab.audit import MAX_PER_GUARANTEE, checks_possible, run, transform
 from ticdc_lab.audit.defined import IMAGES, READ
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.findings import unrecorded
@@ -37,8 +37,8 @@ def audit_table(
     """
     facts = LogFacts.of(events).without_offsets_of(sample)
     possible = checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost, carried=facts.carried)
-    names = run._chosen(checks, possible)
-    _, of_images, _ = run._apart(names)
+    names = transform._chosen(checks, possible)
+    _, of_images, _ = run.apart(names)
     definitions = run.judged_definitions(facts, protocol, LeftOut.read(settings))
     found = [run.found_in_facts(facts, names, protocol=protocol, definitions=definitions)]
     promises = Promises.read(facts, protocol=protocol, settings=settings)

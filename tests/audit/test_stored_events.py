@@ -217,7 +217,7 @@ def test_this_process_judges_files_beside_the_embedded_engine(
     for name in DISPATCH.names:
         table = table.append_column(name, tried[name])
     whole, causes = _in_files(table, tmp_path, 3), move_causes_table(tried)
-    monkeypatch.setattr(run, "_rows_judged", None)
+    monkeypatch.setattr(run, "rows_judged", None)
     files = StoredEvents(spark, whole, len(table))
     found = audited(lambda: events, facts, lambda: causes, protocol="open-protocol", files=files).findings
     assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=causes).to_pylist()

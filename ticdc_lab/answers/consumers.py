@@ -156,11 +156,6 @@ def _fewest(done: ConsumerRun, log: NarrowLog, scenario: Scenario, most: int) ->
     return out
 
 
-def not_ordered(limits: Sequence[str]) -> Answer:
-    """The answer where the log has no commit_ts."""
-    return Answer("consumer", _QUESTION, "This log cannot show it, because nothing orders its changes.", {}, limits)
-
-
 def beginning(
     log: ChangeLog, more: Mapping[str, Column], *, strategies: Sequence[str] = (), most: int = MOST_EVENTS
 ) -> tuple[Study, list[str]]:
@@ -227,7 +222,8 @@ def ask_consumers(
     if slow is not None and listeners is not None:
         raise ContractError("Pass slow or listeners, not both: each sets how fast partitions are read.")
     if not log.has_commit_ts:
-        return not_ordered(log.limits)
+        said = "This log cannot show it, because nothing orders its changes."
+        return Answer("consumer", _QUESTION, said, {}, log.limits)
     more = {"measure": measure_of(watch)} if watch else {}
     by = [strategy] if strategy else []
     study, limits = log.once(

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -285,7 +286,7 @@ def of_its_topic(messages: pd.DataFrame, finding: Mapping[Any, Any]) -> pd.DataF
     there = {*messages.loc[own, place].dropna().itertuples(index=False, name=None)}
     evidence = {tuple(e[c] for c in place) for e in finding["evidence"] if e["commit_ts"] is not None} - there
     other = [at in evidence for at in messages[place].itertuples(index=False, name=None)]
-    return messages[own | other]
+    return messages[own.to_numpy() | np.array(other)]
 
 
 def named_events(log: ChangeLog, named: set[tuple[int, int]]) -> pa.Table:

@@ -1,13 +1,13 @@
-"""All guarantees on one log: as a transform of events, and on a table of them without any session."""
+"""All guarantees on one log, at once: its rows, their images and what the log states besides.
+
+As a transform of events: :mod:`ticdc_lab.audit.transform`.
+"""
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from ticdc_lab.audit.history import (
     judged_here,
     suspects,
 )
-from ticdc_lab.audit.marks import NAMES, Event, Promises, log_marks, promises_of
+from ticdc_lab.audit.marks import NAMES, Event, Promises, promises_of
 from ticdc_lab.audit.old_values import (
     EACH,
     EACH_DDL,
@@ -54,11 +54,10 @@ from ticdc_lab.audit.old_values import (
 )
 from ticdc_lab.audit.stated import Stated
 from ticdc_lab.codecs.decode import EMPTY_MESSAGE
-from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside, in_one, is_sent, spark_order
-from ticdc_lab.errors import ContractError, ProtocolError
+from ticdc_lab.engine.shuffle import Batches, Kernel, in_one, is_sent, spark_order
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.sample import Sample
-from ticdc_lab.events.schema import FINDINGS, require_batch, require_columns
+from ticdc_lab.events.schema import FINDINGS, require_columns
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.facts.known import ordered_offsets
@@ -74,10 +73,7 @@ MAX_PER_GUARANTEE = 10_000
 AT_ONCE = 4096
 """Findings about watermarks and DDL that are held at a time."""
 
-_KEY = (
-    "array_join(transform(filter(coalesce(columns, before), c -> c.is_key), c -> concat(c.name, '=', c.value)), ', ')"
-)
-_NO_KEY = "CAST(NULL AS STRING) AS key"
+KEY = "array_join(transform(filter(coalesce(columns, before), c -> c.is_key), c -> concat(c.name, '=', c.value)), ', ')"
 _CAUSES = {
     **dict.fromkeys(("topic", *NAMES, "cause"), "string"), "partition": "int", "offset": "bigint", "seq": "int",
     "may_be": "string", "tried": "string",
@@ -94,128 +90,6 @@ canal-json is written there, too, but its rows do not show their place.
 """
 
 Keys = dict[tuple[Any, ...], str]
-_NEEDED = ("kind", "commit_ts", "op", "query", *NAMES, *POSITION)
-
-
-def audit(
-    events: DataFrame,
-    *,
-    protocol: str,
-    has_commit_ts: bool = True,
-    checks: Iterable[str] | None = None,
-    max_per_guarantee: int | None = MAX_PER_GUARANTEE,
-    causes: DataFrame | None = None,
-    with_keys: bool = True,
-    chunk: int = ROWS_AT_ONCE,
-    sample: Sample | None = None,
-    lost: Collection[str] = (),
-    carried: Collection[str] = (),
-    definitions: Definitions | None = None,
-) -> DataFrame:
-    """Check a recorded log against what TiCDC guarantees.
-
-    Of ``offsets_are_contiguous`` it finds the holes; different messages at one offset, an error, are found by
-    :func:`ticdc_lab.audit.run.audited` alone, also where ``checks`` names this guarantee. So are stretches in which old
-    values are off: where an update without them looks like an insert, an insert of a row that is there is a finding
-    that lists this as not judged.
-
-    Parameters
-    ----------
-    events
-        The events contract; with the hash columns (:data:`ticdc_lab.events.schema.KEYS` and
-        :data:`ticdc_lab.events.schema.IMAGE_HASHES`, as ``load`` gives them) images are read only of rows in findings.
-    protocol
-        Wire protocol: what it does by design is no finding.
-    has_commit_ts
-        False for canal-json without the TiDB extension.
-    checks
-        Names from :data:`ticdc_lab.audit.GUARANTEES`; by default all that can be checked on such a log, see
-        :func:`ticdc_lab.audit.checks_possible`.
-    max_per_guarantee
-        Most findings of one guarantee, errors first; one more, of severity info, counts those left out. None:
-        all.
-    causes
-        ``schema_name, table_name, cause`` (string): one row per table whose rule moves rows between partitions; such
-        moves are warnings. With ``topic`` too, a cause holds in that topic only. With ``partition, offset,
-        seq`` besides, rows that have them name events that do not lie where the rule puts them: a move from or to one
-        stays an error that names it; a table with a ``partition`` is dispatched over more than were recorded, up to
-        that, and its broken chains are warnings, too. Without a cause, ``may_be`` names a rule that the log does not
-        decide, and moves are warnings; ``tried`` names rules that were tried in vain. See
-        :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, and in :data:`NOT_DISPATCHED`, moves are not
-        explained.
-    with_keys
-        Look the rows' keys up in their images; False leaves ``key`` null and reads no image.
-    chunk
-        Changes of rows that a task judges at once; changes nothing but its memory.
-    sample
-        What of the log ``events`` hold (:meth:`ticdc_lab.sources.change_log.ChangeLog.sampled`); what it alone could
-        make fail is not checked.
-    lost
-        What a dump does not have; what cannot be judged without it is not checked.
-    carried
-        As for :func:`ticdc_lab.audit.checks_possible`.
-    definitions
-        Of the log's tables, by which images are judged; by default those that the DDL in ``events`` make.
-
-    Returns
-    -------
-    DataFrame
-        :data:`ticdc_lab.events.schema.FINDINGS`, in a fixed order: guarantee, severity, topic, partition, offset.
-
-    Raises
-    ------
-    ProtocolError
-        A named check is not possible on such a log; the message has the reason.
-    ContractError
-        A column is missing, or no such check exists.
-    StreamingError
-        ``events`` is a stream.
-
-    Notes
-    -----
-    One pass over the log gathers what it states besides its rows (:mod:`ticdc_lab.audit.stated`), one shuffle by row
-    judges them (:mod:`ticdc_lab.audit.history`), and one more pass looks up the keys of rows in findings.
-
-    References
-    ----------
-    Design "TiCDC MQ (Kafka) Protocol", section 约束.
-
-    Examples
-    --------
-    >>> found = log.events.transform(audit, protocol="canal-json", checks=["watermarks_are_monotone"])
-    >>> found.count()
-    0
-    """
-    require_columns(events, *_NEEDED)
-    require_batch(events, function="audit", why="a row may change again at any later offset")
-    possible = checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost, carried=carried)
-    names = _chosen(checks, possible)
-    of_rows, of_images, of_log = _apart(names)
-    marks = log_marks(events, protocol=protocol, sample=sample)
-    causes = causes if are_explained(protocol) else None
-    found: list[DataFrame] = []
-    of_changes: list[DataFrame] = []
-    if of_rows:
-        of_changes.append(
-            _rows_judged(
-                events, of_rows, marks.select("promises"), causes, max_per_guarantee, has_commit_ts=has_commit_ts,
-                chunk=chunk,
-            )
-        )  # fmt: skip
-    if of_images:
-        of_changes.append(_images_judged(events, of_images, marks, protocol, max_per_guarantee, definitions))
-    if of_changes:
-        rows = reduce(DataFrame.unionAll, of_changes).where(F.col("guarantee") != UNSURE)
-        of_chain = F.col("guarantee") == UNDECIDED
-        rows = rows.withColumn("guarantee", F.when(of_chain, CHAIN).otherwise(F.col("guarantee")))
-        if with_keys:
-            rows = in_one(rows, listed(max_per_guarantee, FOUND.names), FOUND_DDL, order=ORDER)
-        found.append(_with_row_keys(rows, events) if with_keys else rows.selectExpr("*", _NO_KEY))
-    if of_log:
-        judged_marks = marks.select("facts").mapInArrow(_judge_log(of_log, protocol), FOUND_DDL)
-        found.append(judged_marks.selectExpr("*", _NO_KEY))
-    whole = reduce(DataFrame.unionAll, found)
-    return in_one(whole, listed(max_per_guarantee, FINDINGS.names), FINDINGS, order=(*ORDER, "key"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +151,8 @@ def audited(
         Its findings, and what cannot be judged.
     """
     possible = checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost, carried=facts.carried)
-    names = _chosen(None, possible)
-    of_rows, of_images, of_log = _apart(names)
+    names = [name for name, why in possible.items() if not why]
+    of_rows, of_images, of_log = apart(names)
     kept = listed(max_per_guarantee, FOUND.names)
     left_out = LeftOut.read(settings)
     definitions = judged_definitions(facts, protocol, left_out)
@@ -293,7 +167,7 @@ def audited(
 
     def judged_rows(names: list[str], causes: DataFrame | pa.Table | None) -> pa.Table:
         if files is None or files.by_spark or not isinstance(promises, pa.Table) or isinstance(causes, DataFrame):
-            rows = _rows_judged(
+            rows = rows_judged(
                 events(), names, promises, causes, max_per_guarantee, has_commit_ts=has_commit_ts, files=files
             )
             return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
@@ -433,7 +307,7 @@ def found_in_facts(
 ) -> pa.Table:  # fmt: skip
     """What a log states besides its rows breaks of some guarantees, as :data:`ticdc_lab.audit.findings.FOUND`."""
     stated = Stated.read(facts, protocol=protocol, twice=twice, definitions=definitions)
-    return pa.Table.from_batches(batches_of(_of_log(_apart(names)[2], stated, most=most), at_once=AT_ONCE), FOUND)
+    return pa.Table.from_batches(batches_of(found_in_log(apart(names)[2], stated, most=most), at_once=AT_ONCE), FOUND)
 
 
 def found_in_changes(
@@ -446,7 +320,7 @@ def found_in_changes(
     odd = suspects(changes, promises, has_commit_ts=has_commit_ts) if len(changes) else None
     if odd is None:
         return FOUND.empty_table()
-    judge = _judge_of(_apart(names)[0], None if causes is None else Causes.read(causes, promises))
+    judge = _judge_of(apart(names)[0], None if causes is None else Causes.read(causes, promises))
     return pa.Table.from_batches([judge(odd)], FOUND)
 
 
@@ -463,33 +337,14 @@ def in_order(found: pa.Table, most: int | None) -> pa.Table:
     return pa.Table.from_batches(kept, schema=pa.schema([found.schema.field(n) for n in FINDINGS.names]))
 
 
-def _chosen(checks: Iterable[str] | None, possible: dict[str, str]) -> list[str]:
-    if checks is None:
-        return [n for n, why in possible.items() if not why]
-    names = list(dict.fromkeys(checks))
-    unknown = [n for n in names if n not in GUARANTEES]
-    if unknown or not names:
-        raise ContractError(
-            f"No such check: {unknown}; there are {list(GUARANTEES)}.",
-            hint="Leave `checks` out to run all that are possible.",
-        )
-    for n in names:
-        if possible[n]:
-            raise ProtocolError(
-                f"{n} cannot be checked: {possible[n]}.",
-                hint="Audit the whole log: ticdc-lab audit SOURCE, or record the topic with a protocol that has it.",
-            )
-    return names
-
-
-def _apart(names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+def apart(names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     """Those about rows, those about their images, and those about the log."""
     of_rows = [n for n in names if GUARANTEES[n].row]
     of_images = [n for n in names if GUARANTEES[n].image]
     return of_rows, of_images, [n for n in names if GUARANTEES[n].log]
 
 
-def _rows_judged(
+def rows_judged(
     events: DataFrame,
     names: list[str],
     promises: DataFrame | pa.Table,
@@ -500,6 +355,7 @@ def _rows_judged(
     chunk: int = ROWS_AT_ONCE,
     files: StoredEvents | None = None,
 ) -> DataFrame:
+    """What breaks some guarantees about rows (:func:`ticdc_lab.audit.history.judged`), at most so many of each."""
     beside = promises if causes is None else _with_causes(promises, causes, events.sparkSession)
     judge = _judge(names, explained=causes is not None, most=most)
     return judged(
@@ -515,29 +371,10 @@ def _images_of(
     events: Callable[[], DataFrame], files: StoredEvents | None, names: list[str], definitions: Definitions, most: int
 ) -> pa.Table:
     """What breaks guarantees in row changes beside their tables' definitions."""
-    judge = few_of(_judge_images(names, definitions), most)
+    judge = few_of(judging_images(names, definitions), most)
     if files is None:
-        return _narrow_images(events()).mapInArrow(judge, FOUND_DDL).toArrow().cast(FOUND)
+        return narrow_images(events()).mapInArrow(judge, FOUND_DDL).toArrow().cast(FOUND)
     return files.rows(READ, lambda rows: rows, _STORED_FORM, leaves=_LEAVES).found(judge, FOUND)
-
-
-def _images_judged(
-    events: DataFrame, names: list[str], marks: DataFrame, protocol: str, most: int | None, given: Definitions | None
-) -> DataFrame:
-    """The same as a transform: definitions are gathered where images are judged, if it is not given."""
-
-    def kernel(told: pa.Table) -> Kernel:
-        (facts,), (promises,) = (told[c].drop_null().to_pylist() for c in ("facts", "promises"))
-        definitions = given or Definitions.read(pickle.loads(facts), protocol=protocol)
-        judge, binding = _judge_images(names, definitions), pickle.loads(promises)
-
-        def run(batches: Batches) -> Batches:
-            for batch in judge(batches):
-                yield from unrecorded(pa.Table.from_batches([batch]), binding).to_batches()
-
-        return run if most is None else few_of(run, most)
-
-    return by_key_beside(_narrow_images(events), "offset", kernel, FOUND_DDL, beside=marks.select("facts", "promises"))
 
 
 def few_of(kernel: Kernel, most: int) -> Kernel:
@@ -546,7 +383,7 @@ def few_of(kernel: Kernel, most: int) -> Kernel:
     return lambda batches: kept(kernel(batches))
 
 
-def _narrow_images(events: DataFrame) -> DataFrame:
+def narrow_images(events: DataFrame) -> DataFrame:
     """What of row changes their images are judged by: of each image the names and the values apart."""
     there = set(events.columns)
     own = [c if c in there else f"CAST(NULL AS string) AS {c}" for c in READ]
@@ -559,7 +396,7 @@ def _narrow_images(events: DataFrame) -> DataFrame:
 
 
 def _put_together(batch: pa.RecordBatch) -> pa.Table:
-    """Row changes of :func:`_narrow_images` with their images."""
+    """Row changes of :func:`narrow_images` with their images."""
     rows = pa.table(batch)
     for image in IMAGES if f"{IMAGES[0]}_name" in rows.column_names else ():
         names, values = (rows[f"{image}_{part}"].combine_chunks() for part in ("name", "value"))
@@ -576,7 +413,9 @@ _NUMBERED = {"partition": pa.int32(), "offset": pa.int64(), "seq": pa.int32(), "
 _STORED_FORM = pa.schema([(c, _NUMBERED.get(c, _TEXT)) for c in READ] + [(i, _STORED_IMAGE) for i in IMAGES])
 
 
-def _judge_images(names: list[str], definitions: Definitions) -> Kernel:
+def judging_images(names: list[str], definitions: Definitions) -> Kernel:
+    """The kernel that judges row changes of :func:`narrow_images` beside their tables' definitions."""
+
     def run(batches: Batches) -> Batches:
         for batch in batches:
             if batch.num_rows:
@@ -649,30 +488,12 @@ def _judge_of(names: list[str], causes: Causes | None, *, most: int | None = Non
     return findings
 
 
-def _judge_log(names: list[str], protocol: str) -> Kernel:
-    def run(batches: Batches) -> Batches:
-        for facts in chain.from_iterable(b["facts"] for b in batches):
-            stated = Stated.read(pickle.loads(facts.as_py()), protocol=protocol)
-            yield from batches_of(_of_log(names, stated), at_once=AT_ONCE)
-
-    return run
-
-
-def _of_log(names: list[str], stated: Stated, *, most: int | None = None) -> Iterator[Event]:
+def found_in_log(names: list[str], stated: Stated, *, most: int | None = None) -> Iterator[Event]:
+    """What breaks guarantees about the log: of each all findings, or the ``most`` first."""
     for name in names:
         if check := GUARANTEES[name].log:
             found = ({"guarantee": name} | one for one in check(stated))
             yield from found if most is None else first_of(found, most)
-
-
-def _with_row_keys(found: DataFrame, events: DataFrame) -> DataFrame:
-    """Add the row's key as ``column=value``; the only place that reads images, and only where there are findings."""
-    said = found.toDF(*[f"_{c}" for c in FOUND.names])
-    rows = events.where("kind = 'row'").select(*POSITION, "columns", "before")
-    same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in POSITION))
-    # after the join: the key of a row in no finding would cost more than all else
-    wanted = (*[f"_{c}" for c in FOUND.names], f"CASE WHEN _table IS NOT NULL THEN nullif({_KEY}, '') END")
-    return rows.join(F.broadcast(said), on=same).selectExpr(*wanted).toDF(*FOUND.names, "key")
 
 
 def _keys_at(places: pa.Table, events: DataFrame) -> Keys:
@@ -683,7 +504,7 @@ def _keys_at(places: pa.Table, events: DataFrame) -> Keys:
     near = events.where("kind = 'row'").where(F.col("offset").between(low, high)).select(*POSITION, "columns", "before")
     wanted = events.sparkSession.createDataFrame(places).toDF(*[f"_{c}" for c in POSITION])
     same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in POSITION))
-    of_each = near.join(F.broadcast(wanted), on=same).selectExpr(*POSITION, f"{_KEY} AS key").toArrow().to_pylist()
+    of_each = near.join(F.broadcast(wanted), on=same).selectExpr(*POSITION, f"{KEY} AS key").toArrow().to_pylist()
     return _by_place((row, row["key"] or "") for row in of_each)
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.consumer.replay_plan import TargetProgress, tables_at
 from ticdc_lab.consumer.sinks import Sink
 from ticdc_lab.engine.columns import field_if, named
-from ticdc_lab.engine.json_text import json_texts
+from ticdc_lab.engine.json_lines import json_texts
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.sources.change_log import ChangeLog

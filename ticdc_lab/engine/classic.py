@@ -97,7 +97,7 @@ def local_spark(
         context = _context(conf)
     _remember_classes(SparkContext._jvm)
     # where the JVM is killed its other end fails in a thread of its own, with a trace beside our sentence
-    context._accumulatorServer.handle_error = _said_elsewhere  # type: ignore[method-assign]
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     quiet_gateway()
     return SparkSession(context)
 
@@ -105,20 +105,7 @@ def local_spark(
 def quiet_gateway() -> None:
     """Keep what py4j logs of a JVM that has ended, trace and all, from standing beside our sentence."""
     logging.getLogger("py4j").propagate = False
-    logging.getLogger().addFilter(_is_not_of_gateway)
-
-
-def _is_not_of_gateway(record: logging.LogRecord) -> bool:
-    return record.msg != "Exception while sending command."
-
-
-def _said_elsewhere(request: object, client_address: object) -> None:
-    """Nothing more."""
-
-
-def _is_one_process(master: str) -> bool:
-    """Whether driver and tasks of a Spark with such a master are one process."""
-    return master == "local" or master.startswith("local[")
+    logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
 
 
 def _settings(
@@ -142,7 +129,8 @@ def _settings(
         **_PLANNED_ONCE,
         **DELTA_SETTINGS,
     }
-    archive, one_process = "", _is_one_process(extra.get("spark.master", ours["spark.master"]))
+    archive, master = "", extra.get("spark.master", ours["spark.master"])
+    one_process = master == "local" or master.startswith("local[")  # driver and tasks are
     ours |= _SHUFFLED_HERE | _forked_here() if one_process else {}
     if "spark.jars" not in extra:
         jars = jar_paths()

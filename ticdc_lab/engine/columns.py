@@ -12,7 +12,7 @@ Differences of Sail, the embedded engine, from Spark, tried with 0.7.2, and what
 * A field of a struct that ``when`` left null is not null, but what it would have been: :func:`field_if`.
 * ``structs["field"]`` of an array of structs fails: :func:`field_of`.
 * ``to_json`` writes decimals without their last zeros, and floats and moments otherwise, and a cast of a double to text
-  writes ``1e20`` for ``1.0E20``: :mod:`ticdc_lab.engine.json_text`. ``split(.., "")`` begins with an empty text.
+  writes ``1e20`` for ``1.0E20``: :mod:`ticdc_lab.engine.json_lines`. ``split(.., "")`` begins with an empty text.
 * ``percentile_approx`` interpolates: :func:`ticdc_lab.engine.shuffle.quantiles`.
 """
 

@@ -195,7 +195,8 @@ def _begin(*, cores: int, closed: bool) -> tuple[SailProcess, dict[str, Any]]:
         )  # fmt: skip
     assert process.stdout
     line = process.stdout.readline()
-    said = json.loads(line) if line else {"refused": _last_words(folder / _LOG)}
+    printed = (folder / _LOG).read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
+    said = json.loads(line) if line else {"refused": printed[-1]}
     begun = SailProcess(process, folder, near, int(said.get("pid", 0)), closed, cores)
     if "pid" in said:
         atexit.register(begun.stop)
@@ -284,11 +285,6 @@ def be_no_doctest() -> None:
 
 def _how(status: int) -> str:
     return f"killed by signal {status - 128}" if status > 128 else f"status {status}"
-
-
-def _last_words(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it printed nothing"
 
 
 # Whether other people work on this machine, who could reach a port that is open on it.

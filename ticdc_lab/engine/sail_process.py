@@ -271,16 +271,11 @@ def _say(**words: object) -> None:
     os.write(1, json.dumps(words).encode() + b"\n")
 
 
-def _probe() -> None:
-    """End with 0 where a network namespace can be had."""
-    try:
-        leave_the_network()
-    except OSError as error:
-        sys.exit(os.strerror(error.errno or errno.EPERM))
-
-
 if __name__ == "__main__":
-    if sys.argv[1:] == ["probe"]:
-        _probe()
+    if sys.argv[1:] == ["probe"]:  # ends with 0 where a network namespace can be had
+        try:
+            leave_the_network()
+        except OSError as error:
+            sys.exit(os.strerror(error.errno or errno.EPERM))
     else:
         sys.exit(main(Path(sys.argv[1]), closed=sys.argv[2] == "closed"))

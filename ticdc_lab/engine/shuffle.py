@@ -19,7 +19,7 @@ from functools import partial
 from itertools import chain, groupby
 from math import ceil
 from threading import Event, Lock
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ticdc_lab.engine.giving_up import still_wanted, unless
+from ticdc_lab.engine.json_lines import batches_of
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.sessions import has_jvm, is_sail, parallelism
 
@@ -120,12 +121,8 @@ def dealt_out(frame: DataFrame, n: int) -> list[Callable[[], Batches]]:
     """Rows of a frame of an engine at the other end of a connection, in the form of its schema: each of so many threads
     takes the next batch as they come.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    form = to_arrow_schema(frame.schema, timezone="UTC")
-    client, asked = frame.sparkSession.client, cast(Any, frame)
-    some, lock = client.to_table_as_iterator(asked._plan.to_proto(client), {}), Lock()
-    batches = chain.from_iterable(t.cast(form).to_batches() for t in some if isinstance(t, pa.Table))
+    form, lock = _arrow(frame.schema), Lock()
+    batches = (batch.cast(form) for batch in batches_of(frame))
 
     def taken() -> Batches:
         while True:
