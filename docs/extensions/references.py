@@ -84,7 +84,6 @@ API: dict[str, tuple[str, ...]] = {
         "ticdc_lab.simulate.pipeline.settings",
         "ticdc_lab.simulate.pipeline.looking",
         "ticdc_lab.simulate.pipeline.semantics",
-        "ticdc_lab.simulate.pipeline.windows",
     ),
     "PD": (
         "ticdc_lab.simulate.pd.world",

@@ -47,7 +47,6 @@ class Mirror(NamedTuple):
         return self.parts[self.prefixes.index(prefix)]
 
     def value(self, key: str) -> str | None:
-        """Give the value of a key that is observed by itself."""
         entry = self.under(key).get("")
         return None if entry is None else entry.value
 
@@ -58,7 +57,6 @@ class Mirror(NamedTuple):
 
 
 def mirrored(prefixes: tuple[str, ...], snapshot: Snapshot) -> Mirror:
-    """Give the mirror of a snapshot."""
     parts = []
     for prefix in prefixes:
         cut = len(prefix)

@@ -56,19 +56,98 @@ def _now(frame: pd.DataFrame, at_us: int, end_us: int) -> pd.DataFrame:
 
 
 @dataclass(slots=True)
-class _Reading:
-    """What is so while a trace is read."""
+class FleetLedger:
+    """Who has which cluster, and who is there, row by row: of a run as it goes, or of its trace."""
 
     registered: set[str] = field(default_factory=set)
+    known: set[str] = field(
+        default_factory=set
+    )  # a trace shows no cluster that is registered at first: also assigned ones
     assigned: dict[str, str] = field(default_factory=dict)
     started: dict[str, set[str]] = field(default_factory=dict)
     owners: dict[str, dict[str, None]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
     held: Ledger[int] = field(default_factory=Ledger)
     alive: Ledger[int] = field(default_factory=Ledger)
+    leaders: dict[str, int] = field(default_factory=dict)  # workers that lead, with the revision of their campaign
     moments: list[tuple[int, str, str, str]] = field(default_factory=list)
 
-    def tell(self, cluster: str, at_us: int) -> None:
+    @property
+    def workers(self) -> list[str]:
+        """Give those that are registered."""
+        return sorted(worker for (worker, what), _ in self.alive.now if what == IS_UP)
+
+    @property
+    def leader(self) -> str | None:
+        return max(self.leaders, key=lambda worker: (self.leaders[worker], worker), default=None)
+
+    def take(
+        self, at_us: int, node: str, kind: str, peer: str | None, subject: str | None, before: Any, after: Any, why: Any
+    ) -> None:
+        """Take a row of a trace."""
+        if kind == "changed" and subject is not None:
+            self._changed(at_us, node, subject, before, after, why)
+        elif kind in ("violated", "parted"):
+            self.moments.append((at_us, node_of(node), kind, f"from {peer}" if kind == "parted" else str(why or "")))
+        if kind not in _LIVES or "/" in node:
+            return
+        name = node_of(node)
+        if kind == "crashed":
+            self.moments.append((at_us, name, "crash", str(why or "")))
+            for owners in self.owners.values():
+                owners.pop(node, None)
+            for started in self.started.values():
+                started.discard(node)
+            self.leaders.pop(name, None)
+            self.alive.set((name, LEADS), None, at_us)
+        is_down = kind in ("crashed", "paused")
+        self.alive.set((name, IS_DOWN), IS_DOWN if is_down else None, at_us)
+        (self.paused.add if is_down else self.paused.discard)(node)
+        for cluster in sorted(self.owners):
+            self._tell(cluster, at_us)
+
+    def _changed(self, at_us: int, node: str, subject: str, before: Any, after: Any, why: Any) -> None:
+        what, _, of = subject.partition(":")
+        if node == PD and subject.startswith(keys.ASSIGNMENTS):
+            of = subject.removeprefix(keys.ASSIGNMENTS)
+            if after is None:
+                self.assigned.pop(of, None)
+            else:
+                self.known.add(of)
+                self.assigned[of] = after
+        elif node == PD and subject.startswith(keys.REGISTERS):
+            of = subject.removeprefix(keys.REGISTERS)
+            for clusters in (self.registered, self.known):
+                (clusters.discard if after is None else clusters.add)(of)
+        elif node == PD and subject.startswith(keys.WORKERS) and (before is None or after is None):
+            worker = subject.removeprefix(keys.WORKERS)
+            self.alive.set((worker, IS_UP), None if after is None else IS_UP, at_us)
+            if at_us > BEGINNING_US:
+                said = "its key in the service's store"
+                self.moments.append((at_us, worker, "left" if after is None else "joined", said))
+            return
+        elif node != PD and subject == "leader":
+            worker = node_of(node)
+            self.alive.set((worker, LEADS), None if after is None else LEADS, at_us)
+            if after is None:
+                self.leaders.pop(worker, None)
+            else:
+                self.leaders[worker] = int(after)
+                self.moments.append((at_us, worker, "new leader", str(why or "")))
+            return
+        elif node != PD and what == "assigned":
+            self.started.setdefault(of, set()).add(node)
+        elif node != PD and what == "ddl-owner":
+            owners = self.owners.setdefault(of, {})
+            if after is None:
+                owners.pop(node, None)
+            else:
+                owners[node] = None
+        else:
+            return
+        self._tell(of, at_us)
+
+    def _tell(self, cluster: str, at_us: int) -> None:
         """Who has a cluster may be another one now."""
         owners = [a for a in self.owners.get(cluster, {}) if a not in self.paused]
         worker = self.assigned.get(cluster)
@@ -78,91 +157,24 @@ class _Reading:
             begun = worker in {node_of(a) for a in self.started.get(cluster, ())}
             value = (worker, CAMPAIGNING if begun else SCHEDULING)
         else:
-            value = ("", SCHEDULING) if cluster in self.registered else None
+            value = ("", SCHEDULING) if cluster in self.known else None
         self.held.set(cluster, value, at_us)
+
+
+_LIVES = ("crashed", "started", "restarted", "paused", "resumed")
 
 
 def fleet_in(trace: pa.Table) -> Fleet:
     """Read a run. ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`; level ``changes`` is enough."""
-    kinds = ("changed", "crashed", "started", "restarted", "paused", "resumed", "parted", "violated")
-    rows = trace.filter(pc.is_in(trace["kind"], pa.array(kinds)))
+    rows = trace.filter(pc.is_in(trace["kind"], pa.array(["changed", "parted", "violated", *_LIVES])))
     names = ["time_us", "node", "kind", "peer", "subject", "before", "after", "because"]
-    r = _Reading()
-    for time_us, node, kind, peer, subject, before, after, because in zip(
-        *(rows[n].to_pylist() for n in names), strict=True
-    ):
-        if kind == "changed" and node == PD:
-            _stored(r, subject, before, after, time_us)
-        elif kind == "changed":
-            _worked(r, node, subject, after, because or "", time_us)
-        else:
-            _befell(r, node, kind, peer, because or "", time_us)
+    ledger = FleetLedger()
+    for row in zip(*(rows[n].to_pylist() for n in names), strict=True):
+        ledger.take(*row)
     end_us = int(trace["time_us"][-1].as_py()) if len(trace) else 0
-    if any(what == "violated" for _, _, what, _ in r.moments):
+    if any(what == "violated" for _, _, what, _ in ledger.moments):
         end_us += max(1, end_us // 50)  # what broke the invariant began at the very end: make it visible
-    return _fleet(r.held, r.alive, r.moments, end_us)
-
-
-def _stored(r: _Reading, key: str, before: Any, after: Any, at_us: int) -> None:
-    if key.startswith(keys.ASSIGNMENTS):
-        cluster = key.removeprefix(keys.ASSIGNMENTS)
-        if after is None:
-            r.assigned.pop(cluster, None)
-        else:
-            r.registered.add(cluster)
-            r.assigned[cluster] = after
-        r.tell(cluster, at_us)
-    elif key.startswith(keys.REGISTERS):
-        cluster = key.removeprefix(keys.REGISTERS)
-        (r.registered.discard if after is None else r.registered.add)(cluster)
-        r.tell(cluster, at_us)
-    elif key.startswith(keys.WORKERS) and (before is None or after is None):
-        worker = key.removeprefix(keys.WORKERS)
-        r.alive.set((worker, IS_UP), None if after is None else IS_UP, at_us)
-        if at_us > BEGINNING_US:
-            r.moments.append((at_us, worker, "left" if after is None else "joined", "its key in the service's store"))
-
-
-def _worked(r: _Reading, node: str, subject: str, after: Any, because: str, at_us: int) -> None:
-    if subject == "leader":
-        r.alive.set((node_of(node), LEADS), None if after is None else LEADS, at_us)
-        if after is not None:
-            r.moments.append((at_us, node_of(node), "new leader", because))
-    elif subject.startswith("assigned:"):
-        r.started.setdefault(subject[9:], set()).add(node)
-        r.tell(subject[9:], at_us)
-    elif subject.startswith("ddl-owner:"):
-        owners = r.owners.setdefault(subject[10:], {})
-        if after is None:
-            owners.pop(node, None)
-        else:
-            owners[node] = None
-        r.tell(subject[10:], at_us)
-
-
-def _befell(r: _Reading, node: str, kind: str, peer: str | None, because: str, at_us: int) -> None:
-    name = node_of(node)
-    if kind == "violated":
-        r.moments.append((at_us, name, "violated", because))
-    elif kind == "parted":
-        r.moments.append((at_us, name, "parted", f"from {peer}"))
-    elif "/" in name:
-        return
-    elif kind == "crashed":
-        r.moments.append((at_us, name, "crash", because))
-        for owners in r.owners.values():
-            owners.pop(node, None)
-        for started in r.started.values():
-            started.discard(node)
-        r.alive.set((name, LEADS), None, at_us)
-    if kind in ("crashed", "paused"):
-        r.alive.set((name, IS_DOWN), IS_DOWN, at_us)
-        r.paused.add(node)
-    elif kind in ("started", "resumed", "restarted"):
-        r.alive.set((name, IS_DOWN), None, at_us)
-        r.paused.discard(node)
-    for cluster in sorted(r.owners):
-        r.tell(cluster, at_us)
+    return _fleet(ledger.held, ledger.alive, ledger.moments, end_us)
 
 
 def fleet_polled(answers: Sequence[FleetAnswer]) -> Fleet:

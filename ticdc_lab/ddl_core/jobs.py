@@ -90,7 +90,13 @@ def advanced(job: Job, seen: SeenJob) -> JobMove | JobWaits:
     if late:
         return JobWaits(f"{late[0][0]} {late[0][1]}", late)
     if job.state == CANCELLING:
-        return _cancelled(job)
+        if not job.schema_version:
+            return JobMove(job._replace(state=CANCELLED, error="cancelled by a user"), "it had not begun")
+        if not is_taken_back(job):
+            return JobMove(
+                job._replace(state=RUNNING), f"{job.kind} cannot be cancelled any more: it is {job.schema_state}"
+            )
+        return JobMove(job._replace(state=ROLLING_BACK, error="cancelled by a user"), "a user cancelled it")
     if job.state == ROLLING_BACK:
         return _back(job, seen)
     ladder = LADDERS[job.kind]
@@ -119,16 +125,6 @@ def _begun(job: Job, seen: SeenJob) -> JobMove:
     if error or ladder is None:
         return JobMove(job._replace(state=CANCELLED, error=error or ""), f"rejected: {error}")
     return _on(job._replace(state=RUNNING), seen, ladder[1])
-
-
-def _cancelled(job: Job) -> JobMove:
-    if not job.schema_version:
-        return JobMove(job._replace(state=CANCELLED, error="cancelled by a user"), "it had not begun")
-    if not is_taken_back(job):
-        return JobMove(
-            job._replace(state=RUNNING), f"{job.kind} cannot be cancelled any more: it is {job.schema_state}"
-        )
-    return JobMove(job._replace(state=ROLLING_BACK, error="cancelled by a user"), "a user cancelled it")
 
 
 def is_taken_back(job: Job) -> bool:

@@ -7,7 +7,6 @@ PD = "pd"
 
 
 def store_of(cluster: str) -> str:
-    """Give the address of a cluster's store."""
     return f"tikv://{cluster}:2379"
 
 

@@ -256,7 +256,6 @@ def variables(o: OwnerState, mirror: Mirror) -> Map[str, str]:
 
 
 def values(part: Part) -> Map[str, str]:
-    """Give the values of a part of a mirror."""
     return Map({name: entry.value for name, entry in part.items()})
 
 

@@ -80,7 +80,6 @@ class Job(NamedTuple):
 
 @lru_cache(maxsize=65_536)
 def written(record: ClusterRecord | WorkerRecord | Job) -> str:
-    """Give the text of a record."""
     fields = record._asdict()
     if isinstance(record, WorkerRecord):
         fields["running"] = dict(record.running)

@@ -216,7 +216,14 @@ def went_on(state: WorkerState, message: Found | Done, duties: Duties, now: Now)
     if isinstance(message, Found) and wish.doing == "jobs":
         if isinstance(wish.command, LookAtJobs):
             return _told(state, name, WishOutcome(SEEN, seen=_mirror(job_prefixes(wish.command.job), message)))
-        return _idle(state, name, message, now)
+        # Let a cluster go where nothing is in its queue; a job that comes later waits there for the next owner.
+        if not message.entries:
+            return _written(state, name, now)
+        job = min((records.job(e.value) for _, e in message.entries), key=lambda j: j.id)
+        assert isinstance(wish.command, Unregister)
+        because = f"{wish.command.cluster} has a job in its queue: job {job.id}, {job.kind} ({job.state})"
+        hint = "Wait until it has ended; with force its jobs stay in its queue, for whoever owns its DDL next."
+        return _told(state, name, WishOutcome(CONFLICT, because, hint))
     if isinstance(message, Found):
         return _read(state, name, message, duties, now)
     if message.succeeded:
@@ -231,7 +238,12 @@ def _read(state: WorkerState, name: str, found: Found, duties: Duties, now: Now)
     if isinstance(wish.command, Look):
         return _told(state, name, WishOutcome(SEEN, seen=_mirror(PREFIXES, found)))
     if isinstance(wish.command, LookAtJobs):
-        return _look_at_jobs(state, name, wish.command, found)
+        entry = dict(found.entries).get(keys.REGISTERS + wish.command.cluster)
+        if entry is None:
+            return _told(
+                state, name, WishOutcome(ABSENT, f"{wish.command.cluster} is not registered", "The list has all.")
+            )
+        return _asks(state, name, "jobs", records.cluster(entry.value).identity, job_prefixes(wish.command.job))
     state = state._replace(wishes=state.wishes.set(name, wish._replace(seen=found.entries)))
     if isinstance(wish.command, Register) and not wish.command.version:
         return _asks(state, name, "version", store_to_ask(wish.command, found.entries), _OF_VERSION)
@@ -271,25 +283,6 @@ def job_prefixes(job: int) -> tuple[str, ...]:
     """Give what is read of a cluster's store for its queue, or for one job."""
     own = (f"{keys.JOBS}{job}", f"{keys.HISTORY}{job}") if job else (keys.JOBS,)
     return (*own, keys.VERSIONS, keys.GLOBAL_VERSION)
-
-
-def _look_at_jobs(state: WorkerState, name: str, command: LookAtJobs, found: Found) -> tuple[WorkerState, list[Output]]:
-    entry = dict(found.entries).get(keys.REGISTERS + command.cluster)
-    if entry is None:
-        return _told(state, name, WishOutcome(ABSENT, f"{command.cluster} is not registered", "The list has all."))
-    return _asks(state, name, "jobs", records.cluster(entry.value).identity, job_prefixes(command.job))
-
-
-def _idle(state: WorkerState, name: str, found: Found, now: Now) -> tuple[WorkerState, list[Output]]:
-    """Let a cluster go where nothing is in its queue; a job that comes later waits there for the next owner."""
-    if not found.entries:
-        return _written(state, name, now)
-    job = min((records.job(e.value) for _, e in found.entries), key=lambda j: j.id)
-    command = state.wishes[name].command
-    assert isinstance(command, Unregister)
-    because = f"{command.cluster} has a job in its queue: job {job.id}, {job.kind} ({job.state})"
-    hint = "Wait until it has ended; with force its jobs stay in its queue, for whoever owns its DDL next."
-    return _told(state, name, WishOutcome(CONFLICT, because, hint))
 
 
 def _written(state: WorkerState, name: str, now: Now) -> tuple[WorkerState, list[Output]]:

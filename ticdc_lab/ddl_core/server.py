@@ -301,7 +301,14 @@ class Server:
             if isinstance(event.command, Slow):
                 return state._replace(slow_us=event.command.load_us), []
             if isinstance(event.command, EnableDdl):
-                return self._enabled(state, event.command.on, now)
+                # Campaign from now on, or own nothing any more and let others have it.
+                if event.command.on == (state.ddl is not None):
+                    return state, []
+                if not event.command.on:
+                    assert state.ddl is not None
+                    return state._replace(ddl=None), owner.stopped(state.ddl, "tidb_enable_ddl is off")
+                lives = state.ddl_lives + 1
+                return self._acted(state._replace(ddl=self._candidate(state.address, lives), ddl_lives=lives), now)
             if isinstance(event.command, SetInstance):
                 name, value, _ = event.command
                 return state._replace(instance=state.instance.set(name, value)), [Told(event.command, DONE)]
@@ -369,16 +376,6 @@ class Server:
 
     def _candidate(self, address: Address, life: int) -> owner.OwnerState:
         return owner.opened(self.store.removeprefix("tikv://").rpartition(":")[0], self.store, life, address)
-
-    def _enabled(self, state: ServerState, on: bool, now: Now) -> tuple[ServerState, list[Output]]:
-        """Campaign from now on, or own nothing any more and let others have it."""
-        if on == (state.ddl is not None):
-            return state, []
-        if not on:
-            assert state.ddl is not None
-            return state._replace(ddl=None), owner.stopped(state.ddl, "tidb_enable_ddl is off")
-        lives = state.ddl_lives + 1
-        return self._acted(state._replace(ddl=self._candidate(state.address, lives), ddl_lives=lives), now)
 
     def _received_by_ddl(self, state: ServerState, message: Any, now: Now) -> tuple[ServerState, list[Output]]:
         own = state.ddl

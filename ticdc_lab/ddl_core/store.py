@@ -223,7 +223,9 @@ class DdlStore:
         if isinstance(event, ReceivedMany):
             return one_by_one(self, state, event, now)
         if isinstance(event.command, ExpireOf):
-            return self._expired_of(state, event.command.node)
+            own = set(lives((lease.holder for lease in state.leases.values()), event.command.node))
+            numbers = [number for number, lease in sorted(state.leases.items()) if lease.holder in own]
+            return _all_ended(state, numbers, "a fault ended it")
         if isinstance(event.command, Expire):
             entry = state.keys.get(event.command.key, ABSENT)
             return ended(state, entry.lease, "a fault ended it") if entry.lease in state.leases else (state, [])
@@ -277,18 +279,12 @@ class DdlStore:
         state, outputs = changed(state, txn.ops, "")
         return state, [*outputs, Send(sender, Done(txn.tag, True, state.revision))]
 
-    def _expired_of(self, state: DdlStoreState, node: str) -> tuple[DdlStoreState, list[Output]]:
-        own = set(lives((lease.holder for lease in state.leases.values()), node))
-        numbers = [number for number, lease in sorted(state.leases.items()) if lease.holder in own]
-        return _all_ended(state, numbers, "a fault ended it")
-
 
 def _under(state: DdlStoreState, prefixes: tuple[str, ...]) -> tuple[tuple[str, StoredEntry], ...]:
     return tuple(sorted((k, e) for k, e in state.keys.items() if k.startswith(prefixes)))
 
 
 def holds(keys: Map[str, StoredEntry], compare: Compare) -> bool:
-    """See whether a condition holds."""
     entry = keys.get(compare.key)
     if compare.what == CREATE:
         return (entry or ABSENT).create == compare.expected

@@ -127,10 +127,15 @@ class Worker:
         if isinstance(event, Asked):
             return self._asked(state, event.command, now)
         if isinstance(event, Fired) and event.name == "topology":
-            return self._alive(state, now)
+            soon: list[Output] = [Wake(self.duties.topology_us, "topology")]
+            if registered(state) is None:
+                return state, soon
+            link, outputs = infosyncer.kept_alive(state.service, self.address or self.node, now)
+            return state._replace(service=link), [*soon, *outputs]
         state, outputs = self._acted(state, now)
-        state, more = self._all_owners(state, now)
-        outputs += more
+        for cluster in sorted(state.owners):
+            state, more = self._of_owner(state, cluster, now)
+            outputs += more
         state, more = registering.again(state, self.duties, now)
         again = [Wake(self.duties.tick_us, "tick")] if isinstance(event, Fired) and event.name == "tick" else []
         return state, [*again, *outputs, *more]
@@ -142,13 +147,6 @@ class Worker:
             outputs.append(Changed("leader", state.leads, None, because))
         outputs += [*registering.given_up(state, because), *left(state.service)]
         return WorkerState(state.node, renewed(state.service), lives=state.lives, instance=state.instance), outputs
-
-    def _alive(self, state: WorkerState, now: Now) -> tuple[WorkerState, list[Output]]:
-        again: list[Output] = [Wake(self.duties.topology_us, "topology")]
-        if registered(state) is None:
-            return state, again
-        link, outputs = infosyncer.kept_alive(state.service, self.address or self.node, now)
-        return state._replace(service=link), [*again, *outputs]
 
     def _asked(self, state: WorkerState, command: Any, now: Now) -> tuple[WorkerState, list[Output]]:
         if isinstance(command, Leave):
@@ -202,13 +200,6 @@ class Worker:
         if after.status != own.status:
             state, more = published(state, self.duties, now)
             outputs = [*outputs, *more]
-        return state, outputs
-
-    def _all_owners(self, state: WorkerState, now: Now) -> tuple[WorkerState, list[Output]]:
-        outputs: list[Output] = []
-        for cluster in sorted(state.owners):
-            state, more = self._of_owner(state, cluster, now)
-            outputs += more
         return state, outputs
 
     def _acted(self, state: WorkerState, now: Now) -> tuple[WorkerState, list[Output]]:

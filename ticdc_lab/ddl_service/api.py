@@ -125,7 +125,6 @@ class ApiError(TiCDCLabError):
 
 
 def checked_id(text: str) -> str:
-    """Give the id of a cluster, if it is one."""
     if not ID.fullmatch(text):
         raise ApiError(
             400,

@@ -161,7 +161,14 @@ def violations(history: Iterable[Written], versions: Versions = CURRENT, *, stor
 def _checked(seen: _AuditedService, written: Written, versions: Versions) -> tuple[str, str] | None:
     key, value, store = written.key, written.value, written.store
     if key.startswith(keys.OWNER):
-        return _campaigned(seen, written)
+        own = seen.campaigns.setdefault(store, {})
+        own.pop(key, None)
+        if value is None:
+            return None
+        own[key] = written.created, value
+        if seen.ids.setdefault(value, store) != store:
+            return OWN_IDS, f"{value} campaigns in {seen.ids[value]} and in {store}"
+        return None
     if key.startswith(keys.REGISTERS):
         return _registered(seen, key.removeprefix(keys.REGISTERS), value, versions)
     if value is None:
@@ -175,17 +182,12 @@ def _checked(seen: _AuditedService, written: Written, versions: Versions) -> tup
     elif key.startswith((keys.JOBS, keys.HISTORY)):
         return _stepped(seen, store, records.job(value), versions)
     elif key.startswith((keys.SERVER_INFO, keys.TOPOLOGY)):
-        return _shown(seen, store, key)
-    return None
-
-
-def _shown(seen: _AuditedService, store: str, key: str) -> tuple[str, str] | None:
-    """A worker shows itself in the service's own store, before it owns anything, and in no cluster's store."""
-    address = key.removeprefix(keys.TOPOLOGY).partition("/")[0] if key.startswith(keys.TOPOLOGY) else ""
-    if store == keys.PD:
-        seen.workers |= {address} - {""}
-    elif address in seen.workers or key.startswith(keys.SERVER_INFO + keys.SERVICE_ID):
-        return HIDDEN, f"{key} of {store} shows where a worker of the service is"
+        # A worker shows itself in the service's own store, before it owns anything, and in no cluster's store.
+        address = key.removeprefix(keys.TOPOLOGY).partition("/")[0] if key.startswith(keys.TOPOLOGY) else ""
+        if store == keys.PD:
+            seen.workers |= {address} - {""}
+        elif address in seen.workers or key.startswith(keys.SERVER_INFO + keys.SERVICE_ID):
+            return HIDDEN, f"{key} of {store} shows where a worker of the service is"
     return None
 
 
@@ -203,17 +205,6 @@ def _registered(seen: _AuditedService, name: str, value: str | None, versions: V
         shared = sorted(set(addresses(own.store_addr)) & set(addresses(its.store_addr)))
         if other != name and (shared or own.identity == its.identity):
             return ONE_NAME, f"{other} and {name} are both the cluster at {shared[0] if shared else own.identity}"
-    return None
-
-
-def _campaigned(seen: _AuditedService, written: Written) -> tuple[str, str] | None:
-    own = seen.campaigns.setdefault(written.store, {})
-    own.pop(written.key, None)
-    if written.value is None:
-        return None
-    own[written.key] = written.created, written.value
-    if seen.ids.setdefault(written.value, written.store) != written.store:
-        return OWN_IDS, f"{written.value} campaigns in {seen.ids[written.value]} and in {written.store}"
     return None
 
 

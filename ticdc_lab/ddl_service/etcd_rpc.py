@@ -122,7 +122,14 @@ def channel(etcd: Etcd) -> Any:
     Raises SetupError: an endpoint cannot be read or found, or members are asked for with TLS and without.
     """
     hosts, secure = _endpoints(etcd.endpoints)
-    target = _target(hosts)
+    found: dict[str, None] = {}
+    for host, port in hosts:
+        try:
+            places = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
+        except OSError as error:
+            raise SetupError(f"{host} cannot be found: {error}", hint="Give etcd's address with --etcd.") from None
+        found.update({f"{place[0]!s}:{port}": None for *_, place in places})
+    target = "ipv4:" + ",".join(found)
     if not secure:
         return rpc.insecure_channel(target, options=_TUNING)
     ca, key, certificate = (path.read_bytes() if path else None for path in (etcd.ca, etcd.key, etcd.certificate))
@@ -206,18 +213,6 @@ def _endpoints(text: str) -> tuple[list[tuple[str, int]], bool]:
     return found, schemes == {"https"}
 
 
-def _target(hosts: list[tuple[str, int]]) -> str:
-    """Give what gRPC tries in turn."""
-    found: dict[str, None] = {}
-    for host, port in hosts:
-        try:
-            places = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
-        except OSError as error:
-            raise SetupError(f"{host} cannot be found: {error}", hint="Give etcd's address with --etcd.") from None
-        found.update({f"{place[0]!s}:{port}": None for *_, place in places})
-    return "ipv4:" + ",".join(found)
-
-
 def namespace(store: str) -> str:
     """Give the prefix of a store's keys."""
     return CLUSTERS + store.removeprefix("tikv://") if store.startswith("tikv://") else ""
@@ -237,7 +232,6 @@ def after(prefix: bytes) -> bytes:
 
 
 def transaction(store: str, txn: Txn) -> Any:
-    """Give a transaction as etcd takes it."""
     space = namespace(store)
     compares = [_compare(space, c) for c in txn.compares]
     return rpc.TxnRequest(compare=compares, success=[_operation(space, op) for op in txn.ops])
@@ -270,7 +264,6 @@ def _operation(space: str, op: Op) -> Any:
 
 
 def entry(kv: Any) -> StoredEntry:
-    """Give what a key has."""
     return StoredEntry(kv.value.decode(), kv.create_revision, kv.mod_revision, kv.lease)
 
 

@@ -124,7 +124,6 @@ class Connection(H11Protocol):
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
         self._doorman.left(self.client)
         self._unwait()
         super().connection_lost(exc)
@@ -386,7 +385,6 @@ async def _body(request: Request) -> bytes:
 
 
 def application(shared: Shared) -> Starlette:
-    """Give the API."""
     handlers: dict[Any, Callable[[Request, Exception], Response]] = {
         api.ApiError: refused, HTTPException: refused, Exception: refused,
     }  # fmt: skip

@@ -69,7 +69,6 @@ class Metrics:
         return generate_latest(self._registry)
 
     def saw(self, event: Any, state: WorkerState, outputs: Sequence[Any]) -> None:
-        """Take a step of the worker."""
         if isinstance(event, Received) and isinstance(event.message, Done):
             tag: Any = event.message.tag
             cluster, what = tag[0], tag[2]
@@ -81,16 +80,13 @@ class Metrics:
         if isinstance(event, Received) and event.message.tag[0] in state.owners:
             self._counted(event.message.tag[0], state)
         for cluster in [c for c in self._kinds if c not in state.owners]:
-            self._lost(cluster)
-
-    def _lost(self, cluster: str) -> None:
-        """Drop all gauges, which another worker now sets; counters stay."""
-        for kind in self._kinds.pop(cluster):
-            self._running.remove(cluster, kind)
-            with suppress(KeyError):
-                self._progress.remove(cluster, kind)
-        for known in (self._sent, self._begun, self._waits):
-            known.pop(cluster, None)
+            # Drop all gauges, which another worker now sets; counters stay.
+            for kind in self._kinds.pop(cluster):
+                self._running.remove(cluster, kind)
+                with suppress(KeyError):
+                    self._progress.remove(cluster, kind)
+            for known in (self._sent, self._begun, self._waits):
+                known.pop(cluster, None)
 
     def _asked(self, txn: Txn, state: WorkerState) -> None:
         cluster: str = txn.tag[0]  # type: ignore[index]

@@ -145,7 +145,9 @@ class Node:
             except queue.Empty:
                 event = _NEWS
             if event is None:
-                self._leave()
+                if hasattr(self._machine, "ended"):
+                    self.state, outputs = self._machine.ended(self.state, "it leaves the service")
+                    self._carry_out([o for o in outputs if not isinstance(o, Wake)])
                 return
             if event is not _NEWS:
                 self._todo.append(event)
@@ -191,11 +193,6 @@ class Node:
                 said = fields(event="decided", subject=output.subject, chosen=output.chosen, because=output.because)
                 words = map(line, (output.subject, output.chosen or "nothing", output.because))
                 LOG.info("%s: %s (%s)", *words, extra=said)
-
-    def _leave(self) -> None:
-        if hasattr(self._machine, "ended"):
-            self.state, outputs = self._machine.ended(self.state, "it leaves the service")
-            self._carry_out([o for o in outputs if not isinstance(o, Wake)])
 
 
 def line(text: object) -> str:

@@ -201,7 +201,12 @@ class SqliteStore:
         """Give (store, what happened) for each observer of this process; end leases that have run out."""
         self._files.check()
         try:
-            return self._news()
+            if self._db.execute(f"select 1 from leases where {_OVER} limit 1", (now_us(),)).fetchone():
+                with writing(self._db):
+                    over = self._db.execute(f"select id from leases where {_OVER}", (now_us(),)).fetchall()
+                    for (lease,) in over:
+                        self._end(lease)
+            return self._observers.news()
         except sqlite3.OperationalError as error:
             self._has_trouble(self._why(error))
             return []
@@ -291,14 +296,6 @@ class SqliteStore:
         rows = self._db.execute("select store, key from keys where lease = ? order by store, key", (lease,)).fetchall()
         self._change([(store, Delete(key)) for store, key in rows])
         self._db.execute("delete from leases where id = ?", (lease,))
-
-    def _news(self) -> list[tuple[str, Answer]]:
-        if self._db.execute(f"select 1 from leases where {_OVER} limit 1", (now_us(),)).fetchone():
-            with writing(self._db):
-                over = self._db.execute(f"select id from leases where {_OVER}", (now_us(),)).fetchall()
-                for (lease,) in over:
-                    self._end(lease)
-        return self._observers.news()
 
 
 def now_us() -> int:

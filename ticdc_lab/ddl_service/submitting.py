@@ -152,18 +152,15 @@ class _Follower:
             if isinstance(output, Told) and output.command.request == self._request:
                 self._number = output.outcome
         if self._number:
-            self._look(state)
-
-    def _look(self, state: ServerState) -> None:
-        mirror = state.link.mirror
-        if mirror is None or mirror.prefixes != PREFIXES:
-            return
-        entry = mirror.under(keys.JOBS).get(str(self._number))
-        if entry is None:
-            self._over.put(self._number)
-        elif records.job(entry.value) != self._job:
-            self._job = records.job(entry.value)
-            self._told(self._job)
+            mirror = state.link.mirror
+            if mirror is None or mirror.prefixes != PREFIXES:
+                return
+            entry = mirror.under(keys.JOBS).get(str(self._number))
+            if entry is None:
+                self._over.put(self._number)
+            elif records.job(entry.value) != self._job:
+                self._job = records.job(entry.value)
+                self._told(self._job)
 
     def ended(self, within_s: float, node: Node) -> int:
         """Wait for its end, and give its number."""

@@ -32,8 +32,8 @@ def test_the_fleet_of_a_trace_agrees_with_the_auditor() -> None:
         fleet = fleet_in(run.trace)
         held, alive = fleet.at()
         owned = {r.cluster: r.worker for r in held.itertuples() if r.status == "OWNER"}
-        assert owned == {c: run.facts.owners(c)[0] for c in run.facts.registered if run.facts.owners(c)}
-        assert set(alive[alive["state"] == LEADS]["worker"]) == {run.facts.leader}
+        assert owned == {c: run.facts.owners(c)[0] for c in run.facts.ledger.registered if run.facts.owners(c)}
+        assert set(alive[alive["state"] == LEADS]["worker"]) == {run.facts.ledger.leader}
         for _, mine in fleet.held.groupby("cluster"):
             ordered = mine.sort_values("since_us")
             assert (ordered["until_us"].iloc[:-1].to_numpy() <= ordered["since_us"].iloc[1:].to_numpy()).all()

@@ -8,10 +8,20 @@ import pytest
 
 from ticdc_lab.simulate.pipeline.facts import compared
 from ticdc_lab.simulate.pipeline.scenario import table_info
-from ticdc_lab.simulate.pipeline.semantics import DELIVERY, GAINS, compare_rules, compare_semantics, small_load
+from ticdc_lab.simulate.pipeline.semantics import (
+    DELIVERY,
+    GAINS,
+    WINDOWS,
+    at_us,
+    compare_rules,
+    compare_semantics,
+    late_event,
+    small_load,
+    time_of,
+    windows,
+)
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT
 from ticdc_lab.simulate.pipeline.tables import Change
-from ticdc_lab.simulate.pipeline.windows import WINDOWS, at_us, late_event, time_of, windows
 
 INFO = table_info(1)
 

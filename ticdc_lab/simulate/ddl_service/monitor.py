@@ -33,6 +33,7 @@ from ticdc_lab.ddl_core.checks import (
     safe_ts,
     wrong_step,
 )  # fmt: skip
+from ticdc_lab.ddl_core.fleet import IS_UP, FleetLedger
 from ticdc_lab.ddl_core.infosyncer import versions_told
 from ticdc_lab.ddl_core.keys import PD, store_of
 from ticdc_lab.ddl_core.server_state import Schema, ServerState
@@ -214,7 +215,19 @@ class ServiceMonitor:
     def _written(self, kernel: Kernel, at: Address, state: DdlStoreState, change: Changed) -> Found:
         key, now_us = change.subject, kernel.now_us
         if key.startswith((keys.JOBS, keys.HISTORY)) and change.after is not None:
-            return self._job(now_us, at, state, records.job(str(change.after)))
+            job = records.job(str(change.after))
+            before = self.known.get((at, job.id))
+            self.known[at, job.id] = job
+            if before is not None and job.row_count > before.row_count and job.batch:
+                ended_us = self._values(at, BATCH).get(job.batch, -FRESH_US)
+                if ended_us is not None and now_us - ended_us > FRESH_US:
+                    return (
+                        OWN_VARIABLES,
+                        f"job {job.id} in {at} took {job.batch} rows at a time, which is not set there",
+                    )
+                if job.workers not in self._values(at, WORKERS):  # a session keeps what was set when it began
+                    return OWN_VARIABLES, f"job {job.id} in {at} had {job.workers} workers, which was never set there"
+            return None if before is None else wrong_step(before, job, safe_ts(state), self.versions, at)
         if key.startswith(keys.SYSVARS) and change.after is not None:
             known = self._values(at, key.removeprefix(keys.SYSVARS))
             known |= {value: now_us for value, ended_us in known.items() if ended_us is None}
@@ -241,17 +254,6 @@ class ServiceMonitor:
     def _values(self, at: Address, name: str) -> dict[int, int | None]:
         return self.values.setdefault((at, name), {int(VARIABLES[name].default): None})
 
-    def _job(self, now_us: int, at: Address, state: DdlStoreState, job: records.Job) -> Found:
-        before = self.known.get((at, job.id))
-        self.known[at, job.id] = job
-        if before is not None and job.row_count > before.row_count and job.batch:
-            ended_us = self._values(at, BATCH).get(job.batch, -FRESH_US)
-            if ended_us is not None and now_us - ended_us > FRESH_US:
-                return OWN_VARIABLES, f"job {job.id} in {at} took {job.batch} rows at a time, which is not set there"
-            if job.workers not in self._values(at, WORKERS):  # a session keeps what was set when it began
-                return OWN_VARIABLES, f"job {job.id} in {at} had {job.workers} workers, which was never set there"
-        return None if before is None else wrong_step(before, job, safe_ts(state), self.versions, at)
-
 
 # What is so at a moment of a run: who leads, who is to own and who owns what, how jobs stand; kept row by row.
 #
@@ -270,12 +272,9 @@ class ServiceFacts:
     settings: ServiceSettings = field(default_factory=ServiceSettings)
     kernel: Kernel | None = None
     changes: int = 0
-    # Clusters, and the worker that each is assigned to.
-    registered: set[str] = field(default_factory=set)
-    assigned: dict[str, str] = field(default_factory=dict)
+    # Which clusters are registered, to whom each is assigned, which workers are there, and who leads.
+    ledger: FleetLedger = field(default_factory=FleetLedger)
     came_from: dict[str, str] = field(default_factory=dict)
-    alive: set[str] = field(default_factory=set)
-    leaders: dict[str, int] = field(default_factory=dict)  # workers that lead, with the revision of their campaign
     n_leaders: int = 0
     # How often a cluster was taken from a worker that is registered for another one, and how often it came back.
     moves: int = 0
@@ -294,7 +293,9 @@ class ServiceFacts:
         self.kernel = kernel
         service = kernel.machines[PD]
         assert isinstance(service, DdlStore)
-        self.registered = {k.removeprefix(keys.REGISTERS) for k, _ in service.first if k.startswith(keys.REGISTERS)}
+        self.ledger.registered |= {
+            k.removeprefix(keys.REGISTERS) for k, _ in service.first if k.startswith(keys.REGISTERS)
+        }
 
     def see(self, row: Any) -> None:
         if self.dirty is not None and row.step != self.dirty:
@@ -302,7 +303,7 @@ class ServiceFacts:
             self.dirty = None
             found = self.monitor.owners
             for cluster in sorted(found):
-                idle = cluster in self.registered and not found[cluster] and self.monitor.elected_of[cluster] > 0
+                idle = cluster in self.ledger.registered and not found[cluster] and self.monitor.elected_of[cluster] > 0
                 self.unowned.put(cluster, idle, self.at_us)
         self.at_us = row.time_us
         kind = row.kind
@@ -317,10 +318,9 @@ class ServiceFacts:
         elif kind in _LIVES:
             self.changes += 1
             self.dirty = row.step
-            if kind == "crashed":
-                self.leaders.pop(row.node, None)
         else:
             self.other[kind] += 1
+        self.ledger.take(row.time_us, row.node, kind, row.peer, row.subject, row.before, row.after, row.because)
 
     @property
     def monitor(self) -> ServiceMonitor:
@@ -331,15 +331,10 @@ class ServiceFacts:
         return sorted(node_of(a) for a in self.monitor.owners.get(cluster, ()))
 
     @property
-    def leader(self) -> str | None:
-        latest = max(self.leaders, key=lambda a: (self.leaders[a], a), default=None)
-        return None if latest is None else node_of(latest)
-
-    @property
     def loads(self) -> dict[str, int]:
         """How many clusters are assigned to each registered worker."""
-        counts = Counter(self.assigned.values())
-        return {worker: counts[worker] for worker in sorted(self.alive)}
+        counts = Counter(self.ledger.assigned.values())
+        return {worker: counts[worker] for worker in self.ledger.workers}
 
     def jobs(self, cluster: str | None = None) -> list[records.Job]:
         """Give the jobs, of one cluster or of all, as they stand."""
@@ -349,7 +344,7 @@ class ServiceFacts:
     @property
     def left(self) -> list[records.Job]:
         """The jobs of registered clusters that have not ended; without registration they do not run."""
-        stores = {store_of(c) for c in self.registered}
+        stores = {store_of(c) for c in self.ledger.registered}
         known = sorted(self.monitor.known.items())
         return [job for (at, _), job in known if at in stores and job.state not in records.ENDS]
 
@@ -366,34 +361,18 @@ class ServiceFacts:
     def _changed(self, row: Any) -> None:
         subject: str = row.subject
         self.changes += 1
-        if row.node == PD:
-            if subject.startswith(keys.ASSIGNMENTS):
-                self._assigned(subject.removeprefix(keys.ASSIGNMENTS), row.before, row.after)
-            elif subject.startswith(keys.WORKERS):
-                (self.alive.discard if row.after is None else self.alive.add)(subject.removeprefix(keys.WORKERS))
-            elif subject.startswith(keys.REGISTERS):
-                (self.registered.discard if row.after is None else self.registered.add)(
-                    subject.removeprefix(keys.REGISTERS)
-                )
-                self.dirty = -1
+        if row.node == PD and subject.startswith(keys.ASSIGNMENTS):
+            cluster = subject.removeprefix(keys.ASSIGNMENTS)
+            if row.after is not None and self.ledger.alive.state((row.before, IS_UP)):
+                self.moves += 1
+                self.returns += self.came_from.get(cluster) == row.after
+                self.came_from[cluster] = row.before
+        elif row.node == PD and subject.startswith(keys.REGISTERS):
+            self.dirty = -1
         elif subject == "leader":
-            if row.after is None:
-                self.leaders.pop(row.node, None)
-            else:
-                self.leaders[row.node] = int(row.after)
-                self.n_leaders += 1
+            self.n_leaders += row.after is not None
         elif subject.startswith("ddl-owner:"):
             self.dirty = row.step
-
-    def _assigned(self, cluster: str, before: Any, after: Any) -> None:
-        if after is None:
-            self.assigned.pop(cluster, None)
-            return
-        self.assigned[cluster] = after
-        if before in self.alive:
-            self.moves += 1
-            self.returns += self.came_from.get(cluster) == after
-            self.came_from[cluster] = before
 
 
 def narrative(rows: Iterable[Row]) -> list[Line]:
@@ -408,13 +387,14 @@ def narrative(rows: Iterable[Row]) -> list[Line]:
 
 def last_state(facts: ServiceFacts, end_us: int) -> list[str]:
     """Describe who leads, which clusters each worker owns, and how jobs stand."""
+    registered, assigned = facts.ledger.registered, facts.ledger.assigned
     lines = [
-        f"leader {facts.leader or 'none'}; {len(facts.registered)} clusters are registered, "
-        f"{sum(len(facts.owners(c)) == 1 for c in facts.registered)} owned; "
+        f"leader {facts.ledger.leader or 'none'}; {len(registered)} clusters are registered, "
+        f"{sum(len(facts.owners(c)) == 1 for c in registered)} owned; "
         f"{shown(facts.unowned.until(end_us))} without owner"
     ]
-    for worker in sorted(facts.alive):
-        own = sorted(c for c, w in facts.assigned.items() if w == worker)
+    for worker in facts.ledger.workers:
+        own = sorted(c for c, w in assigned.items() if w == worker)
         lines.append(f"{worker}: {len(own)} clusters" + (f" ({listed(own)})" if own else ""))
     counts = {s: sum(j.state == s for j in facts.jobs()) for s in sorted({j.state for j in facts.jobs()})}
     return [*lines, "jobs: " + (", ".join(f"{n} {state}" for state, n in counts.items()) or "none")]

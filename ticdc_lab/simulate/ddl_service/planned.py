@@ -36,7 +36,12 @@ def drawn_load(settings: ServiceSettings, *, until_us: int, every_us: int, seed:
     at_us = 1_000_000
     while (at_us := at_us + 1 + int(chance.expovariate(1 / every_us))) < until_us:
         if chance.random() < 0.1:
-            asked += _comings_and_goings(chance, settings, at_us, until_us)
+            # Let a cluster leave the service and come back before the end.
+            cluster = chance.choice(settings.cluster_names())
+            first, second = chance.choice(settings.worker_names()), chance.choice(settings.worker_names())
+            back_us = min(until_us, at_us + 1 + int(chance.random() * 3_000_000))
+            back = Register(cluster, store_of(cluster))
+            asked += [Ask(at_us, first, Unregister(cluster)), Ask(back_us, second, back)]
             continue
         server = chance.choice(settings.server_names())
         kind = chance.random()
@@ -58,15 +63,6 @@ def _statement(chance: random.Random) -> Submit:
     version = "v5.4.0" if chance.random() < 0.05 else ""
     errors = chance.randrange(1, 4) if rows and chance.random() < 0.1 else 0
     return Submit(kind, chance.choice(_TABLES), name, rows, fails_at, version, errors=errors)
-
-
-def _comings_and_goings(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
-    """Let a cluster leave the service and come back before the end."""
-    cluster = chance.choice(settings.cluster_names())
-    first, second = chance.choice(settings.worker_names()), chance.choice(settings.worker_names())
-    back_us = min(until_us, at_us + 1 + int(chance.random() * 3_000_000))
-    back = Register(cluster, store_of(cluster))
-    return [Ask(at_us, first, Unregister(cluster)), Ask(back_us, second, back)]
 
 
 # The events of a file.

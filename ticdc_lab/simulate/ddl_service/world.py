@@ -36,7 +36,6 @@ class ServiceSettings:
     cluster_versions: Mapping[str, str] = Map()
 
     def habits_of(self, server: str) -> Habits:
-        """Give how a tidb-server works."""
         found = self.slow.get(server, self.habits)
         return replace(found, version=self.cluster_versions.get(cluster_of(server), found.version))
 
@@ -51,7 +50,6 @@ class ServiceSettings:
 
 
 def cluster_of(node: str) -> str:
-    """Give the cluster of a tidb-server."""
     return node.split("/")[0]
 
 

@@ -258,8 +258,10 @@ class Consumer:
                 if isinstance(entry, DdlEntry) and self.settings.consumer != BY_TRANSACTION:
                     state = execute(state, (partition,), entry.ts, now)
                 if isinstance(entry, Partitions):
-                    state, more = _listeners_of(state, entry)
-                    outputs += more
+                    # Partitions that come know no consumer that began after them.
+                    new = [p for p in range(entry.partitions) if p not in state.listeners]
+                    state = state._replace(listeners=state.listeners.update({p: Listener() for p in new}))
+                    outputs += [Send(partition_node(p), Fetch(0)) for p in new]
                 state, more = self._all_there(state, entry, now)
                 outputs += more
         return state, outputs
@@ -323,7 +325,15 @@ def execute(state: ConsumerState, partitions: Sequence[int], upto_ts: int, now: 
         if not ripe:
             continue
         new = [c for c in ripe if c.commit_ts > state.known.get(table_of(c.key), 0)] if state.known else ripe
-        fresh, executed = _fresh(new, listener.executed)
+        # Leave out rows below what was executed of their table in this partition before.
+        newest = dict[int, int]()
+        found = []
+        for change in new:
+            table = table_of(change.key)
+            if change.commit_ts >= listener.executed.get(table, 0):
+                found.append(change)
+                newest[table] = max(newest.get(table, 0), change.commit_ts)
+        fresh, executed = found, listener.executed.update(newest)
         state = state._replace(filtered=state.filtered + len(ripe) - len(fresh))
         left = tuple(b for b in listener.buffered if b[0].commit_ts > upto_ts or _waits(state, b))
         state = _with(state, p, listener._replace(buffered=left, executed=executed))
@@ -366,30 +376,11 @@ def repeats_known(state: ConsumerState, table: int | None = None) -> ConsumerSta
     return state._replace(known=state.known.update(newest))
 
 
-def _fresh(rows: Sequence[Change], executed: Map[int, int]) -> tuple[list[Change], Map[int, int]]:
-    """Leave out rows below what was executed of their table in this partition before."""
-    newest = dict[int, int]()
-    found = []
-    for change in rows:
-        table = table_of(change.key)
-        if change.commit_ts >= executed.get(table, 0):
-            found.append(change)
-            newest[table] = max(newest.get(table, 0), change.commit_ts)
-    return found, executed.update(newest)
-
-
 def _ddl(state: ConsumerState, ddl: DdlEntry, now: Now) -> tuple[ConsumerState, list[Output]]:
     if ddl.ts <= state.ddl_ts:
         return state, []
     told = Changed(f"executed:{ddl.job.id}", None, ddl.ts, f"all listeners have read it: {ddl.job.query}")
     return state._replace(ddl_ts=ddl.ts, done=(ConsumerExecuted(now.at_us, (), ddl), state.done)), [told]
-
-
-def _listeners_of(state: ConsumerState, admin: Partitions) -> tuple[ConsumerState, list[Output]]:
-    """Begin to listen to partitions that come: they know no consumer that began after them."""
-    new = [p for p in range(admin.partitions) if p not in state.listeners]
-    state = state._replace(listeners=state.listeners.update({p: Listener() for p in new}))
-    return state, [Send(partition_node(p), Fetch(0)) for p in new]
 
 
 def _repartitioned(state: ConsumerState, admin: Partitions) -> tuple[ConsumerState, list[Output]]:

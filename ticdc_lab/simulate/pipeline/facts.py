@@ -147,11 +147,9 @@ class PipelineFacts(SchedulerFacts):
 
     @property
     def load_is_done(self) -> bool:
-        """Whether clients have nothing left to do."""
         return clients_are_done(self.kernel, self.monitor)
 
     def holding(self, watermark: str, at_us: int) -> Why:
-        """Find what holds a watermark now."""
         known = self.seen.get(watermark)
         if known is None or known[0] // HOLD_US != at_us // HOLD_US:
             kernel = self.kernel

@@ -49,7 +49,12 @@ def images(rows: Sequence[Image]) -> pa.Array:
     for at, (info, cells) in enumerate(rows):
         if cells is None:
             continue
-        own_names, own_types, own_keys = _shape(info)
+        found = _SHAPES.get(info)
+        if found is None:
+            columns = info.columns
+            found = [c.name for c in columns], [c.mysql_type for c in columns], [c.is_key for c in columns]
+            _SHAPES[info] = found
+        own_names, own_types, own_keys = found
         names += own_names
         types += own_types
         keys += own_keys
@@ -72,15 +77,6 @@ def images(rows: Sequence[Image]) -> pa.Array:
 
 _LIST = pa.list_(COLUMN)
 _SHAPES: dict[TableInfo, tuple[list[str], list[str], list[bool]]] = {}
-
-
-def _shape(info: TableInfo) -> tuple[list[str], list[str], list[bool]]:
-    found = _SHAPES.get(info)
-    if found is None:
-        columns = info.columns
-        found = [c.name for c in columns], [c.mysql_type for c in columns], [c.is_key for c in columns]
-        _SHAPES[info] = found
-    return found
 
 
 # The log and the truth

@@ -88,10 +88,6 @@ def _held(facts: PipelineFacts, w: Words, at_us: int) -> str:
     return facts.holding(w["watermark"], at_us).text
 
 
-def _everything(facts: PipelineFacts, w: Words, at_us: int) -> bool:
-    return bool(facts.load_is_done and not facts.n_owed and not facts.monitor.jobs)
-
-
 def _owed(facts: PipelineFacts, w: Words, at_us: int) -> str:
     done = "clients are done" if facts.load_is_done else "clients are not done"
     return f"{done}; {facts.n_owed} rows and {len(facts.monitor.jobs)} DDLs are not downstream"
@@ -124,7 +120,9 @@ def _lag_us(facts: Any, w: Words, at_us: int) -> int:
 
 _live = partial(Measure, ages=True, live=True)
 _SENTENCES: Mapping[str, Said] = {
-    "everything is downstream": Said(_everything, _owed, ages=True, live=True),
+    "everything is downstream": Said(
+        lambda f, w, t: bool(f.load_is_done and not f.n_owed and not f.monitor.jobs), _owed, ages=True, live=True
+    ),
     "the final state is right": Said(
         lambda f, w, t: bool(f.ended and f.ended.final_right_idempotent), _ended, at_end=True
     ),

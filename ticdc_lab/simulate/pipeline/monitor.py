@@ -278,14 +278,12 @@ class PipelineMonitor:
             elif type(entry) is DdlEntry:
                 found = found or self._ddl(entry)
             elif type(entry) is Partitions:
-                self._dropped(entries(after))
+                # At an Admin event consumers drop what they hold above the watermark: it is owed once more.
+                known = entries(after)
+                upto = next(n for n in range(len(known) - 1, -1, -1) if type(known[n]) is Partitions)
+                rows = [c for e in known[:upto] if type(e) is Rows for c in e.changes if c.commit_ts > self.mark_ts]
+                self._void(rows)
         return found
-
-    def _dropped(self, known: Sequence[Any]) -> None:
-        """At an Admin event consumers drop what they hold above the watermark: it is owed once more."""
-        upto = next(n for n in range(len(known) - 1, -1, -1) if type(known[n]) is Partitions)
-        rows = [c for e in known[:upto] if type(e) is Rows for c in e.changes if c.commit_ts > self.mark_ts]
-        self._void(rows)
 
     def _torn(self, changes: Sequence[Change]) -> Found:
         """See whether what came at once has all rows that its transactions have in a table."""
@@ -333,22 +331,15 @@ class PipelineMonitor:
                 continue
             fresh, left = _compared(known, staged)
             if left:
-                published = self._published_in(before, after)
+                shown_now = [e for e in entries(after, before.log) if type(e) is Rows]
+                published = {(c.commit_ts, c.key) for e in shown_now for c in e.changes}
                 self._void([c for c in left if (c.commit_ts, c.key) not in published])
             for change in fresh:
-                self._settled(change.commit_ts, change.key)
-
-    def _settled(self, commit_ts: int, key: int) -> None:
-        keys = self.owed.get(commit_ts)
-        if keys is not None:
-            keys.discard(key)
-            if not keys:
-                del self.owed[commit_ts]
-
-    @staticmethod
-    def _published_in(before: DownstreamState, after: DownstreamState) -> set[tuple[int, int]]:
-        shown_now = [e for e in entries(after, before.log) if type(e) is Rows]
-        return {(c.commit_ts, c.key) for e in shown_now for c in e.changes}
+                keys = self.owed.get(change.commit_ts)
+                if keys is not None:
+                    keys.discard(change.key)
+                    if not keys:
+                        del self.owed[change.commit_ts]
 
     def _void(self, changes: Sequence[Change]) -> None:
         again = sorted({c.commit_ts for c in changes} - self.owed.keys())

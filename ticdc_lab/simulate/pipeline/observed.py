@@ -13,9 +13,8 @@ from ticdc_lab.simulate.pipeline.capture.mounter import in_memory, info_at, on_d
 from ticdc_lab.simulate.pipeline.capture.state import ASKING, PD, DataState, Path, Puller
 from ticdc_lab.simulate.pipeline.changefeeds.etcd import STOPPED, Changefeed
 from ticdc_lab.simulate.pipeline.tables import Value
-from ticdc_lab.simulate.pipeline.tikv.facts import led_here
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data, read, records
-from ticdc_lab.simulate.pipeline.tikv.store_state import TikvStoreState
+from ticdc_lab.simulate.pipeline.tikv.store_state import TikvStoreState, led_here
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD

@@ -147,7 +147,6 @@ NO_LOAD = LoadSettings(rows_per_s=0)
 
 
 def load(value: Value, names: Names) -> LoadSettings:
-    """Read a load."""
     return Reader(names).record(value, LoadSettings, NO_LOAD)
 
 
@@ -345,18 +344,15 @@ def _jobs(scenario: Scenario) -> Iterator[tuple[int, FinishedJob]]:
     for event in scenario.events:
         what, n = event.what, event.line
         if event.kind == "add_column":
-            infos[what.table] = info = _with_column(infos[what.table], what.column)
+            info = infos[what.table]
+            new = ADDED._replace(id=len(info.columns) + 1, name=what.column)
+            infos[what.table] = info = info._replace(columns=(*info.columns, new))
             query = f"ALTER TABLE `{info.schema_name}`.`{info.name}` ADD COLUMN `{what.column}` BIGINT DEFAULT 0"
             yield event.at_us, FinishedJob(n, "add column", query, info.schema_name, info.name, None, info)
         elif event.kind == "drop_table":
             info = infos[what.table]
             query = f"DROP TABLE `{info.schema_name}`.`{info.name}`"
             yield event.at_us, FinishedJob(n, "drop table", query, info.schema_name, info.name, info.id)
-
-
-def _with_column(info: TableInfo, name: str) -> TableInfo:
-    new = ADDED._replace(id=len(info.columns) + 1, name=name)
-    return info._replace(columns=(*info.columns, new))
 
 
 # What a scenario of the pipeline can let happen, beside what every model and the table scheduler know.

@@ -16,7 +16,6 @@ FIRST, LAST = 0, 1 << 62
 
 
 def key_of(table_id: int, handle: int) -> int:
-    """Give the key of a row."""
     return table_id << WIDTH | handle
 
 
@@ -71,7 +70,6 @@ class TableInfo(NamedTuple):
 
     @property
     def column_ids(self) -> tuple[int, ...]:
-        """Give the ids of the columns, in their order."""
         return tuple(c.id for c in self.columns)
 
     @property

@@ -236,7 +236,6 @@ def regions_found(desk: CaptureDesk, answer: Regions) -> None:
 
 
 def asks(puller: Puller, answer: Regions) -> bool:
-    """Whether a puller waits for an answer of PD."""
     return any(gap.start < answer.end and answer.start < gap.end for gap in puller.gaps)
 
 

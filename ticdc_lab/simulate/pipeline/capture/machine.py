@@ -109,7 +109,10 @@ class DataCapture:
         if desk.inner.checkpoint_ts > inner.checkpoint_ts:
             sink.publish(desk)
         if fired == "poll":
-            _looked(desk)
+            # See what has been without an answer for too long, and whether anything has become due.
+            kv_client.look(desk)
+            sink.retry_all(desk)
+            sink.pump_all(desk)
         elif fired == MOUNTED:
             sink.pump_all(desk)
         owner.proceed(desk)
@@ -121,10 +124,3 @@ def _of_the_data_path(event: Event) -> tuple[Any, ...]:
     if isinstance(event, ReceivedMany):
         return event.messages if type(event.messages[0]) in DATA else ()
     return ()
-
-
-def _looked(desk: CaptureDesk) -> None:
-    """See what has been without an answer for too long, and whether anything has become due."""
-    kv_client.look(desk)
-    sink.retry_all(desk)
-    sink.pump_all(desk)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 from immutables import Map
 
@@ -26,7 +27,11 @@ def added(sorter: Sorter, rows: list[Row], memory_rows: int) -> Sorter:
         fresh, new = fresh[:-1], fresh[-1] + new
     fresh_ts = min(sorter.fresh_ts, min(rows)[0])
     sorter = sorter._replace(fresh=(*fresh, new), n_fresh=sorter.n_fresh + len(rows), fresh_ts=fresh_ts)
-    return _spilled(sorter) if in_memory(sorter) > memory_rows else sorter
+    if in_memory(sorter) <= memory_rows:
+        return sorter
+    sorter = _sorted(sorter)
+    held = sorter.memory.rows
+    return sorter._replace(memory=SortedRun(), runs=(*sorter.runs, SortedRun(held)), spilled=sorter.spilled + len(held))
 
 
 def in_memory(sorter: Sorter) -> int:
@@ -35,12 +40,6 @@ def in_memory(sorter: Sorter) -> int:
 
 def on_disk(sorter: Sorter) -> int:
     return sum(len(run.rows) - run.at for run in sorter.runs)
-
-
-def _spilled(sorter: Sorter) -> Sorter:
-    sorter = _sorted(sorter)
-    rows = sorter.memory.rows
-    return sorter._replace(memory=SortedRun(), runs=(*sorter.runs, SortedRun(rows)), spilled=sorter.spilled + len(rows))
 
 
 def _sorted(sorter: Sorter) -> Sorter:
@@ -123,7 +122,11 @@ def _with(schema: Schema, table: int, version: Version) -> Schema:
 
 def version_at(versions: tuple[Version, ...], ts: int) -> int:
     """Give the index of the version as of ``ts``, -1 where there was none."""
-    return len(versions) - 1 if versions and versions[-1].ts <= ts else bisect_right(versions, ts, key=_ts) - 1
+    return (
+        len(versions) - 1
+        if versions and versions[-1].ts <= ts
+        else bisect_right(versions, ts, key=attrgetter("ts")) - 1
+    )
 
 
 def info_at(schema: Schema, table: int, ts: int) -> TableInfo | None:
@@ -134,7 +137,6 @@ def info_at(schema: Schema, table: int, ts: int) -> TableInfo | None:
 
 
 def tables_at(schema: Schema, ts: int) -> frozenset[Key]:
-    """Give the tables that were there as of ``ts``."""
     return frozenset(table for table in schema if info_at(schema, table, ts) is not None)
 
 
@@ -149,10 +151,6 @@ def pruned(schema: Schema, ts: int) -> Schema:
         elif at > 0:
             kept[table] = versions[at:]
     return kept.finish()
-
-
-def _ts(version: Version) -> int:
-    return version.ts
 
 
 # The mounter: raw rows of TiKV become row changes, with the table as it was when they were committed.

@@ -50,27 +50,22 @@ def advanced(desk: CaptureDesk) -> bool:
     for commit_ts, _, _, key, _, value, _ in sorted(due, key=lambda row: (row[0], row[3])):
         at = (commit_ts, handle_of(key))
         if isinstance(value, FinishedJob) and at > desk.ddl.applied:
-            _apply(desk, commit_ts, value, at)
+            unwritten = [row_ts - 1 for path in desk.paths.values() if (row_ts := sink.first_due_ts(path)) is not None]
+            needed_ts = min(desk.inner.checkpoint_ts - 1, desk.duty.executed[0] if desk.duty else commit_ts, *unwritten)
+            ddl = desk.ddl
+            desk.ddl = ddl._replace(
+                schema=applied(pruned(ddl.schema, needed_ts), commit_ts, value),
+                jobs=(*(j for j in ddl.jobs if j[0] >= needed_ts), (commit_ts, value)),
+                applied=at,
+            )
+            desk.tell(META, None, f"job {value.id}", f"{value.query} finished at {commit_ts}")
     return True
-
-
-def _apply(desk: CaptureDesk, ts: int, job: FinishedJob, at: tuple[int, int]) -> None:
-    unwritten = [row_ts - 1 for path in desk.paths.values() if (row_ts := sink.first_due_ts(path)) is not None]
-    needed_ts = min(desk.inner.checkpoint_ts - 1, desk.duty.executed[0] if desk.duty else ts, *unwritten)
-    ddl = desk.ddl
-    desk.ddl = ddl._replace(
-        schema=applied(pruned(ddl.schema, needed_ts), ts, job),
-        jobs=(*(j for j in ddl.jobs if j[0] >= needed_ts), (ts, job)),
-        applied=at,
-    )
-    desk.tell(META, None, f"job {job.id}", f"{job.query} finished at {ts}")
 
 
 # What stores send: rows into matcher and sorter, resolved_ts into the frontiers.
 
 
 def entries(desk: CaptureDesk, sender: Address, message: Entries) -> None:
-    """Take rows of a region."""
     key = desk.kv.owners.get(message.request_id)
     if key is None:
         desk.outputs.append(Ignored(message._replace(rows=()), "the request is an old one"))
@@ -86,7 +81,11 @@ def entries(desk: CaptureDesk, sender: Address, message: Entries) -> None:
     rows = _new(desk, key, before, found.rows)
     streams = puller.streams.set(message.request_id, stream)
     desk.set_puller(key, puller._replace(streams=streams, received=puller.received + len(rows)))
-    _keep(desk, key, rows)
+    if key == META:
+        received(desk, rows)
+    elif rows:
+        path = desk.paths[key]
+        desk.put(path._replace(sorter=added(path.sorter, rows, desk.settings.sorter_memory_rows)))
     if found.orphans:
         because = f"{found.orphans} commits came without their prewrite"
         kv_client.end_stream(desk, key, stream, because)
@@ -109,14 +108,6 @@ def _new(desk: CaptureDesk, key: Key, stream: PulledStream, rows: list[Row]) -> 
         because = f"{shown(late[0][3])} was committed at {late[0][0]}, after {sent}"
         desk.outputs.append(Broken("Resolved Is Consistent", f"region {stream.region}: {because}"))
     return [row for row in rows if row[0] > start_ts]
-
-
-def _keep(desk: CaptureDesk, key: Key, rows: list[Row]) -> None:
-    if key == META:
-        received(desk, rows)
-    elif rows:
-        path = desk.paths[key]
-        desk.put(path._replace(sorter=added(path.sorter, rows, desk.settings.sorter_memory_rows)))
 
 
 def resolved(desk: CaptureDesk, sender: Address, message: ResolvedTs) -> None:

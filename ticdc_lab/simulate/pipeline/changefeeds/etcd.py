@@ -188,7 +188,13 @@ class SharedEtcd:
         known = state.changefeeds.get(command.id)
         sessions = replace(state.sessions, revision=state.sessions.revision + 1)
         if isinstance(command, CreateChangefeed):
-            new = self._created(command, sessions.revision, now)
+            only = command.only
+            start_ts = ts_of(now.at_us if command.start_us is None else command.start_us)
+            new = Changefeed(
+                command.id, NORMAL, sessions.revision, start_ts, only, command.kind or self.sink,
+                self.tables if only is None else self.tables & only, start_ts,
+                start_ts if self.free_ts is None else self.free_ts,
+            )  # fmt: skip
             refused = "it is there already" if known else ""
         elif known is None:
             return state, [Ignored(command, "there is no such changefeed")]
@@ -211,15 +217,6 @@ class SharedEtcd:
             subject = named(new.id, "global-checkpoint")
             outputs.insert(1, Changed(subject, None, new.checkpoint_ts, "the changefeed starts here"))
         return state, _seen(state, outputs)
-
-    def _created(self, command: CreateChangefeed, epoch: int, now: Now) -> Changefeed:
-        only = command.only
-        start_ts = ts_of(now.at_us if command.start_us is None else command.start_us)
-        return Changefeed(
-            command.id, NORMAL, epoch, start_ts, only, command.kind or self.sink,
-            self.tables if only is None else self.tables & only, start_ts,
-            start_ts if self.free_ts is None else self.free_ts,
-        )  # fmt: skip
 
 
 def _seen(state: SharedState, outputs: Iterable[Any], one: Changefeed | None = None) -> list[Output]:

@@ -98,14 +98,14 @@ class CaptureServer:
     tables: tuple[TableInfo, ...] = ()  # as they were before any DDL job
 
     def start(self, address: Address, now: Now) -> tuple[CaptureServerState, list[Output]]:
-        work = self._work(CaptureServerState(address, self.scheduler.lease_end(now.at_us + now.skew_us)), now)
+        work = _Work(self, CaptureServerState(address, self.scheduler.lease_end(now.at_us + now.skew_us)), now)
         work.outputs.append(Send(ETCD, Register(self.scheduler.version)))
         work.outputs.append(Wake(self.scheduler.terms.keep_alive_us, "keepalive"))
         work.fence()
         return work.done(), work.outputs
 
     def step(self, state: CaptureServerState, event: Event, now: Now) -> tuple[CaptureServerState, list[Output]]:
-        work = self._work(state, now)
+        work = _Work(self, state, now)
         if now.at_us + now.skew_us >= state.ends_us:
             work.end()
         elif isinstance(event, Received):
@@ -118,9 +118,6 @@ class CaptureServer:
         elif isinstance(event.command, ForChangefeed):
             work.deliver(event.command.changefeed, Asked(event.command.command))
         return work.done(), work.outputs
-
-    def _work(self, state: CaptureServerState, now: Now) -> _Work:
-        return _Work(self, state, now)
 
 
 class _Work:
@@ -172,11 +169,22 @@ class _Work:
         if kind is Of:
             self._take_of(sender, message)
         elif kind is cdc.ResolvedTs:
-            self._take_resolved(sender, message)
+            # A store sends the regions of all changefeeds at once.
+            of_epoch: dict[int, list[tuple[int, int]]] = {}
+            for region in message.regions:
+                of_epoch.setdefault(region[0] >> PLACES, []).append(region)
+            for epoch, regions in of_epoch.items():
+                self._of_epoch(sender, cdc.ResolvedTs(message.ts, tuple(regions)), epoch)
         elif kind in (cdc.Entries, cdc.RegionFailed):
             self._of_epoch(sender, message, message.request_id >> PLACES)
         elif kind is Regions:
-            self._take_regions(sender, message)
+            # Whichever of them has asked, all that wait learn where regions are.
+            for name in sorted(self.running):
+                state = self.running[name].state
+                if any(
+                    asks(puller, message) for puller in (state.ddl.puller, *(p.puller for p in state.paths.values()))
+                ):
+                    self.deliver(name, Received(sender, message))
         elif kind is Changefeeds:
             self._take_view(message)
         elif kind in (KeptAlive, NoLease):
@@ -194,21 +202,6 @@ class _Work:
         else:
             what = f"is {known.state}, of epoch {known.epoch}" if known else "is removed"
             self.outputs.append(Ignored(of, f"changefeed {of.changefeed} {what}"))
-
-    def _take_resolved(self, sender: Address, told: cdc.ResolvedTs) -> None:
-        """A store sends the regions of all changefeeds at once."""
-        of_epoch: dict[int, list[tuple[int, int]]] = {}
-        for region in told.regions:
-            of_epoch.setdefault(region[0] >> PLACES, []).append(region)
-        for epoch, regions in of_epoch.items():
-            self._of_epoch(sender, cdc.ResolvedTs(told.ts, tuple(regions)), epoch)
-
-    def _take_regions(self, sender: Address, regions: Regions) -> None:
-        """Whichever of them has asked, all that wait learn where regions are."""
-        for name in sorted(self.running):
-            state = self.running[name].state
-            if any(asks(puller, regions) for puller in (state.ddl.puller, *(p.puller for p in state.paths.values()))):
-                self.deliver(name, Received(sender, regions))
 
     def _of_epoch(self, sender: Address, message: Any, epoch: int) -> None:
         name = next((n for n in sorted(self.running) if self.running[n].epoch == epoch), None)

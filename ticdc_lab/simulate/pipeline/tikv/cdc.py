@@ -72,7 +72,12 @@ SCAN = "scan"
 
 def register(turn: StoreTurn, sender: Address, message: Register) -> None:
     """Open a stream, and scan what was committed after its checkpoint_ts."""
-    _forget_former_lives(turn, sender)
+    # The streams of a capture that came back under a new address go: they are not read.
+    node, life = node_of(sender), life_of(sender)
+    for known, served in sorted(turn.state.streams.items()):
+        left = [s for s in served if node_of(s.address) != node or life_of(s.address) >= life]
+        if len(left) < len(served):
+            _set(turn, known, left)
     request_id, region, epoch, checkpoint_ts, start, end = message
     peer = turn.state.peers.get(region)
     data = turn.asked_of(region, epoch, peer.led.applied if peer and peer.led else None)
@@ -93,18 +98,8 @@ def register(turn: StoreTurn, sender: Address, message: Register) -> None:
 
 
 def deregister(turn: StoreTurn, sender: Address, message: Deregister) -> None:
-    """Let a stream go."""
     streams = turn.state.streams.get(message.region, ())
     _set(turn, message.region, [s for s in streams if s.address != sender or s.request_id != message.request_id])
-
-
-def _forget_former_lives(turn: StoreTurn, sender: Address) -> None:
-    """Let the streams of a capture go that came back under a new address: they are not read."""
-    node, life = node_of(sender), life_of(sender)
-    for region, streams in sorted(turn.state.streams.items()):
-        left = [s for s in streams if node_of(s.address) != node or life_of(s.address) >= life]
-        if len(left) < len(streams):
-            _set(turn, region, left)
 
 
 def _set(turn: StoreTurn, region: int, streams: Sequence[ServedStream]) -> None:

@@ -153,7 +153,6 @@ class Pd:
 
 
 def regions_in(state: PdState, start: int, end: int) -> tuple[KvRegion, ...]:
-    """Give the regions of a range in key order."""
     found = [k.region for k in state.regions.values() if k.region.start < end and start < k.region.end]
     return tuple(sorted(found, key=lambda r: r.start))
 

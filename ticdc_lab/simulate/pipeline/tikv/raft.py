@@ -212,7 +212,6 @@ def confirm(turn: StoreTurn, regions: Sequence[int]) -> None:
 
 
 def apply_due(turn: StoreTurn) -> None:
-    """Apply what has waited long enough."""
     at_us, due = turn.now.at_us, turn.state.due
     n = sum(one.at_us <= at_us for one in due)
     turn.state = turn.state._replace(due=due[n:])
@@ -238,18 +237,14 @@ def apply(turn: StoreTurn, due: Iterable[Due]) -> None:
             applied.append((region, led.applied, entries))
     turn.put_all(changed)
     for region, applied_before, entries in applied:
-        _let_see(turn, region, applied_before, entries)
-
-
-def _let_see(turn: StoreTurn, region: int, before: Data | None, entries: tuple[LogEntry, ...]) -> None:
-    for entry in entries:
-        if entry.rows:
-            observe(turn, region, entry.rows)
-        if entry.batch:
-            answer(turn, region, entry)
-    after = entries[-1].data
-    if before is None or before.epoch != after.epoch or before.merging != after.merging:
-        turn.changes.append((region, before, after))
+        for entry in entries:
+            if entry.rows:
+                observe(turn, region, entry.rows)
+            if entry.batch:
+                answer(turn, region, entry)
+        after = entries[-1].data
+        if applied_before is None or applied_before.epoch != after.epoch or applied_before.merging != after.merging:
+            turn.changes.append((region, applied_before, after))
 
 
 # Elections: a candidate asks for what the others have, and continues from the newest once a majority has answered.
@@ -482,7 +477,6 @@ def _admit(turn: StoreTurn, region: int, follower: str) -> None:
 
 
 def admitted(turn: StoreTurn, sender: Address, message: Admit) -> None:
-    """Vote from now on."""
     for region, term in message.regions:
         peer = turn.state.peers.get(region)
         if peer is not None and peer.term == term:

@@ -24,35 +24,34 @@ def asked(turn: StoreTurn, command: Split | Merge | TransferLeader) -> None:
     if data is None:
         turn.out.append(Decided("region", None, f"{turn.state.name} does not serve the region of {shown(key)}"))
     elif isinstance(command, TransferLeader):
-        _transfer(turn, data, command.to)
+        # Let another store campaign; that it asks for votes is how this one hears of it.
+        if command.to not in data.peers or command.to == turn.state.name:
+            turn.out.append(Decided(f"region:{data.id}", None, f"{command.to} is no follower of region {data.id}"))
+            return
+        turn.out.append(Decided(f"region:{data.id}", command.to, f"its leadership is to go to {command.to}"))
+        turn.send(command.to, Campaign((data.id,), f"{turn.state.name} gave its place up"))
     elif data.merging is not None or any(d.merging == data.id for d in _served(turn)):
         turn.out.append(Decided(f"region:{data.id}", None, "a merge is under way"))
     elif isinstance(command, Split):
-        _ask_split(turn, data, key)
+        if key == data.start:
+            turn.out.append(Decided(f"region:{data.id}", None, f"it begins at {shown(key)} already"))
+            return
+        turn.out.append(Decided(f"region:{data.id}", shown(key), "it is to be divided here"))
+        turn.out.append(Send(PD, AskSplit(data.id, data.epoch, key)))
     else:
-        _stop_right(turn, data)
+        # Begin a merge: the right neighbour takes nothing any more, so that its content is known.
+        right = next((d for d in _served(turn) if d.start == data.end), None)
+        if right is None or right.merging is not None or set(right.peers) != set(data.peers):
+            because = f"{turn.state.name} does not serve its right neighbour on the same stores, or that is merging"
+            turn.out.append(Decided(f"region:{data.id}", None, because))
+            return
+        turn.out.append(Decided(f"region:{data.id}", f"region:{right.id}", "it is to take its right neighbour in"))
+        propose(turn, [(right.id, LogEntry(0, replace(right, merging=data.id)))])
 
 
 def _served(turn: StoreTurn) -> list[Data]:
     """Give the regions that are led and served here, as they are proposed."""
     return [p.data for _, p in turn.led() if p.led and p.led.applied and p.data]
-
-
-def _transfer(turn: StoreTurn, data: Data, to: str) -> None:
-    """Let another store campaign; that it asks for votes is how this one hears of it."""
-    if to not in data.peers or to == turn.state.name:
-        turn.out.append(Decided(f"region:{data.id}", None, f"{to} is no follower of region {data.id}"))
-        return
-    turn.out.append(Decided(f"region:{data.id}", to, f"its leadership is to go to {to}"))
-    turn.send(to, Campaign((data.id,), f"{turn.state.name} gave its place up"))
-
-
-def _ask_split(turn: StoreTurn, data: Data, key: int) -> None:
-    if key == data.start:
-        turn.out.append(Decided(f"region:{data.id}", None, f"it begins at {shown(key)} already"))
-        return
-    turn.out.append(Decided(f"region:{data.id}", shown(key), "it is to be divided here"))
-    turn.out.append(Send(PD, AskSplit(data.id, data.epoch, key)))
 
 
 def split(turn: StoreTurn, sender: Address, message: SplitId) -> None:
@@ -72,17 +71,6 @@ def _unled(turn: StoreTurn, sprouts: tuple[Data, ...]) -> tuple[Data, ...]:
     """Leave out what a majority holds by itself: parts that are served here."""
     served = {d.id for d in _served(turn)}
     return tuple(s for s in sprouts if s.id not in served)
-
-
-def _stop_right(turn: StoreTurn, left: Data) -> None:
-    """Begin a merge: the right neighbour takes nothing any more, so that its content is known."""
-    right = next((d for d in _served(turn) if d.start == left.end), None)
-    if right is None or right.merging is not None or set(right.peers) != set(left.peers):
-        because = f"{turn.state.name} does not serve its right neighbour on the same stores, or that is merging"
-        turn.out.append(Decided(f"region:{left.id}", None, because))
-        return
-    turn.out.append(Decided(f"region:{left.id}", f"region:{right.id}", "it is to take its right neighbour in"))
-    propose(turn, [(right.id, LogEntry(0, replace(right, merging=left.id)))])
 
 
 def merge_on(turn: StoreTurn, right: Data) -> None:
@@ -124,23 +112,17 @@ def changed(turn: StoreTurn, region: int, before: Data | None, after: Data) -> N
         for follower in peer.led.followers:
             turn.send(follower, Destroy((gone,)))
     if before is not None:
-        _is_another(turn, region, after)
+        # End the streams of a region that has another range or stops, and restart its resolved_ts: what was taken in
+        # may have locks below the resolved_ts that was sent for the rest.
+        parts = (after.region(turn.state.address), *turn.parts_of(after))
+        end_streams(turn, region, turn.not_leader(region) if after.merging else EpochNotMatch(region, parts))
+        peer = turn.state.peers[region]
+        if peer.led is not None:
+            turn.put(region, peer._replace(led=peer.led._replace(resolved_ts=0)))
     young = _sprouted(turn, after)
     report(turn, tuple(absorbed), young)
     campaign(turn, [d.id for d in young], f"it was split off region {region}")
     merges_on(turn)
-
-
-def _is_another(turn: StoreTurn, region: int, after: Data) -> None:
-    """End the streams of a region that has another range or stops, and restart its resolved_ts.
-
-    What was taken in may have locks below the resolved_ts that was sent for the rest.
-    """
-    regions = (after.region(turn.state.address), *turn.parts_of(after))
-    end_streams(turn, region, turn.not_leader(region) if after.merging else EpochNotMatch(region, regions))
-    peer = turn.state.peers[region]
-    if peer.led is not None:
-        turn.put(region, peer._replace(led=peer.led._replace(resolved_ts=0)))
 
 
 def _sprouted(turn: StoreTurn, data: Data) -> list[Data]:

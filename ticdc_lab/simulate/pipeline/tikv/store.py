@@ -134,7 +134,13 @@ class TikvStore:
             region_changes.report(turn)
             turn.out.append(Wake(self.heartbeat_us, HEARTBEAT))
         elif name == "resumed":
-            _resumed(turn)
+            # Begin again with what is on disk: a process that comes back leads nothing; where no other led, it
+            # campaigns.
+            led = [region for region, _ in turn.led()]
+            because = f"{turn.state.name} was not there for a while"
+            for region in led:
+                raft.stepped_down(turn, region, because)
+            raft.campaign(turn, led, f"{because} and led it before")
         elif isinstance(name, tuple) and name[0] == cdc.SCAN:
             cdc.scan(turn, *name[1:])
 
@@ -145,15 +151,6 @@ def _on_disk(peer: RegionPeer, before: RegionPeer | None) -> RegionPeer:
     if before is None:
         return peer
     return peer._replace(data=before.data, last_term=before.last_term, log_index=before.log_index, voter=False)
-
-
-def _resumed(turn: StoreTurn) -> None:
-    """Begin again with what is on disk: a process that comes back leads nothing; where no other led, it campaigns."""
-    led = [region for region, _ in turn.led()]
-    because = f"{turn.state.name} was not there for a while"
-    for region in led:
-        raft.stepped_down(turn, region, because)
-    raft.campaign(turn, led, f"{because} and led it before")
 
 
 def _stores(turn: StoreTurn, sender: Address, message: Stores) -> None:

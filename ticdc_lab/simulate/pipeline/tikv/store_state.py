@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from immutables import Map
 
 from ticdc_lab.machines.machine import Address, Now, Output, Send, stepped
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
-from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, KvRegion, NotLeader, Refusal, RegionNotFound
-from ticdc_lab.simulate.pipeline.tikv.region_data import Data
+from ticdc_lab.simulate.pipeline.kv_messages import (
+    ROLLBACK,
+    EpochNotMatch,
+    KvRegion,
+    NotLeader,
+    Refusal,
+    RegionNotFound,
+)
+from ticdc_lab.simulate.pipeline.tables import Value
+from ticdc_lab.simulate.pipeline.tikv.region_data import Data, read, records, value_at
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pipeline.tikv.store import TikvStore
@@ -146,6 +154,55 @@ class TikvStoreState(NamedTuple):
     whole: bool = True
 
 
+# What is committed in the stores.
+
+
+Version: TypeAlias = "tuple[int, int, int, str, Value | None, Value | None]"
+"""commit_ts, start_ts, key, op, value, old_value."""
+
+
+def committed(state: TikvStoreState) -> Iterator[Version]:
+    """Give all versions that are committed in the regions that a store leads, regions and keys in their order."""
+    for data in sorted(led_here(state), key=lambda d: d.start):
+        yield from _versions(data, ())
+
+
+def committed_in(states: Iterable[TikvStoreState]) -> Iterator[Version]:
+    """Give all versions that are committed upstream, each once, after any fault of the stores.
+
+    A store that is down or cut off may still take itself for a leader of what has another leader or is divided by now:
+    of regions that overlap the latest counts (epoch, then term). Without a leader, the newest that a peer has does.
+    """
+    found: list[tuple[bool, int, int, int, Data]] = []
+    for state in states:
+        for peer in state.peers.values():
+            led = peer.led.applied if peer.led else None
+            data = led or peer.data
+            if data is not None:
+                found.append((led is not None, data.epoch, peer.last_term, peer.log_index, data))
+    taken: list[Data] = []
+    for *_, data in sorted(found, key=lambda f: (*f[:4], f[4].id), reverse=True):
+        over = tuple((t.start, t.end) for t in taken if t.start < data.end and data.start < t.end)
+        if not any(start <= data.start and data.end <= end for start, end in over):
+            yield from _versions(data, over)
+            taken.append(data)
+
+
+def _versions(data: Data, without: Sequence[tuple[int, int]]) -> Iterator[Version]:
+    for key in sorted(data.write):
+        if any(start <= key < end for start, end in without):
+            continue
+        for commit_ts, start_ts, kind, older, stored in records(data.write[key]):
+            if kind != ROLLBACK:
+                value = read(data.default, key, start_ts, stored)
+                yield commit_ts, start_ts, key, kind, value, value_at(older, key, data.default)
+
+
+def led_here(state: TikvStoreState) -> list[Data]:
+    """Give the regions that a store leads, as they are served."""
+    return [p.led.applied for p in state.peers.values() if p.led is not None and p.led.applied is not None]
+
+
 # One step of a store while it is taken: the state so far and what came out so far.
 
 
@@ -170,7 +227,6 @@ class StoreTurn:
             self.state = self.state._replace(peers=self.state.peers.update(peers), written=tuple(before))
 
     def put_all(self, peers: Mapping[int, RegionPeer]) -> None:
-        """Replace peers of several regions."""
         if peers:
             self.state = self.state._replace(peers=self.state.peers.update(peers))
 
@@ -183,7 +239,6 @@ class StoreTurn:
         return sorted((e for e in self.state.peers.items() if e[1].led is not None), key=lambda e: e[0])
 
     def address_of(self, store: str | None) -> Address | None:
-        """Give the address of a store."""
         if store is None or store == self.state.name:
             return self.state.address if store else None
         return self.state.addresses.get(store, store)
