@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ticdc_lab.figures.sequence_diagram import sequence_diagram
     from ticdc_lab.figures.stepped import stepped, stepped_by
     from ticdc_lab.figures.store_bars import store_bars
-    from ticdc_lab.figures.theme import themed
+    from ticdc_lab.figures.theme import themed, titled
     from ticdc_lab.figures.transaction_spans import transaction_spans
     from ticdc_lab.figures.watch_curves import watch_curves
     from ticdc_lab.figures.watermark_ladder import lag, watermark_ladder
@@ -61,7 +61,7 @@ __all__ = [
     "partition_load", "partition_rows", "pd_answers", "pipeline_picture", "pipeline_picture_stepped",
     "procedure_faults", "queue_curves", "region_map", "region_map_stepped", "row_life", "scan_and_stream",
     "scheduling_at", "scheduling_stepped", "schema_timeline", "semantics_matrix", "sequence_diagram", "skew_curves",
-    "stepped", "stepped_by", "store_bars", "themed", "time_left", "transaction_spans", "two_futures",
+    "stepped", "stepped_by", "store_bars", "themed", "time_left", "titled", "transaction_spans", "two_futures",
     "variant_comparison", "violations", "watch_curves", "watermark_curves", "watermark_ladder", "watermark_levels",
     "watermark_tree", "watermark_tree_stepped", "why_nothing", "why_stuck", "why_table",
 ]  # fmt: skip

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 
 import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
-from ticdc_lab.figures.look import GREY, WRONG, hatched, look
+from ticdc_lab.figures.look import GREY, WRONG, hatched, legend_above, look
 from ticdc_lab.figures.ownership_gantt import STATE_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish, label, sentence
@@ -30,7 +29,7 @@ _NOTE_OF_CURVES = (
 )
 
 
-def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = (), finding: str = "") -> Figure:
+def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = ()) -> Figure:
     """Draw the lag of checkpoint_ts above resolved_ts's, over virtual time.
 
     Parameters
@@ -39,8 +38,6 @@ def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = (), finding
         :data:`ticdc_lab.simulate.trace.TRACE`.
     captures
         Those drawn beside the changefeed; by default all.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     of = watermarks(trace)
     if of.empty:
@@ -56,12 +53,11 @@ def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = (), finding
         fig.update_yaxes(title_text=f"{mark} lag, s", rangemode="tozero", row=row, col=1)
     fig.update_xaxes(title_text="virtual time, s", row=2, col=1)
     incident_lines(fig, trace)
-    fig.update_layout(hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"})
+    fig.update_layout(hovermode="closest", legend=legend_above(1.01))
     drawn = len(shown[:_MOST_OF_CURVES])
     cut = f" {drawn} of {len(every)} captures {'is' if drawn == 1 else 'are'} drawn." if drawn < len(every) else ""
-    title = label(finding, most=300) or _finding_of_curves(of, until_us)
-    fig = finish(fig, title=title, note=_NOTE_OF_CURVES + cut, height=560)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
+    title = _finding_of_curves(of, until_us)
+    return finish(fig, title=title, note=_NOTE_OF_CURVES + cut, height=560, above_px=30)
 
 
 def line_of(curve: pd.DataFrame, who: str, captures: list[str], *, first: bool) -> Scatter:
@@ -143,7 +139,7 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
     fig.update_xaxes(title_text="virtual time, s", row=2, col=1)
     fig.update_layout(
         barmode="overlay", bargap=0, hovermode="closest",
-        legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"},
+        legend=legend_above(1.01),
     )  # fmt: skip
     held = int((found["until_us"] - found["since_us"]).sum())
     mine = f"{label(of)} holds the checkpoint for {percent(held, until_us)} of the run"
@@ -151,8 +147,7 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
     share = (
         "" if of else f" It is held for {percent(held, until_us)} of the run; the dotted line is the title's moment."
     )
-    fig = finish(fig, title=title, note=_NOTE_OF_STUCK + share, height=470)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
+    return finish(fig, title=title, note=_NOTE_OF_STUCK + share, height=470, above_px=46)
 
 
 def finding_of_stuck(stuck: Reason | None, at_us: int) -> str:
@@ -206,7 +201,7 @@ _NOTE_OF_GRAFANA = (
 )
 
 
-def grafana_panel(trace: pa.Table, name: str, *, finding: str = "") -> Figure:
+def grafana_panel(trace: pa.Table, name: str) -> Figure:
     """Draw one panel.
 
     Parameters
@@ -215,8 +210,6 @@ def grafana_panel(trace: pa.Table, name: str, *, finding: str = "") -> Figure:
         :data:`ticdc_lab.simulate.trace.TRACE`.
     name
         Of :data:`ticdc_lab.simulate.lags.PANELS`: ``changefeed checkpoint lag``, ...
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     values = PANELS[name].values(trace)
     if values.empty:
@@ -225,16 +218,13 @@ def grafana_panel(trace: pa.Table, name: str, *, finding: str = "") -> Figure:
     fig.update_xaxes(title_text="virtual time, s", range=[0, end_us(trace) / 1e6])
     fig.update_yaxes(title_text=f"{name}<br>{PANELS[name].unit}", rangemode="tozero")
     incident_lines(fig, trace)
-    fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"})
-    fig = finish(
-        fig,
-        title=label(finding, most=300) or finding_of_grafana(values, name),
-        note=_NOTE_OF_GRAFANA.replace("Panels", "A panel"),
+    fig.update_layout(showlegend=True, legend=legend_above())
+    return finish(
+        fig, title=finding_of_grafana(values, name), note=_NOTE_OF_GRAFANA.replace("Panels", "A panel"), above_px=46
     )
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
 
 
-def grafana_panels(trace: pa.Table, *, finding: str = "") -> Figure:
+def grafana_panels(trace: pa.Table) -> Figure:
     """Draw all panels as small multiples; parameters as :func:`grafana_panel`'s."""
     found = {name: panel.values(trace) for name, panel in PANELS.items()}
     if all(values.empty for values in found.values()):
@@ -255,11 +245,10 @@ def grafana_panels(trace: pa.Table, *, finding: str = "") -> Figure:
     fig.update_xaxes(title_text="virtual time, s", row=rows)
     fig.update_annotations(font_size=14)
     incident_lines(fig, trace)
-    fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1.05, "yanchor": "bottom"})
+    fig.update_layout(showlegend=True, legend=legend_above(1.05))
     first = next(name for name, values in found.items() if len(values))
-    title = label(finding, most=300) or finding_of_grafana(found[first], first)
-    fig = finish(fig, title=title, note=_NOTE_OF_GRAFANA, height=280 + 190 * rows, least_px=640)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 84)
+    title = finding_of_grafana(found[first], first)
+    return finish(fig, title=title, note=_NOTE_OF_GRAFANA, height=280 + 190 * rows, least_px=640, above_px=84)
 
 
 def finding_of_grafana(values: pd.DataFrame, name: str) -> str:
@@ -287,7 +276,10 @@ def _order(values: pd.DataFrame) -> list[str]:
 
 
 def _lines(values: pd.DataFrame, name: str, order: list[str]) -> list[Scatter]:
-    panel, captures = PANELS[name], _numbers(order)
+    # a capture's look follows its number, wherever it is drawn
+    taken = {s: int(s.rsplit("-", 1)[1]) - 1 for s in order if s.startswith("capture-") and s[8:].isdigit()}
+    rest = [s for s in order if s not in taken]
+    panel, captures = PANELS[name], {**taken, **{s: i + len(taken) for i, s in enumerate(rest)}}
     out = []
     for series in order:
         mine = values[values["series"] == series]
@@ -311,13 +303,6 @@ def _marked(drawn: Scatter, series: str, name: str) -> Scatter:
     return marked(drawn, Selection(capture=series)) if series.startswith("capture-") else drawn
 
 
-def _numbers(order: list[str]) -> Mapping[str, int]:
-    """The look of each series: a capture's follows its number, wherever it is drawn."""
-    taken = {s: int(s.rsplit("-", 1)[1]) - 1 for s in order if s.startswith("capture-") and s[8:].isdigit()}
-    rest = [s for s in order if s not in taken]
-    return {**taken, **{s: i + len(taken) for i, s in enumerate(rest)}}
-
-
 # Protocols beside each other, on the same load and faults: what each costs, in small bars.
 
 
@@ -338,15 +323,13 @@ _NOTE_OF_VARIANTS = (
 )
 
 
-def variant_comparison(costs: pd.DataFrame, *, finding: str = "") -> Figure:
+def variant_comparison(costs: pd.DataFrame) -> Figure:
     """Draw what each variant costs.
 
     Parameters
     ----------
     costs
         A row a variant: ``variant`` and the columns of :data:`MEASURES`; NaN where it was never reached.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     if costs.empty:
         return sentence("No protocol was compared", "There is no run to compare.")
@@ -363,14 +346,10 @@ def variant_comparison(costs: pd.DataFrame, *, finding: str = "") -> Figure:
     fig.update_xaxes(showticklabels=True)
     fig.update_annotations(font_size=13)
     fig.update_layout(showlegend=False, bargap=0.35)
-    fig = finish(
-        fig,
-        title=label(finding, most=300) or _finding_of_variants(costs),
-        note=_NOTE_OF_VARIANTS,
-        height=190 + 240 * rows,
-        least_px=720,
-    )
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 44)
+    return finish(
+        fig, title=_finding_of_variants(costs), note=_NOTE_OF_VARIANTS, height=190 + 240 * rows, least_px=720,
+        above_px=44,
+    )  # fmt: skip
 
 
 def _bar(r: dict[str, object], column: str, unit: str, k: int, *, first: bool) -> Bar:

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Bar, Figure, Table
-from ticdc_lab.figures.look import GREY, WRONG
+from ticdc_lab.figures.look import GREY, WRONG, hatch
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.machines.clock import us_of
@@ -33,7 +33,7 @@ _NOTE = (
 
 
 def column_families(
-    families: pa.Table, *, at_us: int | None = None, names: Mapping[int, str] = _NO_NAMES, finding: str = "",
+    families: pa.Table, *, at_us: int | None = None, names: Mapping[int, str] = _NO_NAMES,
 ) -> Figure:  # fmt: skip
     """Draw them at a moment.
 
@@ -45,8 +45,6 @@ def column_families(
         The moment, µs; by default the last at which something changed.
     names
         How timestamps are called, TSO to ``@TS1``; others are written as moments.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     rows = families.to_pandas()
     if rows.empty:
@@ -66,9 +64,8 @@ def column_families(
     )  # fmt: skip
     fig.update_xaxes(title_text="virtual time, s", zeroline=False, domain=[_LEFT, 1])
     fig.update_layout(barmode="overlay", showlegend=False)
-    title = label(finding, most=300) or _told(rows, moment, names)
-    fig = finish(fig, title=title, note=_NOTE, height=whole_px + 220, least_px=860)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
+    title = _told(rows, moment, names)
+    return finish(fig, title=title, note=_NOTE, height=whole_px + 220, least_px=860, above_px=30)
 
 
 def column_families_stepped(families: pa.Table, *, names: Mapping[int, str] = _NO_NAMES) -> Figure:
@@ -142,17 +139,10 @@ def _history(rows: pd.DataFrame, last_us: int, names: Mapping[int, str]) -> list
         mine = rows[rows["cf"] == cf]
         color, shape, _ = _LOOK[cf]
         long_s = (ends[mine.index] - mine["from_us"]) / 1e6
-        pattern = {
-            "shape": shape,
-            "fillmode": "overlay",
-            "fgcolor": "rgba(255,255,255,0.7)",
-            "size": 7,
-            "solidity": 0.2,
-        }
         out.append(
             Bar(
                 orientation="h", base=(mine["from_us"] / 1e6).tolist(), x=long_s.tolist(),
-                y=mine.index.tolist(), width=0.62, marker={"color": color, "pattern": pattern}, name=cf,
+                y=mine.index.tolist(), width=0.62, marker={"color": color, "pattern": hatch(shape)}, name=cf,
                 hovertext=[_hover(r, names) for r in mine.to_dict("records")], hoverinfo="text",
             )
         )  # fmt: skip

@@ -14,11 +14,11 @@ import pandas as pd
 from ticdc_lab.events.tso import tso_words
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.lane_layout import APPLIED, BUFFERED, NEVER, THROWN, UNREAD, LaneScene, Order, scene
-from ticdc_lab.figures.look import GREY, OKABE_ITO, WRONG
+from ticdc_lab.figures.look import GREY, OKABE_ITO, WRONG, legend_above
 from ticdc_lab.figures.nested import Nested
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import moving_frames, player_controls
-from ticdc_lab.figures.theme import finish, label, sentence
+from ticdc_lab.figures.theme import finish, label, legend_px, sentence
 from ticdc_lab.words import count
 
 # The traces of consumer lanes at a moment; each function gives the same number of traces for every moment.
@@ -104,16 +104,12 @@ def _tables(s: LaneScene) -> Sequence[tuple[npt.NDArray[np.bool_], Scatter]]:
         mine = (of == table).to_numpy()
         r, small = s.rows[mine], _is_small(s)
         points = Scatter(
-            x=r["x"].tolist(),
-            y=_heights(s)[mine].tolist(),
-            mode="markers+text" if small else "markers",
-            marker={"symbol": _TICKS[k], "color": OKABE_ITO[k % len(OKABE_ITO)]},
-            name=label(table),
-            text=[str(ts) for ts in r["commit_ts"]] if small else None,
-            textposition="bottom center",
+            x=r["x"].tolist(), y=_heights(s)[mine].tolist(), mode="markers+text" if small else "markers",
+            marker={"symbol": _TICKS[k], "color": OKABE_ITO[k % len(OKABE_ITO)]}, name=label(table),
+            text=[str(ts) for ts in r["commit_ts"]] if small else None, textposition="bottom center",
             customdata=[[str(o), tso_words(ts)] for o, ts in zip(r["offset"], r["commit_ts"], strict=True)],
             hovertemplate="offset %{customdata[0]}<br>commit_ts %{customdata[1]}<extra>" + label(table) + "</extra>",
-        )
+        )  # fmt: skip
         out.append((mine, marked(points, [_message(s, row) for row in r.to_dict("records")])))
     return out
 
@@ -147,15 +143,10 @@ def thrown(s: LaneScene, at_us: int) -> Sequence[Scatter]:
         marker = {"symbol": symbol, "size": 11, "color": WRONG, "line": {"width": 2, "color": WRONG}}
         out.append(
             Scatter(
-                x=places[gone & mine].tolist(),
-                y=heights[gone & mine].tolist(),
-                mode="markers",
-                marker=marker,
-                name=outcome,
-                hoverinfo="name",
-                showlegend=bool(mine.any()),
+                x=places[gone & mine].tolist(), y=heights[gone & mine].tolist(), mode="markers", marker=marker,
+                name=outcome, hoverinfo="name", showlegend=bool(mine.any()),
             )
-        )
+        )  # fmt: skip
     return out
 
 
@@ -180,17 +171,14 @@ def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
         mine = which.nonzero()[0].tolist()
         marker = {"symbol": symbol, "size": size, "color": color, "line": {"width": 2, "color": color}}
         drawn = Scatter(
-            x=places[which].tolist(),
-            y=(lanes[which] + dy).tolist(),
+            x=places[which].tolist(), y=(lanes[which] + dy).tolist(),
             mode="markers+text" if _is_small(s) else "markers",
-            marker=marker | {"opacity": np.where(read[which], 1.0, 0.3).tolist()},
-            name=name,
+            marker=marker | {"opacity": np.where(read[which], 1.0, 0.3).tolist()}, name=name,
             text=[f" {ts}" for ts in m["commit_ts"].to_numpy()[which].tolist()] if _is_small(s) else None,
-            textposition="middle right",
-            customdata=[texts[i] for i in mine],
+            textposition="middle right", customdata=[texts[i] for i in mine],
             hovertemplate="%{customdata}<extra>" + name + "</extra>",
             showlegend=bool((flags if name == "resolved event" else ddl if "DDL" in name else admin).any()),
-        )
+        )  # fmt: skip
         out.append(marked(drawn, [picks[i] for i in mine]))
     return out
 
@@ -260,7 +248,6 @@ def _gapped(pairs: Sequence[tuple[float, ...]]) -> list[float | None]:
 _LANE_PX = 64
 _EACH = 20
 """Up to so many places each has its number."""
-_LEGEND_ROW_PX, _LEGEND_WIDE_PX = 20, 870
 _AXIS = {"offset": "offset in the {lane}", "commit": "order of commit_ts upstream (equal ones share a place)"}
 _NOTE = {
     "offset": "One lane per {lane}; rows are ticks: faint where not read, tall where buffered, short where applied. "
@@ -274,7 +261,7 @@ _NOTE = {
 
 def consumer_lanes(
     deliveries: pd.DataFrame, steps: pd.DataFrame, *, at_us: int | None = None, order: Order = "offset",
-    most: int = 400, finding: str = "", lane: str = "partition",
+    most: int = 400, lane: str = "partition",
 ) -> Figure:  # fmt: skip
     """Draw the lanes of a consumer at a moment.
 
@@ -288,8 +275,6 @@ def consumer_lanes(
         What goes to the right, see :func:`ticdc_lab.figures.lane_layout.scene`.
     most
         Row changes drawn; of a longer log the ones read around the moment, noted below.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     lane
         What its lanes are: ``partition``, or ``stream`` of a storage sink.
     """
@@ -297,10 +282,10 @@ def consumer_lanes(
         return sentence("The consumer did nothing", "The log has no message that a consumer would act on.")
     around = at_us if at_us is not None else NEVER
     s = scene(deliveries, steps, order=order, around_us=around, most=most, lane=lane)
-    return drawn(s, s.end_us if at_us is None else at_us, finding=finding)
+    return drawn(s, s.end_us if at_us is None else at_us)
 
 
-def drawn(s: LaneScene, at_us: int, *, finding: str = "") -> Figure:
+def drawn(s: LaneScene, at_us: int) -> Figure:
     """Draw a scene at a moment (µs); every moment of a scene has the same traces."""
     fig = Figure(traces_at(s, at_us))
     names = [f"{s.kind} {p}" for _, p in s.lanes]
@@ -318,37 +303,23 @@ def drawn(s: LaneScene, at_us: int, *, finding: str = "") -> Figure:
     )  # fmt: skip
     fig.update_layout(
         showlegend=True,
-        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemsizing": "constant"},
+        legend={**legend_above(), "itemsizing": "constant"},
         hovermode="closest",
     )
-    legend_px = _legend_px(fig)
-    height = 240 + legend_px + _LANE_PX * len(names)
-    fig = finish(
-        fig,
-        title=label(finding, most=300) or _finding_of_lanes(s, at_us),
-        note=_note_of_lanes(s),
-        height=height,
-    )
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + legend_px)
+    above_px = legend_px(fig, 20, 870)
+    height = 240 + above_px + _LANE_PX * len(names)
+    left = f" {len(s.rows):,} of {s.total:,} row changes are drawn." if len(s.rows) < s.total else ""
+    return finish(
+        fig, title=_finding_of_lanes(s, at_us), note=_NOTE[s.order].format(lane=s.kind) + left, height=height,
+        above_px=above_px,
+    )  # fmt: skip
 
 
 def traces_at(s: LaneScene, at_us: int) -> list[Scatter]:
     """What is drawn of a scene at a moment (µs), without its frame."""
     return [
-        *seam(s, at_us),
-        *bars(s, at_us),
-        *ticks(s, at_us),
-        *thrown(s, at_us),
-        *controls(s, at_us),
-        *walls(s, at_us),
-    ]
-
-
-def _legend_px(fig: Figure) -> int:
-    """How high the legend will be: its columns are as wide as its longest name."""
-    names = [t.name for t in fig.data if t.name and t.showlegend is not False]
-    columns = max(1, _LEGEND_WIDE_PX // (55 + 7 * max(map(len, names), default=1)))
-    return _LEGEND_ROW_PX * -(-len(names) // columns)
+        *seam(s, at_us), *bars(s, at_us), *ticks(s, at_us), *thrown(s, at_us), *controls(s, at_us), *walls(s, at_us),
+    ]  # fmt: skip
 
 
 def _finding_of_lanes(s: LaneScene, at_us: int) -> str:
@@ -370,11 +341,6 @@ def _finding_of_lanes(s: LaneScene, at_us: int) -> str:
     return told
 
 
-def _note_of_lanes(s: LaneScene) -> str:
-    left = f" {len(s.rows):,} of {s.total:,} row changes are drawn." if len(s.rows) < s.total else ""
-    return _NOTE[s.order].format(lane=s.kind) + left
-
-
 # Consumer lanes that play without a kernel: one frame for each moment, with a slider, play and pause.
 
 
@@ -384,7 +350,7 @@ _FRAME_MS = 350
 
 def consumer_lanes_stepped(
     deliveries: pd.DataFrame, steps: pd.DataFrame, *, order: Order = "offset", moments: int = 60, most: int = 300,
-    finding: str = "", lane: str = "partition",
+    lane: str = "partition",
 ) -> Figure:  # fmt: skip
     """Draw :func:`ticdc_lab.figures.consumer_lanes.consumer_lanes` at many moments, on a slider with play and pause.
 
@@ -396,8 +362,6 @@ def consumer_lanes_stepped(
         Frames at most; more moments with events are thinned evenly, noted below.
     most
         Row changes drawn: the first ones read.
-    finding
-        What the player shows, where the caller knows better than the numbers that are the title by default.
     """
     if deliveries.empty and steps.empty:
         return sentence("The consumer did nothing", "The log has no message that a consumer would act on.")
@@ -408,9 +372,16 @@ def consumer_lanes_stepped(
     start = len(figures) // 3  # the beginning has nothing to show
     fig = drawn(s, list(at.values())[start])
     fig.layout.annotations = ()
+    outcomes = s.rows["outcome"].value_counts()
+    n = len(s.rows)
+    of = f" (the first of {s.total:,})" if n < s.total else ""
+    told = f"{outcomes.get('applied', 0):,} of {count(n, 'row change')}{of} are applied in {ms(s.end_us)}"
+    less = [f"{outcomes[o]:,} {o}" for o in (*_GONE, "pending") if o in outcomes]
+    told += f"; {', '.join(less)}" if less else ""
+    where = "a DDL or Admin event" if (s.marks["kind"] == "admin").any() else "a DDL"
     fig = finish(
         fig,
-        title=label(finding, most=300) or _finding_of_player(s),
+        title=told + (f"; listeners stop at {where} {count(len(s.waits), 'time')}" if len(s.waits) else ""),
         note=_note_of_player(fig, shown=len(figures), of=every),
         height=int(fig.layout.height),
     )
@@ -422,17 +393,6 @@ def consumer_lanes_stepped(
             list(figures), start, below_px=bottom, frame_ms=_FRAME_MS, prefix="consumer time: "
         ), height=height, margin_b=bottom + _CONTROLS_PX,
     )  # fmt: skip
-
-
-def _finding_of_player(s: LaneScene) -> str:
-    outcomes = s.rows["outcome"].value_counts()
-    n = len(s.rows)
-    of = f" (the first of {s.total:,})" if n < s.total else ""
-    told = f"{outcomes.get('applied', 0):,} of {count(n, 'row change')}{of} are applied in {ms(s.end_us)}"
-    less = [f"{outcomes[o]:,} {o}" for o in (*_GONE, "pending") if o in outcomes]
-    told += f"; {', '.join(less)}" if less else ""
-    where = "a DDL or Admin event" if (s.marks["kind"] == "admin").any() else "a DDL"
-    return told + (f"; listeners stop at {where} {count(len(s.waits), 'time')}" if len(s.waits) else "")
 
 
 def _note_of_player(fig: Figure, *, shown: int, of: int) -> str:

@@ -260,15 +260,9 @@ def _absent(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
         Scatter(x=[x], y=[place], mode="markers", marker=ring, hoverinfo="skip", showlegend=False, name="missing")
     )
     fig.add_annotation(
-        x=x,
-        y=place,
-        xshift=18,
-        yshift=14,
-        xanchor="left",
-        text=f"not in {finding['lane']} {missing}",
-        font={"color": WRONG},
-        showarrow=False,
-    )
+        x=x, y=place, xshift=18, yshift=14, xanchor="left", text=f"not in {finding['lane']} {missing}",
+        font={"color": WRONG}, showarrow=False,
+    )  # fmt: skip
     _line(fig, points[0], (x, float(place), hole), color=GREY)
     return _finished(
         fig, finding, "One lane per {lane}. The owner sends this event to every partition; the ring is the place "

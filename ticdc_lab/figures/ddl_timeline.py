@@ -56,7 +56,8 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST, lane: str = "part
         for a, p, b in zip(t["topic"], t["partition"], t["_band"], strict=True)
     ]
     fig = Figure()
-    _stripes(fig, len(chosen))
+    for band in range(0, len(chosen), 2):
+        fig.add_hrect(y0=band - 0.5, y1=band + 0.5, fillcolor="rgba(128,128,128,0.10)", line_width=0, layer="below")
     for home in homes:
         _partition(
             fig, t[(t["topic"] == home[0]) & (t["partition"] == home[1])], home, lane if _one(homes) else label(home[0])
@@ -90,28 +91,18 @@ def _partition(fig: Figure, mine: pd.DataFrame, home: tuple[str, int], named: st
     fig.add_trace(Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **group))
     mark = {"symbol": f"{style['symbol']}-open", "size": 9, "color": style["color"], "line": {"width": 2}}
     seen = Scatter(
-        x=(mine["seen_at"] / 1000).tolist(),
-        y=mine["_y"].tolist(),
-        mode="markers",
-        marker=mark,
-        text=[_hover(r) for r in mine.to_dict("records")],
-        hovertemplate="%{text}<extra>" + name + "</extra>",
-        **group,
-    )
+        x=(mine["seen_at"] / 1000).tolist(), y=mine["_y"].tolist(), mode="markers", marker=mark,
+        text=[_hover(r) for r in mine.to_dict("records")], hovertemplate="%{text}<extra>" + name + "</extra>", **group,
+    )  # fmt: skip
     fig.add_trace(marked(seen, [Selection(commit_ts=ts) for ts in mine["ddl_commit_ts"]]))
     done = mine[mine["executed_at"].notna()]
     ran = {"symbol": "diamond", "size": 9, "color": style["color"]}
     fig.add_trace(
         Scatter(
-            x=(done["executed_at"] / 1000).tolist(),
-            y=done["_y"].tolist(),
-            mode="markers",
-            marker=ran,
-            hoverinfo="skip",
-            showlegend=False,
-            **group,
+            x=(done["executed_at"] / 1000).tolist(), y=done["_y"].tolist(), mode="markers", marker=ran,
+            hoverinfo="skip", showlegend=False, **group,
         )
-    )
+    )  # fmt: skip
 
 
 def _crosses(fig: Figure, t: pd.DataFrame) -> None:
@@ -133,12 +124,6 @@ def _crosses(fig: Figure, t: pd.DataFrame) -> None:
     place = {"x": (wrong["executed_at"] / 1000).tolist(), "y": wrong["_band"].tolist()}
     words = {"mode": "text", "text": texts, "textposition": "middle right", "textfont": {"color": WRONG, "size": 12}}
     fig.add_trace(Scatter(**place, **words, name="wrong rows", hoverinfo="skip", showlegend=False))
-
-
-def _stripes(fig: Figure, bands: int) -> None:
-    """Every second DDL on a tinted band."""
-    for band in range(0, bands, 2):
-        fig.add_hrect(y0=band - 0.5, y1=band + 0.5, fillcolor="rgba(128,128,128,0.10)", line_width=0, layer="below")
 
 
 def _finding(t: pd.DataFrame, ranked: pd.DataFrame, lane: str) -> str:

@@ -36,17 +36,10 @@ def violations(findings: pd.DataFrame) -> Figure:
         mine = counted[tables.isin(members)]
         n = [int((mine["guarantee"] == g).sum()) for g in guarantees]
         bars = Bar(
-            x=n,
-            y=[readable(g) if several else name for g in guarantees],
-            orientation="h",
-            name=name,
-            marker=hatched(k),
-            insidetextanchor="middle",
-            textangle=0,
-            text=[str(v or "") for v in n],
-            hovertext=[f"{count(v, 'finding')}, {name}" for v in n],
-            hoverinfo="text",
-        )
+            x=n, y=[readable(g) if several else name for g in guarantees], orientation="h", name=name,
+            marker=hatched(k), insidetextanchor="middle", textangle=0, text=[str(v or "") for v in n],
+            hovertext=[f"{count(v, 'finding')}, {name}" for v in n], hoverinfo="text",
+        )  # fmt: skip
         table = members[0] if len(members) == 1 and members[0] in set(counted["table"]) else None
         fig.add_trace(marked(bars, [Selection(guarantee=g, table=table) for g in guarantees]))
     fig.update_layout(barmode="stack", showlegend=several)

@@ -11,7 +11,7 @@ import pandas as pd
 from ticdc_lab.ddl_core.fleet import IS_DOWN, IS_UP, LEADS, Fleet
 from ticdc_lab.ddl_core.records import CAMPAIGNING, IS_OWNER, SCHEDULING
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter
-from ticdc_lab.figures.look import BARE, GREY, HEAT, WRONG, look
+from ticdc_lab.figures.look import BARE, GREY, HEAT, WRONG, hatch, legend_above, look
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import finish, label, sentence
@@ -36,7 +36,7 @@ _NOTE_OF_MAP = (
 )
 
 
-def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> Figure:
+def fleet_map(fleet: Fleet, *, at_us: int | None = None) -> Figure:
     """Draw a fleet at a moment.
 
     Parameters
@@ -45,8 +45,6 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> F
         Of a run (:func:`ticdc_lab.ddl_core.fleet.fleet_in`) or of a running service (``fleet_polled``).
     at_us
         The moment, µs; by default the end.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     moment = fleet.end_us if at_us is None else at_us
     held, alive = fleet.at(moment)
@@ -54,12 +52,15 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> F
     if not workers:
         return sentence("No worker is registered", "No worker was there when the service was looked at.")
     high = max(3, int(fleet.held.groupby("worker")["cluster"].nunique().max() or 0) if len(fleet.held) else 3)
-    high = min(high, _highest(fleet))
+    moments = sorted(set(fleet.held["since_us"]))  # the most clusters that one worker has at a time
+    step = max(1, len(moments) // 200)
+    counts = [fleet.at(int(t))[0]["worker"].fillna(NOBODY).value_counts().max() for t in moments[::step]]
+    high = min(high, int(max([3, *(int(c) for c in counts if c == c)])))
     places = [*workers, NOBODY]
     down, leaders = _in(alive, IS_DOWN), _in(alive, LEADS)
     absent = set(workers) - down - _in(alive, IS_UP)
     named = high <= _NAMED and len(places) <= _FEW
-    fig = Figure(_marks(held, places, named=named, size=_size(high, len(places))))
+    fig = Figure(_marks(held, places, named=named, size=max(6, min(20, 420 // high, 640 // len(places)))))
     for i, name in enumerate(places):
         wrong = name in down or (name == NOBODY and bool(held["worker"].isna().any()))
         color = WRONG if wrong else GREY if name in absent or name == NOBODY else look(i)["color"]
@@ -71,22 +72,17 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> F
         fig.add_annotation(x=i, y=0, yref="paper", yanchor="top", yshift=-4, text=text, showarrow=False)
     fig.update_xaxes(showticklabels=False, range=[-0.6, len(places) - 0.4], fixedrange=True, **BARE)
     fig.update_yaxes(
-        title_text="clusters",
-        dtick=max(1, high // 6),
-        tick0=0,
-        range=[0.1, high + 0.9],
-        fixedrange=True,
-        showgrid=False,
-        zeroline=False,
-    )
-    fig.update_layout(legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}, hovermode="closest")
-    title = label(finding, most=300) or finding_of_map(held, [w for w in workers if w not in absent], down, moment)
+        title_text="clusters", dtick=max(1, high // 6), tick0=0, range=[0.1, high + 0.9], fixedrange=True,
+        showgrid=False, zeroline=False,
+    )  # fmt: skip
+    fig.update_layout(legend=legend_above(), hovermode="closest")
+    title = finding_of_map(held, [w for w in workers if w not in absent], down, moment)
     longest = int(held["cluster"].str.len().max()) if named and len(held) else 0
     least_px = 90 + len(places) * (36 + 8 * longest) if longest else 0  # a name ends inside its box
-    fig = finish(
-        fig, title=title, note=_NOTE_OF_MAP, height=270 + min(420, 30 * high), note_below_px=70, least_px=least_px
-    )
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 34)
+    return finish(
+        fig, title=title, note=_NOTE_OF_MAP, height=270 + min(420, 30 * high), note_below_px=70, least_px=least_px,
+        above_px=34,
+    )  # fmt: skip
 
 
 def fleet_map_stepped(fleet: Fleet, *, most: int = 40) -> Figure:
@@ -123,18 +119,6 @@ def finding_of_map(held: pd.DataFrame, workers: list[str], down: set[str], at_us
     owners, clusters = count(len(up), "worker"), count(len(owned), "cluster")
     verb = "owns" if len(up) == 1 else "own"
     return f"At {at_us / 1e6:,.3f} s, {owners} {verb} {clusters}, {spread} each{rest}{lost}"
-
-
-def _highest(fleet: Fleet) -> int:
-    """The most clusters that one worker has at a time."""
-    moments = sorted(set(fleet.held["since_us"]))
-    step = max(1, len(moments) // 200)
-    counts = [fleet.at(int(t))[0]["worker"].fillna(NOBODY).value_counts().max() for t in moments[::step]]
-    return int(max([3, *(int(c) for c in counts if c == c)]))
-
-
-def _size(high: int, places: int) -> int:
-    return max(6, min(20, 420 // high, 640 // places))
 
 
 def _marks(held: pd.DataFrame, places: list[str], *, named: bool, size: int) -> list[Scatter]:
@@ -195,7 +179,7 @@ _LOOKS = 241
 """Moments at which clusters are counted where they are many."""
 
 
-def assignment_gantt(fleet: Fleet, *, most: int = _MOST, finding: str = "") -> Figure:
+def assignment_gantt(fleet: Fleet, *, most: int = _MOST) -> Figure:
     """Draw who owns what over time.
 
     Parameters
@@ -204,24 +188,26 @@ def assignment_gantt(fleet: Fleet, *, most: int = _MOST, finding: str = "") -> F
         Of a run (:func:`ticdc_lab.ddl_core.fleet.fleet_in`) or of a running service (``fleet_polled``).
     most
         Rows drawn; of more clusters a row is drawn for each worker, with how many it owns.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     if fleet.held.empty:
         return sentence("No cluster is registered", "There was no cluster to own when the service was looked at.")
     clusters = sorted(set(fleet.held["cluster"]), key=natural)
     many = len(clusters) > most
     fig = Figure(_counts(fleet) if many else _bars(fleet, clusters))
-    high = _axis(fig, fleet, clusters, many=many)
-    for trace in _moments(fleet, high):
+    names = [w.removeprefix("ddl-service-") for w in workers_of(fleet)] if many else clusters
+    low = len(names) - 0.4
+    fig.update_yaxes(
+        tickvals=list(range(len(names))), ticktext=[label(n, most=24) for n in names], range=[low, -1.0],
+        showgrid=False, zeroline=False,
+    )  # fmt: skip
+    for trace in _moments(fleet, (low, -0.75)):
         fig.add_trace(trace)
     fig.update_xaxes(title_text="time, s", rangemode="tozero", zeroline=False)
-    legend = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
+    legend = legend_above()
     fig.update_layout(barmode="overlay", bargap=0.2, hovermode="closest", legend=legend)
     height = 280 + 26 * (min(_MOST, len(workers_of(fleet))) if many else len(clusters))
-    title = label(finding, most=300) or finding_of_gantt(fleet)
-    fig = finish(fig, title=title, note=_NOTE_MANY if many else _NOTE_OF_GANTT, height=height)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 52)
+    title = finding_of_gantt(fleet)
+    return finish(fig, title=title, note=_NOTE_MANY if many else _NOTE_OF_GANTT, height=height, above_px=52)
 
 
 def finding_of_gantt(fleet: Fleet) -> str:
@@ -245,7 +231,12 @@ def finding_of_gantt(fleet: Fleet) -> str:
 
 def _bars(fleet: Fleet, clusters: list[str]) -> list[Bar]:
     row = {name: i for i, name in enumerate(clusters)}
-    held = fleet.held.assign(lost=_lost(fleet))
+    down = fleet.alive[fleet.alive["state"] == IS_DOWN]
+    lost = []  # a stretch is unowned, or of a worker that was down and yet had the cluster assigned to it
+    for r in fleet.held.itertuples():
+        spans = down[(down["worker"] == r.worker) & (down["since_us"] <= r.since_us) & (r.since_us < down["until_us"])]
+        lost.append(r.worker is None or pd.isna(r.worker) or (r.status != IS_OWNER and len(spans) > 0))
+    held = fleet.held.assign(lost=lost)
     out = []
     for i, worker in enumerate(workers_of(fleet)):
         mine = held[(held["worker"] == worker) & ~held["lost"]]
@@ -258,20 +249,10 @@ def _bars(fleet: Fleet, clusters: list[str]) -> list[Bar]:
     two = held[held["worker"].fillna("").str.contains(" and ", regex=False)]
     out.append(_bar(two, row, {"color": WRONG}, "two owners", show=len(two) > 0))
     alone = held[held["lost"]]
-    hatch = {"shape": "x", "fgcolor": GREY, "fillmode": "overlay", "size": 7, "solidity": 0.3}
-    marker = {"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 1}, "pattern": hatch}
+    lines = hatch("x", solidity=0.3, color=GREY)
+    marker = {"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 1}, "pattern": lines}
     out.append(_bar(alone, row, marker, "nobody's", show=len(alone) > 0))
     return out
-
-
-def _lost(fleet: Fleet) -> list[bool]:
-    """Whether a stretch is unowned, or of a worker that was down and yet had the cluster assigned to it."""
-    down = fleet.alive[fleet.alive["state"] == IS_DOWN]
-    found = []
-    for r in fleet.held.itertuples():
-        spans = down[(down["worker"] == r.worker) & (down["since_us"] <= r.since_us) & (r.since_us < down["until_us"])]
-        found.append(r.worker is None or pd.isna(r.worker) or (r.status != IS_OWNER and len(spans) > 0))
-    return found
 
 
 def _bar(mine: pd.DataFrame, row: dict[str, int], marker: Mapping[str, object], name: str, *, show: bool) -> Bar:
@@ -308,16 +289,6 @@ def _counts(fleet: Fleet) -> list[Heatmap]:
             hovertemplate="%{customdata} owns %{z} clusters at %{x:.3f} s<extra></extra>",
         )
     ]  # fmt: skip
-
-
-def _axis(fig: Figure, fleet: Fleet, clusters: list[str], *, many: bool) -> tuple[float, float]:
-    names = [w.removeprefix("ddl-service-") for w in workers_of(fleet)] if many else clusters
-    ends = (len(names) - 0.4, -1.0)
-    fig.update_yaxes(
-        tickvals=list(range(len(names))), ticktext=[label(n, most=24) for n in names], range=list(ends),
-        showgrid=False, zeroline=False,
-    )  # fmt: skip
-    return ends[0], -0.75
 
 
 def _moments(fleet: Fleet, ends: tuple[float, float]) -> list[Scatter]:

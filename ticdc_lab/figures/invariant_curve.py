@@ -93,8 +93,7 @@ def invariant_curve(curve: pd.DataFrame, *, of: str = "the invariant", unit: str
     left += f" The {_MOST} most wrong of {len(panels)} are drawn." if len(panels) > _MOST else ""
     axis = f" Heights are in {label(unit)}." if unit else ""
     height = 175 + (_PANEL_PX + 26) * len(drawn)
-    fig = finish(fig, title=_finding(wrong, of), note=_NOTE + axis + left, height=height, least_px=800)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 18)
+    return finish(fig, title=_finding(wrong, of), note=_NOTE + axis + left, height=height, least_px=800, above_px=18)
 
 
 def _thinned(c: pd.DataFrame) -> pd.DataFrame:

@@ -31,7 +31,7 @@ class Grid(NamedTuple):
     mib_s: NDArray[np.float64]
 
 
-def key_heat(recording: Recording, *, of: Flow = "write", finding: str = "") -> Figure:
+def key_heat(recording: Recording, *, of: Flow = "write") -> Figure:
     """Draw the flow by key and time.
 
     Parameters
@@ -40,8 +40,6 @@ def key_heat(recording: Recording, *, of: Flow = "write", finding: str = "") -> 
         The run.
     of
         What flows: ``read`` or ``write``.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     g = grid(recording, of)
     word = {"read": "read", "write": "written"}[of]
@@ -61,7 +59,7 @@ def key_heat(recording: Recording, *, of: Flow = "write", finding: str = "") -> 
     texts = [label(g.starts[k], most=14) or "first key" for k in ticks]
     fig.update_yaxes(title_text="key", tickvals=ticks, ticktext=texts, showgrid=False, autorange="reversed")
     fig.update_xaxes(title_text="virtual time, s", showgrid=False)
-    title = label(finding, most=300) or finding_of(recording, of)
+    title = finding_of(recording, of)
     return finish(fig, title=title, note=_NOTE, height=470)
 
 

@@ -120,24 +120,21 @@ def scene(
     end = int(shown[["read_at", "applied_at"]].max().max()) if first + len(shown) < len(read) else NEVER
     said = steps[(steps["at"] >= low) & (steps["at"] <= end)]
     place = _Places(lanes, shown, order)
-    rows = _rows(shown, steps, place)
+    rows = pd.DataFrame({c: shown[c] for c in ("commit_ts", "table", "offset", "outcome", "read_at")})
+    rows["lane"], rows["x"] = place.lane(shown), place.of_rows(shown)
+    rows["applied_at"] = shown["applied_at"].where(shown["applied_at"] != _NONE, NEVER)
+    rows["gone_at"] = _gone(shown, steps)
+    stack = rows.groupby(["lane", "x"], sort=False)["x"]
+    rows["dy"] = 0.3 * ((stack.cumcount() + 0.5) / stack.transform("size") - 0.5)
+    rows = rows.reset_index(drop=True)
     marks, waits = _marks(said, steps, place), _waits(said, place)
     downs = _stretches(said, place, begins=("crash", "move"), ends=("begin",))
     last = [int(f[c].max()) for f, c in ((rows, "read_at"), (marks, "at"), (waits, "since"), (said, "at")) if len(f)]
     last += [int(t) for t in rows["applied_at"] if t < NEVER]
     return LaneScene(
-        lanes,
-        rows,
-        marks,
-        waits,
-        downs,
-        _changes(read, place),
-        _written(read, place),
-        len(read),
-        order,
-        max([0, *last]),
-        lane,
-    )
+        lanes, rows, marks, waits, downs, _changes(read, place), _written(read, place), len(read), order,
+        max([0, *last]), lane,
+    )  # fmt: skip
 
 
 def moments(deliveries: pd.DataFrame, steps: pd.DataFrame, *, most: int) -> list[int]:
@@ -190,16 +187,6 @@ def _lanes(frame: pd.DataFrame) -> list[Lane]:
     """Topic and partition of each row, once."""
     found = frame[["topic", "partition"]].drop_duplicates()
     return [(str(t), int(p)) for t, p in zip(found["topic"], found["partition"], strict=True)]
-
-
-def _rows(shown: pd.DataFrame, steps: pd.DataFrame, place: _Places) -> pd.DataFrame:
-    rows = pd.DataFrame({c: shown[c] for c in ("commit_ts", "table", "offset", "outcome", "read_at")})
-    rows["lane"], rows["x"] = place.lane(shown), place.of_rows(shown)
-    rows["applied_at"] = shown["applied_at"].where(shown["applied_at"] != _NONE, NEVER)
-    rows["gone_at"] = _gone(shown, steps)
-    stack = rows.groupby(["lane", "x"], sort=False)["x"]
-    rows["dy"] = 0.3 * ((stack.cumcount() + 0.5) / stack.transform("size") - 0.5)
-    return rows.reset_index(drop=True)
 
 
 def _written(read: pd.DataFrame, place: _Places) -> pd.DataFrame:

@@ -72,8 +72,9 @@ def listing(rows: pd.DataFrame, *, title: str, note: str, commit_ts: str | None 
         marked(table, [_pick(r) for r in shown.to_dict("records")])
     height = min(_MOST_PX, 190 + _ROW_PX_OF_LISTING * len(shown))
     least_px = max(480, round(_CHAR_PX * sum(widths)))
-    fig = finish(Figure(table), title=title + cut, note=note, height=height, note_below_px=14, least_px=least_px)
-    return fig.update_layout(margin_l=20)
+    return finish(
+        Figure(table), title=title + cut, note=note, height=height, note_below_px=14, least_px=least_px, left_px=20
+    )
 
 
 def _pick(row: dict[Any, Any]) -> Selection | None:
@@ -135,11 +136,10 @@ def row_life(life: pd.DataFrame, *, table: str, key: str) -> Figure:
         cells, rows=list(map(label, names)), columns=heads, height=0.86, breadth=0.94, pointer_px=28, width=6
     )  # fmt: skip
     height = 250 + 34 * len(names)
-    fig = finish(
+    return finish(
         fig, title=_finding(life, shown, table, key), note=_NOTE.format(zone=zone()), height=height, note_below_px=14,
-        least_px=120 + _VERSION_PX * len(heads),
+        least_px=120 + _VERSION_PX * len(heads), above_px=62,
     )  # fmt: skip
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 62)
 
 
 def _cell(version: dict[Any, Any], name: str) -> Cell | None:

@@ -178,14 +178,11 @@ def partition_rows(rows: pd.DataFrame, *, strategy: str | None = None) -> Figure
         style = look(k)
         fig.add_trace(
             Scatter(
-                x=group["target_partition"].astype(int),
-                y=group["rows"].astype(int),
-                mode="markers",
-                marker={"color": style["color"], "symbol": style["symbol"], "size": 10},
-                name=label(name),
+                x=group["target_partition"].astype(int), y=group["rows"].astype(int), mode="markers",
+                marker={"color": style["color"], "symbol": style["symbol"], "size": 10}, name=label(name),
                 hovertemplate="partition %{x}: %{y:,} rows<extra>%{fullData.name}</extra>",
             )
-        )
+        )  # fmt: skip
     n, top = int(rows["target_partition"].max()) + 1, int(rows["rows"].max())
     fig.update_xaxes(title_text="partition", range=[-0.5, n - 0.5], dtick=max(1, round(n / 16)))
     fig.update_yaxes(title_text="rows", range=[0, top * 1.08])
@@ -320,23 +317,14 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
     fig.update_xaxes(type="date")
     fig.update_xaxes(**on_clock("commit time"), row=2, col=1)
     fig.update_xaxes(
-        type="linear",
-        title_text=f"{weight} in all",
-        rangemode="tozero",
-        showgrid=False,
-        nticks=3,
-        tickangle=0,
-        row=1,
+        type="linear", title_text=f"{weight} in all", rangemode="tozero", showgrid=False, nticks=3, tickangle=0, row=1,
         col=2,
-    )
+    )  # fmt: skip
     fig.update_layout(showlegend=True, legend={"orientation": "h"})
     return finish(
-        fig,
-        title=_finding_of_over_time(over_time, strategy, weight),
-        note=_NOTE_OF_OVER_TIME,
-        height=640,
+        fig, title=_finding_of_over_time(over_time, strategy, weight), note=_NOTE_OF_OVER_TIME, height=640,
         least_px=_LEAST_PX_OF_OVER_TIME,
-    )
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=2)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ticdc_lab.events import tso
 from ticdc_lab.events.tso import zone
 from ticdc_lab.figures.figure import Bar, Figure
-from ticdc_lab.figures.look import OKABE_ITO, WRONG
+from ticdc_lab.figures.look import OKABE_ITO, WRONG, legend_above
 from ticdc_lab.figures.theme import clock, finish, label, sentence
 
 Span = tuple[str, int | None, int | None, int | None]
@@ -68,11 +68,10 @@ def log_spans(logs: Sequence[Span], *, title: str) -> Figure:
     else:
         fig.update_xaxes(title_text=f"commit time ({zone()})", type="date")
     fig.update_yaxes(autorange="reversed")
-    fig.update_layout(barmode="overlay", legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
+    fig.update_layout(barmode="overlay", legend=legend_above(1.02))
     out = len(logs) - len(shown)
     more = f" Not drawn, as it has no commit ts: {out}." if out else ""
-    drawn = finish(fig, title=label(title, most=300), note=_NOTE + more, height=240 + 30 * len(shown))
-    return drawn.update_layout(margin_t=int(drawn.layout.margin.t) + 24)
+    return finish(fig, title=label(title, most=300), note=_NOTE + more, height=240 + 30 * len(shown), above_px=24)
 
 
 def _bar(name: str, first: int | None, done: int | None, last: int | None) -> _Bar:

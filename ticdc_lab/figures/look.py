@@ -60,12 +60,9 @@ def template(theme: Theme = "light") -> Nested:
     """The plotly template of a theme, which figures share; ``themed`` switches one."""
     paper, ink, lines, shade = _INK[theme]
     axis = {
-        "gridcolor": lines,
-        "linecolor": lines,
-        "zerolinecolor": lines,
-        "automargin": True,
+        "gridcolor": lines, "linecolor": lines, "zerolinecolor": lines, "automargin": True,
         "title": {"standoff": 8, "font": {"size": TEXT_PX}},
-    }
+    }  # fmt: skip
     bar = {"title": {"font": {"size": TEXT_PX}}}
     body, head = ({"fill": {"color": fill}, "line": {"color": lines}} for fill in (paper, shade))
     told: Nested = plain(
@@ -107,8 +104,18 @@ def look(k: int) -> dict[str, str]:
     }
 
 
+def hatch(shape: Any, *, size: int = 7, solidity: float = 0.2, color: str = "rgba(255,255,255,0.7)") -> dict[str, Any]:
+    """Fine lines over the colour of bars, as second channel; ``shape`` is one of :data:`PATTERNS`."""
+    return {"shape": shape, "fillmode": "overlay", "fgcolor": color, "size": size, "solidity": solidity}
+
+
+def legend_above(y: float = 1.0) -> dict[str, Any]:
+    """A legend in rows that grow upwards from so far above the foot of the plot."""
+    return {"orientation": "h", "x": 0, "y": y, "yanchor": "bottom"}
+
+
 def hatched(k: int) -> dict[str, Any]:
     """Marker of the k-th entity's bars: its colour, with a fine pattern as second channel."""
     style = look(k)
-    lines = {"shape": style["pattern"], "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.75)"}
-    return {"color": style["color"], "line": {"width": 0}, "pattern": lines | {"size": 8, "solidity": 0.15}}
+    lines = hatch(style["pattern"], size=8, solidity=0.15, color="rgba(255,255,255,0.75)")
+    return {"color": style["color"], "line": {"width": 0}, "pattern": lines}

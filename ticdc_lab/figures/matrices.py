@@ -136,15 +136,10 @@ def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, chosen: str = "
         title = _verdict(measured[measured["strategy"] == chosen], chosen, partitions)
     else:
         title = _finding_of_guarantees(measured, strategies, partitions)
-    fig = finish(
-        fig,
-        title=title,
-        note=_NOTE_OF_GUARANTEES,
-        height=190 + 62 * len(strategies),
-        note_below_px=14,
-        least_px=800,
-    )
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 26)
+    return finish(
+        fig, title=title, note=_NOTE_OF_GUARANTEES, height=190 + 62 * len(strategies), note_below_px=14, least_px=800,
+        above_px=26,
+    )  # fmt: skip
 
 
 def _frame_row(fig: Figure, row: int) -> None:
@@ -227,7 +222,7 @@ _NOTE_OF_SEMANTICS = (
 )
 
 
-def semantics_matrix(cases: pa.Table | pd.DataFrame, *, finding: str = "") -> Figure:
+def semantics_matrix(cases: pa.Table | pd.DataFrame) -> Figure:
     """Draw a cell for each semantics and fault.
 
     Parameters
@@ -235,8 +230,6 @@ def semantics_matrix(cases: pa.Table | pd.DataFrame, *, finding: str = "") -> Fi
     cases
         :data:`ticdc_lab.simulate.pipeline.semantics.DELIVERY`. Rows and columns come in the order in which they are
         first named.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     rows = cases.to_pandas() if isinstance(cases, pa.Table) else cases
     if rows.empty:
@@ -249,15 +242,10 @@ def semantics_matrix(cases: pa.Table | pd.DataFrame, *, finding: str = "") -> Fi
     above_px = 18 * max(c.count("<br>") for c in columns)
     height = 200 + _ROW_PX_OF_SEMANTICS * len(semantics) + above_px
     fig.update_xaxes(tickangle=0)
-    fig = finish(
-        fig,
-        title=label(finding, most=300) or finding_of(rows),
-        note=_NOTE_OF_SEMANTICS,
-        height=height,
-        note_below_px=12,
-        least_px=160 + 112 * len(faults),
-    )
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 12 + above_px)
+    return finish(
+        fig, title=finding_of(rows), note=_NOTE_OF_SEMANTICS, height=height, note_below_px=12,
+        least_px=160 + 112 * len(faults), above_px=12 + above_px,
+    )  # fmt: skip
 
 
 def finding_of(rows: pd.DataFrame) -> str:
@@ -342,21 +330,13 @@ def fidelity_matrix(measured: pd.DataFrame, *, reference: str) -> Figure:
     names = [n.replace(" ", "<br>") for n in logs]
     fig = grid(drawn, rows=aspects, columns=names, height=0.88, pointer_px=30, width=_COLUMN_MIN)
     height = 230 + _ROW_PX_OF_FIDELITY * len(aspects)
-    fig = finish(
-        fig,
-        title=_finding_of_fidelity(measured, logs, reference),
-        note=_NOTE_OF_FIDELITY,
-        height=height,
-        note_below_px=14,
-    )
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
-
-
-def _finding_of_fidelity(measured: pd.DataFrame, logs: list[str], reference: str) -> str:
     lost = measured[measured["kept"] < measured["of"]].groupby("log")["aspect"].nunique()
     least = min(logs, key=lambda log: int(lost.get(log, 0)))
     n, of = int(lost.get(least, 0)), measured["aspect"].nunique()
-    return f"{least} keeps most of what {reference} holds: it loses something in {n} of {of} aspects"
+    return finish(
+        fig, title=f"{least} keeps most of what {reference} holds: it loses something in {n} of {of} aspects",
+        note=_NOTE_OF_FIDELITY, height=height, note_below_px=14, above_px=46,
+    )  # fmt: skip
 
 
 def _content_of_fidelity(cell: dict[Hashable, object] | None) -> tuple[str, str]:
@@ -412,7 +392,11 @@ def anomaly_matrix(anomalies: pd.DataFrame, *, counted: str = "state that never 
     a = anomalies.assign(_column=_columns(anomalies, varies), policy=anomalies["policy"].astype(str))
     policies, columns = list(dict.fromkeys(a["policy"])), list(dict.fromkeys(a["_column"]))
     hovers = {(str(p), str(c)): cell for (p, c), cell in a.groupby(["policy", "_column"], sort=False)}
-    a = _headline(a, counted)
+    # cells show the rows of one kind, with the number of all others beside them
+    mine = a["kind"] == counted if (a["kind"] == counted).any() else a["kind"].notna()
+    others = a[~mine].groupby(["policy", "_column"])["n"].sum().rename("_others").reset_index()
+    joined = a[mine].merge(others, on=["policy", "_column"], how="left")
+    a = joined.assign(_others=joined["_others"].fillna(0).astype(int))
     cells = {(str(p), str(c)): cell for (p, c), cell in a.groupby(["policy", "_column"], sort=False)}
     drawn = [
         [
@@ -424,28 +408,15 @@ def anomaly_matrix(anomalies: pd.DataFrame, *, counted: str = "state that never 
     words = ["<br>".join(wrapped(label(part, most=60), width=18) for part in c.split(", ")) for c in columns]
     fig = grid(drawn, rows=[label(p) for p in policies], columns=words).update_xaxes(tickangle=0)
     height, head = 185 + 58 * len(policies), 22 * len(varies)
-    fig = finish(
-        fig,
-        title=_finding_of_anomalies(a, policies, len(columns)),
-        note=_NOTE_OF_ANOMALIES,
-        height=height + head,
-        note_below_px=14,
-        least_px=110 + 136 * len(columns),
-    )
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + head)
+    return finish(
+        fig, title=_finding_of_anomalies(a, policies, len(columns)), note=_NOTE_OF_ANOMALIES, height=height + head,
+        note_below_px=14, least_px=110 + 136 * len(columns), above_px=head,
+    )  # fmt: skip
 
 
 def _columns(a: pd.DataFrame, varies: Sequence[str]) -> list[str]:
     rows = a[list(varies)].to_dict("records")
     return [", ".join(count(v, "partition") if c == "partitions" else str(v) for c, v in r.items()) for r in rows]
-
-
-def _headline(a: pd.DataFrame, counted: str) -> pd.DataFrame:
-    """The rows that cells show, with the number of all others beside them."""
-    mine = a["kind"] == counted if (a["kind"] == counted).any() else a["kind"].notna()
-    others = a[~mine].groupby(["policy", "_column"])["n"].sum().rename("_others").reset_index()
-    joined = a[mine].merge(others, on=["policy", "_column"], how="left")
-    return joined.assign(_others=joined["_others"].fillna(0).astype(int))
 
 
 def _content_of_anomalies(cell: pd.DataFrame | None) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, Trace, subplots
-from ticdc_lab.figures.look import GREY, WRONG
+from ticdc_lab.figures.look import GREY, WRONG, legend_above
 from ticdc_lab.figures.pd_run import kind_look, kind_name, pattern
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish, label, sentence
@@ -26,9 +26,7 @@ _NOTE = (
 )
 
 
-def operator_timeline(
-    recording: Recording, *, between_s: tuple[float, float] | None = None, finding: str = ""
-) -> Figure:
+def operator_timeline(recording: Recording, *, between_s: tuple[float, float] | None = None) -> Figure:
     """Draw the lives of operators.
 
     Parameters
@@ -37,8 +35,6 @@ def operator_timeline(
         The run.
     between_s
         The stretch drawn, virtual seconds; by default all of it. Of up to 300 operators each life is drawn.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     end_s = recording.samples[-1].at_us / 1e6
     a, b = between_s or (0.0, end_s)
@@ -52,9 +48,14 @@ def operator_timeline(
     low_px = LIVES_PX * (1 + max(lanes.values(), default=0)) if few else 0
     heights = [170, 130, *([max(90, low_px)] if few else [])]
     fig = subplots(rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights, vertical_spacing=0.05)
-    for desc, mine in _by_kind(lives).items():
+    top = [desc for desc, _ in Counter(f.desc for f in lives).most_common(_MOST_KINDS)]
+    by_kind: dict[str, list[Finished]] = {desc: [] for desc in [*top, "others"]}  # the rarest share one
+    for f in lives:
+        by_kind[f.desc if f.desc in top else "others"].append(f)
+    for desc, mine in [(desc, mine) for desc, mine in by_kind.items() if mine]:
         _running(fig, mine, desc, edges)
-        _ended(fig, [f for f in mine if f.status == SUCCESS], desc, edges)
+        n, _ = np.histogram([f.finished_us / 1e6 for f in mine if f.status == SUCCESS], edges)
+        _bars(fig, n / (edges[1] - edges[0]), edges, label(kind_name(desc)), pattern(*kind_look(desc)), legend=False)
     _cancelled(fig, [d.at_us for d in drops] + [f.finished_us for f in lives if _failed(f)], edges)
     if few:
         for bar in lives_bars(lives, lanes):
@@ -66,26 +67,16 @@ def operator_timeline(
     fig.update_xaxes(range=[a, b], zeroline=False)
     fig.update_layout(
         barmode="relative", bargap=0, hovermode="closest",
-        legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"},
+        legend=legend_above(1.005),
     )  # fmt: skip
     below = "At the bottom each operator: grey while it waits, coloured while it runs. " if few else ""
-    title = label(finding, most=300) or finding_of(lives, len(drops), a, b)
+    title = finding_of(lives, len(drops), a, b)
     note = _NOTE.format(second="Middle" if few else "Below", below=below)
-    fig = finish(fig, title=title, note=note, height=200 + sum(heights))
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 52)
+    return finish(fig, title=title, note=note, height=200 + sum(heights), above_px=52)
 
 
 def _failed(f: Finished) -> bool:
     return f.status in ("canceled", "timeout", "replaced", "expired")
-
-
-def _by_kind(lives: Sequence[Finished]) -> dict[str, list[Finished]]:
-    """The operators of each description, most first; the rarest share one."""
-    top = [desc for desc, _ in Counter(f.desc for f in lives).most_common(_MOST_KINDS)]
-    out: dict[str, list[Finished]] = {desc: [] for desc in [*top, "others"]}
-    for f in lives:
-        out[f.desc if f.desc in top else "others"].append(f)
-    return {desc: mine for desc, mine in out.items() if mine}
 
 
 def _running(fig: Figure, mine: Sequence[Finished], desc: str, edges: np.ndarray) -> None:
@@ -109,11 +100,6 @@ def _pale(color: str) -> str:
     return f"rgba({red},{green},{blue},0.55)"
 
 
-def _ended(fig: Figure, mine: Sequence[Finished], desc: str, edges: np.ndarray) -> None:
-    n, _ = np.histogram([f.finished_us / 1e6 for f in mine], edges)
-    _bars(fig, n / (edges[1] - edges[0]), edges, label(kind_name(desc)), pattern(*kind_look(desc)), legend=False)
-
-
 def _cancelled(fig: Figure, times_us: Sequence[int], edges: np.ndarray) -> None:
     n, _ = np.histogram([t / 1e6 for t in times_us], edges)
     if n.any():
@@ -121,14 +107,8 @@ def _cancelled(fig: Figure, times_us: Sequence[int], edges: np.ndarray) -> None:
 
 
 def _bars(
-    fig: Figure,
-    rate: np.ndarray,
-    edges: np.ndarray,
-    name: str,
-    marker: dict[str, object],
-    *,
-    legend: bool,
-) -> None:
+    fig: Figure, rate: np.ndarray, edges: np.ndarray, name: str, marker: dict[str, object], *, legend: bool,
+) -> None:  # fmt: skip
     at = (edges[:-1] + edges[1:]) / 2
     fig.add_trace(
         Bar(

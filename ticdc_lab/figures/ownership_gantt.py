@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
-from ticdc_lab.figures.look import GREY, WRONG
+from ticdc_lab.figures.look import GREY, WRONG, hatch, legend_above
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.lags import end_us
@@ -57,7 +57,7 @@ _NOTE = (
 
 def ownership_gantt(
     trace: pa.Table, *, by: By = "table", clock: Clock = "us", tables: tuple[str, ...] = (),
-    captures: tuple[str, ...] = (), most: int = 60, finding: str = "",
+    captures: tuple[str, ...] = (), most: int = 60,
 ) -> Figure:  # fmt: skip
     """Draw who owns what over time.
 
@@ -75,15 +75,19 @@ def ownership_gantt(
         Only tables that these ever had are drawn, on whomever they were; by default all.
     most
         Rows drawn; of more tables :func:`ticdc_lab.figures.ownership_gantt` draws how many are in which state.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     r = rows_of(trace, by=by, clock=clock, tables=tables, captures=captures)
     if r.bars.empty:
         return sentence("No capture ever has a table", "In this run no table was dispatched.")
     if r.lanes > most:
-        return ownership_bands(trace, look=STATE_LOOK, finding=finding)
-    fig = Figure([*_states(r, by), *_unowned(r, by), *_doubled(r, by), *_lines(r)])
+        return ownership_bands(trace, look=STATE_LOOK)
+    mine = r.doubled if by == "table" else r.doubled.iloc[:0]
+    marker = {"color": "rgba(213,94,0,0.30)", "line": {"color": WRONG, "width": 3}}
+    texts = [
+        f"<b>table {label(t)} is written by {label(c)}</b><br>{a / 1000:,.6g} to {b / 1000:,.6g} ms"
+        for t, c, a, b in zip(mine["table"], mine["captures"], mine["since_us"], mine["until_us"], strict=True)
+    ]
+    fig = Figure([*_states(r, by), *_unowned(r, by), _frame(mine, marker, "two write", texts), *_lines(r)])
     at, texts = (list(range(len(r.names))), list(r.names)) if by == "table" else capture_ticks(r)
     prefix = "table " if by == "table" else ""
     fig.update_yaxes(
@@ -93,13 +97,12 @@ def ownership_gantt(
     fig.update_xaxes(title_text=r.unit, zeroline=False, rangemode="tozero")
     fig.update_layout(
         barmode="overlay", bargap=0, hovermode="closest",
-        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        legend=legend_above(),
     )  # fmt: skip
     each = _ROW_PX if by == "table" else _LANE_PX
     height = 250 + min(_MOST_PX, round((1.6 if r.lanes <= _FEW else 1.0) * each * (r.lanes + 1)))
     fig.update_layout(uniformtext={"mode": "hide", "minsize": 12})  # a name that a narrow bar would cut
-    fig = finish(fig, title=label(finding, most=300) or finding_of(r, clock), note=_NOTE.format(by=by), height=height)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
+    return finish(fig, title=finding_of(r, clock), note=_NOTE.format(by=by), height=height, above_px=46)
 
 
 def finding_of(r: Rows, clock: Clock) -> str:
@@ -136,44 +139,29 @@ def _states(r: Rows, by: By) -> list[Bar]:
         mine = r.bars[r.bars["state"] == state]
         other = "capture" if by == "table" else "table"
         wide = ((mine["x1"] - mine["x0"]) / span > _NAMED) & (mine["height"] > 0.3) & (state == "replicating")
-        lines = {"shape": shape, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.7)", "size": 7, "solidity": 0.2}
-        marker = {"color": color, "line": {"width": 0.5, "color": "white"}, "pattern": lines}
+        marker = {"color": color, "line": {"width": 0.5, "color": "white"}, "pattern": hatch(shape)}
+        hover = [
+            f"table {label(r.table)} is {r.state} on {label(r.node)}<br>{r.since_us / 1000:,.6g} to "
+            f"{'the end' if r.open else f'{r.until_us / 1000:,.6g} ms'}"
+            for r in mine.itertuples()
+        ]
         bars = Bar(
             orientation="h", base=mine["x0"].tolist(), x=(mine["x1"] - mine["x0"]).tolist(), y=mine["y"].tolist(),
             width=mine["height"].tolist(), marker=marker, name=state,
             text=[label(n, most=20) if w else "" for n, w in zip(mine[other], wide, strict=True)],
             textposition="inside", insidetextanchor="start", textfont={"size": 12, "color": "white"},
             textangle=0, constraintext="inside", cliponaxis=True,
-            hovertext=_hover(mine), hoverinfo="text", showlegend=len(mine) > 0,
+            hovertext=hover, hoverinfo="text", showlegend=len(mine) > 0,
         )  # fmt: skip
         held = zip(mine["table"], mine["capture"], strict=True)
         out.append(marked(bars, [Selection(table=t, capture=c) for t, c in held]))
     return out
 
 
-def _hover(mine: pd.DataFrame) -> list[str]:
-    return [
-        f"table {label(t)} is {s} on {label(n)}<br>{a / 1000:,.6g} to {'the end' if o else f'{b / 1000:,.6g} ms'}"
-        for t, s, n, a, b, o in zip(
-            mine["table"], mine["state"], mine["node"], mine["since_us"], mine["until_us"], mine["open"], strict=True
-        )
-    ]
-
-
-def _doubled(r: Rows, by: By) -> list[Bar]:
-    mine = r.doubled if by == "table" else r.doubled.iloc[:0]
-    marker = {"color": "rgba(213,94,0,0.30)", "line": {"color": WRONG, "width": 3}}
-    texts = [
-        f"<b>table {label(t)} is written by {label(c)}</b><br>{a / 1000:,.6g} to {b / 1000:,.6g} ms"
-        for t, c, a, b in zip(mine["table"], mine["captures"], mine["since_us"], mine["until_us"], strict=True)
-    ]
-    return [_frame(mine, marker, "two write", texts)]
-
-
 def _unowned(r: Rows, by: By) -> list[Bar]:
     mine = r.unowned if by == "table" else r.unowned.iloc[:0]
-    hatch = {"shape": "/", "fgcolor": GREY, "fillmode": "overlay", "size": 9, "solidity": 0.3}
-    marker = {"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 1}, "pattern": hatch}
+    lines = hatch("/", size=9, solidity=0.3, color=GREY)
+    marker = {"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 1}, "pattern": lines}
     texts = [
         f"no capture writes table {label(t)}<br>{a / 1000:,.6g} to {b / 1000:,.6g} ms"
         for t, a, b in zip(mine["table"], mine["since_us"], mine["until_us"], strict=True)
@@ -325,12 +313,11 @@ _BANDS_NOTE = (
 )
 
 
-def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]], finding: str = "") -> Figure:
+def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]]) -> Figure:
     """Draw how many tables each capture has over time.
 
     ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`; some capture has a table in it. ``look``: state to colour and
-    pattern. ``finding``: what the picture shows, where the caller knows better than the numbers that are the title by
-    default.
+    pattern.
     """
     held = stretches(trace)
     counts = bands(held, last_us=end_us(trace))
@@ -352,9 +339,9 @@ def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]], fin
     for line in moments(trace).to_dict("records"):
         if line["what"] in _EVENT_LINES:
             fig.add_vline(x=line["time_us"] / 1e6, line=_EVENT_LINES[line["what"]])
-    fig.update_layout(hovermode="x unified", legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"})
+    fig.update_layout(hovermode="x unified", legend=legend_above())
     cut = f" {len(shown)} of {len(captures)} captures are drawn." if len(shown) < len(captures) else ""
-    title = label(finding, most=300) or _finding(held["table"].nunique(), covered)
+    title = _finding(held["table"].nunique(), covered)
     return finish(fig, title=title, note=_BANDS_NOTE + cut, height=260 + 95 * (len(shown) + 1))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter
-from ticdc_lab.figures.look import GREY, OKABE_ITO, PATTERNS, WRONG, look
+from ticdc_lab.figures.look import GREY, OKABE_ITO, PATTERNS, WRONG, hatch, look
 from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.words import count
 
@@ -53,7 +53,10 @@ def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> Figure
     begin, end = float(writes["from_ms"].min()) / 1000, float(writes["to_ms"].max()) / 1000
     fig = Figure()
     lanes = ["owner"]
-    shown = _around(plan, begin, end)
+    last_ms = max([plan["start_ms"], *[p[c] for p in plan["processors"] for c in ("stop_ms", "start_ms")]])
+    # the stretch to show: the decision in the middle of what happens around it
+    span = max((last_ms - plan["at_ms"]) / 1000, 0.001)
+    shown = [max(begin, -span), max(min(end, 2.5 * span), 1.2 * span)]
     lanes += _processors(fig, plan, begin, end)
     lanes += _partitions(fig, writes, thin=0.012 * (shown[1] - shown[0]))
     if plan["admin_ms"] is not None:
@@ -90,18 +93,12 @@ def procedure_faults(faults: pd.DataFrame) -> Figure:
         pattern = {"shape": PATTERNS[k], "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.75)", "size": 8}
         fig.add_trace(
             Bar(
-                x=[FAULTS[g].replace("applied ", "applied<br>") for g in mine["guarantee"]],
-                y=mine["changes"],
-                name=label(procedure),
-                marker={"color": style["color"], "pattern": pattern},
-                text=[f"{n:,}" for n in mine["changes"]],
-                textposition="outside",
-                constraintext="none",
-                cliponaxis=False,
-                hovertext=[_example(r) for r in mine.to_dict("records")],
-                hoverinfo="text",
+                x=[FAULTS[g].replace("applied ", "applied<br>") for g in mine["guarantee"]], y=mine["changes"],
+                name=label(procedure), marker={"color": style["color"], "pattern": pattern},
+                text=[f"{n:,}" for n in mine["changes"]], textposition="outside", constraintext="none",
+                cliponaxis=False, hovertext=[_example(r) for r in mine.to_dict("records")], hoverinfo="text",
             )
-        )
+        )  # fmt: skip
     fig.update_layout(barmode="group", showlegend=True).update_xaxes(tickangle=0)
     fig.update_yaxes(title_text="changes", rangemode="tozero", type="linear")
     worst = [f"{p}: {_example(r)}" for p, r in _first_examples(faults)]
@@ -141,27 +138,15 @@ def _bar(
     said: list[str] | None, *, thin: float,
 ) -> None:  # fmt: skip
     """Bars from ``left`` to ``right``, at least ``thin`` wide so that a moment shows."""
-    shape = {"shape": pattern, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.9)", "size": 7, "solidity": 0.35}
+    shape = hatch(pattern, solidity=0.35, color="rgba(255,255,255,0.9)")
     fig.add_trace(
         Bar(
-            y=lanes,
-            x=[max(b - a, thin) for a, b in zip(left, right, strict=True)],
-            base=left,
-            orientation="h",
-            name=name,
-            marker={"color": color, "pattern": shape, "line": {"width": 0}},
+            y=lanes, x=[max(b - a, thin) for a, b in zip(left, right, strict=True)], base=left, orientation="h",
+            name=name, marker={"color": color, "pattern": shape, "line": {"width": 0}},
             hovertext=[f"{lane}: {name} {what}" for lane, what in zip(lanes, said or [""] * len(lanes), strict=True)],
-            showlegend=said is not None,
-            hoverinfo="text",
+            showlegend=said is not None, hoverinfo="text",
         )
-    )
-
-
-def _around(plan: Mapping[str, Any], begin: float, end: float) -> list[float]:
-    """The stretch to show: the decision in the middle of what happens around it."""
-    last_ms = max([plan["start_ms"], *[p[c] for p in plan["processors"] for c in ("stop_ms", "start_ms")]])
-    span = max((last_ms - plan["at_ms"]) / 1000, 0.001)
-    return [max(begin, -span), max(min(end, 2.5 * span), 1.2 * span)]
+    )  # fmt: skip
 
 
 def _finding(plan: Mapping[str, Any], writes: pd.DataFrame) -> str:

@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, Table, subplots
-from ticdc_lab.figures.look import GREY, OKABE_ITO, PATTERNS, TEXT_PX, WRONG, hatched
+from ticdc_lab.figures.look import GREY, OKABE_ITO, PATTERNS, TEXT_PX, WRONG, hatch, hatched, legend_above
 from ticdc_lab.figures.theme import TITLE_CHARS, finish, label, sentence, wrapped
 from ticdc_lab.pd_core.before_after import BeforeAfter
 from ticdc_lab.simulate.pd.looking.recording import Curve, costs, curve
 from ticdc_lab.simulate.pd.looking.time_left import Bound, TimeLeft, time_left_sentence
 from ticdc_lab.simulate.pd.looking.tryout import RealRun
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
-from ticdc_lab.simulate.pd.world.recording import Decision, Recording
+from ticdc_lab.simulate.pd.world.recording import Recording
 from ticdc_lab.simulate.pd.world.running import Future
 from ticdc_lab.words import count
 
@@ -57,10 +57,20 @@ def kind_name(desc: str) -> str:
     return desc.removesuffix("-scheduler")
 
 
-def pattern(color: str, hatch: str) -> dict[str, Any]:
+def pattern(color: str, shape: str) -> dict[str, Any]:
     """Give the marker of bars of a colour with a hatch as second channel."""
-    lines = {"shape": hatch, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.7)", "size": 7, "solidity": 0.2}
-    return {"color": color, "line": {"width": 0}, "pattern": lines}
+    return {"color": color, "line": {"width": 0}, "pattern": hatch(shape)}
+
+
+def rows_of_texts(
+    heads: Sequence[str], columns: Sequence[Sequence[str]], fills: Sequence[str], *, head_px: int = 32,
+    row_px: int = 27, **more: Any,
+) -> Table:  # fmt: skip
+    """Give a table of texts under bold heads, each row with its fill."""
+    look = {"align": "left", "line": {"color": "rgba(128,128,128,0.3)"}}
+    head = {"values": [f"<b>{h}</b>" for h in heads], "fill": {"color": BLUE}, "font": {"color": "#ffffff"}}
+    cells = {"values": columns, "height": row_px, "fill": {"color": [fills] * len(columns)}}
+    return Table(header=head | {"height": head_px} | look, cells=cells | look, **more)
 
 
 # How long until done: what each limit alone would allow, the slowest first, and the pace so far.
@@ -75,17 +85,15 @@ _NOTE_OF_LEFT = (
 )
 
 
-def time_left(left: TimeLeft, *, finding: str = "") -> Figure:
+def time_left(left: TimeLeft) -> Figure:
     """Draw how long it takes, and what holds it back.
 
     Parameters
     ----------
     left
         What :func:`ticdc_lab.simulate.pd.looking.time_left.time_left` gives.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
-    title = label(finding, most=300) or label(time_left_sentence(left), most=300)
+    title = label(time_left_sentence(left), most=300)
     shown = [b for b in left.bounds if not math.isinf(b.seconds)][:_MOST_OF_LEFT]
     if not shown:
         held = left.held_by
@@ -110,8 +118,9 @@ def time_left(left: TimeLeft, *, finding: str = "") -> Figure:
     fig.update_xaxes(title_text="seconds until done", range=[0, 1.02 * longest or 1], zeroline=False)
     fig.update_yaxes(autorange="reversed", showticklabels=False, showgrid=False)
     fig.update_layout(showlegend=False, bargap=0.25)
-    fig = finish(fig, title=title, note=_NOTE_OF_LEFT, height=210 + _BAR_PX * len(shown), least_px=860)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 24, margin_l=30)
+    return finish(
+        fig, title=title, note=_NOTE_OF_LEFT, height=210 + _BAR_PX * len(shown), least_px=860, above_px=24, left_px=30
+    )
 
 
 def _s(seconds: float) -> str:
@@ -139,9 +148,7 @@ _NOTE_OF_FUTURES = (
 )
 
 
-def two_futures(
-    futures: Mapping[str, Recording], *, from_s: float = 0.0, real: Sequence[RealRun] = (), finding: str = ""
-) -> Figure:
+def two_futures(futures: Mapping[str, Recording], *, from_s: float = 0.0, real: Sequence[RealRun] = ()) -> Figure:
     """Draw a run beside the one that it would have been.
 
     Parameters
@@ -153,8 +160,6 @@ def two_futures(
     real
         Runs of the real PD from the same start, drawn thin and grey; not those in which a store went, since it is not
         known from when on it had no share.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     if len(futures) != 2:
         return sentence("There are not two futures", f"Two runs are compared; {len(futures)} were given.")
@@ -177,21 +182,15 @@ def two_futures(
     for k in range(len(_NUMBERS)):
         _numbers(fig, k, names, paid)
     fig.update_layout(
-        hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"}, bargap=0.35
+        hovermode="closest", legend=legend_above(1.005), bargap=0.35
     )  # fmt: skip
-    title = label(finding, most=300) or finding_of_futures(names, paid)
-    fig = finish(fig, title=title, note=_NOTE_OF_FUTURES, height=880, least_px=640)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
+    title = finding_of_futures(names, paid)
+    return finish(fig, title=title, note=_NOTE_OF_FUTURES, height=880, least_px=640, above_px=30)
 
 
 def _pair(
-    fig: Figure,
-    row: int,
-    names: Sequence[str],
-    curves: Sequence[Curve],
-    values: Sequence[Sequence[float]],
-    axis: str,
-) -> None:
+    fig: Figure, row: int, names: Sequence[str], curves: Sequence[Curve], values: Sequence[Sequence[float]], axis: str,
+) -> None:  # fmt: skip
     times = np.unique(np.concatenate([c.times_s for c in curves]))
     a, b = (np.interp(times, c.times_s, v) for c, v in zip(curves, values, strict=True))
     fig.add_trace(
@@ -230,13 +229,12 @@ def _numbers(fig: Figure, k: int, names: Sequence[str], paid: Sequence[Future]) 
     words, unit = _NUMBERS[k]
     values = [(c.peers_even_s, c.moved_mib / 1024, c.peak[0], float(c.moved_back))[k] for c in paid]
     bars = [0.0 if v is None else v for v in values]
-    texts = [_said(v, unit) for v in values]
+    texts = ["not even" if v is None else f"{number(v)} {unit}".strip() for v in values]
     hover = [f"{label(n)}: {t}{_more(c, k)}" for n, t, c in zip(names, texts, paid, strict=True)]
     fig.add_trace(
         Bar(
             y=[label(n, most=24) for n in names], x=bars, orientation="h", text=texts, textposition="outside",
-            marker={"color": [c for c, _ in _LOOKS], "pattern": {"shape": ["", "/"], "fillmode": "overlay",
-                    "fgcolor": "rgba(255,255,255,0.7)", "size": 7, "solidity": 0.2}},
+            marker={"color": [c for c, _ in _LOOKS], "pattern": hatch(["", "/"])},
             hovertext=hover, hoverinfo="text", cliponaxis=False, showlegend=False,
         ), 3 + k // 2, 1 + k % 2,
     )  # fmt: skip
@@ -245,10 +243,6 @@ def _numbers(fig: Figure, k: int, names: Sequence[str], paid: Sequence[Future]) 
     named = {"text": f"{words}{f', {unit}' if unit else ''}", "font": {"size": TEXT_PX}}
     fig.update_xaxes(range=[0, 1.6 * top], title=named, nticks=4, **place)
     fig.update_yaxes(showticklabels=False, autorange="reversed", **place)
-
-
-def _said(v: float | None, unit: str) -> str:
-    return "not even" if v is None else f"{number(v)} {unit}".strip()
 
 
 def number(v: float) -> str:
@@ -296,19 +290,23 @@ _NOTE_OF_NOTHING = (
 )
 
 
-def why_nothing(recording: Recording, *, finding: str = "") -> Figure:
+def why_nothing(recording: Recording) -> Figure:
     """Draw who did nothing when, and why.
 
     Parameters
     ----------
     recording
         The run.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     if not recording.decisions:
         return sentence("Nothing was decided", "No round was played and no region was looked at.")
-    seconds = by_second(recording.decisions)
+    seconds: dict[tuple[str, int], str] = {}  # that operators were made, or else the last reason why none was
+    for d in recording.decisions:
+        key = d.by, d.at_us // 1_000_000
+        if d.told.operators:
+            seconds[key] = _MADE
+        elif seconds.get(key) != _MADE:
+            seconds[key] = d.told.because
     rows = sorted({by for by, _ in seconds})
     reasons = Counter(why for why in seconds.values() if why != _MADE)
     named = [why for why, _ in reasons.most_common(_MOST_OF_NOTHING)]
@@ -331,20 +329,8 @@ def why_nothing(recording: Recording, *, finding: str = "") -> Figure:
     )  # fmt: skip
     below = 78 + 21 * len(fig.data)
     height = 120 + _ROW_PX * len(rows) + below + 30
-    title = label(finding, most=300) or finding_of_nothing(seconds, rows)
+    title = finding_of_nothing(seconds, rows)
     return finish(fig, title=title, note=_NOTE_OF_NOTHING, height=height, note_below_px=below)
-
-
-def by_second(decisions: Sequence[Decision]) -> dict[tuple[str, int], str]:
-    """Give, by who and second, that operators were made, or else the last reason why none was."""
-    out: dict[tuple[str, int], str] = {}
-    for d in decisions:
-        key = d.by, d.at_us // 1_000_000
-        if d.told.operators:
-            out[key] = _MADE
-        elif out.get(key) != _MADE:
-            out[key] = d.told.because
-    return out
 
 
 def _looks() -> list[tuple[str, str]]:
@@ -353,13 +339,12 @@ def _looks() -> list[tuple[str, str]]:
 
 
 def _bars(mine: Sequence[tuple[str, int, str]], rows: Sequence[str], name: str, look: tuple[str, str]) -> Bar:
-    color, hatch = look
-    lines = {"shape": hatch, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.7)", "size": 6, "solidity": 0.2}
+    color, shape = look
     return Bar(
         orientation="h", base=[s for _, s, _ in mine], x=[1] * len(mine), y=[rows.index(by) for by, _, _ in mine],
-        width=0.7, marker={"color": color, "line": {"width": 0}, "pattern": lines}, name=label(name, most=90),
-        hovertext=[f"{label(by)} at {s:,} s: {label(why, most=140)}" for by, s, why in mine], hoverinfo="text",
-        showlegend=True,
+        width=0.7, marker={"color": color, "line": {"width": 0}, "pattern": hatch(shape, size=6)},
+        name=label(name, most=90), hovertext=[f"{label(by)} at {s:,} s: {label(why, most=140)}" for by, s, why in mine],
+        hoverinfo="text", showlegend=True,
     )  # fmt: skip
 
 
@@ -382,15 +367,13 @@ _MOST_OF_ANSWERS, _CHARS = 20, 400
 _NOTE_OF_ANSWERS = "One row per command or event, in order. The last column has PD's refusals in its own words."
 
 
-def pd_answers(happened: Sequence[AppliedChange], *, finding: str = "") -> Figure:
+def pd_answers(happened: Sequence[AppliedChange]) -> Figure:
     """List words to PD with its answers.
 
     Parameters
     ----------
     happened
         What happened in a recording.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     if not happened:
         return sentence("Nothing was said to PD", "No command was given and nothing happened from outside.")
@@ -401,20 +384,14 @@ def pd_answers(happened: Sequence[AppliedChange], *, finding: str = "") -> Figur
         [wrapped(a, width=70) for a in answers],
     ]  # fmt: skip
     fills = ["rgba(213,94,0,0.16)" if h.error else "rgba(128,128,128,0.08)" for h in shown]
-    look = {"align": "left", "line": {"color": "rgba(128,128,128,0.3)"}}
-    head = {"values": ["<b>at</b>", "<b>said</b>", "<b>answer</b>"], "fill": {"color": "#0072B2"}}
-    fig = Figure(
-        Table(
-            columnwidth=[0.6, 2, 3.4], header=head | {"font": {"color": "#ffffff"}, "height": 32} | look,
-            cells={"values": columns, "height": 27, "fill": {"color": [fills] * 3}} | look,
-        )
-    )  # fmt: skip
+    fig = Figure(rows_of_texts(["at", "said", "answer"], columns, fills, columnwidth=[0.6, 2, 3.4]))
     lines = sum(2 + max(c.count("<br>") for c in (row[1], row[2])) for row in zip(*columns, strict=True))
     refused = [h for h in happened if h.error]
     said = count(len(happened), "command or event", "commands and events")
-    title = label(finding, most=300) or f"{said}; PD {f'refuses {len(refused)}' if refused else 'refuses none'}"
-    fig = finish(fig, title=title, note=_NOTE_OF_ANSWERS, height=150 + 19 * lines, note_below_px=10, least_px=760)
-    return fig.update_layout(margin_l=20)
+    title = f"{said}; PD {f'refuses {len(refused)}' if refused else 'refuses none'}"
+    return finish(
+        fig, title=title, note=_NOTE_OF_ANSWERS, height=150 + 19 * lines, note_below_px=10, least_px=760, left_px=20
+    )
 
 
 _NOTE_OF_MOVES = (
@@ -423,30 +400,20 @@ _NOTE_OF_MOVES = (
 )
 
 
-def moved_between(found: BeforeAfter, *, finding: str = "") -> Figure:
+def moved_between(found: BeforeAfter) -> Figure:
     """List what moved between two moments of a cluster.
 
     Parameters
     ----------
     found
         What :func:`ticdc_lab.simulate.pd.before_after` gives.
-    finding
-        What the picture shows, where the caller knows better than the sentence that is the title by default.
     """
     columns = [[f"{row[k]:,}" for row in found.stores] for k in _OF_MOVES]
     changed = ["rgba(230,159,0,0.20)" if r["came"] or r["went"] else "rgba(128,128,128,0.08)" for r in found.stores]
-    look = {"align": "left", "line": {"color": "rgba(128,128,128,0.3)"}}
-    head = {"values": [f"<b>{k.replace('_', ' ')}</b>" for k in _OF_MOVES], "fill": {"color": "#0072B2"}}
-    fig = Figure(
-        Table(
-            header=head | {"font": {"color": "#ffffff"}, "height": 32} | look,
-            cells={"values": columns, "height": 27, "fill": {"color": [changed] * len(columns)}} | look,
-        )
-    )  # fmt: skip
-    title = label(finding, most=300) or wrapped(label(found.sentence, most=400), width=TITLE_CHARS)
+    fig = Figure(rows_of_texts([k.replace("_", " ") for k in _OF_MOVES], columns, changed))
+    title = wrapped(label(found.sentence, most=400), width=TITLE_CHARS)
     height = 170 + 27 * len(found.stores) + 20 * title.count("<br>")
-    fig = finish(fig, title=title, note=_NOTE_OF_MOVES, height=height, note_below_px=10, least_px=760)
-    return fig.update_layout(margin_l=20)
+    return finish(fig, title=title, note=_NOTE_OF_MOVES, height=height, note_below_px=10, least_px=760, left_px=20)
 
 
 _OF_MOVES = ("store", "peers_before", "peers_after", "came", "went", "leaders_before", "leaders_after")

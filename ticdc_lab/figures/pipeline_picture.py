@@ -68,13 +68,18 @@ def scene(seen: SeenRun, *, memory_rows: int | None, most: int) -> PipelineScene
     for (_, table), stages in found.items():
         for stage, n in stages.items():
             most_rows[stage] = max(most_rows[stage], n if table in drawn else 0)
-    regions, lags, nodes = _regions_of_scene(seen), _lags(seen), _nodes(rows)
+    nodes: dict[tuple[int, int], set[str]] = {}
+    for r in rows:
+        nodes.setdefault((r["time_us"], r["table"]), set()).add(r["node"])
+    regions, lags = _regions_of_scene(seen), _lags(seen)
     spots: dict[int, dict[int, Spot]] = {t: {} for t in sorted({r["time_us"] for r in rows})}
     for time_us, table in found:
         if table in drawn:
             at = (time_us, table)
             lag = lags.get(at, (None, None))
-            spots[time_us][table] = Spot(nodes[at], found[at], left.get(at, {}), regions.get(at, ()), *lag)
+            spots[time_us][table] = Spot(
+                tuple(sorted(nodes[at])), found[at], left.get(at, {}), regions.get(at, ()), *lag
+            )
     full = most_rows | ({} if memory_rows is None else {"sorter": memory_rows})
     stores = tuple(sorted({r["store"] for r in seen.regions.to_pylist() if r["region"]}, key=natural))
     held = {c.time_us: c for c in chains(seen.watermarks)}
@@ -98,13 +103,6 @@ def _tables(rows: list[dict[str, Any]], key: str, value: str) -> dict[tuple[int,
         at = out.setdefault((r["time_us"], r["table"]), {})
         at[r[key]] = at.get(r[key], 0) + r[value]
     return out
-
-
-def _nodes(rows: list[dict[str, Any]]) -> dict[tuple[int, int], tuple[str, ...]]:
-    out: dict[tuple[int, int], set[str]] = {}
-    for r in rows:
-        out.setdefault((r["time_us"], r["table"]), set()).add(r["node"])
-    return {at: tuple(sorted(names)) for at, names in out.items()}
 
 
 def _regions_of_scene(seen: SeenRun) -> dict[tuple[int, int], tuple[tuple[int, str, str, int], ...]]:
@@ -303,7 +301,10 @@ def drawn(s: PipelineScene, at_us: int) -> Figure:
     """Draw a moment; the traces that :func:`moving` gives come last."""
     fig = Figure([*stores(s), *moving(s, at_us)])
     for k in range(len(s.lanes)):
-        _boxes(fig, k)
+        for stage in ("puller", "sorter", "mounter", "sink"):
+            color = STAGE_LOOK[stage][0]
+            ends = {"x0": AT[stage] - HALF, "x1": AT[stage] + HALF, "y0": k + LOW, "y1": k + HIGH}
+            fig.add_shape(type="rect", **ends, line={"color": color, "width": 1.8}, layer="below")
     low, high = -0.5, len(s.lanes) - 0.5
     end = AT["downstream"]
     fig.add_shape(
@@ -337,13 +338,6 @@ def finding_of(s: PipelineScene, at_us: int) -> str:
     return f"At {at_us / 1e6:,.3f} s, {rows}; the checkpoint is {lag_s:,.3f} s behind{by}"
 
 
-def _boxes(fig: Figure, k: int) -> None:
-    for stage in ("puller", "sorter", "mounter", "sink"):
-        color = STAGE_LOOK[stage][0]
-        ends = {"x0": AT[stage] - HALF, "x1": AT[stage] + HALF, "y0": k + LOW, "y1": k + HIGH}
-        fig.add_shape(type="rect", **ends, line={"color": color, "width": 1.8}, layer="below")
-
-
 # The data path that plays without a kernel: a frame a sample, dots that move between them, slider, play and pause.
 
 
@@ -354,7 +348,7 @@ _CONTROLS_PX, _FRAME_MS = 88, 110
 
 
 def pipeline_picture_stepped(
-    seen: SeenRun, *, moments: int = 60, memory_rows: int | None = None, most: int = 6, finding: str = ""
+    seen: SeenRun, *, moments: int = 60, memory_rows: int | None = None, most: int = 6
 ) -> Figure:
     """Draw :func:`ticdc_lab.figures.pipeline_picture.pipeline_picture` at many moments.
 
@@ -365,18 +359,17 @@ def pipeline_picture_stepped(
     moments
         Samples drawn at most; of more they are thinned evenly, noted below. The slider begins where most rows
         wait.
-    finding
-        What the player shows, where the caller knows better than each moment's own title.
     """
     s = scene(seen, memory_rows=memory_rows, most=most)
     if s is None:
         return nothing()
-    times = _times(s, moments)
+    chosen = np.unique(np.linspace(0, len(s.times) - 1, min(moments, len(s.times))).round().astype(int))
+    times = sorted({s.times[int(k)] for k in chosen} | {fullest(s)})
     start = fullest(s)
     fig = drawn(s, start)
     n, changing = len(fig.data), len(moving(s, start))
-    fig.frames = [f for t in times for f in _frames(s, t, list(range(n - changing, n)), finding)]
-    fig.layout.title.text = _title(s, start, finding)
+    fig.frames = [f for t in times for f in _frames(s, t, list(range(n - changing, n)))]
+    fig.layout.title.text = wrapped(finding_of(s, start), width=TITLE_CHARS)
     thinned = f" Of {len(s.times):,} samples {len(times):,} are shown." if len(times) < len(s.times) else ""
     fig.layout.annotations[-1].text += f"<br>On screen: play, or move the slider; only dots move between.{thinned}"
     bottom = int(fig.layout.margin.b) + 22
@@ -388,23 +381,14 @@ def pipeline_picture_stepped(
     )  # fmt: skip
 
 
-def _times(s: PipelineScene, most: int) -> list[int]:
-    chosen = np.unique(np.linspace(0, len(s.times) - 1, min(most, len(s.times))).round().astype(int))
-    return sorted({s.times[int(k)] for k in chosen} | {fullest(s)})
-
-
-def _frames(s: PipelineScene, at_us: int, places: list[int], finding: str) -> list[Nested]:
-    title = {"title": {"text": _title(s, at_us, finding)}}
+def _frames(s: PipelineScene, at_us: int, places: list[int]) -> list[Nested]:
+    title = {"title": {"text": wrapped(finding_of(s, at_us), width=TITLE_CHARS)}}
     whole = frame(name=_name(at_us), data=moving(s, at_us), traces=places, layout=title)
     between = [
         frame(name=f"{_name(at_us)} +{k}", data=[dots(s, at_us, k / _PHASES)], traces=places[-1:])
         for k in range(1, _PHASES)
     ]
     return [whole, *between]
-
-
-def _title(s: PipelineScene, at_us: int, finding: str) -> str:
-    return wrapped(label(finding, most=300) or finding_of(s, at_us), width=TITLE_CHARS)
 
 
 def _name(at_us: int) -> str:

@@ -6,7 +6,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Scatter, subplots
-from ticdc_lab.figures.look import GREY, WRONG, look
+from ticdc_lab.figures.look import GREY, WRONG, legend_above, look
 from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.pipeline.samples import STAGES
 from ticdc_lab.words import count
@@ -28,7 +28,7 @@ _NOTE = (
 )
 
 
-def queue_curves(queues: pa.Table, *, memory_rows: int | None = None, finding: str = "") -> Figure:
+def queue_curves(queues: pa.Table, *, memory_rows: int | None = None) -> Figure:
     """Draw how many rows wait where.
 
     Parameters
@@ -37,8 +37,6 @@ def queue_curves(queues: pa.Table, *, memory_rows: int | None = None, finding: s
         :data:`ticdc_lab.simulate.pipeline.samples.QUEUES`.
     memory_rows
         Rows that a table's sorter holds in memory; None where there is no limit.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     rows = queues.to_pandas()
     if rows.empty or not rows["rows"].any():
@@ -54,13 +52,10 @@ def queue_curves(queues: pa.Table, *, memory_rows: int | None = None, finding: s
     fig.update_yaxes(title_text="rows waiting", rangemode="tozero", row=1, col=1)
     fig.update_yaxes(title_text="rows in a sorter", rangemode="tozero", row=2, col=1)
     fig.update_xaxes(title_text="virtual time, s", row=2, col=1)
-    fig.update_layout(
-        hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom", "traceorder": "normal"}
-    )
+    fig.update_layout(hovermode="closest", legend={**legend_above(1.01), "traceorder": "normal"})
     n = rows["table"].nunique()
     cut = f" Of {count(n, 'table')} the {_MOST} fullest have a line." if n > _MOST else ""
-    fig = finish(fig, title=label(finding, most=300) or finding_of(rows), note=_NOTE + cut, height=560)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 56)
+    return finish(fig, title=finding_of(rows), note=_NOTE + cut, height=560, above_px=56)
 
 
 def finding_of(rows: pd.DataFrame) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ticdc_lab.figures.figure import Bar, Figure, Icicle, Scatter
-from ticdc_lab.figures.look import GREY, HEAT
+from ticdc_lab.figures.look import GREY, HEAT, hatch
 from ticdc_lab.figures.pd_run import PEER_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
@@ -31,11 +31,6 @@ _LINE_PX = 24
 def in_order(stores: Sequence[Store], labels: Sequence[str]) -> list[Store]:
     """Give stores grouped by place."""
     return sorted(stores, key=lambda s: ([natural(label_of(s, key)) for key in labels], s.id))
-
-
-def bracket_px(above: int) -> int:
-    """Give the room that brackets need above the plot."""
-    return above
 
 
 def brackets(fig: Figure, order: Sequence[Store], labels: Sequence[str], *, column: float, plot_px: int) -> int:
@@ -88,17 +83,15 @@ _NOTE_OF_REGIONS = (
 )
 
 
-def region_map(sample: ClusterSample, *, finding: str = "") -> Figure:
+def region_map(sample: ClusterSample) -> Figure:
     """Draw where all peers are at a moment.
 
     Parameters
     ----------
     sample
         The moment.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
-    return _drawn(sample, fit([sample]), finding)
+    return _drawn(sample, fit([sample]))
 
 
 def region_map_stepped(recording: Recording, *, moments: int = 24, start_s: float | None = None) -> Figure:
@@ -113,20 +106,16 @@ def region_map_stepped(recording: Recording, *, moments: int = 24, start_s: floa
     start_s
         Where the slider begins, virtual seconds; by default at the first moment.
     """
-    chosen = _thinned(recording.samples, moments)
+    n = len(recording.samples)
+    at = sorted({round(k * (n - 1) / max(1, moments - 1)) for k in range(min(n, moments))})
+    chosen = list({s.at_us // 1_000_000: s for s in (recording.samples[k] for k in at)}.values())
     size = fit(chosen)
-    drawn = {f"{s.at_us / 1e6:,.0f} s": _drawn(s, size, "") for s in chosen}
+    drawn = {f"{s.at_us / 1e6:,.0f} s": _drawn(s, size) for s in chosen}
     begin = min(chosen, key=lambda s: abs(s.at_us / 1e6 - (start_s or 0.0)))
     return stepped(drawn, prefix="at ", start=f"{begin.at_us / 1e6:,.0f} s")
 
 
-def _thinned(samples: Sequence[ClusterSample], most: int) -> list[ClusterSample]:
-    n = len(samples)
-    at = sorted({round(k * (n - 1) / max(1, most - 1)) for k in range(min(n, most))})
-    return list({s.at_us // 1_000_000: s for s in (samples[k] for k in at)}.values())
-
-
-def _drawn(sample: ClusterSample, size: PeerCells, finding: str) -> Figure:
+def _drawn(sample: ClusterSample, size: PeerCells) -> Figure:
     stores = sample.cluster.stores
     if not stores or not len(sample.placement.id):
         return sentence("There is nothing to show", "The cluster has no store, or no region, at this moment.")
@@ -147,18 +136,18 @@ def _drawn(sample: ClusterSample, size: PeerCells, finding: str) -> Figure:
     )  # fmt: skip
     above = brackets(fig, order, sample.cluster.config.location_labels, column=COLUMN, plot_px=_PLOT_PX)
     cell = "peer" if size.each == 1 else f"group of up to {size.each:,} peers"
-    title = label(finding, most=300) or finding_of_regions(sample)
-    fig = finish(
-        fig, title=title, note=_NOTE_OF_REGIONS.format(cell=cell), height=_PLOT_PX + 226 + above, note_below_px=108
-    )
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + bracket_px(above))
+    title = finding_of_regions(sample)
+    return finish(
+        fig, title=title, note=_NOTE_OF_REGIONS.format(cell=cell), height=_PLOT_PX + 226 + above, note_below_px=108,
+        above_px=above,
+    )  # fmt: skip
 
 
 def _bars(kind: str, part: dict[str, list[Any]]) -> Bar:
-    fill, line, hatch = PEER_LOOK[kind]
+    fill, line, shape = PEER_LOOK[kind]
     marker = {
         "color": fill, "line": {"color": line, "width": 0.7},
-        "pattern": {"shape": hatch, "fillmode": "overlay", "fgcolor": line, "size": 5, "solidity": 0.3},
+        "pattern": hatch(shape, size=5, solidity=0.3, color=line),
     }  # fmt: skip
     bars = Bar(
         x=part["x"], y=part["y"], base=part["base"], width=part["width"], offset=0, marker=marker, name=kind,
@@ -308,15 +297,13 @@ class Box(NamedTuple):
     state: str
 
 
-def label_topology(sample: ClusterSample, *, finding: str = "") -> Figure:
+def label_topology(sample: ClusterSample) -> Figure:
     """Draw where stores are and what they hold.
 
     Parameters
     ----------
     sample
         The moment.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     boxes = boxes_of(sample)
     if len(boxes) < 2:
@@ -342,7 +329,7 @@ def label_topology(sample: ClusterSample, *, finding: str = "") -> Figure:
     fig.update_layout(uniformtext={"minsize": 12, "mode": "hide"})
     marked(fig.data[0], [Selection(store=int(b.id[6:])) if b.id.startswith("store ") else None for b in boxes])
     depth = 2 + len(sample.cluster.config.location_labels)
-    title = label(finding, most=300) or finding_of_topology(sample, boxes)
+    title = finding_of_topology(sample, boxes)
     wide = round(min(1400, max(460, 180 + 80 / share)))  # so that a store's name and numbers fit into its box
     return finish(
         fig, title=title, note=_NOTE_OF_TOPOLOGY, height=170 + _LEVEL_PX * depth, note_below_px=16, least_px=wide

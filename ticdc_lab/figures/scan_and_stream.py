@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Scatter
-from ticdc_lab.figures.look import GREY, WRONG
+from ticdc_lab.figures.look import GREY, WRONG, legend_above
 from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.pipeline.tables import shown
@@ -38,7 +38,7 @@ _NOTE = (
 
 def scan_and_stream(
     transactions: pa.Table | pd.DataFrame, events: pa.Table | pd.DataFrame, *, checkpoint_ts: int, scanned_us: int,
-    names: Mapping[int, str] = _NO_NAMES, finding: str = "",
+    names: Mapping[int, str] = _NO_NAMES,
 ) -> Figure:  # fmt: skip
     """Draw how a changefeed begins.
 
@@ -55,8 +55,6 @@ def scan_and_stream(
         When the snapshot was taken, µs.
     names
         How timestamps are called, TSO to ``@TS1``; others are written as moments.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     own, given = _frame(transactions), _frame(events)
     if own.empty:
@@ -79,10 +77,9 @@ def scan_and_stream(
     )  # fmt: skip
     low_s = (first_us - 0.05 * span) / 1e6
     fig.update_xaxes(title_text="virtual time, s", zeroline=False, range=[low_s, last_s])
-    fig.update_layout(barmode="overlay", legend={"orientation": "h", "x": 0, "y": 1.04, "yanchor": "bottom"})
-    title = label(finding, most=300) or finding_of(own, given)
-    fig = finish(fig, title=title, note=_NOTE, height=270 + _ROW_PX * len(rows))
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 52)
+    fig.update_layout(barmode="overlay", legend=legend_above(1.04))
+    title = finding_of(own, given)
+    return finish(fig, title=title, note=_NOTE, height=270 + _ROW_PX * len(rows), above_px=52)
 
 
 def finding_of(own: pd.DataFrame, given: pd.DataFrame) -> str:

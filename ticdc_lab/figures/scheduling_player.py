@@ -117,7 +117,7 @@ def scheduling_at(
 
 def scheduling_stepped(
     trace: pa.Table, *, moments: int = 60, axis: Axis = "step", between_us: tuple[int, int] | None = None,
-    messages: tuple[str, ...] = (), reports: bool = False, most: int = 150, finding: str = "",
+    messages: tuple[str, ...] = (), reports: bool = False, most: int = 150,
 ) -> Figure:  # fmt: skip
     """Draw :func:`scheduling_at` at many steps, on a slider with play and pause that needs no kernel.
 
@@ -127,20 +127,18 @@ def scheduling_stepped(
         As there.
     moments
         Frames at most; of more steps they are thinned evenly, noted below.
-    finding
-        What the player shows, where the caller knows better than the step's own title.
     """
     s = lay_out(trace, axis=axis, between_us=between_us, messages=messages, reports=reports, most=most)
     if s is None:
         return sentence("Nothing happens", "In this stretch of the run nothing was sent and nothing happened.")
     present, steps = Present.of(trace), steps_of(s, moments)
     start = len(steps) // 3  # the beginning has nothing to show
-    fig = _at(s, present, steps[start], finding=finding)
+    fig = _at(s, present, steps[start])
     n = len(fig.data)
     fig.frames = [
         frame(
             name=_named(s, k), data=[_without_place(t) for t in _moving(s, present, k)], traces=[n - 3, n - 2, n - 1],
-            layout={"title": {"text": wrapped(_title(s, present, k, finding), width=TITLE_CHARS)}},
+            layout={"title": {"text": wrapped(_title(s, present, k), width=TITLE_CHARS)}},
         )
         for k in steps
     ]  # fmt: skip
@@ -162,7 +160,7 @@ def steps_of(s: SequenceLayout, most: int) -> list[int]:
     return [int(k) for k in s.steps[chosen]]
 
 
-def _at(s: SequenceLayout, present: Present, step: int, *, finding: str = "") -> Figure:
+def _at(s: SequenceLayout, present: Present, step: int) -> Figure:
     fig = drawn(s)
     (names,) = (t for t in fig.data if t.name == "names")
     names.text = [_NAME.sub(_numbered, t) for t in names.text]  # half a page is too narrow for more
@@ -177,7 +175,7 @@ def _at(s: SequenceLayout, present: Present, step: int, *, finding: str = "") ->
     fig.update_layout(legend={"entrywidth": 170, "xanchor": "left"})
     top = int(fig.layout.margin.t)
     fig = finish(
-        fig, title=_title(s, present, step, finding), note=_NOTE, height=height, note_below_px=max(58, below_px),
+        fig, title=_title(s, present, step), note=_NOTE, height=height, note_below_px=max(58, below_px),
         least_px=860,
     )  # fmt: skip
     return fig.update_layout(margin_t=max(top, int(fig.layout.margin.t) + 30))
@@ -187,9 +185,7 @@ def _numbered(name: re.Match[str]) -> str:
     return f"{name[1]} · {name[2]}" if name[2] else name[1]
 
 
-def _title(s: SequenceLayout, present: Present, step: int, finding: str) -> str:
-    if finding:
-        return label(finding, most=300)
+def _title(s: SequenceLayout, present: Present, step: int) -> str:
     broken = s.marks[(s.marks["kind"] == "violated") & (s.marks["step"] <= step)]
     if len(broken):
         return f"At {_named(s, step)} {label(str(broken.iloc[0]['text']).removeprefix('violated '), most=200)}"

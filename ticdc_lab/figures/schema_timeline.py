@@ -10,7 +10,7 @@ import pyarrow as pa
 from ticdc_lab.ddl_core import jobs, keys, records
 from ticdc_lab.ddl_core.progress import JobProgress
 from ticdc_lab.figures.figure import Bar, Figure, Scatter
-from ticdc_lab.figures.look import GREY, WRONG
+from ticdc_lab.figures.look import GREY, WRONG, hatch, legend_above
 from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.ddl_service.progress import job_progress
 from ticdc_lab.simulate.ledger import natural
@@ -30,7 +30,7 @@ _NOTE = (
 )
 
 
-def schema_timeline(trace: pa.Table, *, cluster: str = "cluster1", job: int = 1, finding: str = "") -> Figure:
+def schema_timeline(trace: pa.Table, *, cluster: str = "cluster1", job: int = 1) -> Figure:
     """Draw a job over time.
 
     Parameters
@@ -39,24 +39,20 @@ def schema_timeline(trace: pa.Table, *, cluster: str = "cluster1", job: int = 1,
         :data:`ticdc_lab.simulate.trace.TRACE` of a run of the DDL service.
     cluster, job
         Which job.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     p = job_progress(trace, cluster=cluster, job=job)
     if p is None:
         return sentence(f"There is no job {job} of {label(cluster)}", "No such statement was sent in this run.")
-    return job_timeline(p, finding=finding, time="virtual time, s")
+    return job_timeline(p, time="virtual time, s")
 
 
-def job_timeline(p: JobProgress, *, finding: str = "", time: str = "since the first look, s") -> Figure:
+def job_timeline(p: JobProgress, *, time: str = "since the first look, s") -> Figure:
     """Draw the progress of a job.
 
     Parameters
     ----------
     p
         Of a run, or of a service that really runs (:class:`ticdc_lab.ddl_service.watch.job_watch`).
-    finding
-        As for :func:`schema_timeline`.
     time
         What the axis is.
     """
@@ -64,7 +60,11 @@ def job_timeline(p: JobProgress, *, finding: str = "", time: str = "since the fi
     names = ["the job", *sorted({*p.served["server"], *p.waits["server"]}, key=natural)]
     row = {name: i for i, name in enumerate(names)}
     fig = Figure([*_states(p, row), *_waits(p, row), _rows(p)])
-    _ends(fig, p)
+    for at_us, text in ((p.since_us, "sent"), (p.until_us, p.job.state)):
+        fig.add_vline(x=at_us / 1e6, line={"color": GREY, "width": 1, "dash": "dot"})
+        fig.add_annotation(
+            x=at_us / 1e6, y=-0.62, text=label(text), showarrow=False, xanchor="left" if text == "sent" else "right"
+        )
     for since_us, until_us in _thirds(p):
         fig.add_vrect(x0=since_us / 1e6, x1=until_us / 1e6, fillcolor=WRONG, opacity=0.45, line_width=0)
     around = _AROUND * max(1, p.until_us - p.since_us)
@@ -73,11 +73,12 @@ def job_timeline(p: JobProgress, *, finding: str = "", time: str = "since the fi
     fig.update_yaxes(
         tickvals=list(range(len(names))), ticktext=texts, range=[len(names) - 0.4, -0.8], showgrid=False, zeroline=False
     )
-    legend = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
+    legend = legend_above()
     fig.update_layout(barmode="overlay", bargap=0.2, hovermode="closest", legend=legend)
-    title = label(finding, most=300) or finding_of(p)
-    fig = finish(fig, title=title, note=_NOTE.format(element=label(element)), height=260 + 38 * len(names))
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 34)
+    title = finding_of(p)
+    return finish(
+        fig, title=title, note=_NOTE.format(element=label(element)), height=260 + 38 * len(names), above_px=34
+    )
 
 
 def finding_of(p: JobProgress) -> str:
@@ -97,20 +98,15 @@ def finding_of(p: JobProgress) -> str:
     return f"{begun}{why}; for {us / 1e6:,.3f} s of that it waits for {label(_short(server))}"
 
 
-def _live(p: JobProgress) -> list[tuple[int, set[str]]]:
-    """States in use, from each moment on."""
+def _thirds(p: JobProgress) -> list[tuple[int, int]]:
+    """Stretches in which more than two states were in use, or two that are no neighbours."""
     moments = sorted(set(p.served["since_us"]))
     served = p.served
-    return [
+    live = [
         (int(t), set(served[(served["since_us"] <= t) & (t < served["until_us"])]["state"]))
         for t in moments
         if p.since_us <= t <= p.until_us
     ]
-
-
-def _thirds(p: JobProgress) -> list[tuple[int, int]]:
-    """Stretches in which more than two states were in use, or two that are no neighbours."""
-    live = _live(p)
     ends = [*(t for t, _ in live[1:]), p.until_us][: len(live)]
     return [
         (t, max(end, t + 1 + (p.until_us - p.since_us) // 50))
@@ -131,14 +127,7 @@ def _states(p: JobProgress, row: dict[str, int]) -> list[Bar]:
     out = []
     for state, (color, pattern) in STATE_LOOK.items():
         mine = bars[bars["state"] == state]
-        shape = {
-            "shape": pattern,
-            "fillmode": "overlay",
-            "fgcolor": "rgba(255,255,255,0.7)",
-            "size": 7,
-            "solidity": 0.2,
-        }
-        marker = {"color": color, "pattern": shape, "line": {"width": 0.5, "color": "white"}}
+        marker = {"color": color, "pattern": hatch(pattern), "line": {"width": 0.5, "color": "white"}}
         out.append(
             Bar(
                 orientation="h", base=(mine["since_us"] / 1e6).tolist(),
@@ -178,11 +167,3 @@ def _rows(p: JobProgress) -> Scatter:
         marker={"symbol": "line-ns", "size": 12, "line": {"width": 1, "color": "white"}},
         hovertext=[f"{n:,} of {p.job.rows:,} rows" for n in filled["row_count"]], hoverinfo="text", showlegend=False,
     )  # fmt: skip
-
-
-def _ends(fig: Figure, p: JobProgress) -> None:
-    for at_us, text in ((p.since_us, "sent"), (p.until_us, p.job.state)):
-        fig.add_vline(x=at_us / 1e6, line={"color": GREY, "width": 1, "dash": "dot"})
-        fig.add_annotation(
-            x=at_us / 1e6, y=-0.62, text=label(text), showarrow=False, xanchor="left" if text == "sent" else "right"
-        )

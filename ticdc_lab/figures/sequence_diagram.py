@@ -12,12 +12,11 @@ from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.look import GREY, WRONG, look
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.sequence_layout import OWNERS_SIDE, PROTOCOL, Axis, SequenceLayout, lay_out
-from ticdc_lab.figures.theme import finish, label, sentence
+from ticdc_lab.figures.theme import finish, label, legend_px, sentence
 from ticdc_lab.simulate.arrows import table_of
 from ticdc_lab.words import count
 
 _STEP_PX, _LEAST_PX, _MOST_PX, _TIME_PX = 26, 240, 1500, 560
-_LEGEND_ROW_PX, _LEGEND_WIDE_PX = 22, 850
 _NOTE = (
     "A line down for each node, thick while it is owner, dotted while it is down; an arrow for each message, in colour "
     "and dash by kind. Look for arrows that end in a cross (lost) or in a crossed circle (no effect): the reason is on "
@@ -28,7 +27,7 @@ _NOTE = (
 def sequence_diagram(
     trace: pa.Table, *, axis: Axis = "step", between_us: tuple[int, int] | None = None,
     steps: tuple[int, int] | None = None, messages: tuple[str, ...] = (), reports: bool = True, apart: bool = False,
-    most: int = 400, captures: tuple[str, ...] = (), tables: tuple[str, ...] = (), finding: str = "",
+    most: int = 400, captures: tuple[str, ...] = (), tables: tuple[str, ...] = (),
 ) -> Figure:  # fmt: skip
     """Draw the messages of a run, or of a counterexample of the explorer, whose times are the numbers of its steps.
 
@@ -50,8 +49,6 @@ def sequence_diagram(
         Messages drawn, noted below; the last ones before a violation, else the first ones.
     captures, tables
         Whose messages are drawn, and about which tables (ids as text); by default all.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     s = lay_out(
         trace, axis=axis, between_us=between_us, steps=steps, messages=messages, reports=reports, apart=apart,
@@ -63,19 +60,14 @@ def sequence_diagram(
             f"In this stretch of the run nothing was sent and nothing happened{f' that is about {of}' if of else ''}."
         )
         return sentence("No message is visible", told)
-    return drawn(s, finding=finding)
+    return drawn(s)
 
 
-def drawn(s: SequenceLayout, *, finding: str = "") -> Figure:
+def drawn(s: SequenceLayout) -> Figure:
     """Draw what was laid out."""
     data = [
-        *lifelines(s),
-        *ways(s),
-        *fates(s),
-        *happenings(s),
-        *broken(s),
-        *names(s),
-    ]
+        *lifelines(s), *ways(s), *fates(s), *happenings(s), *broken(s), *names(s),
+    ]  # fmt: skip
     fig = Figure(data)
     room = 0.04 * (s.lowest - s.first) + 0.5
     below = room + (1.2 if s.axis == "step" else 0)  # for the words at messages that are still under way
@@ -90,29 +82,23 @@ def drawn(s: SequenceLayout, *, finding: str = "") -> Figure:
         tickvals=list(range(len(s.lifelines))), ticktext=[f"<b>{label(n)}</b>" for n in s.lifelines], side="top",
         range=[-0.5, max(len(s.lifelines), 2) - 0.5], zeroline=False, showgrid=False, showline=False,
     )  # fmt: skip
-    legend_px = _legend_px(fig)
+    below_px = legend_px(fig, 22, 850)
     fig.update_layout(
         hovermode="closest", showlegend=True,
         legend={"orientation": "h", "x": 0, "y": 0, "yanchor": "top", "yref": "paper", "itemsizing": "constant"},
     )  # fmt: skip
     height = _TIME_PX if s.axis == "time" else min(_MOST_PX, max(_LEAST_PX, _STEP_PX * len(s.steps)))
-    height += 200 + legend_px
-    fig = finish(
-        fig, title=label(finding, most=300) or _finding(s), note=_note(s), height=height, note_below_px=16 + legend_px,
-        least_px=_WHEN_PX + _LIFELINE_PX * len(s.lifelines),
+    height += 200 + below_px
+    n = int(s.arrows["n"].sum())
+    cut = f" {n:,} of {s.total:,} messages are drawn: choose a time window to see others." if n < s.total else ""
+    return finish(
+        fig, title=_finding(s), note=_NOTE + cut, height=height, note_below_px=16 + below_px,
+        least_px=_WHEN_PX + _LIFELINE_PX * len(s.lifelines), above_px=30,
     )  # fmt: skip
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
 
 
 _WHEN_PX, _LIFELINE_PX = 150, 170
 """The width of the times at the left, and of a lifeline with the words of its messages."""
-
-
-def _legend_px(fig: Figure) -> int:
-    """How high the legend will be: its columns are as wide as its longest name."""
-    names = [t.name for t in fig.data if t.showlegend is not False]
-    columns = max(1, _LEGEND_WIDE_PX // (55 + 7 * max(map(len, names), default=1)))
-    return _LEGEND_ROW_PX * -(-len(names) // columns)
 
 
 def _finding(s: SequenceLayout) -> str:
@@ -135,12 +121,6 @@ def _finding(s: SequenceLayout) -> str:
 _FATES = {
     "ignored": "without effect", "lost": "lost", "refused": "not taken", "on its way": "still on the way",
 }  # fmt: skip
-
-
-def _note(s: SequenceLayout) -> str:
-    n = int(s.arrows["n"].sum())
-    cut = f" {n:,} of {s.total:,} messages are drawn: choose a time window to see others." if n < s.total else ""
-    return _NOTE + cut
 
 
 # The traces of a sequence diagram: lifelines, arrows, what became of messages, what happened at nodes.
@@ -179,17 +159,12 @@ def lifelines(s: SequenceLayout) -> Sequence[Scatter]:
         y = [v for a, b in zip(mine["y0"], mine["y1"], strict=True) for v in (a, b, None)]
         shown = what != "alive" and len(mine) > 0
         out.append(Scatter(x=x, y=y, mode="lines", line=line, name=name, hoverinfo="skip", showlegend=shown))
-    return [*out, _heads(s)]
-
-
-def _heads(s: SequenceLayout) -> Scatter:
-    """A disc on top of each lifeline: what one clicks on to choose the node."""
     heads = Scatter(
         x=list(range(len(s.lifelines))), y=[s.first] * len(s.lifelines), mode="markers", name="nodes",
         marker={"size": 11, "color": GREY, "opacity": 1}, showlegend=False, hoverinfo="text",
         hovertext=[f"{label(name)}<br>click to choose it" for name in s.lifelines],
     )  # fmt: skip
-    return marked(heads, [_node(s, x) for x in range(len(s.lifelines))])
+    return [*out, marked(heads, [_node(s, x) for x in range(len(s.lifelines))])]
 
 
 def _node(s: SequenceLayout, x: float | str) -> Selection:

@@ -60,18 +60,6 @@ def unfinished(told: pd.DataFrame) -> pd.DataFrame:
     return told
 
 
-def arrows_of(found: pd.DataFrame, *, captures: Sequence[str] = (), tables: Sequence[str] = ()) -> pd.DataFrame:
-    """Keep the messages that a capture sends or receives, and those about a table.
-
-    ``found``: :func:`ticdc_lab.simulate.arrows.arrows`. ``captures``, ``tables``: those chosen; none means all.
-    Messages that are about no single table are left out where tables are chosen.
-    """
-    if captures:
-        ends = found["sender"].map(node_of).isin(captures) | found["receiver"].map(node_of).isin(captures)
-        found = found[ends]
-    return found[found["detail"].map(table_of).isin(tables)] if tables else found
-
-
 def happenings_of(marks: pd.DataFrame, *, captures: Sequence[str] = (), tables: Sequence[str] = ()) -> pd.DataFrame:
     """Keep what happens to captures, and of what happens to tables only to those chosen.
 
@@ -148,7 +136,10 @@ def lay_out(
     private = (found["sender"] == _ETCD) | (found["receiver"] == _ETCD)
     private |= found["message"].isin(REPORTS) & (not reports)
     found = found[found["message"].isin(messages)] if messages else found[~private]
-    found = arrows_of(found, captures=captures, tables=tables)
+    if captures:
+        ends = found["sender"].map(node_of).isin(captures) | found["receiver"].map(node_of).isin(captures)
+        found = found[ends]
+    found = found[found["detail"].map(table_of).isin(tables)] if tables else found
     broken = bool(pc.any(pc.equal(cut["kind"], "violated")).as_py())
     shown = found.tail(most) if broken else found.head(most)
     if len(shown) < len(found):
@@ -159,7 +150,11 @@ def lay_out(
         return None
     drawn = np.unique(np.concatenate([shown["sent_step"], shown["end_step"], marks["step"]]).astype(np.int64))
     at = dict(zip(cut["step"].to_pylist(), cut["time_us"].to_pylist(), strict=True))
-    lines = _lifelines(shown, marks, apart)
+    by_owner = shown["message"].isin(OWNERS_SIDE)
+    names = {*_side(shown["sender"], by_owner, apart), *_side(shown["receiver"], ~by_owner, apart)}
+    names |= set(_side(marks["node"], of_owner(marks), apart))
+    first = {"etcd": 0, "owner": 1}
+    lines = sorted(names, key=lambda n: (first.get(n.split(" ")[0], 2), natural(n)))
     place = {name: float(i) for i, name in enumerate(lines)}
     out = SequenceLayout(
         tuple(lines), shown, marks, pd.DataFrame(), drawn, np.array([at[s] for s in drawn.tolist()]), len(found), axis
@@ -185,31 +180,18 @@ def _side(node: pd.Series, as_owner: pd.Series, apart: bool) -> pd.Series:
     return ("owner on " + capture).where(as_owner, capture) if apart else capture
 
 
-def _lifelines(shown: pd.DataFrame, marks: pd.DataFrame, apart: bool) -> list[str]:
-    by_owner = shown["message"].isin(OWNERS_SIDE)
-    names = {*_side(shown["sender"], by_owner, apart), *_side(shown["receiver"], ~by_owner, apart)}
-    names |= set(_side(marks["node"], of_owner(marks), apart))
-    first = {"etcd": 0, "owner": 1}
-    return sorted(names, key=lambda n: (first.get(n.split(" ")[0], 2), natural(n)))
-
-
 def _arrows(out: SequenceLayout, place: dict[str, float], apart: bool) -> pd.DataFrame:
     shown, by_owner = out.arrows, out.arrows["message"].isin(OWNERS_SIDE)
     frame = pd.DataFrame(
         {
             "x0": _side(shown["sender"], by_owner, apart).map(place),
             "x1": _side(shown["receiver"], ~by_owner, apart).map(place),
-            "y0": out.y(shown["sent_step"], shown["sent_us"]),
-            "y1": out.y(shown["end_step"], shown["end_us"]),
-            "message": shown["message"],
-            "fate": shown["fate"],
-            "because": shown["because"].fillna(""),
+            "y0": out.y(shown["sent_step"], shown["sent_us"]), "y1": out.y(shown["end_step"], shown["end_us"]),
+            "message": shown["message"], "fate": shown["fate"], "because": shown["because"].fillna(""),
             "text": [shortly(m, d) for m, d in zip(shown["message"], shown["detail"], strict=True)],
-            "detail": shown["detail"],
-            "number": numbers(shown),
-            "step": shown["end_step"],
+            "detail": shown["detail"], "number": numbers(shown), "step": shown["end_step"],
         }
-    )
+    )  # fmt: skip
     bundles = frame.groupby(_BUNDLE, sort=False, as_index=False, dropna=False)
     told = bundles.agg(
         y1=("y1", "max"), n=("number", "size"), number=("number", "min"), text=("text", together),
@@ -222,13 +204,10 @@ def _marks(out: SequenceLayout, place: dict[str, float], apart: bool) -> pd.Data
     marks = out.marks
     each = pd.DataFrame(
         {
-            "x": _side(marks["node"], of_owner(marks), apart).map(place),
-            "y": out.y(marks["step"], marks["time_us"]),
-            "kind": marks["kind"],
-            "text": [mark_text(m) for m in marks.to_dict("records")],
-            "step": marks["step"],
+            "x": _side(marks["node"], of_owner(marks), apart).map(place), "y": out.y(marks["step"], marks["time_us"]),
+            "kind": marks["kind"], "text": [mark_text(m) for m in marks.to_dict("records")], "step": marks["step"],
         }
-    )
+    )  # fmt: skip
     together = each.groupby(["x", "y", "kind"], sort=False, as_index=False)
     return together.agg(text=("text", listed), step=("step", "max"))
 

@@ -113,13 +113,9 @@ def _slider(words: Sequence[str], frames: Sequence[str], first: str, prefix: str
         for word, frame in zip(words, frames, strict=True)
     ]
     return {
-        "active": list(words).index(first),
-        "currentvalue": {"prefix": prefix, "xanchor": "left"},
-        "steps": steps,
-        "pad": {"t": below_px},
-        "y": 0,
-        "len": 0.9,
-    }
+        "active": list(words).index(first), "currentvalue": {"prefix": prefix, "xanchor": "left"}, "steps": steps,
+        "pad": {"t": below_px}, "y": 0, "len": 0.9,
+    }  # fmt: skip
 
 
 def _button(entry: str, fig: Figure, slider: dict[str, object]) -> dict[str, object]:

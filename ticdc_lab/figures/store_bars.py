@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
-from ticdc_lab.figures.look import GREY, TEXT_PX, WRONG
+from ticdc_lab.figures.look import GREY, TEXT_PX, WRONG, legend_above
 from ticdc_lab.figures.pd_run import BLUE, GREEN, SKY, pattern
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import finish, label, sentence
+from ticdc_lab.figures.theme import finish, sentence
 from ticdc_lab.pd_core.measures import LEADERS, PEERS, counts, shares, uneven
 from ticdc_lab.pd_core.stores import shown_state
 from ticdc_lab.simulate.pd.world.recording import ClusterSample
@@ -21,15 +21,13 @@ _NOTE = (
 )
 
 
-def store_bars(sample: ClusterSample, before: ClusterSample | None = None, *, finding: str = "") -> Figure:
+def store_bars(sample: ClusterSample, before: ClusterSample | None = None) -> Figure:
     """Draw what each store has, beside its share and beside an earlier moment.
 
     Parameters
     ----------
     sample, before
         The moment, and an earlier one.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     ids = sorted({*sample.cluster.stores, *(before.cluster.stores if before else ())})
     if not ids:
@@ -50,12 +48,11 @@ def store_bars(sample: ClusterSample, before: ClusterSample | None = None, *, fi
     fig.update_xaxes(tickangle=0)
     fig.update_xaxes(title_text="store", row=3, col=1)
     fig.update_layout(
-        barmode="overlay", bargap=0.3, legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"}
+        barmode="overlay", bargap=0.3, legend=legend_above(1.005)
     )  # fmt: skip
     when = f"at {before.at_us / 1e6:,.0f} s" if before else "nothing, no earlier moment was given"
-    title = label(finding, most=300) or finding_of(sample, before)
-    fig = finish(fig, title=title, note=_NOTE.format(before=when), height=190 + 3 * _ROW_PX)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 32)
+    title = finding_of(sample, before)
+    return finish(fig, title=title, note=_NOTE.format(before=when), height=190 + 3 * _ROW_PX, above_px=32)
 
 
 def size_gib(sample: ClusterSample) -> dict[int, float]:

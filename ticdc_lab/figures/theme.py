@@ -14,7 +14,7 @@ import pandas as pd
 from ticdc_lab.events.tso import zone
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.look import TOOLS_LESS, Theme, template
-from ticdc_lab.figures.nested import Nested
+from ticdc_lab.figures.nested import Nested, plain
 from ticdc_lab.words import quoted, shortened, some_of, visible
 
 TITLE_CHARS, NOTE_CHARS = 72, 96
@@ -48,26 +48,27 @@ def wrapped(text: str, *, width: int = NOTE_CHARS) -> str:
 
 
 def finish(
-    fig: Figure, *, title: str, note: str, height: int = 420, note_below_px: int = 58, least_px: int = 0
-) -> Figure:
+    fig: Figure, *, title: str, note: str, height: int = 420, note_below_px: int = 58, least_px: int = 0,
+    above_px: int = 0, left_px: int = 70,
+) -> Figure:  # fmt: skip
     """Give a figure its finding as title, the sentence under it, and the theme.
 
     ``title``, ``note``: Plotly text: names in it went through :func:`label`. The note names what to look for.
     ``height``: pixels. ``note_below_px``: distance of the note from the lowest axis, in pixels. ``least_px``: the width
     below which the figure cannot be read: ``fit.js`` lets it scroll in a narrower place, from its end on where
-    ``layout.meta`` has ``from_end``.
+    ``layout.meta`` has ``from_end``. ``above_px``: room above the plot. ``left_px``: room at its left.
     """
     for axis in _few_counts(fig):
         fig.layout.setdefault(axis, Nested()).setdefault("dtick", 1)
     title, note = quoted(title), quoted(note)
     shown = wrapped(title, width=TITLE_CHARS)
-    lines_below = wrapped(note).count("<br>")
+    top_px = 62 + _more_lines_px(shown) + above_px
     more = {"least_px": least_px, "zone": "" if zone() == "UTC" else zone()}
     fig.update_layout(
         template=template(),
         title=_title(shown),
         height=height,
-        margin={"l": 70, "r": 30, "t": 62 + _more_lines_px(shown), "b": note_below_px + 34 + 17 * lines_below},
+        margin={"l": left_px, "r": 30, "t": top_px, "b": note_below_px + 34 + 17 * wrapped(note).count("<br>")},
         meta={"finding": title, "note": note} | {k: v for k, v in more.items() if v},
     )
     below = {"xref": "paper", "yref": "paper", "x": 0, "y": 0, "xanchor": "left", "yanchor": "top"}
@@ -113,12 +114,8 @@ def clock(ms: Any) -> np.ndarray:
 def on_clock(what: str) -> dict[str, Any]:
     """Settings of an axis whose values are of :func:`clock`."""
     return {
-        "type": "date",
-        "title_text": f"{what} ({zone()})",
-        "hoverformat": "%H:%M:%S.%L",
-        "tickangle": 0,
-        "nticks": 7,
-    }
+        "type": "date", "title_text": f"{what} ({zone()})", "hoverformat": "%H:%M:%S.%L", "tickangle": 0, "nticks": 7,
+    }  # fmt: skip
 
 
 Line = TypeVar("Line", bound=Hashable)
@@ -130,6 +127,13 @@ def alike(lines: Mapping[Line, np.ndarray]) -> list[list[Line]]:
     for name, y in lines.items():
         found.setdefault(np.ascontiguousarray(y).tobytes(), []).append(name)
     return list(found.values())
+
+
+def legend_px(fig: Figure, row_px: int, wide_px: int) -> int:
+    """How high a legend above or below the plot will be: its columns are as wide as its longest name."""
+    names = [t.name for t in fig.data if t.name and t.showlegend is not False]
+    columns = max(1, wide_px // (55 + 7 * max(map(len, names), default=1)))
+    return row_px * -(-len(names) // columns)
 
 
 def of_partitions(numbers: Iterable[int]) -> str:
@@ -179,6 +183,22 @@ def _more_lines_px(shown: str) -> int:
     return 20 * shown.count("<br>") + (10 if "<br>" in shown else 0)
 
 
+def titled(fig: Figure, finding: str) -> Figure:
+    """The same figure with a finding of the caller's as its title, also at every position of a slider.
+
+    ``finding``: names in it are escaped.
+    """
+    made, said = Figure(fig), quoted(label(finding, most=300))
+    old, shown = str(fig.layout.title.text), wrapped(said, width=TITLE_CHARS)
+    made.frames = [plain(f) for f in fig.frames]
+    for layout in (made.layout, *(f.layout for f in made.frames if f.layout and f.layout.title)):
+        layout.title.text = shown
+    more_px = _more_lines_px(shown) - _more_lines_px(old)
+    return made.update_layout(
+        title=_title(shown), meta={**fig.layout.meta, "finding": said}, margin_t=fig.layout.margin.t + more_px
+    )
+
+
 def sentence(title: str, why: str) -> Figure:
     """Where there is nothing to draw: a sentence instead of an empty axis."""
     fig = Figure()
@@ -189,13 +209,10 @@ def sentence(title: str, why: str) -> Figure:
     fig.add_annotation(name=NOTE, text=said, showarrow=False, align="left", font={"size": 15}, **place)
     more = _more_lines_px(shown)
     fig.update_layout(
-        template=template(),
-        title=_title(shown),
-        height=150 + more + 20 * said.count("<br>"),
-        margin={"l": 18, "r": 30, "t": 62 + more, "b": 30},
-        meta={"finding": title, "note": why},
+        template=template(), title=_title(shown), height=150 + more + 20 * said.count("<br>"),
+        margin={"l": 18, "r": 30, "t": 62 + more, "b": 30}, meta={"finding": title, "note": why},
         modebar={"remove": [*TOOLS_LESS, "zoom2d", "pan2d", "resetScale2d", "toImage"]},
-    )
+    )  # fmt: skip
     return fig
 
 

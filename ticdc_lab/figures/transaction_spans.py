@@ -65,14 +65,9 @@ def transaction_spans(
         mine = ~whole & np.array([bool(m) and m[0] == k for m in missing])
         style = look(k)
         _marks(
-            fig,
-            sample[mine],
-            y[mine],
-            name=f"waits for {_waits(sample[mine]['missing'], lane)}",
-            color=style["color"],
-            symbol=style["symbol"],
-            size=8,
-        )
+            fig, sample[mine], y[mine], name=f"waits for {_waits(sample[mine]['missing'], lane)}", color=style["color"],
+            symbol=style["symbol"], size=8,
+        )  # fmt: skip
     unknown = ~whole & np.array([not m for m in missing])
     _marks(fig, sample[unknown], y[unknown], name="pending", color=WRONG, symbol="square", size=8)
     again = (sample["duplicates"] > 0).to_numpy(dtype=bool)

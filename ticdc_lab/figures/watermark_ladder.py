@@ -82,14 +82,9 @@ def _topic(topic: str, steps: pd.DataFrame, partitions: pd.DataFrame) -> TopicPr
     in_s = np.where(exact < 0, np.nan, ((exact >> LOGICAL_BITS) - origin) / 1000)
     lanes = [(topic, p) for p in numbers]
     return TopicProgress(
-        topic,
-        origin,
-        int(steps["steps_total"].max()),
-        x_s,
-        dict(zip(lanes, in_s, strict=True)),
-        np.where(least < 0, np.nan, ((least >> LOGICAL_BITS) - origin) / 1000),
-        dict(zip(lanes, held, strict=True)),
-    )
+        topic, origin, int(steps["steps_total"].max()), x_s, dict(zip(lanes, in_s, strict=True)),
+        np.where(least < 0, np.nan, ((least >> LOGICAL_BITS) - origin) / 1000), dict(zip(lanes, held, strict=True)),
+    )  # fmt: skip
 
 
 def _so_far(values: list[int | None]) -> list[int | None]:
@@ -256,17 +251,12 @@ def _band(fig: Figure, p: TopicProgress, lane: Lane) -> None:
     least = (p.x_s[-1] - p.x_s[0]) / 200 or 0.001
     width = np.maximum(width, least)
     bars = Bar(
-        x=p.at((p.x_s + width / 2)[held]),
-        width=1000 * width[held],
-        y=(1 / tied[held]),
-        base=(before[held] / tied[held]),
-        marker=hatched(lane[1]),
-        name=lane_name(lane, one_topic=True),
-        legendgroup=str(lane[1]),
-        showlegend=False,
+        x=p.at((p.x_s + width / 2)[held]), width=1000 * width[held], y=(1 / tied[held]),
+        base=(before[held] / tied[held]), marker=hatched(lane[1]), name=lane_name(lane, one_topic=True),
+        legendgroup=str(lane[1]), showlegend=False,
         hovertext=[f"{lane_name(lane, one_topic=True)} holds the minimum, step {i + 1}" for i in np.flatnonzero(held)],
         hoverinfo="text",
-    )
+    )  # fmt: skip
     fig.add_trace(marked(bars, _of([lane])), 2, 1)
     if held[-1] and tied[-1] == 1:
         begins = p.x_s[np.flatnonzero(~held)[-1] + 1 if not held.all() else 0]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Icicle, Scatter, subplots
-from ticdc_lab.figures.look import WRONG, look
+from ticdc_lab.figures.look import WRONG, legend_above, look
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import finish, label, sentence, wrapped
@@ -140,18 +140,13 @@ def _drawn(found: Sequence[MarkRow], c: Chain) -> Figure:
         tiling={"orientation": "h"}, pathbar={"visible": False}, root={"color": "rgba(0,0,0,0)"},
         leaf={"opacity": 1}, textfont={"size": 13, "color": inks},
     )  # fmt: skip
-    marked(icicle, _picks(boxes))
+    tables = {m.path: m.name.split(" (table")[0] for m in boxes if m.level == "table"}
+    marked(icicle, [_pick(m, tables) for m in boxes])
     twice = len({m.path for m in c.marks if m.level == "table"}) > 1
     note = _NOTE_OF_TREE.format(ts=_NAMES[c.of]) + _TWICE * twice
     height = 210 + (16 + _LINE_PX * (1 + max(t.count("<br>") for t in texts))) * max(4, leaves)
     fig = finish(Figure(icicle), title=finding_of(c), note=note, height=height, note_below_px=16, least_px=860)
     return fig.update_layout(uniformtext={"minsize": 12, "mode": "show"})
-
-
-def _picks(boxes: Sequence[MarkRow]) -> list[Selection | None]:
-    """Paths of boxes: ``capture-1/table 7/region 3``."""
-    tables = {m.path: m.name.split(" (table")[0] for m in boxes if m.level == "table"}
-    return [_pick(m, tables) for m in boxes]
 
 
 def _pick(m: MarkRow, tables: Mapping[str, str]) -> Selection | None:
@@ -237,15 +232,13 @@ class Line(NamedTuple):
     lags_s: list[float]
 
 
-def watermark_levels(watermarks: pa.Table, *, finding: str = "") -> Figure:
+def watermark_levels(watermarks: pa.Table) -> Figure:
     """Draw resolved_ts level by level, and the checkpoint_ts where a level has one of its own.
 
     Parameters
     ----------
     watermarks
         :data:`ticdc_lab.simulate.pipeline.samples.WATERMARKS`.
-    finding
-        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     found = by_moment(watermarks)
     held = chains(watermarks)
@@ -261,10 +254,9 @@ def watermark_levels(watermarks: pa.Table, *, finding: str = "") -> Figure:
         of_first = {"matches": "y"} if row > 1 else {}  # one scale: a saw-tooth of a tenth of a second is thin
         fig.update_yaxes(title_text=f"{name}<br>lag, s", rangemode="tozero", row=row, col=1, **of_first)
     fig.update_xaxes(title_text="virtual time, s", row=len(levels), col=1)
-    fig.update_layout(hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"})
-    title = label(finding, most=300) or finding_of(worst(held))
-    fig = finish(fig, title=title, note=_NOTE_OF_LEVELS + _cut(found), height=190 + 130 * len(levels))
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 34)
+    fig.update_layout(hovermode="closest", legend=legend_above(1.01))
+    title = finding_of(worst(held))
+    return finish(fig, title=title, note=_NOTE_OF_LEVELS + _cut(found), height=190 + 130 * len(levels), above_px=34)
 
 
 def lines(found: dict[int, list[MarkRow]], level: str, of: Of) -> list[Line]:

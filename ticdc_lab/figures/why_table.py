@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ticdc_lab.figures.figure import Figure, Table
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.pd_run import rows_of_texts
 from ticdc_lab.figures.theme import finish, label, sentence, wrapped
 from ticdc_lab.pd_core.explained import Explained
 from ticdc_lab.pd_core.filters import SOURCE
@@ -28,21 +29,20 @@ _NOTE = (
 )
 
 
-def why_table(told: Explained | Decision, *, finding: str = "") -> Figure:
+def why_table(told: Explained | Decision) -> Figure:
     """Draw why a decision came out as it did, also where nothing was done.
 
     Parameters
     ----------
     told
         A decision's reasons, or one of a recording's decisions.
-    finding
-        What the picture shows, where the caller knows better than the decision itself.
     """
     explained = told.told if isinstance(told, Decision) else told
     choice = choice_of(explained)
-    title = label(finding, most=300) or told_of(told)
+    title = told_of(told)
     if not choice.rows:
-        return sentence(title, _nothing(choice))
+        what = "No candidate was looked at: what decided was known before any region was drawn."
+        return sentence(title, f"{what} {label(choice.limit)}".strip())
     shown, cut = _shown(choice.rows)
     names = [_FILTERS.get(f, label(f)) for f in choice.filters]
     heads = ["store", *names, "score", "so it is"]
@@ -53,19 +53,16 @@ def why_table(told: Explained | Decision, *, finding: str = "") -> Figure:
         [_bold(label(r.verdict), r) for r in shown],
     ]
     fills = [_FILLS["chosen" if r.chosen else "refused" if r.refused else "other"] for r in shown]
-    look = {"align": "left", "height": _ROW_PX, "line": {"color": "rgba(128,128,128,0.3)"}}
-    fig = Figure(
-        Table(
-            columnwidth=[1.1, *[1.5] * len(names), 1.5, 1.3], domain={"x": [0, 1], "y": [0, 1]},
-            header={"values": [f"<b>{h}</b>" for h in heads], "fill": {"color": "#0072B2"},
-                    "font": {"color": "#ffffff"}} | look | {"height": _HEAD_PX},
-            cells={"values": columns, "fill": {"color": [fills] * len(columns)}} | look,
-        )
+    table = rows_of_texts(
+        heads, columns, fills, head_px=_HEAD_PX, row_px=_ROW_PX, domain={"x": [0, 1], "y": [0, 1]},
+        columnwidth=[1.1, *[1.5] * len(names), 1.5, 1.3],
     )  # fmt: skip
     more = f" {count(cut, 'more store was', 'more stores were')} looked at." if cut else ""
     height = 150 + _HEAD_PX + _ROW_PX * (len(shown) + 1)
-    fig = finish(fig, title=title, note=_NOTE + more + _compared(choice), height=height, note_below_px=10, least_px=760)
-    return fig.update_layout(margin_l=20)
+    return finish(
+        Figure(table), title=title, note=_NOTE + more + _compared(choice), height=height, note_below_px=10,
+        least_px=760, left_px=20,
+    )  # fmt: skip
 
 
 def told_of(told: Explained | Decision) -> str:
@@ -86,11 +83,6 @@ def told_of(told: Explained | Decision) -> str:
     if op.source_score is not None and op.target_score is not None:
         score = f"; score {op.source_score:,.5g} against {op.target_score:,.5g}"
     return f"{head}{label(op.brief, most=100)}{region}{more}{score}"
-
-
-def _nothing(choice: DecisionTable) -> str:
-    what = "No candidate was looked at: what decided was known before any region was drawn."
-    return f"{what} {label(choice.limit)}".strip()
 
 
 def _shown(rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], int]:
