@@ -24,6 +24,7 @@ from ticdc_lab.pd_core.balance import (
 )
 from ticdc_lab.pd_core.builder import CannotBuild
 from ticdc_lab.pd_core.cluster import Cluster, Influence, fit_of, influence_on
+from ticdc_lab.pd_core.config import BALANCE_LEADER
 from ticdc_lab.pd_core.create import transfer_leader
 from ticdc_lab.pd_core.explained import Explained, Notes
 from ticdc_lab.pd_core.filters import (
@@ -103,7 +104,6 @@ class StoreQueue:
             place -= 1
 
 
-NAME = "balance-leader-scheduler"
 BATCH = 4
 
 
@@ -232,7 +232,7 @@ def _operator(by: Scale, region: Region, source: Store, target: Store, notes: No
     if not compared.held:
         return ()
     try:
-        op = transfer_leader(by.cluster, region, target.id, NAME, kind=Kind.LEADER)
+        op = transfer_leader(by.cluster, region, target.id, BALANCE_LEADER, kind=Kind.LEADER)
     except CannotBuild as e:
         notes.said.append(str(e))
         return ()

@@ -27,6 +27,7 @@ from ticdc_lab.pd_core.balance import (
 )
 from ticdc_lab.pd_core.builder import CannotBuild
 from ticdc_lab.pd_core.cluster import Cluster, fit_of, region_stores
+from ticdc_lab.pd_core.config import BALANCE_REGION
 from ticdc_lab.pd_core.create import move_peer
 from ticdc_lab.pd_core.explained import Explained, Notes
 from ticdc_lab.pd_core.filters import (
@@ -45,7 +46,6 @@ from ticdc_lab.pd_core.operators import Kind, Operator
 from ticdc_lab.pd_core.regions import Peer, Region
 from ticdc_lab.pd_core.stores import Store
 
-NAME = "balance-region-scheduler"
 ORDER = (PENDING_HERE, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE)
 """Peers by how readily they are moved: a pending one may mean that the disk is overloaded."""
 
@@ -155,7 +155,7 @@ def _operators(
     for target in targets:
         try:
             new = Peer(0, target.id, peer.role)
-            op = move_peer(by.cluster, region, source.id, new, NAME, kind=Kind.REGION)
+            op = move_peer(by.cluster, region, source.id, new, BALANCE_REGION, kind=Kind.REGION)
         except CannotBuild as e:
             notes.said.append(str(e))
             continue

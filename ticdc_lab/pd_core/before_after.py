@@ -16,7 +16,6 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.pd_core.forecast import MERGES, Forecast, at_pace, duration, forecast, in_words
 from ticdc_lab.pd_core.pd_ctl_files import COMMANDS, OPERATORS
 from ticdc_lab.pd_core.pd_ctl_json import Loaded
-from ticdc_lab.pd_core.regions import RegionColumns
 from ticdc_lab.pd_core.survey import survey
 from ticdc_lab.words import count
 
@@ -114,7 +113,11 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
         hint = f"Print {after.source} again from the cluster of {before.source}: `pd-ctl store` and `pd-ctl region`."
         raise SourceError(f"--before and --after are of two clusters: {why}", hint=hint)
     whole = before.whole and after.whole
-    came, went, mib = _peers_moved(a, at, b, at_after)
+    one, other = (np.array([*c.stores, 0])[c.peers[rows]] for c, rows in ((a, at), (b, at_after)))
+    fresh = (other > 0) & ~(other[:, :, None] == one[:, None, :]).any(axis=2)
+    lost = (one > 0) & ~(one[:, :, None] == other[:, None, :]).any(axis=2)
+    mib = float((b.size[at_after] * fresh.sum(axis=1)).sum())
+    came, went = Counter(other[fresh].tolist()), Counter(one[lost].tolist())
     leads = [np.array([*c.stores, 0])[c.leader[rows]] for c, rows in ((a, at), (b, at_after))]
     changed = int((leads[0] != leads[1]).sum())
     moved = sum(came.values())
@@ -146,17 +149,6 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
         seconds, moved, mib, changed, stores, len(at), len(b.id) - len(at), len(a.id) - len(at), left,
         len(after.operators), tuple(held), whole, not any(m.command == COMMANDS[OPERATORS] for m in after.missing),
     )  # fmt: skip
-
-
-def _peers_moved(
-    a: RegionColumns, at: np.typing.NDArray[np.int64], b: RegionColumns, at_after: np.typing.NDArray[np.int64]
-) -> tuple[Counter[int], Counter[int], float]:
-    """Count the peers that each store gained and lost, and the MiB of regions that were copied for it."""
-    one, other = (np.array([*c.stores, 0])[c.peers[rows]] for c, rows in ((a, at), (b, at_after)))
-    fresh = (other > 0) & ~(other[:, :, None] == one[:, None, :]).any(axis=2)
-    lost = (one > 0) & ~(one[:, :, None] == other[:, None, :]).any(axis=2)
-    mib = float((b.size[at_after] * fresh.sum(axis=1)).sum())
-    return Counter(other[fresh].tolist()), Counter(one[lost].tolist()), mib
 
 
 def _count(loaded: Loaded, store: int) -> int:

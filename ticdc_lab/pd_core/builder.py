@@ -180,15 +180,6 @@ class StepPlan:
             self.steps.append(LeaveJoint(up, down))
         self.promote, self.demote = {}, {}
 
-    def do_witnesses_jointly(self) -> None:
-        """Switch all peers at once; those that got their data vote again afterwards."""
-        self.steps.extend(BecomeWitness(store) for store in sorted(self.to_witness))
-        self.steps.extend(BecomeNonWitness(store) for store in sorted(self.to_full))
-        self.promote = dict(self.promote_full)
-        if self.promote:
-            self.kind |= Kind.REGION
-        self.do_joint()
-
 
 def lay_out(plan: StepPlan) -> None:
     if plan.joint:
@@ -218,7 +209,12 @@ def lay_out(plan: StepPlan) -> None:
             plan.do_joint(lead=True)
         for store in sorted(plan.remove):
             plan.do_remove(plan.remove[store])
-        plan.do_witnesses_jointly()
+        plan.steps.extend(BecomeWitness(store) for store in sorted(plan.to_witness))
+        plan.steps.extend(BecomeNonWitness(store) for store in sorted(plan.to_full))
+        plan.promote = dict(plan.promote_full)
+        if plan.promote:
+            plan.kind |= Kind.REGION
+        plan.do_joint()
     else:
         _without(plan)
 

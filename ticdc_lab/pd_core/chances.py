@@ -70,7 +70,11 @@ def retried(once: Mapping[Operator, float], tries: int = RETRIES) -> tuple[dict[
 def of_balance_region(cluster: Cluster, regions: Sequence[Region], notes: Notes) -> Chances:
     """Give the chances of one round of balance-region; what was refused and compared is noted."""
     found = balance_region.field(cluster, notes)
-    orders = _orders(found.sources, lambda s: score_after(found.scale, s))
+    orders: list[tuple[Store, ...]] = [()]  # that PD may sort stores into: equal scores come in any order
+    for _, group in groupby(found.sources, key=lambda s: score_after(found.scale, s)):
+        tied = tuple(group)
+        ways = list(permutations(tied)) if len(tied) <= _MOST_TIED and len(orders) <= _MOST_ORDERS else [tied]
+        orders = [(*o, *w) for o in orders for w in ways]
     chances: Chances = defaultdict(float)
     for order in orders:
         left, one = 1.0, found._replace(sources=order)
@@ -83,16 +87,6 @@ def of_balance_region(cluster: Cluster, regions: Sequence[Region], notes: Notes)
                 break
         chances[None, 0] += left / len(orders)
     return {key: p for key, p in chances.items() if p >= NEGLIGIBLE}
-
-
-def _orders(stores: Sequence[Store], score: Callable[[Store], float]) -> list[tuple[Store, ...]]:
-    """Give every order that PD may sort stores into: equal scores come in any order."""
-    orders: list[tuple[Store, ...]] = [()]
-    for _, group in groupby(stores, key=score):
-        tied = tuple(group)
-        ways = list(permutations(tied)) if len(tied) <= _MOST_TIED and len(orders) <= _MOST_ORDERS else [tied]
-        orders = [(*o, *w) for o in orders for w in ways]
-    return orders
 
 
 def _moves(found: balance_region.Field, index: int, regions: Sequence[Region], notes: Notes) -> dict[Operator, float]:

@@ -1,4 +1,4 @@
-"""PD's settings, by PD's names and with PD's defaults."""
+"""PD's settings, by PD's names and with PD's defaults, and the names of its schedulers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from numpy.typing import NDArray
+
+BALANCE_LEADER, BALANCE_REGION = "balance-leader-scheduler", "balance-region-scheduler"
+BALANCE_HOT, BALANCE_RANGE = "balance-hot-region-scheduler", "balance-range-scheduler"
+EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
+EVICT_SLOW_STORE = "evict-slow-store-scheduler"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,14 @@ from ticdc_lab.pd_core import balance_leader
 from ticdc_lab.pd_core.balance import FOLLOWER_HERE, LEADER_HERE, Draw
 from ticdc_lab.pd_core.builder import CannotBuild
 from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.config import EVICT_LEADER
 from ticdc_lab.pd_core.create import transfer_leader
 from ticdc_lab.pd_core.explained import Explained, Notes
 from ticdc_lab.pd_core.filters import LEADER_TARGET, by_state, keep
 from ticdc_lab.pd_core.operators import Kind, Operator, Priority
 from ticdc_lab.pd_core.regions import SCHEDULE, Region, voters
 
-NAME, EVICT_BATCH = "evict-leader-scheduler", 3
+EVICT_BATCH = 3
 
 
 def evict_leaders(cluster: Cluster, draw: Draw, store: int, desc: str, batch: int = 0) -> Explained:
@@ -26,7 +27,7 @@ def evict_leaders(cluster: Cluster, draw: Draw, store: int, desc: str, batch: in
     notes = Notes()
     found: dict[int, Operator] = {}
     for _ in range(batch or EVICT_BATCH):
-        drawn = [r for r in draw(store, LEADER_HERE) if desc == NAME or SCHEDULE not in r.denied]
+        drawn = [r for r in draw(store, LEADER_HERE) if desc == EVICT_LEADER or SCHEDULE not in r.denied]
         region = next((r for r in drawn if not r.down | r.pending), drawn[0] if drawn else None)
         if region is None or region.id in found:
             continue

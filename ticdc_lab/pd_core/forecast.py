@@ -18,18 +18,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ticdc_lab.pd_core.balance_ahead import BalanceAhead, balance_ahead, grown
 from ticdc_lab.pd_core.cluster import Cluster, borders_within
-from ticdc_lab.pd_core.config import PATROL_REGIONS
+from ticdc_lab.pd_core.config import BALANCE_REGION, PATROL_REGIONS
 from ticdc_lab.pd_core.course import BETTER, EXTRA, MISSING, TO_FULL, TO_WITNESS, course_of, is_well, why_it_leaves
 from ticdc_lab.pd_core.limits import LARGE_COST, SMALL_COST, Limits, PerMinute, limits_nothing, step_costs
-from ticdc_lab.pd_core.merges_ahead import MergesAhead, merges_ahead
-from ticdc_lab.pd_core.pd_ctl_running import BALANCE_REGION, PdSchedulers, default_schedulers
+from ticdc_lab.pd_core.pd_ctl_running import PdSchedulers, default_schedulers
 from ticdc_lab.pd_core.regions import VOTER, Region, RegionColumns, has_quorum, region_at
 from ticdc_lab.pd_core.scores import region_score
 from ticdc_lab.pd_core.stores import NEVER_S, REMOVED, REMOVING, Store, is_disconnected
 from ticdc_lab.pd_core.strategy import NO_STORE
 from ticdc_lab.pd_core.survey import BUSY, DOUBTED, FITS, SMALL, Group, classes, kinds, triage
+from ticdc_lab.pd_core.work_ahead import BalanceAhead, MergesAhead, balance_ahead, grown, merges_ahead
 
 DEFAULT = PerMinute()
 BALANCE, MERGES = "balance of regions", "merges of small regions"

@@ -171,7 +171,8 @@ def score(pair: Pair, r: Ratios) -> int:
     if high < low:
         high, low, rate, reverse, top = low, high, -rate, True, pair.target
     if high * r.even_now <= low:
-        return _score_even(pair, r, high, low, rate)
+        from_, to = _range(high, low, r.even)  # two even stores stay so, or it is worse
+        return 0 if min(from_, -pair.least) <= rate <= to else -2
     from_, to = _range(high, low, r.even)
     if high * r.nearly_now <= low:
         worse_from, worse_to = _range(high, low, r.nearly)
@@ -190,12 +191,6 @@ def score(pair: Pair, r: Ratios) -> int:
     if worse_from <= rate < better_from:
         return 0
     return -1 if better_to < rate <= worse_to else -2
-
-
-def _score_even(pair: Pair, r: Ratios, high: float, low: float, rate: float) -> int:
-    """Two even stores stay so, or it is worse."""
-    from_, to = _range(high, low, r.even)
-    return 0 if min(from_, -pair.least) <= rate <= to else -2
 
 
 def _range(high: float, low: float, ratio: float) -> tuple[float, float]:

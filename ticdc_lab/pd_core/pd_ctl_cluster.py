@@ -27,7 +27,6 @@ from ticdc_lab.pd_core.stores import (
     REMOVING,
     SERVING,
     Store,
-    StoreLabels,
     labelled,
 )
 
@@ -91,7 +90,14 @@ def _read_store(file: PrintedFile, told: Mapping[str, Any], read: Any) -> Any:
 
 
 def _heard(told: Mapping[str, Any]) -> int:
-    return _heartbeat_ns(told["store"], told.get("status") or {})
+    meta = told["store"]
+    if meta.get("last_heartbeat"):
+        return int(meta["last_heartbeat"])
+    text = (told.get("status") or {}).get("last_heartbeat_ts", "")
+    if not text or text.startswith("0001-"):
+        return 0
+    whole = re.sub(r"\.\d+", "", text.replace("Z", "+00:00"))
+    return int(datetime.fromisoformat(whole).astimezone(UTC).timestamp() * _SECOND_NS)
 
 
 def _store(told: Mapping[str, Any], age_s: float, max_down_s: float) -> Store:
@@ -103,9 +109,12 @@ def _store(told: Mapping[str, Any], age_s: float, max_down_s: float) -> Store:
     least = {"Disconnected": DISCONNECTED_AFTER_S + 1, "Down": max_down_s + 1}.get(shown, 0.0)
     leaders, regions = status.get("leader_count", 0), status.get("region_count", 0)
     capacity, available = _bytes(status.get("capacity", 0)), _bytes(status.get("available", 0))
+    labels = meta.get("labels") or ()
+    if odd := [pair["value"] for pair in labels if not isinstance(pair["value"], str)]:
+        raise ValueError(f"the label {odd[0]!r} is no text")
     return Store(
         int(meta["id"]), state=_state(meta, shown), heartbeat_age_s=max(age_s, least),
-        labels=_labels(meta.get("labels") or ()), capacity=capacity, available=available,
+        labels=labelled({pair["key"]: pair["value"] for pair in labels}), capacity=capacity, available=available,
         used=_bytes(status["used_size"]) if "used_size" in status else capacity - available, region_count=regions,
         region_size=status.get("region_size", 0), leader_count=leaders, leader_size=status.get("leader_size", 0),
         leader_weight=status.get("leader_weight", 1), region_weight=status.get("region_weight", 1),
@@ -139,23 +148,6 @@ def _state(meta: Mapping[str, Any], shown: str) -> str:
     if shown == "Up" and "node_state" not in meta and _PREPARES_SINCE <= version < NEWEST:
         return PREPARING
     return _BY_NAME[shown]
-
-
-def _labels(told: Sequence[Mapping[str, str]]) -> StoreLabels:
-    if odd := [pair["value"] for pair in told if not isinstance(pair["value"], str)]:
-        raise ValueError(f"the label {odd[0]!r} is no text")
-    return labelled({pair["key"]: pair["value"] for pair in told})
-
-
-def _heartbeat_ns(meta: Mapping[str, Any], status: Mapping[str, Any]) -> int:
-    """Give the moment of the last heartbeat, ns since 1970; 0 where none came."""
-    if meta.get("last_heartbeat"):
-        return int(meta["last_heartbeat"])
-    text = status.get("last_heartbeat_ts", "")
-    if not text or text.startswith("0001-"):
-        return 0
-    whole = re.sub(r"\.\d+", "", text.replace("Z", "+00:00"))
-    return int(datetime.fromisoformat(whole).astimezone(UTC).timestamp() * _SECOND_NS)
 
 
 def _bytes(value: object) -> float:
@@ -231,6 +223,9 @@ def _read(batch: Sequence[Mapping[str, Any]]) -> _Part:
     keys = [pa.array([r[name] or "" for r in batch], pa.large_string()) for name in ("start_key", "end_key")]
     if not all(pc.all(pc.match_substring_regex(k, "^[0-9A-Fa-f]*$")).as_py() for k in keys):
         raise ValueError("a key is not in hexadecimal")
+    longest: dict[int, float] = {}
+    for (region, _), seconds in down.items():
+        longest[region] = max(longest.get(region, 0.0), seconds)
     return _Part(
         {
             "id": np.array([r["id"] for r in batch], dtype=np.int64),
@@ -238,7 +233,7 @@ def _read(batch: Sequence[Mapping[str, Any]]) -> _Part:
             "leader": np.array([(r.get("leader") or {}).get("store_id") or 0 for r in batch], dtype=np.int64),
             "size": size,
             "keys": np.array([r.get("approximate_keys") or 0 for r in batch], dtype=np.int64),
-            "down_s": _longest(batch, down),
+            "down_s": np.array([longest.get(r["id"], 0.0) for r in batch], dtype=np.float64),
             "read": np.array([r.get("read_bytes") or 0 for r in batch], dtype=np.float64),
             "write": np.array([r.get("written_bytes") or 0 for r in batch], dtype=np.float64),
         },
@@ -253,13 +248,6 @@ def _read(batch: Sequence[Mapping[str, Any]]) -> _Part:
         np.array([len(some) for some in held], dtype=np.int64),
         *keys,
     )  # fmt: skip
-
-
-def _longest(batch: Sequence[Mapping[str, Any]], down: Mapping[tuple[int, int], float]) -> NDArray[np.float64]:
-    longest: dict[int, float] = {}
-    for (region, _), seconds in down.items():
-        longest[region] = max(longest.get(region, 0.0), seconds)
-    return np.array([longest.get(r["id"], 0.0) for r in batch], dtype=np.float64)
 
 
 def _role(peer: Mapping[str, Any]) -> int:

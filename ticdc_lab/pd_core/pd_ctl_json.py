@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.pd_core.cluster import Cluster, cluster_of
+from ticdc_lab.pd_core.config import EVICT_LEADER, EVICT_SLOW_STORE, GRANT_LEADER
 from ticdc_lab.pd_core.limits import Limits, PerMinute
 from ticdc_lab.pd_core.operators import Kind
 from ticdc_lab.pd_core.pd_ctl_cluster import heard_s, regions_of, stores_of
@@ -44,8 +45,6 @@ from ticdc_lab.pd_core.pd_ctl_files import (
     reading,
 )
 from ticdc_lab.pd_core.pd_ctl_running import (
-    EVICT_LEADER,
-    GRANT_LEADER,
     MOVE_LITTLE,
     OF_LABELS,
     OF_WITNESSES,
@@ -276,7 +275,7 @@ _HOT_WRITE, _HOT_READ = 60 * 1024.0, 60 * 8 * 1024.0
 """Bytes of a minute from which on PD counts a region as one that may be hot."""
 
 _OPEN = (False, False)
-_EVICTING = ("evict-slow-store-scheduler", "evict-slow-trend-scheduler", "evict-stopping-store-scheduler")
+_EVICTING = (EVICT_SLOW_STORE, "evict-slow-trend-scheduler", "evict-stopping-store-scheduler")
 
 
 def _version(stores: Sequence[PrintedFile], told: Mapping[str, Any]) -> Version:

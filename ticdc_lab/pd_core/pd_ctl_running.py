@@ -13,7 +13,16 @@ from urllib.parse import unquote_to_bytes
 import orjson
 
 from ticdc_lab.pd_core.cluster import NO_INFLUENCE, Influence, effects_of
-from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.config import (
+    BALANCE_HOT,
+    BALANCE_LEADER,
+    BALANCE_RANGE,
+    BALANCE_REGION,
+    EVICT_LEADER,
+    EVICT_SLOW_STORE,
+    GRANT_LEADER,
+    Config,
+)
 from ticdc_lab.pd_core.operators import (
     AddLearner,
     Kind,
@@ -37,12 +46,8 @@ from ticdc_lab.pd_core.pd_ctl_files import (
 from ticdc_lab.pd_core.pd_ctl_settings import Version
 from ticdc_lab.pd_core.regions import KeyRanges
 
-BALANCE_LEADER, BALANCE_REGION = "balance-leader-scheduler", "balance-region-scheduler"
-EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
-BALANCE_RANGE, EVICT_SLOW_STORE = "balance-range-scheduler", "evict-slow-store-scheduler"
-
 _OTHERS = {
-    "balance-hot-region-scheduler": "moves hot regions once stores were uneven for five minutes",
+    BALANCE_HOT: "moves hot regions once stores were uneven for five minutes",
     "hot-region-scheduler": "moves hot regions once stores were uneven for five minutes",
     EVICT_SLOW_STORE: "evicts the leaders of one slow store",
     "evict-slow-trend-scheduler": "evicts the leaders of a store whose latency rises",
@@ -56,7 +61,7 @@ _OTHERS = {
     "grant-hot-region-scheduler": "gathers hot regions on chosen stores",
     "balance-witness-scheduler": "evens out witnesses",
     "transfer-witness-leader-scheduler": "moves leaders off witnesses",
-    "balance-range-scheduler": "evens out the regions of a key range",
+    BALANCE_RANGE: "evens out the regions of a key range",
     "adjacent-region-scheduler": "spreads neighbours (up to v4.0)",
     "balance-adjacent-region-scheduler": "spreads neighbours (up to v4.0)",
     "split-bucket-scheduler": "splits hot buckets",
@@ -64,7 +69,7 @@ _OTHERS = {
 """PdSchedulers that are not asked here, and what they do."""
 
 MOVE_LITTLE = frozenset({
-    "balance-hot-region-scheduler", "hot-region-scheduler", EVICT_SLOW_STORE, "evict-slow-trend-scheduler",
+    BALANCE_HOT, "hot-region-scheduler", EVICT_SLOW_STORE, "evict-slow-trend-scheduler",
     "evict-stopping-store-scheduler", "split-bucket-scheduler",
 })  # fmt: skip
 """The ones that a PD starts with; the others move regions or leaders without end, or against what is forecast."""
@@ -72,7 +77,7 @@ OF_LABELS = frozenset({"label-scheduler"})
 OF_WITNESSES = frozenset({"balance-witness-scheduler", "transfer-witness-leader-scheduler"})
 """Those that a PD of some versions starts with, and that move nothing without label-property, or without witnesses."""
 
-_DEFAULT = (BALANCE_LEADER, BALANCE_REGION, "balance-hot-region-scheduler")
+_DEFAULT = (BALANCE_LEADER, BALANCE_REGION, BALANCE_HOT)
 _EVICTS_SLOW_SINCE: Version = (7, 6)
 
 
@@ -230,7 +235,7 @@ def _plain(name: str) -> tuple[str, tuple[int, ...]]:
 
 def _put(found: dict[str, SchedulerState], raw: str, stores: tuple[int, ...], *, disabled: bool) -> None:
     name, more = _plain(raw)
-    name = "balance-hot-region-scheduler" if name == "hot-region-scheduler" else name
+    name = BALANCE_HOT if name == "hot-region-scheduler" else name
     old = found.get(name)
     if disabled and old is not None and old.runs:
         return
@@ -271,9 +276,9 @@ def _shown(told: Sequence[Any], file: PrintedFile, only: str) -> dict[str, str]:
 
 
 _BY_ARGUMENT = {
-    "min-hot-byte-rate": "balance-hot-region-scheduler", "roles": "shuffle-region-scheduler",
+    "min-hot-byte-rate": BALANCE_HOT, "roles": "shuffle-region-scheduler",
     "range-name": "scatter-range-scheduler", "store-leader-id": "grant-hot-region-scheduler",
-    "evict-stores": "evict-slow-store-scheduler", "evict-by-trend-stores": "evict-slow-trend-scheduler",
+    "evict-stores": EVICT_SLOW_STORE, "evict-by-trend-stores": "evict-slow-trend-scheduler",
     "evicted-stores": "evict-stopping-store-scheduler",
 }  # fmt: skip
 """Settings that only one scheduler has."""

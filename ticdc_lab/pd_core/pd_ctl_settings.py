@@ -187,7 +187,9 @@ def settings_of(
     if "max_merge_region_size" in found and not found.get("max_merge_region_keys"):
         found["max_merge_region_keys"] = found["max_merge_region_size"] * _KEYS_PER_MIB
     with reading(file, CONFIG):
-        rejecting = _rejecting(told)
+        properties = told.get("label-property") or {}
+        listed_ = (properties.get("reject-leader") or ()) if isinstance(properties, Mapping) else ()
+        rejecting = tuple((text_of(p["key"]), text_of(p["value"])) for p in listed_)
     return Settings(Config(**found, reject_leader=rejecting), tuple(unread), tuple(mapped), limit)
 
 
@@ -201,7 +203,9 @@ def _settings(told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _as(default: object, value: Any) -> object:
     """Read a setting in the form of its default: PD prints some booleans and lists as text, durations as 30m0s."""
     if isinstance(default, bool):
-        return value if isinstance(value, bool) else _flag(value)
+        if not isinstance(value, bool) and value not in ("true", "false"):
+            raise ValueError(value)
+        return value in (True, "true")
     if isinstance(default, tuple):
         parts = (value or "").split(",") if isinstance(value, str | None) else value
         return tuple(p.strip() for p in parts if p.strip())
@@ -210,24 +214,12 @@ def _as(default: object, value: Any) -> object:
     return int(value) if isinstance(default, int) else str(value or "")
 
 
-def _flag(value: object) -> bool:
-    if value not in ("true", "false"):
-        raise ValueError(value)
-    return value == "true"
-
-
 def seconds_of(text: str) -> float:
     """Read a number of seconds, or a duration such as ``1h30m``."""
     parts = _DURATION.findall(text)
     if not parts or "".join(n + u for n, u in parts) != text:
         return float(text)
     return sum(float(n) * _UNITS_S[u] for n, u in parts)
-
-
-def _rejecting(told: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    properties = told.get("label-property") or {}
-    listed_ = (properties.get("reject-leader") or ()) if isinstance(properties, Mapping) else ()
-    return tuple((text_of(p["key"]), text_of(p["value"])) for p in listed_)
 
 
 def limits_of(file: PrintedFile | Path | None, told: Any = None) -> Mapping[int, PerMinute]:

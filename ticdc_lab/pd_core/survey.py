@@ -21,20 +21,14 @@ from ticdc_lab.pd_core import balance_leader, balance_region
 from ticdc_lab.pd_core.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.pd_core.checkers import check_region
 from ticdc_lab.pd_core.cluster import Cluster, borders_within, fit_of
+from ticdc_lab.pd_core.config import BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER
 from ticdc_lab.pd_core.evict_leader import evict_leaders, grant_leader
 from ticdc_lab.pd_core.explained import HALTED, Explained
 from ticdc_lab.pd_core.filters import FAILOVER_TARGET, LEADER_TARGET, REGION_TARGET, TABLE, state_forbids
 from ticdc_lab.pd_core.location import distances, may_improve
 from ticdc_lab.pd_core.merge_checker import Neighbours, check_merge
 from ticdc_lab.pd_core.operators import Kind
-from ticdc_lab.pd_core.pd_ctl_running import (
-    BALANCE_LEADER,
-    BALANCE_REGION,
-    EVICT_LEADER,
-    GRANT_LEADER,
-    PdSchedulers,
-    default_schedulers,
-)
+from ticdc_lab.pd_core.pd_ctl_running import PdSchedulers, default_schedulers
 from ticdc_lab.pd_core.regions import (
     DEMOTING,
     EMPTY_MIB,

@@ -11,10 +11,11 @@ from ticdc_lab.pd_core.balance import LEADERS, PENDING_HERE, scale, score_after
 from ticdc_lab.pd_core.balance_leader import OUT
 from ticdc_lab.pd_core.checkers import ALONE, check_joint_state, check_region, check_split
 from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.config import BALANCE_LEADER, BALANCE_REGION
 from ticdc_lab.pd_core.explained import Explained, Notes
 from ticdc_lab.pd_core.merge_checker import Neighbours, check_merge
 from ticdc_lab.pd_core.operators import Kind
-from ticdc_lab.pd_core.pd_ctl_running import BALANCE_LEADER, BALANCE_REGION, PdSchedulers, default_schedulers
+from ticdc_lab.pd_core.pd_ctl_running import PdSchedulers, default_schedulers
 from ticdc_lab.pd_core.regions import OUTSIDE, Region, lies_in
 from ticdc_lab.pd_core.replica_checker import check_replicas
 from ticdc_lab.pd_core.rule_checker import check_rules

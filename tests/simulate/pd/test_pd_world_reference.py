@@ -13,8 +13,7 @@ from ticdc_lab.pd_core.explained import Explained
 from ticdc_lab.pd_core.operators import EnterJoint, Kind
 from ticdc_lab.pd_core.recorded.records import Fields, Malformed
 from ticdc_lab.pd_core.stores import Store
-from ticdc_lab.simulate.pd.replay import replay
-from ticdc_lab.simulate.pd.replay.whole_runs import Cases
+from ticdc_lab.simulate.pd.replay import Cases, replay
 from ticdc_lab.simulate.pd.world import pd_policies, policy, reference
 from ticdc_lab.simulate.pd.world.patrol import Patrol
 from ticdc_lab.simulate.pd.world.pdctl_config import rule_of

@@ -16,7 +16,7 @@ import numpy as np
 from ticdc_lab.pd_core.cluster import NO_INFLUENCE, Cluster, Influence, cluster_of
 from ticdc_lab.pd_core.config import Config
 from ticdc_lab.pd_core.hot_loads import DIMENSIONS, LEAST_HOT, READ, WRITE, Flow, HotPeer, HotSettings, Loads
-from ticdc_lab.pd_core.limits import Bucket, available, bucket_per_minute, step_cost, taken
+from ticdc_lab.pd_core.limits import available, bucket_per_minute, step_cost, taken
 from ticdc_lab.pd_core.recorded.records import Fields, Malformed, UnknownRecord, few_peers, number
 from ticdc_lab.pd_core.regions import (
     DEMOTING,
@@ -89,16 +89,6 @@ def ranges_of(settings: Fields) -> KeyRanges:
     return ()
 
 
-def with_denials(regions: tuple[Region, ...], settings: Fields) -> tuple[Region, ...]:
-    """Give the regions with what label rules forbid for their keys: ``merge_option`` or ``schedule`` is ``deny``."""
-    rules = [r for key in _RULES if key in settings for r in settings.objects(key)]
-    for rule in rules:
-        where = (rule.text("start_key", ""), rule.text("end_key", ""))
-        denied = denied_by(rule) | denied_by(rule.object("labels", {}))
-        regions = tuple(r._replace(denied=r.denied | denied) if lies_in(r, (where,)) else r for r in regions)
-    return regions
-
-
 def borders_of(settings: Fields) -> frozenset[str]:
     """Give the keys at which label rules begin or end: PD merges no two regions across one."""
     rules = [r for key in _RULES if key in settings for r in settings.objects(key)]
@@ -162,7 +152,12 @@ def given_of(record: Fields) -> Given:
             found[name] = _setting(settings, key, getattr(Config(), name))
     config = Config(**found)
     regions_told = tuple(given.objects("regions", []))
-    regions = with_denials(tuple(_region(i, r) for i, r in enumerate(regions_told, 1)), settings)
+    regions = tuple(_region(i, r) for i, r in enumerate(regions_told, 1))
+    rules = [r for key in _RULES if key in settings for r in settings.objects(key)]
+    for rule in rules:
+        where = (rule.text("start_key", ""), rule.text("end_key", ""))
+        denied = denied_by(rule) | denied_by(rule.object("labels", {}))
+        regions = tuple(r._replace(denied=r.denied | denied) if lies_in(r, (where,)) else r for r in regions)
     cluster = cluster_of(config, [store_of(s) for s in stores], rules_of(settings))
     on = Counter(p.store for r in regions for p in r.peers)
     average = sum(r.size for r in regions) // len(regions) if regions else REGION_MIB
@@ -399,7 +394,9 @@ def _handed(given: Given, op: Handed) -> Given:
         raise Malformed("given.config.running_operators", "known stores", f"{op.source} -> {op.target}")
     if op.verb == _LEAD:
         return _influenced(given, op, leaders=op.times)
-    bucket, started = _started(op.times)
+    bucket, cost, started = bucket_per_minute(_LIMIT_PER_MINUTE), step_cost(REGION_MIB), 0
+    while started < op.times and available(bucket, 0, cost):
+        bucket, started = taken(bucket, 0, cost), started + 1
     left = available(bucket, 0)
     stores = dict(given.cluster.stores)
     if op.source:
@@ -408,13 +405,6 @@ def _handed(given: Given, op: Handed) -> Given:
         stores[op.target] = stores[op.target]._replace(add_open=left)
     given = given._replace(cluster=given.cluster._replace(stores=stores))
     return _influenced(given, op, peers=started)
-
-
-def _started(times: int) -> tuple[Bucket, int]:
-    bucket, cost, started = bucket_per_minute(_LIMIT_PER_MINUTE), step_cost(REGION_MIB), 0
-    while started < times and available(bucket, 0, cost):
-        bucket, started = taken(bucket, 0, cost), started + 1
-    return bucket, started
 
 
 def _influenced(given: Given, op: Handed, *, peers: int = 0, leaders: int = 0) -> Given:

@@ -86,7 +86,8 @@ def _balanced(
         counted = cluster._replace(regions_on=on, region_count=len(regions), average_region_size=REGION_MIB)
         chances = play(counted, regions, notes)
         explained = notes.explained(tuple(op for op, _ in chances if op is not None), scores_text(chances))
-        return _among(_outcomes(chances), expect, explained.because)._replace(explained=explained)
+        told = [(_NONE if op is None else _outcome(op) | {"batch": n}, p) for (op, n), p in chances.items()]
+        return _among(sorted(told, key=lambda o: -o[1]), expect, explained.because)._replace(explained=explained)
 
     return judge
 
@@ -128,22 +129,13 @@ def _regions(given: Fields) -> list[Region]:
 
 def _outcome(op: Operator) -> dict[str, Any]:
     told = {
-        "brief": op.brief,
-        "kind": kind_text(op.kind),
-        "operator": op.desc,
-        "priority": op.priority.name.lower(),
+        "brief": op.brief, "kind": kind_text(op.kind), "operator": op.desc, "priority": op.priority.name.lower(),
         "steps": len(op.steps),
-    }
+    }  # fmt: skip
     if op.source_score is None or op.target_score is None:
         return told
     scores = {"source_score": f"{op.source_score:.2f}", "target_score": f"{op.target_score:.2f}"}
     return told | {"region_index": op.region} | scores
-
-
-def _outcomes(chances: Chances) -> list[tuple[dict[str, Any], float]]:
-    """Give outcomes from the most likely one down."""
-    told = [(_NONE if op is None else _outcome(op) | {"batch": n}, p) for (op, n), p in chances.items()]
-    return sorted(told, key=lambda o: -o[1])
 
 
 def _among(ours: list[tuple[dict[str, Any], float]], expect: Fields, because: str = "") -> Verdict:

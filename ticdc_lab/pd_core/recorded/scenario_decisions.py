@@ -79,7 +79,11 @@ def _verb(steps: Sequence[Step]) -> dict[str, Any]:
     removes = [s.store for s in steps if isinstance(s, RemovePeer)]
     leads = [s for s in steps if isinstance(s, TransferLeader)]
     if adds and adds == removes:
-        return _made_anew(steps)
+        added = next(s for s in steps if isinstance(s, AddLearner))
+        if any(isinstance(s, BecomeNonWitness) for s in steps):
+            return {"operator": "become-non-witness", "store": added.store}
+        votes = any(isinstance(s, PromoteLearner) and s.store == added.store for s in steps)
+        return {"operator": "become-witness" if votes and added.witness else "demote-voter", "store": added.store}
     if adds and removes:
         return {"operator": "move-peer", "from_store": removes[0], "to_store": adds[0]}
     if adds:
@@ -89,15 +93,6 @@ def _verb(steps: Sequence[Step]) -> dict[str, Any]:
     if leads and len(leads) == len(steps):
         return {"operator": "transfer-leader", "from_store": leads[0].from_store, "to_store": leads[-1].to_store}
     return _role_change(steps)
-
-
-def _made_anew(steps: Sequence[Step]) -> dict[str, Any]:
-    """Name what removing a peer and adding it to the same store does: its role, or whether it is a witness, changes."""
-    added = next(s for s in steps if isinstance(s, AddLearner))
-    if any(isinstance(s, BecomeNonWitness) for s in steps):
-        return {"operator": "become-non-witness", "store": added.store}
-    votes = any(isinstance(s, PromoteLearner) and s.store == added.store for s in steps)
-    return {"operator": "become-witness" if votes and added.witness else "demote-voter", "store": added.store}
 
 
 def _role_change(steps: Sequence[Step]) -> dict[str, Any]:

@@ -247,7 +247,16 @@ def command(given: Given, expect: Fields) -> Verdict:
         cluster = cluster._replace(stores=checked_states(cluster.stores))
         told = {i: CommandTold(cluster.stores[i]) for i in told}
     because = "; ".join(t.because or t.error for t in told.values() if t.error)
-    return equal(_in_form(told, expect.value), expect, because)
+    first = next(iter(told.values()))
+    ours: dict[str, Any] = {}
+    if "error" in expect.value:
+        ours["error"] = ("refused" if expect.value["error"] == "refused" else first.error) if first.error else None
+    if "state" in expect.value:
+        states = {str(i): _shown(t.store) for i, t in told.items()}
+        ours["state"] = states if isinstance(expect.value["state"], dict) else _shown(first.store)
+    if "result" in expect.value:
+        ours["result"] = {str(i): f"refused: {t.because}" if t.error else _shown(t.store) for i, t in told.items()}
+    return equal(ours, expect, because)
 
 
 def _carried_out(cluster: Cluster, text: str) -> tuple[Cluster, dict[int, CommandTold]]:
@@ -272,20 +281,6 @@ def _one(cluster: Cluster, verb: str, store: int, destroyed: bool) -> CommandTol
     return bury_store(cluster, store, force=verb == "force bury")
 
 
-def _in_form(told: Mapping[int, CommandTold], expect: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what a command came to as the scenario asks for it: an error, a state, a result a store."""
-    first = next(iter(told.values()))
-    ours: dict[str, Any] = {}
-    if "error" in expect:
-        ours["error"] = ("refused" if expect["error"] == "refused" else first.error) if first.error else None
-    if "state" in expect:
-        states = {str(i): _shown(t.store) for i, t in told.items()}
-        ours["state"] = states if isinstance(expect["state"], dict) else _shown(first.store)
-    if "result" in expect:
-        ours["result"] = {str(i): f"refused: {t.because}" if t.error else _shown(t.store) for i, t in told.items()}
-    return ours
-
-
 def _shown(store: Store | None) -> str | None:
     return None if store is None else _SHOWN.get(store.state, store.state)
 
@@ -304,7 +299,15 @@ def progress(given: Given, expect: Fields) -> Verdict:
 
 def store_limit(given: Given, expect: Fields) -> Verdict:
     if "window_capacity_mib_by_priority" in expect:
-        return _windows(expect)
+        windows = limits.Windows()
+        capacities = {p.name.lower(): limits.window_capacity(windows, p) for p in Priority}
+        ours = dict(expect.value) | {"window_capacity_mib_by_priority": capacities, "minimum": limits.LEAST_WINDOW_MIB}
+        full = limits.with_snapshot(windows, Priority.LOW, 91)
+        overshoots = limits.with_snapshot(windows._replace(used=(90, 0, 0, 0)), Priority.LOW, 500) is not None
+        shut = full is not None and not limits.window_open(full, Priority.LOW)
+        higher = full is not None and limits.window_open(full, Priority.MEDIUM)
+        found = equal(ours, expect, "tried window by window")
+        return found._replace(agrees=found.agrees and overshoots and shut and higher)
     stores_of(given)
     store = given.stores[0]
     if "rate_per_s" in store:
@@ -321,18 +324,6 @@ def store_limit(given: Given, expect: Fields) -> Verdict:
     then = expect.any("then", None)
     ours = {"accepted": accepted} | ({"then": then if then == "not tested" else "refused"} if then else {})
     return equal(ours, expect, f"{limits.capacity(rate / 60):.0f} tokens, {cost} a peer")
-
-
-def _windows(expect: Fields) -> Verdict:
-    windows = limits.Windows()
-    capacities = {p.name.lower(): limits.window_capacity(windows, p) for p in Priority}
-    ours = dict(expect.value) | {"window_capacity_mib_by_priority": capacities, "minimum": limits.LEAST_WINDOW_MIB}
-    full = limits.with_snapshot(windows, Priority.LOW, 91)
-    overshoots = limits.with_snapshot(windows._replace(used=(90, 0, 0, 0)), Priority.LOW, 500) is not None
-    shut = full is not None and not limits.window_open(full, Priority.LOW)
-    higher = full is not None and limits.window_open(full, Priority.MEDIUM)
-    found = equal(ours, expect, "tried window by window")
-    return found._replace(agrees=found.agrees and overshoots and shut and higher)
 
 
 def _bucket(rate: float, expect: Fields) -> Verdict:

@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ticdc_lab.errors import ScenarioError, SourceError
-from ticdc_lab.pd_core.balance_ahead import amplification
-from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.config import (
+    BALANCE_HOT,
+    BALANCE_LEADER,
+    BALANCE_REGION,
+    EVICT_LEADER,
+    EVICT_SLOW_STORE,
+    GRANT_LEADER,
+    Config,
+)
 from ticdc_lab.pd_core.forecast import duration
 from ticdc_lab.pd_core.pd_ctl_files import COMMANDS, RULES
 from ticdc_lab.pd_core.pd_ctl_json import Loaded, gaps_between
-from ticdc_lab.pd_core.pd_ctl_running import BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER
 from ticdc_lab.pd_core.regions import DEMOTING, LEARNER, ROLES
 from ticdc_lab.pd_core.stores import MIB, REMOVED, REMOVING, Store, is_disconnected
+from ticdc_lab.pd_core.work_ahead import amplification
 from ticdc_lab.simulate.pd.world.changes import ClusterChange, Pdctl, StartStore, StopStore, Timed
 from ticdc_lab.simulate.pd.world.pd_policies import (
     BALANCE_LEADER_POLICY,
@@ -178,7 +185,7 @@ def own_policies(loaded: Loaded) -> tuple[Policy, ...]:
     run = loaded.schedulers
     pairs = (
         (BALANCE_REGION, BALANCE_REGION_POLICY), (BALANCE_LEADER, BALANCE_LEADER_POLICY),
-        ("balance-hot-region-scheduler", HOT_REGION_POLICY), ("evict-slow-store-scheduler", EVICT_SLOW_POLICY),
+        (BALANCE_HOT, HOT_REGION_POLICY), (EVICT_SLOW_STORE, EVICT_SLOW_POLICY),
     )  # fmt: skip
     found = [policy._replace(ranges=run.get(name).keys_of()) for name, policy in pairs if run.get(name).runs]
     if batch := run.get(BALANCE_LEADER).batch:

@@ -81,8 +81,6 @@ class Controller:
         self.fast = Fast(nodes.settings.fast_operator_us)
         self.influences: dict[bool, tuple[tuple[int, int], dict[int, Influence]]] = {}
         self.created: Counter[str] = Counter()
-        self.finished: Counter[str] = Counter()
-        self.cancelled: Counter[tuple[str, str]] = Counter()
         self.ended: list[Finished] = []
         self.number = 0
         self.unheard: set[int] = set()
@@ -113,7 +111,12 @@ class Controller:
     def full_limits(self, ops: Sequence[Operator], now_us: int) -> tuple[tuple[int, int], ...]:
         """Give the limits, of stores by position, that have no room for what operators add or remove."""
         if self.has_windows:
-            return self._shut_windows(ops, now_us)
+            # the stores that are to send snapshots; when an operator ends there may be room again
+            found = dict.fromkeys(self._sends(op)[0] for op in ops if self._sends(op)[1])
+            priority = max((op.priority for op in ops), default=Priority.LOW)
+            shut = tuple((i, SEND) for i in found if not window_open(self.nodes.all[i].windows, priority))
+            self.nodes.closed |= dict.fromkeys(shut, (now_us + _SOON_US) / SECOND_US)
+            return shut
         costs: Counter[tuple[int, int]] = Counter()
         for op in ops:
             for store, which, cost in self._costs(op):
@@ -122,14 +125,6 @@ class Controller:
         return tuple(
             (i, w) for (i, w), cost in costs.items() if cost and not available(self.nodes.all[i].limits[w], at_s, cost)
         )
-
-    def _shut_windows(self, ops: Sequence[Operator], now_us: int) -> tuple[tuple[int, int], ...]:
-        """Give the stores that are to send snapshots; when an operator ends there may be room again."""
-        found = dict.fromkeys(self._sends(op)[0] for op in ops if self._sends(op)[1])
-        priority = max((op.priority for op in ops), default=Priority.LOW)
-        shut = tuple((i, SEND) for i in found if not window_open(self.nodes.all[i].windows, priority))
-        self.nodes.closed |= dict.fromkeys(shut, (now_us + _SOON_US) / SECOND_US)
-        return shut
 
     def _sends(self, op: Operator) -> tuple[int, float]:
         """Give the store whose leader sends the snapshots of an operator, and their MiB."""
@@ -166,7 +161,6 @@ class Controller:
                 if why:
                     before = r.status
                     r.become(EXPIRED if why == OLD else CANCELED, now_us, why)
-                    self.cancelled[r.op.desc, why] += 1
                     self.on_change(r, before)
                 elif self._start(r, now_us, tick):
                     started += 1
@@ -270,10 +264,6 @@ class Controller:
         before = r.status
         r.become(status, now_us, because)
         self.ended.append(finished_of(r, now_us))
-        if status == SUCCESS:
-            self.finished[r.op.desc] += 1
-        else:
-            self.cancelled[r.op.desc, because] += 1
         self.on_change(r, before)
         self.on_end(r)
         merge = merges(r.op)

@@ -19,7 +19,15 @@ from ticdc_lab.pd_core.balance import (
     scale,
 )
 from ticdc_lab.pd_core.cluster import Cluster, Influence
-from ticdc_lab.pd_core.config import Config
+from ticdc_lab.pd_core.config import (
+    BALANCE_HOT,
+    BALANCE_LEADER,
+    BALANCE_REGION,
+    EVICT_LEADER,
+    EVICT_SLOW_STORE,
+    GRANT_LEADER,
+    Config,
+)
 from ticdc_lab.pd_core.explained import Explained
 from ticdc_lab.pd_core.filters import (
     LEADER_SOURCE,
@@ -89,7 +97,6 @@ class StoreTable:
         return found
 
 
-NAME = "balance-hot-region-scheduler"
 SETTINGS = {
     (READ, TRANSFER_LEADER): HotSettings(priorities=(QUERY, BYTE)),
     (READ, MOVE_PEER): HotSettings(priorities=(QUERY, BYTE)),
@@ -135,12 +142,9 @@ def _long_hot(flow: Flow, ready: frozenset[int], action: str) -> Flow:
     return flow._replace(peers=[p for p in flow.peers if p.store in ready])
 
 
-HOT_REGION_POLICY = Policy(NAME, balance_hot_regions, Kind.HOT_REGION, nothing_is_hot, hot=True)
+HOT_REGION_POLICY = Policy(BALANCE_HOT, balance_hot_regions, Kind.HOT_REGION, nothing_is_hot, hot=True)
 
 
-BALANCE_REGION, BALANCE_LEADER = balance_region.NAME, balance_leader.NAME
-EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
-EVICT_SLOW = "evict-slow-store-scheduler"
 _RECOVERY_US = 600 * SECOND_US
 _MOST_FOLLOWERS = 6
 
@@ -278,14 +282,14 @@ def evict_slow_store(seen: SeenCluster) -> Answer:
             why = f"{len(slow)} stores are slow" if len(slow) != 1 else f"store {slow[0].id} is not at its worst yet"
             return Answer((), Explained((), why))
         memory["store"] = slow[0].id
-        return _leaders_off(seen, slow[0].id, EVICT_SLOW)._replace(evicted=((slow[0].id, True),))
+        return _leaders_off(seen, slow[0].id, EVICT_SLOW_STORE)._replace(evicted=((slow[0].id, True),))
     store = stores[memory["store"]]
     if store.slow_score > SOUND:
         memory.pop("sound_us", None)
     elif seen.now_us - memory.setdefault("sound_us", seen.now_us) >= _RECOVERY_US or store.state == REMOVED:
         memory.clear()
         return Answer((), Explained((), f"store {store.id} is not slow any more"), ((store.id, False),))
-    return _leaders_off(seen, store.id, EVICT_SLOW)
+    return _leaders_off(seen, store.id, EVICT_SLOW_STORE)
 
 
 def grant_leaders(store: int, ranges: KeyRanges = ()) -> Policy:
@@ -300,5 +304,5 @@ def grant_leaders(store: int, ranges: KeyRanges = ()) -> Policy:
 
 BALANCE_REGION_POLICY = Policy(BALANCE_REGION, balance_regions, Kind.REGION, no_region_pays)
 BALANCE_LEADER_POLICY = Policy(BALANCE_LEADER, balance_leaders, Kind.LEADER, no_leader_pays)
-EVICT_SLOW_POLICY = Policy(EVICT_SLOW, evict_slow_store, Kind.LEADER, tries=1, sleeps=True)
+EVICT_SLOW_POLICY = Policy(EVICT_SLOW_STORE, evict_slow_store, Kind.LEADER, tries=1, sleeps=True)
 DEFAULT_POLICIES = (BALANCE_REGION_POLICY, BALANCE_LEADER_POLICY, HOT_REGION_POLICY, EVICT_SLOW_POLICY)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.pd_core.builder import CannotBuild
 from ticdc_lab.pd_core.cluster import Cluster
+from ticdc_lab.pd_core.config import EVICT_LEADER, GRANT_LEADER
 from ticdc_lab.pd_core.create import (
     add_peer,
     change_peers,
@@ -31,8 +32,6 @@ from ticdc_lab.pd_core.operators import Kind, Operator, Priority, kind_text, ste
 from ticdc_lab.pd_core.regions import LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.world.pd_policies import (
     DEFAULT_POLICIES,
-    EVICT_LEADER,
-    GRANT_LEADER,
     evict_leaders,
     grant_leaders,
 )
@@ -279,13 +278,8 @@ def _remove(world: World, name: str) -> str:
 def described_scheduler(s: Scheduler) -> dict[str, Any]:
     told = s.last
     return {
-        "name": s.policy.name,
-        "status": "scheduling" if told.operators else "pending" if told.limit else "normal",
-        "summary": told.because,
-        "rounds": s.rounds,
-        "rounds_with_operators": s.fruitful,
-        "reasons": dict(s.reasons.most_common()),
-        "rejected": [r._asdict() for r in told.rejected],
-        "compared": [c._asdict() for c in told.compared],
-        "interval_s": s.interval_us / SECOND_US,
-    }
+        "name": s.policy.name, "status": "scheduling" if told.operators else "pending" if told.limit else "normal",
+        "summary": told.because, "rounds": s.rounds, "rounds_with_operators": s.fruitful,
+        "reasons": dict(s.reasons.most_common()), "rejected": [r._asdict() for r in told.rejected],
+        "compared": [c._asdict() for c in told.compared], "interval_s": s.interval_us / SECOND_US,
+    }  # fmt: skip

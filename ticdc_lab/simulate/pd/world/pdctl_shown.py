@@ -36,7 +36,15 @@ def store(world: World, words: list[str]) -> Any:
         case ["check", state]:
             return [s for s in stores(world, [])["stores"] if s["store"]["state_name"].lower() == state.lower()]
         case ["label", which, *pairs]:
-            return _label(world, which, pairs)
+            i = position_of(world, which)
+            wrong = [p for p in pairs if not all(p.partition("="))]
+            if wrong or not pairs:
+                raise NotUnderstood(
+                    f"store label {which} {' '.join(pairs)}: expected KEY=VALUE, found {' '.join(wrong) or 'nothing'}"
+                )
+            new = dict(p.split("=", 1) for p in pairs)
+            world.nodes.change(i, labels=labelled({**world.nodes.all[i].told.labels, **new}))
+            return DONE
         case ["weight", which, leader, region]:
             weights = decimal(leader, "leader weight"), decimal(region, "region weight")
             world.nodes.change(position_of(world, which), leader_weight=weights[0], region_weight=weights[1])
@@ -71,32 +79,21 @@ def described_store(world: World, s: Store) -> dict[str, Any]:
     heard_ms = EPOCH_MS + round(world.now_us / 1000 - s.heartbeat_age_s * 1000)
     return {
         "store": {
-            "id": s.id,
-            "state_name": shown_state(s, config.max_store_down_time_s),
-            "node_state": s.state.capitalize(),
+            "id": s.id, "state_name": shown_state(s, config.max_store_down_time_s), "node_state": s.state.capitalize(),
             "labels": [{"key": k, "value": v} for k, v in sorted(s.labels.items())],
         },
         "status": {
-            "capacity": f"{s.capacity / GIB:.4g}GiB",
-            "available": f"{s.available / GIB:.4g}GiB",
-            "used_size": f"{s.used / GIB:.4g}GiB",
-            "leader_count": s.leader_count,
-            "leader_weight": s.leader_weight,
-            "leader_score": leader_score(s, config.leader_schedule_policy),
-            "leader_size": s.leader_size,
-            "region_count": s.region_count,
-            "region_weight": s.region_weight,
-            "region_score": region_score(s, config),
-            "region_size": s.region_size,
-            "pending_peer_count": s.pending_peers,
-            "sending_snap_count": s.sending_snapshots,
-            "receiving_snap_count": s.receiving_snapshots,
-            "is_busy": s.busy,
+            "capacity": f"{s.capacity / GIB:.4g}GiB", "available": f"{s.available / GIB:.4g}GiB",
+            "used_size": f"{s.used / GIB:.4g}GiB", "leader_count": s.leader_count, "leader_weight": s.leader_weight,
+            "leader_score": leader_score(s, config.leader_schedule_policy), "leader_size": s.leader_size,
+            "region_count": s.region_count, "region_weight": s.region_weight, "region_score": region_score(s, config),
+            "region_size": s.region_size, "pending_peer_count": s.pending_peers,
+            "sending_snap_count": s.sending_snapshots, "receiving_snap_count": s.receiving_snapshots, "is_busy": s.busy,
             "slow_score": round(s.slow_score),
             "last_heartbeat_ts": datetime.fromtimestamp(heard_ms / 1000, UTC).isoformat(),
             "last_heartbeat_age_s": s.heartbeat_age_s,
         },
-    }
+    }  # fmt: skip
 
 
 def _in_state(world: World, which: str, command: Callable[[Cluster, int], CommandTold]) -> str:
@@ -112,18 +109,6 @@ def _in_state(world: World, which: str, command: Callable[[Cluster, int], Comman
         node.rates, node.rates_before = node.rates_before, None
     world.nodes.change(i, state=told.store.state)
     world.nodes.set_limit(i, node.rates, world.now_us)
-    return DONE
-
-
-def _label(world: World, which: str, pairs: list[str]) -> str:
-    i = position_of(world, which)
-    wrong = [p for p in pairs if not all(p.partition("="))]
-    if wrong or not pairs:
-        raise NotUnderstood(
-            f"store label {which} {' '.join(pairs)}: expected KEY=VALUE, found {' '.join(wrong) or 'nothing'}"
-        )
-    new = dict(p.split("=", 1) for p in pairs)
-    world.nodes.change(i, labels=labelled({**world.nodes.all[i].told.labels, **new}))
     return DONE
 
 
@@ -207,15 +192,12 @@ def _checked(world: World, what: str) -> dict[str, Any]:
     leaving = {s.id for s in world.cluster().stores.values() if s.state == REMOVING}
     tests: dict[str, Callable[[Region], bool]] = {
         "miss-peer": lambda r: len(voters(r)) < config.max_replicas,
-        "extra-peer": lambda r: len(voters(r)) > config.max_replicas,
-        "down-peer": lambda r: bool(r.down),
-        "learner-peer": lambda r: bool(learners(r)),
-        "pending-peer": lambda r: bool(r.pending),
-        "offline-peer": lambda r: bool(leaving & r.stores),
-        "empty-region": lambda r: r.size <= 1,
+        "extra-peer": lambda r: len(voters(r)) > config.max_replicas, "down-peer": lambda r: bool(r.down),
+        "learner-peer": lambda r: bool(learners(r)), "pending-peer": lambda r: bool(r.pending),
+        "offline-peer": lambda r: bool(leaving & r.stores), "empty-region": lambda r: r.size <= 1,
         "oversized-region": lambda r: r.size > _OVERSIZED * world.settings.split_mib,
         "undersized-region": lambda r: r.size <= config.max_merge_region_size,
-    }
+    }  # fmt: skip
     if what not in tests:
         known = ", ".join((*tests, "hist-size", "hist-keys"))
         raise NotUnderstood(f"region check {what}: no such state", hint=f"Known: {known}.")

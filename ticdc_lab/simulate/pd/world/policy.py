@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from ticdc_lab.pd_core.balance import Draw
 from ticdc_lab.pd_core.cluster import Cluster
-from ticdc_lab.pd_core.config import Config
-from ticdc_lab.pd_core.evict_leader import NAME
+from ticdc_lab.pd_core.config import EVICT_LEADER, Config
 from ticdc_lab.pd_core.explained import HALTED, Explained
 from ticdc_lab.pd_core.hot_loads import Flow
 from ticdc_lab.pd_core.operators import Kind, Operator
@@ -207,7 +206,7 @@ def play_round(
         answer = s.policy.schedule(seen)
         if recorder is not None:
             recorder.answered(seen, s.policy, answer)
-        if not s.policy.name.startswith(NAME) and any(_denied(seen, op) for op in answer.operators):
+        if not s.policy.name.startswith(EVICT_LEADER) and any(_denied(seen, op) for op in answer.operators):
             told = Explained((), "a label of the region forbids scheduling")
             continue
         if answer.operators:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -63,30 +63,12 @@ STORES = pa.schema(
 )
 """A row a store and sample."""
 
-OPERATORS = pa.schema(
-    [
-        ("number", pa.int64()),
-        ("desc", pa.string()),
-        ("brief", pa.string()),
-        ("kind", pa.string()),
-        ("priority", pa.string()),
-        ("region", pa.int64()),
-        ("from_store", pa.int64()),  # 0 where nothing leaves a store
-        ("to_store", pa.int64()),  # 0 where nothing comes to one
-        ("size_mib", pa.float64()),
-        ("created_us", pa.int64()),
-        ("started_us", pa.int64()),
-        ("finished_us", pa.int64()),  # null while it runs
-        ("status", pa.string()),
-        ("because", pa.string()),  # why it was made
-        ("ended_because", pa.string()),  # why it ended without success
-        ("source_score", pa.float64()),
-        ("target_score", pa.float64()),
-        ("steps", pa.list_(pa.string())),
-        ("steps_done", pa.int64()),
-    ]
-)
-"""A row an operator that was started."""
+_ARROW = {
+    int: pa.int64(), int | None: pa.int64(), float: pa.float64(), float | None: pa.float64(), str: pa.string(),
+    tuple[str, ...]: pa.list_(pa.string()),
+}  # fmt: skip
+OPERATORS = pa.schema([(name, _ARROW[of]) for name, of in get_type_hints(Finished).items()])
+"""A row an operator that was started; ``finished_us`` is null while it runs."""
 
 PLACEMENTS = pa.schema(
     [

@@ -83,12 +83,9 @@ def case_of(record: Fields) -> Case:
     rules = with_rules(default_rules(config), saved) if saved else ()
     upstream = _UPSTREAM.get(str(record.any("upstream_case", None)), _Upstream())
     settings = replace(
-        settings,
-        split_mib=upstream.split_mib,
-        split_keys=upstream.split_keys,
-        first_id=upstream.first_id,
+        settings, split_mib=upstream.split_mib, split_keys=upstream.split_keys, first_id=upstream.first_id,
         start_us=settings.start_us + upstream.before_us,
-    )
+    )  # fmt: skip
     start = Start(
         stores=tuple(_store(s) for s in record.objects("stores")), regions=_regions(record, upstream.in_turn),
         config=config, rules=rules, settings=settings,

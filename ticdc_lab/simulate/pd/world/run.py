@@ -222,17 +222,14 @@ def _told(f: Future) -> dict[str, str]:
         return "not yet" if value is None else f"{value:.0f} s"
 
     return {
-        "peers even after": seconds(f.peers_even_s),
-        "leaders even after": seconds(f.leaders_even_s),
-        "last operator ended after": seconds(f.done_s),
-        "data copied between stores": f"{f.moved_mib / 1024:.1f} GiB",
+        "peers even after": seconds(f.peers_even_s), "leaders even after": seconds(f.leaders_even_s),
+        "last operator ended after": seconds(f.done_s), "data copied between stores": f"{f.moved_mib / 1024:.1f} GiB",
         "peak of a store": f"{max(f.peak_mib_s.values(), default=0.0):.0f} MiB/s",
         "most leaders on a store": str(max(f.peak_leaders.values(), default=0)),
         "most peers on a store": str(max(f.peak_peers.values(), default=0)),
-        "moved back within a minute": percent(f.thrash),
-        "operators that failed": str(f.failed),
+        "moved back within a minute": percent(f.thrash), "operators that failed": str(f.failed),
         **{f"operators: {desc}": str(n) for desc, n in f.operators.items()},
-    }
+    }  # fmt: skip
 
 
 class Holds(NamedTuple):

@@ -138,7 +138,7 @@ class IllegalTransition(Exception):
 
 
 class Finished(NamedTuple):
-    """An operator's life as a row: ``from_store`` and ``to_store`` are 0 where they do not apply."""
+    """An operator's life as a row: why it was made and ended; ``from_store`` and ``to_store`` are 0 for none."""
 
     number: int
     desc: str

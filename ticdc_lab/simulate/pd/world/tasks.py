@@ -42,7 +42,10 @@ def after(region: Region, step: Step) -> Region | None:
         case DemoteVoter(store):
             return _led_by_voter(_in_role(region, {store}, LEARNER, (VOTER,)))
         case RemovePeer(store):
-            return _without(region, store)
+            if region.leader == store:
+                return None
+            peers = tuple(p for p in region.peers if p.store != store)
+            return region._replace(peers=peers, pending=region.pending - {store}, down=region.down - {store})
         case EnterJoint(up, down):
             single = len(up) + len(down) == 1
             entered = _in_role(region, up, VOTER if single else INCOMING, (LEARNER,))
@@ -70,13 +73,6 @@ def _in_role(region: Region, stores: Collection[int], role: str, before: tuple[s
         return None
     peers = tuple(p._replace(role=role) if p.store in stores else p for p in region.peers)
     return region._replace(peers=peers)
-
-
-def _without(region: Region, store: int) -> Region | None:
-    if region.leader == store:
-        return None
-    peers = tuple(p for p in region.peers if p.store != store)
-    return region._replace(peers=peers, pending=region.pending - {store}, down=region.down - {store})
 
 
 def is_done(step: Step, region: Region) -> bool:
