@@ -137,10 +137,7 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
     fig.update_yaxes(title_text="held by", showticklabels=False, range=[0, 1], showgrid=False, row=2, col=1)
     fig.update_xaxes(range=[0, until_us / 1e6], zeroline=False)
     fig.update_xaxes(title_text="virtual time, s", row=2, col=1)
-    fig.update_layout(
-        barmode="overlay", bargap=0, hovermode="closest",
-        legend=legend_above(1.01),
-    )  # fmt: skip
+    fig.update_layout(barmode="overlay", bargap=0, hovermode="closest", legend=legend_above(1.01))
     held = int((found["until_us"] - found["since_us"]).sum())
     mine = f"{label(of)} holds the checkpoint for {percent(held, until_us)} of the run"
     title = mine if of else finding_of_stuck(what_holds(trace, at_us=moment), moment)

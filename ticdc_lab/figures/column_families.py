@@ -32,9 +32,7 @@ _NOTE = (
 )
 
 
-def column_families(
-    families: pa.Table, *, at_us: int | None = None, names: Mapping[int, str] = _NO_NAMES,
-) -> Figure:  # fmt: skip
+def column_families(families: pa.Table, *, at_us: int | None = None, names: Mapping[int, str] = _NO_NAMES) -> Figure:
     """Draw them at a moment.
 
     Parameters

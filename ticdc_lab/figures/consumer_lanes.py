@@ -301,11 +301,7 @@ def drawn(s: LaneScene, at_us: int) -> Figure:
         tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.45, -0.62], showgrid=False,
         zeroline=False,
     )  # fmt: skip
-    fig.update_layout(
-        showlegend=True,
-        legend={**legend_above(), "itemsizing": "constant"},
-        hovermode="closest",
-    )
+    fig.update_layout(showlegend=True, legend={**legend_above(), "itemsizing": "constant"}, hovermode="closest")
     above_px = legend_px(fig, 20, 870)
     height = 240 + above_px + _LANE_PX * len(names)
     left = f" {len(s.rows):,} of {s.total:,} row changes are drawn." if len(s.rows) < s.total else ""

@@ -120,9 +120,7 @@ _CONTENTS = {
     ),
 }
 _GAPS = {"offsets_are_contiguous"}
-_ABSENT = {
-    "resolved_events_on_all_partitions", "ddl_events_on_all_partitions", "admin_events_on_all_partitions",
-}  # fmt: skip
+_ABSENT = {"resolved_events_on_all_partitions", "ddl_events_on_all_partitions", "admin_events_on_all_partitions"}
 
 
 def _moved(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
@@ -339,10 +337,7 @@ def _finished(fig: Figure, finding: Mapping[str, Any], note: str, *, height: int
     return finish(fig, title=_title(finding), note=note, height=height or 290 + 64 * lanes, least_px=least_px)
 
 
-_ACROSS = {
-    "partition": "Kafka orders nothing across partitions",
-    "stream": "nothing orders the files of two streams",
-}
+_ACROSS = {"partition": "Kafka orders nothing across partitions", "stream": "nothing orders the files of two streams"}
 _MESSAGE_PX = 138
 """The width that a message and its time need."""
 

@@ -40,11 +40,7 @@ BARE: Mapping[str, Any] = MappingProxyType({"showgrid": False, "zeroline": False
 """An axis with only its names drawn."""
 
 CONFIG: Mapping[str, Any] = MappingProxyType(
-    {
-        "displaylogo": False,
-        "responsive": True,
-        "modeBarButtonsToRemove": list(TOOLS_LESS),
-    }
+    {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": list(TOOLS_LESS)}
 )
 """Toolbar without upload and logo; pass it to ``show`` and ``to_html``."""
 

@@ -120,10 +120,7 @@ def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, chosen: str = "
     cells = {(r["strategy"], r["guarantee"]): r for r in measured.to_dict("records")}
     drawn = [
         [
-            Cell(
-                *_content_of_guarantees(cells.get((s, g)), s, j),
-                _hover_of_guarantees(cells.get((s, g)), s, g),
-            )
+            Cell(*_content_of_guarantees(cells.get((s, g)), s, j), _hover_of_guarantees(cells.get((s, g)), s, g))
             for j, g in enumerate(GUARANTEES)
         ]
         for s in strategies
@@ -292,11 +289,7 @@ _NOTE_OF_FIDELITY = (
     "Look along a row for the protocols that keep what your consumer needs, and for ✖, which no setting of a consumer "
     "brings back."
 )
-_KEPT_OF_FIDELITY, _PART, _LOST_OF_FIDELITY = (
-    "rgba(0,114,178,0.30)",
-    "rgba(230,159,0,0.35)",
-    "rgba(213,94,0,0.55)",
-)
+_KEPT_OF_FIDELITY, _PART, _LOST_OF_FIDELITY = ("rgba(0,114,178,0.30)", "rgba(230,159,0,0.35)", "rgba(213,94,0,0.55)")
 _NONE = "rgba(128,128,128,0.12)"
 _ROW_PX_OF_FIDELITY, _COLUMN_MIN = 34, 5
 
@@ -319,10 +312,7 @@ def fidelity_matrix(measured: pd.DataFrame, *, reference: str) -> Figure:
     cells = {(r["log"], r["aspect"]): r for r in measured.to_dict("records")}
     drawn = [
         [
-            Cell(
-                *_content_of_fidelity(cells.get((log, a))),
-                _hover_of_fidelity(cells.get((log, a)), log, a),
-            )
+            Cell(*_content_of_fidelity(cells.get((log, a))), _hover_of_fidelity(cells.get((log, a)), log, a))
             for log in logs
         ]
         for a in aspects

@@ -65,10 +65,7 @@ def operator_timeline(recording: Recording, *, between_s: tuple[float, float] | 
     fig.update_yaxes(title_text="per second", row=2, col=1)
     fig.update_xaxes(title_text="virtual time, s", row=len(heights), col=1)
     fig.update_xaxes(range=[a, b], zeroline=False)
-    fig.update_layout(
-        barmode="relative", bargap=0, hovermode="closest",
-        legend=legend_above(1.005),
-    )  # fmt: skip
+    fig.update_layout(barmode="relative", bargap=0, hovermode="closest", legend=legend_above(1.005))
     below = "At the bottom each operator: grey while it waits, coloured while it runs. " if few else ""
     title = finding_of(lives, len(drops), a, b)
     note = _NOTE.format(second="Middle" if few else "Below", below=below)

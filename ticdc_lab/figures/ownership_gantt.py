@@ -16,16 +16,7 @@ from ticdc_lab.figures.look import GREY, WRONG, hatch, legend_above
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish, label, sentence
 from ticdc_lab.simulate.lags import end_us
-from ticdc_lab.simulate.ledger import (
-    bands,
-    coverage,
-    gaps,
-    moments,
-    natural,
-    overlaps,
-    stretches,
-    writers_over_time,
-)
+from ticdc_lab.simulate.ledger import bands, coverage, gaps, moments, natural, overlaps, stretches, writers_over_time
 from ticdc_lab.simulate.scheduler.facts import PAUSED, STATES
 from ticdc_lab.words import count
 
@@ -95,10 +86,7 @@ def ownership_gantt(
         zeroline=False,
     )  # fmt: skip
     fig.update_xaxes(title_text=r.unit, zeroline=False, rangemode="tozero")
-    fig.update_layout(
-        barmode="overlay", bargap=0, hovermode="closest",
-        legend=legend_above(),
-    )  # fmt: skip
+    fig.update_layout(barmode="overlay", bargap=0, hovermode="closest", legend=legend_above())
     each = _ROW_PX if by == "table" else _LANE_PX
     height = 250 + min(_MOST_PX, round((1.6 if r.lanes <= _FEW else 1.0) * each * (r.lanes + 1)))
     fig.update_layout(uniformtext={"mode": "hide", "minsize": 12})  # a name that a narrow bar would cut

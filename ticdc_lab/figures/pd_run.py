@@ -138,9 +138,7 @@ def _bar(b: Bound, color: str, hatch: str) -> Bar:
 
 
 _LOOKS = ((BLUE, "solid"), (ORANGE, "dash"))
-_NUMBERS = (
-    ("time to balance", "s"), ("data moved", "GiB"), ("peak load of a store", "MiB/s"), ("moves undone", ""),
-)  # fmt: skip
+_NUMBERS = (("time to balance", "s"), ("data moved", "GiB"), ("peak load of a store", "MiB/s"), ("moves undone", ""))
 _NOTE_OF_FUTURES = (
     "Above, how far the worst store is from its share of peers; middle, what was copied; shaded, the difference. "
     "Below, the four numbers: the stores are even once each has its share by weight within 5 % for good (one that "

@@ -314,9 +314,7 @@ def drawn(s: PipelineScene, at_us: int) -> Figure:
     names = ["<b>TiKV regions</b>", *(f"<b>{name}</b>" for name in WAY[1:])]
     fig.update_xaxes(tickvals=list(AT.values()), ticktext=names, side="top", range=[-2.1, 9.1], fixedrange=True, **BARE)
     fig.update_yaxes(showticklabels=False, range=[high + 0.02, low - 0.02], fixedrange=True, **BARE)
-    fig.update_layout(
-        legend={"orientation": "h", "x": 0, "y": -0.01, "yanchor": "top"}, hovermode="closest",
-    )  # fmt: skip
+    fig.update_layout(legend={"orientation": "h", "x": 0, "y": -0.01, "yanchor": "top"}, hovermode="closest")
     full = "the sorter's memory, elsewhere the most seen" if s.full["sorter"] else "the most seen"
     more = f" {count(s.more, 'more table')} not drawn." if s.more else ""
     height = 238 + _LANE_PX * len(s.lanes)

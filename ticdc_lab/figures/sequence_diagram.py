@@ -65,9 +65,7 @@ def sequence_diagram(
 
 def drawn(s: SequenceLayout) -> Figure:
     """Draw what was laid out."""
-    data = [
-        *lifelines(s), *ways(s), *fates(s), *happenings(s), *broken(s), *names(s),
-    ]  # fmt: skip
+    data = [*lifelines(s), *ways(s), *fates(s), *happenings(s), *broken(s), *names(s)]
     fig = Figure(data)
     room = 0.04 * (s.lowest - s.first) + 0.5
     below = room + (1.2 if s.axis == "step" else 0)  # for the words at messages that are still under way
@@ -118,9 +116,7 @@ def _finding(s: SequenceLayout) -> str:
     )
 
 
-_FATES = {
-    "ignored": "without effect", "lost": "lost", "refused": "not taken", "on its way": "still on the way",
-}  # fmt: skip
+_FATES = {"ignored": "without effect", "lost": "lost", "refused": "not taken", "on its way": "still on the way"}
 
 
 # The traces of a sequence diagram: lifelines, arrows, what became of messages, what happened at nodes.

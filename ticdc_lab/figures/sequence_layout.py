@@ -234,9 +234,7 @@ _WATERMARKS = ("checkpoint", "resolved", "global-checkpoint", "global-resolved")
 _LISTED = 8
 """Changes at one moment that a hover lists."""
 
-_MARKS = (
-    "changed", "decided", "asked", "crashed", "restarted", "paused", "resumed", "parted", "healed", "violated",
-)  # fmt: skip
+_MARKS = ("changed", "decided", "asked", "crashed", "restarted", "paused", "resumed", "parted", "healed", "violated")
 
 
 def marks_of(trace: pa.Table) -> pd.DataFrame:

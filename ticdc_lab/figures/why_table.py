@@ -15,9 +15,7 @@ from ticdc_lab.words import count
 
 _ROW_PX, _HEAD_PX = 29, 34
 _MOST = 16
-_FILLS = {
-    "chosen": "rgba(0,158,115,0.28)", "refused": "rgba(213,94,0,0.10)", "other": "rgba(128,128,128,0.08)",
-}  # fmt: skip
+_FILLS = {"chosen": "rgba(0,158,115,0.28)", "refused": "rgba(213,94,0,0.10)", "other": "rgba(128,128,128,0.08)"}
 _FILTERS = {
     "state": "state", "excluded": "no peer yet", "rule-fit": "rule, isolation", "distinct-score": "better place",
     "storage-threshold": "space", "special-use": "special use", "isolation": "isolation", "rule-leader": "may lead",

@@ -36,23 +36,18 @@ NEXT: Mapping[str, frozenset[str]] = MappingProxyType({
 
 
 def may_follow(before: str, after: str) -> bool:
-    """Whether an operator may go from one state to another."""
+    """Whether an operator may go from one state to another; one that may be started is handed to the controller."""
     return after in NEXT[before]
 
 
-def may_be_added(status: str) -> bool:
-    """Whether an operator may be handed to the controller: only one that was just created."""
-    return status == CREATED
-
-
-def status_at(operator: Operator, *, created_s_ago: float, running_s: float | None = None) -> str:
-    """Give the state that time alone brings an operator to.
+def status_at(operator: Operator, before: str, after_s: float) -> str:
+    """Give the state that time alone brings an operator to, so long after it was created or started.
 
     One that was not started within 3 s of its creation expires; one that runs as long as its steps may take times out.
     """
-    if running_s is None:
-        return EXPIRED if created_s_ago >= EXPIRES_AFTER_S else CREATED
-    return TIMEOUT if running_s >= timeout_s(operator) else STARTED
+    if before == CREATED:
+        return EXPIRED if after_s >= EXPIRES_AFTER_S else CREATED
+    return TIMEOUT if after_s >= timeout_s(operator) else STARTED
 
 
 def impossible(cluster: Cluster, region: Region, step: Step) -> str:

@@ -87,10 +87,8 @@ def may_improve(apart: Distances, peers: Positions, takes: NDArray[np.bool_]) ->
     A store that ``takes`` peers, now or soon, would be better isolated than the worst peer's; ``apart`` are
     :func:`distances`, ``peers`` regions by replicas.
     """
-    found = np.zeros(len(peers), dtype=np.bool_)
-    for start in range(0, len(peers), _CHUNK):
-        found[start : start + _CHUNK] = _may_improve(apart, peers[start : start + _CHUNK], takes)
-    return found
+    found = [_may_improve(apart, peers[i : i + _CHUNK], takes) for i in range(0, len(peers), _CHUNK)]
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.bool_)
 
 
 def _may_improve(apart: Distances, peers: Positions, takes: NDArray[np.bool_]) -> NDArray[np.bool_]:

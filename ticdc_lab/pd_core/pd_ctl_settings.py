@@ -13,16 +13,7 @@ import numpy as np
 
 from ticdc_lab.pd_core.config import NO_SETTINGS, Config, field_of
 from ticdc_lab.pd_core.limits import PerMinute
-from ticdc_lab.pd_core.pd_ctl_files import (
-    CONFIG,
-    LABELS,
-    PrintedFile,
-    document,
-    documents,
-    listed,
-    reading,
-    wrong,
-)
+from ticdc_lab.pd_core.pd_ctl_files import CONFIG, LABELS, PrintedFile, document, documents, listed, reading, wrong
 from ticdc_lab.pd_core.regions import MERGE, SCHEDULE, KeyRanges, RegionColumns, RegionLabels, lie_in
 from ticdc_lab.pd_core.rules import CONSTRAINT_OPS, RULE_ROLES, Constraint, Rule, in_order
 
@@ -50,9 +41,7 @@ DEFAULTS_BEFORE: tuple[tuple[Version, Mapping[str, Any]], ...] = (
 )  # fmt: skip
 """Defaults of settings before a version, the newest first: server/config and pkg/schedule/config of PD's tags."""
 
-_COUNTED_ALL: tuple[tuple[Version, Version], ...] = (
-    ((0,), (4, 0, 14)), ((5, 0), (5, 0, 4)), ((5, 1), (5, 1, 1)),
-)  # fmt: skip
+_COUNTED_ALL: tuple[tuple[Version, Version], ...] = (((0,), (4, 0, 14)), ((5, 0), (5, 0, 4)), ((5, 1), (5, 1, 1)))
 """Versions, from and before, whose operators take up the limits of all their kinds (tikv/pd#3820)."""
 
 _DOWN_IN_FULL: tuple[tuple[Version, Version], ...] = (

@@ -20,7 +20,7 @@ from ticdc_lab.pd_core.filters import (
     safe_location,
     state_forbids,
 )
-from ticdc_lab.pd_core.lifecycle import EXPIRES_AFTER_S, impossible, may_be_added, status_at
+from ticdc_lab.pd_core.lifecycle import CREATED, EXPIRES_AFTER_S, STARTED, impossible, may_follow, status_at
 from ticdc_lab.pd_core.location import distinct_score
 from ticdc_lab.pd_core.operators import (
     AddLearner,
@@ -32,12 +32,7 @@ from ticdc_lab.pd_core.operators import (
     TransferLeader,
     timeout_s,
 )
-from ticdc_lab.pd_core.recorded.given import (
-    Given,
-    constraint_of,
-    region_of,
-    stores_of,
-)
+from ticdc_lab.pd_core.recorded.given import Given, constraint_of, region_of, stores_of
 from ticdc_lab.pd_core.recorded.records import Fields, Malformed, UnknownRecord, Verdict, equal, few_peers
 from ticdc_lab.pd_core.regions import LEARNER, VOTER, Peer, Region
 from ticdc_lab.pd_core.rules import Constraint, RegionFit, Rule, fit_region, matches, meets
@@ -346,10 +341,10 @@ def operator_status(given: Given, expect: Fields) -> Verdict:
     ours: dict[str, Any]
     if "running_s" in given.settings:
         running = given.settings.number("running_s")
-        ours = {"status": status_at(op, created_s_ago=running, running_s=running), "limit_s": timeout_s(op)}
+        ours = {"status": status_at(op, STARTED, running), "limit_s": timeout_s(op)}
     elif "created_age_s" in given.settings:
         age = given.settings.number("created_age_s")
-        ours = {"status": status_at(op, created_s_ago=age), "limit_s": EXPIRES_AFTER_S}
+        ours = {"status": status_at(op, CREATED, age), "limit_s": EXPIRES_AFTER_S}
     else:
         why = impossible(given.cluster, region_of(given), op.steps[0])
         return equal(_in_words({"status": "stale" if why else "started"}, expect), expect, why)
@@ -383,5 +378,5 @@ def _step(text: str, region: Region) -> Step:
 
 def operator_accepted(given: Given, expect: Fields) -> Verdict:
     """Check whether operators in these states may be handed to the controller."""
-    ours = {"accepted": any(may_be_added(s) for s in given.settings.texts("operator_status"))}
+    ours = {"accepted": any(may_follow(s, STARTED) for s in given.settings.texts("operator_status"))}
     return equal(ours, expect, "only a created operator may be added")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ticdc_lab.pd_core.measures import counts, shares
 from ticdc_lab.pd_core.merge_checker import Neighbours
-from ticdc_lab.pd_core.regions import LEARNER, VOTER, Peer, Region, RegionColumns
+from ticdc_lab.pd_core.regions import Region, RegionColumns, place_of, region_at
 from ticdc_lab.pd_core.stores import NEVER_S
 from ticdc_lab.pd_core.why import Opinion, explain
 from ticdc_lab.simulate.pd.world.recording import ClusterSample, Decision, Recording
@@ -48,20 +48,9 @@ def peers(sample: ClusterSample) -> dict[int, int]:
 
 def region_in(sample: ClusterSample, region_id: int) -> Region | None:
     """Give a region as it was at a moment, None where there was none of this id."""
-    found = np.flatnonzero(sample.placement.id == region_id)
-    return _region(sample, int(found[0])) if len(found) else None
-
-
-def _region(sample: ClusterSample, i: int) -> Region:
-    p = sample.placement
-    slots = [k for k in range(p.store.shape[1]) if p.store[i, k] > 0]
-    peers = tuple(Peer(k + 1, int(p.store[i, k]), LEARNER if p.learner[i, k] else VOTER) for k in slots)
-    stores = frozenset(peer.store for peer in peers)
-    pending = frozenset(int(p.store[i, k]) for k in slots if p.pending[i, k])
-    end = p.start_key[i + 1] if i + 1 < len(p.start_key) else ""
-    return Region(
-        int(p.id[i]), peers, int(p.leader[i]), float(p.size[i]), 0, p.down & stores, pending, p.start_key[i], end
-    )
+    columns = columns_of(sample)
+    place = place_of(columns, region_id)
+    return None if place is None else region_at(columns, place)
 
 
 def why_region(sample: ClusterSample, region_id: int) -> tuple[Opinion, ...]:
@@ -69,14 +58,13 @@ def why_region(sample: ClusterSample, region_id: int) -> tuple[Opinion, ...]:
 
     ``sample``: the moment. ``region_id``: the region; an absent one gives nothing.
     """
-    region = region_in(sample, region_id)
-    if region is None:
+    columns = columns_of(sample)
+    place = place_of(columns, region_id)
+    if place is None:
         return ()
-    place = int(np.flatnonzero(sample.placement.id == region_id)[0])
-    last = len(sample.placement.id) - 1
-    before = _region(sample, place - 1) if place else None
-    after = _region(sample, place + 1) if place < last else None
-    return explain(sample.cluster, region, Neighbours(before, after), running=dict(sample.running))
+    there = range(len(columns.id))
+    beside = Neighbours(*(region_at(columns, i) if i in there else None for i in (place - 1, place + 1)))
+    return explain(sample.cluster, region_at(columns, place), beside, running=dict(sample.running))
 
 
 def why_operator(recording: Recording, number: int) -> Decision | None:

@@ -14,24 +14,17 @@ from typing import TYPE_CHECKING
 from ticdc_lab.pd_core.config import Config
 from ticdc_lab.pd_core.lifecycle import (
     CANCELED,
+    CREATED,
     EXPIRED,
-    EXPIRES_AFTER_S,
     REPLACED,
     STARTED,
     SUCCESS,
     TIMEOUT,
     impossible,
+    status_at,
 )
 from ticdc_lab.pd_core.limits import available, step_cost, window_open, without_snapshot
-from ticdc_lab.pd_core.operators import (
-    AddLearner,
-    Kind,
-    Operator,
-    Priority,
-    RemovePeer,
-    counted_as,
-    timeout_s,
-)
+from ticdc_lab.pd_core.operators import AddLearner, Kind, Operator, Priority, RemovePeer, counted_as, timeout_s
 from ticdc_lab.simulate.pd.world.running import (
     Fast,
     Finished,
@@ -176,7 +169,7 @@ class Controller:
             old = self.running.get(r.row)
             if old is not None and r.op.priority <= old.op.priority:
                 return ALREADY
-            if now_us - r.created_us >= EXPIRES_AFTER_S * SECOND_US:
+            if status_at(r.op, CREATED, (now_us - r.created_us) / SECOND_US) == EXPIRED:
                 return OLD
         urgent = all(r.op.kind & Kind.ADMIN for r in group)
         return LIMIT if not urgent and self.full_limits([r.op for r in group], now_us) else ""
@@ -293,7 +286,7 @@ class Controller:
             assert r.step is not None
             heapq.heapreplace(self.pushes, (now_us + told_again_after_us(r.step), number, row))
             why = impossible(cluster, self.regions.region(row), r.step)
-            if (now_us - r.started_us) / SECOND_US >= timeout_s(r.op):
+            if status_at(r.op, STARTED, (now_us - r.started_us) / SECOND_US) == TIMEOUT:
                 self.end(r, TIMEOUT, now_us, f"it ran for {timeout_s(r.op):.0f} s")
             elif why:
                 self.end(r, CANCELED, now_us, why)

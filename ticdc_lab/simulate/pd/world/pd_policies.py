@@ -29,13 +29,7 @@ from ticdc_lab.pd_core.config import (
     Config,
 )
 from ticdc_lab.pd_core.explained import Explained
-from ticdc_lab.pd_core.filters import (
-    LEADER_SOURCE,
-    LEADER_TARGET,
-    REGION_SOURCE,
-    REGION_TARGET,
-    state_forbids,
-)
+from ticdc_lab.pd_core.filters import LEADER_SOURCE, LEADER_TARGET, REGION_SOURCE, REGION_TARGET, state_forbids
 from ticdc_lab.pd_core.hot_loads import BYTE, KEY, MOVE_PEER, QUERY, READ, TRANSFER_LEADER, WRITE, Flow, HotSettings
 from ticdc_lab.pd_core.hot_region import PEERS_FIRST, solve
 from ticdc_lab.pd_core.operators import Kind

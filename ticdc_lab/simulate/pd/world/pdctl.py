@@ -30,11 +30,7 @@ from ticdc_lab.pd_core.create import (
 from ticdc_lab.pd_core.lifecycle import CANCELED
 from ticdc_lab.pd_core.operators import Kind, Operator, Priority, kind_text, step_text
 from ticdc_lab.pd_core.regions import LEARNER, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.world.pd_policies import (
-    DEFAULT_POLICIES,
-    evict_leaders,
-    grant_leaders,
-)
+from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES, evict_leaders, grant_leaders
 from ticdc_lab.simulate.pd.world.pdctl_config import DONE, NotUnderstood, Refused, config, number, position_of, row_of
 from ticdc_lab.simulate.pd.world.pdctl_shown import health, hot, region, store, stores
 from ticdc_lab.simulate.pd.world.policy import Policy, Scheduler, scheduler_of

@@ -381,9 +381,7 @@ def placed(world: World, before: Placement | None = None) -> Placement:
     )  # fmt: skip
 
 
-_BALANCED = {
-    Kind.REGION: (REGIONS, REGION_SOURCE, REGION_TARGET), Kind.LEADER: (LEADERS, LEADER_SOURCE, LEADER_TARGET),
-}  # fmt: skip
+_BALANCED = {Kind.REGION: (REGIONS, REGION_SOURCE, REGION_TARGET), Kind.LEADER: (LEADERS, LEADER_SOURCE, LEADER_TARGET)}
 
 
 def scores_apart(cluster: Cluster, kind: Kind, because: str) -> Explained:

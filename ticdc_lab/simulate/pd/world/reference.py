@@ -33,14 +33,7 @@ from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.pdctl_config import config_of, rule_of
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.running import moves_of
-from ticdc_lab.simulate.pd.world.start import (
-    REFERENCE,
-    SECOND_US,
-    RegionsStart,
-    Start,
-    StoreStart,
-    regions_of,
-)
+from ticdc_lab.simulate.pd.world.start import REFERENCE, SECOND_US, RegionsStart, Start, StoreStart, regions_of
 from ticdc_lab.simulate.pd.world.world import World
 
 _GIB_MIB = 1024.0
@@ -117,9 +110,7 @@ class _Upstream:
 
 
 _UPSTREAM = {
-    "region-split": _Upstream(
-        10_000_000, 128.0, 10_000, (Grow(2, 80.0),), peers_on_each=5,
-    ),
+    "region-split": _Upstream(10_000_000, 128.0, 10_000, (Grow(2, 80.0),), peers_on_each=5),
     "import-data": _Upstream(10_000_000, 64.0, 640_000, (Grow(600, 320.0, 6_000_000),), in_turn=True, first_id=12),
 }  # fmt: skip
 """Regions grow from before tick 0 on, when nothing is scheduled yet, and are cut at the case's own size and keys.
@@ -306,10 +297,7 @@ COMPARED = pa.schema(
         ("moved_gib", pa.float64()),  # snapshots
         ("peers_stddev", pa.float64()),  # at the end, over the stores that have any
         ("leaders_stddev", pa.float64()),
-        (
-            "peers_within_5pct_s",
-            pa.float64(),
-        ),  # since when close to the mean; null if not at the end
+        ("peers_within_5pct_s", pa.float64()),  # since when close to the mean; null if not at the end
         ("leaders_within_5pct_s", pa.float64()),
         ("thrash", pa.float64()),  # the share of moves that took back one of the last minute
     ]

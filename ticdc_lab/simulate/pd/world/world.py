@@ -26,15 +26,7 @@ from ticdc_lab.pd_core.explained import Explained
 from ticdc_lab.pd_core.hot_loads import READ, WRITE
 from ticdc_lab.pd_core.lifecycle import CANCELED, SUCCESS
 from ticdc_lab.pd_core.limits import window_open
-from ticdc_lab.pd_core.operators import (
-    AddLearner,
-    Kind,
-    Operator,
-    Priority,
-    RemovePeer,
-    SplitRegion,
-    TransferLeader,
-)
+from ticdc_lab.pd_core.operators import AddLearner, Kind, Operator, Priority, RemovePeer, SplitRegion, TransferLeader
 from ticdc_lab.pd_core.regions import KeyRanges, Region, keys_lie_in
 from ticdc_lab.pd_core.rules import RegionFit, Rule, default_rules
 from ticdc_lab.pd_core.store_states import may_serve
@@ -45,14 +37,7 @@ from ticdc_lab.simulate.pd.world.heartbeats import CHANGED, Heartbeats, any_sile
 from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
-from ticdc_lab.simulate.pd.world.policy import (
-    Policy,
-    Scheduler,
-    SeenCluster,
-    limit_reached,
-    play_round,
-    scheduler_of,
-)
+from ticdc_lab.simulate.pd.world.policy import Policy, Scheduler, SeenCluster, limit_reached, play_round, scheduler_of
 from ticdc_lab.simulate.pd.world.running import CHECKER, OperatorLife, ends_of, merges
 from ticdc_lab.simulate.pd.world.start import NEVER_US, SECOND_US, Start
 from ticdc_lab.simulate.pd.world.stores import SEND, SLOW, Nodes
