@@ -39,7 +39,7 @@ class StepPlan:
 
     def __init__(
         self, cluster: Cluster, region: Region, wanted: Mapping[int, Peer], leader: int, *, check_rules: bool = True,
-        followers: frozenset[int] = frozenset(), forced: bool = False,
+        forced: bool = False,
     ) -> None:  # fmt: skip
         self.cluster, self.region = cluster, region
         self.rules = rules_of(cluster, region) if check_rules and cluster.config.placement_rules else ()
@@ -47,7 +47,7 @@ class StepPlan:
         self.now: Peers = dict(self.origin)
         self.wanted: Peers = dict(wanted)
         self.leader, self.wanted_leader = region.leader, leader
-        self.followers, self.forced = followers, forced
+        self.forced = forced
         self.steps: list[Step] = []
         self.kind = Kind(0)
         self.added_at: dict[int, int] = {}
@@ -130,7 +130,7 @@ class StepPlan:
         """
         if self.wanted_leader:
             return
-        able = [s for s in sorted(self.wanted) if self.may_lead(self.wanted[s]) and s not in self.followers]
+        able = [s for s in sorted(self.wanted) if self.may_lead(self.wanted[s])]
         stores, policy = self.cluster.stores, self.cluster.config.leader_schedule_policy
 
         def preference(store: int) -> tuple[bool, bool, bool, int, float]:

@@ -58,12 +58,12 @@ def drawn(regions: Sequence[Region], may: Callable[[Region], bool]) -> tuple[dic
     return dict.fromkeys(fit, (1 - none) / len(fit)), none
 
 
-def retried(once: Mapping[Operator, float], tries: int = RETRIES) -> tuple[dict[Operator, float], float]:
-    """Give the chances after so many tries until the first success, and that all fail."""
+def retried(once: Mapping[Operator, float]) -> tuple[dict[Operator, float], float]:
+    """Give the chances after PD's tries until the first success, and that all fail."""
     success = sum(once.values())
     if not success:
         return {}, 1.0
-    failure = max(0.0, 1 - success) ** tries
+    failure = max(0.0, 1 - success) ** RETRIES
     return {op: p / success * (1 - failure) for op, p in once.items()}, failure
 
 

@@ -57,11 +57,11 @@ NO_KIND = Kind(0)
 
 def change_peers(
     cluster: Cluster, region: Region, wanted: Mapping[int, Peer], desc: str, *, kind: Kind = NO_KIND,
-    priority: Priority = Priority.MEDIUM, leader: int = 0, followers: frozenset[int] = frozenset(),
+    priority: Priority = Priority.MEDIUM, leader: int = 0,
 ) -> Operator:  # fmt: skip
     """Give the operator that brings a region to the wanted peers, by store, led by ``leader`` (0: any)."""
     check_buildable(cluster, region)
-    plan = StepPlan(cluster, region, wanted, leader, followers=followers)
+    plan = StepPlan(cluster, region, wanted, leader)
     brief = brief_of(plan)
     lay_out(plan)
     return operator_of(plan, desc, brief, kind, priority)
@@ -103,14 +103,12 @@ def _without(region: Region, store: int) -> dict[int, Peer]:
     return {p.store: p for p in region.peers if p.store != store}
 
 
-def set_role(
-    cluster: Cluster, region: Region, store: int, role: str, desc: str, *, remove: int = 0, kind: Kind = NO_KIND
-) -> Operator:
+def set_role(cluster: Cluster, region: Region, store: int, role: str, desc: str, *, remove: int = 0) -> Operator:
     """Promote or demote a peer, and remove another at the same time where one is named."""
     if role == VOTER and store in region.down | region.pending:
         raise CannotBuild(f"the peer on store {store} is not healthy")
     wanted = {p.store: p._replace(role=role) if p.store == store else p for p in region.peers if p.store != remove}
-    return change_peers(cluster, region, wanted, desc, kind=kind)
+    return change_peers(cluster, region, wanted, desc)
 
 
 def set_witness(cluster: Cluster, region: Region, store: int, witness: bool, desc: str) -> Operator:

@@ -145,7 +145,7 @@ def _later(s: Store, max_down_s: float) -> Store:
 def forecast(
     cluster: Cluster, c: RegionColumns, limits: Limits = _DEFAULTS, *, groups: Sequence[Group] = (),
     expected: Mapping[int, int] = MappingProxyType({}),
-    schedulers: PdSchedulers | None = None, up_s: float = math.inf,
+    schedulers: PdSchedulers | None = None,
 ) -> tuple[Forecast, ...]:  # fmt: skip
     """Estimate how long each repair, the merges and the balance of regions take at best, and what is never done.
 
@@ -163,8 +163,6 @@ def forecast(
         Peers on each store where ``c`` has only some of the regions: what is found of those is scaled.
     schedulers
         PD's schedulers: whether balance-region has rounds, and the keys that it is about.
-    up_s
-        Seconds since this PD leads: before split-merge-interval it merges nothing.
 
     Returns
     -------
@@ -187,7 +185,7 @@ def forecast(
     repaired = _repaired_in(later)
     if merges := merges_ahead(later, c, repaired, math.inf):
         told_of = sum(expected.values()) / max(1, int((c.peers >= 0).sum()))
-        found.append(_merged(merges, limits, cluster, len(c.id), max(1.0, told_of), up_s))
+        found.append(_merged(merges, limits, cluster, len(c.id), max(1.0, told_of)))
     balance = balance_ahead(full, c, repaired, runs.get(BALANCE_REGION).keys_of())
     if balance is not None and no_balance:
         balance = balance._replace(out={}, stays=((no_balance, balance.peers),))
@@ -252,7 +250,7 @@ _STEP_S = 0.2
 
 
 def _merged(
-    found: MergesAhead, limits: Limits, cluster: Cluster, regions: int, factor: float, up_s: float
+    found: MergesAhead, limits: Limits, cluster: Cluster, regions: int, factor: float
 ) -> Forecast:  # fmt: skip
     """Give how long merges take: by the limit of two operators each, the patrol, and the peers that move before."""
     config, small = cluster.config, round((found.merges + sum(n for _, n in found.stays)) * factor)
@@ -271,7 +269,7 @@ def _merged(
     for verb, tokens in (("add", found.add), ("remove", found.remove)):
         times += [_time(s, n / LARGE_COST, limits, verb, 1.0) for s, n in sorted(tokens.items())]
     seconds, held_by = max(times, key=lambda t: t[0])
-    return Forecast(MERGES, small, max(0.0, config.split_merge_interval_s - up_s), seconds * factor, held_by, stays)
+    return Forecast(MERGES, small, 0.0, seconds * factor, held_by, stays)
 
 
 _LEFT_ALONE = (FITS, SMALL)

@@ -66,7 +66,7 @@ _OTHERS = {
     "balance-adjacent-region-scheduler": "spreads neighbours (up to v4.0)",
     "split-bucket-scheduler": "splits hot buckets",
 }
-"""PdSchedulers that are not asked here, and what they do."""
+"""Schedulers that are not asked here, and what they do."""
 
 MOVE_LITTLE = frozenset({
     BALANCE_HOT, "hot-region-scheduler", EVICT_SLOW_STORE, "evict-slow-trend-scheduler",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from ticdc_lab.pd_core.builder import CannotBuild
@@ -25,11 +26,10 @@ def better_location(
     if not rf.rule.location_labels:
         return ()
     strategy = _strategy(cluster, region, rf)
-    role = LEARNER if rf.rule.role == AS_LEARNER else VOTER
     found: tuple[Operator, ...] = ()
     for old in store_to_better(strategy, _stores(cluster, rf), notes).stores:
         better = store_to_improve(strategy, _beside(cluster, region, fit, rf, old), old, notes)
-        moves = (Peer(0, to, role, strategy.failover) for to in better.stores)
+        moves = (_new_peer(to, rf.rule, strategy.failover) for to in better.stores)
         desc = "move-to-better-location"
         found += tuple(move_peer(cluster, region, old, new, desc, kind=Kind.REPLICA) for new in moves)
     return found
@@ -52,6 +52,10 @@ def _strategy(cluster: Cluster, region: Region, rf: RuleFit) -> Strategy:
     rule = rf.rule
     failover = rule.witness and cluster.config.witness
     return Strategy(cluster, region, rule.location_labels, rule.isolation_level, rule.constraints, failover)
+
+
+def _new_peer(store: int, rule: Rule, witness: bool) -> Peer:
+    return Peer(0, store, LEARNER if rule.role == AS_LEARNER else VOTER, witness)
 
 
 def _stores(cluster: Cluster, rf: RuleFit) -> list[Store]:
@@ -147,8 +151,13 @@ def check_rules(cluster: Cluster, region: Region, leaders_given: Mapping[int, in
     if not fit.rules:
         return notes.explained((), "no rule applies to the whole region: it must be split first")
     check = _Check(cluster, region, fit, notes, leaders_given)
-    for attempt in (check.orphans, *(check.rule(r) for r in fit.rules)):
-        operators = check.attempt(attempt)
+    attempts: list[Callable[[], Found]] = [check.orphans, *(partial(check.fix_rule, r) for r in fit.rules)]
+    for attempt in attempts:
+        operators: Found = ()
+        try:
+            operators = attempt()
+        except CannotBuild as e:  # it ends the attempt, not the check
+            notes.said.append(str(e))
         if operators:
             return notes.explained(operators, f"{operators[0].desc}: {operators[0].brief}")
     return notes.explained((), notes.said[-1] if notes.said else "the region fits its rules")
@@ -163,24 +172,13 @@ class _Check:
         self.cluster, self.region, self.fit, self.notes = cluster, region, fit, notes
         self.leaders_given = leaders_given
 
-    def attempt(self, repair: Callable[[], Found]) -> Found:
-        """Try a repair; one that cannot be built ends the attempt, not the check."""
-        try:
-            return repair()
-        except CannotBuild as e:
-            self.notes.said.append(str(e))
-            return ()
-
     def orphans(self) -> Found:
         found = fix_orphans(self.cluster, self.region, self.fit)
         if self.fit.orphans and not found:
             self.notes.said.append("a peer that no rule wants stays until healthy peers satisfy every rule")
         return found
 
-    def rule(self, rule_fit: RuleFit) -> Callable[[], Found]:
-        return lambda: self._fix_rule(rule_fit)
-
-    def _fix_rule(self, rf: RuleFit) -> Found:
+    def fix_rule(self, rf: RuleFit) -> Found:
         if len(rf.peers) < rf.rule.replicas:
             return self._add(rf)
         for peer in rf.peers:
@@ -204,14 +202,13 @@ class _Check:
         return next((p for p in others if p.store not in self.region.down and p.store in self.cluster.stores), None)
 
     def _add(self, rf: RuleFit) -> Found:
-        witness = rf.rule.witness and self.cluster.config.witness
-        chosen = store_to_add(self._strategy(rf.rule, failover=witness), self._stores(rf), self.notes)
+        strategy = _strategy(self.cluster, self.region, rf)
+        chosen = store_to_add(strategy, _stores(self.cluster, rf), self.notes)
         if not chosen.stores:
             return self._swap(rf)
-        peer = self._new_peer(rf.rule, witness)
         return tuple(
             add_peer(
-                self.cluster, self.region, peer._replace(store=to), "add-rule-peer",
+                self.cluster, self.region, _new_peer(to, rf.rule, strategy.failover), "add-rule-peer",
                 kind=Kind.REPLICA, priority=Priority.HIGH,
             )
             for to in chosen.stores
@@ -232,15 +229,15 @@ class _Check:
     def _replace(self, rf: RuleFit, peer: Peer, status: str) -> Found:
         witness = self.cluster.config.witness and label(self.cluster.stores[peer.store], "engine") != "tiflash"
         failover = witness and (status == "down" or rf.rule.witness)
-        chosen = store_to_fix(self._strategy(rf.rule, failover=failover), self._stores(rf), peer.store, self.notes)
-        new = self._new_peer(rf.rule, failover)
+        strategy = _strategy(self.cluster, self.region, rf)._replace(failover=failover)
+        chosen = store_to_fix(strategy, _stores(self.cluster, rf), peer.store, self.notes)
         leader = self._next_leader(peer) if self.region.leader == peer.store else 0
         desc = f"replace-rule-{status}-{'leader-' if leader else ''}peer"
         if failover and not leader:
             desc = f"fast-{desc}"
         return tuple(
             move_peer(
-                self.cluster, self.region, peer.store, new._replace(store=to), desc, kind=Kind.REPLICA,
+                self.cluster, self.region, peer.store, _new_peer(to, rf.rule, failover), desc, kind=Kind.REPLICA,
                 priority=Priority.URGENT if failover else Priority.HIGH, leader=leader,
             )
             for to in chosen.stores
@@ -248,12 +245,12 @@ class _Check:
 
     def _next_leader(self, peer: Peer) -> int:
         """Give the peer that leads meanwhile, so that a leaving store does not send all snapshots; 0: the old one."""
-        able = [p for p in self.region.peers if p.store == peer.store or self._may_lead_now(p)]
+        ill = self.region.down | self.region.pending
+        able = [
+            p for p in self.region.peers if p.store == peer.store or (p.store not in ill and self._may_lead(p))
+        ]  # fmt: skip
         best = min(able, key=lambda p: self.leaders_given.get(p.store, 0))
         return 0 if best.store == peer.store else best.store
-
-    def _may_lead_now(self, peer: Peer) -> bool:
-        return peer.store not in self.region.down | self.region.pending and self._may_lead(peer)
 
     def _may_lead(self, peer: Peer) -> bool:
         store = self.cluster.stores.get(peer.store)
@@ -286,13 +283,3 @@ class _Check:
             return ()
         desc = "fix-witness-peer" if wanted else "fix-non-witness-peer"
         return (set_witness(self.cluster, self.region, peer.store, wanted, desc),)
-
-    def _new_peer(self, rule: Rule, witness: bool) -> Peer:
-        return Peer(0, 0, LEARNER if rule.role == AS_LEARNER else VOTER, witness)
-
-    def _stores(self, rf: RuleFit) -> list[Store]:
-        return [self.cluster.stores[p.store] for p in rf.peers]
-
-    def _strategy(self, rule: Rule, *, failover: bool) -> Strategy:
-        spread = rule.location_labels, rule.isolation_level
-        return Strategy(self.cluster, self.region, *spread, rule.constraints, failover)

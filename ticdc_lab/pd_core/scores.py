@@ -62,13 +62,7 @@ def region_score_v2(store: Store, low: float, delta: float = 0) -> float:
     size = store.region_size + delta
     if size < 0:
         size = store.region_size
-    foreign = capacity - available - used
-    if store.region_size:
-        then = used * (1 + delta / store.region_size)
-        if 0.5 * used < then < 2 * used:
-            used = then
-    left = capacity - used - foreign
-    available = left if 0 < left < capacity else available
+    available = _available_after(available, used, capacity, store.region_size, delta)
     floor = max(_FLOOR_GIB, capacity * (1 - low))
     if available >= capacity or capacity < 1:
         score = float(size)
@@ -79,6 +73,17 @@ def region_score_v2(store: Store, low: float, delta: float = 0) -> float:
     else:
         score = (_K + _M * math.log(capacity) / capacity) * size + _FULL * (floor - available) / floor
     return score / max(store.region_weight, MIN_WEIGHT)
+
+
+def _available_after(available: float, used: float, capacity: float, region_size: float, delta: float) -> float:
+    """Give the space left once ``delta`` MiB have come or gone, where the store's amplification can be trusted."""
+    foreign = capacity - available - used
+    if region_size:
+        then = used * (1 + delta / region_size)
+        if 0.5 * used < then < 2 * used:
+            used = then
+    left = capacity - used - foreign
+    return left if 0 < left < capacity else available
 
 
 Numbers = NDArray[np.float64]

@@ -216,7 +216,7 @@ def test_the_swarm_catches_a_store_that_keeps_what_it_should_give_up(monkeypatch
 def test_the_swarm_catches_steps_that_are_told_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: what the network loses is not reported again."""
     monkeypatch.setattr("ticdc_lab.simulate.pd.world.controller.told_again_after_us", lambda _: 1 << 60)
-    monkeypatch.setattr("ticdc_lab.simulate.pd.world.controller.timeout_s", lambda _: 1e9)
+    monkeypatch.setattr("ticdc_lab.pd_core.lifecycle.timeout_s", lambda _: 1e9)
     assert_the_swarm_sees("oldest operator", 12, monkeypatch)
 
 

@@ -28,9 +28,8 @@ from ticdc_lab.pd_core.recorded import scenario_decisions as decisions
 from ticdc_lab.pd_core.recorded import scenario_facts as facts
 from ticdc_lab.pd_core.recorded.given import Given, given_of, not_understood, with_running
 from ticdc_lab.pd_core.recorded.records import Fields, Malformed, UnknownRecord, Verdict, lines_of
-from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
-from ticdc_lab.simulate.pd.world.policy import Policy
-from ticdc_lab.simulate.pd.world.reference import ERROR, CaseRun, case_of, run_case, spread_of
+from ticdc_lab.simulate.pd.world.changes import ERROR
+from ticdc_lab.simulate.pd.world.reference import CaseRun, case_of, run_case, spread_of
 
 _BALANCE = (
     "balance-", "evict-", "grant-", "move-hot", "transfer-hot", "merge-region", "leave-joint", "remove-orphan",
@@ -42,15 +41,13 @@ _RANGE, _OF_MEAN, _FEW = 0.10, 0.015, 3
 class Cases:
     """The cases and runs of a file; each case is run once a seed, when its first verdict is asked for."""
 
-    def __init__(
-        self, records: Sequence[Fields], seeds: Sequence[int] = (1,), policies: Sequence[Policy] = DEFAULT_POLICIES
-    ) -> None:
+    def __init__(self, records: Sequence[Fields], seeds: Sequence[int] = (1,)) -> None:
         self.cases = {r.text("case"): r for r in records if r.any("kind", "") == "case"}
         self.runs: dict[str, list[Fields]] = defaultdict(list)
         for r in records:
             if r.any("kind", "") == "run":
                 self.runs[r.text("case")].append(r)
-        self.seeds, self.policies = seeds, policies
+        self.seeds = seeds
         self.ours: dict[str, list[CaseRun]] = {}
 
     def run(self, name: str) -> list[CaseRun]:
@@ -59,7 +56,7 @@ class Cases:
             raise Malformed("record.case", "a case of this file", name)
         if name not in self.ours:
             case = case_of(self.cases[name])
-            self.ours[name] = [run_case(case, seed, self.policies) for seed in self.seeds]
+            self.ours[name] = [run_case(case, seed) for seed in self.seeds]
         return self.ours[name]
 
     def judge_case(self, record: Fields) -> Verdict:
@@ -279,7 +276,7 @@ def _counts(replayed: Replayed) -> dict[str, int]:
 
 
 def replay(path: str | Path, *, seeds: Sequence[int] = (1,)) -> Replayed:
-    """RecordJudge every record of a file.
+    """Judge every record of a file.
 
     ``path``: JSON Lines in the form of golden/pd, as they are or gzipped. ``seeds``: of our runs of whole clusters; of
     several the middle one counts, number by number. Returns: an entry a record. Raises SourceError: the file cannot be

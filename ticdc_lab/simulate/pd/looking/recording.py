@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.pd_core.measures import counts, shares
-from ticdc_lab.pd_core.merge_checker import Neighbours
 from ticdc_lab.pd_core.regions import Region, RegionColumns, place_of, region_at
 from ticdc_lab.pd_core.stores import NEVER_S
+from ticdc_lab.pd_core.survey import neighbours
 from ticdc_lab.pd_core.why import Opinion, explain
 from ticdc_lab.simulate.pd.world.recording import ClusterSample, Decision, Recording
 from ticdc_lab.simulate.pd.world.running import Future, measured
@@ -62,9 +62,8 @@ def why_region(sample: ClusterSample, region_id: int) -> tuple[Opinion, ...]:
     place = place_of(columns, region_id)
     if place is None:
         return ()
-    there = range(len(columns.id))
-    beside = Neighbours(*(region_at(columns, i) if i in there else None for i in (place - 1, place + 1)))
-    return explain(sample.cluster, region_at(columns, place), beside, running=dict(sample.running))
+    region, beside = region_at(columns, place), neighbours(columns, place)
+    return explain(sample.cluster, region, beside, running=dict(sample.running))
 
 
 def why_operator(recording: Recording, number: int) -> Decision | None:

@@ -99,9 +99,9 @@ def bounds(work: Sequence[Forecast], sample: ClusterSample, settings: WorldSetti
     return found
 
 
-def pace(samples: Sequence[ClusterSample], at_us: int, pace_s: float = PACE_S) -> float | None:
+def pace(samples: Sequence[ClusterSample], at_us: int) -> float | None:
     """Give how many peers a second were copied lately, from when on any were; None of one moment only."""
-    lately = [s for s in samples if at_us - pace_s * SECOND_US <= s.at_us <= at_us]
+    lately = [s for s in samples if at_us - PACE_S * SECOND_US <= s.at_us <= at_us]
     began = next((i for i, s in enumerate(lately) if s.moved_mib > lately[0].moved_mib), 1) - 1
     a, b = lately[began], lately[-1]
     if a.at_us == b.at_us:

@@ -307,6 +307,10 @@ class Timed(NamedTuple):
             yield Timed(self.at_us + self.change.for_us, self.change.end)
 
 
+ERROR = re.compile(r"Err\w+")
+"""PD's name of a refusal, in its words."""
+
+
 class AppliedChange(NamedTuple):
     """A change that happened, and what came of it: the answer to a command, or PD's refusal."""
 
@@ -314,3 +318,8 @@ class AppliedChange(NamedTuple):
     change: ClusterChange
     answer: Any = None
     error: str = ""
+
+    @property
+    def refusal(self) -> list[str]:
+        """PD's name of its refusal, where it has one."""
+        return ERROR.findall(self.error)[:1]

@@ -104,12 +104,7 @@ class Controller:
     def full_limits(self, ops: Sequence[Operator], now_us: int) -> tuple[tuple[int, int], ...]:
         """Give the limits, of stores by position, that have no room for what operators add or remove."""
         if self.has_windows:
-            # the stores that are to send snapshots; when an operator ends there may be room again
-            found = dict.fromkeys(self._sends(op)[0] for op in ops if self._sends(op)[1])
-            priority = max((op.priority for op in ops), default=Priority.LOW)
-            shut = tuple((i, SEND) for i in found if not window_open(self.nodes.all[i].windows, priority))
-            self.nodes.closed |= dict.fromkeys(shut, (now_us + _SOON_US) / SECOND_US)
-            return shut
+            return self._shut_windows(ops, now_us)
         costs: Counter[tuple[int, int]] = Counter()
         for op in ops:
             for store, which, cost in self._costs(op):
@@ -118,6 +113,14 @@ class Controller:
         return tuple(
             (i, w) for (i, w), cost in costs.items() if cost and not available(self.nodes.all[i].limits[w], at_s, cost)
         )
+
+    def _shut_windows(self, ops: Sequence[Operator], now_us: int) -> tuple[tuple[int, int], ...]:
+        """Give the stores that are to send snapshots; when an operator ends there may be room again."""
+        found = dict.fromkeys(self._sends(op)[0] for op in ops if self._sends(op)[1])
+        priority = max((op.priority for op in ops), default=Priority.LOW)
+        shut = tuple((i, SEND) for i in found if not window_open(self.nodes.all[i].windows, priority))
+        self.nodes.closed |= dict.fromkeys(shut, (now_us + _SOON_US) / SECOND_US)
+        return shut
 
     def _sends(self, op: Operator) -> tuple[int, float]:
         """Give the store whose leader sends the snapshots of an operator, and their MiB."""

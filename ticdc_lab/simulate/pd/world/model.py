@@ -20,7 +20,6 @@ and comparisons (``<``, ``<=``, ``=``, ``>=``, ``>``) of a number::
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -150,9 +149,6 @@ BALANCED = replace(_SENTENCES["peers are even"], text="peers are even")
 """What runs are compared by, besides their scenario's assertions."""
 
 
-_ERROR = re.compile(r"Err\w+")
-
-
 class PlayedPd(runs.Played[PdRun, PdFacts]):
     """A scenario of PD that has run."""
 
@@ -194,7 +190,7 @@ def moment(world: World, measured: RunMoment | None = None, *, with_thrash: bool
     r = world.regions
     short = ((r.store[: r.n] >= 0).sum(axis=1) < replicas) & r.alive[: r.n]
     joint = ((r.role[: r.n] > ROLES.index(LEARNER)) & (r.store[: r.n] >= 0)).any(axis=1)
-    errors = tuple(e for h in world.happened for e in _ERROR.findall(h.error)[:1])
+    errors = tuple(e for h in world.happened for e in h.refusal)
     down = sum(len(r.down_rows.get(i, set(there)).intersection(there)) for i in r.down for there in [rows_on(world, i)])
     nodes, a_tick = world.nodes.all, world.settings
     waits = [round(n.disk.wait_s(a_tick) * SECOND_US) for n in nodes]

@@ -176,9 +176,9 @@ def _read(value: object, default: object) -> object:
         raise ValueError(f"expected {wanted}") from e
 
 
-def config_of(settings: dict[str, Any], base: Config | None = None) -> tuple[Config, dict[str, Any]]:
+def config_of(settings: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
     """Read settings by PD's names; those that are no settings of PD's are given back."""
-    c, rest = base or Config(), {}
+    c, rest = Config(), {}
     for name, value in settings.items():
         if field_of(name) in _FIELDS:
             c = with_setting(c, name, value)

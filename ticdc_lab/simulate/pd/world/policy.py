@@ -2,7 +2,7 @@
 
 A policy of one's own is a function from :class:`SeenCluster` to :class:`Answer`::
 
-    def fewest_regions_first(seen: Seen) -> Answer:
+    def fewest_regions_first(seen: SeenCluster) -> Answer:
         ...
 
     policy = Policy("fewest-regions-first", fewest_regions_first, Kind.REGION)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -203,18 +202,12 @@ class CaseRun(NamedTuple):
     violated: str = ""
 
 
-ERROR = re.compile(r"Err\w+")
-"""PD's name of a refusal, in its words."""
-
-
-def run_case(
-    case: Case, seed: int = 1, policies: Sequence[Policy] = DEFAULT_POLICIES, changes: Sequence[Timed] = ()
-) -> CaseRun:
+def run_case(case: Case, seed: int = 1, policies: Sequence[Policy] = DEFAULT_POLICIES) -> CaseRun:
     """Run a case, and check the monitor's invariants all along: a violation ends the run.
 
-    ``policies`` are PD's own schedulers unless others are to be compared with them; ``changes`` happen besides.
+    ``policies`` are PD's own schedulers unless others are to be compared with them.
     """
-    world = World(case.start, seed, policies, (*case.changes, *changes))
+    world = World(case.start, seed, policies, case.changes)
     tick_us = case.start.settings.tick_us
     last_us = max((c.at_us for c in case.changes), default=0)
     world.monitor = PdMonitor(world)
@@ -244,7 +237,7 @@ def run_case(
         since_when((t // tick_us, peers) for t, _, peers in near), dict(world.controller.created),
         {str(i): n for i, n in zip(ids, m.count, strict=True) if n},
         {str(ids[i]): n for i, n in enumerate(_led(world)) if n}, shapes(world),
-        tuple(e for h in world.happened for e in ERROR.findall(h.error)[:1]), (), world, violated,
+        tuple(e for h in world.happened for e in h.refusal), (), world, violated,
     )  # fmt: skip
 
 

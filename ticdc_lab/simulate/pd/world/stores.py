@@ -58,9 +58,9 @@ class Weighted:
 class Hull:
     """``WMA(2 * WMA(n / 2) - WMA(n))`` over the square root of n values (pkg/movingaverage/hull.go)."""
 
-    def __init__(self, stores: int, size: int = HEARTBEATS) -> None:
-        self.half, self.whole = Weighted(size // 2, stores), Weighted(size, stores)
-        self.root = Weighted(int(size**0.5), stores)
+    def __init__(self, stores: int) -> None:
+        self.half, self.whole = Weighted(HEARTBEATS // 2, stores), Weighted(HEARTBEATS, stores)
+        self.root = Weighted(int(HEARTBEATS**0.5), stores)
 
     def add(self, rows: NDArray[np.int64], values: Numbers) -> None:
         """Take a heartbeat's value for each of some stores."""

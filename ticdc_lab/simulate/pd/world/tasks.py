@@ -142,7 +142,6 @@ class Tasks:
     def __init__(self, regions: AllRegions, nodes: Nodes) -> None:
         self.regions, self.nodes = regions, nodes
         self.of: dict[tuple[int, int], Task] = {}
-        self.steps_done: dict[str, int] = {}
         self.moved_mib = 0.0
         self.arrived: set[tuple[int, int]] = set()  # region and store of the snapshots that ended in this tick
 
@@ -228,10 +227,10 @@ class Tasks:
                 if target not in r.row_of:
                     return True  # it was absorbed itself: TiKV merges siblings only (check_merge_proposal)
                 reports.append(Report(task.row, None, merged_into=r.row_of[target]))
-                return self._count("merge")
+                return True
             case SplitRegion(_, keys):
                 reports.append(Report(task.row, None, cut=True, keys=keys))
-                return self._count("split")
+                return True
         if isinstance(task.step, EnterJoint) and self._demotes_leader(task.row, task.step):
             return True
         if isinstance(task.step, TransferLeader) and not self.nodes.all[self.regions.at[task.step.to_store]].runs:
@@ -239,7 +238,6 @@ class Tasks:
         region = after(r.region(task.row), task.step)
         if region is not None and not (simulated and region == r.region(task.row)):
             reports.append(Report(task.row, region, conf=int(not isinstance(task.step, TransferLeader))))
-            self._count(type(task.step).__name__)
         return True
 
     def _demotes_leader(self, row: int, step: EnterJoint) -> bool:
@@ -247,10 +245,6 @@ class Tasks:
         leader = self.regions.known_leader(row)
         may = self.nodes.settings.demotes_leaders or leader < 0
         return not may and self.regions.store_ids[leader] in step.demote
-
-    def _count(self, name: str) -> bool:
-        self.steps_done[name] = self.steps_done.get(name, 0) + 1
-        return True
 
     def _add(self, task: Task, tick: int, reports: list[Report]) -> bool:
         assert isinstance(task.step, AddLearner)
@@ -262,7 +256,6 @@ class Tasks:
             task.conf += 1
             self.nodes.forget_stale(to, region.id)
             reports.append(Report(task.row, with_pending_learner(region, task.step.store, task.step.witness), 1))
-            self._count("AddLearner")
             return False
         if self.has_data(region, task.row, task.step.store):
             return True
@@ -319,5 +312,4 @@ class Tasks:
         region = after(self.regions.region(task.row), task.step)
         if region is not None:
             reports.append(Report(task.row, region, 1))
-            self._count("RemovePeer")
         return True

@@ -688,9 +688,13 @@ class World:
             self.patrol.later(row, self.now_us, Waits(full, every=True))
             return
         self._note("checkers", told)
-        leader = self.regions.store_ids[int(self.regions.leader[row])]  # who leads meanwhile is counted, itself too
+        self._count_leader(row, op)
+        self.add([op], told.because, CHECKER)
+
+    def _count_leader(self, row: int, op: Operator) -> None:
+        """Count who led while a leader was replaced, itself too."""
+        leader = self.regions.store_ids[int(self.regions.leader[row])]
         if "replace-rule-" in op.desc and RemovePeer(leader) in op.steps:
             leads = [s.to_store for s in op.steps if isinstance(s, TransferLeader)]
             given = leads[0] if op.desc.endswith("leader-peer") and leads else leader
             self.patrol.leaders_given[given] += 1
-        self.add([op], told.because, CHECKER)
