@@ -538,7 +538,7 @@ def test_every_message_that_was_sent_is_accounted_for(seed, transport):
     assert 0 < len(on_way) < 100
     run.kernel.run(14_000_000)
     later, received, lost = by_fate(run)
-    assert not on_way - received.keys() - lost.keys() and len(later) == run.kernel.n_sent > len(sent)
+    assert not on_way - received.keys() - lost.keys() and len(later) == run.kernel.post.n_sent > len(sent)
     if transport == RESEND:
         assert max(received.values()) == 1 and not received.keys() & lost.keys()
 
@@ -558,7 +558,7 @@ def test_when_all_is_quiet_nothing_is_on_its_way(transport):
     kernel = world(link=BAD, transport=transport, sender=Sender(most=100))
     assert kernel.run(1 << 40).because == "quiet"
     fates = {r.message_id for r in kernel.recorder.rows if r.kind in ("received", "lost")}
-    assert fates == {r.message_id for r in rows(kernel, "sent")} and len(fates) == kernel.n_sent == 200
+    assert fates == {r.message_id for r in rows(kernel, "sent")} and len(fates) == kernel.post.n_sent == 200
 
 
 def on_their_way(kernel):

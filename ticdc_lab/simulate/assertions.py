@@ -324,25 +324,20 @@ def _start(given: Mapping[str, Value], times: Times) -> tuple[int, str]:
         from_us, named, said = given["from"].duration_us(), given["from"], ""
     elif "after" in given:
         named, said = given["after"], given["after"].text()
-        from_us = _moment(named, times)
+        found = [e for e in times.events if e.name == said]
+        if said == _FAULTS_END and times.faults_end_us is not None:
+            from_us = times.faults_end_us
+        elif len(found) > 1:
+            lines = " and ".join(str(e.line) for e in found)
+            raise named.wrong(f"one event (there are several, lines {lines})", hint="Give each a `name`.")
+        else:
+            named.choice([e.name for e in times.events], "an event of this scenario, which would happen")
+            from_us = found[0].at_us
     else:
         return -1, ""
     if from_us >= times.until_us:
         raise named.wrong("a moment before the end of the run", hint="The run ends earlier: see `until`.")
     return from_us, said
-
-
-def _moment(named: Value, times: Times) -> int:
-    name = named.text()
-    if name == _FAULTS_END and times.faults_end_us is not None:
-        return times.faults_end_us
-    found = [e for e in times.events if e.name == name]
-    if not found:
-        named.choice([e.name for e in times.events], "an event of this scenario, which would happen")
-    if len(found) > 1:
-        lines = " and ".join(str(e.line) for e in found)
-        raise named.wrong(f"one event (there are several, lines {lines})", hint="Give each a `name`.")
-    return found[0].at_us
 
 
 def _end(value: Value, from_us: int, times: Times) -> int:

@@ -12,10 +12,7 @@ W = TypeVar("W")
 
 
 class WorldStep(NamedTuple, Generic[W]):
-    """One thing that can happen next; ``broken`` is (invariant, because) where the new state breaks one.
-
-    ``happened`` holds the rows of the trace that the step writes, as (node, kind, peer, message, subject, because).
-    """
+    """One thing that can happen next; ``broken`` is (invariant, because) where the new state breaks one."""
 
     action: Any
     world: W
@@ -100,34 +97,30 @@ def explore(
     ('No Double Write', 'capture-2 and capture-1 both write table 1')
     """
     with no_cycles():
-        return _searched(model, most_states, progress)
-
-
-def _searched(model: SmallModel[W], most_states: int, progress: Callable[[int, int], None] | None) -> Exploration:
-    first = model.start()
-    parents: dict[int, tuple[int, Any]] = {model.code(first): (0, None)}
-    frontier, depth, n_steps, dead_ends = [(model.code(first), first)], 0, 0, 0
-    while frontier:
-        following: list[tuple[int, W]] = []
-        for code, world in frontier:
-            moved = False
-            for action, after, broken in model.steps(world):
-                n_steps += 1
-                if broken:
-                    path = (*_path(parents, code), action)
-                    return Exploration(len(parents) + 1, n_steps, depth + 1, False, broken, path)
-                found = model.code(after)
-                moved = moved or found != code
-                if found not in parents:
-                    parents[found] = (code, action)
-                    following.append((found, after))
-            dead_ends += not moved
-            if len(parents) >= most_states:
-                return Exploration(len(parents), n_steps, depth + 1, False, dead_ends=dead_ends)
-        frontier, depth = following, depth + 1
-        if progress:
-            progress(depth, len(parents))
-    return Exploration(len(parents), n_steps, depth - 1, True, dead_ends=dead_ends)
+        first = model.start()
+        parents: dict[int, tuple[int, Any]] = {model.code(first): (0, None)}
+        frontier, depth, n_steps, dead_ends = [(model.code(first), first)], 0, 0, 0
+        while frontier:
+            following: list[tuple[int, W]] = []
+            for code, world in frontier:
+                moved = False
+                for action, after, broken in model.steps(world):
+                    n_steps += 1
+                    if broken:
+                        path = (*_path(parents, code), action)
+                        return Exploration(len(parents) + 1, n_steps, depth + 1, False, broken, path)
+                    found = model.code(after)
+                    moved = moved or found != code
+                    if found not in parents:
+                        parents[found] = (code, action)
+                        following.append((found, after))
+                dead_ends += not moved
+                if len(parents) >= most_states:
+                    return Exploration(len(parents), n_steps, depth + 1, False, dead_ends=dead_ends)
+            frontier, depth = following, depth + 1
+            if progress:
+                progress(depth, len(parents))
+        return Exploration(len(parents), n_steps, depth - 1, True, dead_ends=dead_ends)
 
 
 def _path(parents: dict[int, tuple[int, Any]], code: int) -> tuple[Any, ...]:

@@ -83,7 +83,12 @@ class Restart(NamedTuple):
         kernel.down.discard(address)
         kernel.returning.discard(address)
         kernel.paused.pop(address)
-        kernel.note(self.node, "restarted", _found(kernel, self))
+        found: str | Reason = "without its state"
+        if self.keep_state:
+            found = Reason(KEPT_STATE, "", "with its state")
+        elif isinstance(kernel.machines[self.node], OnDisk):
+            found = f"its disk is {self.disk}"
+        kernel.note(self.node, "restarted", found)
         if self.keep_state:
             # Timers that came due while the node was down fire now.
             waiting = sorted(
@@ -261,18 +266,14 @@ def _return(kernel: Kernel, node: str, address: Address) -> None:
         Restart(kernel.now_us, node).strike(kernel)
 
 
-def _found(kernel: Kernel, one: Restart) -> str | Reason:
-    if one.keep_state:
-        return Reason(KEPT_STATE, "", "with its state")
-    return f"its disk is {one.disk}" if isinstance(kernel.machines[one.node], OnDisk) else "without its state"
-
-
 def _up(kernel: Kernel, address: Address) -> None:
     """Let the node look at its clock before it continues."""
     kernel.take(address, Fired("resumed"))
     if kernel.auditor and not kernel.violation:
         kernel.judge(address, kernel.auditor.came_up(kernel, address, kernel.states[address]))
-    kernel.post.heard_at_last(address)
+    for entry in kernel.post.unheard.pop(address, []):  # before anything that arrives later
+        if not kernel.violation:
+            kernel.arrive(entry)
 
 
 def _resume(kernel: Kernel, node: str, address: Address, until_us: int) -> None:

@@ -186,12 +186,9 @@ class Kernel:
         for one in planned:
             self.put(one.at_us, FAULT, one)
 
+    @no_cycles()
     def run(self, until_us: int) -> End:
         """Run until a moment, a violation or the step limit."""
-        with no_cycles():
-            return self._run(until_us)
-
-    def _run(self, until_us: int) -> End:
         queue = self.queue
         while queue and queue[0][0] <= until_us:
             if self.steps >= self._step_limit:
@@ -239,11 +236,6 @@ class Kernel:
             entry = messages[0]
         doing = f"{text} {entry}" if text else "the end of a fault"
         return f"{doing} at {at_us / 1e6:.6f} s; {len(self.queue)} entries wait"
-
-    @property
-    def n_sent(self) -> int:
-        """How many messages were sent."""
-        return self.post.n_sent
 
     def put(self, at_us: int, what: int, entry: Any) -> int:
         """Put something into the queue; give its number."""

@@ -37,7 +37,9 @@ def watermarks(trace: pa.Table) -> pd.DataFrame:
     :data:`GLOBAL`), ``watermark`` (``checkpoint`` or ``resolved``), ``ts`` (TSO) and ``at_us`` (its moment,
     µs). Where a capture has nothing to report any more (``MAX_TS``) or crashes both are 0.
     """
-    told = [*(changes(trace, subject) for subject in _OF), _reported(trace), _crashed(trace)]
+    crashes = of_kinds(trace, "crashed")[["order", "step", "time_us", "node"]]  # who crashes has no watermark
+    gone = [crashes.assign(subject=mark, after=str(MAX_TS)) for mark in ("checkpoint", "resolved")]
+    told = [*(changes(trace, subject) for subject in _OF), _reported(trace), *gone]
     rows = pd.concat(told, ignore_index=True).sort_values("order", kind="stable")
     rows = rows[rows["after"].notna()]
     ts = rows["after"].astype("uint64")
@@ -74,12 +76,6 @@ def reported(fields: Mapping[str, Any]) -> dict[str, int]:
     found += [s["checkpoint"] for s in told if isinstance(s.get("checkpoint"), dict) and s.get("held", True)]
     stated = {m: [f[f"{m}-ts"] for f in found if f.get(f"{m}-ts")] for m in ("checkpoint", "resolved")}
     return {m: min(values, default=MAX_TS) for m, values in stated.items()}
-
-
-def _crashed(trace: pa.Table) -> pd.DataFrame:
-    """Who crashes has no watermark."""
-    crashes = of_kinds(trace, "crashed")[["order", "step", "time_us", "node"]]
-    return pd.concat([crashes.assign(subject=mark, after=str(MAX_TS)) for mark in ("checkpoint", "resolved")])
 
 
 def lag_curve(of: pd.DataFrame, *, until_us: int) -> pd.DataFrame:

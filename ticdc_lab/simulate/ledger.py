@@ -78,7 +78,8 @@ def ledger(trace: pa.Table) -> pa.Table:
         why = Reason(reason["kind"], "", because) if isinstance(reason, dict) and kind != "changed" else because
         facts.order = order
         facts.see(Row(step, us, node, kind, peer, subject=subject, before=before, after=after, because=why))
-    return as_table(facts.ledger.end(_end(trace)))
+    end = At(len(trace), trace["time_us"][-1].as_py(), trace["step"][-1].as_py()) if len(trace) else At(0, 0, 0)
+    return as_table(facts.ledger.end(end))
 
 
 def stretches(trace: pa.Table) -> pd.DataFrame:
@@ -133,11 +134,6 @@ def troubles(trace: pa.Table) -> pd.DataFrame:
 def _ledger(trace: pa.Table, what: str) -> pd.DataFrame:
     held = ledger(trace)
     return held.filter(pc.equal(held["what"], what)).drop_columns(["what"]).to_pandas()
-
-
-def _end(trace: pa.Table) -> At:
-    """Behind the last row."""
-    return At(len(trace), trace["time_us"][-1].as_py(), trace["step"][-1].as_py()) if len(trace) else At(0, 0, 0)
 
 
 _POINTS = 1000

@@ -142,7 +142,12 @@ class Traffic:
         if not (link.loss or link.duplicate or link.reorder):
             return [Arrival(self._in_order(pair, at_us + delay_us), False, 0)]
         if self.network.transport == RESEND:
-            return [self._resent(pair, link, at_us + delay_us)]
+            resent = 0
+            while self.chance.random() < link.loss and resent < 50:
+                resent += 1
+            delay_us += link.delay_us[1] if self.chance.random() < link.reorder else 0
+            delay_us += resent * self.network.resend_us
+            return [Arrival(self._in_order(pair, at_us + delay_us), False, resent)]
         if self.chance.random() < link.loss:
             return []
         late = self.chance.random() < link.reorder
@@ -156,14 +161,6 @@ class Traffic:
         at_us = max(at_us, self.last_us.get(pair, 0))
         self.last_us[pair] = at_us
         return at_us
-
-    def _resent(self, pair: tuple[str, str], link: Link, at_us: int) -> Arrival:
-        resent = 0
-        while self.chance.random() < link.loss and resent < 50:
-            resent += 1
-        if self.chance.random() < link.reorder:
-            at_us += link.delay_us[1]
-        return Arrival(self._in_order(pair, at_us + resent * self.network.resend_us), False, resent)
 
 
 STRETCH = 16
@@ -211,7 +208,13 @@ class Post:
         else:
             quiet = self.traffic.quiet_between(sender, to, (self._node[sender], self._node.get(to, to)))
         if quiet is None:
-            self._send_far((self._node[sender], self._node.get(to, to)), sender, to, message, identity)
+            link = (self._node[sender], self._node.get(to, to))
+            if not self.traffic.parted.get(link):
+                self.travel(link, sender, to, message, identity)
+            elif self.traffic.network.transport == RESEND:
+                self.held.setdefault(link, []).append((sender, to, message, identity))
+            else:
+                self.lost(sender, to, message, identity, "the link is cut")
             return
         pair, shortest_us, delays = quiet
         at_us = now_us + shortest_us + int(self._chance() * delays)
@@ -221,15 +224,6 @@ class Post:
         else:
             self._last_us[pair] = at_us
         heappush(self._queue, (at_us, self._numbered(), MESSAGE, (sender, to, message, identity)))
-
-    def _send_far(self, pair: tuple[str, str], sender: Address, to: Address, message: Any, identity: int) -> None:
-        if self.traffic.parted and self.traffic.parted.get(pair):
-            if self.traffic.network.transport == RESEND:
-                self.held.setdefault(pair, []).append((sender, to, message, identity))
-            else:
-                self.lost(sender, to, message, identity, "the link is cut")
-        else:
-            self.travel(pair, sender, to, message, identity)
 
     def send_many(self, sender: Address, outputs: Sequence[Any]) -> Sequence[Any]:
         """Send what goes to one peer as one stretch, where its link is quiet; give what is left."""
@@ -302,12 +296,6 @@ class Post:
                 chosen[1] -= 1
                 return True
         return False
-
-    def heard_at_last(self, address: Address) -> None:
-        """Let what waited for a node come in, before anything that arrives later."""
-        for entry in self.unheard.pop(address, []):
-            if not self.kernel.violation:
-                self.kernel.arrive(entry)
 
     def lost(self, sender: Address, to: Address, message: Any, identity: int, because: str) -> None:
         """Note that a message is lost for good."""

@@ -376,17 +376,15 @@ def require_there(events: Iterable[Planned], there: Collection[Any], file: str) 
     born: dict[Any, int] = {}
     for event, name in named(events, (NewNode, NewTableId, NewChangefeed)):
         if isinstance(name, str) and (name in there or name in born):
-            raise _not_there(
-                file, event, "a name that no other node has", f"{name} again", "Give it a name of its own."
-            )
+            wrong = f"{file}:{event.line}: expected a name that no other node has; found {name} again."
+            raise ScenarioError(wrong, hint="Give it a name of its own.")
         if name not in there:
             born[name] = min(event.at_us, born.get(name, event.at_us))
     for event, name in named(events, (Node, Nodes, TableId, TableIds, ChangefeedName)):
         if born.get(name, 0) > event.at_us:
-            later = f"{name}, which comes at {shown(born[name])}"
-            raise _not_there(
-                file, event, f"something that is there at {shown(event.at_us)}", later, "Let the event happen later."
-            )
+            expected = f"expected something that is there at {shown(event.at_us)}"
+            wrong = f"{file}:{event.line}: {expected}; found {name}, which comes at {shown(born[name])}."
+            raise ScenarioError(wrong, hint="Let the event happen later.")
 
 
 def named(events: Iterable[Planned], kinds: Collection[Any]) -> Iterator[tuple[Planned, Any]]:
@@ -399,12 +397,11 @@ def named(events: Iterable[Planned], kinds: Collection[Any]) -> Iterator[tuple[P
                     yield event, one
 
 
-def _not_there(file: str, event: Planned, expected: str, found: str, hint: str) -> ScenarioError:
-    return ScenarioError(f"{file}:{event.line}: expected {expected}; found {found}.", hint=hint)
-
-
 def _what(value: Value, given: Mapping[str, Value], kinds: Mapping[str, type], names: Names) -> tuple[str, Any]:
-    kind = _kind(value, given, kinds)
+    named = [k for k in given if k in kinds]
+    if len(named) != 1:
+        raise value.wrong("one event", found=", ".join(named) or "none", hint=f"One of: {', '.join(sorted(kinds))}.")
+    kind = named[0]
     hints, reader = field_types(kinds[kind]), Reader(names, least=1, takes_none=False)
     main, *others = fields(kinds[kind]) or [None]
     beside = {yaml_name(f.name): f.name for f in others if f}
@@ -422,14 +419,6 @@ def _what(value: Value, given: Mapping[str, Value], kinds: Mapping[str, type], n
     for missing in (f for f in others if f and f.name not in found and f.default is MISSING):
         raise value.wrong(f"a field {yaml_name(missing.name)} of {kind}", found="none")
     return kind, kinds[kind](**found)
-
-
-def _kind(value: Value, given: Mapping[str, Value], kinds: Mapping[str, type]) -> str:
-    """The one name of an event; ``link`` has none beside it but from and to."""
-    found = [k for k in given if k in kinds]
-    if len(found) != 1:
-        raise value.wrong("one event", found=", ".join(found) or "none", hint=f"One of: {', '.join(sorted(kinds))}.")
-    return found[0]
 
 
 def _first(what: Any, value: Value) -> list[str]:

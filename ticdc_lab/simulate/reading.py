@@ -375,7 +375,9 @@ class Reader:
         if name.endswith("_us"):
             return value.duration_us()
         if kind is int:
-            return value.integer(**_bounds(notes, self.least))
+            meta = next((note for note in notes if isinstance(note, Meta)), Meta(ge=self.least))
+            bounds = {"least": meta.ge, "most": meta.le}
+            return value.integer(**{name: int(bound) for name, bound in bounds.items() if bound is not None})
         return self._among(name, kind, value) if get_origin(kind) or name in self.choices else _PLAIN[kind](value)
 
     def _among(self, name: str, kind: Any, value: Value) -> Any:
@@ -471,14 +473,6 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     if get_origin(hint) not in (Union, UnionType):
         return hint, False
     return next(k for k in get_args(hint) if k is not NoneType), True
-
-
-def _bounds(notes: tuple[Any, ...], least: int) -> dict[str, int]:
-    meta = next((note for note in notes if isinstance(note, Meta)), None)
-    if meta is None:
-        return {"least": least}
-    bounds = {"least": meta.ge, "most": meta.le}
-    return {name: int(bound) for name, bound in bounds.items() if bound is not None}
 
 
 _PLAIN: Mapping[Any, Callable[[Value], Any]] = MappingProxyType(

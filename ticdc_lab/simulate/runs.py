@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypedDict, TypeVar
 import pyarrow as pa
 
 from ticdc_lab.machines.machine import Machine
-from ticdc_lab.simulate.assertions import Assertion, Facts, Judge, Outcome, Settling
+from ticdc_lab.simulate.assertions import Assertion, Facts, Judge, Outcome
 from ticdc_lab.simulate.faults import Fault, replanned
 from ticdc_lab.simulate.kernel import Auditor, End, Kernel, Violation
 from ticdc_lab.simulate.network import CALL, Network
@@ -63,7 +63,7 @@ class SimulatedRun(EndedRun, Generic[SettingsOf]):
     @property
     def messages(self) -> int:
         """How many were sent."""
-        return self.kernel.n_sent
+        return self.kernel.post.n_sent
 
     def again(self, at_us: int, faults: Sequence[Fault]) -> Self:
         """Run once more with other faults from ``at_us`` on: the same world up to there.
@@ -231,13 +231,21 @@ class Play(Generic[PlayedOf]):
         seed = scenario.seed if seed is None else seed
         staged = self.stage(scenario, seed, **how)
         judge = Judge([*scenario.assertions, *also], staged.facts)
-        recorder = recorder_of(scenario, seed, judge, keep=keep, level=level or staged.level)
+        level = level or staged.level or (EVENTS if keep or counts_messages(scenario) else CHANGES)
+        variant = f" {scenario.variant}" if len(scenario.model.variants) > 1 else ""
+        recorder = Recorder(f"{scenario.name}{variant} seed {seed}", level)
+        recorder.rows = Shown(judge, keep=keep)
 
         def begins(kernel: Kernel) -> None:
             if staged.begun is not None:
                 staged.begun(kernel, judge)
-            if scenario.settling is not None:
-                end_settled(kernel, judge, scenario.settling)
+            if (settling := scenario.settling) is not None:
+
+                def look() -> None:
+                    kernel.settled = judge.has_settled(kernel.now_us, settling)
+                    kernel.put(kernel.now_us + SETTLED_LOOK_US, CALL, look)
+
+                kernel.put(settling.quiet_us + settling.for_us, CALL, look)
 
         run = staged.simulate(
             seed=seed, until_us=scenario.until_us, network=scenario.network.network(), level=recorder.level,
@@ -250,25 +258,6 @@ class Play(Generic[PlayedOf]):
 
 def _of_module(module: str, name: str) -> Any:
     return getattr(import_module(module), name)
-
-
-def end_settled(kernel: Kernel, judge: Judge, settling: Settling) -> None:
-    """Let a run end when it has settled; it is looked at every :data:`SETTLED_LOOK_US`."""
-
-    def look() -> None:
-        kernel.settled = judge.has_settled(kernel.now_us, settling)
-        kernel.put(kernel.now_us + SETTLED_LOOK_US, CALL, look)
-
-    kernel.put(settling.quiet_us + settling.for_us, CALL, look)
-
-
-def recorder_of(scenario: Scenario, seed: int, judge: Judge, *, keep: bool, level: str | None) -> Recorder:
-    """Give the recorder of a run; without a level it takes messages where they are kept or counted by an assertion."""
-    level = level or (EVENTS if keep or counts_messages(scenario) else CHANGES)
-    variant = f" {scenario.variant}" if len(scenario.model.variants) > 1 else ""
-    recorder = Recorder(f"{scenario.name}{variant} seed {seed}", level)
-    recorder.rows = Shown(judge, keep=keep)
-    return recorder
 
 
 def counts_messages(scenario: Scenario) -> bool:

@@ -108,11 +108,6 @@ class Model:
     refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-def model_of(value: Value) -> Model:
-    """Read the name of a model."""
-    return model_named(value.choice(MODELS, "a model"))
-
-
 def model_named(name: str) -> Model:
     module, _, model = MODELS[name].partition(":")
     found: Model = getattr(import_module(module), model or "MODEL")
@@ -231,10 +226,19 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
     for path, new in changes.items():
         replace_value(top, path, new)
     given = top.fields(_FIELDS, required=["model", "cluster"])
-    model = model_of(given["model"])
+    model = model_named(given["model"].choice(MODELS, "a model"))
     variant = given["variant"].choice(model.variants, "a variant") if "variant" in given else model.variants[0]
-    _refuse_unused(top, model, variant)
-    until_us = _until(given)
+    # What would have no effect is not taken.
+    whose = f"the model {model.name}" if len(model.variants) == 1 else f"the variant {variant}"
+    refused = model.refused.get(variant, {})
+    for value in top.within() if refused else ():
+        for pattern, why in refused.items():
+            if re.fullmatch(pattern, value.path):
+                name = value.path.rpartition(".")[2]
+                raise value.wrong(f"no `{name}` for {whose}: {why}", found=name)
+    until_us = given["until"].duration_us() if "until" in given else UNTIL_US
+    if until_us == 0:
+        raise given["until"].wrong("a time above 0")
     cluster = model.cluster(given["cluster"])
     happens = given["events"].items() if _there(given, "events") else []
     timed = [e for e in happens if not _is_random(e)]
@@ -247,7 +251,11 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
     random = [_random(e, model, until_us) for e in happens if _is_random(e)]
     ends = [e.ends_us for e in events] + [r.until_us for r in random]
     times = Times(events, until_us, max(ends, default=None))
-    clients = _load(given, model, names)
+    clients = None
+    if _there(given, "load"):
+        if model.load is None:
+            raise given["load"].wrong("no load: the tables of this model have their traffic in `cluster`")
+        clients = model.load(given["load"], names)
     return Scenario(
         file=file,
         text=text,
@@ -264,7 +272,12 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
         network=read_record(given.get("network"), NetworkSettings, Reader(names)),
         events=tuple(sorted(events, key=lambda e: e.at_us)),
         random=tuple(random),
-        assertions=_assertions(given, model, names, times),
+        assertions=tuple(
+            assertion(
+                value, times, lambda v: model.claim(v, names, model.invariants), lambda v: model.measure(v, names)
+            )
+            for value in (given["assert"].items() if _there(given, "assert") else ())
+        ),
         faults_end_us=times.faults_end_us,
         changes=tuple(changes.items()),
         load=clients,
@@ -315,36 +328,8 @@ def _event_schema(kind: str, what: type) -> dict[str, Any]:
     return found | {"description": what.__doc__, "properties": properties, "required": ["at", *needed]}
 
 
-def _refuse_unused(top: Value, model: Model, variant: str) -> None:
-    """What would have no effect is not taken."""
-    whose = f"the model {model.name}" if len(model.variants) == 1 else f"the variant {variant}"
-    refused = model.refused.get(variant, {})
-    for value in top.within() if refused else ():
-        for pattern, why in refused.items():
-            if re.fullmatch(pattern, value.path):
-                name = value.path.rpartition(".")[2]
-                raise value.wrong(f"no `{name}` for {whose}: {why}", found=name)
-
-
-def _load(given: dict[str, Value], model: Model, names: Names) -> Any:
-    if not _there(given, "load"):
-        return None
-    if model.load is None:
-        raise given["load"].wrong("no load: the tables of this model have their traffic in `cluster`")
-    return model.load(given["load"], names)
-
-
 def _there(given: dict[str, Value], name: str) -> bool:
     return name in given and not given[name].is_empty
-
-
-def _until(given: dict[str, Value]) -> int:
-    if "until" not in given:
-        return UNTIL_US
-    until_us = given["until"].duration_us()
-    if until_us == 0:
-        raise given["until"].wrong("a time above 0")
-    return until_us
 
 
 def _settling(given: dict[str, Value], times: Times, load: Any) -> Settling | None:
@@ -360,15 +345,6 @@ def _settling(given: dict[str, Value], times: Times, load: Any) -> Settling | No
             raise given["settle"].wrong("no `settle` beside a load without `until`: it may never rest")
         ends += [load.until_us, *(t.at_us + t.hold_us for t in getattr(load, "transactions", ()))]
     return Settling(max(ends), for_us)
-
-
-def _assertions(given: dict[str, Value], model: Model, names: Names, times: Times) -> tuple[Assertion, ...]:
-    if not _there(given, "assert"):
-        return ()
-    return tuple(
-        assertion(value, times, lambda v: model.claim(v, names, model.invariants), lambda v: model.measure(v, names))
-        for value in given["assert"].items()
-    )
 
 
 def _is_random(event: Value) -> bool:

@@ -136,7 +136,13 @@ class Vocabulary:
         if compared := COMPARED.fullmatch(text):
             measured, sign, limit = compared.groups()
             found = self.measure(value, names, measured)
-            return Comparison(text, found, sign, read_limit(value, found, limit))
+            if found.unit != "us" and not re.fullmatch(r"\d+(\.\d+)?", limit):
+                raise value.wrong(f"a number beside {found.text}", found=limit)
+            number = duration_us(limit) if found.unit == "us" else Fraction(limit)
+            if number is None:
+                hint = "Write it as `200ms` or `5s`."
+                raise value.wrong(f"a duration beside {found.text}", found=limit, hint=hint)
+            return Comparison(text, found, sign, number)
         for pattern, said in self.sentences.items():
             if match := re.fullmatch(pattern, text):
                 return replace(said, text=text, words=self._checked(value, match.groupdict(), names, invariants))
@@ -169,15 +175,3 @@ class Vocabulary:
 def words_of(value: Value) -> str:
     """Give a sentence with one space between its words."""
     return " ".join(value.text().split())
-
-
-def read_limit(value: Value, measured: Measure, text: str) -> int | Fraction:
-    """Read what a measure is compared with, in its unit."""
-    if measured.unit == "us":
-        us = duration_us(text)
-        if us is None:
-            raise value.wrong(f"a duration beside {measured.text}", found=text, hint="Write it as `200ms` or `5s`.")
-        return us
-    if not re.fullmatch(r"\d+(\.\d+)?", text):
-        raise value.wrong(f"a number beside {measured.text}", found=text)
-    return Fraction(text)

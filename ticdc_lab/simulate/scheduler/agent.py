@@ -123,7 +123,9 @@ class Agent:
                 state = _finished(state, owner, now, outputs)
             return _reported(state, owner, now, outputs), outputs
         if isinstance(command, Restart):
-            return _restarted(state, "the processor restarted")
+            executor, changes = pipelines.emptied(state.executor, "the processor restarted")
+            known = state.address, executor, state.epoch, state.owner
+            return AgentState(*known, owes_sync=state.owner is not None), list(changes)
         return state, []
 
     def _received_many(self, state: AgentState, event: ReceivedMany, now: Now) -> tuple[AgentState, list[Output]]:
@@ -196,12 +198,6 @@ def _void(state: AgentState, message: DispatchTable) -> str | None:
 def _begun(state: AgentState, outputs: list[Output]) -> AgentState:
     outputs.append(Changed("epoch", state.epoch, state.epoch + 1, "a Sync begins it"))
     return state._replace(epoch=state.epoch + 1)
-
-
-def _restarted(state: AgentState, because: str) -> tuple[AgentState, list[Output]]:
-    executor, changes = pipelines.emptied(state.executor, because)
-    fresh = AgentState(state.address, executor, state.epoch, state.owner, state.owner is not None)
-    return fresh, list(changes)
 
 
 def _finished(state: AgentState, owner: Address, now: Now, outputs: list[Output]) -> AgentState:

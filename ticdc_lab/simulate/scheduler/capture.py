@@ -113,16 +113,6 @@ def with_status(state: CaptureState, checkpoint_ts: int, resolved_ts: int, now: 
     return state._replace(resolved_ts=resolved_ts) if resolved_ts > state.resolved_ts else state
 
 
-def sticking(state: CaptureState, stick: Stick, now: Now) -> tuple[CaptureState, list[Output]]:
-    """Let a sink stick, or resume."""
-    executor = state.processor.executor
-    if stick.table not in executor.pipelines or (stick.free and stick.table not in executor.stalled):
-        return state, [Ignored(stick, f"table {stick.table} is not on {state.address}, or not stuck")]
-    changed = freed(executor, stick.table, now.at_us) if stick.free else stuck(executor, stick.table, now.at_us)
-    told = Changed(f"sink:{stick.table}", "stuck" if stick.free else None, None if stick.free else "stuck", "a fault")
-    return state._replace(processor=state.processor.with_executor(changed)), [told]
-
-
 _FIELDS: Mapping[type, str] = MappingProxyType(
     {MoveTable: "to", MoveMaintainer: "to", SplitTable: "targets", Drain: "capture"}
 )
@@ -334,7 +324,13 @@ class Capture:
                 return state, [Ignored(command, not_owner(state))]
             return self._of_owner(state, Asked(addressed(command, state.view)), now)
         if isinstance(command, Stick):
-            return sticking(state, command, now)
+            table, executor = command.table, state.processor.executor
+            if table not in executor.pipelines or (command.free and table not in executor.stalled):
+                return state, [Ignored(command, f"table {table} is not on {state.address}, or not stuck")]
+            changed = (freed if command.free else stuck)(executor, table, now.at_us)
+            before, after = ("stuck", None) if command.free else (None, "stuck")
+            processor = state.processor.with_executor(changed)
+            return state._replace(processor=processor), [Changed(f"sink:{table}", before, after, "a fault")]
         if isinstance(command, Restart):
             processor, outputs = self.variant.processor.step(state.processor, event, now)
             return state._replace(processor=processor), outputs

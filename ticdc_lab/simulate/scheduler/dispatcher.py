@@ -38,7 +38,6 @@ from ticdc_lab.simulate.scheduler.dispatcher_state import (
     Record,
     TableMove,
     commanded,
-    counted,
     in_flight,
     unsynced,
     waits_for,
@@ -84,8 +83,11 @@ class TickWork:
     def run(self) -> Reason | None:
         """Do all that can be done now: moves and rebalances wait until nothing is in flight."""
         because = self.add_missing() or self.remove_unwanted() or self.in_flight()
-        if because:
-            self.postpone(because)
+        if because:  # why moves and rebalance wait is reported once
+            if self._needs_rebalance:
+                self.say("rebalance", f"postponed: {because}")
+            for key in in_order((k for k, m in self._moves.items() if not m.removed), ()):
+                self.say(f"move:{key}", f"postponed: {because}")
             return because
         return self.move() or self.in_flight() or self.rebalance() or self.in_flight()
 
@@ -115,6 +117,7 @@ class TickWork:
             return Reason(OTHER, "", "no capture may take tables")
         places = Places(loads, self._now.prefer)
         before = dict(loads)
+        unit = "rows/s" if self._balance.policy == TRAFFIC else "tables"
         for key in in_order(missing, self._now.prefer):
             move = self._moves.get(key)
             to = move.to if move and move.to in loads else places.least()
@@ -124,7 +127,9 @@ class TickWork:
             if move:
                 self._moves = self._moves.delete(key)
             if len(missing) <= EXPLAINED:
-                self._explain(key, to, places, "a user chose it" if move else None)
+                why = "a user chose it" if move else f"the least loaded: {places.loads[to]} {unit}"
+                others = tuple((c, f"has {n} {unit}") for c, n in sorted(places.loads.items()) if c != to)
+                self._outputs.append(Decided(f"table:{key}", to, why, others))
             places.take(to, self._balance.weight(key))
             self._draft.put(key, Record(to, ADDING, self._tick.checkpoint_ts))
         if len(missing) > EXPLAINED:
@@ -187,13 +192,6 @@ class TickWork:
         self._needs_rebalance = False
         return None
 
-    def postpone(self, because: Reason) -> None:
-        """Report, once, why moves and rebalance wait."""
-        if self._needs_rebalance:
-            self.say("rebalance", f"postponed: {because}")
-        for key in in_order((k for k, m in self._moves.items() if not m.removed), ()):
-            self.say(f"move:{key}", f"postponed: {because}")
-
     def say(self, subject: str, because: str, rejected: tuple[tuple[str, str], ...] = ()) -> None:
         """Explain why nothing is done, unless that was the last reason."""
         told = f"{subject} {because}"
@@ -214,13 +212,6 @@ class TickWork:
         start_ts, epoch = self._tick.checkpoint_ts, status.epoch if status else 0
         self._outputs.append(Send(to, DispatchTable(self._state.owner_rev, key, is_delete, start_ts, epoch)))
         return None
-
-    def _explain(self, key: Key, to: str, places: Places, because: str | None) -> None:
-        unit = "rows/s" if self._balance.policy == TRAFFIC else "tables"
-        others = tuple((c, f"has {n} {unit}") for c, n in sorted(places.loads.items()) if c != to)
-        self._outputs.append(
-            Decided(f"table:{key}", to, because or f"the least loaded: {places.loads[to]} {unit}", others)
-        )
 
 
 # The owner's side of the design's protocol (v2): who has synced, which table is where, and how far all of them are.
@@ -287,7 +278,8 @@ class Dispatcher:
                     return state, [Broken("No Double Write", because)]
                 draft.put(key, Record(sender, told))
         new = status._replace(sync=SYNCED, epoch=sync.epoch)
-        outputs.append(Changed(f"capture:{sender}", status.sync, SYNCED, counted(sync)))
+        counts = f"{len(sync.running)} running, {len(sync.adding)} adding, {len(sync.removing)} removing"
+        outputs.append(Changed(f"capture:{sender}", status.sync, SYNCED, counts))
         return state._replace(captures=state.captures.set(sender, new), tables=draft.done()), outputs
 
     def _finished(

@@ -8,8 +8,17 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.machines.machine import CAPTURE, OTHER, TABLE, Address, Decided, Reason, stepped
-from ticdc_lab.simulate.scheduler.messages import Sync
-from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick, in_turn, order
+from ticdc_lab.simulate.scheduler.roles import (
+    Drain,
+    Key,
+    MoveTable,
+    OwnerOutput,
+    Rebalance,
+    Tick,
+    in_turn,
+    order,
+    without,
+)
 
 ADDING, RUNNING, REMOVING = "adding", "running", "removing"
 
@@ -70,7 +79,7 @@ class Tables(NamedTuple):
             records=self.records.delete(key),
             on=self.on.set(record.capture, self.on[record.capture].delete(key)),
             in_flight=self.in_flight.delete(key),
-            unwanted=self.unwanted.delete(key) if key in self.unwanted else self.unwanted,
+            unwanted=without(self.unwanted, key),
             missing=self.missing.set(key, None) if key in self.wanted else self.missing,
         )
 
@@ -273,8 +282,3 @@ def unsynced(state: DispatcherState) -> Reason | None:
     }[sync]
     more = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
     return Reason(CAPTURE, capture, f"{capture} {why}{more}")
-
-
-def counted(sync: Sync) -> str:
-    """Count what a Sync reports."""
-    return f"{len(sync.running)} running, {len(sync.adding)} adding, {len(sync.removing)} removing"

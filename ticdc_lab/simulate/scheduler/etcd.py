@@ -182,26 +182,17 @@ class Etcd:
                 Changed("wanted-partitions", None, command.partitions, "a user wants it"),
                 *self.views(state),
             ]
-        if isinstance(command, TwoOwners):
-            return self._two(state, command)
         if isinstance(command, Ddl):
-            return self._ddl(state, command, now)
-        return state, []
-
-    def _two(self, state: EtcdState, command: TwoOwners) -> tuple[EtcdState, list[Output]]:
+            return self._barred(replace(state, waiting=(*state.waiting, (ts_of(now.at_us), command))))
         owner, owner_rev = owner_of(state)
         rivals = sorted((lease.revision, c) for c, lease in state.leases.items() if c != owner)
-        if not rivals:
+        if not isinstance(command, TwoOwners) or not rivals:
             return state, []
         revision = state.revision + 1
         rival = (rivals[0][1], owner_rev if command.same_rev else revision)
         state = replace(state, revision=revision, rival=rival)
         because = f"etcd broke its promise: {owner} is the owner too"
         return state, [Changed("elected", owner, rival[0], because), *self.views(state)]
-
-    def _ddl(self, state: EtcdState, ddl: Ddl, now: Now) -> tuple[EtcdState, list[Output]]:
-        state = replace(state, waiting=(*state.waiting, (ts_of(now.at_us), ddl)))
-        return self._barred(state)
 
     def _barred(self, state: EtcdState) -> tuple[EtcdState, list[Output]]:
         """Let the first DDL that waits hold the watermarks; TiDB's owner carries out two of one moment in turn."""

@@ -12,21 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from immutables import Map
 
 from ticdc_lab.machines.clock import ts_of, us_of
 from ticdc_lab.machines.machine import Changed, stepped
-from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
+from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order, without
 
 PREPARING, PREPARED, REPLICATING, STOPPING = "preparing", "prepared", "replicating", "stopping"
 WRITING = frozenset({REPLICATING, STOPPING})
 MAX_TS = (1 << 64) - 1
 """Of a timestamp: MaxUint64."""
 NEVER_US = 1 << 62
-
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +170,10 @@ def gone(executor: Executor, key: Key, because: str) -> tuple[Executor, list[Cha
     return (
         executor._replace(
             pipelines=executor.pipelines.delete(key),
-            pending=_without(executor.pending, key),
-            behind=_without(executor.behind, key),
-            stalled=_without(executor.stalled, key),
-            marks=_without(executor.marks, key),
+            pending=without(executor.pending, key),
+            behind=without(executor.behind, key),
+            stalled=without(executor.stalled, key),
+            marks=without(executor.marks, key),
         ),
         [Changed(f"table:{key}", old.state, None, because)],
     )
@@ -202,7 +200,11 @@ def settled(executor: Executor, at_us: int) -> tuple[Executor, list[Changed]]:
             state = REPLICATING if old.primary else PREPARED
             moved[key] = Pipeline(state, old.start_ts, at_us, old.due_us, old.primary)
             changes.append(Changed(f"table:{key}", PREPARING, state, "its incremental scan has ended"))
-    behind = _still_behind(executor, at_us)
+    ahead, catch_up, behind = at_us - executor.pace.lag_us, executor.pace.catch_up, dict[Key, None]()
+    for key in () if executor.pace.measured else executor.behind:
+        _, start_ts, since_us, _, _ = known[key]
+        if us_of(start_ts) + (at_us - since_us) * catch_up < ahead:
+            behind[key] = None
     behind.update((key, None) for key, new in moved.items() if new.state == REPLICATING)
     if not moved and len(behind) == len(executor.behind):
         return executor, []
@@ -214,18 +216,6 @@ def settled(executor: Executor, at_us: int) -> tuple[Executor, list[Changed]]:
         ),
         changes,
     )
-
-
-def _still_behind(executor: Executor, at_us: int) -> dict[Key, None]:
-    ahead, catch_up, pipelines = at_us - executor.pace.lag_us, executor.pace.catch_up, executor.pipelines
-    left: dict[Key, None] = {}
-    if executor.pace.measured:
-        return left
-    for key in executor.behind:
-        _, start_ts, since_us, _, _ = pipelines[key]
-        if us_of(start_ts) + (at_us - since_us) * catch_up < ahead:
-            left[key] = None
-    return left
 
 
 def checkpoint_of(executor: Executor, key: Key, at_us: int) -> int:
@@ -261,7 +251,11 @@ def slowest(executor: Executor, at_us: int) -> tuple[int, int, Key | None]:
     The key is None where all are equally far; both are :data:`MAX_TS` without a pipeline.
     """
     if executor.pace.measured:
-        return _slowest_measured(executor, at_us)
+        if not executor.pipelines:
+            return MAX_TS, MAX_TS, None
+        checkpoints = {k: executor.stalled.get(k) or checkpoint_of(executor, k, at_us) for k in executor.pipelines}
+        last = min(checkpoints, key=lambda k: (checkpoints[k], order(k)))
+        return checkpoints[last], min(resolved_of(executor, k, at_us) for k in executor.pipelines), last
     n_special = len(executor.behind) + len(executor.stalled) + len(executor.pending)
     special = {*executor.behind, *executor.stalled, *executor.pending} if n_special else ()
     checkpoint_ts, resolved_ts, key = MAX_TS, MAX_TS, None
@@ -285,14 +279,6 @@ def slowest(executor: Executor, at_us: int) -> tuple[int, int, Key | None]:
     return checkpoint_ts, resolved_ts, key
 
 
-def _slowest_measured(executor: Executor, at_us: int) -> tuple[int, int, Key | None]:
-    if not executor.pipelines:
-        return MAX_TS, MAX_TS, None
-    checkpoints = {k: executor.stalled.get(k) or checkpoint_of(executor, k, at_us) for k in executor.pipelines}
-    key = min(checkpoints, key=lambda k: (checkpoints[k], order(k)))
-    return checkpoints[key], min(resolved_of(executor, k, at_us) for k in executor.pipelines), key
-
-
 def stuck(executor: Executor, key: Key, at_us: int) -> Executor:
     """Let the sink of a table take nothing from now on."""
     return executor._replace(stalled=executor.stalled.set(key, checkpoint_of(executor, key, at_us)))
@@ -307,7 +293,3 @@ def freed(executor: Executor, key: Key, at_us: int) -> Executor:
         behind=executor.behind.set(key, None),
         stalled=executor.stalled.delete(key),
     )
-
-
-def _without(entries: Map[Key, V], key: Key) -> Map[Key, V]:
-    return entries.delete(key) if key in entries else entries

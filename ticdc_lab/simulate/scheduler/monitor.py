@@ -275,7 +275,8 @@ class SchedulerMonitor:
             else:
                 slow = _NONE
             alike: dict[Any, int] = {}
-            for key in in_turn(self._still_wanted(slow)) if slow else ():
+            # a table that a DDL has dropped may be stopping still
+            for key in in_turn(k for k in slow if (k if isinstance(k, int) else k.table) in self.wanted):
                 like = key if measured or key in executor.stalled else executor.pipelines[key]
                 own_ts = alike.get(like) or alike.setdefault(like, checkpoint_of(executor, key, kernel.now_us))
                 if max(own_ts, self.reached.get(key, 0)) < checkpoint_ts:
@@ -291,10 +292,6 @@ class SchedulerMonitor:
                 ):
                     return LOST, f"the checkpoint is {checkpoint_ts}, and {capture} is at {own_ts}"
         return None
-
-    def _still_wanted(self, keys: AbstractSet[Key]) -> set[Key]:
-        """Leave out tables that a DDL has dropped, which may be stopping still."""
-        return {key for key in keys if (key if isinstance(key, int) else key.table) in self.wanted}
 
 
 _NONE = frozenset[Key]()

@@ -6,8 +6,10 @@ coordinator, maintainer) and the processor's side (agent, dispatcher manager). :
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Hashable, Iterable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from immutables import Map
 
 from ticdc_lab.machines.machine import OTHER, Address, Output, Reason
 
@@ -39,6 +41,20 @@ def in_turn(keys: Iterable[Key]) -> list[Key]:
     except TypeError:  # tables and spans together
         found.sort(key=order)
     return found
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def without(entries: Map[K, V], key: K) -> Map[K, V]:
+    """Give a map without a key, which may not be in it."""
+    return entries.delete(key) if key in entries else entries
+
+
+def rank(name: Any, prefer: tuple[Hashable, ...]) -> tuple[int, Any]:
+    """Order equals: the preferred ones first, then the smaller name."""
+    return (prefer.index(name) if name in prefer else len(prefer), name)
 
 
 class Tick(NamedTuple):

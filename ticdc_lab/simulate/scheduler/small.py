@@ -105,6 +105,8 @@ class Small:
         still = Balance(check_us=1 << 60)
         self.owner: Any = Remembered(replace(dispatcher or Dispatcher(), balance=still))
         self.agent: Any = Remembered(replace(agent or Agent(), pace=AT_ONCE))
+        self._late = self.names[bounds.captures - bounds.joins :]
+        self._late = self.names[bounds.captures - bounds.joins :]
         self._wanted = frozenset(self.tables)
         self._table_orders = tuple(permutations(self.tables))
         self._structures = Structures(UNCOUNTED)
@@ -113,7 +115,7 @@ class Small:
     def start(self) -> SmallWorld:
         """All captures but the late ones have registered, and none knows of it."""
         b = self.bounds
-        there = self.names[: len(self.names) - b.joins]
+        there = self.names[: b.captures - b.joins]
         nodes = tuple((n, SmallNode(self.agent.start(n, Now(0))[0] if n in there else None)) for n in self.names)
         campaign = tuple((n, i + 1) for i, n in enumerate(there))
         left = BudgetLeft(
@@ -264,7 +266,7 @@ class Small:
         for name, node in world.nodes:
             if node.agent is None and name in sessions:
                 yield WorldStep(Action("expire", name), without_session(world, name))
-            if node.agent is None and left.joins and name not in sessions and not self._was(world, name):
+            if node.agent is None and left.joins and name not in sessions and name in self._late:
                 yield WorldStep(Action("join", name), self._joined(world, name))
             if node.agent is None:
                 continue
@@ -283,9 +285,6 @@ class Small:
                     yield WorldStep(Action("expire", name), without_session(after, name))
         if left.owner_changes and len(world.campaign) > 1:
             yield WorldStep(Action("elect", world.campaign[1][0]), elected(world, self.bounds))
-
-    def _was(self, world: SmallWorld, name: str) -> bool:
-        return self.names.index(name) < len(self.names) - self.bounds.joins
 
     def _joined(self, world: SmallWorld, name: str) -> SmallWorld:
         revision = world.revision + 1

@@ -93,19 +93,22 @@ class SmallVariant(Small):
         return world
 
     def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[WorldStep[SmallWorld]]:
-        if node.owner is None or node.sees is None or self._is_busy(world, name, to_it=True):
+        ticks = self._variant.ticks  # a node's tick is its maintainer's and then its coordinator's, as in a capture
+        here = node.owner is not None or (ticks and node.agent is not None and node.agent.maintainer is not None)
+        if node.sees is None or not here or self._is_busy(world, name, to_it=True):
             return
-        tick = Asked(Tick(node.sees[0], self._wanted, world.checkpoint_ts))
-        seen = set()
+        tick, seen = Asked(Tick(node.sees[0], self._wanted, world.checkpoint_ts)), set()
         for prefer in self._orders:
-            state, outputs = self.owner.step(node.owner, tick, Now(world.at_us, prefer=prefer))
-            told = tuple(o for o in outputs if isinstance(o, (Send, Watermarks)))
-            number = self._structures.number((state, told), self.names)
-            if number in seen:
-                continue
-            seen.add(number)
-            action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
-            yield self._carried_out(with_node(world, name, node._replace(owner=state)), action, name, outputs)
+            now = Now(world.at_us, prefer=prefer)
+            agent, outputs = self.agent.step(node.agent, tick, now) if ticks else (node.agent, [])
+            owner, told = self.owner.step(node.owner, tick, now) if node.owner is not None else (None, [])
+            sends = tuple(o for o in (*outputs, *told) if isinstance(o, (Send, Watermarks)))
+            number = self._structures.number((agent, owner, sends), self.names)
+            if number not in seen:
+                seen.add(number)
+                action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
+                after = node._replace(agent=agent, owner=owner)
+                yield self._carried_out(with_node(world, name, after), action, name, [*outputs, *told])
 
     def _polled(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[WorldStep[SmallWorld]]:
         if self._is_busy(world, name, to_it=False):
@@ -128,10 +131,8 @@ class SmallVariant(Small):
 class SmallCoordinated(SmallVariant):
     """The model of v4 with its coordinator: who is elected places the maintainer, moves it, and drains nodes.
 
-    ``bounds``: what may happen, with ``coordinator``.
-
-    A node's tick is its maintainer's and then its coordinator's, as in a capture. Beside the design's safety no epoch
-    has its maintainer on two nodes, and no node is ordered to stop while something is on it.
+    ``bounds``: what may happen, with ``coordinator``. Beside the design's safety no epoch has its maintainer on two
+    nodes, and no node is ordered to stop while something is on it.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -139,23 +140,6 @@ class SmallCoordinated(SmallVariant):
         manager = NodeManager(Maintainer(own), Dispatchers(own))
         super().__init__(bounds, Variant("v4", v4.V4Coordinator(), manager, v4.TO_COORDINATOR, ticks=True))
         self._reports = (*TO_MAINTAINER, *v4.TO_COORDINATOR)
-
-    def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[WorldStep[SmallWorld]]:
-        here = node.agent.maintainer if node.agent else None
-        if node.sees is None or (node.owner is None and here is None) or self._is_busy(world, name, to_it=True):
-            return
-        tick, seen = Asked(Tick(node.sees[0], self._wanted, world.checkpoint_ts)), set()
-        for prefer in self._orders:
-            now = Now(world.at_us, prefer=prefer)
-            agent, outputs = self.agent.step(node.agent, tick, now)
-            owner, told = self.owner.step(node.owner, tick, now) if node.owner is not None else (None, [])
-            sends = tuple(o for o in (*outputs, *told) if isinstance(o, (Send, Watermarks)))
-            number = self._structures.number((agent, owner, sends), self.names)
-            if number not in seen:
-                seen.add(number)
-                action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
-                after = node._replace(agent=agent, owner=owner)
-                yield self._carried_out(with_node(world, name, after), action, name, [*outputs, *told])
 
     def _wishes(self) -> Iterator[Any]:
         """The maintainer on each node, and each node drained."""

@@ -24,7 +24,6 @@ from ticdc_lab.simulate.scheduler.monitor import BARRIER, EMPTY, LOST, ONE
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, MoveTable, Poll, Rebalance, Tick
 from ticdc_lab.simulate.scheduler.roles import Restart as Begin
 from ticdc_lab.simulate.scheduler.v4 import barrier, coordinator, operators, spans
-from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers
 from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
 from ticdc_lab.simulate.scheduler.v4.messages import (
     DDL_DISPATCHER,
@@ -37,7 +36,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     RemoveMaintainerRequest,
     SetDispatcherDrainTarget,
 )
-from ticdc_lab.simulate.scheduler.v4.node import NodeManager
+from ticdc_lab.simulate.scheduler.v4.node import Dispatchers, NodeManager
 from ticdc_lab.simulate.scheduler.variants import capture_machine
 
 SECOND = 1_000_000

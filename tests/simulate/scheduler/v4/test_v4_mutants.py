@@ -13,7 +13,7 @@ import test_v4_drain
 import test_v4_maintainer
 import test_v4_operators
 
-from ticdc_lab.simulate.scheduler.v4 import barrier, dispatchers, drain, maintainer, operators
+from ticdc_lab.simulate.scheduler.v4 import barrier, drain, maintainer, node, operators
 from ticdc_lab.simulate.scheduler.v4.drain import DrainController
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -60,7 +60,7 @@ def hold(seeds: range) -> None:
 
 def test_an_order_taken_out_of_turn_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that takes orders of the past, or of a past maintainer, writes what another one writes."""
-    monkeypatch.setattr(dispatchers, "_stale", lambda *_: "")
+    monkeypatch.setattr(node, "_stale", lambda *_: "")
     with pytest.raises((AssertionError, IndexError)):
         test_v4_maintainer.test_a_late_create_does_not_bring_back_what_has_moved_away()
     with pytest.raises((AssertionError, IndexError)):

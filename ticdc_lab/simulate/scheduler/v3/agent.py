@@ -23,7 +23,7 @@ from ticdc_lab.machines.machine import (
 )
 from ticdc_lab.simulate.scheduler import executor as ex
 from ticdc_lab.simulate.scheduler.executor import Executor, limited
-from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, order
+from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, order, without
 from ticdc_lab.simulate.scheduler.v3.messages import (
     ABSENT,
     ALIVE,
@@ -168,7 +168,7 @@ def inject(desk: AgentDesk, request: Request) -> bool:
     if isinstance(request, RemoveTable) and span not in desk.held:
         desk.outputs.append(Ignored(request, f"table {span} is not here"))
         return False
-    desk.gone = _without_key(desk.gone, span)
+    desk.gone = without(desk.gone, span)
     desk.held = desk.held.set(span, None)
     desk.tasks = desk.tasks.set(span, request)
     return True
@@ -197,7 +197,7 @@ def _add(desk: AgentDesk, task: AddTable) -> None:
     elif pipeline != ex.PREPARING:
         if pipeline == ex.PREPARED and not task.is_secondary:
             _take(desk, ex.promoted(desk.executor, span, start_ts, desk.at_us, "the owner committed it"))
-            desk.ready = _without_key(desk.ready, span)
+            desk.ready = without(desk.ready, span)
         desk.tasks = desk.tasks.delete(span)
         desk.respond(status_of(desk, span))
 
@@ -256,14 +256,10 @@ def _take(desk: AgentDesk, changed: tuple[Executor, list[Changed]]) -> None:
 
 def _forget(desk: AgentDesk, span: Key, status: TableStatus) -> None:
     desk.tasks = desk.tasks.delete(span)
-    desk.held = _without_key(desk.held, span)
-    desk.ready = _without_key(desk.ready, span)
+    desk.held = without(desk.held, span)
+    desk.ready = without(desk.ready, span)
     desk.gone = desk.gone.set(span, None)
     desk.respond(status)
-
-
-def _without_key(keys: Map[Key, None], span: Key) -> Map[Key, None]:
-    return keys.delete(span) if span in keys else keys
 
 
 # The processor's side of the two-phase scheduler.

@@ -184,7 +184,8 @@ def _steady_marks(replications: Replications, floor_ts: int) -> list[_Mark]:
     marks = []
     for address in sorted(replications.steady):
         held = replications.primaries.get(address)
-        if held is None or len(held) <= _exact_primaries(replications, address):
+        watched: Keys = replications.watched.get(address, EMPTY)
+        if held is None or len(held) <= sum(span in held for span in watched):
             continue
         status = replications.steady[address]
         checkpoint, resolved, synced = status.checkpoint
@@ -192,11 +193,6 @@ def _steady_marks(replications: Replications, floor_ts: int) -> list[_Mark]:
         who = Reason(CAPTURE, address, f"{address}, with all its undisturbed tables,", blocks=False)
         marks.append(_Mark(max(checkpoint, floor_ts), max(resolved, floor_ts), synced, puller, (0, address), who))
     return marks
-
-
-def _exact_primaries(replications: Replications, address: str) -> int:
-    watched: list[Key] = list(replications.watched.get(address, ()))
-    return sum(1 for span in watched if span in replications.primaries[address])
 
 
 # One tick of the owner: who is there, what is wanted, what to do, how far all are.
@@ -344,7 +340,11 @@ class V3Coordinator:
                 return state, [Decided("rebalance", None, "not done because not all captures have answered the owner")]
             return replace(state, schedulers=replace(state.schedulers, rebalance=True)), []
         if isinstance(command, Drain):
-            return _drain(state, command.capture)
+            because = _why_not_drain(state, command.capture)
+            if because:
+                said = f"{command.capture} is not drained because {because}"
+                return state, [Decided("drain-capture", None, said)]
+            return replace(state, schedulers=replace(state.schedulers, drain_target=command.capture)), []
         return state, [Ignored(command, "an owner does not know this command")]
 
     def _received(self, state: V3CoordinatorState, sender: Address, message: object) -> Stepped:
@@ -415,13 +415,6 @@ class V3Coordinator:
 
 def _with(captures: Captures, status: V3CaptureStatus) -> Captures:
     return replace(captures, members=captures.members.set(status.address, status))
-
-
-def _drain(state: V3CoordinatorState, target: Address) -> Stepped:
-    because = _why_not_drain(state, target)
-    if because:
-        return state, [Decided("drain-capture", None, f"{target} is not drained because {because}")]
-    return replace(state, schedulers=replace(state.schedulers, drain_target=target)), []
 
 
 def _why_not_drain(state: V3CoordinatorState, target: Address) -> str | None:

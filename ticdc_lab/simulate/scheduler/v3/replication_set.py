@@ -69,17 +69,13 @@ def rebuilt(span: Key, checkpoint_ts: int, statuses: Mapping[Address, TableStatu
             replication = with_role(replication, address, SECONDARY)
         elif status.state == STOPPING:
             replication = with_role(replication, address, UNDETERMINED)
-    return replication._replace(state=_state_of(replication, statuses))
-
-
-def _state_of(replication: ReplicationSet, statuses: Mapping[Address, TableStatus]) -> str:
     if any(status.state == PREPARED for status in statuses.values()):
-        return COMMIT
+        return replication._replace(state=COMMIT)
     if has_role(replication, SECONDARY):
-        return PREPARE
+        return replication._replace(state=PREPARE)
     if replication.primary is not None:
-        return REPLICATING_SET
-    return REMOVING if replication.captures else ABSENT_SET
+        return replication._replace(state=REPLICATING_SET)
+    return replication._replace(state=REMOVING if replication.captures else ABSENT_SET)
 
 
 def two_primaries(replication: ReplicationSet, other: Address) -> Broken:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from immutables import Map
 
 from ticdc_lab.machines.machine import Address, Broken, Ignored, Output, replace
-from ticdc_lab.simulate.scheduler.roles import Key, order
+from ticdc_lab.simulate.scheduler.roles import Key, order, without
 from ticdc_lab.simulate.scheduler.v3 import replication_set
 from ticdc_lab.simulate.scheduler.v3.messages import (
     ABSENT,
@@ -148,7 +148,7 @@ class ReplicationsDraft:
         self._hold(span, {name for name, _ in old.captures}, set(), True)
         self._moved(span, old, None)
         self.sets = self.sets.delete(span)
-        self.exact = _without(self.exact, span)
+        self.exact = without(self.exact, span)
 
     def _hold(self, span: Key, before: set[Address], after: set[Address], watched: bool) -> None:
         for name in before - after:
@@ -168,13 +168,13 @@ class ReplicationsDraft:
         if new is not None and new.state == ABSENT_SET:
             self.absent = self.absent.set(span, None)
         elif old is not None and old.state == ABSENT_SET:
-            self.absent = _without(self.absent, span)
+            self.absent = without(self.absent, span)
 
     def settle(self, span: Key) -> None:
         """Let a set share the watermark of its primary, if it is Replicating and has no other capture."""
         found = self.sets[span]
         if found.state == REPLICATING_SET and found.primary is not None and len(found.captures) == 1:
-            self.exact = _without(self.exact, span)
+            self.exact = without(self.exact, span)
             self.watched = _dropped(self.watched, found.primary, span)
 
 
@@ -203,10 +203,6 @@ def _dropped(index: Map[Address, Keys], name: Address, span: Key) -> Map[Address
     if span not in held:
         return index
     return index.set(name, held.delete(span)) if len(held) > 1 else index.delete(name)
-
-
-def _without(keys: Keys, span: Key) -> Keys:
-    return keys.delete(span) if span in keys else keys
 
 
 # Which spans should be replicated, and how far the owner's record is from that.
@@ -358,7 +354,7 @@ def shut_down(draft: ReplicationsDraft, address: Address) -> None:
         replication = draft.get(span)
         if replication is not None:
             _apply(draft, replication_set.shut_down(replication, address))
-            draft.running = _without(draft.running, span)
+            draft.running = without(draft.running, span)
     if address in draft.steady:
         draft.steady = draft.steady.delete(address)
 
@@ -372,7 +368,7 @@ def handle_tasks(draft: ReplicationsDraft, tasks: Iterable[Task], max_task_concu
     for span in draft.of.running:
         replication = draft.sets.get(span)
         if replication is None or replication.state == REPLICATING_SET or has_removed(replication):
-            draft.running = _without(draft.running, span)
+            draft.running = without(draft.running, span)
     accepted: list[Task] = []
     for task in tasks:
         if isinstance(task, Burst):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.machines.machine import Address, Decided, Now, replace
-from ticdc_lab.simulate.scheduler.roles import Key, Span, order
+from ticdc_lab.simulate.scheduler.roles import Key, Span, order, rank
 from ticdc_lab.simulate.scheduler.v3.captures import INITIALIZED, STOPPING, V3CaptureStatus
 from ticdc_lab.simulate.scheduler.v3.replication_set import REPLICATING_SET
 from ticdc_lab.simulate.scheduler.v3.replications import (
@@ -52,28 +52,19 @@ def stopping(view: V3View) -> list[Address]:
     return sorted(a for a, status in view.captures.items() if status.state == STOPPING)
 
 
-def rank(prefer: tuple[Hashable, ...], name: Hashable) -> int:
-    """Give the place of a name among those to prefer, behind all of them where it is not named."""
-    return prefer.index(name) if name in prefer else len(prefer)
-
-
 def least_loaded(load: dict[Address, int], prefer: tuple[Hashable, ...]) -> Address:
     """Choose the capture with the fewest tables: of equals the preferred one, then the smaller name."""
-    return min(load, key=lambda address: (load[address], rank(prefer, address), address))
+    return min(load, key=lambda address: (load[address], rank(address, prefer)))
 
 
 def first(keys: Keys, n: int, prefer: tuple[Hashable, ...]) -> list[Key]:
     """Choose ``n`` spans: the preferred ones, then the smallest."""
     chosen = [key for key in prefer if isinstance(key, int | Span) and key in keys][:n]
     if len(chosen) < n:
-        chosen += _smallest((key for key in keys if key not in chosen), n - len(chosen), keys)
+        others, missing = (key for key in keys if key not in chosen), n - len(chosen)
+        enough = missing >= len(keys)
+        chosen += sorted(others, key=order) if enough else heapq.nsmallest(missing, others, key=order)
     return chosen
-
-
-def _smallest(among: Iterable[Key], n: int, keys: Keys) -> list[Key]:
-    if n >= len(keys):
-        return sorted(among, key=order)
-    return heapq.nsmallest(n, among, key=order)
 
 
 def disturbed(view: V3View) -> Key | None:
@@ -110,7 +101,7 @@ def balance_moves(view: V3View, limit: int, name: str) -> tuple[list[MoveTask], 
     share = -(-len(view.replications.sets) // len(load)) if load else 0
     moves: list[MoveTask] = []
     rejected = []
-    for giver in sorted(load, key=lambda a: (-load[a], rank(prefer, a), a)):
+    for giver in sorted(load, key=lambda a: (-load[a], rank(a, prefer))):
         surplus = load[giver] - share
         if surplus <= 0:
             rejected.append((giver, f"not moved because its {load[giver]} tables are not more than {share}"))
@@ -141,17 +132,22 @@ def basic(settings: V3Settings, view: V3View) -> tuple[list[Task], list[Decided]
     decided: list[Decided] = []
     new = list(islice(_wanted(view), settings.add_table_batch_size))
     if new:
-        targets = _targets(view)
+        excluded, load, prefer = set(stopping(view)), loads(view), view.now.prefer
+        targets = sorted(load.keys() - excluded, key=lambda address: (load[address], rank(address, prefer)))
         left_out = tuple((address, "not chosen because it is stopping") for address in stopping(view))
         if not targets:
             because = f"{len(new)} tables wait because every capture is stopping"
             return tasks, [Decided(BASIC, None, because, left_out)]
-        new.sort(key=lambda span: rank(view.now.prefer, span))
+        new.sort(key=lambda span: rank(span, view.now.prefer)[0])
         adds = tuple(AddTask(span, to, view.checkpoint_ts) for span, to in zip(new, cycle(targets), strict=False))
         tasks.append(Burst(adds))
         because = f"no capture has them: {_named(new)}; the least loaded capture first"
         decided.append(Decided(BASIC, f"add {len(adds)} tables", because, left_out))
-    removes = _removes(view)
+    removes = []
+    for span in sorted(view.plan.surplus, key=order):
+        found = view.replications.sets.get(span)
+        if found is not None and found.captures and span not in view.replications.running:
+            removes.append(RemoveTask(span, found.primary or found.captures[0][0]))
     if removes:
         tasks.append(Burst(tuple(removes)))
         because = f"they are no longer wanted: {_named([remove.span for remove in removes])}"
@@ -163,21 +159,6 @@ def _wanted(view: V3View) -> Iterator[Key]:
     absent, plan = view.replications.absent, view.plan
     yield from sorted((span for span in absent if span in plan.spans), key=order)
     yield from unscheduled(plan, view.replications.sets)
-
-
-def _targets(view: V3View) -> list[Address]:
-    excluded, load = set(stopping(view)), loads(view)
-    able = [address for address in load if address not in excluded]
-    return sorted(able, key=lambda address: (load[address], rank(view.now.prefer, address), address))
-
-
-def _removes(view: V3View) -> list[RemoveTask]:
-    removes = []
-    for span in sorted(view.plan.surplus, key=order):
-        found = view.replications.sets.get(span)
-        if found is not None and found.captures and span not in view.replications.running:
-            removes.append(RemoveTask(span, found.primary or found.captures[0][0]))
-    return removes
 
 
 def _named(spans: list[Key]) -> str:
@@ -199,9 +180,11 @@ def drain_capture(
     """
     if target is None:
         able = [a for a, status in view.captures.items() if status.state == STOPPING and not status.is_owner]
-        target = min(able, key=lambda a: (rank(view.now.prefer, a), a), default=None)
+        target = min(able, key=lambda a: rank(a, view.now.prefer), default=None)
         if target is None:
-            return None, [], _owner_stays(view)
+            leaving = tuple((a, "it is the owner") for a in stopping(view))
+            because = "not drained because the owner goes last"
+            return None, [], [Decided(DRAIN, None, because, leaving)] if leaving else []
     load = loads(view)
     load.pop(target, None)
     if not load:
@@ -222,12 +205,6 @@ def drain_capture(
     rejected = ((target, f"{left} tables wait because {settings.max_task_concurrency} at a time is the limit"),)
     decided = Decided(DRAIN, f"move {len(moves)} tables", f"{target} is drained", rejected if left else ())
     return target, moves, [decided]
-
-
-def _owner_stays(view: V3View) -> list[Decided]:
-    stopping = sorted(a for a, status in view.captures.items() if status.state == STOPPING)
-    because = "not drained because the owner goes last"
-    return [Decided(DRAIN, None, because, tuple((a, "it is the owner") for a in stopping))] if stopping else []
 
 
 # What a user wants moved.
@@ -327,7 +304,11 @@ def schedule(settings: V3Settings, view: V3View, state: Schedulers) -> tuple[Sch
     if not tasks and len(view.replications.running) < settings.max_task_concurrency:
         state, tasks, more = _others(settings, view, state)
         decided += more
-    return _said(state, tasks, decided)
+    new = [d for d in decided if d.chosen is not None or state.said.get(d.subject) != d]
+    said = state.said
+    for one in new:
+        said = said.set(one.subject, one)
+    return replace(state, said=said) if new else state, tasks, new
 
 
 def _others(settings: V3Settings, view: V3View, state: Schedulers) -> tuple[Schedulers, list[Task], list[Decided]]:
@@ -339,18 +320,14 @@ def _others(settings: V3Settings, view: V3View, state: Schedulers) -> tuple[Sche
     if not tasks:
         asked, tasks, more = rebalance(settings, view, state.rebalance)
         state, decided = replace(state, rebalance=asked), decided + more
-    if not tasks and _is_due(settings, view, state):
+    last_us = state.balanced_us
+    is_due = last_us is None or view.now.at_us - last_us >= settings.check_balance_us
+    if not tasks and (is_due or state.force_balance):
         tasks, more = balance(settings, view)
         at_us = state.balanced_us if state.force_balance else view.now.at_us
         force = state.force_balance if stopping(view) else bool(tasks)
         state, decided = replace(state, balanced_us=at_us, force_balance=force), decided + more
     return state, tasks, decided
-
-
-def _is_due(settings: V3Settings, view: V3View, state: Schedulers) -> bool:
-    if state.force_balance or state.balanced_us is None:
-        return True
-    return view.now.at_us - state.balanced_us >= settings.check_balance_us
 
 
 def accepted(state: Schedulers, tasks: Iterable[Task]) -> Schedulers:
@@ -361,11 +338,3 @@ def accepted(state: Schedulers, tasks: Iterable[Task]) -> Schedulers:
         elif isinstance(task, MoveTask) and task.asked and task.span in state.moves:
             state = replace(state, moves=state.moves.delete(task.span))
     return state
-
-
-def _said(state: Schedulers, tasks: list[Task], decided: list[Decided]) -> tuple[Schedulers, list[Task], list[Decided]]:
-    new = [d for d in decided if d.chosen is not None or state.said.get(d.subject) != d]
-    said = state.said
-    for one in new:
-        said = said.set(one.subject, one)
-    return replace(state, said=said) if new else state, tasks, new

@@ -4,10 +4,9 @@ Names, operators, barriers and drains are from pingcap/ticdc (master, 2026).
 """
 
 from ticdc_lab.simulate.scheduler.v4.coordinator import TO_COORDINATOR, V4Coordinator
-from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers, DispatchersState
 from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer, MaintainerState
 from ticdc_lab.simulate.scheduler.v4.messages import BlockStatusRequest, HeartBeatRequest, MaintainerBootstrapResponse
-from ticdc_lab.simulate.scheduler.v4.node import NodeManager
+from ticdc_lab.simulate.scheduler.v4.node import Dispatchers, DispatchersState, NodeManager
 from ticdc_lab.simulate.scheduler.v4.settings import V4Settings
 
 TO_OWNER = (MaintainerBootstrapResponse, HeartBeatRequest, BlockStatusRequest)

@@ -21,7 +21,7 @@ from ticdc_lab.machines.machine import Address, Changed, Ignored, Output, Send, 
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, ExecuteDdl
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, Executor, checkpoint_of
-from ticdc_lab.simulate.scheduler.roles import Key
+from ticdc_lab.simulate.scheduler.roles import Key, without
 from ticdc_lab.simulate.scheduler.v4 import spans
 from ticdc_lab.simulate.scheduler.v4.messages import (
     ACK,
@@ -191,7 +191,7 @@ def _kept(barrier: Barrier, control: Control, event: BarrierEvent) -> tuple[Barr
     """Keep an event, unless all have passed it."""
     if not event.writer_advanced or missing(event, control.spans):
         return replace(barrier, events=barrier.events.set(event.block_ts, event)), []
-    left = barrier.events.delete(event.block_ts) if event.block_ts in barrier.events else barrier.events
+    left = without(barrier.events, event.block_ts)
     return replace(barrier, events=left), [Changed(str(event), "passing", None, "all have passed it")]
 
 

@@ -40,6 +40,7 @@ from ticdc_lab.simulate.scheduler.roles import (
     SplitTable,
     Tick,
     Watermarks,
+    without,
 )
 from ticdc_lab.simulate.scheduler.v4 import drain
 from ticdc_lab.simulate.scheduler.v4.drain import RESEND_US, DrainController
@@ -337,10 +338,8 @@ def _ticked(state: V4CoordinatorState, tick: Tick, now: Now) -> tuple[V4Coordina
 def _members(state: V4CoordinatorState, tick: Tick, at_us: int) -> Stepped:
     outputs: list[Output] = []
     for gone in sorted(set(state.nodes) - tick.captures):
-        heard = state.heard.delete(gone) if gone in state.heard else state.heard
-        state = replace(
-            state, nodes=state.nodes.delete(gone), heard=heard, control=drain.node_removed(state.control, gone)
-        )
+        heard, control = without(state.heard, gone), drain.node_removed(state.control, gone)
+        state = replace(state, nodes=state.nodes.delete(gone), heard=heard, control=control)
         if state.target == gone:
             control = drain.gate_cleared(state.control, gone, state.target_epoch)
             state = replace(state, control=control, target="", target_epoch=state.target_epoch + 1, told_us=Map())

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.machines.machine import Address, Changed, Ignored, Output, Send, replace, stepped
+from ticdc_lab.simulate.scheduler.roles import without
 from ticdc_lab.simulate.scheduler.v4.messages import NodeHeartbeat, SetNodeLivenessRequest, SetNodeLivenessResponse
 
 ALIVE, DRAINING, STOPPING, UNKNOWN = "ALIVE", "DRAINING", "STOPPING", "UNKNOWN"
@@ -109,10 +110,10 @@ def response_observed(state: DrainController, node: Address, message: SetNodeLiv
 
 def node_removed(state: DrainController, node: Address) -> DrainController:
     """A node has left the cluster: forget it."""
-    nodes = state.nodes.delete(node) if node in state.nodes else state.nodes
+    nodes = without(state.nodes, node)
     gate = state.gate
-    if gate is not None and node in gate.acked:
-        gate = gate._replace(acked=gate.acked.delete(node))
+    if gate is not None:
+        gate = gate._replace(acked=without(gate.acked, node))
     return replace(state, nodes=nodes, gate=gate)
 
 
@@ -166,8 +167,8 @@ def _observed(
     if known.last_seen_us is not None and node_epoch > known.node_epoch:
         outputs.append(Changed(f"node:{node}", known.node_epoch, node_epoch, "it is a new process"))
         known = SeenNode(drain_requested=known.drain_requested)
-        if gate is not None and node in gate.acked:
-            gate = gate._replace(acked=gate.acked.delete(node))
+        if gate is not None:
+            gate = gate._replace(acked=without(gate.acked, node))
     elif known.last_seen_us is not None and ORDER.index(liveness) < ORDER.index(known.liveness):
         return state, [Ignored(message, f"{node} was {known.liveness} already in this life")]
     if known.liveness != liveness:

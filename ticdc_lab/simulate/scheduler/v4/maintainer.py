@@ -41,6 +41,7 @@ from ticdc_lab.simulate.scheduler.roles import (
     SplitTable,
     Tick,
     Watermarks,
+    without,
 )
 from ticdc_lab.simulate.scheduler.v4 import barrier, operators, schedulers, spans
 from ticdc_lab.simulate.scheduler.v4.barrier import NO_BARRIER, Barrier
@@ -203,8 +204,7 @@ def _status(control: Control, sender: Address, status: TableSpanStatus, at_us: i
 
 def _restarted(state: MaintainerState, node: Address, at_us: int) -> Stepped:
     """A node began again with nothing: what it ran is as good as gone."""
-    responses = state.responses.delete(node) if node in state.responses else state.responses
-    nodes = state.nodes.set(node, KnownNode(at_us, at_us))
+    responses, nodes = without(state.responses, node), state.nodes.set(node, KnownNode(at_us, at_us))
     control, outputs = operators.node_removed(state.control, node, at_us)
     outputs.append(Changed(f"node:{node}", "ready", "restarted", "its dispatcher manager has begun again"))
     return replace(state, control=control, nodes=nodes, responses=responses), outputs
@@ -485,8 +485,7 @@ class Maintainer:
 def _members(state: MaintainerState, tick: Tick, resend_us: int, at_us: int) -> Stepped:
     outputs: list[Output] = []
     for gone in sorted(set(state.nodes) - tick.captures):
-        nodes = state.nodes.delete(gone)
-        responses = state.responses.delete(gone) if gone in state.responses else state.responses
+        nodes, responses = state.nodes.delete(gone), without(state.responses, gone)
         control, more = operators.node_removed(state.control, gone, at_us)
         state = replace(state, nodes=nodes, responses=responses, control=control)
         outputs += more

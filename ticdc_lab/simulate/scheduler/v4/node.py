@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from immutables import Map
+
 from ticdc_lab.machines.machine import (
     OTHER,
     Address,
@@ -22,12 +24,12 @@ from ticdc_lab.machines.machine import (
     Send,
     replace,
 )
-from ticdc_lab.simulate.scheduler.executor import Executor
+from ticdc_lab.simulate.scheduler import executor as pipelines
+from ticdc_lab.simulate.scheduler.executor import PREPARING, REPLICATING, Executor, limited
 from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v4 import barrier, spans
 from ticdc_lab.simulate.scheduler.v4.barrier import Block
 from ticdc_lab.simulate.scheduler.v4.coordinator import PLACES
-from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers, DispatchersState
 from ticdc_lab.simulate.scheduler.v4.drain import ALIVE, STOPPING, Own, applied
 from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer, MaintainerState
 from ticdc_lab.simulate.scheduler.v4.messages import (
@@ -36,15 +38,211 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     CoordinatorBootstrapRequest,
     HeartBeatRequest,
     HeartBeatResponse,
+    MaintainerBootstrapRequest,
     MaintainerBootstrapResponse,
     MaintainerCommand,
     MaintainerStatus,
+    MergeDispatcherRequest,
     NodeHeartbeat,
     RemoveMaintainerRequest,
+    ScheduleDispatcherRequest,
     SetDispatcherDrainTarget,
     SetNodeLivenessRequest,
+    TableSpanStatus,
 )
 from ticdc_lab.simulate.scheduler.v4.schedulers import targeted
+from ticdc_lab.simulate.scheduler.v4.settings import DEFAULTS, V4Settings
+from ticdc_lab.simulate.scheduler.v4.spans import position
+
+# The dispatcher manager of a node: the processor's side of the newer architecture (downstreamadapter).
+#
+# It takes orders from the maintainer with the highest epoch it has heard of, given to its present life and in the
+# order in which they were sent; anything else changes nothing. Each poll sends one heartbeat.
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchersState:
+    """A dispatcher manager."""
+
+    address: Address
+    executor: Executor
+    node_epoch: int = 1  # the life of the manager; another one after each restart
+    # Who gives it orders.
+    maintainer: Address | None = None
+    maintainer_epoch: int = 0
+    taken: int = 0  # number of the last order taken in this life from this maintainer
+    seq: int = 0  # number of the last message to the maintainer
+    told: Map[Key, None] = Map()  # dispatchers whose status goes into the next heartbeat
+    ended: Map[Key, int] = Map()  # those that have ended since the last heartbeat, with their last checkpoint
+    merging: Map[Key, Map[Key, int]] = Map()  # the spans that each new span waits for
+
+    def with_executor(self, executor: Executor) -> DispatchersState:
+        return replace(self, executor=executor)
+
+
+Dispatched = tuple[DispatchersState, list[Output]]
+
+
+def _reported(state: DispatchersState, at_us: int) -> Dispatched:
+    """Give the heartbeat of a poll; without a maintainer there is none."""
+    maintainer = state.maintainer
+    if maintainer is None:
+        return state, []
+    known = state.executor.pipelines
+    running = [_of(state.executor, key, at_us) for key in sorted(state.told, key=position) if key in known]
+    ended = [TableSpanStatus(key, "Stopped", state.ended[key]) for key in sorted(state.ended, key=position)]
+    checkpoint_ts, resolved_ts, slowest = pipelines.slowest(state.executor, at_us)
+    state = replace(state, seq=state.seq + 1, told=Map(), ended=Map())
+    statuses = tuple(ended + running)
+    epochs = (state.maintainer_epoch, state.node_epoch, state.seq)
+    return state, [Send(maintainer, HeartBeatRequest(*epochs, checkpoint_ts, resolved_ts, statuses, slowest))]
+
+
+def _of(executor: Executor, key: Key, at_us: int) -> TableSpanStatus:
+    preparing = pipelines.state_of(executor, key) == PREPARING
+    return _shown(key, preparing, pipelines.checkpoint_of(executor, key, at_us))
+
+
+def _shown(key: Key, preparing: bool, checkpoint_ts: int) -> TableSpanStatus:
+    return TableSpanStatus(key, "Initializing" if preparing else "Working", checkpoint_ts)
+
+
+class Dispatchers:
+    """A machine."""
+
+    def __init__(self, settings: V4Settings = DEFAULTS) -> None:
+        self.settings = settings
+
+    def start(self, address: Address, now: Now) -> Dispatched:
+        return DispatchersState(address, Executor(self.settings.pace, 0)), []
+
+    def step(self, state: DispatchersState, event: Event, now: Now) -> Dispatched:
+        if isinstance(event, Received):
+            return _ordered(state, event.sender, event.message, now.at_us)
+        if isinstance(event, Asked) and isinstance(event.command, Poll):
+            # What has stopped had written up to the old limit; the new one is for those that continue.
+            pending, outputs = sorted(state.executor.pending, key=position), list[Output]()
+            for key in pending:
+                if pipelines.state_of(state.executor, key) == pipelines.STOPPING and pipelines.has_stopped(
+                    state.executor, key, now.at_us
+                ):
+                    state, more = _stopped(state, key, now.at_us)
+                    outputs += more
+            executor = limited(state.executor, event.command.limit_ts)
+            executor, changes = pipelines.settled(executor, now.at_us)
+            begun = [key for key in pending if pipelines.state_of(executor, key) == REPLICATING]
+            state, more = _reported(
+                replace(state, executor=executor, told=state.told.update(dict.fromkeys(begun))), now.at_us
+            )
+            return state, [*outputs, *changes, *more]
+        if isinstance(event, Asked) and isinstance(event.command, Restart):
+            executor, changes = pipelines.emptied(state.executor, "the processor restarted")
+            obeys = state.maintainer, state.maintainer_epoch
+            return DispatchersState(state.address, executor, state.node_epoch + 1, *obeys), [*changes]
+        return state, [Ignored(event, "a dispatcher manager knows nothing of it")]
+
+
+def _ordered(state: DispatchersState, sender: Address, message: object, at_us: int) -> Dispatched:
+    if isinstance(message, MaintainerBootstrapRequest):
+        return _bootstrapped(state, sender, message)
+    if not isinstance(message, ScheduleDispatcherRequest | MergeDispatcherRequest):
+        return state, [Ignored(message, "it is not for a dispatcher manager")]
+    because = _stale(state, message)
+    if because:
+        return state, [Ignored(message, because)]
+    state = replace(state, taken=message.stamp.seq)
+    if isinstance(message, MergeDispatcherRequest):
+        return _merging(state, message, at_us)
+    if message.schedule_action == "Create":
+        return _created(state, message, at_us)
+    key = message.dispatcher_id
+    if key in state.merging:
+        state = replace(state, merging=state.merging.delete(key))
+    if key not in state.executor.pipelines:
+        return replace(state, ended=state.ended.set(key, state.ended.get(key, 0))), []
+    return _stopping(state, key, at_us, f"{state.maintainer} removes it ({message.operator_type})")
+
+
+def _stale(state: DispatchersState, message: ScheduleDispatcherRequest | MergeDispatcherRequest) -> str:
+    stamp = message.stamp
+    if stamp.maintainer_epoch != state.maintainer_epoch:
+        return f"it is of the maintainer of epoch {stamp.maintainer_epoch}, not {state.maintainer_epoch}"
+    if stamp.node_epoch != state.node_epoch:
+        return f"it is for life {stamp.node_epoch} of the node, this is {state.node_epoch}"
+    return "" if stamp.seq > state.taken else "a later order was taken"
+
+
+def _bootstrapped(state: DispatchersState, sender: Address, message: MaintainerBootstrapRequest) -> Dispatched:
+    if message.maintainer_epoch < state.maintainer_epoch:
+        return state, [Ignored(message, f"the maintainer has epoch {state.maintainer_epoch}")]
+    if message.maintainer_epoch > state.maintainer_epoch:
+        state = replace(state, maintainer=sender, maintainer_epoch=message.maintainer_epoch, taken=0)
+        state = replace(state, told=Map(), ended=Map(), merging=Map())
+    keys = sorted(state.executor.pipelines, key=position)
+    found = [(key, state.executor.pipelines[key]) for key in keys]
+    unfinished = tuple(
+        ScheduleDispatcherRequest("Create", key, pipeline.start_ts, "Add")
+        if pipeline.state == PREPARING
+        else ScheduleDispatcherRequest("Remove", key, 0, "Remove")
+        for key, pipeline in found
+        if pipeline.state in (PREPARING, pipelines.STOPPING)
+    )
+    running = tuple(_shown(key, pipeline.state == PREPARING, pipeline.start_ts) for key, pipeline in found)
+    state = replace(state, seq=state.seq + 1)
+    answer = MaintainerBootstrapResponse(state.maintainer_epoch, state.node_epoch, state.seq, running, unfinished)
+    return state, [Send(sender, answer)]
+
+
+def _created(state: DispatchersState, message: ScheduleDispatcherRequest, at_us: int) -> Dispatched:
+    key = message.dispatcher_id
+    if key in state.executor.pipelines:
+        return replace(state, told=state.told.set(key, None)), []
+    because = f"{state.maintainer} creates it ({message.operator_type})"
+    executor, changes = pipelines.added(state.executor, key, message.start_ts, at_us, because)
+    return replace(state, executor=executor), [*changes]
+
+
+def _stopping(state: DispatchersState, key: Key, at_us: int, because: str) -> Dispatched:
+    checkpoint_ts = pipelines.checkpoint_of(state.executor, key, at_us)
+    executor, changes = pipelines.stopping(state.executor, key, at_us, because)
+    state = replace(state, executor=executor)
+    if key not in executor.pipelines:
+        state = replace(state, ended=state.ended.set(key, checkpoint_ts))
+    return state, [*changes]
+
+
+def _merging(state: DispatchersState, message: MergeDispatcherRequest, at_us: int) -> Dispatched:
+    merged, old = message.merged_dispatcher_id, message.dispatcher_ids
+    if merged in state.executor.pipelines:
+        return replace(state, told=state.told.set(merged, None)), []
+    if merged in state.merging:
+        return state, []
+    if any(pipelines.state_of(state.executor, key) != REPLICATING for key in old):
+        return state, [Ignored(message, "not all of the spans replicate here")]
+    waiting: Map[Key, int] = Map(dict.fromkeys(old, 0))
+    state, outputs = replace(state, merging=state.merging.set(merged, waiting)), list[Output]()
+    for key in old:
+        state, more = _stopping(state, key, at_us, f"it is merged into {merged}")
+        outputs += more
+    return state, outputs
+
+
+def _stopped(state: DispatchersState, key: Key, at_us: int) -> Dispatched:
+    checkpoint_ts = pipelines.checkpoint_of(state.executor, key, at_us)
+    executor, changes = pipelines.gone(state.executor, key, "it has stopped")
+    state = replace(state, executor=executor)
+    for merged in sorted(state.merging, key=position):
+        if key in state.merging[merged]:
+            waiting, outputs = state.merging[merged].set(key, checkpoint_ts), list[Output](changes)
+            if not all(waiting.values()):
+                return replace(state, merging=state.merging.set(merged, waiting)), outputs
+            because = f"{len(waiting)} spans have become one"
+            executor, more = pipelines.added(executor, merged, min(waiting.values()), at_us, because)
+            return replace(state, executor=executor, merging=state.merging.delete(merged)), [*outputs, *more]
+    return replace(state, ended=state.ended.set(key, checkpoint_ts)), [*changes]
+
+
+# The node
 
 NO_MARKS = Watermarks(None, None)
 BEGUN = Watermarks(None, None, Reason(OTHER, "", "the maintainer has begun"))
@@ -147,7 +345,11 @@ class NodeManager:
         if isinstance(message, AddMaintainerRequest):
             return self._added(state, message, now)
         if isinstance(message, RemoveMaintainerRequest):
-            return _told_to_end(state, message)
+            epoch, here = message.maintainer_epoch, state.maintainer
+            if here is not None and epoch not in (0, here.owner_rev):
+                return state, [Ignored(message, f"the maintainer of epoch {here.owner_rev} is here")]
+            state, found = _removed(replace(state, ended=max(state.ended, epoch)), "the coordinator removes it")
+            return state, [*found, *_heartbeat(state)]
         if isinstance(message, SetNodeLivenessRequest):
             own, answer = applied(Own(state.liveness, state.dispatchers.node_epoch), message)
             told = Changed("liveness", state.liveness, own.liveness, f"{event.sender} drains it")
@@ -200,14 +402,6 @@ def _with_blocks(state: NodeState, output: Output, at_us: int) -> Output:
         return output
     stands = barrier.states_of(state.block, _standing(state, at_us))
     return output._replace(message=output.message._replace(block_states=stands))
-
-
-def _told_to_end(state: NodeState, message: RemoveMaintainerRequest) -> Stepped:
-    epoch = message.maintainer_epoch
-    if state.maintainer is not None and epoch not in (0, state.maintainer.owner_rev):
-        return state, [Ignored(message, f"the maintainer of epoch {state.maintainer.owner_rev} is here")]
-    state, outputs = _removed(replace(state, ended=max(state.ended, epoch)), "the coordinator removes it")
-    return state, [*outputs, *_heartbeat(state)]
 
 
 def _removed(state: NodeState, because: str) -> Stepped:

@@ -204,7 +204,7 @@ def turned(operator: SpanOperator, state: Spans, what: str, at_us: int, checkpoi
     if becomes == SCHEDULING:
         changes: list[Output] = []
         for key in operator.merged or (operator.key,):
-            state, more = spans.marked_scheduling(state, key, at_us, because)
+            state, more = spans.marked(state, key, SCHEDULING, at_us, because)
             changes += more
         return operator, state, changes
     known_ts = max(operator.checkpoint_ts, checkpoint_ts)
@@ -249,7 +249,7 @@ def ended(operator: SpanOperator, state: Spans, at_us: int) -> Stepped:
     """
     key, becomes, because, changes = operator.key, operator.becomes, operator.because, list[Output]()
     if becomes == REPLICATING:
-        state, changes = spans.marked_replicating(state, key, at_us, because)
+        state, changes = spans.marked(state, key, REPLICATING, at_us, because)
     elif becomes == ABSENT:
         state, changes = spans.marked_absent(state, key, at_us, because)
     elif becomes == DIVIDED:  # the parts begin where its dispatcher ended; one without a target is absent
@@ -265,7 +265,7 @@ def ended(operator: SpanOperator, state: Spans, at_us: int) -> Stepped:
         for old in operator.merged:
             state, more = spans.removed(state, old, f"it is merged into {key}")
             changes += more
-        state, more = spans.marked_replicating(state, key, at_us, because)
+        state, more = spans.marked(state, key, REPLICATING, at_us, because)
         changes += more
     elif becomes in (NOT_UNITED, LEFT_APART):
         for old in operator.merged if becomes == NOT_UNITED else ():

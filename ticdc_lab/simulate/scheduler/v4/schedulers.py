@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from ticdc_lab.machines.machine import Address, Decided, Output, replace
+from ticdc_lab.simulate.scheduler.roles import rank
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.operators import Control, Controlled
 from ticdc_lab.simulate.scheduler.v4.settings import V4Settings
@@ -16,11 +17,6 @@ from ticdc_lab.simulate.scheduler.v4.spans import DEFAULT_GROUP, group_of, posit
 # The basic scheduler: absent spans get a node (maintainer/scheduler/basic.go).
 
 BASIC = "basic-scheduler"
-
-
-def rank(node: Address, prefer: tuple[Hashable, ...]) -> tuple[int, str]:
-    """Order nodes of one load: ``prefer`` first, then the smaller name."""
-    return (prefer.index(node) if node in prefer else len(prefer), node)
 
 
 def placed(

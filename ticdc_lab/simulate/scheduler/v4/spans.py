@@ -251,16 +251,6 @@ def bound(spans: Spans, key: Key, node: Address, at_us: int, because: str) -> St
     return _put(spans, key, spans.replicas[key]._replace(state=SCHEDULING, node=node, since_us=at_us), because)
 
 
-def marked_scheduling(spans: Spans, key: Key, at_us: int, because: str) -> Stepped:
-    """An operator works on a span from now on; one without a node stays absent (MarkSpanScheduling)."""
-    return _marked(spans, key, SCHEDULING, at_us, because)
-
-
-def marked_replicating(spans: Spans, key: Key, at_us: int, because: str) -> Stepped:
-    """A span is replicated where it is bound to (MarkSpanReplicating)."""
-    return _marked(spans, key, REPLICATING, at_us, because)
-
-
 def marked_absent(spans: Spans, key: Key, at_us: int, because: str) -> Stepped:
     """A span is on no node and waits for the basic scheduler (MarkSpanAbsent); a second time changes nothing."""
     old = spans.replicas.get(key)
@@ -293,7 +283,8 @@ def removed(spans: Spans, key: Key, because: str) -> Stepped:
     return left_over, [Changed(f"span:{key}", str(old), None, because)]
 
 
-def _marked(spans: Spans, key: Key, state: str, at_us: int, because: str) -> Stepped:
+def marked(spans: Spans, key: Key, state: str, at_us: int, because: str) -> Stepped:
+    """A span is replicated where it is bound to, or an operator works on it; one without a node stays absent."""
     old = spans.replicas.get(key)
     if old is None or old.node is None or old.state == state:
         return spans, []
