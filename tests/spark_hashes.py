@@ -7,10 +7,31 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.dispatch.hashing import HASH_BITS, Flavour, dispatched_image, table_hash
+from ticdc_lab.dispatch.names import Flavour
 from ticdc_lab.engine.columns import expanded_float
 
+HASH_BITS = 32
 _BINARY_TYPE = "^(binary|varbinary|(tiny|medium|long)?blob)"
+
+
+def table_hash() -> Column:
+    """Hash (bigint, 32 bits) of the event's table: where every dispatch hash starts."""
+    return F.crc32(F.concat("schema_name", "table_name").cast("binary"))
+
+
+def dispatched_image() -> Column:
+    """The image TiCDC hashes: the old row of a delete, else the new row, also of an update that was not split."""
+    return F.when(F.col("op") == "delete", F.coalesce("before", "columns")).otherwise(F.col("columns"))
+
+
+def hash_of(folded: Column) -> Column:
+    """The 32-bit hash (bigint) in what :func:`fold` gives."""
+    return folded.bitwiseAND(F.lit((1 << HASH_BITS) - 1))
+
+
+def count_of(folded: Column) -> Column:
+    """The number (bigint) of chosen columns in what :func:`fold` gives."""
+    return F.shiftright(folded, HASH_BITS)
 
 
 def by_expressions(events: DataFrame) -> DataFrame:
@@ -164,7 +185,7 @@ def _layout() -> Column:
 
 
 def fold(image: Column, chosen: Callable[[Column], Column], *, flavour: Flavour) -> Column:
-    """What :data:`HASH` holds, for any number of columns, in one pass over the image."""
+    """The hash of the chosen columns in the low 32 bits, and their number above, in one pass over the image."""
 
     def step(acc: Column, c: Column) -> Column:
         hashed = acc.bitwiseXOR(column_hash(c, flavour=flavour)) + F.lit(1 << HASH_BITS)

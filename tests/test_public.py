@@ -126,7 +126,7 @@ def test_a_panel_imports_its_own_simulator_alone() -> None:
 def test_a_function_is_not_hidden_by_the_module_it_is_in() -> None:
     """If a program imports ``ticdc_lab.audit`` or ``ticdc_lab.transactions`` first, the public names stay functions."""
     imported(
-        "import ticdc_lab.audit.run, ticdc_lab.transactions, ticdc_lab.lake.ingest, ticdc_lab.dispatch.hashing\n"
+        "import ticdc_lab.audit.run, ticdc_lab.transactions, ticdc_lab.lake.ingest, ticdc_lab.dispatch.dispatching\n"
         "assert all(callable(getattr(ticdc_lab, name)) for name in ('audit', 'transactions', 'ingest', 'dispatch'))\n"
         "from ticdc_lab.audit import GUARANTEES"
     )

@@ -795,7 +795,7 @@ def test_of_a_log_too_large_to_compare_the_longest_stalls_alone_come_from_the_en
     asked = importlib.import_module("ticdc_lab.answers.watermarks")
     with closing(ticdc_lab.open(str(golden("messages_open-protocol_stalls.jsonl.gz")), spark=spark)) as log:
         every = log.why(stall_s=1).frame["held_ts"].to_list()
-        monkeypatch.setattr(asked, "COMPARED", 0)
+        monkeypatch.setattr("ticdc_lab.answers.summary.AT_ONCE", 0)
         monkeypatch.setattr(asked, "_STALLS", 2)
         for of in (log.change_log, replace(log.change_log, _files=())):
             answer = Log(of, tmp_path).why(stall_s=1)

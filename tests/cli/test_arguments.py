@@ -12,7 +12,6 @@ from conftest import ROOT, golden
 
 from ticdc_lab.cli.arguments import check_outs
 from ticdc_lab.codecs.registry import WRITTEN
-from ticdc_lab.dispatch.names import STRATEGY_NAMES
 from ticdc_lab.errors import SourceError
 
 CANAL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
@@ -131,10 +130,8 @@ def test_a_command_that_begins_is_seen(tmp_path: Path) -> None:
 
 def test_names_that_are_told_early_are_those_that_work() -> None:
     """Names are written once more where nothing else is imported."""
-    from ticdc_lab.dispatch.strategies import STRATEGIES
     from ticdc_lab.encode import ENCODERS
 
-    assert set(STRATEGIES) == set(STRATEGY_NAMES)
     assert tuple(ENCODERS) == WRITTEN
 
 

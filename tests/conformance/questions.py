@@ -16,7 +16,6 @@ from ticdc_lab.consumer.log import narrow
 from ticdc_lab.consumer.study import consumer_anomalies, consumer_steps, consumption, study_frame
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
 from ticdc_lab.dispatch.conflict import alignments, conflict_placements, dispatch_by_conflict
-from ticdc_lab.dispatch.defined_keys import with_defined_keys
 from ticdc_lab.dispatch.dispatching import dispatch
 from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
 from ticdc_lab.dispatch.infer import infer_rules, move_causes
@@ -133,7 +132,6 @@ QUESTIONS: dict[str, Question] = {
     "dispatched": lambda e: dispatched(e, changefeed=FEED, partitions=3).drop("columns", "before"),
     "key_update_counts": key_update_counts,
     "with_unique_keys": lambda e: with_unique_keys(e, catalog=_catalog(e)),
-    "with_defined_keys": lambda e: with_defined_keys(e, catalog=_catalog(e)),
     "with_faults": _faulty,
     "offset_gaps": lambda e: offset_gaps(e.where("offset % 20 <> 7")),
     "with_keys": lambda e: with_keys(e.select(*EVENTS.names)),

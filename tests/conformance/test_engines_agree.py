@@ -149,7 +149,7 @@ _STEP = "a step of a transform that is asked"
 NOT_ASKED = {
     **dict.fromkeys(("changes_of", "rows_of"), "a step of table_history, and of a Delta sink's batch"),
     **dict.fromkeys(("consumed", "repeats_of", "log_breaches", "row_history", "log_facts", "from_first_row"), _STEP),
-    **dict.fromkeys(("decided", "first_changes", "ready_for", "with_answers", "with_changes", "with_hash"), _STEP),
+    **dict.fromkeys(("first_changes", "with_columns_named", "with_changes"), _STEP),
     **dict.fromkeys(("restored_transactions", "of_restored", "messages_of"), _STEP),
     "dispatch_by_rules": "dispatched asks it",
     "setting_effects": "asks guarantees of dispatched once a setting; tests/dispatch/test_settings.py",

@@ -12,8 +12,8 @@ from ticdc_lab import answers
 from ticdc_lab.answers.advice import advised, values
 from ticdc_lab.dispatch.advise import Advice, advise
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
+from ticdc_lab.dispatch.dispatching import dispatch_by_rules
 from ticdc_lab.dispatch.guarantees import balance, guarantees
-from ticdc_lab.dispatch.rules import dispatch_by_rules
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab.answers.dispatching import catalog_of
 from ticdc_lab.dispatch import dispatch
-from ticdc_lab.dispatch.defined_keys import UNNAMED
+from ticdc_lab.dispatch.numbering import UNNAMED
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.log import open as open_log
 

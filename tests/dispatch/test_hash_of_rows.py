@@ -13,7 +13,7 @@ from conftest import golden
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from reference_decoder import messages
-from spark_hashes import by_expressions, fold
+from spark_hashes import by_expressions, count_of, dispatched_image, fold, hash_of
 from stored import rows_of, unpack
 
 from ticdc_lab.codecs import Known, choice, decoder
@@ -22,7 +22,6 @@ from ticdc_lab.codecs.keys import with_columns
 from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.dispatch.dispatching import ADDED
-from ticdc_lab.dispatch.hashing import count_of, dispatched_image, hash_of
 from ticdc_lab.engine.columns import computed_once
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.schema import COLUMN, DECODED, DISPATCH, IMAGE_HASHES, KEYS, MESSAGES

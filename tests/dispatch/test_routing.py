@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 import ticdc_lab
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
-from ticdc_lab.dispatch.dispatching import dispatch
+from ticdc_lab.dispatch.dispatching import dispatch, dispatch_by_rules
 from ticdc_lab.dispatch.routing import sources_of, target_of
-from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
+from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.dispatch.settings import dispatched
 from ticdc_lab.errors import DispatchError
 

@@ -10,9 +10,9 @@ from conftest import events_frame, golden
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ticdc_lab.dispatch.dispatching import dispatch_by_rules
 from ticdc_lab.dispatch.given import refused
-from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, matches_table, rules_from_config
-from ticdc_lab.engine.sessions import is_sail
+from ticdc_lab.dispatch.rules import Rule, rules_from_config
 from ticdc_lab.errors import DispatchError, UnreadMatcherError
 from ticdc_lab.settings.matchers import TableFilter
 from ticdc_lab.settings.setting import Setting, Settings
@@ -107,17 +107,10 @@ def test_the_first_matching_rule_wins_and_default_covers_the_rest(spark: SparkSe
         ([], [], [("x", "y")]),
     ],
 )
-def test_matchers_follow_tidb(
-    spark: SparkSession, matcher: list[str], yes: list[tuple[str, str]], no: list[tuple[str, str]]
-) -> None:
-    """Wildcards, classes, expressions, quotes and exclusion mean what they do in TiDB, in Python and in Spark."""
+def test_matchers_follow_tidb(matcher: list[str], yes: list[tuple[str, str]], no: list[tuple[str, str]]) -> None:
+    """Wildcards, classes, expressions, quotes and exclusion mean what they do in TiDB."""
     table_filter = TableFilter.parse(matcher)
     assert [table_filter.matches(*t) for t in yes + no] == [True] * len(yes) + [False] * len(no)
-    frame = spark.createDataFrame(
-        [(*t, n) for n, t in enumerate(yes + no)], "schema_name string, table_name string, n int"
-    )
-    rows = frame.select("n", matches_table(table_filter, sail=is_sail(spark)).alias("hit")).orderBy("n").collect()
-    assert [r.hit for r in rows] == [True] * len(yes) + [False] * len(no)
 
 
 def test_case_sensitive_matchers() -> None:
@@ -166,16 +159,6 @@ def test_regular_expressions_are_gos(regex: str, taken: str, left: str) -> None:
     """TiCDC takes the rule, so it is not called refused, and takes the same tables."""
     found = TableFilter.parse([f"/{regex}/.t"], case_sensitive=True)
     assert found.matches(taken, "t") and not found.matches(left, "t")
-
-
-def test_engines_read_regular_expressions_as_python_does(spark: SparkSession) -> None:
-    """Java's and Rust's are other ones."""
-    found = [TableFilter.parse([f"/{regex}/.t"], case_sensitive=True) for regex, _, _ in GOS]
-    names = sorted({name for _, *both in GOS for name in both})
-    frame = spark.createDataFrame([(name, "t") for name in names], "schema_name string, table_name string")
-    hits = [matches_table(f, sail=is_sail(spark)).alias(str(i)) for i, f in enumerate(found)]
-    for row in frame.select("schema_name", *hits).collect():
-        assert [*row[1:]] == [f.matches(row.schema_name, "t") for f in found], row.schema_name
 
 
 NOT_GOS = (

@@ -443,7 +443,7 @@ def test_a_displayed_workbench_begins_with_the_verdict(spark: SparkSession, monk
     assert bench._below.children[0] is block
     bench.panels["overview"]
     assert block.under_way.running is None and "not checked yet" in block.words.value
-    monkeypatch.setattr("ticdc_lab.widgets.verdict_block.AT_ONCE", 10)
+    monkeypatch.setattr("ticdc_lab.answers.summary.AT_ONCE", 10)
     bench._repr_mimebundle_()
     assert block.under_way.running is None and block.check.layout.display is None
     monkeypatch.undo()

@@ -28,9 +28,9 @@ from ticdc_lab.audit import MAX_PER_GUARANTEE
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, Recommendation, TableAdvice, advise, out, uneven_by
 from ticdc_lab.dispatch.advise import PARTITIONS as ADVISED_AT
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict, evenness
-from ticdc_lab.dispatch.candidates import Candidates
 from ticdc_lab.dispatch.comparison import MEASURED
 from ticdc_lab.dispatch.names import check_partitions, check_strategy
+from ticdc_lab.dispatch.numbering import Candidates
 from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.encode.export import write

@@ -42,8 +42,8 @@ from ticdc_lab.codecs.plain.named import VERSION_BYTES, frames
 from ticdc_lab.codecs.registry import FRAMED
 from ticdc_lab.dispatch.best_rule import CAUSES
 from ticdc_lab.dispatch.fitting import TABLE
-from ticdc_lab.dispatch.hashing import UNNAMED_ROW
 from ticdc_lab.dispatch.infer import Table, move_causes_at_once, moved_tables, partition_counts
+from ticdc_lab.dispatch.names import UNNAMED_ROW
 from ticdc_lab.dispatch.own_names import OwnNames
 from ticdc_lab.dispatch.zones import IN_UTC, ZoneShown, in_server_zone, shown_zone
 from ticdc_lab.errors import ContractError

@@ -30,9 +30,8 @@ from ticdc_lab.dispatch.changefeed import naming
 from ticdc_lab.dispatch.checks import check_selectors, unreached
 from ticdc_lab.dispatch.dispatching import ADDED
 from ticdc_lab.dispatch.fitting import EXPLAINED
-from ticdc_lab.dispatch.hashing import UNNAMED_ROW
 from ticdc_lab.dispatch.infer import infer_rules, names_upstream, partition_counts, rules_in_files
-from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request
+from ticdc_lab.dispatch.names import CONFLICT, UNNAMED_ROW, check_partitions, check_request
 from ticdc_lab.dispatch.other_names import other_name_words
 from ticdc_lab.dispatch.own_names import OwnNames
 from ticdc_lab.dispatch.routing import Upstream, routes, sources_of
@@ -65,7 +64,7 @@ if TYPE_CHECKING:
     from ticdc_lab.sources.stored import StoredEvents
 
 AS_THEY_LIE = "Every message counts: a row change that was sent twice counts twice."
-_ERRORS = 100
+_ERRORS, _WHY = 100, "dispatch_error"
 
 
 def moved(
@@ -97,15 +96,16 @@ def moved(
         )  # fmt: skip
     named = ["target_topic"] if changefeed is not None else ["alignment"] if by_conflict else []
     rows = placed.where("kind = 'row'")
+    by = ["target_topic", "target_partition"] if topics else ["target_partition"]
+    counts = small(rows.groupBy(*by, "dispatch_error").count())
     if columns is not None:
-        _require_any(rows, columns)
+        _require_any(counts, columns)
     if out:
         write(placed.select(*EVENTS.names, *ADDED, *named), out)
-    by = ["target_topic", "target_partition"] if topics else ["target_partition"]
-    failed = rows.where("dispatch_error IS NOT NULL").groupBy("dispatch_error").agg(F.count(F.lit(1)).alias("rows"))
+    load, failed = (counts.groupby(c, as_index=False, dropna=c is _WHY)["count"].sum() for c in (by, _WHY))
     frames = {
-        "load": small(rows.groupBy(*by).count().orderBy(*by)),
-        "errors": small(failed.orderBy("dispatch_error").limit(_ERRORS)),
+        "load": load.sort_values(by, na_position="first", ignore_index=True),
+        "errors": failed.rename(columns={"count": "rows"}).head(_ERRORS),
     }
     values: dict[str, Any] = {"out": out}
     details = [*said, AS_THEY_LIE]
@@ -172,14 +172,12 @@ def _finding(load: pd.DataFrame, by: Sequence[str], partitions: int) -> str:
     return f"{count(n, 'row change goes', 'row changes go')} to {where}; the fullest takes {most}. {nowhere}".strip()
 
 
-def _require_any(rows: DataFrame, columns: Sequence[str]) -> None:
+def _require_any(counts: pd.DataFrame, columns: Sequence[str]) -> None:
     """Refuse columns by which not one row change is placed: no table has them."""
-    if not small(rows.where("dispatch_error IS NULL").limit(1)).empty:
-        return
-    why = small(rows.agg(F.min("dispatch_error").alias("why")))["why"].dropna()  # the same one each time
-    if len(why):
+    why = counts["dispatch_error"]
+    if len(why) and why.notna().all():
         raise DispatchError(
-            f"No row change of the log can be dispatched by the columns {', '.join(columns)}: {why.iloc[0]}.",
+            f"No row change of the log can be dispatched by the columns {', '.join(columns)}: {why.min()}.",
             hint="List the columns of a table: ticdc-lab table SOURCE --table SCHEMA.TABLE",
         )
 

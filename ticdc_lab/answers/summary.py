@@ -48,6 +48,9 @@ from ticdc_lab.transactions import known_places, of_restored, restored_here, res
 from ticdc_lab.transactions.digest import DIGEST, Digest, digested
 from ticdc_lab.words import lane_of
 
+AT_ONCE = 300_000
+"""Messages of a log that is audited, and whose changes are all compared, without being asked: more take seconds."""
+
 POINTS = 2_000
 """Most points of a picture, about."""
 
@@ -122,6 +125,11 @@ class Summary:
     def lane(self) -> str:
         """What its messages lie in: partitions of a topic, or streams of a storage sink's files."""
         return lane_of(self.of_storage)
+
+
+def is_small(counts: Counts | None) -> bool:
+    """Whether a log has at most :data:`AT_ONCE` messages."""
+    return counts is not None and counts.messages <= AT_ONCE
 
 
 def small(df: DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.rows import transaction
-from ticdc_lab.answers.summary import Summary, small
+from ticdc_lab.answers.summary import Summary, is_small, small
 from ticdc_lab.answers.watermarks import without_the_last, without_watermark
 from ticdc_lab.encode.export import write
 from ticdc_lab.errors.redaction import shown_source
@@ -216,9 +216,6 @@ def _pending(sample: pd.DataFrame) -> pd.DataFrame:
 _GAPS, _SUSPECTS = 20, 1_000
 """Most gaps in offsets whose neighbouring transactions are listed, and most transactions."""
 
-AUDITED = 300_000
-"""Messages up to which broken chains of images are looked for, too: beyond them an audit takes seconds more."""
-
 REPEATS = 200
 """Changes that were delivered again that are shown."""
 
@@ -229,9 +226,7 @@ def ask_transactions(log: Log, *, out: str | None) -> Answer:
         return transactions(log.summary_of("facts"))
     if out:
         write(log.events.transform(restored).repartition(1).sortWithinPartitions("commit_ts", "start_ts"), out)
-    n = log.counts
-    judged = ["findings"] if n is not None and n.messages <= AUDITED else []
-    s = log.summary_of("facts", "transactions", *judged)
+    s = log.summary_of("facts", "transactions", *(["findings"] if is_small(log.counts) else []))
     again = s.transaction_totals["duplicates"].sum() > 0
     return transactions(s, repeats=log.once("repeats", lambda: _repeats(log)) if again else None)
 

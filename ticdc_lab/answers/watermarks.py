@@ -12,8 +12,9 @@ import pandas as pd
 from pyspark.sql import functions as F
 
 from ticdc_lab import figures
+from ticdc_lab.answers import summary
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.answers.summary import POINTS, Summary, exact, small
+from ticdc_lab.answers.summary import POINTS, Summary, exact, is_small, small
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.tso import LOGICAL_BITS, clock_words, physical_ms, tso_words
 from ticdc_lab.facts.laggards import spans_of, values_of
@@ -289,9 +290,10 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
     of, by = log.change_log, ["step_s", "topic", "held_ts", "everywhere"]
     files, s = of.files, log.summary_of("facts")
     again: dict[tuple[str, int], SentAgain] = {}
-    not_compared = [f"Rows that came again are looked for in logs of up to {COMPARED:,} messages, not in this one."]
+    most = f"{summary.AT_ONCE:,} messages"
+    not_compared = [f"Rows that came again are looked for in logs of up to {most}, not in this one."]
     with of.reading():
-        if compares := log.counts is not None and log.counts.messages <= COMPARED:
+        if compares := is_small(log.counts):
             if files is None:
                 sent = small(log.events.where("kind = 'row'").select(*SENT.names))
             else:
@@ -344,9 +346,6 @@ _LAGGARDS = 1_000
 
 _STALLS = 1_000
 """Stalls that are explained, at most."""
-
-COMPARED = 300_000
-"""Messages up to which rows that came again are looked for: all of their changes are compared at once."""
 
 # TiCDC's own log on the stalls and findings of a change log: the module, and its lines.
 

@@ -24,15 +24,15 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.checks import changed_key_texts
-from ticdc_lab.dispatch.definitions import HashedColumns, changes_in
+from ticdc_lab.dispatch.definitions import HashedColumns, changes_in, missing_text
+from ticdc_lab.dispatch.dispatching import dispatch_by_rules
 from ticdc_lab.dispatch.fitting import EXPLAINED, by_layout, columns_of, hash_of
 from ticdc_lab.dispatch.given import AND, COLUMN, GivenRules, given_rules, refused, rule_notes, rules_in
-from ticdc_lab.dispatch.hashing import FLAVOURS
 from ticdc_lab.dispatch.infer import MORE_PARTITIONS
+from ticdc_lab.dispatch.names import FLAVOURS
 from ticdc_lab.dispatch.routing import routes, sources_of, target_of
-from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rule_of
+from ticdc_lab.dispatch.rules import Rule, rule_of
 from ticdc_lab.dispatch.settings import rules_in_force
-from ticdc_lab.dispatch.strategies import columns_missing
 from ticdc_lab.engine.shuffle import at_once, grouped_by, mapped
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import Batches, Bools
@@ -477,7 +477,7 @@ def _ruled(rows: pa.Table, table: Table, given: GivenRules) -> Iterator[tuple[pa
     if (versions := given.by_index.get(table)) is None:
         rule, listed = given.of_columns(*table, names) or "", given.of_table.get(table, "").removeprefix(COLUMN)
         is_missing = not rule and listed and {*names} > {*keys}  # a delete may show its key alone
-        why = columns_missing(table[1], listed.split(AND), names) if is_missing else unknown
+        why = missing_text(table[1], listed.split(AND), names) if is_missing else unknown
         for own, answer in _by_version(rows, () if rule else given.by_columns.get(table, ())):
             yield own, rule, (answer.error if answer is not None else None) or why
         return

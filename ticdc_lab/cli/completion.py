@@ -35,9 +35,9 @@ def written_protocols(context: click.Context, option: click.Parameter, begun: st
 
 def strategies(context: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem]:
     """Dispatchers."""
-    from ticdc_lab.dispatch.names import STRATEGY_NAMES
+    from ticdc_lab.dispatch.names import STRATEGIES
 
-    return _that_begin(STRATEGY_NAMES, begun)
+    return _that_begin([*STRATEGIES], begun)
 
 
 def tables(context: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem]:

@@ -67,7 +67,7 @@ class Study:
         events
             The events contract; filter by commit_ts for a part of a longer log.
         strategies
-            Names of :mod:`ticdc_lab.dispatch.strategies`; each takes 4 bytes an event.
+            Names of :data:`ticdc_lab.dispatch.STRATEGIES`; each takes 4 bytes an event.
         most
             Events that are accepted; each takes about 100 bytes of the driver's memory.
         catalog

@@ -9,13 +9,12 @@ from ticdc_lab.lazily import lazily
 if TYPE_CHECKING:
     from ticdc_lab.dispatch.changefeed import Changefeed, changefeed_from_toml, read_changefeed
     from ticdc_lab.dispatch.conflict import alignments, conflict_placements
-    from ticdc_lab.dispatch.dispatching import dispatch
+    from ticdc_lab.dispatch.dispatching import dispatch, dispatch_by_rules
     from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
     from ticdc_lab.dispatch.infer import infer_rules, move_causes
-    from ticdc_lab.dispatch.names import check_strategy
-    from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rules_from_config
+    from ticdc_lab.dispatch.names import STRATEGIES, check_strategy
+    from ticdc_lab.dispatch.rules import Rule, rules_from_config
     from ticdc_lab.dispatch.settings import key_update_counts, setting_effects, with_settings, without_old_value
-    from ticdc_lab.dispatch.strategies import STRATEGIES
     from ticdc_lab.dispatch.topics import shared_topics, topic_balance
     from ticdc_lab.dispatch.whatif import WhatIf
 

@@ -21,11 +21,10 @@ from pyspark.sql import DataFrame
 from ticdc_lab.codecs.kernel.numbering import DELETE, UPDATE
 from ticdc_lab.codecs.laid_out import Image, laid_out_of
 from ticdc_lab.codecs.plain.hashes import SEED, Texts
-from ticdc_lab.dispatch.candidates import NUMBERED, Candidates, Numbering, alike, tables_in
 from ticdc_lab.dispatch.definitions import Answers, changes_in, key_texts, unique_columns
 from ticdc_lab.dispatch.evenness import gini
+from ticdc_lab.dispatch.numbering import NUMBERED, UNIQUE_FLAGS, Alike, Numbering, places_of
 from ticdc_lab.dispatch.rules import Rule
-from ticdc_lab.dispatch.strategies import UNIQUE_FLAGS
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.engine.shuffle import at_once, grouped_by, mapped
 from ticdc_lab.errors import DispatchError
@@ -227,7 +226,7 @@ def _counted(rows: pa.Table, *, unique: Answers) -> pa.Table:
     alike = pc.or_(pc.equal(before.values, theirs).fill_null(False), pc.and_(before.values.is_null(), theirs.is_null()))
     differs = is_update[before.rows] & ~np.asarray(alike)
     has_key = before.is_key | (np.maximum(before.flags, 0) & UNIQUE_FLAGS > 0)
-    for at in tables_in(rows):
+    for at in places_of(rows, "schema_name", "table_name"):
         for which, answer in unique.at(rows.take(pa.array(at))):
             if answer is not None and answer.columns:
                 own = np.zeros(len(rows), dtype=bool)
@@ -357,10 +356,10 @@ def _keyed(rows: pa.Table) -> pa.Table:
     first, of = grouped(rows, ("schema_name", "table_name", "key_hash", "layout"))
     own = rows.take(pa.array(first)).combine_chunks()
     laid, hashes, known = laid_out_of(own.to_batches()[0]), np.zeros(len(own), np.int64), np.zeros(len(own), bool)
-    numbering = Numbering(Candidates.of(None), None)
-    for at in alike(own):
-        hashes[at], error = numbering.number(own.take(pa.array(at)), "index-value")
-        known[at] = error == None  # noqa: E711
+    numbering = Numbering(None)
+    for alike in Alike.among(own):
+        hashes[alike.at], error = numbering.by(alike, "index-value")
+        known[alike.at] = error == None  # noqa: E711
     deleted = laid.op == DELETE
     keys = pc.if_else(pa.array(deleted), key_texts(laid.before), key_texts(laid.after))
     found = own.select(["schema_name", "table_name", "key_hash"])

@@ -15,8 +15,7 @@ import tomlkit
 from tomlkit.items import InlineTable
 
 from ticdc_lab.dispatch.checks import Selector, unknown_dispatchers
-from ticdc_lab.dispatch.hashing import Flavour
-from ticdc_lab.dispatch.names import STRATEGY_NAMES
+from ticdc_lab.dispatch.names import STRATEGIES, Flavour
 from ticdc_lab.dispatch.routing import check_target
 from ticdc_lab.dispatch.rules import Rule, rules_from_config
 from ticdc_lab.dispatch.topics import check_topic
@@ -159,11 +158,11 @@ def changefeed_of(file: ChangefeedFile, *, flavour: Flavour = "new") -> Changefe
     protocol = given.value("sink.protocol")
     with naming(file.name):
         rules = rules_from_config(given.value("sink.dispatchers", ()))
-    if parts.scheme.startswith("pulsar") and (keyed := [r for r in rules if r.partition.lower() not in STRATEGY_NAMES]):
+    if parts.scheme.startswith("pulsar") and (keyed := [r for r in rules if r.partition.lower() not in STRATEGIES]):
         raise DispatchError(
             f"In {file.name} {keyed[0].partition!r} is no dispatcher: to Pulsar, TiCDC sends it as the key of each "
             f"message of {' '.join(keyed[0].matcher)}, and Pulsar's client chooses the partition by it.",
-            hint=f"Take one of {', '.join(STRATEGY_NAMES)}.",
+            hint=f"Take one of {', '.join(STRATEGIES)}.",
         )
     selectors = [Selector(tuple(s.get("matcher", ())), tuple(s.get("columns", ())))
                  for s in given.value("sink.column-selectors", ())]  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ticdc_lab.dispatch.names import STRATEGY_NAMES
+from ticdc_lab.dispatch.names import STRATEGIES
 from ticdc_lab.dispatch.rules import Rule, first_rule, rule_of
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.mysql_types import BINARIES, INTEGERS, base_of, digits_of
@@ -43,8 +43,8 @@ def unknown_dispatchers(rules: Iterable[Rule], *, of_storage: bool = False) -> l
     """
     said = []
     for rule in rules:
-        if rule.partition.lower() not in STRATEGY_NAMES:
-            near = nearest(rule.partition.lower(), STRATEGY_NAMES)
+        if rule.partition.lower() not in STRATEGIES:
+            near = nearest(rule.partition.lower(), STRATEGIES)
             does = f"it writes a warning and dispatches {_matcher(rule)} by table"
             said.append(
                 f"TiCDC knows no dispatcher {rule.partition!r}{f' (the nearest is {near})' if near else ''}: "

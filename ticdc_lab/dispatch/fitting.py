@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.codecs.plain.hashes import UNKNOWN
 from ticdc_lab.dispatch.given import AND, COLUMN, NOTHING_GIVEN, OF_NAME, GivenRules
-from ticdc_lab.dispatch.hashing import Flavour
+from ticdc_lab.dispatch.names import Flavour
 from ticdc_lab.dispatch.other_names import name_hashed
 from ticdc_lab.engine.shuffle import Batches, bucket_of, several_at_once
 from ticdc_lab.events import tso
@@ -58,7 +59,7 @@ tried, 0 if none were; ``given`` is the named rule (:class:`GivenRules`). A rule
 RULES = {"table": 0, "index-value": 1, "columns": 2, "ts": 3}
 """From the simplest on."""
 FILLED = "partition:"
-_MASK, UNKNOWN, SEEN_BITS = (1 << 32) - 1, -1, 63
+_MASK, SEEN_BITS = (1 << 32) - 1, 63
 
 
 def tried_in(batches: Batches, *, more: int, given: GivenRules = NOTHING_GIVEN) -> Batches:
@@ -210,10 +211,14 @@ def tried_up_to(columns: int) -> int:
 
 def columns_of(rows: pa.Table) -> tuple[list[str], list[str], pa.ChunkedArray]:
     """Names of the columns of rows of one layout, of the key, and the checksums."""
-    layout = rows["layout"][0].as_py() or ",,"
-    names, _, keys = layout.rpartition(",,")
+    return *names_in(rows["layout"][0].as_py()), rows["column_crcs"]
+
+
+def names_in(layout: str | None) -> tuple[list[str], list[str]]:
+    """Names of the columns of rows with such a layout, and of the key."""
+    names, _, keys = (layout or ",,").rpartition(",,")
     split = [[n.replace("\x1f", ",") for n in part.split(",")] if part else [] for part in (names, keys)]
-    return split[0], split[1], rows["column_crcs"]
+    return split[0], split[1]
 
 
 def named_columns(rule: str, names: Collection[str]) -> list[str]:

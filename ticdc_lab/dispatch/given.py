@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ticdc_lab.dispatch.checks import unknown_dispatchers, unreached
-from ticdc_lab.dispatch.definitions import HashedColumns
-from ticdc_lab.dispatch.names import STRATEGY_NAMES
+from ticdc_lab.dispatch.definitions import HashedColumns, columns_answer, index_answer
+from ticdc_lab.dispatch.names import STRATEGIES
 from ticdc_lab.dispatch.routing import check_target, routes, sources_of
 from ticdc_lab.dispatch.rules import Rule, rule_of, rules_from_config
-from ticdc_lab.dispatch.strategies import columns_answer, index_answer
 from ticdc_lab.dispatch.topics import check_topic
 from ticdc_lab.errors import DispatchError, UnreadMatcherError
 from ticdc_lab.facts.catalog import Catalog
@@ -152,7 +151,7 @@ def _tried(rule: Rule, table: Table, catalog: Catalog) -> str | None:
         return COLUMN + AND.join(*columns) if len(columns) == 1 else None
     if name == "columns":
         return COLUMN + AND.join(rule.columns) if rule.columns else "table"
-    if name in ("default", "table") or name not in STRATEGY_NAMES:
+    if name in ("default", "table") or name not in STRATEGIES:
         return "table"
     return {"rowid": "index-value", "index-value": "index-value", "ts": "ts"}.get(name)
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.dispatch.definitions import first_changes
-from ticdc_lab.engine.columns import field_if, in_order, nullable
+from ticdc_lab.codecs.kernel.numbering import DELETE
+from ticdc_lab.codecs.keys import with_keys
+from ticdc_lab.codecs.laid_out import laid_out_of
+from ticdc_lab.dispatch.definitions import key_texts
+from ticdc_lab.dispatch.unique_keys import UniqueKeys
+from ticdc_lab.engine.columns import field_if, in_order, made_by, nullable
+from ticdc_lab.events.changes import op_rank, row_id
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 
+_OF_IMAGE = ("kind", "op", "schema_name", "table_name", "columns", "before")
+_READ = (*_OF_IMAGE, "commit_ts", "key_hash", "before_key_hash")
+_NEEDED = (*_OF_IMAGE, "commit_ts", "partition", "offset", "seq")
+_IDENTITY = ("table", "commit_ts", "op", "identity")
 _POSITION = ("target_partition", "partition", "offset", "seq", "commit_ts", "key")
 _ORDER = ("commit_ts", "op_rank", "partition", "offset", "seq")
 _OF_TRANSACTIONS = ("transactions", "transactions_torn", "transactions_overtakable")
@@ -112,6 +125,51 @@ def skew(balanced: DataFrame) -> DataFrame:
         (F.max("rows") * n / F.when(total > 0, total)).alias("max_over_mean"),
         (2 * weighted / F.when(total > 0, n * total) - (n + 1) / n).alias("gini"),
     )
+
+
+def first_changes(events: DataFrame, *, catalog: Catalog | None, carry: tuple[str, ...] = ()) -> DataFrame:
+    """One row per row change, however often it was delivered.
+
+    A change is known by table, commit_ts, op and key, or by its whole content where the table has no key. Of its
+    deliveries the one with the smallest partition, offset, seq and topic is kept. Rows without commit_ts are left out:
+    nothing orders them.
+
+    ``events``: the events contract. ``catalog``: gives the unique indexes; without it ``uniques`` is empty. ``carry``:
+    other columns of events to keep. Returns: ``table`` (``schema.table``), ``schema_name``, ``table_name``,
+    ``commit_ts``, ``op``, ``op_rank`` (delete 0, update 1, insert 2: the order of rows in a transaction),
+    ``partition``, ``offset``, ``seq``, ``topic``, ``keys`` (array<bigint>: hash of the handle key, and of the one
+    before where it changed), ``key`` (string, ``col=value``), ``uniques`` (array<bigint>: hashes of every unique-index
+    value without NULL, before and after), and ``carry``.
+    """
+    require_columns(events, *_NEEDED, *carry)
+    rows = events.where((F.col("kind") == "row") & F.col("commit_ts").isNotNull()).transform(with_keys)
+    none, keys = F.array().cast("array<bigint>"), UniqueKeys(catalog, handle=True)
+    facts = {
+        "table": F.concat("schema_name", F.lit("."), "table_name"),
+        "op_rank": op_rank(),
+        "identity": row_id(),
+        "keys": F.array_compact(F.array("key_hash", "before_key_hash")),
+        "key": made_by(_key_text, "string", *_OF_IMAGE),
+        "uniques": made_by(partial(_uniques, keys=keys), "array<bigint>", *_READ) if keys.others else none,
+    }
+    kept = ("op_rank", "keys", "key", "uniques", "schema_name", "table_name", *carry)
+    place = [c for c in ("partition", "offset", "seq", "topic") if c in rows.columns and c not in kept]
+    narrow = rows.withColumns(facts).select(*_IDENTITY, *place, *kept)
+    first = F.min_by(F.struct(*place, *kept), in_order(*place))
+    return narrow.groupBy(*_IDENTITY).agg(first.alias("first")).select("table", "commit_ts", "op", "first.*")
+
+
+def _key_text(rows: pa.RecordBatch) -> pa.Array:
+    """The handle key of each row as ``col=value``, null where it has none."""
+    laid = laid_out_of(rows)
+    texts = pc.if_else(pa.array(laid.op == DELETE), key_texts(laid.before), key_texts(laid.after))
+    return pc.if_else(pc.equal(texts, ""), None, texts)
+
+
+def _uniques(rows: pa.RecordBatch, *, keys: UniqueKeys) -> pa.Array:
+    """Hashes of the values without NULL of all unique indexes, before and after."""
+    each = keys.of(rows)["uniques"].to_pylist()
+    return pa.array([[*dict.fromkeys(of or ())] for of in each], pa.list_(pa.int64()))
 
 
 def _pairs(changes: DataFrame, *, uniques: bool) -> DataFrame:

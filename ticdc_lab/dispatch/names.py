@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from ticdc_lab.errors import DispatchError
 
@@ -19,19 +20,33 @@ MODELS = {
 }
 """Dispatchers that no changefeed file can name today, and why they are measured beside the others."""
 
-STRATEGY_NAMES = (
-    "table", "default", "ts", "index-value", "rowid", "columns", "tidb-rowid", "default-no-old-value",
-)  # fmt: skip
-"""The keys of :data:`ticdc_lab.dispatch.strategies.STRATEGIES`."""
+STRATEGIES: Mapping[str, str] = {
+    "table": "table",
+    "default": "table",
+    "ts": "ts",
+    "index-value": "index-value",
+    "rowid": "index-value",
+    "columns": "columns",
+    "tidb-rowid": "tidb-rowid",
+    "default-no-old-value": "default-no-old-value",
+}
+"""Names that a rule may have, to the dispatcher that each means. ``rowid`` is TiCDC's deprecated alias of
+``index-value``; ``tidb-rowid`` is ours for v4.0 and ``default-no-old-value`` for v5.4."""
 
+Flavour = Literal["new", "classic"]
+"""``new``: pingcap/ticdc, which skips a NULL column. ``classic``: pingcap/tiflow, which hashes the text ``null``."""
+FLAVOURS: tuple[Flavour, ...] = ("new", "classic")
 
-_OFFERED = tuple(name for name in STRATEGY_NAMES if name != "default-no-old-value")
+UNNAMED_ROW = "_dispatch_unnamed"
+"""Scratch column of :func:`ticdc_lab.dispatch.own_names.by_own_names`: why a row's names are not known, or null."""
+
+_OFFERED = tuple(name for name in STRATEGIES if name != "default-no-old-value")
 """What a user may mean; the other one is what ``default`` was in changefeeds of v5.4 without old values."""
 
 
 def check_strategy(strategy: str) -> None:
     """Raise :class:`DispatchError` for a rule name that TiCDC does not know, and would silently take for ``table``."""
-    if strategy.lower() not in {CONFLICT, *STRATEGY_NAMES}:
+    if strategy.lower() not in {CONFLICT, *STRATEGIES}:
         raise DispatchError(
             f"Unknown dispatch rule {strategy!r}; expected {', '.join(_OFFERED)} or {CONFLICT}.",
             hint="TiCDC itself only warns, and dispatches such a table by `table`: ask for that to see what it does.",
@@ -78,7 +93,7 @@ def check_columns(columns: Sequence[str] | None) -> Sequence[str]:
 
 def candidate_name(strategy: str, *, index: str | None = None, columns: Sequence[str] | None = None) -> str:
     """The name of a strategy with its arguments: ``ts``, ``index-value:uk``, ``columns:a,b``."""
-    strategy = {"default": "table", "rowid": "index-value"}.get(strategy.lower(), strategy.lower())
+    strategy = STRATEGIES.get(strategy.lower(), strategy.lower())
     if strategy == "columns":
         return "columns:" + ",".join(columns or ())
     return f"{strategy}:{index}" if index and strategy in ("index-value", "default-no-old-value") else strategy

@@ -22,7 +22,7 @@ from ticdc_lab.codecs.avro import record_in
 from ticdc_lab.codecs.handles import hashed_anew, with_field_of_columns
 from ticdc_lab.codecs.keys import in_zone, with_hashes
 from ticdc_lab.dispatch.fitting import columns_of
-from ticdc_lab.dispatch.hashing import UNNAMED_ROW
+from ticdc_lab.dispatch.names import UNNAMED_ROW
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DISPATCH, KEYS
 from ticdc_lab.facts.catalog import Catalog

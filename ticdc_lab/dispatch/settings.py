@@ -14,12 +14,13 @@ from pyspark.sql import functions as F
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.checks import TableKeys
-from ticdc_lab.dispatch.definitions import HashedColumns, unique_columns, with_answers
+from ticdc_lab.dispatch.definitions import HashedColumns, unique_columns, with_columns_named
+from ticdc_lab.dispatch.dispatching import dispatch_by_rules
 from ticdc_lab.dispatch.guarantees import MEASURES, guarantees
-from ticdc_lab.dispatch.hashing import Flavour
+from ticdc_lab.dispatch.names import Flavour
+from ticdc_lab.dispatch.numbering import UNIQUE_FLAGS
 from ticdc_lab.dispatch.routing import Upstream, routes, sources_of
-from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
-from ticdc_lab.dispatch.strategies import UNIQUE_FLAGS
+from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.schema import OF_IMAGES, require_batch, require_columns
@@ -132,7 +133,7 @@ def _paired(halves: DataFrame, catalog: Catalog | None) -> DataFrame:
     # halves of one key are each other's; they do not count when the others are paired
     known = known.withColumn("_other", F.when(~F.col("_same"), F.lit(1)))
     known = known.withColumns({"_only": _one_of_each("_other"), "_equal": _one_of_each("_other", "_rest")})
-    stored = F.coalesce(F.get(F.col(_TABLE)["columns"], 0), F.lit(_UNKNOWN))
+    stored = F.coalesce(F.get(F.col(_TABLE), 0), F.lit(_UNKNOWN))
     joined = (
         F.when(F.col("_same"), "same-key")
         .when(~F.col("_both"), None)
@@ -200,15 +201,17 @@ def _whole_before() -> Column:
 def _with_unique(events: DataFrame, catalog: Catalog | None) -> DataFrame:
     if catalog is None:
         return events
-    known = with_answers(events, catalog=catalog, questions={_UNIQUE: unique_columns})
-    return known.withColumn(_UNIQUE, F.col(_UNIQUE)["columns"])
+    return with_columns_named(events, catalog=catalog, question=unique_columns, name=_UNIQUE)
 
 
 def _with_table(events: DataFrame, catalog: Catalog | None) -> DataFrame:
     if catalog is None:
-        none = F.lit(None).cast("struct<columns: array<string>, error: string, integer_handle: boolean>")
-        return events.withColumn(_TABLE, none)
-    return with_answers(events, catalog=catalog, questions={_TABLE: lambda t: HashedColumns(columns=(_stored(t),))})
+        return events.withColumn(_TABLE, F.lit(None).cast("array<string>"))
+
+    def stored(table: TableDef) -> HashedColumns:
+        return HashedColumns(columns=(_stored(table),))
+
+    return with_columns_named(events, catalog=catalog, question=stored, name=_TABLE)
 
 
 def _stored(table: TableDef) -> str:

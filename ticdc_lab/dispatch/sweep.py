@@ -27,7 +27,7 @@ from ticdc_lab.dispatch import sweep_kernel as k
 from ticdc_lab.dispatch.conflict_kernel import DDL_RANK, Placed, placed_batches
 from ticdc_lab.dispatch.lanes import Dense, Lane, Load, Ordered, Sparse
 from ticdc_lab.dispatch.names import CONFLICT
-from ticdc_lab.dispatch.strategies import NO_ROWID
+from ticdc_lab.dispatch.numbering import no_rowid
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST, Counters, Ids, LastChange, LastOfKeys, TableChanges
 from ticdc_lab.dispatch.unique_keys import NOT_CARRIED
 from ticdc_lab.events.arrays import Batches, Ints, changes_in, runs
@@ -287,7 +287,9 @@ class _Lane:
         """Candidate, and why it cannot place a row."""
         if slot >= len(self.hashed):
             return CONFLICT, NOT_CARRIED
-        return name, NO_ROWID if name == "tidb-rowid" else (said or {slot: None})[slot] or f"the table has no {name}"
+        return name, no_rowid("the table") if name == "tidb-rowid" else (said or {slot: None})[
+            slot
+        ] or f"the table has no {name}"
 
     def _end_table(self) -> None:
         """Forget the keys of the table before; its last transaction counts now."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.dispatch.hashing import Flavour
+from ticdc_lab.dispatch.names import Flavour
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.schema import require_batch, require_columns
 
@@ -89,19 +89,6 @@ def topic_name(expression: str, schema_name: str, table_name: str, *, default_to
     parts = {"schema": schema_name, "table": table_name}
     name = re.sub(r"\{(schema|table)\}", lambda m: re.sub(_FORBIDDEN, "_", parts[m[1]]), expression)
     return _DOTS.get(name, name[:MAX_TOPIC_LENGTH])
-
-
-def topic_column(expression: str, *, default_topic: str = "") -> Column:
-    """:func:`topic_name` of ``schema_name`` and ``table_name`` (string)."""
-    if not expression or _PLAIN.fullmatch(expression):
-        return F.lit(expression or default_topic)
-    pieces = [
-        F.regexp_replace(F.col(f"{m[1]}_name"), _FORBIDDEN, "_") if m[0].startswith("{") else F.lit(m[0])
-        for m in _TOKEN.finditer(expression)
-    ]
-    name = F.concat(*pieces)
-    dots = F.when(name == ".", "_").when(name == "..", "__")
-    return F.coalesce(dots, F.substring(name, 1, MAX_TOPIC_LENGTH))
 
 
 def shared_topics(tables: Iterable[tuple[str, str]], topics: Sequence[str]) -> dict[str, list[str]]:

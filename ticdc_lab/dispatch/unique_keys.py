@@ -66,14 +66,18 @@ def with_unique_keys(events: DataFrame, *, catalog: Catalog | None, named: bool 
 
 @dataclass
 class UniqueKeys:
-    """The values of unique indexes in rows that are here."""
+    """The values of unique indexes in rows that are here; ``handle``: also of the one that is the handle key."""
 
     catalog: Catalog | None
+    handle: bool = False
 
     @cached_property
     def others(self) -> dict[TableDef, tuple[IndexDef, ...]]:
-        """Table definitions with a unique index that is not the handle key."""
-        return {} if self.catalog is None else _others(self.catalog)
+        """Table definitions with such an index."""
+        versions = () if self.catalog is None else self.catalog.versions.values()
+        found = {v.definition for of in versions for v in of}
+        each = {t: tuple(beside_handle(t, handle=self.handle)) for t in found if t is not None}
+        return {t: indexes for t, indexes in each.items() if indexes}
 
     def of(self, rows: pa.RecordBatch, *, named: bool = False) -> dict[str, pa.Array]:
         """What rows conflict by.
@@ -211,15 +215,7 @@ def _named(rows: pa.RecordBatch, laid: LaidOut, own: pa.Array, hashes: np.ndarra
     return pa.array(found, _FORM.field("named_keys").type)
 
 
-def _others(catalog: Catalog) -> dict[TableDef, tuple[IndexDef, ...]]:
-    """Table definitions with a unique index that is not the handle key."""
-    definitions = {v.definition for versions in catalog.versions.values() for v in versions}
-    found = {t: tuple(beside_handle(t)) for t in definitions if t is not None}
-    return {t: indexes for t, indexes in found.items() if indexes}
-
-
-def beside_handle(table: TableDef) -> Iterable[IndexDef]:
-    """Unique indexes that are not the handle key and whose values a row carries."""
-    carried = {c.name for c in table.columns if c.generated != "virtual"}
-    handle = set(table.handle_columns)
-    return (i for i in table.unique_indexes if set(i.columns) <= carried and set(i.columns) != handle)
+def beside_handle(table: TableDef, *, handle: bool = False) -> Iterable[IndexDef]:
+    """Unique indexes that are not the handle key, unless asked for, and whose values a row carries."""
+    carried, key = {c.name for c in table.columns if c.generated != "virtual"}, set(table.handle_columns)
+    return (i for i in table.unique_indexes if set(i.columns) <= carried and (handle or set(i.columns) != key))

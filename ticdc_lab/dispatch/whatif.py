@@ -20,19 +20,18 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.codecs.laid_out import laid_out_of
-from ticdc_lab.dispatch.candidates import (
-    NUMBERED,
-    Candidates,
-    ColumnLists,
-    Indexes,
-    Numbering,
-    TableName,
-    alike,
-)
 from ticdc_lab.dispatch.conflict_kernel import DDL_RANK
 from ticdc_lab.dispatch.definitions import Answers, HashedColumns, changes_in, key_texts
 from ticdc_lab.dispatch.lanes import Lane, Ordered, folded
 from ticdc_lab.dispatch.names import CONFLICT, candidate_name
+from ticdc_lab.dispatch.numbering import (
+    NUMBERED,
+    Alike,
+    Candidates,
+    ColumnLists,
+    Indexes,
+    Numbering,
+)
 from ticdc_lab.dispatch.sweep import NARROW, SWEPT, SweepPlan, compile_kernels, compiling_s, lane_of, swept
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST
 from ticdc_lab.dispatch.unique_keys import UniqueKeys
@@ -43,6 +42,7 @@ from ticdc_lab.events.changes import OP_RANK, row_ids
 from ticdc_lab.events.schema import KEYS, require_batch
 from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import TableName
 
 if TYPE_CHECKING:
     from ticdc_lab.sources.stored import StoredEvents
@@ -483,7 +483,7 @@ def _narrow(
 ) -> DataFrame | MadeByWorkers:  # fmt: skip
     """Row changes as numbers: all that is shuffled."""
     form = pa.schema([*NARROW, *[(f"h{s}", pa.int64()) for s in range(candidates.slots)]])
-    numbering, keys = Numbering(candidates, catalog), UniqueKeys(catalog)
+    numbering, keys = Numbering(catalog, candidates), UniqueKeys(catalog)
     known = Answers(catalog, lambda table: HashedColumns())
 
     def narrowed(rows: pa.Table) -> pa.Table:
@@ -494,9 +494,9 @@ def _narrow(
         if not len(rows):
             return form.empty_table()
         own, in_catalog = keys.of(rows.to_batches()[0]), np.zeros(len(rows), dtype=bool)
-        for at in alike(rows):
-            for which, answer in known.at(rows.take(pa.array(at))):
-                in_catalog[at[which]] = answer is not None
+        for alike in Alike.among(rows):
+            for which, answer in known.at(alike):
+                in_catalog[alike.at[which]] = answer is not None
         ranks = pc.index_in(rows["op"], pa.array([*OP_RANK])).fill_null(OP_RANK["insert"])
         found = {
             "lane": np.minimum(table, lanes - 1), "table_id": table,

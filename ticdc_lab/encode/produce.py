@@ -18,9 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
 from ticdc_lab.dispatch import check_strategy, dispatch
-from ticdc_lab.dispatch.definitions import HashedColumns, with_answers
-from ticdc_lab.dispatch.hashing import Flavour
-from ticdc_lab.dispatch.names import CONFLICT
+from ticdc_lab.dispatch.definitions import HashedColumns, with_columns_named
+from ticdc_lab.dispatch.names import CONFLICT, Flavour
 from ticdc_lab.encode import encoder
 from ticdc_lab.encode.canal_json import KEYLESS
 from ticdc_lab.encode.encoders import writer
@@ -177,8 +176,8 @@ def _rows(rows: DataFrame, catalog: Catalog | None) -> DataFrame:
     keyless = F.lit(False)
     defined = [] if catalog is None else [v.definition for versions in catalog.versions.values() for v in versions]
     if catalog is not None and any(table is not None and table.primary is None for table in defined):
-        rows = with_answers(rows, catalog=catalog, questions={"_primary": _primary_key})
-        keyless = F.coalesce(F.size("_primary.columns") == 0, keyless)
+        rows = with_columns_named(rows, catalog=catalog, question=_primary_key, name="_primary")
+        keyless = F.coalesce(F.size("_primary") == 0, keyless)
     batched = F.lit(False)
     if "protocol" in rows.columns:  # simple names a table by the id that open-protocol keeps for its partitions alone
         batched = F.col("protocol") == "open-protocol"

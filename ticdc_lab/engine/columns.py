@@ -18,10 +18,12 @@ Differences of Sail, the embedded engine, from Spark, tried with 0.7.2, and what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
 from ticdc_lab.engine.sessions import is_sail
 
@@ -57,6 +59,16 @@ def computed_once(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
     if is_sail(frame.sparkSession):
         columns = {name: F.when(F.rand() < 2, column) for name, column in columns.items()}
     return frame.withColumns(dict(columns))
+
+
+def made_by(kernel: Callable[[pa.RecordBatch], pa.Array], form: str, *columns: str) -> Column:
+    """What a function makes of these columns of some rows, a value of the type ``form`` for each: no other is read."""
+
+    def made(*arrays: pa.Array) -> pa.Array:
+        return kernel(pa.record_batch([*arrays], names=[*columns]))
+
+    value: Column = arrow_udf(made, form)(*columns)  # type: ignore[call-overload]
+    return value
 
 
 def expanded_float(text: Column) -> Column:

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_hashes
-from ticdc_lab.dispatch.candidates import NUMBERED, Candidates, Numbering, alike
 from ticdc_lab.dispatch.definitions import changes_in
 from ticdc_lab.dispatch.names import common_multiple
-from ticdc_lab.dispatch.rules import Rule, candidate_of, rule_of
+from ticdc_lab.dispatch.numbering import NUMBERED, Alike, Numbering
+from ticdc_lab.dispatch.rules import Rule, rule_of
 from ticdc_lab.engine.shuffle import at_once, grouped_by
 from ticdc_lab.events import tso
 from ticdc_lab.events.arrays import Batches, key_begins, whole_keys
@@ -199,18 +199,16 @@ def moves(
     """
     for n in counts:
         common_multiple(before, n)  # else no topic has places that could be compared
-    numbering = Numbering(Candidates.of(catalog), catalog)
+    numbering = Numbering(catalog)
 
     def numbered(rows: pa.Table) -> pa.Table:
         numbers, known = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=bool)
         rows = rows.combine_chunks()
-        for at in alike(rows):
-            own = rows.take(pa.array(at))
-            schema, table = (own[c][0].as_py() for c in ("schema_name", "table_name"))
-            if table is not None:
-                name = candidate_of(rule_of(rules, schema, table, case_sensitive=True))
-                numbers[at], error = numbering.number(own, name)
-                known[at] = error == None  # noqa: E711
+        for own in Alike.among(rows):
+            if None not in own.table:
+                rule = rule_of(rules, *own.table, case_sensitive=True)
+                numbers[own.at], error = numbering.by(own, rule.partition, index=rule.index, columns=rule.columns)
+                known[own.at] = error == None  # noqa: E711
         each = rows.select(["key_hash"]).append_column("number", pa.array(numbers, mask=~known))
         found = each.group_by(["key_hash", "number"], use_threads=False).aggregate([([], "count_all")])
         return found.rename_columns(_NUMBERED.names)

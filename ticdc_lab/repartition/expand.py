@@ -11,9 +11,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from ticdc_lab.dispatch.dispatching import dispatch_by_rules
 from ticdc_lab.dispatch.infer import infer_rules
 from ticdc_lab.dispatch.names import CONFLICT, common_multiple
-from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
+from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.encode.produce import resolved_values, table_of_row
 from ticdc_lab.engine.columns import least
 from ticdc_lab.engine.paths import stored_parquet

@@ -31,8 +31,6 @@ _ASCII = {
 _SHORT = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
 _SPECIAL = "\\.^$*+?{}[]|()&~-"
 _MOST_TIMES = 1000
-OF_ASCII = "(?a:"
-"""How a boundary of words is written in Python; in other engines letters are ASCII's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +257,7 @@ def _escape(token: str, line: str, *, in_class: bool) -> str:
     if code is not None:
         return re.escape(chr(int(code[1], 16)))
     if kind in "bBAz" and not in_class:  # in a group, as Go repeats them
-        return OF_ASCII + rf"\{kind})" if kind in "bB" else r"(?:\A)" if kind == "A" else "(?:$)"
+        return rf"(?a:\{kind})" if kind in "bB" else r"(?:\A)" if kind == "A" else "(?:$)"
     if kind == "v":  # Java's is a class
         return r"\x0b"
     return token if kind.isalnum() or kind in _SPECIAL else kind

@@ -11,14 +11,12 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab.answers import complete_to
 from ticdc_lab.answers.audit import SIGNS, alike
+from ticdc_lab.answers.summary import is_small
 from ticdc_lab.answers.transactions import torn_briefly
 from ticdc_lab.facts.limits import missing_data
 from ticdc_lab.log import Log
 from ticdc_lab.widgets.under_way import UnderWay
 from ticdc_lab.words import count, in_html, some_of
-
-AT_ONCE = 300_000
-"""Messages that are audited without being asked; a larger log is audited on the button."""
 
 _CAUSES, _NAMED = 20, 2
 _EVIDENCE = {"audit": "findings", "watermarks": "how complete", "why": "silent partitions", "settings": "settings"}
@@ -63,8 +61,7 @@ class VerdictBlock(widgets.HBox):  # type: ignore[misc]
     def follow(self) -> None:
         """Compute it, if it is visible, the log is small, and it is not there or under way."""
         counts = None if self._log is None else self._log.change_log.counts
-        is_small = counts is not None and counts.messages <= AT_ONCE
-        if self.is_displayed and is_small and self.check.layout.display is None:
+        if self.is_displayed and is_small(counts) and self.check.layout.display is None:
             self.begin()
 
     def show(self, log: Log) -> None:
