@@ -157,6 +157,7 @@ NOT_ASKED = {
         ("judged", "log_marks", "by_watermark", "stated_values", "resolved_values", "counted_load"),
         _STEP,
     ),
+    **dict.fromkeys(("narrow_images", "rows_judged"), "a step of audit"),
     "by_own_names": "needs rows of avro and the names of its tables; tests/dispatch/test_own_names.py",
     "in_server_zone": "needs rows of debezium with a TIMESTAMP; tests/dispatch/test_zones.py",
     "consumer_matrix": "asks consumption once a scenario",
