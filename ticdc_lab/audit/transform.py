@@ -172,8 +172,8 @@ def _images_judged(
 ) -> DataFrame:
     """The same as a transform: definitions are gathered where images are judged, if it is not given."""
 
-    def kernel(told: pa.Table) -> Kernel:
-        (facts,), (promises,) = (told[c].drop_null().to_pylist() for c in ("facts", "promises"))
+    def kernel(beside: pa.Table) -> Kernel:
+        (facts,), (promises,) = (beside[c].drop_null().to_pylist() for c in ("facts", "promises"))
         definitions = given or Definitions.read(pickle.loads(facts), protocol=protocol)
         judge, binding = judging_images(names, definitions), pickle.loads(promises)
 
@@ -188,12 +188,12 @@ def _images_judged(
 
 def _with_row_keys(found: DataFrame, events: DataFrame) -> DataFrame:
     """Add the row's key as ``column=value``; the only place that reads images, and only where there are findings."""
-    said = found.toDF(*[f"_{c}" for c in FOUND.names])
+    named = found.toDF(*[f"_{c}" for c in FOUND.names])
     rows = events.where("kind = 'row'").select(*POSITION, "columns", "before")
     same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in POSITION))
     # after the join: the key of a row in no finding would cost more than all else
     wanted = (*[f"_{c}" for c in FOUND.names], f"CASE WHEN _table IS NOT NULL THEN nullif({KEY}, '') END")
-    return rows.join(F.broadcast(said), on=same).selectExpr(*wanted).toDF(*FOUND.names, "key")
+    return rows.join(F.broadcast(named), on=same).selectExpr(*wanted).toDF(*FOUND.names, "key")
 
 
 def _chosen(checks: Iterable[str] | None, possible: dict[str, str]) -> list[str]:
