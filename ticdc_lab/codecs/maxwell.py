@@ -46,21 +46,18 @@ def _event(message: Mapping[str, Any]) -> Event:
         text(message, "type"), text(message, "database"), text(message, "table"), integer(message, "ts"),
     )  # fmt: skip
     if kind in _OPS:
-        return _row(message, schema, table, _OPS[kind])
+        op = _OPS[kind]
+        columns = None if op == S.DELETE else _image(require(message, "data"), "data")
+        before = None
+        if op == S.DELETE:
+            before = _image(require(message, "old"), "old")
+        elif op == S.UPDATE:
+            before = _image(message.get("old", {}), "old")
+        return Event(S.ROW, None, schema, table, op=op, columns=columns, before=before)
     if "def" not in message:
         raise Malformed("unknown-type", f"type is {kind!r}, and no table is defined; expected insert, update or delete")
     members(message["def"], "def")
     return Event(S.DDL, ts, schema, table, query=text(message, "sql"), ddl_type=kind)
-
-
-def _row(message: Mapping[str, Any], schema: str, table: str, op: int) -> Event:
-    columns = None if op == S.DELETE else _image(require(message, "data"), "data")
-    before = None
-    if op == S.DELETE:
-        before = _image(require(message, "old"), "old")
-    elif op == S.UPDATE:
-        before = _image(message.get("old", {}), "old")
-    return Event(S.ROW, None, schema, table, op=op, columns=columns, before=before)
 
 
 def _image(image: Any, name: str) -> list[Column]:

@@ -51,7 +51,13 @@ def version_of(table: Fields) -> Version:
 def columns_of(table: Fields) -> tuple[VersionColumn, ...]:
     """Columns of a table version in their order."""
     try:
-        keys = _handle(table)
+        # The primary key, else the not-null unique index with the fewest columns (TiCDC's source). Where there is no
+        # primary key, TiCDC lists the first of these once more, as an index `primary`.
+        indexes = objects(table.get("indexes"), "indexes")
+        unique = [i for i in indexes if i.get("unique") and not i.get("nullable") and not i.get("primary")]
+        primary = [i for i in indexes if i.get("primary") and not _repeats(i, unique)]
+        chosen = primary[:1] or sorted(unique, key=lambda i: len(i["columns"]))[:1]
+        keys = frozenset(chosen[0]["columns"]) if chosen else frozenset()
         return tuple(_column(column, keys) for column in objects(require(table, "columns"), "columns"))
     except (TypeError, ValueError, LookupError, AttributeError) as fault:
         raise Malformed("bad-schema", f"the table's definition is damaged: {type(fault).__name__} {fault}") from fault
@@ -61,18 +67,6 @@ def _column(column: Fields, keys: frozenset[str]) -> VersionColumn:
     kind = members(require(column, "dataType"), "dataType")
     name, base = text(column, "name"), text(kind, "mysqlType").lower()
     return VersionColumn(name, _full_type(base, kind), name in keys, _converter(base, kind))
-
-
-def _handle(table: Fields) -> frozenset[str]:
-    """The primary key, else the not-null unique index with the fewest columns (TiCDC's source).
-
-    Where there is no primary key, TiCDC lists the first of these once more, as an index ``primary``.
-    """
-    indexes = objects(table.get("indexes"), "indexes")
-    unique = [i for i in indexes if i.get("unique") and not i.get("nullable") and not i.get("primary")]
-    primary = [i for i in indexes if i.get("primary") and not _repeats(i, unique)]
-    chosen = primary[:1] or sorted(unique, key=lambda i: len(i["columns"]))[:1]
-    return frozenset(chosen[0]["columns"]) if chosen else frozenset()
 
 
 def _repeats(index: Fields, others: Sequence[Fields]) -> bool:

@@ -23,6 +23,7 @@ from ticdc_lab.codecs.kernel.canal_image import (
 )
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
+from ticdc_lab.codecs.kernel.members import described, nth_name
 from ticdc_lab.codecs.kernel.scan import (
     digits_end,
     fault_at,
@@ -57,17 +58,17 @@ HAS_KEY, CHANGE_HASH, TABLE_ID, HAS_TABLE_ID = S.HAS_KEY, S.CHANGE_HASH, S.TABLE
 DATABASE, TABLE, PK_NAMES, IS_DDL, TYPE, SQL, MYSQL_TYPE, OLD, DATA, TIDB, COMMIT_TS, WATERMARK_TS = range(1, 13)
 ONLY_HANDLE_KEY, CLAIM_CHECK, ROW_KEY = 13, 14, 15
 _ENDS = 16
-_UNREAD = 17
+_ENVELOPE = described(
+    "database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb", "id", "es", "ts",
+    "sqlType",
+)  # fmt: skip
+_EXTENSION = described("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation", "rowkey")
+"""Names in the order of these numbers; the last four of the envelope are not read, and occur once, too."""
+_UNREAD = 11
 _SQL_TYPE = _UNREAD + 3
 
 
-_W_SQL, _W_OLD, _W_DATA, _W_TYPE = word_of(b"sql"), word_of(b"old"), word_of(b"data"), word_of(b"type")
-_W_TABLE, _W_IS_DDL, _W_TIDB = word_of(b"table"), word_of(b"isDdl"), word_of(b"_tidb")
-_W_PK_NAMES, _W_DATABASE, _W_MYSQL_TYPE = word_of(b"pkNames"), word_of(b"database"), word_of(b"mysqlType")
-_W_COMMIT_TS, _W_WATERMARK = word_of(b"commitTs"), word_of(b"watermarkTs")
 _W_INSERT, _W_UPDATE, _W_DELETE = word_of(b"INSERT"), word_of(b"UPDATE"), word_of(b"DELETE")
-_W_ID, _W_ES, _W_TS, _W_SQL_TYPE = word_of(b"id"), word_of(b"es"), word_of(b"ts"), word_of(b"sqlType")
-_W_ROW_KEY = word_of(b"rowkey")
 _WATERMARK = 3
 _SIXES = np.full(256, -1, np.int64)
 _SIXES[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)] = np.arange(64)
@@ -87,45 +88,6 @@ _AS_WRITTEN, (_ID, _NAMED, _KEYED, _TYPED, _ES_AT, _TS_AT, _SQL_AT, _TYPES_AT, _
 """What stands between the values of a row change as TiCDC writes it, where each part begins, and where they end."""
 _SIGN = np.int64(-1 << 63)
 """Set in a number that TiKV's keys carry, so that negative ones come first."""
-
-
-@part
-def _field(b: np.ndarray, p: int, q: int) -> int:
-    n, w = q - p, word(b, p, q)
-    if n == 3:
-        return SQL if w == _W_SQL else OLD if w == _W_OLD else 0
-    if n == 4:
-        return DATA if w == _W_DATA else TYPE if w == _W_TYPE else 0
-    if n == 5:
-        return TABLE if w == _W_TABLE else IS_DDL if w == _W_IS_DDL else TIDB if w == _W_TIDB else 0
-    if n == 7:
-        return PK_NAMES if w == _W_PK_NAMES else 0
-    if n == 8:
-        return DATABASE if w == _W_DATABASE else 0
-    return MYSQL_TYPE if n == 9 and w == _W_MYSQL_TYPE and b[p + 8] == 0x65 else 0
-
-
-@part
-def _unread_field(b: np.ndarray, p: int, q: int) -> int:
-    """A number for each field of the format that is not read: it occurs once, too."""
-    n, w = q - p, word(b, p, q)
-    if n == 2:
-        return _UNREAD if w == _W_ID else _UNREAD + 1 if w == _W_ES else _UNREAD + 2 if w == _W_TS else 0
-    return _SQL_TYPE if n == 7 and w == _W_SQL_TYPE else 0
-
-
-@part
-def _tidb_field(b: np.ndarray, p: int, q: int) -> int:
-    n, w = q - p, word(b, p, q)
-    if n == 6:
-        return ROW_KEY if w == _W_ROW_KEY else 0
-    if n == 8:
-        return COMMIT_TS if w == _W_COMMIT_TS else 0
-    if n == 11:
-        return WATERMARK_TS if w == _W_WATERMARK and same(b, p, q, b"watermarkTs") else 0
-    if n == 13:
-        return ONLY_HANDLE_KEY if same(b, p, q, b"onlyHandleKey") else 0
-    return CLAIM_CHECK if n == 18 and same(b, p, q, b"claimCheckLocation") else 0
 
 
 @small_kernel
@@ -216,12 +178,14 @@ def _locate(b: np.ndarray, p: int, end: int, inner: bool, st: State) -> int:
     p, more = next_member(b, q + (q == p), end, 0x7D, q == p)
     if p < 0:
         return p
+    nth = -1 if inner or q == p else MYSQL_TYPE - DATABASE  # the name behind the types is compared first
     while more:
         text, low, high, p = read_name(b, p, end, st.text)
         if p < 0:
             return p
-        field = _tidb_field(text, low, high) if inner else _field(text, low, high)
-        name = _unread_field(text, low, high) if not field and not inner else field
+        nth = nth_name(text, low, high, max(nth, -1) + 1, _EXTENSION if inner else _ENVELOPE)
+        name = 0 if nth < 0 else nth + (COMMIT_TS if inner else DATABASE)
+        field = name if inner or name < _UNREAD else 0
         if name and seen >> name & 1:
             return fault_at(DUPLICATE_KEY, p)
         seen |= 1 << name

@@ -6,7 +6,8 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import kernel, part
-from ticdc_lab.codecs.kernel.scan import fault_at, next_member, same, skip_space, value_end
+from ticdc_lab.codecs.kernel.members import described, nth_name
+from ticdc_lab.codecs.kernel.scan import fault_at, next_member, skip_space, value_end
 from ticdc_lab.codecs.kernel.state import State, close, has_room, put_null, put_text
 from ticdc_lab.codecs.kernel.text import (
     base64_groups,
@@ -22,29 +23,13 @@ OK, NEED_MORE = faults.OK, faults.NEED_MORE
 MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
 DUPLICATE_KEY, NOT_JSON, TRAILING = faults.DUPLICATE_KEY, faults.NOT_JSON, faults.TRAILING_BYTES
 
-# Text columns and numbers of a message in the state.
+# Text columns and numbers of a message in the state; a field of a line is a text, or 4 and the place of its number.
 TOPIC, KEY, VALUE, HEADERS = 0, 1, 2, 3
+_FIELDS = described("topic", "key", "value", "headers", "partition", "offset", "timestamp")
 _CODED = (KEY, VALUE)
 PARTITION, OFFSET, TIMESTAMP = 0, 1, 2
 _YEAR_10000_MS = 253402300800000
 _LIMITS = np.array([2**31 - 1, 2**63 - 1, _YEAR_10000_MS - 1], np.int64)
-
-
-@part
-def _field(b: np.ndarray, p: int, q: int) -> int:
-    if same(b, p, q, b"topic"):
-        return TOPIC
-    if same(b, p, q, b"key"):
-        return KEY
-    if same(b, p, q, b"value"):
-        return VALUE
-    if same(b, p, q, b"headers"):
-        return HEADERS
-    if same(b, p, q, b"partition"):
-        return 4 + PARTITION
-    if same(b, p, q, b"offset"):
-        return 4 + OFFSET
-    return 4 + TIMESTAMP if same(b, p, q, b"timestamp") else -1
 
 
 @part
@@ -70,7 +55,7 @@ def read_line(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
         text, low, high, p = read_name(b, p, end, st.text)
         if p < 0:
             return p
-        field = _field(text, low, high)
+        field = nth_name(text, low, high, 0, _FIELDS)
         q = _coded(b, p, end, field, st, i) if field in _CODED and not seen >> field & 1 else 0
         if q == 0:
             q = value_end(b, p, end, st.stack)

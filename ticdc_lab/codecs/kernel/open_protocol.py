@@ -8,6 +8,7 @@ from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import part
+from ticdc_lab.codecs.kernel.members import described, nth_name
 from ticdc_lab.codecs.kernel.open_image import read_image
 from ticdc_lab.codecs.kernel.scan import (
     fault_at,
@@ -44,6 +45,9 @@ SCHEMA_NAME, TABLE_NAME, QUERY, DDL_TYPE = S.SCHEMA_NAME, S.TABLE_NAME, S.QUERY,
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
 KIND, INCOMPLETE, HAS_TABLE_ID, TABLE_ID = S.KIND, S.INCOMPLETE, S.HAS_TABLE_ID, S.TABLE_ID
 N_AFTER, N_BEFORE, N_EVENTS, ROW_BYTES = S.N_AFTER, S.N_BEFORE, S.N_EVENTS, S.ROW_BYTES
+
+_KEY = described("ts", "scm", "tbl", "t", "ptn", "ohk", "ccl")
+"""Names in a key; a field of one is the number of its name, from 1 on."""
 
 
 @part
@@ -134,12 +138,12 @@ def _key(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     p, more = next_member(b, p + 1, end, 0x7D, True)
     if p < 0:
         return p
-    seen, kind = 0, -1
+    seen, kind, field = 0, -1, 0
     while more:
         text, low, high, p = read_name(b, p, end, st.text)
         if p < 0:
             return p
-        field = _key_field(text, low, high)
+        field = max(nth_name(text, low, high, field, _KEY) + 1, 0)  # they come in this order
         q = value_end(b, p, end, st.stack)
         if q < 0:
             return q
@@ -188,27 +192,6 @@ def _key(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     if kind < 1 or kind > 3:
         return fault_at(UNKNOWN_TYPE, start)
     return kind
-
-
-@part
-def _key_field(b: np.ndarray, p: int, q: int) -> int:
-    """1 ts, 2 scm, 3 tbl, 4 t, 5 ptn, 6 ohk, 7 ccl, else 0."""
-    if q - p == 1:
-        return 4 if b[p] == 0x74 else 0
-    if q - p == 2:
-        return 1 if b[p] == 0x74 and b[p + 1] == 0x73 else 0
-    if q - p != 3:
-        return 0
-    word = np.int64(b[p]) << 16 | np.int64(b[p + 1]) << 8 | np.int64(b[p + 2])
-    if word == 0x73636D:
-        return 2
-    if word == 0x74626C:
-        return 3
-    if word == 0x70746E:
-        return 5
-    if word == 0x6F686B:
-        return 6
-    return 7 if word == 0x63636C else 0
 
 
 @part

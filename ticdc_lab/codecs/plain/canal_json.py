@@ -125,7 +125,9 @@ class _Message:
         schema, table = self._text("database"), self._text("table")
         self._required("isDdl")
         if self._is("isDdl", TRUE):
-            query = self._ddl_query()
+            if "sql" not in self.places:
+                raise JsonFault(faults.MISSING_FIELD, self.places["type"][0])
+            query = self._text("sql")
             return [Event(DDL, self._optional_ts(), schema, table, query=query, ddl_type=kind)]
         self._begins("isDdl", FALSE)
         if kind not in _OPERATIONS:
@@ -158,7 +160,7 @@ class _Message:
         """Read what describes rows if all it builds on was read; else step over it."""
         rows = name in ("mysqlType", "data", "old") and first(self.b, p) not in (NULL, -1)
         if rows and self._is("isDdl", FALSE):
-            op = self._operation()
+            op = _OPERATIONS.get(read_text(self.b, self.places["type"][0])[0]) if self._is("type", QUOTE) else None
             if op is not None and name == "mysqlType":
                 return self._read_types(p)
             if op is not None and self.types is not None and "pkNames" in self.seen:
@@ -172,7 +174,15 @@ class _Message:
     def _rows(self, op: int, schema: str, table: str) -> Sequence[Event]:
         for name in ("mysqlType", "data", "old") if op == UPDATE else ("mysqlType", "data"):
             self._required(name)
-        data, old = self._images(op)
+        # Read what was stepped over, in the order in which one builds on the other.
+        if self.types is None:
+            self._read_types(self.places["mysqlType"][0])
+        self._read_keys()
+        if self.data is None:
+            self._read_data(self.places["data"][0])
+        if op == UPDATE and self.old is None:
+            self._read_old(self.places["old"][0])
+        data, old = self.data or [], self.old or []
         if not data or (op == UPDATE and len(old) != len(data)):
             raise JsonFault(faults.MISSING_FIELD, self.places["data"][0])
         incomplete, ts = self._incomplete(), self._optional_ts()
@@ -185,17 +195,6 @@ class _Message:
             row.row_key, row.table_id = row_key, table_id
             events.append(row)
         return events
-
-    def _images(self, op: int) -> tuple[list[list[Cell]], list[list[Cell]]]:
-        """Read what was stepped over, in the order in which one builds on the other."""
-        if self.types is None:
-            self._read_types(self.places["mysqlType"][0])
-        self._read_keys()
-        if self.data is None:
-            self._read_data(self.places["data"][0])
-        if op == UPDATE and self.old is None:
-            self._read_old(self.places["old"][0])
-        return self.data or [], self.old or []
 
     def _read_types(self, p: int) -> int:
         """Read ``mysqlType``."""
@@ -315,14 +314,6 @@ class _Message:
     def _text(self, name: str) -> str:
         self._required(name)
         return read_text(self.b, self._begins(name, QUOTE))[0]
-
-    def _operation(self) -> int | None:
-        return _OPERATIONS.get(read_text(self.b, self.places["type"][0])[0]) if self._is("type", QUOTE) else None
-
-    def _ddl_query(self) -> str:
-        if "sql" not in self.places:
-            raise JsonFault(faults.MISSING_FIELD, self.places["type"][0])
-        return self._text("sql")
 
     def _optional_ts(self) -> int | None:
         return self._ts("commitTs") if "commitTs" in self.places else None

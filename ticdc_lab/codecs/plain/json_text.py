@@ -10,7 +10,6 @@ import re
 from base64 import b64decode
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
 
 import orjson
 
@@ -109,16 +108,11 @@ def read_text(b: bytes, p: int) -> tuple[str, int]:
         raise JsonFault(NOT_JSON, p)
     q = _inside(b, p + 1).end()  # type: ignore[union-attr]
     if first(b, q) != QUOTE:
-        _wrong_inside(b, q)
+        if q < len(b) and b[q] >= 0x80:
+            raise JsonFault(BAD_UTF8, q)
+        raise JsonFault(BAD_ESCAPE if first(b, q) == 0x5C and q + 1 < len(b) else NOT_JSON, q)
     raw = b[p + 1 : q]
     return (orjson.loads(b[p : q + 1]) if b"\\" in raw else raw.decode()), q + 1
-
-
-def _wrong_inside(b: bytes, q: int) -> NoReturn:
-    """Report why a string breaks at ``q``."""
-    if q < len(b) and b[q] >= 0x80:
-        raise JsonFault(BAD_UTF8, q)
-    raise JsonFault(BAD_ESCAPE if first(b, q) == 0x5C and q + 1 < len(b) else NOT_JSON, q)
 
 
 def after_name(b: bytes, p: int) -> int:

@@ -320,7 +320,8 @@ class ServiceFacts:
             self.dirty = row.step
         else:
             self.other[kind] += 1
-        self.ledger.take(row.time_us, row.node, kind, row.peer, row.subject, row.before, row.after, row.because)
+        if kind == "changed" or kind in _LIVES:
+            self.ledger.take(row.time_us, row.node, kind, row.peer, row.subject, row.before, row.after, row.because)
 
     @property
     def monitor(self) -> ServiceMonitor:
