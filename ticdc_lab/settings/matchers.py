@@ -43,13 +43,8 @@ class Pattern:
     def matches(self, name: str, *, case_sensitive: bool) -> bool:
         """Whether ``name`` matches."""
         if self.is_regex:
-            return re.search(self.text if case_sensitive else self.folded, name) is not None
+            return re.search(self.text if case_sensitive else "(?i)" + self.text, name) is not None
         return self.text == name if case_sensitive else self.text.lower() == name.lower()
-
-    @property
-    def folded(self) -> str:
-        """The regular expression that takes letters in any case."""
-        return "(?i)" + self.text
 
 
 @dataclass(frozen=True, slots=True)
