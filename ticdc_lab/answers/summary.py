@@ -301,14 +301,14 @@ def named_events(log: ChangeLog, named: set[tuple[int, int]]) -> pa.Table:
     """The events at some partitions and offsets, with the images of rows."""
     if (files := log.files) is None:
         return events_at(log.events, sorted(named)).select(*_READ).toArrow()
-    form, near = arrow_schema(DECODED), pa.array(sorted({offset for _, offset in named}), pa.int64())
+    form, near = arrow_schema(DECODED), np.array(sorted({offset for _, offset in named}), np.int64)
 
     def asked(events: pa.Table) -> pa.Table:
         places = zip(events["partition"].to_pylist(), events["offset"].to_pylist(), strict=True)
         return events.filter(pa.array([place in named for place in places], pa.bool_()))
 
     form = pa.schema([form.field(name) for name in _READ])
-    return files.rows(_READ, asked, form, near=near, kinds=KINDS).found(lambda batches: batches, form)
+    return files.rows(_READ, asked, form, near=(near, near), kinds=KINDS).found(lambda batches: batches, form)
 
 
 def quarantine_reasons(quarantine: DataFrame, *, most: int = LISTED) -> DataFrame:

@@ -14,14 +14,16 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, codes, distinct, encoded, runs, timestamps
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, Stretches, codes, distinct, encoded, runs, timestamps
 from ticdc_lab.events.ddl import unescaped
 from ticdc_lab.events.mysql_types import BINARIES
+from ticdc_lab.events.schema import IMAGES
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.catalog import DDL, GONE, Catalog, RefusedDdl, TableVersion
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
@@ -33,7 +35,6 @@ UNKNOWN, ABSENT = -1, -2
 READ = ("topic", "partition", "offset", "seq", "commit_ts", "schema_name", "table_name", "op", "incomplete")
 """What is read of a row change besides the names and values of its images."""
 
-IMAGES = ("columns", "before")
 _ANY = np.iinfo(np.int64).max
 
 TableKey = tuple[str | None, str, str]
@@ -135,6 +136,13 @@ class Definitions:
         tables = {k: v for k, v in self.tables.items() if (k[1].lower(), k[2].lower()) not in unknown}
         about = (c for c in self.contradictions if (c[1].schema_name.lower(), c[1].table_name.lower()) not in unknown)
         return replace(self, tables=tables, contradictions=tuple(about))
+
+    def rule_of(self, column: ColumnDef) -> ColumnRule:
+        """What a column allows in this log."""
+        nullable = column.nullable or column.generated == "virtual"  # no row holds it: avro writes NULL
+        rule = rule_of(column.mysql_type, nullable=nullable)
+        rounded = self.rounded and parsed(column.mysql_type).family == "decimal"
+        return ColumnRule(rule.mysql_type, rule.nullable) if rounded else rule
 
     @property
     def judge(self) -> bool:
@@ -371,6 +379,45 @@ def _versions(rows: pa.Table, definitions: Definitions) -> tuple[Ints, Ints]:
     return version, made
 
 
+def unproved(noted: pa.Table, definitions: Definitions) -> Stretches:
+    """First and last offsets between which, in any partition, row changes lie that only their images can judge.
+
+    ``noted``: what kernels noted of all row changes (:data:`ticdc_lab.codecs.kernel.noted.FORM`). A DDL of the
+    table among them, or a value that may not fit, asks for images.
+    """
+    columns = dict[tuple[int, str], ColumnRule | None]()
+
+    def is_proved(r: dict[str, Any]) -> bool:
+        if r["first_ts"] is None:
+            return False
+        life = definitions.of(*(r[c] for c in ("topic", "schema_name", "table_name")))
+        if life is None:
+            return True
+        i = int(np.searchsorted(life.since, r["first_ts"]))
+        if i != np.searchsorted(life.since, r["last_ts"], side="right"):
+            return False
+        version = int(life.state[i])
+        if version < 0 or r["name"] is None:
+            return version != ABSENT
+        at = version, r["name"]
+        if at not in columns:
+            column = definitions.versions[version].column(r["name"])
+            columns[at] = None if column is None else definitions.rule_of(column)
+        rule = columns[at]
+        return rule is not None and rule.allows(r)
+
+    each = (r for batch in noted.to_batches(max_chunksize=4096) for r in batch.to_pylist())
+    left = sorted((r["first_offset"], r["last_offset"]) for r in each if not is_proved(r))
+    found = list[list[int]]()
+    for first, last in left:
+        if found and first <= found[-1][1] + 1:
+            found[-1][1] = max(found[-1][1], last)
+        else:
+            found.append([first, last])
+    first, last = np.array(found, dtype=np.int64).reshape(-1, 2).T
+    return first, last
+
+
 _OF_EXPRESSION = ("_V$_", "_V__")
 """How names of hidden columns begin, by which TiDB stores the index of an expression; avro has them."""
 
@@ -387,10 +434,7 @@ def _rules(
         column = definitions.versions[pair // n].column(texts[pair % n] or "")
         if column is not None and column not in place:
             place[column] = len(rules)
-            nullable = column.nullable or column.generated == "virtual"  # no row holds it: avro writes NULL
-            rule = rule_of(column.mysql_type, nullable=nullable)
-            rounded = definitions.rounded and parsed(column.mysql_type).family == "decimal"
-            rules.append(ColumnRule(rule.mysql_type, rule.nullable) if rounded else rule)
+            rules.append(definitions.rule_of(column))
         if column is None and (texts[pair % n] or "").startswith(_OF_EXPRESSION):  # no DDL states it
             column = ColumnDef(_OF_EXPRESSION[0], "", hidden=True)
             if column not in place:
@@ -406,11 +450,16 @@ def _rules(
 Misfit = Callable[[pa.Array], pa.Array]
 """Of texts that are no NULL: which do not fit."""
 
+Measures = Mapping[str, int]
+"""How far the values of a column go: :data:`ticdc_lab.codecs.kernel.noted.MEASURED` and ``ENDS``."""
+Proof = Callable[[Measures], bool]
+"""Whether measures show that no value is a misfit; some that fit may not show it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
     """What a column allows: a text of up to ``safe`` bytes always fits, unless it is ``negative`` where that is none;
-    ``misfit`` judges the others.
+    ``misfit`` judges the others, unless ``proof`` shows of all that they fit.
     """
 
     mysql_type: str
@@ -418,6 +467,11 @@ class ColumnRule:
     safe: int = _ANY
     unsigned: bool = False
     misfit: Misfit = field(default=lambda texts: pa.repeat(pa.scalar(False), len(texts)))
+    proof: Proof = field(default=lambda _: True)
+
+    def allows(self, measures: Measures) -> bool:
+        """Whether measures show that all values of a column fit, NULL among them."""
+        return (self.nullable or not measures["nulls"]) and self.proof(measures)
 
 
 _INTEGER_BYTES = {"tinyint": 1, "bool": 1, "boolean": 1, "smallint": 2, "mediumint": 3, "int": 4, "integer": 4,
@@ -439,28 +493,37 @@ def rule_of(mysql_type: str, *, nullable: bool) -> ColumnRule:
     if of.name in _INTEGER_BYTES:
         bits = 8 * _INTEGER_BYTES[of.name]
         low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
-        return ColumnRule(mysql_type, nullable, len(str(high)) - 1, unsigned, _out_of(low, high))
+        return ColumnRule(mysql_type, nullable, len(str(high)) - 1, unsigned, _out_of(low, high), _within(low, high))
     if of.name == "bit":
         high = (1 << (of.precision or 1)) - 1
-        return ColumnRule(mysql_type, nullable, len(str(high)) - 1, True, _out_of(0, high))
+        return ColumnRule(mysql_type, nullable, len(str(high)) - 1, True, _out_of(0, high), _within(0, high))
     if of.family == "decimal":
         digits, scale = (10 if of.precision is None else of.precision), of.scale
         safe = min(digits - scale, scale + 1)  # of its bytes one may be the point
-        return ColumnRule(mysql_type, nullable, safe, unsigned, _no_decimal(digits, scale, unsigned=unsigned))
+        misfit = _no_decimal(digits, scale, unsigned=unsigned)
+
+        def proof(m: Measures) -> bool:
+            fits = not m["no_decimal"] and m["digits"] <= digits - scale and m["fraction"] <= scale
+            return fits and not (unsigned and m["minus"])
+
+        return ColumnRule(mysql_type, nullable, safe, unsigned, misfit, proof)
     if of.name in ("char", "varchar"):
         most = 1 if of.precision is None else of.precision
-        return ColumnRule(mysql_type, nullable, most, False, _longer(most))
+        return ColumnRule(mysql_type, nullable, most, False, _longer(most), lambda m: m["chars"] <= most)
     if of.name in ("binary", "varbinary"):
         most = 1 if of.precision is None else of.precision
-        return ColumnRule(mysql_type, nullable, most, False, _more_bytes(most))
+        return ColumnRule(mysql_type, nullable, most, False, _more_bytes(most), lambda m: m["size"] <= 2 + 2 * most)
     if of.name in _LONG and of.precision is None:
         most = _LONG[of.name]
-        return ColumnRule(mysql_type, nullable, most, False, (_more_bytes if of.name in BINARIES else _longer)(most))
+        misfit = (_more_bytes if of.name in BINARIES else _longer)(most)
+        return ColumnRule(mysql_type, nullable, most, False, misfit, lambda m: m["chars"] <= most)
     if of.family in ("enum", "set") and of.elements:
         # a statement that TiCDC did not rewrite escapes with backslashes
         labels = {e.rstrip(" ").casefold() for e in (*of.elements, *map(unescaped, of.elements), "")}
-        misfit = _no_label if of.family == "enum" else _no_labels
-        return ColumnRule(mysql_type, nullable, 0, False, misfit(labels, len(of.elements)))
+        n = len(of.elements)
+        misfit = (_no_label if of.family == "enum" else _no_labels)(labels, n)
+        most = n if of.family == "enum" else (1 << n) - 1
+        return ColumnRule(mysql_type, nullable, 0, False, misfit, _numbered(most))
     return ColumnRule(mysql_type, nullable)
 
 
@@ -473,6 +536,17 @@ def _out_of(low: int, high: int) -> Misfit:
         return digits is not None and (len(digits[2]) > most or not low <= int(digits[1] + digits[2]) <= high)
 
     return lambda texts: _of_each(texts, is_out)
+
+
+def _within(low: int, high: int) -> Proof:
+    """Nothing but integers of a range."""
+    return lambda m: not m["no_integer"] and m["greatest"] <= high and m["least"] <= -low
+
+
+def _numbered(most: int) -> Proof:
+    """Nothing but numbers of labels: :func:`_is_number`."""
+    within = _within(0, most)
+    return lambda m: within(m) and not m["minus"] and m["size"] <= 20
 
 
 def _no_decimal(digits: int, scale: int, *, unsigned: bool) -> Misfit:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.defined import IMAGES, READ, Definitions, defined_rows
+from ticdc_lab.audit.defined import READ, Definitions, defined_rows, unproved
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.findings import (
     FOUND,
@@ -56,8 +56,9 @@ from ticdc_lab.audit.stated import Stated
 from ticdc_lab.codecs.decode import EMPTY_MESSAGE
 from ticdc_lab.engine.shuffle import Batches, Kernel, in_one, is_sent, spark_order
 from ticdc_lab.events import POSITION
+from ticdc_lab.events.arrays import lie_in
 from ticdc_lab.events.sample import Sample
-from ticdc_lab.events.schema import FINDINGS, require_columns
+from ticdc_lab.events.schema import FINDINGS, IMAGES, require_columns
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.facts.known import ordered_offsets
@@ -374,7 +375,10 @@ def _images_of(
     judge = few_of(judging_images(names, definitions), most)
     if files is None:
         return narrow_images(events()).mapInArrow(judge, FOUND_DDL).toArrow().cast(FOUND)
-    return files.rows(READ, lambda rows: rows, _STORED_FORM, leaves=_LEAVES).found(judge, FOUND)
+    near = None if files.again is None else unproved(files.again.noted, definitions)
+    if near is not None and not len(near[0]):
+        return FOUND.empty_table()
+    return files.rows(READ, lambda rows: rows, _STORED_FORM, leaves=_LEAVES, near=near).found(judge, FOUND)
 
 
 def few_of(kernel: Kernel, most: int) -> Kernel:
@@ -513,10 +517,10 @@ def _keys_in_files(places: pa.Table, files: StoredEvents) -> Keys:
     wanted = {tuple(place[c] for c in POSITION) for place in places.to_pylist()}
     if not wanted:
         return {}
-    offsets = pc.unique(places["offset"])
+    offsets = np.unique(places["offset"].to_numpy())
 
     def asked(rows: pa.Table) -> pa.Table:
-        near = rows.filter(pc.is_in(rows["offset"], offsets))
+        near = rows.filter(lie_in(rows["offset"], (offsets, offsets)))
         own = [r for r in near.to_pylist() if tuple(r[c] for c in POSITION) in wanted]
         return pa.Table.from_pylist(
             [
@@ -527,7 +531,9 @@ def _keys_in_files(places: pa.Table, files: StoredEvents) -> Keys:
         )
 
     leaves = [f"{image}.list.element.{part}" for image in IMAGES for part in ("name", "value", "is_key")]
-    found = files.rows(POSITION, asked, _OF_PLACE, leaves=leaves, near=offsets).found(lambda rows: rows, _OF_PLACE)
+    found = files.rows(POSITION, asked, _OF_PLACE, leaves=leaves, near=(offsets, offsets)).found(
+        lambda rows: rows, _OF_PLACE
+    )
     return _by_place((row, row["key"]) for row in found.to_pylist())
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ticdc_lab.codecs.known import Bounds
     from ticdc_lab.log import Log
     from ticdc_lab.settings import Settings
+    from ticdc_lab.sources.stored import Kept
 
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED, UNHEARD = 0, 1, 2, 130, 141
@@ -415,7 +416,7 @@ def opened(
 @contextmanager
 def decoded(
     source: str, where: Mapping[str, Any], *, images: bool = True, needed: bool = True, frames: bool = True,
-    beside: str | None = None,
+    beside: str | None = None, kept: Kept | None = None,
 ) -> Iterator[tuple[SparkSession, Any]]:  # fmt: skip
     """The log, decoded once into a temporary folder; an error where no event is in it, unless none is needed."""
     import tempfile
@@ -430,7 +431,7 @@ def decoded(
             log = log.sampled(where["sample"])
         target = f"{folder}/decoded"
         with shown(spark, f"decoding {log.protocol}", measured=log.messages_done(target)):
-            log = with_rules_noted(log.materialise(target, images=images))
+            log = with_rules_noted(log.materialise(target, images=images, kept=kept))
         require_uninterrupted()
         say_counts(log)
         if needed:
@@ -571,14 +572,14 @@ def main() -> None:
 
 @contextmanager
 def asked(
-    source: str, where: Mapping[str, Any], *, images: bool = True, frames: bool = True
+    source: str, where: Mapping[str, Any], *, images: bool = True, frames: bool = True, kept: Kept | None = None
 ) -> Iterator[tuple[SparkSession, Log]]:
     """The log, decoded once, to be asked; without ``frames`` questions that are answered from its files."""
     import tempfile
 
     answer_first()
     with (
-        decoded(source, where, images=images, frames=frames, beside="ticdc_lab.log") as (spark, log),
+        decoded(source, where, images=images, frames=frames, beside="ticdc_lab.log", kept=kept) as (spark, log),
         tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
     ):
         from ticdc_lab.log import Log

@@ -29,6 +29,14 @@ _done_bytes: dict[str, int] = {}
 _compiled: set[str] = set()
 
 
+def expect(part: str, n_bytes: int) -> bool:
+    """So many bytes are to come for a part; whether the kernels take all, as is worth it where they are there."""
+    if n_bytes <= LOAD_AFTER_BYTES:
+        return False
+    _done_bytes[part] = max(_done_bytes.get(part, 0), min(n_bytes, COMPILE_AFTER_BYTES))
+    return part in _compiled or cache.has(part)
+
+
 def compiled(part: str, batch: pa.RecordBatch | pa.Array) -> bool:
     """Whether the kernels of a part take the next batch; it counts as done."""
     if part in _compiled:

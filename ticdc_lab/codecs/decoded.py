@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.known import Bounds
+
+if TYPE_CHECKING:
+    from ticdc_lab.codecs.kernel.noted import Noted
+
+NOTED: ContextVar[Noted | None] = ContextVar("noted", default=None)
+"""Where kernels note what images show, in place of making them (:mod:`ticdc_lab.codecs.kernel.noted`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,18 @@ def beginnings(texts: pa.Array | pa.ChunkedArray, most: int) -> pa.Array | pa.Ch
     return pc.if_else(pc.greater(pc.utf8_length(texts), most), head, texts)
 
 
+Stretches = tuple[Ints, Ints]
+"""The first and the last of some stretches of numbers, rising and apart."""
+
+
+def lie_in(numbers: pa.Array | pa.ChunkedArray, stretches: Stretches) -> pa.Array:
+    """Which numbers, none below zero, lie in some stretches; null lies in none."""
+    first, last = stretches
+    own = pc.fill_null(numbers, -1).to_numpy()
+    at = np.searchsorted(first, own, side="right") - 1
+    return pa.array((at >= 0) & (own <= np.append(last, -1)[at]))
+
+
 def codes(column: pa.Array | pa.ChunkedArray) -> Ints:
     """A number for each value of a column of any type, the same for equal ones; null is a value too."""
     return _numbered(_encoded(column))

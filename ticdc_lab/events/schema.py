@@ -181,6 +181,9 @@ frames. All of it is null unless ``kind`` is ``row``. Images determine it: who c
 or ``before`` of events drops these columns.
 """
 
+IMAGES = ("columns", "before")
+"""Columns with the image of a row after its change, and before it."""
+
 OF_IMAGES = (*IMAGE_HASHES.names, *DISPATCH.names)
 """Columns that follow from the images, and are dropped where those change."""
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from ticdc_lab.events.arrays import Batches, Ints, changes_in
-from ticdc_lab.facts.places import NAMED_BY, place_number
+from ticdc_lab.engine.ordering import order_of
+from ticdc_lab.events.arrays import Batches, Ints, changes_in, encoded
+from ticdc_lab.facts.places import NAMED_BY, grouped, place_number
 from ticdc_lab.facts.schemas import arrow_of
 
 FACTS = """
@@ -70,14 +71,16 @@ def log_facts(events: DataFrame) -> DataFrame:
 
 
 def narrow_batches(events: pa.Table) -> Batches:
-    """What :func:`gathered` reads, of events in Arrow's form."""
+    """What :func:`gathered` reads, of events in Arrow's form; texts with dictionaries keep these."""
     n = events.num_rows
     of = {c: events[c] if c in events.column_names else pa.nulls(n) for c in (*_READ, *_SAID)}
     if "admin" in events.column_names:
         of["partition_count"] = pc.struct_field(events["admin"], "partition_count")
     hashed = "before_hash" in events.column_names
     of["n_before"] = pc.is_valid(events["before_hash"]) if hashed else pa.nulls(n)
-    return iter(pa.table([of[f.name].cast(f.type) for f in _NARROW], schema=_NARROW).to_batches())
+    coded = {f.name for f in events.schema if pa.types.is_dictionary(f.type)}
+    own = [of[f.name] if f.name in coded else of[f.name].cast(f.type) for f in _NARROW]
+    return iter(pa.table(own, _NARROW.names).combine_chunks().to_batches())
 
 
 def gathered(batches: Batches) -> Batches:
@@ -85,7 +88,8 @@ def gathered(batches: Batches) -> Batches:
     places, offsets = _Sums(sum_places), _Sums(sum_offsets)
     for batch in batches:
         if batch.num_rows:
-            events = pa.table(batch.cast(_NARROW) if batch.schema != _NARROW else batch)
+            coded = any(map(pa.types.is_dictionary, batch.schema.types))
+            events = pa.table(batch if coded or batch.schema == _NARROW else batch.cast(_NARROW))
             yield from as_facts(_marks(events))
             yield from places.add(_places(events))
             yield from offsets.add(_offsets(events))
@@ -134,6 +138,7 @@ def _marks(events: pa.Table) -> pa.Table:
     dated = pc.and_(pc.equal(kind, "watermark"), pc.is_valid(events["commit_ts"]))
     defines = pc.and_(pc.equal(kind, "bootstrap"), pc.is_valid(events["query"]))
     marks = events.filter(pc.or_(pc.or_(dated, defines), pc.is_in(kind, pa.array(["ddl", "admin"]))))
+    marks = pa.table([marks[f.name].cast(f.type) for f in _NARROW], schema=_NARROW)
     return marks.append_column("fact", marks["kind"])
 
 
@@ -149,21 +154,33 @@ def _places(events: pa.Table) -> pa.Table:
     )  # fmt: skip
 
 
-_OF_PLACE = (
-    ("n", "sum"), ("commit_ts", "min"), ("last_ts", "max"), ("offset", "min"), ("last_offset", "max"),
-    ("n_before", "sum"),
-)  # fmt: skip
-
-
 def sum_places(rows: pa.Table) -> pa.Table:
     """One row a place."""
-    found = rows.group_by(PLACE, use_threads=False).aggregate(list(_OF_PLACE))
-    found = found.rename_columns([c.removesuffix("_sum").removesuffix("_min").removesuffix("_max") if c not in PLACE
-                                  else c for c in found.column_names])  # fmt: skip
-    names = zip(*[found[c].to_pylist() for c in NAMED_BY], strict=True)
-    numbers = pa.array([place_number(*name) for name in names], pa.int64())
-    whole = found.select([*PLACE, *[c for c, _ in _OF_PLACE]]).append_column("place", numbers)
-    return whole.append_column("fact", pa.array(["place"] * whole.num_rows, pa.string()))
+    first, of = grouped(rows, PLACE)
+
+    def of_each(name: str, best: np.ufunc, start: int) -> pa.Array:
+        there = np.asarray(pc.is_valid(rows[name]))
+        found, known = np.full(len(first), start), np.zeros(len(first), dtype=bool)
+        values = rows[name].fill_null(0).to_numpy().astype(np.int64, copy=False)
+        at = of if there.all() else of[there]
+        best.at(found, at, values if there.all() else values[there])
+        known[at] = True
+        return pa.array(found, pa.int64(), mask=~known)
+
+    whole = rows.select(PLACE).take(pa.array(first))
+    names = zip(*[whole[c].to_pylist() for c in NAMED_BY], strict=True)
+    each = {
+        **{c: whole[c].cast(ARROW.field(c).type) for c in PLACE},
+        "n": of_each("n", np.add, 0), "commit_ts": of_each("commit_ts", np.minimum, _MAX),
+        "last_ts": of_each("last_ts", np.maximum, _MIN), "offset": of_each("offset", np.minimum, _MAX),
+        "last_offset": of_each("last_offset", np.maximum, _MIN), "n_before": of_each("n_before", np.add, 0),
+        "place": pa.array([place_number(*name) for name in names], pa.int64()),
+        "fact": pa.array(["place"] * len(first), pa.string()),
+    }  # fmt: skip
+    return pa.table(each)
+
+
+_MAX, _MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def _offsets(events: pa.Table) -> pa.Table:
@@ -181,17 +198,26 @@ OFFSETS = ("topic", "partition", "offset", "held", "n")
 
 def sum_offsets(rows: pa.Table) -> pa.Table:
     """One row a chunk of offsets."""
-    topics = rows["topic"].combine_chunks().dictionary_encode(null_encoding="encode")
-    topic: Ints = np.asarray(topics.indices).astype(np.int64)
+    topic, topics = encoded(rows["topic"])
     partition, offset, held, n = (rows[c].to_numpy() for c in OFFSETS[1:])
-    order = np.lexsort((offset, partition, topic))
+    order = _by_place(topic, partition.astype(np.int64), offset) if len(offset) else np.arange(0)
     topic, partition, offset, held, n = (a[order] for a in (topic, partition, offset, held, n))
     first = np.flatnonzero(changes_in(topic, partition, offset)) if len(topic) else np.empty(0, dtype=np.int64)
     return pa.table({
         "fact": pa.array(["offsets"] * len(first), pa.string()),
-        "topic": topics.dictionary.take(pa.array(topic[first])),
+        "topic": pa.array(topics, pa.string()).take(pa.array(topic[first])),
         "partition": pa.array(partition[first].astype(np.int32)),
         "offset": pa.array(offset[first]),
         "held": pa.array(np.bitwise_or.reduceat(held, first) if len(first) else held),
         "n": pa.array(np.add.reduceat(n, first) if len(first) else n),
     })  # fmt: skip
+
+
+def _by_place(topic: Ints, partition: Ints, offset: Ints) -> Ints:
+    """The order of offsets in their partitions; by one number where the three fit into it."""
+    low, first = int(partition.min()), int(offset.min())
+    lanes, span = int(partition.max()) - low + 1, int(offset.max()) - first + 1
+    if (int(topic.max()) + 1) * lanes * span >= 1 << 62:
+        return order_of(topic, partition, offset, stable=False)
+    found: Ints = np.argsort((topic * lanes + partition - low) * span + offset - first)
+    return found

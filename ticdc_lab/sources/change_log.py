@@ -20,17 +20,19 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.codecs import NOTHING, Known
+from ticdc_lab.codecs import NOTHING, Known, choice
 from ticdc_lab.codecs.decode import EMPTY_MESSAGE, decoder
+from ticdc_lab.codecs.decoded import NOTED
 from ticdc_lab.codecs.detection import other_protocol
 from ticdc_lab.codecs.handles import Handles, handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
+from ticdc_lab.codecs.registry import KERNELS
 from ticdc_lab.codecs.simple_tables import defined_in
 from ticdc_lab.engine import engine_of, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
-from ticdc_lab.engine.sessions import is_sail, start_beside
+from ticdc_lab.engine.sessions import is_sail, is_wanted, start_beside
 from ticdc_lab.engine.shuffle import Kernel, spark_order
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.errors.redaction import shown_source
@@ -65,9 +67,12 @@ from ticdc_lab.sources.pieces import Source
 from ticdc_lab.sources.places import Size
 from ticdc_lab.sources.stored import (
     COUNTED,
+    Again,
+    Kept,
     StoredEvents,
     arrivals_file,
     decoded_into,
+    decoded_near,
     decoding,
     facts_file,
     for_engines,
@@ -136,6 +141,8 @@ class ChangeLog:
     """Files of its events, where tasks wrote any."""
     has_images: bool = True
     """Whether its events have the values of rows."""
+    _again: Again | None = None
+    """Where its files have of events what a question needs alone."""
     _facts: list[LogFacts] = field(default_factory=list, init=False, repr=False, compare=False)
     _handles: list[Handles] = field(default_factory=list, init=False, repr=False, compare=False)
     _kept: dict[bool, Callable[[], DataFrame]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -217,7 +224,7 @@ class ChangeLog:
         """Its events as files that workers, or this process, read themselves; None where it has none."""
         if not self._files or self.counts is None or self.sample is not None:
             return None
-        return StoredEvents(self.spark, tuple(map(str, self._files)), self.counts.events)
+        return StoredEvents(self.spark, tuple(map(str, self._files)), self.counts.events, again=self._again)
 
     @property
     def quarantine(self) -> DataFrame:
@@ -427,7 +434,7 @@ class ChangeLog:
             )
         return self if sample.is_whole else replace(self, sample=sample, _gathered=())
 
-    def materialise(self, folder: str, *, images: bool = True) -> ChangeLog:
+    def materialise(self, folder: str, *, images: bool = True, kept: Kept | None = None) -> ChangeLog:
         """Decode everything once into Parquet and continue from there.
 
         Parameters
@@ -439,6 +446,9 @@ class ChangeLog:
         images
             False leaves ``columns`` and ``before`` null: watermarks, transactions and most checks need only the
             hashes, and decoding costs a third then.
+        kept
+            Where this process decodes, write this alone; what else is asked for is decoded again: some messages, or
+            all beside ``folder``.
 
         Returns
         -------
@@ -453,8 +463,8 @@ class ChangeLog:
         with engine_errors(), self.reading(), room_for(folder):
             local = None if self._source is None else local_path(folder)
             begun = time.monotonic()
-            log = self._by_engine(folder, images) if local is None else self._by_workers(local, images)
-            if images and self.sample is None and log.counts is not None:
+            log = self._by_engine(folder, images) if local is None else self._by_workers(local, images, alone=kept)
+            if images and log._again is None and self.sample is None and log.counts is not None:
                 step = speeds.decoding_step(
                     engine_of(self.spark), parallelism(self.spark), self.protocol, self.source_kind
                 )
@@ -486,29 +496,70 @@ class ChangeLog:
         guesses = (*self.guesses, *(words_of([*self._handles[0]]) if self._handles else ()))
         return replace(self, _stored=lambda: stored, counts=counts, guesses=guesses, _gathered=(), _files=())
 
-    def _by_workers(self, folder: Path, images: bool) -> ChangeLog:
+    def _by_workers(self, folder: Path, images: bool, alone: Kept | None = None) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
         assert self._source is not None
-        spark, kept = self.spark, None if self.sample is None else self.sample.kept
-        written = decoded_into(folder, self._source, self.protocol, self.known, images=images, kept=kept)
+        spark, source, kept = self.spark, self._source, None if self.sample is None else self.sample.kept
+        only, whole_by_kernels = None, False
+        if is_sail(spark):  # this process decodes
+            size = self.size().bytes or 0
+            choice.expect(choice.CAPTURE, size)
+            whole_by_kernels = choice.expect(self.protocol, size)
+        if alone is not None and images and whole_by_kernels and self._is_noted():
+            from ticdc_lab.codecs.kernel.noted import Noted  # here: numba takes a third of a second
+
+            only = alone, Noted()
+        token = None if only is None else NOTED.set(only[1])
+        try:
+            written = decoded_into(folder, source, self.protocol, self.known, images=images, kept=kept, alone=only)
+        finally:
+            if token is not None:
+                NOTED.reset(token)
         n = {name: sum(written[name].to_pylist()) for name in COUNTED}
         files = [Path(f) for f in sorted(written["file"].to_pylist())]  # their names begin with the task
         gathered = tuple(facts_file(f) for f in files)
         handles = self._stated_keys(gathered)
-        if handles and not images and not self.known.handles:  # they are hashed by values that were left out
+        if handles and not (images and only is None) and not self.known.handles:  # they are hashed by values
             shutil.rmtree(folder)
             return replace(self, known=replace(self.known, handles=handles))._by_workers(folder, images)
-        keyed = words_of(put_into(files, handles) if images else [*handles])
+        keyed = words_of(put_into(files, handles) if images and only is None else [*handles])
+        again = None
+        if only is not None:
+
+            @cache
+            def whole(images: bool) -> ChangeLog:
+                return self.materialise(f"{folder}_{'whole' if images else 'without_images'}", images=images)
+
+            def files_of_all(images: bool) -> StoredEvents:
+                found = whole(images).files
+                assert found is not None
+                return found
+
+            near = decoded_near(source, self.protocol, self.known)
+            again = Again(only[0], only[1].table(), source.shares, near, files_of_all)
 
         def decoded() -> DataFrame:
+            if again is not None:
+                return whole(True).decoded
             names = [verbatim(spark, f) for f in for_engines(files, parallelism(spark))]
             return stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
 
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         guesses = (*self.guesses, *keyed)
         return replace(
-            self, _stored=cache(decoded), counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files)
-        )
+            self, _stored=cache(decoded), counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files),
+            _again=again,
+        )  # fmt: skip
+
+    def _is_noted(self) -> bool:
+        """Whether what its images show can be noted: kernels decode them here, and few questions look at them.
+
+        A given setting may be compared with all images, and a table's handle key is hashed by values.
+        """
+        source = self._source
+        here = source is not None and source.decode is None and bool(source.shares) and not is_wanted(self.spark)
+        plain = self.sample is None and not self.known.handles and all(s.source == "bytes" for s in self.settings.known)
+        return here and plain and self.protocol in KERNELS
 
     def _stated_keys(self, gathered: Sequence[Path]) -> Handles:
         """Handle keys that only its DDL define, as the tasks that decoded it gathered them."""

@@ -14,15 +14,16 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from math import ceil
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import numpy as np
@@ -34,7 +35,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs import Known, decoder
-from ticdc_lab.codecs.decode import EMPTY_MESSAGE, ROWS_A_PASS
+from ticdc_lab.codecs.decode import EMPTY_MESSAGE, ROWS_A_PASS, is_empty
 from ticdc_lab.codecs.handles import keyed
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, bits
 from ticdc_lab.engine import is_several_machines, parallelism
@@ -42,13 +43,16 @@ from ticdc_lab.engine.sessions import is_sail, is_wanted
 from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers, bucket_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
-from ticdc_lab.events.arrays import Batches
-from ticdc_lab.events.schema import BEFORE_UNNAMED, DECODED
+from ticdc_lab.events.arrays import Batches, Stretches, lie_in
+from ticdc_lab.events.schema import BEFORE_UNNAMED, DECODED, IMAGES
 from ticdc_lab.facts.gathering import ARROW as FACTS
 from ticdc_lab.facts.gathering import LEFT_OUT, gathered, narrow_batches
 from ticdc_lab.facts.stalls import ARRIVED
 from ticdc_lab.sources.overlaps import Held, Skips
 from ticdc_lab.sources.pieces import NO_SKIPS, Source
+
+if TYPE_CHECKING:
+    from ticdc_lab.codecs.kernel.noted import Noted
 
 BYTES_A_GROUP = 48 << 20
 """Decoded events that a task holds before it writes them as a row group; a third in Arrow's form."""
@@ -104,6 +108,32 @@ def left_as_it_was(file: Path) -> Iterator[None]:
         ) from error
 
 
+Narrow = Callable[[pa.Table], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """All that a question needs of row changes, which a log is decoded to in place of its events.
+
+    It also needs images, of which kernels note how far their values go.
+    """
+
+    columns: Sequence[str]  # of events, read by ``narrow``
+    narrow: Narrow
+    form: pa.Schema  # of what that gives
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Where a log was decoded to what a question needs alone: what that is, and how the rest is decoded again."""
+
+    kept: Kept
+    noted: pa.Table  # of images, :data:`ticdc_lab.codecs.kernel.noted.FORM`
+    shares: tuple[pa.Table, ...]  # what each task read
+    near: Callable[[pa.Table, Stretches], Batches]  # of a share, the messages with offsets in some stretches
+    whole: Callable[[bool], StoredEvents]  # with images or without
+
+
 @dataclass(frozen=True, slots=True)
 class StoredEvents:
     """Files of :data:`ticdc_lab.events.schema.DECODED` that the workers of Spark read themselves."""
@@ -112,6 +142,7 @@ class StoredEvents:
     files: tuple[str, ...]  # paths that all workers see
     events: int = 0  # how many they hold
     tables: frozenset[tuple[str, str]] | None = None  # which are read; all by default
+    again: Again | None = None
 
     @property
     def by_spark(self) -> bool:
@@ -140,8 +171,8 @@ class StoredEvents:
         return int(sum((np.frombuffer(n, dtype=np.int64) for n in each), np.zeros(1, dtype=np.int64)).max())
 
     def rows(
-        self, columns: Iterable[str], narrow: Callable[[pa.Table], pa.Table], schema: pa.Schema,
-        *, leaves: Sequence[str] = (), near: pa.Array | None = None, kinds: Sequence[str] = ("row",),
+        self, columns: Iterable[str], narrow: Narrow, schema: pa.Schema,
+        *, leaves: Sequence[str] = (), near: Stretches | None = None, kinds: Sequence[str] = ("row",),
     ) -> MadeByWorkers:  # fmt: skip
         """What a function makes of their row changes, some at a time: these columns, texts with dictionaries.
 
@@ -150,25 +181,44 @@ class StoredEvents:
         each. Events of other ``kinds`` are read if they are named.
         """
         named = [*dict.fromkeys(("kind", "error_class", *columns)), *leaves]
-        parts, tables = ceil(parallelism(self.spark) / max(1, len(self.files))), self.tables
+        parts, tables, again = ceil(parallelism(self.spark) / max(1, len(self.files))), self.tables, self.again
+
+        def narrowed(batch: pa.RecordBatch) -> Batches:
+            asked = pc.is_in(batch["kind"], pa.array(kinds)) if len(kinds) > 1 else (
+                pc.equal(batch["kind"], kinds[0])
+            )  # fmt: skip
+            at = np.flatnonzero(pc.fill_null(pc.and_(asked, pc.is_null(batch["error_class"])), False))
+            own = pa.table([_some_of(column, at) for column in batch.columns], batch.schema.names)
+            rows = narrow(own if tables is None else _of_tables(own, tables))
+            yield from rows.select(schema.names).cast(schema).to_batches()
 
         def read(piece: tuple[str, int]) -> Batches:
             path, part = piece
             with left_as_it_was(Path(path)):
                 for batch in (_in_arrow if path.endswith(ARROW) else _in_parquet)(path, part, parts, named, near):
-                    asked = pc.is_in(batch["kind"], pa.array(kinds)) if len(kinds) > 1 else (
-                        pc.equal(batch["kind"], kinds[0])
-                    )  # fmt: skip
-                    at = np.flatnonzero(pc.fill_null(pc.and_(asked, pc.is_null(batch["error_class"])), False))
-                    own = pa.table([_some_of(column, at) for column in batch.columns], batch.schema.names)
-                    rows = narrow(own if tables is None else _of_tables(own, tables))
-                    yield from rows.select(schema.names).cast(schema).to_batches()
+                    yield from narrowed(batch)
 
+        def decoded_again(share: pa.Table) -> Batches:
+            assert again is not None
+            assert near is not None
+            of = _leaves_of(named)
+            return chain.from_iterable(narrowed(_leaves_in(batch, of)) for batch in again.near(share, near))
+
+        if again is not None:
+            if near is not None:
+                return MadeByWorkers(self.spark, again.shares, decoded_again, schema)
+            if narrow is not again.kept.narrow or tables is not None:
+                whole = again.whole(bool(leaves) or not {*IMAGES}.isdisjoint(columns))
+                return replace(whole, tables=tables).rows(columns, narrow, schema, leaves=leaves, kinds=kinds)
+            kept = tuple(str(kept_file(Path(file))) for file in self.files)
+            return MadeByWorkers(self.spark, kept, _kept_in, schema, self.events)
         pieces = tuple((f, i) for f in self.files for i in range(parts))
         return MadeByWorkers(self.spark, pieces, read, schema, self.events)
 
     def in_memory(self, columns: Sequence[str]) -> pa.Table:
         """Columns of all their events, of a log that is small."""
+        if self.again is not None:
+            return self.again.whole(not {*IMAGES}.isdisjoint(columns)).in_memory(columns)
         whole = [arrow_schema(DECODED).empty_table().select(columns)]
         for file in map(Path, self.files):
             with left_as_it_was(file):
@@ -193,30 +243,44 @@ def _some_of(column: pa.Array, at: np.ndarray) -> pa.Array:
     return column.take(pa.array(at))
 
 
-def _in_parquet(path: str, part: int, parts: int, named: Sequence[str], near: pa.Array | None) -> Batches:
+def _kept_in(path: str) -> Batches:
+    with left_as_it_was(Path(path)), pa.OSFile(path) as opened, pa.ipc.open_stream(opened) as kept:
+        yield from kept
+
+
+def _in_parquet(path: str, part: int, parts: int, named: Sequence[str], near: Stretches | None) -> Batches:
     """Columns and leaves of every so-many-th row group, as of :meth:`StoredEvents.rows`."""
     texts = [n for n in named if (DECODED[n].dataType == StringType() if n in DECODED.names else n.endswith(".name"))]
 
-    def has_one(file: pq.ParquetFile, group: int) -> bool:
+    def has_one(file: pq.ParquetFile, group: int, near: Stretches) -> bool:
         offsets = file.read_row_group(group, ["offset"])["offset"]
-        return bool(pc.any(pc.is_in(offsets, near)).as_py())
+        return bool(pc.any(lie_in(offsets, near)).as_py())
 
     with pq.ParquetFile(path, read_dictionary=texts) as file:
         # a group for itself: pyarrow joins no dictionaries inside of lists
-        groups = (g for g in range(part, file.num_row_groups, parts) if near is None or has_one(file, g))
+        groups = (g for g in range(part, file.num_row_groups, parts) if near is None or has_one(file, g, near))
         yield from chain.from_iterable(file.iter_batches(PACKED, [group], [*named]) for group in groups)
 
 
-def _in_arrow(path: str, part: int, parts: int, named: Sequence[str], near: pa.Array | None) -> Batches:
+def _in_arrow(path: str, part: int, parts: int, named: Sequence[str], near: Stretches | None) -> Batches:
     """The same of a file in Arrow's form."""
+    leaves = _leaves_of(named)
+    for batch in _batches_of(path, [*leaves], part, parts):
+        if near is None or pc.any(lie_in(batch["offset"], near)).as_py():
+            whole = _leaves_in(batch, leaves)
+            yield from (whole.slice(at, PACKED) for at in range(0, len(whole), PACKED))
+
+
+def _leaves_of(named: Sequence[str]) -> dict[str, list[str]]:
+    """Columns, each with the leaves of it that are named."""
     leaves: dict[str, list[str]] = {}
     for name, *leaf in (name.split(".list.element.") for name in named):
         leaves.setdefault(name, []).extend(leaf)
-    for batch in _batches_of(path, [*leaves], part, parts):
-        if near is None or pc.any(pc.is_in(batch["offset"], near)).as_py():
-            columns = [_coded(batch[name], some) for name, some in leaves.items()]
-            whole = pa.RecordBatch.from_arrays(columns, [*leaves])
-            yield from (whole.slice(at, PACKED) for at in range(0, len(whole), PACKED))
+    return leaves
+
+
+def _leaves_in(batch: pa.RecordBatch, leaves: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([_coded(batch[name], some) for name, some in leaves.items()], [*leaves])
 
 
 def _batches_of(path: str | Path, columns: Sequence[str], part: int = 0, parts: int = 1) -> Batches:
@@ -315,11 +379,13 @@ def decoding(
     first: int | None = None,
     skips: Skips = NO_SKIPS,
     threads: int = 1,
+    noted: Noted | None = None,
 ) -> Decode:
     """Raw records to :data:`ticdc_lab.events.schema.DECODED`; of each task's share the ``first`` messages, or all.
 
     Messages in several files are left out by ``skips``; ``held``, of the returned function, receives
-    what each file has. Each task decodes in so many ``threads``.
+    what each file has. Each task decodes in so many ``threads``. ``noted`` receives what kernels note of images in
+    place of making them, and which messages no kernel decodes.
     """
     read = source.reader(skips)
     if source.decode is not None:
@@ -335,7 +401,13 @@ def decoding(
 
     def decoded(found: _Block) -> list[pa.RecordBatch]:
         messages, rejected = found
-        return [*events(iter((messages,))), *([rejected] if rejected is not None and rejected.num_rows else ())]
+        before = 0 if noted is None else noted.own.messages
+        made = [*events(iter((messages,))), *([rejected] if rejected is not None and rejected.num_rows else ())]
+        if noted is not None:
+            left = messages.num_rows + before - noted.own.messages
+            if left > 0 and left > (pc.sum(is_empty(messages)).as_py() or 0):
+                noted.own.leave(messages)
+        return made
 
     def run(batches: Batches, held: Held | None = None, arrived: list[pa.RecordBatch] | None = None) -> Batches:
         found, left = read(batches) if held is None else partial(read, held=held)(batches), first
@@ -365,6 +437,19 @@ def _noted(found: Messages, arrived: list[pa.RecordBatch]) -> Messages:
         yield messages, rejected
 
 
+def decoded_near(source: Source, protocol: str, known: Known) -> Callable[[pa.Table, Stretches], Batches]:
+    """What decodes, of a share of raw records, the messages alone whose offsets lie in some stretches."""
+    overlaps = source.overlaps_known
+    read = source.reader(NO_SKIPS if overlaps is None else overlaps.skips)
+
+    def run(share: pa.Table, near: Stretches) -> Batches:
+        found = (messages for messages, _ in read(iter(share.combine_chunks().to_batches())))
+        some = (m.filter(lie_in(m["offset"], near)) for m in found)
+        return decoder(protocol, known=known)(m for m, _ in packed((m, None) for m in some))
+
+    return run
+
+
 def _side_by_side(decode: _DecodeBlock, found: Messages, threads: int) -> Iterator[list[pa.RecordBatch]]:
     """The events of messages in their order: kernels run beside each other, and beside what uses earlier ones."""
     with ThreadPoolExecutor(threads) as pool:
@@ -377,13 +462,14 @@ def _side_by_side(decode: _DecodeBlock, found: Messages, threads: int) -> Iterat
 
 
 def decoded_into(
-    folder: Path, source: Source, protocol: str, known: Known, *, images: bool,
-    kept: Callable[[pa.Table], pa.Table] | None,
+    folder: Path, source: Source, protocol: str, known: Known, *, images: bool, kept: Narrow | None,
+    alone: tuple[Kept, Noted] | None = None,
 ) -> pa.Table:  # fmt: skip
     """Let the tasks decode a source into a new folder, each message once; :data:`WRITTEN` of each.
 
-    ``kept`` as of :func:`writing`. Which files repeat others is seen when all are read; then they are read again
-    without that. Raises SourceError: the folder is there already, or not all machines of the cluster see it.
+    ``kept`` as of :func:`writing`, and ``alone``, with what receives the notes. Which files repeat others is seen when
+    all are read; then they are read again without that. Raises SourceError: the folder is there already, or not all
+    machines of the cluster see it.
     """
     if folder.exists():
         raise SourceError(f"{folder} is there already.", hint="Name a FOLDER that does not exist yet.")
@@ -395,15 +481,18 @@ def decoded_into(
         hold = source.of_several_files and overlaps is None
         skips = NO_SKIPS if overlaps is None else overlaps.skips
         threads = min(DECODERS, parallelism(spark) // len(source.shares)) if source.shares else 1
-        decode = decoding(source, protocol, known, images=images, skips=skips, threads=threads)
+        only, noted = alone or (None, None)
+        decode = decoding(source, protocol, known, images=images, skips=skips, threads=threads, noted=noted)
         form = ".parquet" if is_wanted(spark) else ARROW
-        write = writing(decode, str(folder), kept=kept, hold=hold, form=form)
+        write = writing(decode, str(folder), kept=kept, hold=hold, form=form, alone=only)
         found = source.found(write, arrow_schema(WRITTEN))
         require_shared(found["file"].to_pylist())
         if not hold or not source.learn_overlaps(found["held"].to_pylist()).skips:
             return found
         for file in found["file"].to_pylist():
             removed(Path(file))
+        if noted is not None:
+            noted.clear()
         return written()
 
     try:
@@ -423,16 +512,18 @@ def writing(
     decode: Decode,
     folder: str,
     *,
-    kept: Callable[[pa.Table], pa.Table] | None = None,
+    kept: Narrow | None = None,
     hold: bool = False,
     form: str = ".parquet",
+    alone: Kept | None = None,
 ) -> Callable[[Batches], Batches]:
     """Decode, and write :data:`ticdc_lab.events.schema.DECODED` into a file in ``folder`` for each task.
 
     Yields :data:`WRITTEN`; a file that no row names was left by an attempt that failed. With ``kept`` everything is
     counted and only what it gives is written. With ``hold`` each task reports what its files contain. What the
     events state is gathered on the way (:func:`facts_file`): to read them once more costs several times as much.
-    ``form`` is how names of files end: Parquet, or :data:`ARROW`.
+    ``form`` is how names of files end: Parquet, or :data:`ARROW`. ``alone``: of events only this is written, beside
+    the messages that could not be decoded (:func:`kept_file`).
     """
 
     def run(batches: Batches) -> Batches:
@@ -444,6 +535,7 @@ def writing(
             written_to(path) as write,
             pq.ParquetWriter(facts_file(path), FACTS) as facts,
             _arrivals_into(arrivals_file(path)) as write_times,
+            nullcontext(write) if alone is None else _kept_into(path, alone, write) as write_some,
             ThreadPoolExecutor(1) as pool,
         ):
             written: Future[None] | None = None
@@ -457,7 +549,7 @@ def writing(
                 if written is not None:
                     written.result()
                 if len(part):  # while the next is decoded
-                    written = pool.submit(write, part)
+                    written = pool.submit(write_some, part)
                 facts.write_table(_facts_of(group, part))
                 while arrived:
                     write_times(arrived.pop())
@@ -467,6 +559,30 @@ def writing(
         yield pa.RecordBatch.from_pylist([said], arrow_schema(WRITTEN))
 
     return run
+
+
+@contextmanager
+def _kept_into(
+    path: Path, alone: Kept, write: Callable[[pa.Table], None]
+) -> Iterator[Callable[[pa.Table], None]]:  # fmt: skip
+    """What writes of some events what is kept of them alone, and the messages that could not be decoded as they are."""
+    with pa.OSFile(str(kept_file(path)), "wb") as opened, pa.ipc.new_stream(opened, alone.form) as out:
+
+        def write_some(part: pa.Table) -> None:
+            refused = pc.is_valid(part["error_class"])
+            if pc.any(refused).as_py():
+                write(part.filter(refused).select(DECODED.names))
+            events = part.select([*dict.fromkeys((*alone.columns, "kind", "error_class"))])
+            rows = pc.and_(pc.equal(events["kind"], "row"), pc.is_null(events["error_class"]))
+            found = alone.narrow(events.filter(rows)).select(alone.form.names).cast(alone.form)
+            out.write_table(found.combine_chunks())
+
+        yield write_some
+
+
+def kept_file(written: Path) -> Path:
+    """Where a task keeps what a question needs of its events, beside the file of events."""
+    return written.with_name(f"_kept-{written.stem}")
 
 
 def _facts_of(group: pa.Table, part: pa.Table) -> pa.Table:
@@ -481,8 +597,9 @@ def _facts_of(group: pa.Table, part: pa.Table) -> pa.Table:
 
 def _events_of(decoded: pa.Table) -> Batches:
     """What gathering facts reads of the events among what was decoded, in one batch; no image is copied for it."""
-    narrow = pa.Table.from_batches(narrow_batches(decoded))
-    return iter(narrow.filter(pc.is_null(decoded["error_class"])).combine_chunks().to_batches())
+    narrow, error = pa.Table.from_batches(narrow_batches(decoded)), decoded["error_class"]
+    events = narrow if error.null_count == len(error) else narrow.filter(pc.is_null(error))
+    return iter(events.combine_chunks().to_batches())
 
 
 def facts_file(written: Path) -> Path:
@@ -500,8 +617,8 @@ def arrivals_file(written: Path) -> Path:
 
 def removed(written: Path) -> None:
     """Remove what a task wrote."""
-    for file in (written, facts_file(written), arrivals_file(written)):
-        file.unlink()
+    for file in (written, facts_file(written), arrivals_file(written), kept_file(written)):
+        file.unlink(missing_ok=True)
 
 
 def _number(first: pa.RecordBatch | None) -> int:
@@ -596,6 +713,9 @@ def _groups(batches: Batches, most: int) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
+        if held and batch.schema is not held[0].schema and batch.schema.names != held[0].schema.names:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
         held.append(batch)
         size += batch.nbytes
         if size >= most:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.events import tso
 from ticdc_lab.events.arrays import Bools, Ints
-from ticdc_lab.events.schema import EVENTS
+from ticdc_lab.events.schema import EVENTS, IMAGES
 from ticdc_lab.workload import tpcc
 from ticdc_lab.workload.chains import DELETE, INSERT, LaneChanges, Touches, changes_of, together, touches, united
 from ticdc_lab.workload.columns import States, in_runs, mixed, rng_of, weighted
@@ -192,7 +192,6 @@ def states_of(changes: LaneChanges, at: Ints, shape: Shape) -> States:
     )  # fmt: skip
 
 
-IMAGES = ("columns", "before")
 _OPS = pa.array(["insert", "update", "delete"], pa.string())
 _CELL = arrow_schema(EVENTS).field("columns").type.value_type
 

@@ -83,7 +83,7 @@ def constant(value: str | None, n: int, kind: pa.DataType) -> pa.Array:
     return _repeated(value, kind).slice(0, n) if n <= _REPEATED else pa.repeat(pa.scalar(value, kind), n)
 
 
-_REPEATED = 4_096
+_REPEATED = 16_384
 
 
 @cache

@@ -7,18 +7,20 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.decoded import Decoded
+from ticdc_lab.codecs.decoded import NOTED, Decoded
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.kernel import canal_json, open_protocol
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import spans
-from ticdc_lab.codecs.kernel.columns import decoded_of, filled
+from ticdc_lab.codecs.kernel.columns import decoded_of, filled, noted_of
 from ticdc_lab.codecs.kernel.faults import EMPTY_ROW, NEED_MORE, OK
 from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel.noted import NOTHING_NOTED, Notes, note
 from ticdc_lab.codecs.kernel.state import State, mark, restore
 from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.codecs.plain.json_text import JsonFault, at_place
 
+N_EVENTS = S.N_EVENTS
 _open_message = open_protocol.decode_message
 _canal_message = canal_json.decode_message
 
@@ -26,34 +28,43 @@ _canal_message = canal_json.decode_message
 @kernel
 def _run_open(
     kb: np.ndarray, kp: np.ndarray, kend: np.ndarray, vb: np.ndarray, vp: np.ndarray, vend: np.ndarray,
-    st: State, faults: np.ndarray, marks: np.ndarray,
+    st: State, faults: np.ndarray, marks: np.ndarray, topics: np.ndarray, notes: Notes,
 ) -> int:  # fmt: skip
     for m in range(len(kp)):
         mark(st, marks)
+        first = st.count[N_EVENTS]
         status, part = _open_message(m, kb, kp[m], kend[m], vb, vp[m], vend[m], st)
         if status == NEED_MORE:
             return NEED_MORE
         faults[m, 0], faults[m, 1] = -status, part
         if status != OK:
             restore(st, marks)
+        elif len(notes.table):
+            note(st, first, topics[m], notes)
     return OK
 
 
 @kernel
 def _run_canal(
     kb: np.ndarray, kp: np.ndarray, kend: np.ndarray, vb: np.ndarray, vp: np.ndarray, vend: np.ndarray,
-    st: State, faults: np.ndarray, marks: np.ndarray,
+    st: State, faults: np.ndarray, marks: np.ndarray, topics: np.ndarray, notes: Notes,
 ) -> int:  # fmt: skip
     for m in range(len(kp)):
         mark(st, marks)
+        first = st.count[N_EVENTS]
         status, part = _canal_message(m, kb, kp[m], kend[m], vb, vp[m], vend[m], st)
         if status == NEED_MORE:
             return NEED_MORE
         faults[m, 0], faults[m, 1] = -status, part
         if status != OK:
             restore(st, marks)
+        elif len(notes.table):
+            note(st, first, topics[m], notes)
     return OK
 
+
+_NAMES = 1 << 17
+_NO_TOPICS = np.zeros(0, np.int64)
 
 KERNELS: dict[str, Callable[..., int]] = {"open-protocol": _run_open, "canal-json": _run_canal}
 """Protocol -> kernel over a batch."""
@@ -62,21 +73,34 @@ KERNELS: dict[str, Callable[..., int]] = {"open-protocol": _run_open, "canal-jso
 def decoded(batch: pa.RecordBatch, protocol: str, *, images: bool, bounds: Bounds) -> Decoded | None:
     """The events of messages, and their faults; None where a row of a message costs itself alone: Python finds it.
 
-    ``protocol``: a key of :data:`KERNELS`. ``images``: False leaves ``columns`` and ``before`` null. ``bounds``: how
-    much a message may become. Raises TooMuchError: the events need more than ROOM; fewer messages then may not.
+    ``protocol``: a key of :data:`KERNELS`. ``images``: False leaves ``columns`` and ``before`` null; where
+    :data:`~ticdc_lab.codecs.decoded.NOTED` asks for notes, they and the columns for dispatch are left null, too.
+    ``bounds``: how much a message may become. Raises TooMuchError: the events need more than ROOM; fewer messages then
+    may not.
     """
     keys, values = spans(batch.column("key")), spans(batch.column("value"))
     faults, marks = np.zeros((batch.num_rows, 2), np.int64), np.zeros(16, np.int64)
 
+    noted = NOTED.get()
+    own = None if noted is None else noted.own
+    topics, notes = (_NO_TOPICS, NOTHING_NOTED) if own is None else (own.topics_of(batch), own.notes)
+
     def run(st: State) -> int:
         st.limit[:] = bounds.kernel
-        return KERNELS[protocol](*keys, *values, st, faults, marks)
+        return KERNELS[protocol](*keys, *values, st, faults, marks, topics, notes)
 
-    st = filled(batch.num_rows, len(keys[0]) + len(values[0]), run)
-    found = decoded_of(batch, protocol, st, images)
+    # of images that are noted the state has one message's
+    size, beside = (len(keys[0]) + len(values[0]), 0) if own is None else (0, _NAMES + 32 * batch.num_rows)
+    st = filled(batch.num_rows, size, run, beside=beside)
+    if own is None:
+        found = decoded_of(batch, protocol, st, images)
+    else:
+        found = noted_of(batch, protocol, st, topics, own)
     _check_count(batch, st, faults)
     if protocol == "open-protocol" and (faults[:, 0] >> 40 == EMPTY_ROW).any():
         return None
+    if own is not None:
+        own.add(batch, len(found.message))
     found.failed.extend(_faults(faults, keys[1], values[1]))
     return found
 

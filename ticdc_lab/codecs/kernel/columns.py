@@ -13,10 +13,11 @@ from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import bits, constant, copied, in_form, numbers, spans, texts
 from ticdc_lab.codecs.kernel.dispatched import dispatch_columns, sizes_of
 from ticdc_lab.codecs.kernel.faults import OK
+from ticdc_lab.codecs.kernel.noted import FULL, TABLE_TEXT, Own, names_of
 from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.codecs.quarantine import TooMuchError
-from ticdc_lab.events.schema import DECODED
+from ticdc_lab.events.schema import DECODED, IMAGE_HASHES, KEYS
 
 ROOM = 1 << 26
 """Bytes of one column of texts of a batch, unless the messages are half as large: beyond, in halves."""
@@ -67,6 +68,48 @@ def filled(n: int, size: int, run: Callable[[State], int], *, columns: int = 0, 
             return st
         items, room = 2 * items, 2 * room
     raise TooMuchError
+
+
+def noted_of(batch: pa.RecordBatch, protocol: str, st: State, topics: np.ndarray, own: Own) -> Decoded:
+    """The events in a filled state whose images were noted: :data:`BARE`, and the message of each."""
+    n, number, byte = int(st.count[S.N_EVENTS]), st.number, st.byte
+    message = number[S.MESSAGE, :n].copy()
+    where, is_row = pa.array(message), byte[S.KIND, :n] == S.ROW
+    if own.notes.count[FULL]:
+        schema, table = (texts(st, k, n, pa.string()).dictionary_encode() for k in (S.SCHEMA_NAME, S.TABLE_NAME))
+    else:
+        names, of, t = names_of(own.notes), own.notes.table[:, TABLE_TEXT], number[S.NOTED_TABLE, :n]
+        schema, table = (
+            pa.DictionaryArray.from_arrays(pa.array((of[t] + k).astype(np.int32), mask=t < 0), names) for k in (0, 1)
+        )
+    topic = pa.array(topics[message].astype(np.int32))
+    columns = hash_columns(st, byte[S.HAS_BEFORE]) | {
+        "schema_name": schema, "table_name": table,
+        "kind": _coded(byte[S.KIND, :n], S.KINDS), "op": _coded(byte[S.OP, :n], S.OPS, ~is_row),
+        "topic": pa.DictionaryArray.from_arrays(topic, pa.array(own.topics, pa.string())),
+        "partition": batch.column("partition").take(where), "offset": batch.column("offset").take(where),
+        "seq": pa.array(number[S.SEQ, :n].astype(np.int32)),
+        "commit_ts": numbers(number[S.COMMIT_TS], byte[S.HAS_COMMIT_TS], n),
+        "query": texts(st, S.QUERY, n, pa.string()), "ddl_type": texts(st, S.DDL_TYPE, n, pa.string()),
+        "incomplete": _named(byte[S.INCOMPLETE, :n], S.INCOMPLETE_NAMES),
+        "error_class": constant(None, n, pa.string()),
+    }  # fmt: skip
+    return Decoded(pa.RecordBatch.from_arrays([columns[f.name] for f in BARE], schema=BARE), message)
+
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+BARE = pa.schema(
+    [(c, _TEXT) for c in ("kind", "op", "topic", "schema_name", "table_name")]
+    + [("partition", pa.int32()), ("offset", pa.int64()), ("seq", pa.int32()), ("commit_ts", pa.int64())]
+    + [(c, pa.string()) for c in ("query", "ddl_type", "incomplete", "error_class")]
+    + [(c, pa.int64()) for c in (*KEYS.names, *IMAGE_HASHES.names)]
+)
+"""What is made of events whose images are noted: of :data:`ticdc_lab.events.schema.DECODED` what facts, and a judge of
+row changes, read."""
+
+
+def _coded(codes: np.ndarray, names: tuple[str, ...], null: np.ndarray | None = None) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32), mask=null), pa.array(names))
 
 
 def decoded_of(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> Decoded:
@@ -130,7 +173,7 @@ def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool)
     return columns
 
 
-def hash_columns(st: State) -> dict[str, pa.Array]:
+def hash_columns(st: State, has_before: np.ndarray | None = None) -> dict[str, pa.Array]:
     """Columns of :data:`ticdc_lab.events.schema.KEYS` and :data:`~ticdc_lab.events.schema.IMAGE_HASHES` of a state."""
     n, number, byte = int(st.count[S.N_EVENTS]), st.number, st.byte
     return {
@@ -138,7 +181,7 @@ def hash_columns(st: State) -> dict[str, pa.Array]:
         "before_key_hash": numbers(number[S.BEFORE_KEY_HASH], byte[S.HAS_BEFORE_KEY], n),
         "change_hash": numbers(number[S.CHANGE_HASH], byte[S.HAS_CHANGE], n),
         "after_hash": numbers(number[S.AFTER_HASH], byte[S.HAS_AFTER], n),
-        "before_hash": numbers(number[S.BEFORE_HASH], _has_before(st, n), n),
+        "before_hash": numbers(number[S.BEFORE_HASH], _has_before(st, n) if has_before is None else has_before, n),
     }
 
 

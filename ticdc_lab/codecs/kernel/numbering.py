@@ -10,11 +10,11 @@ N_TEXTS = 13
 
 # Numbers: of an event, then of a column (AFTER's, BEFORE's), then of an event that has its own part of a message;
 # TYPE_USED is the last image, counted from 0 in its run, that has a column of a scratch type, and
-# TYPE_RAW and TYPE_RAW_END where its name lies, with its quotes.
+# TYPE_RAW and TYPE_RAW_END where its name lies, with its quotes. NOTED_TABLE is an event's table in what is noted.
 MESSAGE, SEQ, COMMIT_TS, TABLE_ID, KEY_HASH, BEFORE_KEY_HASH, CHANGE_HASH, AFTER_END, BEFORE_END = range(9)
 AFTER_FLAGS, BEFORE_FLAGS, ROW_BYTES, AFTER_HASH, BEFORE_HASH, TYPE_USED, START_TS = range(9, 16)
-CHECKSUM, CHECKSUM_BEFORE, TYPE_RAW, TYPE_RAW_END = 16, 17, 18, 19
-N_NUMBERS = 20
+CHECKSUM, CHECKSUM_BEFORE, TYPE_RAW, TYPE_RAW_END, NOTED_TABLE = 16, 17, 18, 19, 20
+N_NUMBERS = 21
 
 # Bytes: of an event, of a column, of a scratch type.
 KIND, OP, INCOMPLETE, HAS_COMMIT_TS, HAS_TABLE_ID, HAS_AFTER, HAS_BEFORE, HAS_KEY, HAS_BEFORE_KEY, HAS_CHANGE = range(

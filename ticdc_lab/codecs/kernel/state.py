@@ -64,13 +64,15 @@ def fresh_state(items: int, room: int) -> State:
     """An empty state with at least that much room; the thread's own, used again and again, as fresh pages are dear."""
     st: State | None = getattr(_OWN, "state", None)
     if st is None or st.valid.shape[1] < items or st.data.shape[1] < room:
-        st = _OWN.state = _new_state(items, room)
+        # more than is asked, as the next batch may need a bit more
+        st = _OWN.state = _new_state(items + items // 4, max(room, min(room + room // 4, _MORE)))
     st.size[:] = st.count[:] = 0
     st.last[:] = -1
     return st
 
 
 _OWN = threading.local()
+_MORE = 1 << 30
 
 
 def _new_state(items: int, room: int) -> State:
