@@ -7,7 +7,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
@@ -502,9 +502,12 @@ class ChangeLog:
         spark, source, kept = self.spark, self._source, None if self.sample is None else self.sample.kept
         only, whole_by_kernels = None, False
         if is_sail(spark):  # this process decodes
-            size = self.size().bytes or 0
-            choice.expect(choice.CAPTURE, size)
-            whole_by_kernels = choice.expect(self.protocol, size)
+            size = Size()
+            with suppress(OSError):  # what cannot be read is named when it is decoded
+                size = self.size()
+            n_bytes = size.bytes or _LEAST_BYTES * (size.messages or 0)
+            choice.expect(choice.CAPTURE, n_bytes)
+            whole_by_kernels = choice.expect(self.protocol, n_bytes)
         if alone is not None and images and whole_by_kernels and self._is_noted():
             from ticdc_lab.codecs.kernel.noted import Noted  # here: numba takes a third of a second
 
@@ -695,6 +698,9 @@ _FOREIGN = (
     "The topic {topic} is foreign: none of its {n} message{s} is {protocol}, but messages of others are. It counts in "
     "no answer, and none of its partitions is missing."
 )
+_LEAST_BYTES = 100
+"""Of a message, about, where a broker does not tell how large its messages are."""
+
 HEAD_OF_FILE = 4
 """Messages of each file that are looked at before anything is read."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from io import SEEK_END
@@ -120,8 +120,14 @@ class Source:
             return self.raw.mapInArrow(kernel, from_arrow_schema(form)).toArrow().cast(form)
         read_here = [partial(iter, share.combine_chunks().to_batches()) for share in self.shares]
         parts = read_here or dealt_out(self.raw, parallelism(self.spark))
-        try:
+        with self.files_are_there():
             return by_threads(self.spark, parts, kernel, form)
+
+    @contextmanager
+    def files_are_there(self) -> Iterator[None]:
+        """A file that was there when the source was opened, and cannot be read, becomes a :class:`SourceError`."""
+        try:
+            yield
         except OSError as error:
             lost = next((file for file in self._files() if file in str(error)), None)
             if lost is None:

@@ -443,9 +443,10 @@ def decoded_near(source: Source, protocol: str, known: Known) -> Callable[[pa.Ta
     read = source.reader(NO_SKIPS if overlaps is None else overlaps.skips)
 
     def run(share: pa.Table, near: Stretches) -> Batches:
-        found = (messages for messages, _ in read(iter(share.combine_chunks().to_batches())))
-        some = (m.filter(lie_in(m["offset"], near)) for m in found)
-        return decoder(protocol, known=known)(m for m, _ in packed((m, None) for m in some))
+        with source.said_plainly(), source.files_are_there():
+            found = (messages for messages, _ in read(iter(share.combine_chunks().to_batches())))
+            some = (m.filter(lie_in(m["offset"], near)) for m in found)
+            yield from decoder(protocol, known=known)(m for m, _ in packed((m, None) for m in some))
 
     return run
 

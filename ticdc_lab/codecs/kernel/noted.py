@@ -45,7 +45,7 @@ without a table: nothing is known of them."""
 TOPIC, FIRST, LAST, FIRST_TS, LAST_TS, TABLE_TEXT = range(6)
 OF, NEXT, COLUMN_TEXT = range(3)
 TABLES, COLUMNS, TEXTS, BYTES, FULL = range(5)
-_TABLES, _COLUMNS, _BYTES = 1 << 12, 1 << 15, 1 << 21
+_TABLES, _COLUMNS, _BYTES = 1 << 14, 1 << 17, 1 << 22
 _EVENTS = 100_000
 """Row changes that a thread notes together, about: a DDL between them asks for the images of all of them."""
 _MAX, _MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
