@@ -75,7 +75,7 @@ def test_what_is_noted_of_values() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_proved_fits(kind: str) -> None:
-    """Never is a misfit proved to fit, whatever else the column has; and plain values are proved."""
+    """A misfit is never proved to fit beside any other values of the column; plain values are proved."""
     r, rule = Random(kind), rule_of(kind, nullable=True)
     proved = 0
     for _ in range(120):

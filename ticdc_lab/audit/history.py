@@ -28,7 +28,7 @@ from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers, who
 from ticdc_lab.events.changes import ROW_SQL, row_ids
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
 from ticdc_lab.facts.places import NAMED_BY, index_of, place_col, placed
-from ticdc_lab.sources.stored import Kept
+from ticdc_lab.sources.stored import KeptRows
 
 if TYPE_CHECKING:
     from ticdc_lab.sources.stored import StoredEvents
@@ -318,7 +318,7 @@ def narrowed(rows: pa.Table) -> pa.Table:
     return pa.concat_tables([every, old])
 
 
-KEPT = Kept(_READ, narrowed, _FORM)
+KEPT = KeptRows(_READ, narrowed, _FORM)
 """What :func:`judged_here` needs of a log, if nothing else is asked."""
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ticdc_lab.codecs.known import Bounds
     from ticdc_lab.log import Log
     from ticdc_lab.settings import Settings
-    from ticdc_lab.sources.stored import Kept
+    from ticdc_lab.sources.stored import KeptRows
 
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED, UNHEARD = 0, 1, 2, 130, 141
@@ -416,7 +416,7 @@ def opened(
 @contextmanager
 def decoded(
     source: str, where: Mapping[str, Any], *, images: bool = True, needed: bool = True, frames: bool = True,
-    beside: str | None = None, kept: Kept | None = None,
+    beside: str | None = None, kept: KeptRows | None = None,
 ) -> Iterator[tuple[SparkSession, Any]]:  # fmt: skip
     """The log, decoded once into a temporary folder; an error where no event is in it, unless none is needed."""
     import tempfile
@@ -572,7 +572,7 @@ def main() -> None:
 
 @contextmanager
 def asked(
-    source: str, where: Mapping[str, Any], *, images: bool = True, frames: bool = True, kept: Kept | None = None
+    source: str, where: Mapping[str, Any], *, images: bool = True, frames: bool = True, kept: KeptRows | None = None
 ) -> Iterator[tuple[SparkSession, Log]]:
     """The log, decoded once, to be asked; without ``frames`` questions that are answered from its files."""
     import tempfile

@@ -68,7 +68,7 @@ from ticdc_lab.sources.places import Size
 from ticdc_lab.sources.stored import (
     COUNTED,
     Again,
-    Kept,
+    KeptRows,
     StoredEvents,
     arrivals_file,
     decoded_into,
@@ -434,7 +434,7 @@ class ChangeLog:
             )
         return self if sample.is_whole else replace(self, sample=sample, _gathered=())
 
-    def materialise(self, folder: str, *, images: bool = True, kept: Kept | None = None) -> ChangeLog:
+    def materialise(self, folder: str, *, images: bool = True, kept: KeptRows | None = None) -> ChangeLog:
         """Decode everything once into Parquet and continue from there.
 
         Parameters
@@ -496,7 +496,7 @@ class ChangeLog:
         guesses = (*self.guesses, *(words_of([*self._handles[0]]) if self._handles else ()))
         return replace(self, _stored=lambda: stored, counts=counts, guesses=guesses, _gathered=(), _files=())
 
-    def _by_workers(self, folder: Path, images: bool, alone: Kept | None = None) -> ChangeLog:
+    def _by_workers(self, folder: Path, images: bool, alone: KeptRows | None = None) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
         assert self._source is not None
         spark, source, kept = self.spark, self._source, None if self.sample is None else self.sample.kept
@@ -699,7 +699,7 @@ _FOREIGN = (
     "no answer, and none of its partitions is missing."
 )
 _LEAST_BYTES = 100
-"""Of a message, about, where a broker does not tell how large its messages are."""
+"""Of a message, about, where a broker does not report the size of its messages."""
 
 HEAD_OF_FILE = 4
 """Messages of each file that are looked at before anything is read."""

@@ -112,10 +112,10 @@ Narrow = Callable[[pa.Table], pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptRows:
     """All that a question needs of row changes, which a log is decoded to in place of its events.
 
-    It also needs images, of which kernels note how far their values go.
+    Kernels note how far the values of images go.
     """
 
     columns: Sequence[str]  # of events, read by ``narrow``
@@ -127,7 +127,7 @@ class Kept:
 class Again:
     """Where a log was decoded to what a question needs alone: what that is, and how the rest is decoded again."""
 
-    kept: Kept
+    kept: KeptRows
     noted: pa.Table  # of images, :data:`ticdc_lab.codecs.kernel.noted.FORM`
     shares: tuple[pa.Table, ...]  # what each task read
     near: Callable[[pa.Table, Stretches], Batches]  # of a share, the messages with offsets in some stretches
@@ -464,7 +464,7 @@ def _side_by_side(decode: _DecodeBlock, found: Messages, threads: int) -> Iterat
 
 def decoded_into(
     folder: Path, source: Source, protocol: str, known: Known, *, images: bool, kept: Narrow | None,
-    alone: tuple[Kept, Noted] | None = None,
+    alone: tuple[KeptRows, Noted] | None = None,
 ) -> pa.Table:  # fmt: skip
     """Let the tasks decode a source into a new folder, each message once; :data:`WRITTEN` of each.
 
@@ -516,7 +516,7 @@ def writing(
     kept: Narrow | None = None,
     hold: bool = False,
     form: str = ".parquet",
-    alone: Kept | None = None,
+    alone: KeptRows | None = None,
 ) -> Callable[[Batches], Batches]:
     """Decode, and write :data:`ticdc_lab.events.schema.DECODED` into a file in ``folder`` for each task.
 
@@ -564,7 +564,7 @@ def writing(
 
 @contextmanager
 def _kept_into(
-    path: Path, alone: Kept, write: Callable[[pa.Table], None]
+    path: Path, alone: KeptRows, write: Callable[[pa.Table], None]
 ) -> Iterator[Callable[[pa.Table], None]]:  # fmt: skip
     """What writes of some events what is kept of them alone, and the messages that could not be decoded as they are."""
     with pa.OSFile(str(kept_file(path)), "wb") as opened, pa.ipc.new_stream(opened, alone.form) as out:

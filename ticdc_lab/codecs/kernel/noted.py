@@ -207,7 +207,7 @@ def _measure(b: np.ndarray, start: int, stop: int, at: int, x: Notes) -> None:
 
 @part
 def _image(x: Notes, st: State, image: int, low: int, high: int, table: int, other: int, stop: int) -> bool:
-    """Whether an image could be noted; but for what the new one has, too, from column ``other`` to before ``stop``."""
+    """Whether an image could be noted, without values of the new one, columns ``other`` to before ``stop``."""
     names, k = image + NAMES, image + VALUES
     size = x.count[BYTES] + st.end[names, high] - st.end[names, low]
     if x.count[COLUMNS] + high - low > len(x.column) or size > len(x.text):
@@ -325,7 +325,7 @@ class Own:
             self.close()
 
     def leave(self, batch: pa.RecordBatch) -> None:
-        """The messages of a batch, of which nothing was noted."""
+        """Nothing was noted of the messages of a batch."""
         offsets = pc.min_max(batch.column("offset")).as_py()
         self.done.append(_unknown(offsets["min"] or 0, offsets["max"] or 0))
 
