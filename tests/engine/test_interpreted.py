@@ -1,15 +1,20 @@
-"""Which logs Spark compiles nothing for. No Spark."""
+"""What small logs spare Spark: compiling, and jobs. No Spark."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_lab.engine import sessions, shuffle
 from ticdc_lab.engine.sessions import INTERPRETED_EVENTS, interpreted
+from ticdc_lab.engine.shuffle import MadeByWorkers
+from ticdc_lab.sources.stored import StoredEvents
 
 CODEGEN = "spark.sql.codegen.wholeStage"
 
@@ -35,3 +40,23 @@ def test_a_small_log_is_interpreted_and_the_session_is_the_callers_again(
         assert settings[CODEGEN] == during
         raise ValueError
     assert settings == before
+
+
+def test_beside_a_spark_that_is_there_for_a_small_log_this_process_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job takes longer than its answer. What another session reads, its workers compute."""
+    brief, other = (cast("SparkSession", SimpleNamespace(read=name)) for name in ("brief", "other"))
+    monkeypatch.setattr(sessions, "is_sail", lambda spark: False)
+    monkeypatch.setattr(shuffle, "parallelism", lambda spark: 2)
+    form = pa.schema([("n", pa.int64())])
+
+    def rows(of: int) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([of, of + 1], pa.int64())], schema=form)
+
+    for known, here in ((True, True), (False, False)):
+        monkeypatch.setattr(sessions, "_active", sessions._Active(brief, "spark", sessions._SessionRequest(), known))
+        assert sessions.computes_here(brief) is here
+        assert not sessions.computes_here(other)
+        assert StoredEvents(brief, ()).by_spark is not here
+        if here:
+            found = MadeByWorkers(brief, (1, 5), rows, form).found(lambda batches: batches, form)
+            assert found["n"].to_pylist() == [1, 2, 5, 6]

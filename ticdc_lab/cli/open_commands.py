@@ -109,16 +109,13 @@ def _page(state: str, panels: Mapping[str, Any]) -> str:
 def _notebook(state: Path, source: str | None) -> str:
     import nbformat
 
-    other = "" if source is None else f", source={_anywhere(source)!r}"
+    if source is not None and Path(source).exists():  # the notebook may be run in another folder
+        source = str(Path(source).resolve())
+    other = "" if source is None else f", source={source!r}"
     code = f"from ticdc_lab.widgets import open_state\n\nopen_state({str(state)!r}{other})"
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code, id="open")])  # type: ignore[no-untyped-call]
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return str(nbformat.writes(book)) + "\n"  # type: ignore[no-untyped-call]
-
-
-def _anywhere(source: str) -> str:
-    """The notebook may be run in another folder."""
-    return str(Path(source).resolve()) if Path(source).exists() else source
 
 
 def _write(out: str, text: str) -> None:

@@ -266,7 +266,8 @@ def _print_explained(told: dict[str, Any], lines: int) -> None:
             continue
         shown = answer["rows"][: lines or None]
         if shown:
-            print_table([_rounded(r) for r in shown], "store", "test", "outcome", "value", "against", "why")
+            rows = [{k: f"{v:,.2f}" if isinstance(v, float) else v for k, v in row.items()} for row in shown]
+            print_table(rows, "store", "test", "outcome", "value", "against", "why")
         if len(shown) < len(answer["rows"]):
             click.echo(f"{len(answer['rows']) - len(shown)} more: --lines 0 shows them all")
     if told.get("not_chosen"):
@@ -276,10 +277,6 @@ def _print_explained(told: dict[str, Any], lines: int) -> None:
             click.echo(f"{len(told['not_chosen']) - lines} more: --lines 0 shows them all")
     if told["notes"]:
         click.echo("\n" + "\n".join(told["notes"]))
-
-
-def _rounded(row: dict[str, Any]) -> dict[str, Any]:
-    return {k: f"{v:,.2f}" if isinstance(v, float) else v for k, v in row.items()}
 
 
 # The command that runs scenarios of PD.

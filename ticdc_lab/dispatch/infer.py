@@ -31,7 +31,7 @@ from ticdc_lab.dispatch.fitting import (
     tried_in,
 )
 from ticdc_lab.dispatch.given import COLUMN, NOTHING_GIVEN, OF_NAME, GivenRules
-from ticdc_lab.engine import is_sail
+from ticdc_lab.engine.sessions import computes_here
 from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, bucket_of, in_one, several_at_once, spark_order
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import POSITION
@@ -185,7 +185,7 @@ def move_causes_at_once(
     rows = _narrow(events(), partitions=None) if files is None else _narrow_files(files, facts)
     if not _spread(facts) - {*moved}:
         known = {*moved}
-    elif files is not None and is_sail(files.spark):
+    elif files is not None and computes_here(files.spark):
         known = _moved_in(files, facts)
     else:
         known = _tables(_moved(events()).toArrow())
@@ -210,7 +210,7 @@ def move_causes_at_once(
             if (n := n + len(batch)) > MISPLACED:
                 return
 
-    if isinstance(rows, MadeByWorkers) and is_sail(rows.spark):
+    if isinstance(rows, MadeByWorkers) and computes_here(rows.spark):
         found = rows.found(first, said.schema)
     else:
         found = _framed(rows, first, CAUSES).limit(MISPLACED + 1).toArrow().cast(said.schema)

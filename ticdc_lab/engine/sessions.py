@@ -134,6 +134,7 @@ class _Active:
     session: SparkSession
     engine: str
     asked: _SessionRequest
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,8 @@ def session(
     cores
         Number of cores, or ``*`` for all.
     brief
-        The process answers about a small log and ends: a local Spark's JVM then compiles quickly instead of well.
+        The process answers about a small log and ends: a local Spark's JVM then compiles quickly instead of well, and
+        what is asked of the decoded log is computed here.
     extra
         Spark settings that override a local Spark's; ``spark.driver.extraJavaOptions`` adds to them. With
         ``spark.jars`` among them, the package's own jars are neither fetched nor used.
@@ -209,7 +211,7 @@ def session(
             found = _again(active, choice, asked, engine)
         else:
             found = _begin(choice, app_name, driver_memory, cores, brief, extra or {})
-            _active = _Active(found, choice.engine, asked)
+            _active = _Active(found, choice.engine, asked, brief and has_jvm(found))
         return found.begin() if at_once and isinstance(found, Later) else found
 
 
@@ -240,6 +242,13 @@ def engine_of(of: SparkSession | DataFrame) -> str:
 def is_sail(spark: SparkSession) -> bool:
     """Whether the session's engine is Sail; asked of a server once a session."""
     return _is_connect(spark) and _asked_once(spark).sail
+
+
+def computes_here(spark: SparkSession) -> bool:
+    """Whether this process itself computes what it reads of a decoded log: beside the embedded engine, and beside a
+    Spark of its own that is there for a small log, where each job takes longer than the answer.
+    """
+    return is_sail(spark) or (_active is not None and _active.session is spark and _active.brief)
 
 
 def require_room_to_sort(spark: SparkSession, size: int) -> None:

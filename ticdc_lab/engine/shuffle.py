@@ -33,7 +33,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from ticdc_lab.engine.giving_up import still_wanted, unless
 from ticdc_lab.engine.json_lines import batches_of
 from ticdc_lab.engine.ordering import order_of
-from ticdc_lab.engine.sessions import has_jvm, is_sail, parallelism
+from ticdc_lab.engine.sessions import computes_here, has_jvm, is_sail, parallelism
 
 Batches = Iterator[pa.RecordBatch]
 Kernel = Callable[[Batches], Batches]
@@ -87,9 +87,9 @@ class MadeByWorkers:
     def found(self, kernel: Kernel, form: pa.Schema) -> pa.Table:
         """What a kernel makes of each piece's rows, at once: little.
 
-        Beside the embedded engine threads of this process make it, which has imported what the kernel needs.
+        Where this process computes, threads of it make it, which has imported what the kernel needs.
         """
-        if not is_sail(self.spark):
+        if not computes_here(self.spark):
             return self.mapped(kernel, from_arrow_schema(form)).toArrow().cast(form)
         return by_threads(self.spark, [partial(self.read, piece) for piece in self.pieces], kernel, form)
 
@@ -303,7 +303,7 @@ def mapped(rows: DataFrame | MadeByWorkers | pa.Table, kernel: Kernel, form: pa.
     if isinstance(rows, pa.Table):
         return pa.Table.from_batches(kernel(iter(rows.to_batches())), form)
     if isinstance(rows, MadeByWorkers):
-        return rows.found(kernel, form) if is_sail(rows.spark) else rows.mapped(kernel, from_arrow_schema(form))
+        return rows.found(kernel, form) if computes_here(rows.spark) else rows.mapped(kernel, from_arrow_schema(form))
     return rows.mapInArrow(kernel, from_arrow_schema(form))
 
 

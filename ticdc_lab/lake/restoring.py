@@ -60,7 +60,7 @@ def share_restored(
             for part in _rows_of(folder, files, int(share), shares, lowest):
                 own, numbers = placed(part)
                 rows.append(narrow(part.append_column("place", numbers)))
-                places.append(_as_places(own))
+                places.append(own.append_column("resolved_ts", pa.nulls(own.num_rows, pa.int64())).cast(_PLACES))
             changes = pa.concat_tables(rows)
             order = order_of(*[changes[c].to_numpy() for c in ("commit_ts", "start_ts", "change_id")])
             sorted_changes = changes.take(pa.array(order)).combine_chunks().to_batches(max_chunksize=100_000)
@@ -106,11 +106,6 @@ def of_homes(homes: Sequence[Home]) -> pa.Table:
     names = ("topic", "partition", "resolved_ts", "place")
     rows = [dict(zip(names, (*home, place_number(*home[:2], None, None)), strict=True)) for home in homes]
     return pa.Table.from_pylist(rows, _PLACES)
-
-
-def _as_places(own: pa.Table) -> pa.Table:
-    none = pa.nulls(own.num_rows, pa.int64())
-    return own.append_column("resolved_ts", none).cast(_PLACES)
 
 
 _NOTHING = pa.table({c: pa.array([], pa.int64()) for c in _KEPT})

@@ -86,12 +86,8 @@ def _run(said: Any, n: int, file: Path) -> ListedLog:
     words = {k: str(said[k]) for k in ("title", "protocol", "source_kind") if said.get(k)}
     if words.get("source_kind") == "table":
         paths["source"] = said["source"]
-    return ListedLog(**paths, **words, options={str(k): _as_text(v) for k, v in options.items()})
-
-
-def _as_text(value: object) -> str:
-    """An option as Kafka and TiCDC write it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    as_written = {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in options.items()}
+    return ListedLog(**paths, **words, options=as_written)
 
 
 def _beside(file: Path, place: str) -> str:

@@ -55,20 +55,15 @@ def _without_end(message: str, *, of: str) -> str:
 
 
 def _row(r: Mapping[Any, Any], known: set[Place], figure: str | None, message: str, lane: str) -> tuple[object, ...]:
-    evidence = [] if r["evidence"] is None else list(r["evidence"])
+    evidence = [] if r["evidence"] is None else [(e["partition"], e["offset"]) for e in r["evidence"]]
+    cited = [("/".join(map(shown, at)), at) for at in evidence]
     guarantee = r["guarantee"].replace("_", " ")
     where = in_lanes(" ".join(f"{c} {shown(r[c])}" for c in ("partition", "offset") if shown(r[c])), lane)
     return (
         r["severity"], guarantee, shown(r["table"]), shown(r["key"]), where,
         message if figure is None else (message, Link("drawn above", f"#{figure}")),
-        tuple(_cited(e, known) for e in evidence),
+        tuple(Link(name, f"#{_id(*at)}") if at in known else name for name, at in cited),
     )  # fmt: skip
-
-
-def _cited(e: Mapping[str, Any], known: set[Place]) -> Link | str:
-    name = f"{shown(e['partition'])}/{shown(e['offset'])}"
-    place = (e["partition"], e["offset"])
-    return Link(name, f"#{_id(*place)}") if place in known else name
 
 
 def messages_table(messages: pd.DataFrame, *, lane: str = "partition") -> PageTable:

@@ -39,7 +39,7 @@ from ticdc_lab.codecs.decode import EMPTY_MESSAGE, ROWS_A_PASS, is_empty
 from ticdc_lab.codecs.handles import keyed
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, bits
 from ticdc_lab.engine import is_several_machines, parallelism
-from ticdc_lab.engine.sessions import is_sail, is_wanted
+from ticdc_lab.engine.sessions import computes_here, is_wanted
 from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers, bucket_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
@@ -146,8 +146,8 @@ class StoredEvents:
 
     @property
     def by_spark(self) -> bool:
-        """Whether Spark's workers read and shuffle them; beside the embedded engine this process reads them."""
-        return not is_sail(self.spark)
+        """Whether Spark's workers read and shuffle them, and not this process."""
+        return not computes_here(self.spark)
 
     def may_be_packed(self, key: str) -> bool:
         """Whether their row changes may be shuffled in packs by a bigint column.

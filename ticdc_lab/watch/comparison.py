@@ -306,17 +306,14 @@ class ComparedSides:
         ]
         return Comparable.of(shown[HERE], shown[THERE])
 
-    def may_loosen(self, compared: Comparable) -> bool:
-        """Whether old values may be off in a part of one log, so that operations cannot be compared."""
-        return compared.ops and bool({*self.protocols} & OP_BY_IMAGES)
-
 
 def _window(d: Delivered, until: int, state: CompareState, sides: ComparedSides, span: tuple[int, int]) -> Window:
     """Pair row changes of a time."""
     compared = sides.of(state)
     own = d[(d.commit_ts >= span[0]) & (d.commit_ts <= span[1])]
     strict = _found(own, state, compared)
-    looser = _found(own, state, _loosened(compared)) if sides.may_loosen(compared) else None
+    may_loosen = compared.ops and {*sides.protocols} & OP_BY_IMAGES  # old values may be off in a part of one log
+    looser = _found(own, state, _loosened(compared)) if may_loosen else None
     return Window(until, d, span, compared, strict, looser)
 
 

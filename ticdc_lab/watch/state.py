@@ -266,7 +266,8 @@ class BatchPart:
             for e in ends
             if e["offset_min"] is not None and e["partition"] is not None
         }
-        share, explaining = _sampled(_rows_in(_one_of(events.select(_KEPT.names), share)), share)
+        mine = _one_of(events.select(_KEPT.names), share)
+        share, explaining = _sampled(mine.filter(pc.equal(mine["kind"], "row")), share)
         evidence, compared = EVIDENCE.empty_table(), tuple[str, ...]()
         if watched is not None and (asked := compared_with_rows(watched.settings, watched.protocol)):
             evidence = evidence_of(events, watched.settings, protocol=watched.protocol)
@@ -340,7 +341,7 @@ def with_changes(
     """
     dated = watched.has_commit_ts
     last = state.rows.last(np.unique(new.row_id))
-    both = _concatenated([last, new])
+    both = Changes(*[np.concatenate([getattr(last, name), getattr(new, name)]) for name in CHANGE])
     order = order_of(both.row_id, both.commit_ts)
     both, is_new = both[order], (np.arange(len(order)) >= len(last))[order]
     odd = odd_changes(both, promises, has_commit_ts=dated)
@@ -431,10 +432,6 @@ def newest(c: Changes, most: int) -> Changes:
     return c[np.repeat(kept, n)]
 
 
-def _concatenated(parts: list[Changes]) -> Changes:
-    return Changes(*[np.concatenate([getattr(p, name) for p in parts]) for name in CHANGE])
-
-
 def _suspicious(every: Changes, found: pa.Table) -> Changes:
     """The changes of rows with findings, or with possible ones when more is known: in several places they move."""
     own = every[every.rank != LEAVES]
@@ -483,10 +480,6 @@ def _decoded(batch: pa.Table) -> pa.Table:
     """The events of a batch, without a copy where all messages could be decoded: it is large."""
     bad = batch["error_class"]
     return batch if bad.null_count == len(bad) else batch.filter(pc.is_null(bad))
-
-
-def _rows_in(events: pa.Table) -> pa.Table:
-    return events.filter(pc.equal(events["kind"], "row"))
 
 
 def _counted(events: pa.Table, refused: pa.Table) -> WatchCounts:

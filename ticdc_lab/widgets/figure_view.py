@@ -66,7 +66,9 @@ class FigureView(anywidget.AnyWidget):
             library=packed_library() if brings else None,
             **traits,
         )
-        self._heard: dict[str, Callable[[Mapping[str, Any]], None]] = {"plotly.js": self._send_library}
+        self._heard: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            "plotly.js": lambda _: self.send({"kind": "plotly.js"}, buffers=[packed_library()])
+        }
         self.on_msg(self._hear)
         if fig is not None:
             self.show(fig)
@@ -88,9 +90,6 @@ class FigureView(anywidget.AnyWidget):
 
     def _hear(self, _: Any, message: Mapping[str, Any], buffers: Any) -> None:
         self._heard.get(message["kind"], _nothing)(message)
-
-    def _send_library(self, _: Mapping[str, Any]) -> None:
-        self.send({"kind": "plotly.js"}, buffers=[packed_library()])
 
 
 def _nothing(_: Mapping[str, Any]) -> None:

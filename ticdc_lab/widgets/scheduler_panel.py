@@ -124,17 +124,13 @@ def scheduler_panel(
     )  # fmt: skip
 
 
-def _player(trace: pa.Table, view: SchedulerView) -> Figure:
-    return figures.scheduling_at(trace, moment=view.step / STEPS, **view.of)
-
-
 def _stuck(trace: pa.Table, view: SchedulerView) -> Figure:
     at_us = round(view.step / STEPS * int(trace["time_us"][-1].as_py())) if view.step else None
     return figures.why_stuck(trace, at_us=at_us, of=f"table {view.table}" if view.table else view.capture)
 
 
 _PICTURES: Mapping[str, Callable[[pa.Table, SchedulerView], Figure]] = {
-    "step through it": _player,
+    "step through it": lambda trace, view: figures.scheduling_at(trace, moment=view.step / STEPS, **view.of),
     "who owns what": lambda trace, view: figures.ownership_gantt(trace, **view.of),
     "what each capture has": lambda trace, view: figures.ownership_gantt(trace, by="capture", **view.of),
     "watermarks": lambda trace, view: figures.watermark_curves(trace, captures=view.of["captures"]),

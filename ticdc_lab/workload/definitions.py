@@ -264,7 +264,7 @@ def plan_of(workload: Workload, rounds: list[int]) -> DefinitionPlan:
         now.append([first])
         said.append(_created(workload, first))
     rng, next_id = rng_of(workload.seed, 101), FIRST_ID + 2 * len(made)
-    free = [i for i, t in enumerate(made) if _may_go(workload, i, t)]
+    free = [i for i, t in enumerate(made) if t.is_journal or (workload.kind == HOT_KEYS and i > 0)]
     target = gone = 0
     for k, at in enumerate(rounds):
         what = _CYCLE[k % len(_CYCLE)]
@@ -280,10 +280,6 @@ def plan_of(workload: Workload, rounds: list[int]) -> DefinitionPlan:
         now[table].append(statement.after)
         said.append(statement)
     return DefinitionPlan(tuple(map(tuple, now)), tuple(said))
-
-
-def _may_go(workload: Workload, i: int, layout: TableLayout) -> bool:
-    return layout.is_journal or (workload.kind == HOT_KEYS and i > 0)
 
 
 def _created(workload: Workload, new: Definition) -> Statement:
