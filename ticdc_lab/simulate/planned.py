@@ -377,14 +377,14 @@ def require_there(events: Iterable[Planned], there: Collection[Any], file: str) 
     for event, name in named(events, (NewNode, NewTableId, NewChangefeed)):
         if isinstance(name, str) and (name in there or name in born):
             wrong = f"{file}:{event.line}: expected a name that no other node has; found {name} again."
-            raise ScenarioError(wrong, hint="Give it a name of its own.")
+            raise ScenarioError(wrong, hint=f"Give it a name of its own in {file}.")
         if name not in there:
             born[name] = min(event.at_us, born.get(name, event.at_us))
     for event, name in named(events, (Node, Nodes, TableId, TableIds, ChangefeedName)):
         if born.get(name, 0) > event.at_us:
             expected = f"expected something that is there at {shown(event.at_us)}"
             wrong = f"{file}:{event.line}: {expected}; found {name}, which comes at {shown(born[name])}."
-            raise ScenarioError(wrong, hint="Let the event happen later.")
+            raise ScenarioError(wrong, hint=f"Let the event happen at {shown(born[name])} or later.")
 
 
 def named(events: Iterable[Planned], kinds: Collection[Any]) -> Iterator[tuple[Planned, Any]]:

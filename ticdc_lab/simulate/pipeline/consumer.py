@@ -325,15 +325,7 @@ def execute(state: ConsumerState, partitions: Sequence[int], upto_ts: int, now: 
         if not ripe:
             continue
         new = [c for c in ripe if c.commit_ts > state.known.get(table_of(c.key), 0)] if state.known else ripe
-        # Leave out rows below what was executed of their table in this partition before.
-        newest = dict[int, int]()
-        found = []
-        for change in new:
-            table = table_of(change.key)
-            if change.commit_ts >= listener.executed.get(table, 0):
-                found.append(change)
-                newest[table] = max(newest.get(table, 0), change.commit_ts)
-        fresh, executed = found, listener.executed.update(newest)
+        fresh, executed = _fresh(new, listener.executed)
         state = state._replace(filtered=state.filtered + len(ripe) - len(fresh))
         left = tuple(b for b in listener.buffered if b[0].commit_ts > upto_ts or _waits(state, b))
         state = _with(state, p, listener._replace(buffered=left, executed=executed))
@@ -374,6 +366,18 @@ def repeats_known(state: ConsumerState, table: int | None = None) -> ConsumerSta
             if table in (None, one):
                 newest[one] = max(newest.get(one, 0), ts)
     return state._replace(known=state.known.update(newest))
+
+
+def _fresh(rows: Sequence[Change], executed: Map[int, int]) -> tuple[list[Change], Map[int, int]]:
+    """Leave out rows below what was executed of their table in this partition before."""
+    newest = dict[int, int]()
+    found = []
+    for change in rows:
+        table = table_of(change.key)
+        if change.commit_ts >= executed.get(table, 0):
+            found.append(change)
+            newest[table] = max(newest.get(table, 0), change.commit_ts)
+    return found, executed.update(newest)
 
 
 def _ddl(state: ConsumerState, ddl: DdlEntry, now: Now) -> tuple[ConsumerState, list[Output]]:

@@ -112,17 +112,23 @@ def changed(turn: StoreTurn, region: int, before: Data | None, after: Data) -> N
         for follower in peer.led.followers:
             turn.send(follower, Destroy((gone,)))
     if before is not None:
-        # End the streams of a region that has another range or stops, and restart its resolved_ts: what was taken in
-        # may have locks below the resolved_ts that was sent for the rest.
-        parts = (after.region(turn.state.address), *turn.parts_of(after))
-        end_streams(turn, region, turn.not_leader(region) if after.merging else EpochNotMatch(region, parts))
-        peer = turn.state.peers[region]
-        if peer.led is not None:
-            turn.put(region, peer._replace(led=peer.led._replace(resolved_ts=0)))
+        _is_another(turn, region, after)
     young = _sprouted(turn, after)
     report(turn, tuple(absorbed), young)
     campaign(turn, [d.id for d in young], f"it was split off region {region}")
     merges_on(turn)
+
+
+def _is_another(turn: StoreTurn, region: int, after: Data) -> None:
+    """End the streams of a region that has another range or stops, and restart its resolved_ts.
+
+    What was taken in may have locks below the resolved_ts that was sent for the rest.
+    """
+    regions = (after.region(turn.state.address), *turn.parts_of(after))
+    end_streams(turn, region, turn.not_leader(region) if after.merging else EpochNotMatch(region, regions))
+    peer = turn.state.peers[region]
+    if peer.led is not None:
+        turn.put(region, peer._replace(led=peer.led._replace(resolved_ts=0)))
 
 
 def _sprouted(turn: StoreTurn, data: Data) -> list[Data]:
