@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from test_defined_by_protocol import LOGS, changed, torture
+from topics import mock_cluster, send
 
 from ticdc_lab import load
 from ticdc_lab.answers.audit import of_findings
@@ -127,5 +128,32 @@ def test_findings_are_those_of_all_images(
         assert again
         names = {*parts["noted"]["findings"]["guarantee"]}
         assert not planted or {"columns_are_defined", "nulls_are_allowed", "values_fit_their_columns"} <= names
+    finally:
+        later.stop()
+
+
+def test_a_topic_of_a_broker_is_noted_as_its_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The messages of findings are read from the broker a second time."""
+    monkeypatch.setattr(choice, "compiled", lambda *_: True)
+    monkeypatch.setattr(choice, "expect", lambda *_: True)
+
+    def keyed(raw: bytes) -> bytes:
+        return changed(raw).replace(b"UNIQUE ", b"       ")
+
+    batch = torture.messages(LOGS["canal-json"], keyed).sort_by([("partition", "ascending"), ("offset", "ascending")])
+    pq.write_table(pa.Table.from_batches([batch]), tmp_path / "topic.parquet")
+    (topic,) = pa.compute.unique(batch["topic"]).to_pylist()
+    later = sessions.Later(2, {})
+    try:
+        with mock_cluster() as servers:
+            send(servers, topic, batch.to_pylist())
+            found = []
+            for name in (str(tmp_path / "topic.parquet"), f"kafka://{servers}/{topic}"):
+                log = load(later, name, protocol="canal-json")
+                made = log.materialise(str(tmp_path / str(len(found))), kept=KEPT)
+                assert made._again is not None
+                found.append(of_findings(made)["findings"])
+        assert "values_fit_their_columns" in {*found[0]["guarantee"]}
+        pd.testing.assert_frame_equal(*found)
     finally:
         later.stop()
