@@ -113,6 +113,14 @@ def test_matchers_follow_tidb(matcher: list[str], yes: list[tuple[str, str]], no
     assert [table_filter.matches(*t) for t in yes + no] == [True] * len(yes) + [False] * len(no)
 
 
+def test_rules_without_a_topic_or_of_an_unknown_architecture_are_refused(spark: SparkSession) -> None:
+    """As :func:`dispatch` refuses them: a remainder by 0 is no partition."""
+    events = events_frame(spark, [{"kind": "row", "schema_name": "s", "table_name": "t", "op": "insert"}])
+    for wrong in ({"partitions": 0}, {"partitions": 2**31}, {"partitions": 2, "flavour": "old"}):
+        with pytest.raises(DispatchError):
+            dispatch_by_rules(events, rules=[Rule(("*.*",))], **wrong)
+
+
 def test_case_sensitive_matchers() -> None:
     """With case_sensitive a pattern matches only its own case."""
     table_filter = TableFilter.parse(["Db.T*"], case_sensitive=True)

@@ -115,6 +115,31 @@ def test_a_process_with_a_thread_or_an_engine_is_not_copied(monkeypatch: pytest.
     assert not may_fork(later)
 
 
+def test_where_another_takes_the_end_of_a_copy_none_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What started the process may ignore SIGCHLD, which stays so: no copy can be waited for then."""
+    monkeypatch.setattr("ticdc_lab.engine.sessions.is_wanted", lambda spark: False)
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.current_thread()])
+    later: Any = None
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        for handler in (signal.SIG_IGN, lambda *_: None):
+            signal.signal(signal.SIGCHLD, handler)
+            assert not may_fork(later)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_without_room_for_a_copy_the_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of processes or of memory costs time and no answer."""
+
+    def refuse() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    with beside(os.getpid) as result:
+        assert result() == US
+
+
 COUNTED = """
 import os, sys
 forks = []

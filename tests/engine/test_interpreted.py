@@ -60,3 +60,15 @@ def test_beside_a_spark_that_is_there_for_a_small_log_this_process_computes(monk
         if here:
             found = MadeByWorkers(brief, (1, 5), rows, form).found(lambda batches: batches, form)
             assert found["n"].to_pylist() == [1, 2, 5, 6]
+
+
+@pytest.mark.parametrize(("master", "here"), [("local[2]", True), ("spark://of-several:7077", False)])
+def test_a_cluster_computes_itself(monkeypatch: pytest.MonkeyPatch, master: str, here: bool) -> None:
+    """Its files are on its machines, however small the log is."""
+    begun = cast("SparkSession", SimpleNamespace(sparkContext=SimpleNamespace(master=master)))
+    monkeypatch.setattr(sessions, "_begin", lambda *_: begun)
+    monkeypatch.setattr(sessions, "_of_this_process", lambda: None)
+    monkeypatch.setattr(sessions, "_active", None)
+    monkeypatch.setattr(sessions, "is_sail", lambda spark: False)
+    found = sessions.session("spark", brief=True, extra={"spark.master": master})
+    assert sessions.computes_here(found) is here

@@ -186,11 +186,13 @@ def dispatch_by_rules(
     DispatchError
         A matcher or a topic expression is malformed, or a rule cannot be applied to any row.
     """
+    check_partitions(partitions)
     for rule in rules:
         TableFilter.parse(rule.matcher, case_sensitive=case_sensitive)
         check_topic(rule.topic, protocol=protocol, flavour=flavour)
     named = {t: s for t, s in (sources or {}).items() if s.table != t}
-    numbering = Numbering(catalog, flavour=flavour, upstream={t: s.table for t, s in named.items() if s.table})
+    upstream = {t: s.table for t, s in named.items() if s.table}
+    numbering = Numbering(catalog, flavour=_checked(flavour), upstream=upstream)
     unknown = {t: s.why for t, s in named.items() if s.table is None}
     placing = _Placing(tuple(rules), partitions, numbering, case_sensitive, default_topic, unknown)
     return _placed(events, placing, (*ADDED, "target_topic"))

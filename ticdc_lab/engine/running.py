@@ -338,12 +338,17 @@ def _in_thread(work: Callable[[], None], *, name: str) -> None:
 
 
 def may_fork(spark: SparkSession) -> bool:
-    """Whether :func:`beside` can copy this process: no thread works in it that may hold a lock, and no engine."""
+    """Whether :func:`beside` can copy this process: no thread works in it that may hold a lock, and no engine.
+
+    Nor where something else takes the end of its copies: SIGCHLD is ignored, or has a handler.
+    """
     from ticdc_lab.engine.sessions import is_wanted
 
+    if sys.platform != "linux" or signal.getsignal(signal.SIGCHLD) != signal.SIG_DFL:
+        return False
     others = {t for t in threading.enumerate() if t is not threading.current_thread()}
     show = {t for t in others if t.name == _SHOWS or type(t).__module__ == "rich.live"}  # what the copy never does
-    return sys.platform == "linux" and others == show and not is_wanted(spark)
+    return others == show and not is_wanted(spark)
 
 
 @contextmanager
@@ -351,10 +356,12 @@ def beside(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
     """Let a copy of this process do some work beside the body, which gets a function that gives the result, pickled.
 
     Python computes in one thread at a time, and imports in one. If the copy gives none, for an error or for want of
-    memory, who asks does the work again, and gets the error where it belongs.
+    memory, who asks does the work again, and gets the error where it belongs; also where the system makes no copy.
     """
     told, tell = os.pipe()
-    copy = os.fork()
+    copy = None
+    with suppress(OSError):
+        copy = os.fork()
     if copy == 0:
         os.close(told)
         _do_and_end(work, tell)
@@ -373,8 +380,9 @@ def beside(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
         yield result
     finally:
         os.close(told)
-        os.kill(copy, signal.SIGKILL)
-        os.waitpid(copy, 0)
+        if copy is not None:
+            os.kill(copy, signal.SIGKILL)
+            os.waitpid(copy, 0)
 
 
 def _do_and_end(work: Callable[[], Any], tell: int) -> NoReturn:

@@ -211,7 +211,7 @@ def session(
             found = _again(active, choice, asked, engine)
         else:
             found = _begin(choice, app_name, driver_memory, cores, brief, extra or {})
-            _active = _Active(found, choice.engine, asked, brief and has_jvm(found))
+            _active = _Active(found, choice.engine, asked, brief and not is_several_machines(found))
         return found.begin() if at_once and isinstance(found, Later) else found
 
 
