@@ -75,7 +75,7 @@ class Model:
     facts
         What is known before a run begins.
     figures
-        What ``plot`` may name.
+        What ``plot`` may name; a run draws none of them.
     play
         Runs a scenario and judges it, as :func:`ticdc_lab.simulate.scheduler.model.play`.
     steady, balanced

@@ -133,8 +133,8 @@ _MEASURES: dict[str, Measure] = {
     "moves": Measure(lambda f, w, t: f.moves),
     "owner changes": Measure(lambda f, w, t: max(f.n_owners - 1, 0)),
     "captures": Measure(lambda f, w, t: len(f.captures)),
-    "tables": Measure(lambda f, w, t: f.up),
-    r"tables on (?P<capture>\S+)": Measure(lambda f, w, t: f.load[w["capture"]]),
+    "tables": Measure(lambda f, w, t: f.up),  # wanted ones that replicate, each counted once however it is split
+    r"tables on (?P<capture>\S+)": Measure(lambda f, w, t: f.load[w["capture"]]),  # and spans
     "overlap": Measure(lambda f, w, t: f.double_for.until(t), "us", ages=True),
     "gap": Measure(lambda f, w, t: f.idle_for.until(t), "us", ages=True),
     **OF_MESSAGES,
