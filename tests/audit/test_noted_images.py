@@ -132,6 +132,26 @@ def test_findings_are_those_of_all_images(
         later.stop()
 
 
+def test_handle_keys_that_only_ddl_show_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is noted then, and the log says, as without notes, whose rows are named by them."""
+    monkeypatch.setattr(choice, "compiled", lambda *_: True)
+    monkeypatch.setattr(choice, "expect", lambda *_: True)
+    batch = torture.messages(LOGS["canal-json"])
+    pq.write_table(pa.Table.from_batches([batch]), tmp_path / "topic.parquet")
+    later = sessions.Later(2, {})
+    try:
+        said = list[tuple[str, ...]]()
+        for kept in (None, KEPT):
+            log = load(later, str(tmp_path / "topic.parquet"), protocol="canal-json")
+            made = log.materialise(str(tmp_path / str(len(said))), kept=kept)
+            assert made._again is None
+            said.append(made.guesses)
+        assert "torture.k_uq" in " ".join(said[0])
+        assert said[0] == said[1]
+    finally:
+        later.stop()
+
+
 def test_a_topic_of_a_broker_is_noted_as_its_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The messages of findings are read from the broker a second time."""
     monkeypatch.setattr(choice, "compiled", lambda *_: True)

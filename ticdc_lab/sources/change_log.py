@@ -524,7 +524,9 @@ class ChangeLog:
         handles = self._stated_keys(gathered)
         if handles and not (images and only is None) and not self.known.handles:  # they are hashed by values
             shutil.rmtree(folder)
-            return replace(self, known=replace(self.known, handles=handles))._by_workers(folder, images)
+            # with images the files show whose rows have no other key
+            log = self if images else replace(self, known=replace(self.known, handles=handles))
+            return log._by_workers(folder, images)
         keyed = words_of(put_into(files, handles) if images and only is None else [*handles])
         again = None
         if only is not None:
