@@ -42,6 +42,13 @@ def test_a_run_is_told_in_sentences_and_exit_code_0() -> None:
     assert "Again:" not in done.stdout
 
 
+def test_a_run_says_when_the_sink_gets_slow() -> None:
+    """The cause stands before its consequences."""
+    done = CliRunner().invoke(main, ["simulate", "pipeline", str(FOLDER.parent / "pipeline" / "slow-sink.yaml")])
+    assert done.exit_code == 0, done.output
+    assert "downstream: at once -> 50 rows/s (its pace is another one)" in done.stdout
+
+
 def test_a_violation_is_exit_code_1_with_the_command_that_shows_it_again() -> None:
     """The assumption of TiCDC's design is switched off."""
     done = simulate("partition-broken-assumption", "--seed", "3", "--set", "settings.stop_lag=6s")

@@ -113,7 +113,7 @@ def _changed(row: Row, subject: str) -> Line | None:
     if subject == "barrier":
         what = f"a DDL's barrier at {_moment(row.after)}" if row.after is not None else "no barrier"
         return Line(row.time_us, row.node, what, because)
-    if subject.startswith(("sink:", "session:", "changefeed:")):
+    if subject == "downstream" or subject.startswith(("sink:", "session:", "changefeed:")):
         return Line(row.time_us, row.node, f"{subject}: {_or_none(row.before)} -> {_or_none(row.after)}", because)
     return None
 
