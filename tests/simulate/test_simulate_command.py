@@ -43,7 +43,7 @@ def test_a_run_is_told_in_sentences_and_exit_code_0() -> None:
 
 
 def test_a_run_says_when_the_sink_gets_slow() -> None:
-    """The cause stands before its consequences."""
+    """The cause comes before what follows from it."""
     done = CliRunner().invoke(main, ["simulate", "pipeline", str(FOLDER.parent / "pipeline" / "slow-sink.yaml")])
     assert done.exit_code == 0, done.output
     assert "downstream: at once -> 50 rows/s (its pace is another one)" in done.stdout
