@@ -133,7 +133,7 @@ def test_findings_are_those_of_all_images(
 
 
 def test_handle_keys_that_only_ddl_show_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is noted then, and the log says, as without notes, whose rows are named by them."""
+    """Nothing is noted then, and a limit names the tables whose rows are named by them, as without notes."""
     monkeypatch.setattr(choice, "compiled", lambda *_: True)
     monkeypatch.setattr(choice, "expect", lambda *_: True)
     batch = torture.messages(LOGS["canal-json"])
