@@ -788,6 +788,24 @@ def test_a_stall_shows_in_the_times_of_the_broker(spark: SparkSession, tmp_path:
     assert len(found) and found["stood_s"].min() > 60 and found["since"].notna().all()
 
 
+def test_a_partition_that_the_broker_delayed_alone_stalls_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows that came again elsewhere show shorter steps, too: other partitions that took this step in time are none."""
+    place, messages = tmp_path / "topic.jsonl", [*json_lines("messages_open-protocol_stalls.jsonl.gz")]
+    last = max(m["offset"] for m in messages) // 2
+    for m in messages:
+        late = m["partition"] == 0 and m["offset"] > last
+        m["timestamp"] = 1_700_000_000_000 + m["offset"] * 100 + 60_000 * late
+    place.write_text("".join(f"{json.dumps(m)}\n" for m in messages))
+    with closing(ticdc_lab.open(str(place), spark=spark, folder=tmp_path / "log")) as log:
+        for of in (log.change_log, replace(log.change_log, _files=())):
+            answer = Log(of, tmp_path).why(stall_s=30)
+            assert "came again" in answer.finding
+            [delayed] = answer.frame[answer.frame["stood_s"] > 30].to_dict("records")
+            assert ([*delayed["partitions"]], delayed["is_stall"]) == ([0], True)
+            assert (delayed["until"] - delayed["since"]).total_seconds() == delayed["stood_s"]
+            assert not answer.frame["is_stall"].all()
+
+
 def test_of_a_log_too_large_to_compare_the_longest_stalls_alone_come_from_the_engine(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

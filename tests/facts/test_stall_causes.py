@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from conftest import events_frame
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError, StreamingError
@@ -30,9 +30,10 @@ def ts(second: float) -> int:
 def said(partition: int, kind: str, *seconds: float, start: float | None = None, table: str = "a") -> list[Event]:
     """Events of a partition at these seconds, in this order."""
     row = {"schema_name": "s", "table_name": table, "op": "insert"} if kind == "row" else {}
-    row |= {"query": "ALTER TABLE a ADD c INT"} if kind == "ddl" else {}
-    row |= {"start_ts": ts(start)} if start is not None else {}
-    return [{"kind": kind, "commit_ts": ts(s), "partition": partition, "seq": 0, **row} for s in seconds]
+    query = None if table == "unknown" else "ALTER TABLE a ADD c INT"
+    more: Event = {"query": query} if kind == "ddl" else {}
+    more |= {"start_ts": ts(start)} if start is not None else {}
+    return [{"kind": kind, "commit_ts": ts(s), "partition": partition, "seq": 0, **row, **more} for s in seconds]
 
 
 def both(kind: str, *seconds: float, **more: Any) -> list[Event]:
@@ -46,9 +47,10 @@ def stalled(*meanwhile: list[Event], until: float = 40) -> list[Event]:
 
 
 TOPICS = {
-    "steady": [e for s in range(1, 9) for e in (*both("watermark", s), *said(0, "row", s + 0.5))],
+    "steady": [e for s in range(1, 9) for e in (*both("watermark", s), *said(0, "row", s + 0.5, start=s))],
     "ddl": stalled(both("ddl", 5)),
     "ddl elsewhere": stalled(both("ddl", 9)),
+    "ddl without statement": stalled(both("ddl", 5, 5, table="unknown")),
     "long transaction": stalled(said(0, "row", 30, start=5.2)),
     "begun later": stalled(said(0, "row", 30, start=28)),
     "without start_ts": stalled(said(0, "row", 30)),
@@ -63,15 +65,22 @@ TOPICS = {
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession) -> dict[str, list[Any]]:
-    """The stalls of each topic."""
+def log(spark: SparkSession) -> DataFrame:
+    """All topics."""
     flat: list[Event] = []
     for topic, events in TOPICS.items():
         n = {0: 0, 1: 0}
         for event in events:
             flat.append({**event, "topic": topic, "offset": n[event["partition"]]})
             n[event["partition"]] += 1
-    rows = stall_causes(events_frame(spark, flat), stall_s=10, big_rows=10).collect()
+    frame: DataFrame = events_frame(spark, flat)
+    return frame
+
+
+@pytest.fixture(scope="module")
+def found(log: DataFrame) -> dict[str, list[Any]]:
+    """The stalls of each topic."""
+    rows = stall_causes(log, stall_s=10, big_rows=10).collect()
     return {topic: [r for r in rows if r["topic"] == topic] for topic in TOPICS}
 
 
@@ -85,6 +94,7 @@ def causes(row: Any) -> list[str]:
     [
         ("ddl", ["ddl-barrier"]),  # silent too, except for what the barrier explains
         ("ddl elsewhere", ["silence"]),
+        ("ddl without statement", ["ddl-barrier", "silence"]),
         ("long transaction", ["long-transaction", "rows-went-on"]),
         ("begun later", ["rows-went-on"]),
         ("without start_ts", ["rows-went-on"]),
@@ -115,6 +125,14 @@ def test_where_a_watermark_stood_is_told(found: dict[str, list[Any]]) -> None:
     assert (one["partitions"], one["everywhere"], one["steps_of_others"]) == ([1], False, 27)
     assert "received 27 watermarks" in one["causes"][0]["says"]
     assert (end["held_ts"], end["next_ts"], end["step_s"]) == (ts(2), None, 20.0)
+
+
+def test_stalls_are_the_same_beside_shorter_steps(log: DataFrame, found: dict[str, list[Any]]) -> None:
+    """What is a long transaction does not depend on which steps are asked for."""
+    every = stall_causes(log, stall_s=10, big_rows=10, shorter=True).collect()
+    stalls = sorted(([r for r in every if r["is_stall"]]), key=str)
+    assert stalls == sorted((r for rows in found.values() for r in rows), key=str)
+    assert "long-transaction" not in {c["cause"] for r in every if not r["is_stall"] for c in r["causes"]}
 
 
 def test_rows_that_came_meanwhile_are_counted(found: dict[str, list[Any]]) -> None:

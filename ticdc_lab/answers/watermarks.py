@@ -301,18 +301,20 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
             keyless = int(sent["key_hash"].isna().sum())
             not_compared = [f"{count(keyless, 'row')} without a key may have come again."] * (keyless > 0)
             again = sent_again(sent, of.facts)
-        shown_s = -1 if again else least_s  # rows that came again are shown in shorter steps, too
+        shorter_too = bool(again)  # rows that came again are shown in shorter steps, too
         if files is not None:
-            every = exact(stalls_of(files, of.facts, stall_s=least_s, least_s=shown_s, arrivals=of.arrivals()))
+            every = exact(stalls_of(files, of.facts, stall_s=least_s, shorter=shorter_too, arrivals=of.arrivals()))
         else:
-            told = stall_causes(log.events, stall_s=shown_s, arrivals=of.messages)
+            told = stall_causes(log.events, stall_s=least_s, shorter=shorter_too, arrivals=of.messages)
             every = small(told if compares else told.orderBy(F.desc_nulls_first(by[0]), *by[1:]).limit(_STALLS))
-    is_stall = (every["step_s"] > least_s) | (every["stood_s"] > least_s).fillna(False)
-    rows = every[is_stall].sort_values(by, ascending=[False, True, True, True], na_position="first", ignore_index=True)
+    rows = every[every["is_stall"].astype(bool)]
+    rows = rows.sort_values(by, ascending=[False, True, True, True], na_position="first", ignore_index=True)
     shorter = rows.iloc[:0]
     if again:
-        came = [step in again for step in every[["topic", "held_ts"]].itertuples(index=False, name=None)]
-        few = every[pd.Series(came, index=every.index) & ~is_stall].sort_values(["topic", "held_ts"], ignore_index=True)
+        steps, stalled = ([*f[["topic", "held_ts"]].itertuples(index=False, name=None)] for f in (every, rows))
+        came = again.keys() - {*stalled}
+        few = every[[step in came for step in steps]]
+        few = few.sort_values(["topic", "held_ts"], ignore_index=True)
         rows, shorter = _restarted(rows, again), _restarted(few, again)
     answer = stalls(
         rows.head(_STALLS), stall_s=least_s, rhythm=rhythm, qualified=not_known(log.counts), early_ends=s.early_ends,

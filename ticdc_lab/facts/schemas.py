@@ -35,7 +35,7 @@ from_ts bigint, to_ts bigint, lag_s_max double, at_end boolean
 RUNGS = """
 topic string, held_ts bigint, next_ts bigint, everywhere boolean, partition int, held_offset bigint, next_offset bigint,
 steps_of_others int, step_s double, since_us bigint, until_us bigint, stood_s double, n_repeats bigint,
-n_regressed bigint
+n_regressed bigint, is_stall boolean
 """
 CONTENTS = """
 topic string, partition int, schema_name string, table_name string, kind string, op string, n bigint

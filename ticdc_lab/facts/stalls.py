@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from ticdc_lab.sources.stored import StoredEvents
 
-STALL = ("topic", "held_ts", "next_ts", "everywhere")
-"""What names a stall."""
+STALL = ("topic", "held_ts", "next_ts", "everywhere", "is_stall")
+"""What names a step between watermarks: it may be a stall in one partition and none in another."""
 
 
 BIG_ROWS = 1_000
@@ -57,8 +57,9 @@ ARRIVED = arrow_of("topic string, partition int, offset bigint, arrived_us bigin
 
 
 def stall_causes(
-    events: DataFrame, *, stall_s: float = STALL_S, big_rows: int = BIG_ROWS, arrivals: DataFrame | None = None
-) -> DataFrame:
+    events: DataFrame, *, stall_s: float = STALL_S, big_rows: int = BIG_ROWS, arrivals: DataFrame | None = None,
+    shorter: bool = False,
+) -> DataFrame:  # fmt: skip
     """Give every stretch in which a log's resolved_ts stalled, and what may have held it.
 
     Parameters
@@ -74,6 +75,8 @@ def stall_causes(
         ``topic``, ``partition``, ``offset``, ``timestamp`` (the broker's time; null where it is not known), such as
         :data:`ticdc_lab.events.schema.MESSAGES`. Without it a watermark that stalled and then caught up in small steps
         cannot be seen: event time has no gap there.
+    shorter
+        Whether each shorter step is a row, too, whose ``is_stall`` is false.
 
     Returns
     -------
@@ -87,8 +90,8 @@ def stall_causes(
         ``tables`` (array<string>), ``first`` (struct<commit_ts, table>: the lowest above held_ts),
         ``newest_commit_ts``, ``biggest`` (struct<rows, commit_ts>: the transaction with most rows), ``longest``
         (struct<start_ts, commit_ts>: the one above held_ts that lasted longest; null where the protocol keeps no
-        start_ts); ``ddl`` (the statement at whose commit_ts the watermark stalled; null without one); ``causes``
-        (``array<struct<cause, says, cannot_tell>>``, at least one, the strongest first):
+        start_ts); ``ddl`` (the statement at whose commit_ts the watermark stalled; null without a DDL); ``causes``
+        (``array<struct<cause, says, cannot_tell>>``, at least one, the strongest first); ``is_stall``. Of the causes:
 
         - ``ddl-barrier``: a DDL has exactly this commit_ts; no watermark passes it until it is executed.
         - ``long-transaction``: one began at the standing watermark and was committed after it, for longer than a stall.
@@ -122,7 +125,7 @@ def stall_causes(
         whole = together(groups, GROUPS + ", arrived_us bigint")
         known = whole.filter(pc.and_(pc.is_valid(whole["_offset"]), pc.is_valid(whole["arrived_us"])))
         came = known.select([*PARTITION, "_offset", "arrived_us"]).rename_columns(ARRIVED.names)
-        yield from rungs_of(LogFacts.of_groups(whole), came, stall_s=stall_s).to_batches()
+        yield from rungs_of(LogFacts.of_groups(whole), came, stall_s=stall_s, shorter=shorter).to_batches()
 
     def kernel(beside: pa.Table) -> Kernel:
         is_ddl = pc.is_null(beside["n_rows"])
@@ -151,13 +154,12 @@ def _between(events: DataFrame, rungs: DataFrame) -> DataFrame:
     return rows.join(places, on=here).select(*_IN_STALL.names)
 
 
-def stalls_of(files: StoredEvents, facts: LogFacts, *, stall_s: float, least_s: float, arrivals: pa.Table) -> pa.Table:
-    """:func:`stall_causes` of events in files, at once: every step of more than ``least_s``.
+def stalls_of(files: StoredEvents, facts: LogFacts, *, stall_s: float, shorter: bool, arrivals: pa.Table) -> pa.Table:
+    """:func:`stall_causes` of events in files, at once.
 
-    ``facts`` were gathered of them. ``stall_s``: as there, for what is a long transaction. ``arrivals``: when
-    watermarks arrived at the broker, :data:`ARRIVED`.
+    ``facts`` were gathered of them. ``arrivals``: when watermarks arrived at the broker, :data:`ARRIVED`.
     """
-    gaps = rungs_of(facts, arrivals, stall_s=least_s)
+    gaps = rungs_of(facts, arrivals, stall_s=stall_s, shorter=shorter)
     if not len(gaps):
         return _STALLS.empty_table()
     by_home = gaps.sort_by([("topic", "ascending"), ("partition", "ascending"), ("held_offset", "ascending")])
@@ -205,7 +207,7 @@ def sent_again(rows: pd.DataFrame, facts: LogFacts) -> dict[tuple[str, int], Sen
     """
     each = rows.dropna().drop_duplicates([*POSITION]).sort_values([*POSITION])
     twice = each[each.duplicated(["topic", "commit_ts", "change_hash"])]
-    rungs = rungs_of(facts, ARRIVED.empty_table(), stall_s=-1)
+    rungs = rungs_of(facts, ARRIVED.empty_table(), stall_s=STALL_S, shorter=True)
     by_stall: dict[tuple[str, int], SentAgain] = {}
     if twice.empty or not len(rungs):
         return by_stall
@@ -226,11 +228,11 @@ def _places(home: Ints, offset: Ints, among: Ints) -> Ints:
     return home * (len(among) + 1) + np.searchsorted(among, offset)
 
 
-def rungs_of(facts: LogFacts, arrivals: pa.Table, *, stall_s: float) -> pa.Table:
+def rungs_of(facts: LogFacts, arrivals: pa.Table, *, stall_s: float, shorter: bool) -> pa.Table:
     """Rungs of each partition that are far from the next one, in event time or in the broker's.
 
-    ``arrivals``: :data:`ARRIVED`, of some messages. Returns: :data:`ticdc_lab.facts.schemas.RUNGS`: what
-    :func:`stall_causes` gives for each partition, and the offsets of both rungs.
+    ``arrivals``: :data:`ARRIVED`, of some messages. ``shorter``: all other rungs, too. Returns:
+    :data:`ticdc_lab.facts.schemas.RUNGS`: what :func:`stall_causes` gives for each partition, and both offsets.
     """
     marks = facts.watermarks.each_place()
     arrived = np.full(len(marks), NO_TS)
@@ -247,7 +249,8 @@ def rungs_of(facts: LogFacts, arrivals: pa.Table, *, stall_s: float) -> pa.Table
     for topic in dict.fromkeys(t for t, _ in facts.homes):
         own = ladder.filter(pa.array(topic_of[ladder["home"].to_numpy()] == topic))
         if own.num_rows:
-            whole.append(_far(own.append_column("topic", pa.array([topic] * own.num_rows)), end_of[topic], stall_s))
+            named = _far(own.append_column("topic", pa.array([topic] * own.num_rows)), end_of[topic], stall_s)
+            whole.append(named if shorter else named.filter(named["is_stall"]))
     names = arrow_of(RUNGS).names
     return pa.concat_tables([t.select(names).cast(arrow_of(RUNGS)) for t in whole]) if whole else (
         arrow_of(RUNGS).empty_table()
@@ -284,7 +287,7 @@ def _ladder(facts: LogFacts, at: Ints) -> pa.Table:
 
 
 def _far(ladder: pa.Table, end_ts: int, stall_s: float) -> pa.Table:
-    """The rungs of a topic that are far from the next, with how many steps other partitions took meanwhile."""
+    """The rungs of a topic: which are far from the next, and how many steps other partitions took meanwhile."""
     held, following = ladder["held_ts"].to_numpy(), timestamps(ladder["next_ts"])
     steps = np.unique(held)
     step = np.searchsorted(steps, held)
@@ -295,10 +298,12 @@ def _far(ladder: pa.Table, end_ts: int, stall_s: float) -> pa.Table:
     far = (step_s > stall_s) | (timed & (stood_s > stall_s))
     rungs = ladder.append_column("steps_of_others", pa.array(others.astype(np.int32)))
     rungs = rungs.append_column("everywhere", pa.array(others == 0)).append_column("step_s", pa.array(step_s))
-    return rungs.append_column("stood_s", pa.array(stood_s, mask=~timed)).filter(pa.array(far))
+    rungs = rungs.append_column("stood_s", pa.array(stood_s, mask=~timed))
+    return rungs.append_column("is_stall", pa.array(far))
 
 
-_NAMED = [("topic", pa.string()), ("held_ts", pa.int64()), ("next_ts", pa.int64()), ("everywhere", pa.bool_())]
+_NAMED = [("topic", pa.string()), ("held_ts", pa.int64()), ("next_ts", pa.int64()), ("everywhere", pa.bool_()),
+          ("is_stall", pa.bool_())]  # fmt: skip
 _IN_STALL = pa.schema([*_NAMED, ("commit_ts", pa.int64()), ("start_ts", pa.int64()), ("table", pa.string())])
 _COUNTS = ("n_rows", "n_replayed", "n_above", "n_beyond")
 _FIRST = pa.struct([("commit_ts", pa.int64()), ("table", pa.string())])
@@ -373,7 +378,8 @@ def _stalls_in(written: pa.Table, ddl: pa.Table, *, stall_s: float, big_rows: in
     stopped_at: dict[tuple[Any, int], str] = {}
     for topic, ts, query in zip(*[ddl[c].to_pylist() for c in _DDL], strict=True):
         for ts_at in (ts, ts - 1):  # the checkpoint is at it, or just below
-            stopped_at[topic, ts_at] = min(query, stopped_at.get((topic, ts_at), query))
+            stated = [q for q in (query, stopped_at.get((topic, ts_at))) if q]
+            stopped_at[topic, ts_at] = min(stated, default="")
 
     def run(rungs: Batches) -> Batches:
         for some in whole_keys(rungs, STALL, at_once=_AT_ONCE):
@@ -454,7 +460,7 @@ CANNOT_TELL = {
 
 def _barrier(stall: dict[str, Any]) -> str:
     ddl = stall.get("ddl")
-    return "" if ddl is None else f"it stopped at the commit_ts of a DDL: {ddl}"
+    return "" if ddl is None else f"it stopped at the commit_ts of a DDL: {ddl or 'its statement is not in the log'}"
 
 
 def _long(stall: dict[str, Any], stall_s: float) -> str:

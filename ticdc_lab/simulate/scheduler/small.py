@@ -106,7 +106,6 @@ class Small:
         self.owner: Any = Remembered(replace(dispatcher or Dispatcher(), balance=still))
         self.agent: Any = Remembered(replace(agent or Agent(), pace=AT_ONCE))
         self._late = self.names[bounds.captures - bounds.joins :]
-        self._late = self.names[bounds.captures - bounds.joins :]
         self._wanted = frozenset(self.tables)
         self._table_orders = tuple(permutations(self.tables))
         self._structures = Structures(UNCOUNTED)
