@@ -315,3 +315,9 @@ def test_time_that_lasts_is_added_up_once_for_each_key() -> None:
         total.put(key, lasts, at_us)
     assert (total.ended_us, total.since_us) == (20, {"2": 20})
     assert total.until(50) == 20 + 30
+
+
+def test_an_argument_that_no_run_has_is_refused() -> None:
+    """A word that is written wrongly changes nothing without being named."""
+    with pytest.raises(TypeError, match="no argument chaoss"):
+        simulate(SchedulerSettings(), until_us=1, chaoss=Chaos(1))  # type: ignore[call-arg]

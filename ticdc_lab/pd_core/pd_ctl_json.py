@@ -90,43 +90,22 @@ class Missing(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A cluster and its regions, in key order, with what runs in PD.
-
-    Attributes
-    ----------
-    limits
-        Store limits by store, where given.
-    missing
-        What was not given although answers depend on it.
-    notes
-        What was assumed, mapped from an older version, or not read.
-    doubted
-        Marks the regions whose rules are not known, None where all are.
-    schedulers, operators, running
-        PD's schedulers, its running operators, and how many of each limit's kind.
-    expected
-        How many regions the stores count.
-    whole
-        Whether the regions cover all keys.
-    heard_s
-        When the latest heartbeat of a store came, seconds since 1970: when it was printed, nearly.
-    source
-        Where it was read from, as a command line has it.
-    """
+    """A cluster and its regions, in key order, with what runs in PD."""
 
     cluster: Cluster
     regions: RegionColumns
-    limits: Limits = MappingProxyType({})
-    missing: tuple[Missing, ...] = ()
-    notes: tuple[str, ...] = ()
-    doubted: Flags | None = None
+    limits: Limits = MappingProxyType({})  # store limits by store, where given
+    missing: tuple[Missing, ...] = ()  # what was not given although answers depend on it
+    notes: tuple[str, ...] = ()  # what was assumed, mapped from an older version, or not read
+    doubted: Flags | None = None  # marks the regions whose rules are not known, None where all are
+    # PD's schedulers, its running operators, and how many of each limit's kind
     schedulers: PdSchedulers = default_schedulers()
     operators: tuple[ShownOperator, ...] = ()
     running: Mapping[Kind, int] = MappingProxyType({})
-    expected: int = 0
-    whole: bool = True
-    heard_s: float = 0.0
-    source: str = "FOLDER"
+    expected: int = 0  # how many regions the stores count
+    whole: bool = True  # whether the regions cover all keys
+    heard_s: float = 0.0  # when the latest heartbeat of a store came, seconds since 1970: when it was printed, nearly
+    source: str = "FOLDER"  # where it was read from, as a command line has it
 
     @property
     def first_line(self) -> str:

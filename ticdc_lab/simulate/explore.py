@@ -37,33 +37,15 @@ class SmallModel(Protocol[W]):
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What was found.
+    """What was found."""
 
-    Attributes
-    ----------
-    states
-        Different ones that were reached, symmetric ones counted once.
-    steps
-        Ways from one to another.
-    depth
-        Of the search, in actions.
-    complete
-        Whether all states that can be reached were.
-    broken
-        (invariant, because), None where every state holds all.
-    path
-        The actions of the shortest way there.
-    dead_ends
-        States from which nothing else can be reached.
-    """
-
-    states: int
-    steps: int
-    depth: int
-    complete: bool
-    broken: tuple[str, str] | None = None
-    path: tuple[Any, ...] = ()
-    dead_ends: int = 0
+    states: int  # different ones that were reached, symmetric ones counted once
+    steps: int  # ways from one to another
+    depth: int  # of the search, in actions
+    complete: bool  # whether all states that can be reached were
+    broken: tuple[str, str] | None = None  # (invariant, because), None where every state holds all
+    path: tuple[Any, ...] = ()  # the actions of the shortest way there
+    dead_ends: int = 0  # states from which nothing else can be reached
 
 
 def explore(

@@ -368,19 +368,12 @@ DRAWS: Mapping[str, Callable[[Draw], list[Fault]]] = MappingProxyType({
 
 
 class Chaos(NamedTuple):
-    """Faults drawn by a seed, one about every ``every_us``, all of them over at ``until_us``.
-
-    Attributes
-    ----------
-    kinds
-        Of :data:`DRAWS`.
-    down_us, pause_us, part_us
-        The longest time for which a node is down or paused or a link cut.
-    """
+    """Faults drawn by a seed, one about every ``every_us``, all of them over at ``until_us``."""
 
     until_us: int
     every_us: int = 1_000_000
-    kinds: tuple[str, ...] = tuple(DRAWS)
+    kinds: tuple[str, ...] = tuple(DRAWS)  # of :data:`DRAWS`
+    # The longest time for which a node is down or paused or a link cut
     down_us: int = 3_000_000
     pause_us: int = 4_000_000
     part_us: int = 4_000_000

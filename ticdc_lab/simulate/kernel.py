@@ -64,20 +64,11 @@ _ASKS = 256
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An invariant that does not hold.
+    """An invariant that does not hold."""
 
-    Attributes
-    ----------
-    invariant
-        Its name: ``No Double Write``.
-    because
-        What was seen, in a sentence.
-    step, time_us
-        When.
-    """
-
-    invariant: str
-    because: str
+    invariant: str  # its name: ``No Double Write``
+    because: str  # what was seen, in a sentence
+    # When, in virtual time and steps
     step: int
     time_us: int
 

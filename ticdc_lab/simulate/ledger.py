@@ -300,23 +300,15 @@ _WAITS = {"preparing": "prepares", "prepared": "prepares", "paused": "paused"}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Present:
-    """A run, to be asked about any step.
+    """A run, to be asked about any step."""
 
-    Attributes
-    ----------
-    captures
-        Names, sorted.
-    held, owners, troubles
-        :func:`stretches`, :func:`owners` and :func:`troubles`.
-    decisions
-        ``step``, ``time_us``, ``node``, ``subject``, ``after`` (what was chosen, None for nothing), ``because`` and
-        ``rejected`` (candidate and reason).
-    """
-
-    captures: tuple[str, ...]
+    captures: tuple[str, ...]  # names, sorted
+    # :func:`stretches`, :func:`owners` and :func:`troubles`
     held: pd.DataFrame
     owners: pd.DataFrame
     troubles: pd.DataFrame
+    # ``step``, ``time_us``, ``node``, ``subject``, ``after`` (what was chosen, None for nothing), ``because`` and
+    # ``rejected`` (candidate and reason)
     decisions: pd.DataFrame
 
     @classmethod

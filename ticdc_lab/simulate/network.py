@@ -27,23 +27,14 @@ RESEND, DATAGRAM = "resend", "datagram"
 
 
 class Link(NamedTuple):
-    """One direction between two nodes.
+    """One direction between two nodes."""
 
-    Attributes
-    ----------
-    delay_us
-        The shortest and the longest delay; between them every one is as likely.
-    tail_us
-        The mean of what comes on top, exponentially distributed; 0 for nothing.
-    loss, duplicate, reorder
-        The probability of each for a message.
-    """
-
-    delay_us: tuple[int, int] = (500, 3000)
+    delay_us: tuple[int, int] = (500, 3000)  # the shortest and the longest delay; between them every one is as likely
+    # The probability of each for a message
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
-    tail_us: int = 0
+    tail_us: int = 0  # the mean of what comes on top, exponentially distributed; 0 for nothing
 
 
 GOOD = Link()
@@ -52,25 +43,14 @@ GOOD = Link()
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """All links.
+    """All links."""
 
-    Attributes
-    ----------
-    link
-        What links are like by default; :attr:`links` overrides it.
-    links
-        By (sender, receiver), names of nodes.
-    transport
-        ``resend``: as TiCDC's peer-to-peer messages, numbered, acknowledged and sent again: loss, doubling and disorder
-        only cost time, and a partition holds messages back. ``datagram``: what the link does is what the nodes see.
-    resend_us
-        After how long the transport tries again.
-    """
-
-    link: Link = GOOD
-    links: tuple[tuple[tuple[str, str], Link], ...] = ()
+    link: Link = GOOD  # what links are like by default; :attr:`links` overrides it
+    links: tuple[tuple[tuple[str, str], Link], ...] = ()  # by (sender, receiver), names of nodes
+    # ``resend``: as TiCDC's peer-to-peer messages, numbered, acknowledged and sent again: loss, doubling and disorder
+    # only cost time, and a partition holds messages back. ``datagram``: what the link does is what the nodes see.
     transport: str = RESEND
-    resend_us: int = 20_000
+    resend_us: int = 20_000  # after how long the transport tries again
 
 
 Quiet: TypeAlias = tuple[tuple[str, str], int, int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, Generic, Self, TypedDict, TypeVar
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from ticdc_lab.machines.machine import Machine
 from ticdc_lab.simulate.assertions import Assertion, Facts, Judge, Outcome
-from ticdc_lab.simulate.faults import Fault, replanned
+from ticdc_lab.simulate.faults import Chaos, Fault, replanned
 from ticdc_lab.simulate.kernel import Auditor, End, Kernel, Violation
 from ticdc_lab.simulate.network import CALL, Network
 from ticdc_lab.simulate.scenario import Scenario
@@ -48,6 +49,22 @@ class EndedRun:
         return self.recorder.table()
 
 
+class How(TypedDict, total=False):
+    """How a world is run, beside what is in it: the same gives the same run, byte for byte."""
+
+    faults: Sequence[Fault]  # what goes wrong and what users do
+    chaos: Chaos | None  # faults that the seed draws besides
+    seed: int  # draws delays, losses and the faults of ``chaos``
+    network: Network  # how messages travel
+    level: str  # how much the trace holds (:mod:`ticdc_lab.simulate.trace`)
+    recorder: Recorder | None  # takes the trace; one of this level where it is left out
+    name: str  # of the run in its trace; variant and seed where it is left out
+    step_limit: int  # see :class:`ticdc_lab.simulate.kernel.Kernel`
+    stops_at_violation: bool  # whether the run ends there, as it does where it is left out
+    sample_us: int | None  # how often the states of all nodes are kept for pictures; None for never
+    begun: Callable[[Kernel], None] | None  # is given the world before anything happens in it
+
+
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class SimulatedRun(EndedRun, Generic[SettingsOf]):
     """What happened in the kernel."""
@@ -56,8 +73,8 @@ class SimulatedRun(EndedRun, Generic[SettingsOf]):
     settings: SettingsOf
     faults: tuple[Fault, ...]
     network: Network
-    level: str
     kernel: Kernel = field(repr=False)
+    monitor: Any = field(repr=False)  # the model's auditor, with what it counted
     simulate: Callable[..., Any] = field(repr=False)  # runs the same world with other of these, and all else as it was
 
     @property
@@ -75,47 +92,40 @@ class SimulatedRun(EndedRun, Generic[SettingsOf]):
         """
         found: Self = self.simulate(
             faults=replanned(self.faults, at_us, faults), seed=self.seed, until_us=self.until_us, network=self.network,
-            level=self.level,
+            level=self.recorder.level,
         )  # fmt: skip
         return found
 
 
-class Ran(TypedDict):
-    """What :class:`SimulatedRun` has of a world that has run."""
+SimulatedOf = TypeVar("SimulatedOf", bound=SimulatedRun[Any])
 
-    faults: tuple[Fault, ...]
-    seed: int
-    until_us: int
-    network: Network
-    level: str
-    end: End
-    recorder: Recorder
-    kernel: Kernel
+
+def faults_in(how: How, draw: Callable[[Chaos, int], Iterable[Fault]]) -> tuple[Fault, ...]:
+    """Give the faults of a run, those too that ``draw`` makes of its chaos and its seed."""
+    chaos = how.get("chaos")
+    return *how.get("faults", ()), *(draw(chaos, how.get("seed", 0)) if chaos else ())
 
 
 def ran(
-    machines: Mapping[str, Machine[Any]],
-    auditor: Auditor,
-    recorder: Recorder,
-    *,
-    faults: tuple[Fault, ...],
-    seed: int,
-    until_us: int,
-    network: Network,
-    step_limit: int,
-    sample_us: int | None = None,
-    begun: Callable[[Kernel], None] | None = None,
-) -> Ran:
-    """Let a world begin, and run it to its end."""
+    of: type[SimulatedOf], simulate: Callable[..., Any], machines: Mapping[str, Machine[Any]], auditor: Auditor,
+    planned: tuple[Fault, ...], until_us: int, how: How, *, title: str, **own: Any,
+) -> SimulatedOf:  # fmt: skip
+    """Let a world begin, and run it to its end; ``own`` are the fields that a model's run has besides."""
+    if unknown := how.keys() - How.__annotations__.keys():
+        raise TypeError(f"simulate() has no argument {', '.join(sorted(unknown))}")
+    seed, network = how.get("seed", 0), how.get("network", QUIET)
+    recorder = how.get("recorder") or Recorder(how.get("name") or f"{title} seed {seed}", how.get("level", EVENTS))
     kernel = Kernel(
-        machines, network=network, faults=faults, seed=seed, auditor=auditor, recorder=recorder, step_limit=step_limit,
-        sample_us=sample_us,
+        machines, network=network, faults=planned, seed=seed, auditor=auditor, recorder=recorder,
+        step_limit=how.get("step_limit", 50_000_000), sample_us=how.get("sample_us"),
     )  # fmt: skip
-    if begun is not None:
+    if begun := how.get("begun"):
         begun(kernel)
-    return Ran(
-        end=kernel.run(until_us), faults=faults, seed=seed, until_us=until_us, network=network, level=recorder.level,
-        recorder=recorder, kernel=kernel,
+    kept = {name: how[name] for name in ("step_limit", "stops_at_violation", "sample_us") if name in how}
+    fields: dict[str, Any] = {"faults": planned, "monitor": auditor} | own
+    return of(
+        end=kernel.run(until_us), seed=seed, until_us=until_us, network=network, recorder=recorder, kernel=kernel,
+        simulate=partial(simulate, name=recorder.run, **kept), **fields,
     )  # fmt: skip
 
 

@@ -52,59 +52,31 @@ from ticdc_lab.simulate.reading import (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a model adds to the reading of a scenario.
+    """What a model adds to the reading of a scenario."""
 
-    Attributes
-    ----------
-    name
-        What scenarios and commands call it.
-    cluster
-        Reads the section; ``tables`` gives the ids of those in it.
-    unsettled
-        Fields of the settings that other sections give.
-    choices
-        Allowed values of fields whose type is just a text.
-    events
-        Kinds of events by their names, the faults that every model knows among them.
-    random
-        Those that can come at random.
-    messages
-        Names of a variant's messages.
-    claim, measure
-        Read a sentence, and what can be counted.
-    facts
-        What is known before a run begins.
-    figures
-        What ``plot`` may name; a run draws none of them.
-    play
-        Runs a scenario and judges it, as :func:`ticdc_lab.simulate.scheduler.model.play`.
-    steady, balanced
-        What runs of many seeds are compared by: all has its place, and none has more than one too many.
-    load
-        Reads what clients do; None where a model has no load but its events.
-    refused
-        By variant what others have a use for and it has none, each path of the file as a pattern, with the reason.
-    """
-
-    name: str
+    name: str  # what scenarios and commands call it
     variants: tuple[str, ...]
-    cluster: Callable[[Value], Any]
+    cluster: Callable[[Value], Any]  # reads the section; ``tables`` gives the ids of those in it
     tables: Callable[[Any], frozenset[int]]
     settings: type
-    unsettled: tuple[str, ...]
-    choices: Mapping[str, tuple[str, ...]]
-    events: Mapping[str, type]
-    random: tuple[str, ...]
-    messages: Callable[[str], frozenset[str]]
+    unsettled: tuple[str, ...]  # fields of the settings that other sections give
+    choices: Mapping[str, tuple[str, ...]]  # allowed values of fields whose type is just a text
+    events: Mapping[str, type]  # kinds of events by their names, the faults that every model knows among them
+    random: tuple[str, ...]  # those that can come at random
+    messages: Callable[[str], frozenset[str]]  # names of a variant's messages
+    # Read a sentence, and what can be counted
     claim: Callable[[Value, Names, Collection[str]], Claim]
     measure: Callable[[Value, Names], Counted]
-    facts: Callable[[Any, Iterable[Planned]], Any]
+    facts: Callable[[Any, Iterable[Planned]], Any]  # what is known before a run begins
     invariants: tuple[str, ...]
-    figures: frozenset[str]
-    play: Callable[..., Any]
+    figures: frozenset[str]  # what ``plot`` may name; a run draws none of them
+    play: Callable[..., Any]  # runs a scenario and judges it, as :func:`ticdc_lab.simulate.scheduler.model.play`
+    # What runs of many seeds are compared by: all has its place, and none has more than one too many
     steady: Claim
     balanced: Claim
+    # Reads what clients do; None where a model has no load but its events
     load: Callable[[Value, Names], Any] | None = None
+    # By variant what others have a use for and it has none, each path of the file as a pattern, with the reason
     refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -134,46 +106,28 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario, checked.
+    """One scenario, checked."""
 
-    Attributes
-    ----------
-    file
-        Where it comes from, as errors and commands name it.
-    until_us
-        When a run ends, µs of virtual time; one of more than ``step_limit`` steps stops before.
-    cluster, settings, load
-        Of the model: :class:`ticdc_lab.simulate.scheduler.scenario.SchedulerCluster`, its settings; what clients do,
-        None if the file has nothing of it.
-    events
-        By time; at one moment in the file's order.
-    faults_end_us
-        When the last event is over; None where nothing happens.
-    changes
-        What was asked for instead of the file's.
-    settling
-        When a run may end before ``until_us``; None for never.
-    """
-
-    file: str
+    file: str  # where it comes from, as errors and commands name it
     text: str = field(repr=False)
     name: str
     model: Model = field(repr=False)
     variant: str
     seed: int
-    until_us: int
+    until_us: int  # when a run ends, µs of virtual time; one of more than ``step_limit`` steps stops before
     step_limit: int
+    # ``cluster``, ``settings``, ``load``: of the model; ``load`` is what clients do, None if the file has nothing of it
     cluster: Any
     settings: Any
     network: NetworkSettings
-    events: tuple[Planned, ...]
+    events: tuple[Planned, ...]  # by time; at one moment in the file's order
     random: tuple[RandomFaults, ...]
     assertions: tuple[Assertion, ...]
     plot: tuple[str, ...]
-    faults_end_us: int | None = None
-    changes: tuple[tuple[str, str], ...] = ()
+    faults_end_us: int | None = None  # when the last event is over; None where nothing happens
+    changes: tuple[tuple[str, str], ...] = ()  # what was asked for instead of the file's
     load: Any = None
-    settling: Settling | None = None
+    settling: Settling | None = None  # when a run may end before ``until_us``; None for never
 
     @property
     def joining(self) -> tuple[str, ...]:

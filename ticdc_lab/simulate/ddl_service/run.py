@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 from immutables import Map
 
@@ -17,56 +16,25 @@ from ticdc_lab.ddl_core.worker_state import Leave, Resign
 from ticdc_lab.simulate.ddl_service.monitor import ServiceMonitor, unsettled
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings, cluster_of, machines
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Join, Part, Restart, drawn
-from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.network import Network
-from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
-from ticdc_lab.simulate.trace import CHANGES, EVENTS, Recorder
+from ticdc_lab.simulate.runs import How, SimulatedRun, faults_in, ran
+from ticdc_lab.simulate.trace import CHANGES
 
 
-@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ServiceRun(SimulatedRun[ServiceSettings]):
-    """A run of the service.
+    """A run of the service."""
 
-    Attributes
-    ----------
-    unsettled
-        (invariant, because) of what should be so after a quiet while and is not.
-    monitor
-        What the auditor counted.
-    """
+    __slots__ = ()
 
-    unsettled: Found
-    monitor: ServiceMonitor
+    @property
+    def unsettled(self) -> Found:
+        """What should be so after a quiet while and is not: (invariant, because)."""
+        return None if self.violation else unsettled(self.kernel, self.settings)
 
 
-def simulate(
-    settings: ServiceSettings,
-    *,
-    faults: Sequence[Fault] = (),
-    chaos: Chaos | None = None,
-    seed: int = 0,
-    until_us: int = 30_000_000,
-    network: Network = QUIET,
-    level: str = EVENTS,
-    recorder: Recorder | None = None,
-    step_limit: int = 50_000_000,
-    begun: Callable[[Kernel], None] | None = None,
-) -> ServiceRun:
-    """Run a service.
+def simulate(settings: ServiceSettings, *, until_us: int = 30_000_000, **how: Unpack[How]) -> ServiceRun:
+    """Run a service until a moment of virtual time; ``how`` is in :class:`ticdc_lab.simulate.runs.How`.
 
-    Parameters
-    ----------
-    settings
-        Workers, clusters and servers.
-    faults
-        What goes wrong and what users do (:class:`ticdc_lab.ddl_core.server_state.Submit`, ...).
-    chaos, seed, until_us, network, level, recorder, step_limit, begun
-        As for :func:`ticdc_lab.simulate.scheduler.run.simulate`.
-
-    Returns
-    -------
-    Run
-        The same arguments give the same run, byte for byte.
+    Users send :class:`ticdc_lab.ddl_core.server_state.Submit` and others among the faults.
 
     Examples
     --------
@@ -74,16 +42,11 @@ def simulate(
     >>> run.violation is None, run.unsettled is None
     (True, True)
     """
-    planned = (*faults, *(mishaps(settings, chaos, seed) if chaos else ()))
-    monitor = ServiceMonitor(settings.duties.versions)
-    world = ran(
-        machines(settings), monitor, recorder or Recorder(f"ddl-service seed {seed}", level), faults=planned, seed=seed,
-        until_us=until_us, network=network, step_limit=step_limit, begun=begun,
+    faults = faults_in(how, partial(mishaps, settings))
+    auditor, again = ServiceMonitor(settings.duties.versions), partial(simulate, settings)
+    return ran(
+        ServiceRun, again, machines(settings), auditor, faults, until_us, how, title="ddl-service", settings=settings
     )  # fmt: skip
-    found = None if world["end"].violation else unsettled(world["kernel"], settings)
-    return ServiceRun(
-        **world, settings=settings, simulate=partial(simulate, settings), unsettled=found, monitor=monitor
-    )
 
 
 def mishaps(settings: ServiceSettings, chaos: Chaos, seed: int) -> list[Fault]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import orjson
 import pyarrow as pa
@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.machines.clock import ts_of
-from ticdc_lab.simulate.faults import Ask, Chaos, Fault, Join, drawn
-from ticdc_lab.simulate.kernel import Auditor, Kernel, no_cycles
-from ticdc_lab.simulate.network import Network
+from ticdc_lab.simulate.faults import Ask, Fault, Join, drawn
+from ticdc_lab.simulate.kernel import Auditor, no_cycles
 from ticdc_lab.simulate.pipeline.capture import DataCapture
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import ChangefeedsAuditor
 from ticdc_lab.simulate.pipeline.changefeeds.etcd import (
@@ -55,14 +54,13 @@ from ticdc_lab.simulate.pipeline.tables import HANDLES, Cell, Change, FinishedJo
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
 from ticdc_lab.simulate.pipeline.tidb_state import Load, require_rows
 from ticdc_lab.simulate.pipeline.tikv import Pd, TikvStore, committed_in, initial_regions
-from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
+from ticdc_lab.simulate.runs import How, SimulatedRun, faults_in, ran
 from ticdc_lab.simulate.scheduler.etcd import Etcd, EtcdState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, WantPartitions
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import SchedulerMonitor
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.scheduler.variants import capture_machine
-from ticdc_lab.simulate.trace import EVENTS, Recorder
 
 # The tables of a load over time, from TiKV's content and from nothing that a capture reports.
 
@@ -135,24 +133,14 @@ def _change(history: History, row: Version) -> Change:
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class PipelineRun(SimulatedRun[PipelineSettings]):
-    """A run of the pipeline, as its changefeed had it; of several, :meth:`of` gives it as one of them had it.
+    """A run of the pipeline, as its changefeed had it; of several, :meth:`of` gives it as one of them had it."""
 
-    Attributes
-    ----------
-    load
-        What clients did upstream.
-    monitor
-        The auditor of the changefeed; of several as yet unnamed: of the upstream they share.
-    created
-        Every changefeed that was ever there, as it was asked for; ``start_us`` is known. None of one alone.
-    changefeed
-        Which of several this is.
-    """
-
-    load: Load
+    load: Load  # what clients did upstream
+    # The auditor of the changefeed; of several as yet unnamed: of the upstream they share
     monitor: PipelineMonitor = field(repr=False)
+    # Every changefeed that was ever there, as it was asked for; ``start_us`` is known. None of one alone.
     created: tuple[CreateChangefeed, ...] = ()
-    changefeed: CreateChangefeed | None = None
+    changefeed: CreateChangefeed | None = None  # which of several this is
 
     def of(self, name: str) -> PipelineRun:
         """Give the run as one of several changefeeds had it."""
@@ -266,23 +254,9 @@ def _seen(states: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def simulate(
-    settings: PipelineSettings,
-    load: Load,
-    changefeeds: Sequence[CreateChangefeed] | None = None,
-    *,
-    faults: Sequence[Fault] = (),
-    chaos: Chaos | None = None,
-    seed: int = 0,
-    until_us: int = 30_000_000,
-    network: Network = QUIET,
-    level: str = EVENTS,
-    recorder: Recorder | None = None,
-    step_limit: int = 50_000_000,
-    name: str = "",
-    stops_at_violation: bool = True,
-    sample_us: int | None = None,
-    begun: Callable[[Kernel], None] | None = None,
-) -> PipelineRun:
+    settings: PipelineSettings, load: Load, changefeeds: Sequence[CreateChangefeed] | None = None, *,
+    until_us: int = 30_000_000, **how: Unpack[How],
+) -> PipelineRun:  # fmt: skip
     """Run an upstream and a changefeed of it, or several.
 
     Parameters
@@ -295,19 +269,8 @@ def simulate(
         Of several those that are there from the beginning; more come by ``Ask(at_us, "etcd", CreateChangefeed(..))``
         among the faults, and :class:`.PauseChangefeed`, :class:`.ResumeChangefeed`, :class:`.RemoveChangefeed`
         likewise. None for one changefeed of all tables, which has the cluster for itself.
-    faults
-        What goes wrong and what users do.
-    chaos
-        Faults that the seed draws besides, of captures and stores.
-    seed, until_us, network, level, recorder, step_limit, name, stops_at_violation, begun
-        As for :func:`ticdc_lab.simulate.scheduler.run.simulate`.
-    sample_us
-        How often the states of all nodes are kept for pictures; None for never.
-
-    Returns
-    -------
-    PipelineRun
-        The same arguments give the same run, byte for byte.
+    until_us, how
+        When the run ends, µs of virtual time, and :class:`ticdc_lab.simulate.runs.How`.
 
     Raises
     ------
@@ -327,12 +290,13 @@ def simulate(
     (True, 0, 0)
     """
     require_rows(load)
-    created = () if changefeeds is None else _created(changefeeds, faults, settings, load)
+    created = () if changefeeds is None else _created(changefeeds, how.get("faults", ()), settings, load)
     scheduler = replace(settings.scheduler, tables=tuple(sorted(t.id for t in load.tables)), pace=MEASURED)
     captures, stores = scheduler.nodes(), settings.stores()
+    faults = faults_in(how, lambda chaos, seed: drawn(chaos, [*captures, *stores], ETCD, seed))
     late = [Join(settings.created_us, node) for node in (ETCD, *captures) if settings.created_us]
-    all_faults = (*late, *faults, *(drawn(chaos, [*captures, *stores], ETCD, seed) if chaos else ()))
-    asked = [f.command for f in all_faults if isinstance(f, Ask)]
+    asked = [f.command for f in faults if isinstance(f, Ask)]
+    stops_at_violation = how.get("stops_at_violation", True)
     partitions = max([settings.downstream.partitions, *(c.partitions for c in asked if isinstance(c, WantPartitions))])
     machines = upstream(settings, load)
     roles = {node: node for node in (TIDB, PD, ETCD, DOWNSTREAM, CONSUMER)} | dict.fromkeys(captures, "capture")
@@ -352,19 +316,12 @@ def simulate(
         each = {c.id: monitored(roles, ts_of(c.start_us or 0), c) for c in created}
         silent_us = 2 * scheduler.ttl_us + scheduler.stop_lag_us
         auditor = ChangefeedsAuditor(monitor, each, silent_us, stops_at_violation)
-    title = f"{'pipeline' if changefeeds is None else 'changefeeds'} seed {seed}"
-    recorder = recorder or Recorder(name or title, level)
     with no_cycles():
-        world = ran(
-            machines, auditor, recorder, faults=all_faults, seed=seed, until_us=until_us, network=network,
-            step_limit=step_limit, sample_us=sample_us, begun=begun,
+        return ran(
+            PipelineRun, partial(simulate, settings, load, changefeeds), machines, auditor, (*late, *faults), until_us,
+            how, title="pipeline" if changefeeds is None else "changefeeds", settings=settings, faults=faults,
+            monitor=monitor, load=load, created=created,
         )  # fmt: skip
-    world["faults"] = tuple(f for f in all_faults if f not in late)
-    again = partial(
-        simulate, settings, load, changefeeds, step_limit=step_limit, name=recorder.run,
-        stops_at_violation=stops_at_violation, sample_us=sample_us,
-    )  # fmt: skip
-    return PipelineRun(**world, settings=settings, simulate=again, load=load, monitor=monitor, created=created)
 
 
 def upstream(settings: PipelineSettings, load: Load) -> dict[str, Any]:

@@ -34,69 +34,44 @@ def _takes_whole(kind: str, by_conflict: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TikvSettings:
-    """The upstream; µs.
+    """The upstream; µs."""
 
-    Attributes
-    ----------
-    stores, regions_per_table, replicas
-        How many; tables are divided evenly by handle.
-    apply_us
-        From a majority's answer until a command is applied and observed.
-    resolved_us
-        How often resolved_ts is advanced and sent.
-    scan_rows_per_s, scan_batch
-        How fast an incremental scan reads, and how many rows it sends at once.
-    store_down_us
-        After how long without heartbeat PD lets another peer lead the regions of a store.
-    """
-
+    # How many; tables are divided evenly by handle
     stores: int = 3
     regions_per_table: int = 2
     replicas: int = 3
-    apply_us: int = 200
-    resolved_us: int = 200_000
+    apply_us: int = 200  # from a majority's answer until a command is applied and observed
+    resolved_us: int = 200_000  # how often resolved_ts is advanced and sent
+    # How fast an incremental scan reads, and how many rows it sends at once
     scan_rows_per_s: int = 500_000
     scan_batch: int = 1024
-    store_down_us: int = 3_000_000
+    store_down_us: int = 3_000_000  # after how long without heartbeat PD lets another peer lead the regions of a store
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
-    """The data path of a capture.
+    """The data path of a capture."""
 
-    Attributes
-    ----------
-    rule, semantics
-        Of :data:`RULES` and :data:`SEMANTICS`. Under at most once also a table that moves without a fault loses
-        rows: the ones that its old writer had reported in a checkpoint and not sent when it stopped (v3 the most).
-    order
-        Of :data:`ORDERS`. By processor a table that stands, or whose region is behind, holds all tables beside it.
-    sink, by_conflict
-        Of :data:`DOWNSTREAMS`, and whether rows are placed by conflict detection. A run takes both from its downstream.
-    sorter_memory_rows
-        Rows of a table that its sorter holds in memory; more go to disk, as sorted runs.
-    sink_batch_rows, sink_window_rows
-        Rows in one write, and rows of a table that may be under way unacknowledged.
-    retry_us
-        After how long without an answer a request is sent again, and a silent store given up: longer than
-        ``resolved_us`` and than a batch of a scan takes, or streams restart without end.
-    mounter_workers, mounter_rows_per_s
-        The pool of a capture, for all its tables together, and how many rows each worker mounts in a second; None for
-        at once.
-    incremental_scan_concurrency
-        Regions that a capture has scanned at the same time.
-    """
-
+    # Of :data:`RULES` and :data:`SEMANTICS`. Under at most once also a table that moves without a fault loses rows: the
+    # ones that its old writer had reported in a checkpoint and not sent when it stopped (v3 the most).
     rule: str = BASE
     semantics: str = AT_LEAST_ONCE
+    # Of :data:`ORDERS`. By processor a table that stands, or whose region is behind, holds all tables beside it.
     order: str = BY_PROCESSOR
+    # Of :data:`DOWNSTREAMS`, and whether rows are placed by conflict detection. A run takes both from its downstream.
     sink: str = KAFKA
     by_conflict: bool = False
+    # Rows of a table that its sorter holds in memory; more go to disk, as sorted runs
     sorter_memory_rows: int = 100_000
+    # Rows in one write, and rows of a table that may be under way unacknowledged
     sink_batch_rows: int = 512
     sink_window_rows: int = 16_384
+    # After how long without an answer a request is sent again, and a silent store given up: longer than ``resolved_us``
+    # and than a batch of a scan takes, or streams restart without end
     retry_us: int = 2_000_000
-    incremental_scan_concurrency: int = 8
+    incremental_scan_concurrency: int = 8  # regions that a capture has scanned at the same time
+    # The pool of a capture, for all its tables together, and how many rows each worker mounts in a second; None for at
+    # once
     mounter_workers: int = 16
     mounter_rows_per_s: int | None = None
 
@@ -114,29 +89,16 @@ class CaptureSettings:
 
 @dataclass(frozen=True, slots=True)
 class DownstreamSettings:
-    """The downstream.
+    """The downstream."""
 
-    Attributes
-    ----------
-    kind
-        Of :data:`DOWNSTREAMS`: a topic, which takes rows, or a database, which takes transactions.
-    partitions, dispatcher
-        Of Kafka; one of :data:`DISPATCHERS` (a row's handle is its _tidb_rowid). By ``conflict`` a batch has whole
-        transactions, as they are placed whole in each table, and partitions align where keys clash.
-    rows_per_s
-        How fast it takes rows, of all writers together; None for at once.
-    ddl_us
-        How long a DDL takes.
-    consumer
-        Of :data:`CONSUMERS`: what reads the topic in the run itself, or None.
-    """
-
-    kind: str = KAFKA
+    kind: str = KAFKA  # of :data:`DOWNSTREAMS`: a topic, which takes rows, or a database, which takes transactions
+    # Of Kafka; one of :data:`DISPATCHERS` (a row's handle is its _tidb_rowid). By ``conflict`` a batch has whole
+    # transactions, as they are placed whole in each table, and partitions align where keys clash.
     partitions: int = 3
     dispatcher: str = "index-value"
-    rows_per_s: int | None = None
-    ddl_us: int = 100_000
-    consumer: str | None = None
+    rows_per_s: int | None = None  # how fast it takes rows, of all writers together; None for at once
+    ddl_us: int = 100_000  # how long a DDL takes
+    consumer: str | None = None  # of :data:`CONSUMERS`: what reads the topic in the run itself, or None
 
     @property
     def whole(self) -> bool:
@@ -150,25 +112,16 @@ class DownstreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """Everything but the load.
+    """Everything but the load."""
 
-    Attributes
-    ----------
-    scheduler
-        The cluster of captures; its ``tables`` and ``pace`` are replaced: the load defines the tables, and the
-        data path how far they are.
-    start_ts
-        Where the changefeed starts (exclusive); None for the moment of its creation.
-    created_us
-        When it is created: what was committed before comes from incremental scans.
-    """
-
+    # The cluster of captures; its ``tables`` and ``pace`` are replaced: the load defines the tables, and the data path
+    # how far they are
     scheduler: Scheduler = field(default_factory=Scheduler)
     tikv: TikvSettings = TikvSettings()
     capture: CaptureSettings = CaptureSettings()
     downstream: DownstreamSettings = DownstreamSettings()
-    start_ts: int | None = None
-    created_us: int = 0
+    start_ts: int | None = None  # where the changefeed starts (exclusive); None for the moment of its creation
+    created_us: int = 0  # when it is created: what was committed before comes from incremental scans
 
     def stores(self) -> tuple[str, ...]:
         return tuple(f"tikv-{i + 1}" for i in range(self.tikv.stores))

@@ -17,27 +17,16 @@ COUNT, TRAFFIC, RELEASED, NONE = POLICIES = "count", "traffic", "released", "non
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How a scheduler balances.
+    """How a scheduler balances."""
 
-    Attributes
-    ----------
-    policy
-        ``count``: no two captures differ by more than one table; ``released``: as TiCDC v6.1, no capture has more than
-        the mean rounded up, so that a new one may stay empty; ``traffic``: by rows a second; ``none``: tables stay.
-    traffic
-        Rows a second of tables; 1 by default.
-    move_cost
-        A move must bring the busiest and the idlest capture nearer to each other by more than this (traffic only).
-    at_most
-        Moves of one rebalance; None for all.
-    check_us
-        How often an owner looks at the balance without being asked: a new owner does not know who came before it.
-    """
-
+    # ``count``: no two captures differ by more than one table; ``released``: as TiCDC v6.1, no capture has more than
+    # the mean rounded up, so that a new one may stay empty; ``traffic``: by rows a second; ``none``: tables stay
     policy: str = COUNT
-    traffic: Map[Key, int] = Map()
+    traffic: Map[Key, int] = Map()  # rows a second of tables; 1 by default
+    # A move must bring the busiest and the idlest capture nearer to each other by more than this (traffic only)
     move_cost: int = 0
-    at_most: int | None = None
+    at_most: int | None = None  # moves of one rebalance; None for all
+    # How often an owner looks at the balance without being asked: a new owner does not know who came before it
     check_us: int = 10_000_000
 
     def weight(self, key: Key) -> int:

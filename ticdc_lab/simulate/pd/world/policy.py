@@ -47,42 +47,19 @@ BUSY = "every region that could be moved has an operator already"
 
 
 class SeenCluster(NamedTuple):
-    """What a policy sees: the cluster with the influence of running operators, and regions by chance.
+    """What a policy sees: the cluster with the influence of running operators, and regions by chance."""
 
-    Parameters
-    ----------
-    cluster
-        Settings, stores, rules, influence.
-    draw
-        Gives up to ten random regions whose peer on a store is of a kind (:mod:`ticdc_lab.pd_core.balance`).
-    running
-        How many operators run, by the kind they are limited as.
-    chance
-        The only source of chance.
-    memory
-        The policy's own, kept from round to round.
-    now_us
-        Virtual time.
-    region
-        Gives a region by its id, None where there is none.
-    hot
-        Gives what is hot now; it is computed when asked for.
-    followers_of
-        Counts regions by the store that leads (rows) and those with a follower (columns), of the stores given.
-    busy_followers_of
-        The same of regions that have an operator.
-    """
-
-    cluster: Cluster
-    draw: Draw
-    running: Mapping[Kind, int]
-    chance: Random
-    memory: dict[str, Any]
-    now_us: int
-    region: Callable[[int], Region | None]
-    hot: Callable[[], Hot]
+    cluster: Cluster  # settings, stores, rules, influence
+    draw: Draw  # gives up to ten random regions whose peer on a store is of a kind (:mod:`ticdc_lab.pd_core.balance`)
+    running: Mapping[Kind, int]  # how many operators run, by the kind they are limited as
+    chance: Random  # the only source of chance
+    memory: dict[str, Any]  # the policy's own, kept from round to round
+    now_us: int  # virtual time
+    region: Callable[[int], Region | None]  # gives a region by its id, None where there is none
+    hot: Callable[[], Hot]  # gives what is hot now; it is computed when asked for
+    # Counts regions by the store that leads (rows) and those with a follower (columns), of the stores given
     followers_of: Callable[[Sequence[int]], NDArray[np.int32]]
-    busy_followers_of: Callable[[Sequence[int]], NDArray[np.int32]]
+    busy_followers_of: Callable[[Sequence[int]], NDArray[np.int32]]  # the same of regions that have an operator
 
 
 class Answer(NamedTuple):
@@ -94,37 +71,18 @@ class Answer(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """A scheduler: its name, its rounds, and what limits it.
+    """A scheduler: its name, its rounds, and what limits it."""
 
-    Parameters
-    ----------
-    name
-        As ``pd-ctl scheduler show`` prints it.
-    schedule
-        Plays a round.
-    limited_as
-        The kind whose schedule limit stops rounds.
-    may_pay
-        Whether a round can lead to anything, quickly: where it gives a sentence that is why none can.
-    hot
-        Whether its rounds come at the intervals of hot regions.
-    tries
-        Attempts a round.
-    store
-        The store that an evict or grant scheduler is about.
-    sleeps
-        Whether it has no rounds before a store is slow.
-    """
-
-    name: str
-    schedule: Callable[[SeenCluster], Answer]
-    limited_as: Kind
+    name: str  # as ``pd-ctl scheduler show`` prints it
+    schedule: Callable[[SeenCluster], Answer]  # plays a round
+    limited_as: Kind  # the kind whose schedule limit stops rounds
+    # Whether a round can lead to anything, quickly: where it gives a sentence that is why none can
     may_pay: Callable[[SeenCluster], str] = lambda seen: ""
-    hot: bool = False
-    tries: int = 10
-    store: int = 0
+    hot: bool = False  # whether its rounds come at the intervals of hot regions
+    tries: int = 10  # attempts a round
+    store: int = 0  # the store that an evict or grant scheduler is about
     ranges: KeyRanges = ()
-    sleeps: bool = False
+    sleeps: bool = False  # whether it has no rounds before a store is slow
 
 
 NOTHING = Answer((), Explained((), "nothing to do"))

@@ -27,26 +27,13 @@ from ticdc_lab.words import percent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """How closely a run is watched.
+    """How closely a run is watched."""
 
-    Attributes
-    ----------
-    sample_us
-        How often stores are sampled, µs.
-    placement_us
-        How often all regions are; 0: at the start and the end, None: never.
-    level
-        Of the trace (:mod:`ticdc_lab.simulate.trace`).
-    monitor
-        Whether invariants are checked; a violation ends the run.
-    pictured
-        Whether what pictures need is kept: where all regions are at each sample, and each decision.
-    """
-
-    sample_us: int = SECOND_US
-    placement_us: int | None = 0
-    level: str = CHANGES
-    monitor: bool = True
+    sample_us: int = SECOND_US  # how often stores are sampled, µs
+    placement_us: int | None = 0  # how often all regions are; 0: at the start and the end, None: never
+    level: str = CHANGES  # of the trace (:mod:`ticdc_lab.simulate.trace`)
+    monitor: bool = True  # whether invariants are checked; a violation ends the run
+    # Whether what pictures need is kept: where all regions are at each sample, and each decision
     pictured: bool = False
 
 

@@ -25,117 +25,76 @@ class WorldSettings:
 
     The defaults are a cluster's in real time. The reference runs (`pd_notes.md` section 12) squeeze ten seconds
     of store time into one, see :data:`REFERENCE`.
-
-    Attributes
-    ----------
-    tick_us
-        How often stores act, µs.
-    store_heartbeat_us, region_heartbeat_us
-        Periods of the two heartbeats, µs; a region that changes is reported at the next tick besides.
-    io_mib_a_tick, io_burst_ticks
-        What a store reads or writes of snapshots in a tick, MiB, and for how many ticks it may save up.
-    disk_mib_a_tick
-        What a store's disk gives to clients and snapshots together in a tick, MiB. Where clients want nothing,
-        snapshots are held by ``io_mib_a_tick`` alone.
-    remove_mib_a_tick
-        How fast a peer's data is deleted.
-    sending, receiving
-        Snapshots that a store sends and receives at a time.
-    compression
-        A snapshot is so many times smaller where it arrives.
-    compaction_ticks
-        Ticks after which the space of removed peers is free.
-    peer_down_after_s
-        Silence after which a region's leader reports a peer as down, with its next heartbeat; 0: as soon as it is
-        silent, as the leaders of PD's simulated stores do.
-    keeps_stale_peers
-        Whether a store that is silent while its peers are removed still has them when it comes back, until their
-        regions' next heartbeats report it. PD's simulated stores forget them.
-    scheduler_least_us, scheduler_most_us
-        The interval of rounds: the first after a success, 1.3 times more after each fruitless one, up to the second.
-    hot_least_us
-        The interval of rounds for hot regions; 1.3 times that after a fruitless one, and no more: PD counts from the
-        least interval each time, so that its greatest one, 20 s, is never reached.
-    round_us
-        How long a round takes PD itself, by chance between the two: the interval to the next one counts from its end.
-        Measured by the reference runs: with a token a second a store gains 166 to 170 peers in 178 s, since the
-        fourteenth round comes just behind the second and not at 1.28 s.
-    patrol_regions
-        How many regions at a time the checkers advance; at least one 1024th of all.
-    check_us
-        How long a look of the checkers takes PD itself, on average. Measured by the reference runs: 290 regions that
-        wait for a store limit were walked 94 times a second where the machine was least busy.
-    max_waiting
-        Operators of one name that may wait (``scheduler-max-waiting-operator``).
-    store_limit
-        Peers a minute that a store may gain and lose.
-    split_mib, split_keys
-        A region of that size is cut in half.
-    simulated_stores
-        Whether regions are as in PD's simulated stores (tools/pd-simulator): cut at the last key of their range at the
-        next tick, where what is cut off keeps the old id of its leader, has its snapshots and takes what clients write;
-        a store gives up what it was at for a region that was cut, and never frees the place of its snapshot; a region
-        that merges takes all that was cut off its target with it; a store reports in the same tick what stores before
-        it changed.
-    first_id
-        The first id that PD gives to new peers and regions, where those that the simulated stores begin with, counted
-        from 1 on, are given once more: the region that had the id of a new one is lost. 0: no id is given twice.
-    demotes_leaders
-        Whether a joint change may demote the leader, as in TiKV; PD's simulated stores refuse it.
-    hot_history_samples, hot_history_us
-        A store must have been hot in so many samples, one every so many µs, before hot regions are moved.
-    states_us
-        How often PD looks whether a store that is leaving is empty.
-    fast_operator_us
-        An operator that finished within this time counts as influence for as long again.
-    prepares
-        Whether a store that joins is Preparing until it has nine tenths of its share. PD's simulated stores report
-        themselves as serving.
-    start_us
-        When PD begins to schedule.
-    counts_lag_us
-        PD counts the peers and leaders of stores behind its heartbeats: a round that comes within this time sees the
-        old numbers, which is why balance goes a little too far. Measured by the reference runs.
-    loss
-        The part of heartbeats, and of PD's answers to them, that the network loses; `network.loss` of a scenario.
-    row_bytes
-        Bytes of a key with its value, to derive flows of keys and queries from bytes; 0: only bytes count.
     """
 
-    tick_us: int = 100_000
+    tick_us: int = 100_000  # how often stores act, µs
+    # Periods of the two heartbeats, µs; a region that changes is reported at the next tick besides
     store_heartbeat_us: int = 10 * SECOND_US
     region_heartbeat_us: int = 60 * SECOND_US
+    # What a store reads or writes of snapshots in a tick, MiB, and for how many ticks it may save up
     io_mib_a_tick: float = 10.0
     io_burst_ticks: int = 10
+    # What a store's disk gives to clients and snapshots together in a tick, MiB. Where clients want nothing, snapshots
+    # are held by ``io_mib_a_tick`` alone.
     disk_mib_a_tick: float = 40.0
-    remove_mib_a_tick: float = 100.0
+    remove_mib_a_tick: float = 100.0  # how fast a peer's data is deleted
+    # Snapshots that a store sends and receives at a time
     sending: int = 3
     receiving: int = 5
-    compression: float = 2.0
-    compaction_ticks: int = 600
+    compression: float = 2.0  # a snapshot is so many times smaller where it arrives
+    compaction_ticks: int = 600  # ticks after which the space of removed peers is free
+    # Silence after which a region's leader reports a peer as down, with its next heartbeat; 0: as soon as it is silent,
+    # as the leaders of PD's simulated stores do
     peer_down_after_s: float = 600.0
+    # Whether a store that is silent while its peers are removed still has them when it comes back, until their regions'
+    # next heartbeats report it. PD's simulated stores forget them.
     keeps_stale_peers: bool = True
+    # The interval of rounds: the first after a success, 1.3 times more after each fruitless one, up to the second
     scheduler_least_us: int = 10_000
     scheduler_most_us: int = 5 * SECOND_US
+    # How long a round takes PD itself, by chance between the two: the interval to the next one counts from its end.
+    # Measured by the reference runs: with a token a second a store gains 166 to 170 peers in 178 s, since the
+    # fourteenth round comes just behind the second and not at 1.28 s.
     round_us: tuple[int, int] = (1_000, 3_000)
+    # The interval of rounds for hot regions; 1.3 times that after a fruitless one, and no more: PD counts from the
+    # least interval each time, so that its greatest one, 20 s, is never reached
     hot_least_us: int = SECOND_US
-    patrol_regions: int = PATROL_REGIONS
+    patrol_regions: int = PATROL_REGIONS  # how many regions at a time the checkers advance; at least one 1024th of all
+    # How long a look of the checkers takes PD itself, on average. Measured by the reference runs: 290 regions that wait
+    # for a store limit were walked 94 times a second where the machine was least busy.
     check_us: int = 36
-    max_waiting: int = 5
-    store_limit: tuple[float, float] = (15.0, 15.0)
+    max_waiting: int = 5  # operators of one name that may wait (``scheduler-max-waiting-operator``)
+    store_limit: tuple[float, float] = (15.0, 15.0)  # peers a minute that a store may gain and lose
+    # A region of that size is cut in half
     split_mib: float = 144.0
     split_keys: int = 1_440_000
+    # Whether regions are as in PD's simulated stores (tools/pd-simulator): cut at the last key of their range at the
+    # next tick, where what is cut off keeps the old id of its leader, has its snapshots and takes what clients write; a
+    # store gives up what it was at for a region that was cut, and never frees the place of its snapshot; a region that
+    # merges takes all that was cut off its target with it; a store reports in the same tick what stores before it
+    # changed
     simulated_stores: bool = False
+    # The first id that PD gives to new peers and regions, where those that the simulated stores begin with, counted
+    # from 1 on, are given once more: the region that had the id of a new one is lost. 0: no id is given twice.
     first_id: int = 0
+    # Whether a joint change may demote the leader, as in TiKV; PD's simulated stores refuse it
     demotes_leaders: bool = True
+    # A store must have been hot in so many samples, one every so many µs, before hot regions are moved
     hot_history_samples: int = 10
     hot_history_us: int = 30 * SECOND_US
-    states_us: int = 10 * SECOND_US
+    states_us: int = 10 * SECOND_US  # how often PD looks whether a store that is leaving is empty
+    # An operator that finished within this time counts as influence for as long again
     fast_operator_us: int = 10 * SECOND_US
+    # Whether a store that joins is Preparing until it has nine tenths of its share. PD's simulated stores report
+    # themselves as serving.
     prepares: bool = True
-    start_us: int = SECOND_US
+    start_us: int = SECOND_US  # when PD begins to schedule
+    # Bytes of a key with its value, to derive flows of keys and queries from bytes; 0: only bytes count
     row_bytes: float = 1024.0
+    # PD counts the peers and leaders of stores behind its heartbeats: a round that comes within this time sees the old
+    # numbers, which is why balance goes a little too far. Measured by the reference runs.
     counts_lag_us: int = 12_000
+    # The part of heartbeats, and of PD's answers to them, that the network loses; `network.loss` of a scenario
     loss: float = 0.0
 
 
