@@ -214,6 +214,18 @@ def test_the_panel_names_what_holds_the_checkpoint_and_since_when() -> None:
 FIGURES = (figures.sequence_diagram, figures.ownership_gantt, figures.watermark_curves, figures.why_stuck)
 
 
+def test_a_finding_of_the_callers_is_the_title_at_every_step_and_never_of_an_empty_picture() -> None:
+    """The figure that it is given to keeps its own; where nothing is drawn, that is what the title says."""
+    played = figures.scheduling_stepped(ten_steps(), moments=3)
+    before = played.to_json()
+    given = figures.titled(played, "<b>two</b> owners")
+    titles = {given.layout.title.text, *(f.layout.title.text for f in given.frames)}
+    assert titles == {"&lt;b&gt;two&lt;/b&gt; owners"} and given.layout.meta["finding"] in titles
+    assert played.to_json() == before
+    nothing = figures.ownership_gantt(ten_steps().slice(0, 0))
+    assert figures.titled(nothing, "two owners").to_json() == nothing.to_json()
+
+
 @pytest.mark.parametrize("draw", FIGURES, ids=lambda f: f.__name__)
 def test_nothing_is_a_sentence_and_names_are_escaped(draw: Any) -> None:
     """An empty trace has no axes; markup in a name or a reason is text."""

@@ -186,8 +186,10 @@ def _more_lines_px(shown: str) -> int:
 def titled(fig: Figure, finding: str) -> Figure:
     """The same figure with a finding of the caller's as its title, also at every position of a slider.
 
-    ``finding``: names in it are escaped.
+    ``finding``: names in it are escaped. Where nothing is drawn the sentence that says so stays.
     """
+    if not fig.data:
+        return fig
     made, said = Figure(fig), quoted(label(finding, most=300))
     old, shown = str(fig.layout.title.text), wrapped(said, width=TITLE_CHARS)
     made.frames = [plain(f) for f in fig.frames]
