@@ -396,7 +396,7 @@ def _own(folder: str, told: dict[str, Any], asked_minutes: float | None, seed: i
 def _many(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int:
     from ticdc_lab.encode.export import write
     from ticdc_lab.engine import kept
-    from ticdc_lab.simulate.pd_sweep import summary, sweep
+    from ticdc_lab.simulate.sweep import summary, sweep
 
     with kept(sweep(session_of(), scenario, seeds)) as rows:
         if out:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -43,9 +43,24 @@ RUNS = pa.schema(
 )
 """A row a run."""
 
+PD_RUNS = pa.schema(
+    [
+        *(RUNS.field(name) for name in ("seed", "settings", "held", "violation", "failed")),
+        ("peers_even_s", pa.float64()),  # since when all stores are even; null if not at the end
+        ("leaders_even_s", pa.float64()),
+        ("done_s", pa.float64()),  # when the last operator ended; null while some run
+        ("moved_gib", pa.float64()),  # data copied between stores
+        ("peak_mib_s", pa.float64()),  # the most that one store sent and received in a second
+        ("operators", pa.int64()),
+        ("failed_operators", pa.int64()),
+        ("thrash", pa.float64()),  # the share of moves that took back one of the last minute
+        RUNS.field("again"),
+    ]
+)
+"""A row a run of the model ``pd``."""
+
 _TASKS_A_CORE = 4
 Changes = Mapping[str, str]
-Job = tuple[int, str, Scenario]
 
 
 def sweep(
@@ -67,63 +82,53 @@ def sweep(
     Returns
     -------
     DataFrame
-        :data:`RUNS`; the same arguments give the same rows, in any order.
+        :data:`RUNS` or :data:`PD_RUNS`; the same arguments give the same rows, in any order.
 
     Raises
     ------
     ScenarioError
         A setting cannot be; before any job starts.
     """
-    return runs_of(spark, scenario, seeds, settings, _measured, RUNS)
-
-
-def label_of(changes: Changes) -> str:
-    """Give the text of some settings, as the command line writes them."""
-    return shlex.join(f"{path}={value}" for path, value in changes.items())
-
-
-def runs_of(
-    spark: SparkSession,
-    scenario: Scenario,
-    seeds: Sequence[int],
-    settings: Sequence[Changes],
-    give: Callable[[Iterator[Job]], Iterator[pa.RecordBatch]],
-    schema: pa.Schema,
-) -> DataFrame:
-    """Give what ``give`` makes of the runs of a task: seed, text of the settings and the scenario with them."""
-    changed = [(label_of(changes), scenario.changed(changes)) for changes in settings]
+    labels = [shlex.join(f"{path}={value}" for path, value in changes.items()) for changes in settings]
+    changed = list(zip(labels, map(scenario.changed, settings), strict=True))
     n = len(seeds) * len(changed)
     tasks = max(1, min(n, parallelism(spark) * _TASKS_A_CORE))
+    schema = PD_RUNS if scenario.model.name == "pd" else RUNS
 
-    def jobs(batches: Iterator[pa.RecordBatch]) -> Iterator[Job]:
+    def runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for i in batch["id"].to_pylist():
                 label, one = changed[i // len(seeds)]
-                yield seeds[i % len(seeds)], label, one
+                compared = (one.model.steady, one.model.balanced)
+                also = [Assertion("eventually", claim, -1, one.until_us) for claim in compared]
+                played = one.model.play(one, seed=seeds[i % len(seeds)], keep=False, also=also)
+                yield pa.RecordBatch.from_pylist([measures(played) | {"settings": label}], schema=schema)
 
-    return spark.range(0, n, 1, tasks).mapInArrow(lambda batches: give(jobs(batches)), from_arrow_schema(schema))
-
-
-def _measured(jobs: Iterator[Job]) -> Iterator[pa.RecordBatch]:
-    for seed, label, scenario in jobs:
-        compared = (scenario.model.steady, scenario.model.balanced)
-        also = [Assertion("eventually", claim, -1, scenario.until_us) for claim in compared]
-        row = measures(scenario.model.play(scenario, seed=seed, keep=False, also=also)) | {"settings": label}
-        yield pa.RecordBatch.from_pylist([row], schema=RUNS)
+    return spark.range(0, n, 1, tasks).mapInArrow(runs, from_arrow_schema(schema))
 
 
 def measures(played: Any) -> dict[str, Any]:
     """Give the row of a run; what its model is compared by was judged ``also``."""
-    end, cost, facts = played.run.end, played.measures, played.facts
-    steady, balanced = (o.at_us if o.held else None for o in played.also)
-    faults_end_us = played.scenario.faults_end_us or 0
-    return {
+    violation = played.run.violation
+    found = {
         "seed": played.seed,
         "held": played.held,
-        "violation": end.violation.invariant if end.violation else None,
-        "violated_us": end.violation.time_us if end.violation else None,
-        "because": end.violation.because if end.violation else None,
+        "violation": violation.invariant if violation else None,
         "failed": [f"{o.assertion}: {o.because}" for o in played.outcomes if not o.held],
+        "again": played.again,
+    }
+    if played.scenario.model.name == "pd":
+        f = played.numbers
+        return found | {
+            **{name: f[name] for name in ("peers_even_s", "leaders_even_s", "done_s", "thrash")},
+            "moved_gib": f["moved_mib"] / 1024, "peak_mib_s": max(f["peak_mib_s"].values(), default=0.0),
+            "operators": sum(f["operators"].values()), "failed_operators": f["failed"],
+        }  # fmt: skip
+    end, cost, facts = played.run.end, played.measures, played.facts
+    steady, balanced = (o.at_us if o.held else None for o in played.also)
+    return found | {
+        "violated_us": violation.time_us if violation else None,
+        "because": violation.because if violation else None,
         "ended": end.because,
         "time_us": end.time_us,
         "steps": end.steps,
@@ -135,9 +140,8 @@ def measures(played: Any) -> dict[str, Any]:
         "thrash": facts.returns / (facts.moves or 1),
         "balanced_us": balanced,
         "steady_us": steady,
-        "converged_us": None if steady is None else max(0, steady - faults_end_us),
+        "converged_us": None if steady is None else max(0, steady - (played.scenario.faults_end_us or 0)),
         "lag_us": None if facts.checkpoint_us is None else end.time_us - facts.checkpoint_us,
-        "again": played.again,
     }
 
 
@@ -163,6 +167,16 @@ def measured(runs: DataFrame) -> DataFrame:
             F.max("value").alias("highest"),
         )
         .orderBy(F.array_position(F.array(*map(F.lit, MEASURES)), F.col("measure")))
+    )
+
+
+def summary(runs: DataFrame) -> DataFrame:
+    """Give one row over :data:`PD_RUNS`: how many held, and the mean and extremes of what is measured."""
+    numbers = ("peers_even_s", "leaders_even_s", "done_s", "moved_gib", "peak_mib_s", "operators", "thrash")
+    return runs.agg(
+        F.count("*").alias("runs"),
+        F.sum(F.col("held").cast("int")).alias("held"),
+        *(F.round(f(name), 3).alias(f"{name} {f.__name__}") for name in numbers for f in (F.mean, F.min, F.max)),
     )
 
 

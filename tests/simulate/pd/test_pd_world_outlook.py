@@ -16,8 +16,8 @@ from ticdc_lab.simulate.pd.world.run import why_nothing
 from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions
 from ticdc_lab.simulate.pd.world.stores import ADD
 from ticdc_lab.simulate.pd.world.world import World
-from ticdc_lab.simulate.pd_sweep import summary, sweep
 from ticdc_lab.simulate.scenario import scenario_from_text
+from ticdc_lab.simulate.sweep import summary, sweep
 
 SCENARIO = """
 model: pd
