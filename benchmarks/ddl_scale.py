@@ -39,7 +39,7 @@ def main(clusters: int = 1000, workers: int = 50) -> None:
     settings = ServiceSettings(workers=workers, clusters=clusters, servers=1, joining=(new,))
     began = time.process_time()
     quiet = fleet_in(simulate(settings, faults=[Join(END_US, new)], until_us=SECOND, level=CHANGES).trace)
-    leader = next(iter(quiet.alive[quiet.alive["state"] == "leader"]["worker"]))
+    leader = next(r["worker"] for r in quiet.alive.to_pylist() if r["state"] == "leader")
     lost = next(w for w in settings.worker_names() if w != leader)
     spent.clear()
     run = simulate(settings, faults=[Crash(CRASH_US, lost), Join(JOIN_US, new)], until_us=END_US, level=CHANGES)
@@ -55,7 +55,8 @@ def main(clusters: int = 1000, workers: int = 50) -> None:
 
 
 def moved(fleet: Any, from_us: int, to_us: int) -> str:
-    owned = fleet.held[fleet.held["status"] == IS_OWNER].sort_values("since_us")
+    held = fleet.held.to_pandas()
+    owned = held[held["status"] == IS_OWNER].sort_values("since_us")
     before = owned[owned["since_us"] < from_us].groupby("cluster")["worker"].last()
     after = owned[owned["since_us"] < to_us].groupby("cluster")["worker"].last()
     counts = after.value_counts()

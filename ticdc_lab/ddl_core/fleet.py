@@ -6,19 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.ddl_core import keys
 from ticdc_lab.ddl_core.keys import PD
 from ticdc_lab.ddl_core.records import CAMPAIGNING, IS_OWNER, SCHEDULING
-from ticdc_lab.machines.ledger import Ledger
+from ticdc_lab.machines.ledger import Ledger, table_of
 from ticdc_lab.machines.machine import node_of
 
-HELD = ("cluster", "worker", "status", "since_us", "until_us")
-ALIVE = ("worker", "state", "since_us", "until_us")
-MOMENTS = ("time_us", "node", "what", "because")
+_SPAN = [("since_us", pa.int64()), ("until_us", pa.int64())]
+HELD = pa.schema([*((name, pa.string()) for name in ("cluster", "worker", "status")), *_SPAN])
+ALIVE = pa.schema([("worker", pa.string()), ("state", pa.string()), *_SPAN])
+MOMENTS = pa.schema([("time_us", pa.int64()), *((name, pa.string()) for name in ("node", "what", "because"))])
 BEGINNING_US = 100_000
 """Workers that come in this time are there from the beginning."""
 
@@ -30,13 +30,13 @@ class Fleet(NamedTuple):
 
     # :data:`HELD`: a cluster's worker, and how far that is: ``OWNER``, ``CAMPAIGNING`` or ``SCHEDULING``. A worker that
     # owns a cluster which is assigned to another still has it; an unassigned cluster is of worker None.
-    held: pd.DataFrame
+    held: pa.Table
     # :data:`ALIVE`: when a worker was ``registered``, the ``leader``, or ``down``; the last two beside the first.
-    alive: pd.DataFrame
-    moments: pd.DataFrame  # :data:`MOMENTS`: ``crash``, ``joined``, ``left``, ``new leader``, ``parted``, ``violated``
+    alive: pa.Table
+    moments: pa.Table  # :data:`MOMENTS`: ``crash``, ``joined``, ``left``, ``new leader``, ``parted``, ``violated``
     end_us: int  # until when
 
-    def at(self, at_us: int | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def at(self, at_us: int | None = None) -> tuple[pa.Table, pa.Table]:
         """Give the rows of ``held`` and ``alive`` that hold at a moment, by default at the end."""
         moment = self.end_us if at_us is None else min(at_us, self.end_us)
         return _now(self.held, moment, self.end_us), _now(self.alive, moment, self.end_us)
@@ -50,9 +50,9 @@ class FleetAnswer(NamedTuple):
     clusters: Sequence[tuple[str, str, str]]
 
 
-def _now(frame: pd.DataFrame, at_us: int, end_us: int) -> pd.DataFrame:
-    lasts = (frame["until_us"] > at_us) | ((frame["until_us"] == end_us) & (at_us == end_us))
-    return frame[(frame["since_us"] <= at_us) & lasts].reset_index(drop=True)
+def _now(rows: pa.Table, at_us: int, end_us: int) -> pa.Table:
+    begun, lasts = pc.less_equal(rows["since_us"], at_us), pc.greater(rows["until_us"], min(at_us, end_us - 1))
+    return rows.filter(pc.and_(begun, lasts))
 
 
 @dataclass(slots=True)
@@ -200,8 +200,6 @@ def fleet_polled(answers: Sequence[FleetAnswer]) -> Fleet:
 
 
 def _fleet(held: Ledger[int], alive: Ledger[int], moments: Iterable[tuple[Any, ...]], end_us: int) -> Fleet:
-    own = [(row.key, *row.state, row.since, row.until) for row in held.end(end_us)]
-    lived = [(*row.key, row.since, row.until) for row in alive.end(end_us)]
-    frame = pd.DataFrame(own, columns=list(HELD))
-    frame["worker"] = frame["worker"].where(frame["worker"] != "", None)
-    return Fleet(frame, pd.DataFrame(lived, columns=list(ALIVE)), pd.DataFrame(moments, columns=list(MOMENTS)), end_us)
+    own = [(r.key, r.state[0] or None, r.state[1], r.since, r.until) for r in held.end(end_us)]
+    lived = [(*r.key, r.since, r.until) for r in alive.end(end_us)]
+    return Fleet(table_of(own, HELD), table_of(lived, ALIVE), table_of(moments, MOMENTS), end_us)

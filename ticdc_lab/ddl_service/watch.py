@@ -78,7 +78,7 @@ def settled(workers: int) -> Callable[[Fleet], str]:
 
     def lacks(fleet: Fleet) -> str:
         held, alive = fleet.at()
-        owned = int((held["status"] == IS_OWNER).sum())
+        owned = held["status"].to_pylist().count(IS_OWNER)
         if len(alive) == workers and owned == len(held):
             return ""
         return f"{len(alive)} workers own {owned} of {len(held)} clusters; expected {workers} workers and all."

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 
 from ticdc_lab.ddl_core.fleet import IS_DOWN, IS_UP, LEADS, Fleet
 from ticdc_lab.ddl_core.records import CAMPAIGNING, IS_OWNER, SCHEDULING
@@ -47,14 +48,14 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None) -> Figure:
         The moment, µs; by default the end.
     """
     moment = fleet.end_us if at_us is None else at_us
-    held, alive = fleet.at(moment)
-    workers = workers_of(fleet)
+    held, alive = (rows.to_pandas() for rows in fleet.at(moment))
+    every, workers = fleet.held.to_pandas(), workers_of(fleet)
     if not workers:
         return sentence("No worker is registered", "No worker was there when the service was looked at.")
-    high = max(3, int(fleet.held.groupby("worker")["cluster"].nunique().max() or 0) if len(fleet.held) else 3)
-    moments = sorted(set(fleet.held["since_us"]))  # the most clusters that one worker has at a time
+    high = max(3, int(every.groupby("worker")["cluster"].nunique().max() or 0) if len(every) else 3)
+    moments = sorted(set(every["since_us"]))  # the most clusters that one worker has at a time
     step = max(1, len(moments) // 200)
-    counts = [fleet.at(int(t))[0]["worker"].fillna(NOBODY).value_counts().max() for t in moments[::step]]
+    counts = [fleet.at(t)[0]["worker"].to_pandas().fillna(NOBODY).value_counts().max() for t in moments[::step]]
     high = min(high, int(max([3, *(int(c) for c in counts if c == c)])))
     places = [*workers, NOBODY]
     down, leaders = _in(alive, IS_DOWN), _in(alive, LEADS)
@@ -87,7 +88,8 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None) -> Figure:
 
 def fleet_map_stepped(fleet: Fleet, *, most: int = 40) -> Figure:
     """Draw a fleet moment by moment, on a slider that needs no kernel: after each change, or ``most`` of them."""
-    changed = sorted({*fleet.held["since_us"], *fleet.alive["since_us"], *fleet.moments["time_us"], fleet.end_us})
+    times = (fleet.held["since_us"], fleet.alive["since_us"], fleet.moments["time_us"])
+    changed = sorted({fleet.end_us, *(t for column in times for t in column.to_pylist())})
     if len(changed) < 2:
         return fleet_map(fleet)
     apart = [t for t, later in zip(changed, [*changed[1:], fleet.end_us + 1], strict=True) if later - t > 20_000]
@@ -102,8 +104,8 @@ def _in(alive: pd.DataFrame, state: str) -> set[str]:
 
 def workers_of(fleet: Fleet) -> list[str]:
     """Give the workers in their order, the order of their colours in every figure of the fleet."""
-    held = {w for name in fleet.held["worker"].dropna() for w in str(name).split(" and ")}
-    return sorted({*fleet.alive["worker"], *held}, key=natural)
+    held = {w for name in fleet.held["worker"].unique().drop_null().to_pylist() for w in name.split(" and ")}
+    return sorted({*fleet.alive["worker"].to_pylist(), *held}, key=natural)
 
 
 def finding_of_map(held: pd.DataFrame, workers: list[str], down: set[str], at_us: int) -> str:
@@ -189,9 +191,9 @@ def assignment_gantt(fleet: Fleet, *, most: int = _MOST) -> Figure:
     most
         Rows drawn; of more clusters a row is drawn for each worker, with how many it owns.
     """
-    if fleet.held.empty:
+    if not len(fleet.held):
         return sentence("No cluster is registered", "There was no cluster to own when the service was looked at.")
-    clusters = sorted(set(fleet.held["cluster"]), key=natural)
+    clusters = sorted(fleet.held["cluster"].unique().to_pylist(), key=natural)
     many = len(clusters) > most
     fig = Figure(_counts(fleet) if many else _bars(fleet, clusters))
     names = [w.removeprefix("ddl-service-") for w in workers_of(fleet)] if many else clusters
@@ -212,11 +214,11 @@ def assignment_gantt(fleet: Fleet, *, most: int = _MOST) -> Figure:
 
 def finding_of_gantt(fleet: Fleet) -> str:
     """Count how often clusters changed hands, and how long one was unowned."""
-    owned = fleet.held[fleet.held["status"] == IS_OWNER]
+    held = fleet.held.to_pandas()
+    owned, idle = held[held["status"] == IS_OWNER], held[held["status"] != IS_OWNER]
     names = owned.sort_values("since_us").groupby("cluster")["worker"]
     moves = int(names.agg(lambda of: int((of != of.shift()).sum()) - 1).sum()) if len(owned) else 0
     begun = owned.groupby("cluster")["since_us"].min()
-    idle = fleet.held[fleet.held["status"] != IS_OWNER]
     idle = idle[idle["since_us"] >= idle["cluster"].map(begun).fillna(fleet.end_us)]
     lengths = (idle["until_us"] - idle["since_us"]).groupby(idle["cluster"]).sum()
     first = f"{count(len(begun), 'cluster')} {'has' if len(begun) == 1 else 'have'} an owner"
@@ -231,12 +233,13 @@ def finding_of_gantt(fleet: Fleet) -> str:
 
 def _bars(fleet: Fleet, clusters: list[str]) -> list[Bar]:
     row = {name: i for i, name in enumerate(clusters)}
-    down = fleet.alive[fleet.alive["state"] == IS_DOWN]
+    held, alive = fleet.held.to_pandas(), fleet.alive.to_pandas()
+    down = alive[alive["state"] == IS_DOWN]
     lost = []  # a stretch is unowned, or of a worker that was down and yet had the cluster assigned to it
-    for r in fleet.held.itertuples():
+    for r in held.itertuples():
         spans = down[(down["worker"] == r.worker) & (down["since_us"] <= r.since_us) & (r.since_us < down["until_us"])]
         lost.append(r.worker is None or pd.isna(r.worker) or (r.status != IS_OWNER and len(spans) > 0))
-    held = fleet.held.assign(lost=lost)
+    held = held.assign(lost=lost)
     out = []
     for i, worker in enumerate(workers_of(fleet)):
         mine = held[(held["worker"] == worker) & ~held["lost"]]
@@ -272,7 +275,7 @@ def _bar(mine: pd.DataFrame, row: dict[str, int], marker: Mapping[str, object], 
 
 def _counts(fleet: Fleet) -> list[Heatmap]:
     """How many clusters each worker owns, looked at at as many moments as are wide apart on a page."""
-    owned = fleet.held[fleet.held["status"] == IS_OWNER]
+    owned = fleet.held.filter(pc.field("status") == IS_OWNER).to_pandas()
     workers = workers_of(fleet)
     times = np.linspace(0, fleet.end_us, _LOOKS)
     counts = np.zeros((len(workers), _LOOKS), dtype=int)
@@ -295,7 +298,7 @@ def _moments(fleet: Fleet, ends: tuple[float, float]) -> list[Scatter]:
     """A line for each incident, with a mark on its top."""
     out = []
     for what, (color, dash, symbol) in MOMENT_LOOK.items():
-        mine = fleet.moments[fleet.moments["what"] == what]
+        mine = fleet.moments.filter(pc.field("what") == what).to_pandas()
         if mine.empty:
             continue
         x = [v for t in mine["time_us"] for v in (t / 1e6, t / 1e6, None)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -83,12 +84,17 @@ HELD = pa.schema(
 
 def as_table(rows: list[Held[At]]) -> pa.Table:
     """Write rows of a trace's ledger as Arrow (:data:`HELD`)."""
-    columns = [
+    found = [
         (*row.key, row.holder, row.state, row.since.us, row.until.us, row.since.step, row.until.step,
          row.since.order, row.until.order, row.is_open, row.because)
         for row in rows
     ]  # fmt: skip
-    return pa.table([list(c) for c in zip(*columns, strict=True)] or [[] for _ in HELD], schema=HELD)
+    return table_of(found, HELD)
+
+
+def table_of(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    """Write rows as Arrow."""
+    return pa.table([list(c) for c in zip(*rows, strict=True)] or [[] for _ in schema], schema=schema)
 
 
 @dataclass(slots=True)

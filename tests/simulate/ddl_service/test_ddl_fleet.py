@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_lab.ddl_core import jobs
 from ticdc_lab.ddl_core.fleet import IS_DOWN, LEADS, FleetAnswer, fleet_in, fleet_polled
@@ -30,11 +31,11 @@ def test_the_fleet_of_a_trace_agrees_with_the_auditor() -> None:
     for name in ("worker-crash", "rolling-upgrade", "chaos"):
         run = played(name)
         fleet = fleet_in(run.trace)
-        held, alive = fleet.at()
+        held, alive = (rows.to_pandas() for rows in fleet.at())
         owned = {r.cluster: r.worker for r in held.itertuples() if r.status == "OWNER"}
         assert owned == {c: run.facts.owners(c)[0] for c in run.facts.ledger.registered if run.facts.owners(c)}
         assert set(alive[alive["state"] == LEADS]["worker"]) == {run.facts.ledger.leader}
-        for _, mine in fleet.held.groupby("cluster"):
+        for _, mine in fleet.held.to_pandas().groupby("cluster"):
             ordered = mine.sort_values("since_us")
             assert (ordered["until_us"].iloc[:-1].to_numpy() <= ordered["since_us"].iloc[1:].to_numpy()).all()
 
@@ -42,20 +43,20 @@ def test_the_fleet_of_a_trace_agrees_with_the_auditor() -> None:
 def test_between_a_crash_and_the_next_owner_a_cluster_is_only_assigned() -> None:
     """To the one that is gone, then to the one that will own it."""
     fleet = fleet_in(played("worker-crash").trace)
-    mine = fleet.held[(fleet.held["cluster"] == "cluster1") & (fleet.held["since_us"] >= 4_500_000)]
-    assert list(zip(mine["worker"], mine["status"], strict=True)) == [
+    mine = fleet.held.filter((pc.field("cluster") == "cluster1") & (pc.field("since_us") >= 4_500_000))
+    assert [(r["worker"], r["status"]) for r in mine.to_pylist()] == [
         (ONE, "SCHEDULING"), (TWO, "SCHEDULING"), (TWO, "CAMPAIGNING"), (TWO, "OWNER")
     ]  # fmt: skip
     _, alive = fleet.at(6_000_000)
-    assert set(alive[alive["state"] == IS_DOWN]["worker"]) == {ONE}
-    what = fleet.moments[fleet.moments["time_us"] >= 4_000_000]
-    assert list(what["what"]) == ["crash", "left", "new leader"]
+    assert alive.filter(pc.field("state") == IS_DOWN)["worker"].to_pylist() == [ONE]
+    what = fleet.moments.filter(pc.field("time_us") >= 4_000_000)
+    assert what["what"].to_pylist() == ["crash", "left", "new leader"]
 
 
 def test_two_owners_are_in_the_fleet() -> None:
     """Both names, at the very end, where the run stopped."""
     held, _ = fleet_in(played("two-owners-broken-rule").trace).at()
-    assert f"{ONE} and {TWO}" in set(held["worker"])
+    assert f"{ONE} and {TWO}" in held["worker"].to_pylist()
 
 
 def answer(at_us: int, *schedules: tuple[str, str, str]) -> FleetAnswer:
@@ -70,15 +71,15 @@ def test_answers_of_a_running_service_become_the_same_tables() -> None:
     then = ("c1", "a", "OWNER"), ("c2", "a", "OWNER")
     answers = [answer(1000 * i, *schedules) for i, schedules in enumerate((first, first, gone, then, then))]
     fleet = fleet_polled(answers)
-    rows = sorted(fleet.held.itertuples(index=False, name=None))
+    rows = sorted(tuple(r.values()) for r in fleet.held.to_pylist())
     assert rows == [
         ("c1", "a", "OWNER", 0, 4001), ("c2", "a", "OWNER", 3000, 4001), ("c2", "a", "SCHEDULING", 2000, 3000),
         ("c2", "b", "OWNER", 0, 2000),
     ]  # fmt: skip
-    assert list(fleet.moments[["time_us", "node", "what"]].itertuples(index=False, name=None)) == [(2000, "b", "left")]
+    assert [(r["time_us"], r["node"], r["what"]) for r in fleet.moments.to_pylist()] == [(2000, "b", "left")]
     nobody = fleet_polled([answer(0, ("c1", "", "SCHEDULING"))])
-    assert nobody.held["worker"].isna().all()
-    assert fleet_polled([]).held.empty
+    assert nobody.held["worker"].to_pylist() == [None]
+    assert not len(fleet_polled([]).held)
 
 
 def test_a_job_waits_for_the_slow_server_and_for_nobody_else() -> None:
@@ -107,7 +108,7 @@ def test_there_is_no_progress_of_a_job_that_nobody_sent() -> None:
     """Nor in an empty trace."""
     assert job_progress(played("slow-server").trace, cluster="cluster1", job=9) is None
     assert job_progress(TRACE.empty_table(), cluster="cluster1") is None
-    assert fleet_in(pa.table({f.name: pa.array([], f.type) for f in TRACE}, schema=TRACE)).held.empty
+    assert fleet_in(pa.table({f.name: pa.array([], f.type) for f in TRACE}, schema=TRACE)).held.num_rows == 0
 
 
 def test_a_ledger_leaves_out_what_has_no_length() -> None:

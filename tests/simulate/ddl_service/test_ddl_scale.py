@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
 import pytest
 from counted_work import lines_run
 from immutables import Map
@@ -57,7 +58,7 @@ def owned() -> dict[int, dict[str, str]]:
     new = "ddl-service-node-11"
     settings = ServiceSettings(workers=10, clusters=100, servers=1, joining=(new,))
     quiet = fleet_in(simulate(settings, faults=[Join(9 * SECOND, new)], until_us=SECOND, level=CHANGES).trace)
-    (leader,) = quiet.alive[quiet.alive["state"] == "leader"]["worker"]
+    (leader,) = quiet.alive.filter(pc.field("state") == "leader")["worker"].to_pylist()
     lost = next(w for w in settings.worker_names() if w != leader)
     run = simulate(
         settings, faults=[Crash(2 * SECOND, lost), Join(9 * SECOND, new)], until_us=11 * SECOND, level=CHANGES
@@ -65,7 +66,7 @@ def owned() -> dict[int, dict[str, str]]:
     assert (run.violation, run.unsettled) == (None, None)
     fleet, found = fleet_in(run.trace), {}
     for at_s in (1, 8, 11):
-        held, _ = fleet.at(at_s * SECOND)
+        held = fleet.at(at_s * SECOND)[0].to_pandas()
         assert set(held["status"]) == {IS_OWNER}
         found[at_s] = dict(zip(held["cluster"], held["worker"], strict=True))
     return found

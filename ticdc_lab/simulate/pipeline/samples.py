@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 
 from ticdc_lab.machines.clock import ts_of, us_of
+from ticdc_lab.machines.ledger import table_of
 from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.pipeline.observed import (
     CaptureFacts,
@@ -308,7 +309,7 @@ def queues(samples: Sequence[Moment]) -> pa.Table:
         for s, c, t in _tables(samples)
         for stage, n in zip(STAGES, (t.unmatched, t.sorting, t.spilled, t.mounting, t.under_way), strict=True)
     ]
-    return _table(rows, QUEUES)
+    return table_of(rows, QUEUES)
 
 
 def flow(samples: Sequence[Moment]) -> pa.Table:
@@ -321,7 +322,7 @@ def flow(samples: Sequence[Moment]) -> pa.Table:
         new = done if t.received < last[0] or t.written < last[-1] else _differences(done, last)
         before[key] = tuple(max(pair) for pair in zip(done, last, strict=True)) if new is not done else done
         rows += [(s.at_us, node_of(c.address), t.table, t.name, st, n) for st, n in zip(LEFT, new, strict=True)]
-    return _table(rows, FLOW)
+    return table_of(rows, FLOW)
 
 
 def regions(samples: Sequence[Moment]) -> pa.Table:
@@ -332,7 +333,7 @@ def regions(samples: Sequence[Moment]) -> pa.Table:
         for st in t.streams:
             where = (s.at_us, st.region, node_of(st.store), node_of(c.address), t.table)
             rows.append((*where, st.state, locks.get(st.region, 0)))
-    return _table(rows, REGIONS)
+    return table_of(rows, REGIONS)
 
 
 def _tables(samples: Sequence[Moment]) -> Iterator[tuple[Moment, CaptureFacts, TableFacts]]:
@@ -348,11 +349,6 @@ def _done(t: TableFacts) -> tuple[int, ...]:
 
 def _differences(done: tuple[int, ...], last: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(max(0, now - then) for now, then in zip(done, last, strict=True))
-
-
-def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
 
 
 # The history of a key in its three column families, as it was seen from sample to sample.
