@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -945,7 +946,10 @@ def test_columns_without_names_are_guessed_as_the_log_says() -> None:
         ("orders 0 {n} {value}\n", r"--option format='%t %p %o %s\n'"),
         ("Message(topic=orders, partition=0, offset={n}, value={value})\n", r"partition=%p, offset=%o, value=%s)\n'"),
         ("2026-01-01T00:00:0{n}Z INFO got {value}\n", "Take it out: grep -o '{.*}'"),
-        ("100% 0 {n} {value}\n", "Take it out: grep -o '{.*}'"),
+        ("100% 0 {n} {value}\n", r"--option format='100%% %p %o %s\n'"),
+        ("170000000000{n}#0#{n}##{value}\n", r"--option format='%T#%p#%o##%s\n'"),
+        ("Partition: 0 Offset: {n} Key:  Value: {value} Headers: \n", r"Key: %k Value: %s Headers: %h\n'"),
+        ("cdc-1  | {value}\n", "It resembles the log of a container: awk "),
         ("<cimpl.Message object at 0x7f0000{n}>\n", "Print topic(), partition(), offset()"),
     ],
 )
@@ -996,3 +1000,148 @@ def test_a_smaller_limit_that_another_reader_set_makes_no_other_form() -> None:
         assert found is not None and found.records == "csv" and csv.field_size_limit() >= len(rows)
     finally:
         csv.field_size_limit(before)
+
+
+STATUS = b"% Reached end of topic t [0] at offset 14\n% Reached end of topic t [1] at offset 14: exiting\n"
+OF_LIBRDKAFKA = b"%3|1700000000.123|FAIL|rdkafka#consumer-1| [thrd:a:9092/1]: a:9092/1: Connect failed (after 1ms)\n"
+OF_LOG4J = b"[2026-11-30 10:12:11,123] WARN [Consumer id=c] disconnected (org.apache.kafka.clients.NetworkClient)\n"
+
+
+@pytest.mark.parametrize("status", [STATUS, OF_LIBRDKAFKA + STATUS, OF_LOG4J])
+@pytest.mark.parametrize("name", ["canal-json.kcat-J.jsonl", "canal-json.console-all.txt", "canal-json.kcat-f.txt"])
+def test_what_a_tool_wrote_to_stderr_is_no_message_in_mid_record_either(name: str, status: bytes) -> None:
+    """A shell writes both into one file, and a tool its messages in blocks: ``kcat > dump 2>&1``."""
+    options = {"format": r"%t %p %o %T %k %s\n"} if name.endswith("f.txt") else {}
+    data = (DATA / name).read_bytes()
+    _, plain, _ = read(data, **options)
+    lines = data.splitlines(keepends=True)
+    at = sum(map(len, lines[:5])) + len(lines[5]) // 2
+    mixed = b"".join([status, data[:at], status, data[at:], status])
+    for chunk in (1 << 20, 777, 50):
+        _, messages, bad = read(mixed, chunk=chunk, **options)
+        assert not bad and messages == plain
+
+
+@pytest.mark.parametrize("name", ["canal-json.kcat-J.jsonl", "canal-json.console-values.jsonl"])
+def test_ranges_that_meet_in_what_a_tool_wrote_to_stderr_give_what_all_gives(name: str) -> None:
+    """A range ends or begins anywhere, and the line numbers of values are offsets."""
+    data = (DATA / name).read_bytes()
+    at = len(data) // 2
+    mixed = data[:at] + STATUS + data[at:]
+    form = form_of(mixed, options={}, whole=True)
+    assert form is not None and form.is_cut
+
+    def parts(span: tuple[int, int] | None, lines: tuple[tuple[int, int], ...] = ()) -> list[dict[str, Any]]:
+        found = dumps.read_file(BytesIO(mixed), "a dump", form, Assumed("t", lines=lines), 1 << 27, span)
+        return [message for messages, bad in found for message in messages.to_pylist() if bad is None]
+
+    for cut in range(at - 3, at + len(STATUS) + 3, 2):
+        lines = ((0, 1), *dumps.lines_begun(BytesIO(mixed), [cut]))
+        assert parts((0, cut), lines) + parts((cut, len(mixed)), lines) == parts(None)
+
+
+USUAL = b"\nKey (%K bytes): %k\t\nValue (%S bytes): %s\nTimestamp: 17\tPartition: %p\tOffset: %o\n--\n"
+
+
+def test_the_format_of_kcats_readme_is_detected_and_keeps_bytes() -> None:
+    """It names lengths, which also prove where stderr lies in a record."""
+    text = b""
+    for (partition, offset), (key, value) in capture("open-protocol").items():
+        fields = {
+            b"K": len(key or b""),
+            b"S": len(value or b""),
+            b"T": 1_700_000_000_000,
+            b"p": partition,
+            b"o": offset,
+        }
+        one = USUAL.replace(rb"\t", b"\t")
+        for sign, number in fields.items():
+            one = one.replace(b"%" + sign, str(number).encode())
+        text += one.replace(b"%k", key or b"").replace(b"%s", value or b"")
+    at = text.index(b"Value (") + 3
+    for dumped in (text, STATUS + text[:at] + STATUS + text[at:] + STATUS):
+        form, messages, bad = read(dumped)
+        assert not bad and form.is_measured and placed(messages) == capture("open-protocol")
+
+
+@pytest.mark.parametrize(
+    "form", [r"%s\n---\n", "%s;", r"%s;\n", r"%s\n==========\n", r"\x1e%s\n", r"%k: %s\n", r"%k | %s\n", r"NULL:%s\n"]
+)
+def test_what_kcat_was_told_to_write_between_messages_is_none(form: str) -> None:
+    """Options -D, -K and -Z."""
+    values = [value for _, value in capture("canal-json").values()]
+    written = [form.encode().replace(rb"\n", b"\n").replace(rb"\x1e", b"\x1e").replace(b"%k", b"") for _ in values]
+    _, messages, bad = read(b"".join(w.replace(b"%s", v or b"") for w, v in zip(written, values, strict=True)))
+    assert not bad and [m["value"] for m in messages] == values
+
+
+def test_keys_and_values_of_debezium_in_lines_of_their_own() -> None:
+    """As -f may write them."""
+    pairs = [(key, value) for key, value in capture("debezium").values() if key and value]
+    data = b"".join(b"%b\n%b\n" % pair for pair in pairs)
+    for options in ({}, {"format": r"%k\n%s\n"}):
+        _, messages, bad = read(data, **options)
+        assert not bad and [(m["key"], m["value"]) for m in messages] == pairs
+
+
+def test_a_length_that_has_the_separator_as_a_byte_ends_no_key() -> None:
+    """265 bytes are 0x109, and 9 is a tab."""
+    key = b"\0\0\0\0\0\0\0\1" + (12).to_bytes(8, "big") + b'{"ts":1,"t":'[:12]
+    value = (265).to_bytes(8, "big") + b'{"u":"' + b"x" * 257 + b'"}'
+    _, messages, bad = read(b"CreateTime:1\tPartition:0\tOffset:7\t" + key + b"\t" + value + b"\n")
+    assert not bad and [(m["key"], m["value"]) for m in messages] == [(key, value)]
+
+
+def test_kafka_ui_puts_blanks_between_bytes_in_hex() -> None:
+    """Its serde's default."""
+    rows = [
+        {"partition": p, "offset": o, "key": key and key.hex(" ").upper(), "value": value and value.hex(" ").upper()}
+        for (p, o), (key, value) in capture("avro").items()
+    ]
+    form, messages, bad = read(json.dumps(rows).encode())
+    assert not bad and form.coding == "hex" and placed(messages) == capture("avro")
+
+
+@pytest.mark.parametrize("header", ["topic,partition,offset,value\n", ""])
+def test_sparks_csv_has_backslashes_before_quotes(header: str) -> None:
+    """And no second quote."""
+    texts = {place: (value or b"").decode() for place, (_, value) in capture("canal-json").items()}
+    written = {place: text.replace("\\", "\\\\").replace('"', '\\"') for place, text in texts.items()}
+    data = header + "".join(f'canal,{p},{o},"{text}"\n' for (p, o), text in written.items())
+    _, messages, bad = read(data.encode())
+    assert not bad and {(m["partition"], m["offset"]): m["value"].decode() for m in messages} == texts
+
+
+@pytest.mark.parametrize(
+    ("lines", "tool"),
+    [
+        (
+            "2026-11-30T10:12:11.123Z stdout P CreateTime:1\tPartition:0\n"
+            "2026-11-30T10:12:11.124Z stdout F \tOffset:1\t{}\n",
+            "awk",
+        ),
+        ("[pod/kafka-0/kafka] 2026-11-30T10:12:11.123Z CreateTime:1\tPartition:0\tOffset:1\t{}\n", "awk"),
+        ('{"log":"CreateTime:1\\tPartition:0\\tOffset:1\\t{}\\n","stream":"stdout","time":"2026"}\n', "jq"),
+    ],
+)  # fmt: skip
+def test_the_log_of_a_container_is_refused_with_what_makes_a_dump_of_it(tmp_path: Path, lines: str, tool: str) -> None:
+    """Its times would hide partitions and offsets."""
+    if shutil.which(tool) is None:
+        pytest.skip(f"no {tool}")
+    (file := tmp_path / "c.log").write_text(lines, encoding="utf-8")
+    assert form_of(lines.encode(), options={}, whole=True) in (None, form_of(b'{"a":1}\n', options={}, whole=True))
+    command = converted_hint(str(file)).partition(": ")[2].partition(" > dump; ")[0]
+    shown = subprocess.run(command, shell=True, capture_output=True, check=True).stdout
+    assert shown == b"CreateTime:1\tPartition:0\tOffset:1\t{}\n"
+
+
+def test_a_packed_file_is_named_with_what_unpacks_it() -> None:
+    """Gzip alone is unpacked here."""
+    assert "zstd -dc d.zst > dump" in converted_hint("d.zst", b"\x28\xb5\x2f\xfd\x04")
+    assert "lz4 -dc d.lz4 > dump" in converted_hint("d.lz4", b"\x04\x22\x4d\x18d")
+
+
+def test_a_value_beside_its_place_is_in_the_command() -> None:
+    """As Logstash writes it."""
+    line = {"message": '{"id":1}', "@metadata": {"kafka": {"topic": "t", "partition": 0, "offset": 7, "timestamp": 1}}}
+    assert """jq -c '{value:."message"} + ."@metadata"."kafka"'""" in converted_hint("l", json.dumps(line).encode())

@@ -15,7 +15,7 @@ from ticdc_lab.sources.forms import (
     LOOKED_AT,
     OF_VALUES,
     Form,
-    allow_cells,
+    cells_in,
     coding_of,
     codings_of,
     decoded,
@@ -25,6 +25,9 @@ from ticdc_lab.sources.forms import (
     texts_of,
 )  # fmt: skip
 from ticdc_lab.sources.json_objects import is_json
+
+_ESCAPED = re.compile(rb'(?<!")"\{\\"(?!")')
+"""How a cell of JSON begins whose quotes have a backslash before them."""
 
 
 def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
@@ -44,9 +47,9 @@ def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | N
     by_name = {name: role for role, name in roles.items()}
     lost = lost_of(roles) | {"null", "messages"}
     parts = tuple(by_name.get(name, "ignored") for name in names)
-    allow_cells(len(head))
     lines = head.decode("latin-1").split("\n")
-    rows = csv.reader(lines[1:] if whole or len(lines) < 3 else lines[1:-1], delimiter=delimiter)
+    lines, is_escaped = lines[1:] if whole or len(lines) < 3 else lines[1:-1], bool(_ESCAPED.search(head))
+    rows = cells_in(lines, between=delimiter, most=len(head), is_escaped=is_escaped)
     some: list[dict[str, str]] = []
     with suppress(csv.Error):  # its reader reports where
         for row in islice(rows, LOOKED_AT):
@@ -54,7 +57,7 @@ def headed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | N
                 some.append(dict(zip(parts, row, strict=True)))
     filled = [{role: text for role, text in row.items() if text != "null"} for row in some]
     codings = codings_of(*texts_of(filled, {"key": "key", "value": "value"}))
-    return Form("csv", "csv", *codings, parts=parts, between=delimiter.encode(), lost=lost)
+    return Form("csv", "csv", *codings, parts=parts, between=delimiter.encode(), lost=lost, is_escaped=is_escaped)
 
 
 def unnamed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
@@ -63,10 +66,10 @@ def unnamed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | 
     between = max(",;", key=lines[0].count)
     if lines[0][:1] in "{[" or between not in lines[0]:
         return None
-    rows = list[list[str]]()
-    allow_cells(len(head))
+    rows, is_escaped = list[list[str]](), bool(_ESCAPED.search(head))
+    lines = lines if whole or len(lines) < 2 else lines[:-1]
     with suppress(csv.Error):
-        rows = [row for row in csv.reader(lines if whole or len(lines) < 2 else lines[:-1], delimiter=between) if row]
+        rows = [row for row in cells_in(lines, between=between, most=len(head), is_escaped=is_escaped) if row]
     if not whole and len(rows) > 1:
         rows.pop()  # its quotes may end further down
     parts = roles_by_content([[cell or None for cell in row] for row in rows[:LOOKED_AT]])
@@ -75,7 +78,9 @@ def unnamed_csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | 
     filled = [dict(zip(parts, row, strict=True)) for row in rows[:LOOKED_AT]]
     codings = codings_of(*texts_of(filled, {"key": "key", "value": "value"}))
     lost = lost_of(parts) | {"null"}
-    return Form("csv", "csv", *codings, parts=parts, between=between.encode(), lost=lost, is_headed=False)
+    return Form(
+        "csv", "csv", *codings, parts=parts, between=between.encode(), lost=lost, is_headed=False, is_escaped=is_escaped
+    )
 
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?")

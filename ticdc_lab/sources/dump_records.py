@@ -18,7 +18,7 @@ from ticdc_lab.sources.dump_messages import (
     timestamp_ms,
     topic_of,
 )  # fmt: skip
-from ticdc_lab.sources.forms import Form, chained_at, decoded, next_chain, regex_of
+from ticdc_lab.sources.forms import Form, chained_at, decoded, next_chain, regex_of, without_status
 from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, fields_of, is_json, objects_in
 from ticdc_lab.sources.printed_records import beginning, printed_in, segment_in, too_large
 from ticdc_lab.sources.row_records import of_csv
@@ -176,6 +176,8 @@ def _patterned(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> 
         elif form.name == "console" and _LAST_LINE.fullmatch(text):
             yield from flush()
             held = []
+        elif head is None and 0 < len(held) <= form.n_within:
+            held.append(text)
         elif head is None or head.match(text) or not held or size + len(text) > bound or _is_begun(text, form, held):
             yield from flush()
             held, begun, size = [text], line, len(text)
@@ -265,9 +267,10 @@ def _split_again(text: bytes, between: bytes) -> tuple[bytes, bytes]:
     """Key and value where either may hold what separates them: only one place may make sense."""
     fields = text.split(between)
     splits = [(between.join(fields[:i]), between.join(fields[i:])) for i in range(1, len(fields))]
+    measured = [s for s in splits if len(s[1]) > 8 and is_framed(s[1])]  # a length may have the separator as a byte
     whole = [s for s in splits if is_json(s[1]) or s[1] == b"null"]
     framed = [s for s in splits if s[1][:1] == b"\0"]  # as open-protocol and Confluent's registry begin
-    for found in (whole, framed):
+    for found in (measured, whole, framed):
         if len(found) == 1:
             return found[0]
     raise Unread(
@@ -323,6 +326,15 @@ def _measured(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Recor
         else:
             other = first.search(buffer, at + 1) if strong else None
         end = other.start() if other else len(buffer)
+        clean = b"" if is_bare else b"".join(without_status([buffer[at:end]], keeps_lines=False))
+        if not is_bare and len(clean) < end - at:  # lengths prove that no byte of a message is missing
+            again = _one_measured(clean, 0, steps, bound)
+            if again is not None and again[1] == len(clean):
+                yield _of_groups(again[0], form)
+            if not clean or (again is not None and again[1] == len(clean)):
+                line_feed += buffer.count(b"\n", at, end)
+                at = end
+                continue
         if is_bare:
             chain = next_chain(buffer, at + 1)
             end = len(buffer) if chain is None else chain

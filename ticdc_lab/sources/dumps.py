@@ -21,7 +21,7 @@ from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.capture import contents
 from ticdc_lab.sources.dump_messages import Bad, DumpedMessage, Record, headers_of
 from ticdc_lab.sources.dump_records import records_in
-from ticdc_lab.sources.forms import Assumed, Form
+from ticdc_lab.sources.forms import Assumed, Form, is_interrupted, n_lines, without_status
 from ticdc_lab.sources.row_records import of_rows
 
 ROWS_A_BATCH = 10_000
@@ -67,7 +67,9 @@ def _records_of(
     file: BinaryIO, name: str, form: Form, assumed: Assumed, line: int, fault: list[str], opened: Opened
 ) -> Iterator[Record]:
     file.seek(0)
-    return of_rows(file, form) if form.records == "rows" else records_in(_bytes(contents(file), fault), form, line, 0)
+    return (
+        of_rows(file, form) if form.records == "rows" else records_in(_text(contents(file), form, fault), form, line, 0)
+    )
 
 
 def _with_others(
@@ -106,8 +108,10 @@ def _begin(file: BinaryIO, first: int, last: int, head: re.Pattern[bytes] | None
     """Go to the first record that begins from byte ``first`` to before ``last``; how many lines of them are passed."""
     if not first:
         return 0
-    file.seek(first - 1)
-    _rest_of_line(file)
+    file.seek(max(0, first - 1 - _CHUNK))
+    begun = file.read(min(first - 1, _CHUNK)) + _rest_of_line(file)
+    while is_interrupted(begun):
+        begun += _rest_of_line(file)
     passed = 0
     while head is not None and (at := file.tell()) < last and not head.match(text := file.readline(_CHUNK)):
         passed += 1
@@ -118,24 +122,31 @@ def _begin(file: BinaryIO, first: int, last: int, head: re.Pattern[bytes] | None
     return passed
 
 
-def _rest_of_line(file: BinaryIO) -> None:
-    while (text := file.readline(_CHUNK)) and not text.endswith(b"\n"):
-        pass
+def _rest_of_line(file: BinaryIO) -> bytes:
+    """Go behind the end of a line; its last bytes."""
+    last = b""
+    while text := file.readline(_CHUNK):
+        last = text
+        if text.endswith(b"\n"):
+            break
+    return last
 
 
 def _lines_of(file: BinaryIO, last: int, head: re.Pattern[bytes] | None) -> Iterator[tuple[bytes, str]]:
     """The lines that begin before byte ``last``, and those behind it that begin no record."""
     if file.tell() >= last:
         return
-    text = b"\n"
+    text = before = b"\n"
     while (left := last - file.tell()) > 0 and (text := file.read(min(left, _CHUNK))):
         yield text, ""
-    is_begun = not text.endswith(b"\n")
+        before = before[-_CHUNK:] + text
+    is_begun = not text.endswith(b"\n") or is_interrupted(before)
     while (is_begun or head is not None) and (text := file.readline(_CHUNK)):
         if not is_begun and head is not None and head.match(text):
             return
         yield text, ""
-        is_begun = not text.endswith(b"\n")
+        before = before[-_CHUNK:] + text
+        is_begun = not text.endswith(b"\n") or is_interrupted(before)
 
 
 def lines_begun(file: BinaryIO, places: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -143,7 +154,7 @@ def lines_begun(file: BinaryIO, places: Sequence[int]) -> tuple[tuple[int, int],
     n, at, found = 1, 0, []
     for place in places:
         while at < place - 1 and (text := file.read(min(_CHUNK, place - 1 - at))):
-            n, at = n + text.count(b"\n"), at + len(text)
+            n, at = n + n_lines(text), at + len(text)
         found.append((place, n))
     return tuple(found)
 
@@ -158,7 +169,7 @@ def read_dump(
     may have. ``passed``: how many lines of the file lie before ``chunks``.
     """
     fault = [""]
-    return _assembled(records_in(_bytes(chunks, fault), form, line, passed), name, assumed, fault)
+    return _assembled(records_in(_text(chunks, form, fault), form, line, passed), name, assumed, fault)
 
 
 def _assembled(records: Iterator[Record], name: str, assumed: Assumed, fault: list[str]) -> Read:
@@ -194,6 +205,14 @@ def _assembled(records: Iterator[Record], name: str, assumed: Assumed, fault: li
     if fault[0]:
         bad.append(Bad("damaged-gzip", f"{fault[0]}; all records before were read", b""))
     yield cut()
+
+
+def _text(chunks: Iterator[tuple[bytes, str]], form: Form, fault: list[str]) -> Iterator[bytes]:
+    """The bytes of a dump; where they can be binary, as they are."""
+    some = _bytes(chunks, fault)
+    if form.is_measured or form.records not in ("objects", "lines", "pattern"):
+        return some
+    return without_status(some, keeps_lines=form.is_numbered)
 
 
 def _bytes(chunks: Iterator[tuple[bytes, str]], fault: list[str]) -> Iterator[bytes]:

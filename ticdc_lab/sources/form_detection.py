@@ -32,10 +32,27 @@ from ticdc_lab.sources.forms import (
     roles_in,
     shown,
     texts_of,
+    without_status,
 )  # fmt: skip
-from ticdc_lab.sources.json_objects import BadJson, Value, beginning_of, fields_of, is_json, objects_in, plain_of
-from ticdc_lab.sources.pattern_detection import by_format, codings_in, console
+from ticdc_lab.sources.json_objects import (
+    BadJson,
+    Value,
+    beginning_of,
+    fields_of,
+    is_json,
+    is_ruled,
+    objects_in,
+    plain_of,
+)
+from ticdc_lab.sources.pattern_detection import by_format, by_usual_format, codings_in, console
 from ticdc_lab.sources.printed_records import OF_SEGMENT, is_segment
+
+OF_CONTAINER = re.compile(
+    rb"(?=[\[\w][^{]*? )(?!CreateTime:|LogAppendTime:|NO_TIMESTAMP|Partition:|Offset:)"
+    rb"(?:\[pod/[^\]\s]+\] |[\w.]+[-_][\w.-]*\d +\| )?(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) )?"
+    rb"(?:std(?:out|err) [FP] )?(?=CreateTime:|LogAppendTime:|NO_TIMESTAMP|Partition:|Offset:|\{\")"
+)
+"""How a line begins to which a container's runtime, kubectl or compose gave a time or a name."""
 
 
 def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whole: bool = False) -> Form | None:
@@ -47,8 +64,9 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
     head = head.removeprefix(b"\xef\xbb\xbf")
     given = {name: options[name] for name in ("topic", "partition") if name in options}
     wanted = _wanted(kind, options)
-    if is_segment(head):
+    if is_segment(head) or OF_CONTAINER.match(head):
         return None
+    head = b"".join(without_status([head], keeps_lines=False))
     found = _detected(head, wanted, options, whole)
     if (found is None or found.records in ("lines", "pattern")) and (rest := head.partition(b"\n")[2]):
         other = _detected(rest, wanted, options, whole)  # the first line may be half a record: lines behind it decide
@@ -270,6 +288,8 @@ def _values(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None
     lost = lost_of() | {"null"}
     if not filled:
         return Form("values", "lines", null=b"null", lost=lost) if lines else None
+    if 3 * sum(map(bool, map(is_ruled, filled))) >= len(filled):  # lines between objects
+        return None
     if is_json(filled[0]) and filled[0][:1] == b"{":
         names = list(orjson.loads(filled[0]))
         return None if {"kind", "commit_ts"} <= set(names) else Form("values", "lines", null=b"null", lost=lost)
@@ -356,7 +376,8 @@ def form_beside(head: bytes, values: Form) -> Form:
 
 _Detector = Callable[[bytes, Mapping[str, str], bool], Form | None]
 _DETECTORS: Sequence[tuple[str, _Detector]] = (
-    ("kcat-format", by_format), ("printed", printed), ("segment", _segment), ("objects", _objects), ("kcat", _objects),
+    ("kcat-format", by_format), ("kcat-format", by_usual_format), ("printed", printed), ("segment", _segment),
+    ("objects", _objects), ("kcat", _objects),
     ("lengths", _lengths), ("csv", headed_csv), ("console", console), ("csv", unnamed_csv), ("values", _values),
     ("values", _texts),
     ("values", _bare_objects), ("lengths", _later_lengths),

@@ -11,12 +11,15 @@ import csv
 import re
 from ast import literal_eval
 from base64 import b64decode
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from _csv import Reader
 
 Coding = Literal["text", "base64", "base64-any", "hex", "python"]
 Role = Literal["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
@@ -114,6 +117,8 @@ class Form:
     n_twice: int = 0  # how many of the first lines hold text that was UTF-8 before it was encoded as UTF-8 again
     is_headed: bool = True
     """Whether the first row of ``csv``, or each record, names its columns."""
+    is_escaped: bool = False
+    """Whether a backslash precedes a quote in a cell of ``csv``, as Spark writes it, and not a second quote."""
     depth: int = 0
     """Of ``objects``: in how many others each lies, as in ``{"records": [..]}``."""
     width: int = 0
@@ -128,7 +133,7 @@ class Form:
     def is_numbered(self) -> bool:
         """Whether each line is a message of one partition, so that the number of a line is an offset."""
         alone = self.records == "pattern" and not {"topic", "partition", "offset"} & set(self.parts)
-        is_by_line = self.records == "lines" or (alone and self.beginning is None)
+        is_by_line = self.records == "lines" or (alone and self.beginning is None and not self.n_within)
         return self.separator == b"\n" and is_by_line
 
     @property
@@ -139,13 +144,19 @@ class Form:
     @property
     def is_cut(self) -> bool:
         """Whether a file can be read from any line on: a record begins with a line, and its place is known there."""
-        is_placed = self.records in ("objects", "pattern") and "offset" not in self.lost
+        is_placed = self.records in ("objects", "pattern") and "offset" not in self.lost and not self.n_within
         return self.separator == b"\n" and not self.is_measured and (is_placed or self.is_numbered)
 
     @property
     def body(self) -> tuple[str | bytes, ...]:
         """The parts of a ``pattern`` without what ends a record."""
         return self.parts[:-1] if isinstance(self.parts[-1], bytes) else self.parts
+
+    @property
+    def n_within(self) -> int:
+        """How many separators each record of a ``pattern`` contains whose beginning nothing shows."""
+        is_hidden = self.records == "pattern" and self.separator and self.beginning is None
+        return sum(p.count(self.separator) for p in self.body if isinstance(p, bytes)) if is_hidden else 0
 
     @property
     def head(self) -> tuple[str | bytes, ...]:
@@ -249,7 +260,8 @@ def is_base64(text: str) -> bool:
 
 
 _CODED: Mapping[Coding, re.Pattern[str]] = {
-    "hex": re.compile(r"(?:[0-9a-fA-F]{2})+"),  # before base64, whose alphabet has all its digits
+    # before base64, whose alphabet has all its digits; a page puts blanks between
+    "hex": re.compile(r"[0-9a-fA-F]{2}(?: ?[0-9a-fA-F]{2})*"),
     "python": re.compile(r"""b'.*'|b".*\"""", re.DOTALL),
     "base64": _BASE64,
     "base64-any": re.compile(r"(?:(?:[\w+/-][\r\n]*){4})*(?:(?:[\w+/-][\r\n]*){2,3}={0,2})?[\r\n]*", re.ASCII),
@@ -308,9 +320,54 @@ def texts_of(records: Sequence[Mapping[str, Any]], names: Mapping[Any, str]) -> 
     return values, keys
 
 
-def allow_cells(most: int) -> None:
-    """Let cells of CSV have so many characters: the limit is the process's, so it only grows."""
+def cells_in(lines: Iterable[str], *, between: str = ",", most: int, is_escaped: bool = False) -> Reader:
+    """Rows of CSV whose cells have at most so many characters: the limit is the process's, so it only grows."""
     csv.field_size_limit(max(most, csv.field_size_limit()))
+    return csv.reader(lines, delimiter=between, doublequote=not is_escaped, escapechar="\\" if is_escaped else None)
+
+
+_STATUS = re.compile(
+    rb"(?:% Reached end of topic [\w.-]+ \[\d+\] at offset \d+(?:: exiting)?\r?\n"
+    rb"|%[0-7]\|\d+\.\d+\|[A-Z_]+\|[^\n]*#consumer-[^\n]*[^}\n]\n"  # librdkafka
+    rb"|%(?<=\n%) (?:Auto-selecting|Waiting for group|Group|Reading configuration) [^\n]*\n"
+    rb"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] [A-Z]{4,5} [^\n]*\([\w.$]+\)\r?\n)+"  # log4j
+)
+_STATUS_MOST = 1 << 14
+
+
+def without_status(chunks: Iterable[bytes], *, keeps_lines: bool) -> Iterator[bytes]:
+    """A dump without the lines that its tool wrote to stderr and a shell into the same file, also in mid-record.
+
+    No record of JSON contains such a line: a line feed in it is escaped, and it ends with a brace. ``keeps_lines``:
+    leave empty lines between records, where the number of a line is an offset.
+    """
+    held, before = b"", b"\n"
+    for chunk in chunks:
+        text = before + held + chunk
+        if b"% " in text or b"#consumer-" in text or b"] " in text:
+            text = _STATUS.sub(lambda m: b"\n" * (keeps_lines and not _is_within(m) and m[0].count(b"\n")), text)
+        line = max(1, text.rfind(b"\n") + 1, len(text) - _STATUS_MOST)
+        cut = min((at for sign in (b"%", b"[") if (at := text.find(sign, line)) >= 0), default=len(text))
+        held, text = text[cut:], text[1:cut]
+        before = text[-1:] or before
+        yield text
+    yield held
+
+
+def _is_within(m: re.Match[bytes]) -> bool:
+    """Whether what a tool wrote to stderr lies in mid-record."""
+    return m.start() > 0 and m.string[m.start() - 1] != 10
+
+
+def n_lines(text: bytes) -> int:
+    """How many lines of a dump end in some bytes, without what a tool wrote to stderr in mid-record."""
+    return text.count(b"\n") - sum(m[0].count(b"\n") for m in _STATUS.finditer(text) if _is_within(m))
+
+
+def is_interrupted(text: bytes) -> bool:
+    """Whether some bytes end with such lines in mid-record, so that a record continues behind them."""
+    found = _STATUS.finditer(text, max(0, len(text) - _STATUS_MOST))
+    return any(m.end() == len(text) and _is_within(m) for m in found)
 
 
 TOKENS: Mapping[str, bytes] = {

@@ -17,7 +17,10 @@ _DECODER = JSONDecoder(strict=False)
 _BLANK = re.compile(r"[ \t\r\n]*")
 _WIDE = re.compile(rb"\\u(?!00[0-7])")
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|.)", re.DOTALL)
-_AROUND = re.compile(rb"[\s,\[\]]*")
+_RULE = rb"-{3,}|={3,}|\*{3,}|#{3,}|;|\||\x1e"
+_AROUND = re.compile(rb"(?:[\s,\[\]]|" + _RULE + rb")*")
+is_ruled = re.compile(_RULE).fullmatch
+"""Whether a line is no more than what people let a tool write between objects, as with kcat's -D."""
 _INSIDE = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}]', re.DOTALL)
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"|null', re.DOTALL)
 _BEGINNING = re.compile(rb'\{\s*"[^"\\\n]*"\s*:')

@@ -40,20 +40,50 @@ def by_format(head: bytes, options: Mapping[str, str], whole: bool) -> Form | No
     parts = kcat_format(options["format"])
     if "value" not in parts:
         raise SourceError(f"The format {options['format']!r} has no %s, so the dump has no values.")
-    lengths = {"value_length", "value_length4"} & set(parts)
-    ends = parts[-1] if isinstance(parts[-1], bytes) else b""
-    if not lengths and not ends:
+    form = _by_parts(parts)
+    if not form.is_measured and not form.separator:
         raise SourceError(
             f"The format {options['format']!r} neither ends with a text nor has %S, so nothing ends a message.",
             hint=r"State it as kcat was given it, such as --option format='%t %p %o %k %s\n'.",
         )
-    lost = lost_of(parts)
-    lost |= set() if "key_length" in parts and lengths else {"null"}
+    return form
+
+
+def _by_parts(parts: tuple[str | bytes, ...]) -> Form:
+    lengths = {"value_length", "value_length4"} & set(parts)
+    ends = parts[-1] if isinstance(parts[-1], bytes) else b""
+    lost = lost_of(parts) | (set() if "key_length" in parts and lengths else {"null"})
     # a key may hold what separates it from its value
     at = parts.index("value")
     between = parts[at - 1] if at > 1 and parts[at - 2] == "key" and not lengths else b""
     between = between if isinstance(between, bytes) else b""
     return Form("kcat-format", "pattern", parts=parts, separator=ends, between=between, lost=lost)
+
+
+_USUAL = [
+    kcat_format(rf"\nKey (%K bytes): %k\t\nValue (%S bytes): %s\n{rest}\n--\n")
+    for rest in (
+        r"Timestamp: %T\tPartition: %p\tOffset: %o", r"Partition: %p\tOffset: %o",
+        r"Timestamp: %T\tPartition: %p\tOffset: %o\nHeaders: %h", r"Partition: %p\tOffset: %o\nHeaders: %h",
+    )
+] + [
+    kcat_format(text)
+    for text in (
+        r"Topic %t[%p], offset: %o, key: %k, payload: %S bytes: %s\n",
+        r"Topic %t [%p] at offset %o: key %k: %s\n",
+    )
+]  # fmt: skip
+"""Formats of kcat's own pages, which people copy."""
+_RECORD = 1 << 16
+
+
+def by_usual_format(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    """What kcat -f printed with a format that its README or manual shows."""
+    lines = head.split(b"\n")[:LOOKED_AT]
+    if len(lines) > 2 and [b'"source":' in line for line in lines[:-1]] == [n % 2 == 1 for n in range(len(lines) - 1)]:
+        return _by_parts(kcat_format(r"%k\n%s\n")) if all(map(is_json, lines[:2])) else None  # debezium
+    fits = (parts for parts in _USUAL if re.match(regex_of(parts), head[:_RECORD], re.DOTALL))
+    return next(map(_by_parts, fits), None)
 
 
 _PRINTED = (
@@ -141,14 +171,14 @@ def _typed(line: bytes, options: Mapping[str, str]) -> tuple[list[str | bytes], 
     return parts, between
 
 
-_SIGN = rb"[^\w\s{}\[\]\"'\\]{1,8}|[\t ]"
+_SIGN = rb"[\t ]*[^\w\s{}\[\]\"'\\]{1,8}[\t ]*|[\t ]+"
 
 
 def _before_json(lines: Sequence[bytes]) -> tuple[bytes, bytes] | None:
     """What separates keys (null, empty or JSON) from values (JSON) in most lines, and the text for null."""
     found: Counter[tuple[bytes, bytes]] = Counter()
     for line in lines:
-        if (said := re.match(rb"(null|)(%s)(?=[{\[])" % _SIGN, line)) and is_json(line[said.end() :]):
+        if (said := re.match(rb"(null|NULL|)(%s)(?=[{\[])" % _SIGN, line)) and is_json(line[said.end() :]):
             found[said[2], said[1]] += 1
             continue
         end = end_of_json(line)  # the only place behind which another value can begin

@@ -15,8 +15,8 @@ from typing import Any
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.sources.dump_files import head_of
-from ticdc_lab.sources.form_detection import form_of
-from ticdc_lab.sources.forms import FORMS, allow_cells, decoded, is_envelope, regex_of, role_of, shown
+from ticdc_lab.sources.form_detection import OF_CONTAINER, form_of
+from ticdc_lab.sources.forms import FORMS, cells_in, decoded, is_envelope, regex_of, role_of, roles_in, shown
 from ticdc_lab.sources.json_objects import BadJson, fields_of, is_json
 from ticdc_lab.sources.pattern_detection import kcat_format
 from ticdc_lab.sources.printed_records import is_segment
@@ -99,10 +99,9 @@ def _addresses(file: str, head: bytes) -> str:
 
 def _headless(file: str, head: bytes) -> str:
     """The command that reads CSV whose first row is a message; empty for anything else."""
-    allow_cells(len(head))
-    row = list[str]()
+    row, line = list[str](), head.strip().partition(b"\n")[0].decode("utf-8", "replace")
     with suppress(csv.Error):
-        row = next(csv.reader([head.strip().partition(b"\n")[0].decode("utf-8", "replace")]), row)
+        row = next(cells_in([line], most=len(head)), row)
     at = next((i for i, cell in enumerate(row) if is_json(cell.encode()) and cell[:1] == "{"), None)
     if at is None or len(row) < 2:
         return ""
@@ -209,11 +208,53 @@ def _inside(file: str, head: bytes) -> str:
     waiting: list[tuple[str, Any]] = [("", found)]
     for path, value in waiting:
         if path and isinstance(value, dict) and is_envelope(list(value)):
-            return _by_jq(file, "messages inside of other objects", path)
+            beside = next((n for n in found if role_of(n) == "value"), None) if "value" not in roles_in(value) else None
+            program = path if beside is None else f"{{value:.{json.dumps(beside)}}} + {path}"
+            return _by_jq(file, "messages inside of other objects", program)
         if len(waiting) < 200:
             waiting += [(f"{path}[]", one) for one in value[:1]] if isinstance(value, list) else []
             waiting += [(f"{path}.{json.dumps(n)}", of) for n, of in value.items()] if isinstance(value, dict) else []
     return ""
+
+
+def _numbered(first: str, lines: Sequence[str]) -> str:
+    """What precedes the first value, with signs for its numbers: times are long, and most offsets differ."""
+    texts = re.split(r"(?<![\w-])(\d+)(?!\w)", first)
+    alike = re.compile(r"(\d+)".join(map(re.escape, texts[::2])))
+    columns = list(zip(*(m.groups() for line in lines if (m := alike.fullmatch(line))), strict=True))
+    signs = ["%T" if min(map(len, column)) > 12 else column[0] for column in columns]
+    differ = sorted((len(set(column)), i) for i, column in enumerate(columns) if signs[i] != "%T")
+    for (_, i), sign in zip(differ[::-1], ("%o", "%p"), strict=False):
+        signs[i] = sign
+    named = "".join(a + b for a, b in zip(texts[::2], [*signs, ""], strict=False))
+    return re.sub(r"^[A-Za-z][\w.-]*(?=\W[^A-Za-z]*(?:%[poT][^A-Za-z]*)+$)", "%t", named)
+
+
+def _compressed(file: str, head: bytes) -> str:
+    tool = next((tool for begin, tool in _PACKED.items() if head.startswith(begin)), "")
+    return f"It is compressed. Unpack it: {tool} {file} > dump; ticdc-lab survey dump" if tool else ""
+
+
+_PACKED = {
+    b"\x28\xb5\x2f\xfd": "zstd -dc", b"\x04\x22\x4d\x18": "lz4 -dc", b"BZh": "bzip2 -dc", b"\xfd7zXZ": "xz -dc",
+    b"PK\3\4": "unzip -p",
+}  # fmt: skip
+"""How files of other tools than gzip begin, and what unpacks them."""
+
+
+def _of_container(file: str, head: bytes) -> str:
+    """Lines to which a container's runtime, kubectl or compose gave a time or a name."""
+    line = head.partition(b"\n")[0]
+    told = _json_of(line, line)
+    if isinstance(told, dict) and {"log", "stream", "time"} <= set(told):
+        return f"It resembles the log of a container: jq -rj .log {file} > dump; ticdc-lab survey dump"
+    if OF_CONTAINER.match(head) is None:
+        return ""
+    program = (
+        r"{t=$0; sub(/^(\[pod[^ ]+ |[A-Za-z0-9_.-]+ +\| )?([0-9]+-[0-9]+-[0-9]+T[^ ]+ )?(std(out|err) [FP] )?/,"
+        r'"",t); printf "%s%s",t,(/^[^ ]+ std(out|err) P /?"":"\n")}'
+    )
+    return f"It resembles the log of a container: awk {shlex.quote(program)} {file} > dump; ticdc-lab survey dump"
 
 
 def _values_in_lines(file: str, head: bytes) -> str:
@@ -224,14 +265,15 @@ def _values_in_lines(file: str, head: bytes) -> str:
     if not found or 3 * len(found) <= 2 * len(lines):
         return ""
     before, _, after = found[0].decode("utf-8", "replace").partition("{")
-    after = after.rpartition("}")[2]
+    after = re.sub(r"(?i)(headers?\W+)\S*$", r"\1%h", after.rpartition("}")[2])
     before = named = before.replace("%", "%%")
     for name, sign in _PARTS.items():
-        named = re.sub(rf"(?i)({name}\W{{1,3}})[\w.-]+", lambda m, sign=sign: m[1] + sign, named, count=1)  # type: ignore[misc]
+        label = rf"(?i)(\b{name}(?:\W{{1,2}}(?=[\w-])|: | |=))[\w.-]*"  # an empty key is one
+        named = re.sub(label, lambda m, sign=sign: m[1] + sign, named, count=1)  # type: ignore[misc]
     if named == before:
-        signs = iter(("%p", "%o") if len(re.findall(r"\b\d+\b", before)) > 1 else ("%o",))
-        named = re.sub(r"\b\d{1,12}\b", lambda m: next(signs, m[0]), before)
-        named = re.sub(r"^[A-Za-z][\w.-]*(?=\W[^A-Za-z]*(?:%[po][^A-Za-z]*)*$)", "%t", named)
+        named = _numbered(
+            before, [line.decode("utf-8", "replace").partition("{")[0].replace("%", "%%") for line in found]
+        )
     stated = f"{named}%s{after}\\n".replace("\t", "\\t").replace("\r", "\\r")
     with suppress(SourceError):
         whole = re.compile(regex_of(kcat_format(stated)[:-1]), re.DOTALL)
@@ -243,5 +285,6 @@ def _values_in_lines(file: str, head: bytes) -> str:
 
 
 _RESEMBLES: Sequence[Callable[[str, bytes], str]] = (
-    _segment, _addresses, _headless, _arrays, _python_list, _yaml, _table, _packed_as_text, _inside, _values_in_lines,
+    _compressed, _segment, _addresses, _of_container, _headless, _arrays, _python_list, _yaml, _table, _packed_as_text,
+    _inside, _values_in_lines,
 )  # fmt: skip

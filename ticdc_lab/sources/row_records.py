@@ -11,15 +11,14 @@ from typing import Any, BinaryIO
 import orjson
 
 from ticdc_lab.sources.dump_messages import Bad, Record, Unread, message_of, plain
-from ticdc_lab.sources.forms import Form, allow_cells, role_of, roles_in, texts_of
+from ticdc_lab.sources.forms import Form, cells_in, role_of, roles_in, texts_of
 from ticdc_lab.sources.json_objects import Value, is_json
 
 
 def of_csv(lines: Iterator[tuple[bytes, int]], form: Form, bound: int) -> Iterator[Record]:
     """Records of the rows of some lines."""
-    allow_cells(bound)
     text = (line.decode("latin-1") + "\n" for line, _ in lines)
-    rows = csv.reader(text, delimiter=form.between.decode(), strict=False)
+    rows = cells_in(text, between=form.between.decode(), most=bound, is_escaped=form.is_escaped)
     begun, header = 1, None
     if form.is_headed:
         header, begun = next(rows, None), 2
