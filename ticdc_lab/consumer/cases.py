@@ -197,34 +197,18 @@ NO_FILTER = replace(DESIGN_ROW, name="design-row, no filter", duplicates="none")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Case:
-    """One special case.
+    """One special case."""
 
-    Attributes
-    ----------
-    name, question
-        What it is called, and what one wants to know.
-    cluster
-        The upstream and its topic, as the case ends.
-    log
-        What the consumer reads of it: a table for :meth:`ticdc_lab.consumer.log.NarrowLog.of`.
-    expected_ts
-        The downstream ends as the upstream was at this commit_ts.
-    answer
-        One sentence.
-    listeners
-        What the consumer's listeners do meanwhile.
-    shown
-        The policy under which a picture shows it best.
-    """
-
+    # What it is called, and what one wants to know
     name: str
     question: str
-    cluster: Cluster
-    log: pa.Table
-    expected_ts: int
-    answer: str
+    cluster: Cluster  # the upstream and its topic, as the case ends
+    log: pa.Table  # what the consumer reads of it: a table for :meth:`ticdc_lab.consumer.log.NarrowLog.of`
+    expected_ts: int  # the downstream ends as the upstream was at this commit_ts
+    answer: str  # one sentence
+    # What the consumer's listeners do meanwhile
     listeners: Listeners = Listeners(per_second=1000)  # noqa: RUF009 (frozen)
-    shown: Policy = DESIGN_ROW
+    shown: Policy = DESIGN_ROW  # the policy under which a picture shows it best
 
     def expected(self) -> dict[tuple[str, int], str]:
         """The rows that the downstream must end with: table and id to value."""

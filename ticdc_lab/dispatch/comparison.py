@@ -27,30 +27,14 @@ TsRange = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class OverTime:
-    """One choice of dispatcher over time.
+    """One choice of dispatcher over time."""
 
-    Attributes
-    ----------
-    load
-        Load (time buckets, partitions).
-    seconds
-        Middle of each bucket, s since the first change.
-    broken
-        Guarantee to its violations in each bucket.
-    alignments
-        Alignment events of each bucket.
-    unplaced
-        Row changes that the dispatcher cannot place, so that they are nowhere in this.
-    stretches_ms
-        First and last physical millisecond of each bucket.
-    """
-
-    load: npt.NDArray[np.int64]
-    seconds: npt.NDArray[np.float64]
-    broken: Mapping[str, npt.NDArray[np.int64]]
-    alignments: npt.NDArray[np.int64]
-    unplaced: int = 0
-    stretches_ms: tuple[tuple[int, int], ...] = ()
+    load: npt.NDArray[np.int64]  # load (time buckets, partitions)
+    seconds: npt.NDArray[np.float64]  # middle of each bucket, s since the first change
+    broken: Mapping[str, npt.NDArray[np.int64]]  # guarantee to its violations in each bucket
+    alignments: npt.NDArray[np.int64]  # alignment events of each bucket
+    unplaced: int = 0  # row changes that the dispatcher cannot place, so that they are nowhere in this
+    stretches_ms: tuple[tuple[int, int], ...] = ()  # first and last physical millisecond of each bucket
 
 
 def guarantee_frame(

@@ -49,22 +49,14 @@ class Cancelled(TiCDCLabError):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far work is.
+    """How far work is."""
 
-    Attributes
-    ----------
-    what
-        What is done, in words.
-    done, whole
-        In ``unit``; whole is None if unknown.
-    elapsed_s, left_s
-        Seconds; what is left is None if unknown.
-    """
-
-    what: str
+    what: str  # what is done, in words
+    # In ``unit``; whole is None if unknown
     done: int = 0
     whole: int | None = None
     unit: str = "tasks"
+    # Seconds; what is left is None if unknown
     elapsed_s: float = 0.0
     left_s: float | None = None
 

@@ -96,27 +96,15 @@ class NoTable:
 
 @dataclass(frozen=True)
 class Catalog:
-    """A log's tables by its DDL.
+    """A log's tables by its DDL."""
 
-    Attributes
-    ----------
-    versions
-        Versions of table definitions by ``(schema_name, table_name)``, oldest first.
-    unparsed
-        DDL that was not understood.
-    refused
-        DDL that do not follow from those before them; they are applied all the same.
-    ends
-        When a table was dropped that no DDL had named before (commit_ts); a database under the table name ``""``.
-    others
-        Views and sequences, by names in lower case.
-    """
-
+    # Versions of table definitions by ``(schema_name, table_name)``, oldest first
     versions: Mapping[TableName, tuple[TableVersion, ...]] = field(default_factory=dict)
-    unparsed: tuple[Unparsed, ...] = ()
-    refused: tuple[RefusedDdl, ...] = ()
+    unparsed: tuple[Unparsed, ...] = ()  # DDL that was not understood
+    refused: tuple[RefusedDdl, ...] = ()  # DDL that do not follow from those before them; they are applied all the same
+    # When a table was dropped that no DDL had named before (commit_ts); a database under the table name ``""``
     ends: Mapping[TableName, tuple[int | None, ...]] = field(default_factory=dict)
-    others: Mapping[TableName, NoTable] = field(default_factory=dict)
+    others: Mapping[TableName, NoTable] = field(default_factory=dict)  # views and sequences, by names in lower case
 
     @classmethod
     def from_definitions(cls, definitions: Iterable[TableDef | tuple[int, TableDef]]) -> Catalog:

@@ -131,18 +131,10 @@ def timeline_of(facts: LogFacts, *, stall_s: float = STALL_S) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """How a log's watermarks usually step onward, in seconds of event time.
+    """How a log's watermarks usually step onward, in seconds of event time."""
 
-    Attributes
-    ----------
-    usual_s
-        The median step of a partition's watermarks; 0 where none advances.
-    longest_s
-        The longest step.
-    """
-
-    usual_s: float
-    longest_s: float
+    usual_s: float  # the median step of a partition's watermarks; 0 where none advances
+    longest_s: float  # the longest step
 
     @property
     def stall_s(self) -> float:

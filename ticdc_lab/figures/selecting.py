@@ -25,43 +25,22 @@ Point = int | Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The user's choice; None where nothing of that kind is chosen.
+    """The user's choice; None where nothing of that kind is chosen."""
 
-    Attributes
-    ----------
-    topic, partition
-        Where messages lie.
-    table
-        ``schema.table``, or what a simulator calls it.
-    between_ms
-        First and last physical millisecond.
-    capture
-        A node of TiCDC: capture, owner, coordinator, worker.
-    store, region
-        Ids of TiKV.
-    guarantee
-        One of :data:`ticdc_lab.audit.GUARANTEES`.
-    commit_ts
-        A transaction, as a TSO.
-    offset
-        A message of the partition.
-    key
-        A row of the table, as ``column=value``.
-    messages
-        Partition and offset of each, where several messages belong together.
-    """
-
+    # Where messages lie
     topic: str | None = None
     partition: int | None = None
-    table: str | None = None
-    between_ms: tuple[int, int] | None = None
-    capture: str | None = None
+    table: str | None = None  # ``schema.table``, or what a simulator calls it
+    between_ms: tuple[int, int] | None = None  # first and last physical millisecond
+    capture: str | None = None  # a node of TiCDC: capture, owner, coordinator, worker
+    # Ids of TiKV
     store: int | None = None
     region: int | None = None
-    guarantee: str | None = None
-    commit_ts: int | None = None
-    offset: int | None = None
-    key: str | None = None
+    guarantee: str | None = None  # one of :data:`ticdc_lab.audit.GUARANTEES`
+    commit_ts: int | None = None  # a transaction, as a TSO
+    offset: int | None = None  # a message of the partition
+    key: str | None = None  # a row of the table, as ``column=value``
+    # Partition and offset of each, where several messages belong together
     messages: tuple[tuple[int, int], ...] | None = None
 
     def chosen(self) -> dict[str, Any]:

@@ -89,25 +89,15 @@ NO_ONE: frozenset[Address] = frozenset()
 
 
 class Now(NamedTuple):
-    """What a node can see of the world besides the event.
+    """What a node can see of the world besides the event."""
 
-    Attributes
-    ----------
-    at_us
-        Virtual time, µs: as in the upstream's TSO.
-    refused
-        Peers to which its transport takes no message at this moment ("try again"): what is sent to them is not sent.
-    prefer
-        The order in which equals are taken (captures of one load, tables of one batch); the smaller name where this is
-        silent. The explorer tries every order, a run has none.
-    skew_us
-        How far the node's own clock, by which it judges leases, is ahead of virtual time.
-    """
-
-    at_us: int
+    at_us: int  # virtual time, µs: as in the upstream's TSO
+    # Peers to which its transport takes no message at this moment ("try again"): what is sent to them is not sent
     refused: frozenset[Address] = NO_ONE
+    # The order in which equals are taken (captures of one load, tables of one batch); the smaller name where this is
+    # silent. The explorer tries every order, a run has none.
     prefer: tuple[Hashable, ...] = ()
-    skew_us: int = 0
+    skew_us: int = 0  # how far the node's own clock, by which it judges leases, is ahead of virtual time
 
 
 class Received(NamedTuple):
@@ -155,26 +145,14 @@ class Wake(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a machine waits, refuses or chose, as a value: its words are made once, for people; no code reads them.
+    """Why a machine waits, refuses or chose, as a value: its words are made once, for people; no code reads them."""
 
-    Attributes
-    ----------
-    kind
-        What it is about: one of :data:`REASONS`.
-    name
-        Which one: ``7``, ``5[a,b)``, ``capture-2``; empty where there are several or none.
-    words
-        A sentence or a part of one.
-    since_us
-        Since when, µs of virtual time, where the machine knows it. It does not count when reasons are compared.
-    blocks
-        Whether nothing proceeds; else it only names what is the lowest or the slowest.
-    """
-
-    kind: str
-    name: str
-    words: str
+    kind: str  # what it is about: one of :data:`REASONS`
+    name: str  # which one: ``7``, ``5[a,b)``, ``capture-2``; empty where there are several or none
+    words: str  # a sentence or a part of one
+    # Since when, µs of virtual time, where the machine knows it. It does not count when reasons are compared.
     since_us: int | None = field(default=None, compare=False)
+    # Whether nothing proceeds; else it only names what is the lowest or the slowest
     blocks: bool = field(default=True, compare=False)
 
     def __str__(self) -> str:

@@ -51,62 +51,36 @@ _BYTES = ("bytes", "KB", "MB", "GB", "TB")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a source is.
+    """What a source is."""
 
-    Attributes
-    ----------
-    source, protocol, has_commit_ts, settings
-        As of a log (:class:`ticdc_lab.sources.change_log.ChangeLog`).
-    limits
-        What it cannot prove, one sentence each; ``left_out`` are those that hold although all of it was looked at.
-    source_kind
-        One of :data:`ticdc_lab.sources.KINDS`.
-    size
-        Bytes and messages, and how that is known.
-    seen
-        Messages that were looked at.
-    partitions, tables
-        Of the events seen, the tables with most row changes first: there may be others.
-    first_ts, last_ts
-        Least and greatest commit_ts (TSO) seen; None where the log has none. The log may continue after it.
-    load_s
-        Seconds that logs of about this size, protocol and engine took on this machine before; None where none was
-        read (:mod:`ticdc_lab.engine.speeds`).
-    undecoded
-        Messages that were looked at and could not be decoded; they are not in ``seen``.
-    parts
-        Row changes that could not be decoded of messages whose others could; these are in ``seen``.
-    rows_seen, names
-        Row changes of each of ``tables`` among the messages that were looked at; its schema and name.
-    strangers
-        That files here begin with messages of another protocol, one sentence.
-    overview
-        What a broker has of a topic; None of other sources, and on Spark.
-    log
-        The log, not read yet; None where no engine was given.
-    """
-
+    # As of a log (:class:`ticdc_lab.sources.change_log.ChangeLog`)
     source: str
     protocol: str
     has_commit_ts: bool
     settings: Settings
+    # What it cannot prove, one sentence each; ``left_out`` are those that hold although all of it was looked at
     limits: tuple[str, ...]
     left_out: tuple[str, ...]
-    source_kind: str
-    size: Size
-    seen: int
+    source_kind: str  # one of :data:`ticdc_lab.sources.KINDS`
+    size: Size  # bytes and messages, and how that is known
+    seen: int  # messages that were looked at
+    # Of the events seen, the tables with most row changes first: there may be others
     partitions: tuple[int, ...]
     tables: tuple[str, ...]
+    # Least and greatest commit_ts (TSO) seen; None where the log has none. The log may continue after it.
     first_ts: int | None
     last_ts: int | None
+    # Seconds that logs of about this size, protocol and engine took on this machine before; None where none was read
+    # (:mod:`ticdc_lab.engine.speeds`)
     load_s: float | None
+    # Row changes of each of ``tables`` among the messages that were looked at; its schema and name
     rows_seen: tuple[int, ...] = ()
     names: tuple[tuple[str, str], ...] = ()
-    undecoded: int = 0
-    parts: int = 0
-    strangers: tuple[str, ...] = ()
-    overview: Overview | None = None
-    log: ChangeLog | None = None
+    undecoded: int = 0  # messages that were looked at and could not be decoded; they are not in ``seen``
+    parts: int = 0  # row changes that could not be decoded of messages whose others could; these are in ``seen``
+    strangers: tuple[str, ...] = ()  # that files here begin with messages of another protocol, one sentence
+    overview: Overview | None = None  # what a broker has of a topic; None of other sources, and on Spark
+    log: ChangeLog | None = None  # the log, not read yet; None where no engine was given
 
     @property
     def is_whole(self) -> bool:

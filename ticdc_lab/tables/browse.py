@@ -120,40 +120,19 @@ incomplete"""
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """Which messages to show.
+    """Which messages to show."""
 
-    Attributes
-    ----------
-    partition
-        None for all.
-    first_offset
-        The first offset shown.
-    kind
-        ``row``, ``ddl``, ``watermark``, ``bootstrap``, ``admin``, ``quarantine``, or empty for all.
-    table
-        ``schema.table``, or empty for all.
-    text
-        What the table's name, the columns, the statement or the reason must contain, in any case.
-    topic
-        Empty for all.
-    n
-        How many events.
-    commit_ts
-        Only what has this one, as a transaction does: a TSO, or a time as :func:`ticdc_lab.events.sample.moment`
-        reads it, which is all of its millisecond; None for all.
-    skip
-        How many events are left out at the beginning: the pages before.
-    """
-
-    partition: int | None = None
-    first_offset: int = 0
-    kind: str = ""
-    table: str = ""
-    text: str = ""
-    topic: str = ""
-    n: int = PAGE
+    partition: int | None = None  # none for all
+    first_offset: int = 0  # the first offset shown
+    kind: str = ""  # ``row``, ``ddl``, ``watermark``, ``bootstrap``, ``admin``, ``quarantine``, or empty for all
+    table: str = ""  # ``schema.table``, or empty for all
+    text: str = ""  # what the table's name, the columns, the statement or the reason must contain, in any case
+    topic: str = ""  # empty for all
+    n: int = PAGE  # how many events
+    # Only what has this one, as a transaction does: a TSO, or a time as :func:`ticdc_lab.events.sample.moment` reads
+    # it, which is all of its millisecond; None for all
     commit_ts: int | str | None = None
-    skip: int = 0
+    skip: int = 0  # how many events are left out at the beginning: the pages before
 
 
 class Browser:
