@@ -153,9 +153,9 @@ def settings_of(
         name = field_of(key)
         try:
             if name in known and name not in NO_SETTINGS:
-                found[name] = _as(known[name], value)
+                found[name] = value_of(known[name], value)
             elif key in DISABLED:
-                off = _as(False, value)
+                off = value_of(False, value)
                 found[DISABLED[key]] = not off
                 if off:
                     mapped.append(f"{key} true (v3) is {DISABLED[key].replace('_', '-')} false")
@@ -165,7 +165,7 @@ def settings_of(
                 limit = _limit(value)
             elif key in _IDLE:
                 idle, why = _IDLE[key]
-                if _as(idle, value) != idle:
+                if value_of(idle, value) != idle:
                     unread.append(f"{key} {value}: {why}")
             elif key not in _WITHOUT_EFFECT:
                 unread.append(f"{key}: no such setting of PD is known here")
@@ -189,18 +189,24 @@ def _settings(told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from told[group].items()
 
 
-def _as(default: object, value: Any) -> object:
+def value_of(default: object, value: Any) -> object:
     """Read a setting in the form of its default: PD prints some booleans and lists as text, durations as 30m0s."""
     if isinstance(default, bool):
-        if not isinstance(value, bool) and value not in ("true", "false"):
-            raise ValueError(value)
-        return value in (True, "true")
+        if str(value).lower() not in ("true", "false"):
+            raise ValueError("expected true or false")
+        return str(value).lower() == "true"
     if isinstance(default, tuple):
         parts = (value or "").split(",") if isinstance(value, str | None) else value
         return tuple(p.strip() for p in parts if p.strip())
-    if isinstance(default, float):
-        return seconds_of(value) if isinstance(value, str) else float(value)
-    return int(value) if isinstance(default, int) else str(value or "")
+    if isinstance(default, str):
+        return str(value or "")
+    wanted = "a number, or a duration such as 1h30m" if isinstance(default, float) else "a whole number"
+    try:
+        if isinstance(default, float):
+            return seconds_of(value) if isinstance(value, str) else float(value)
+        return int(value) if isinstance(value, str) or value == int(value) else int(str(value))
+    except ValueError as e:
+        raise ValueError(f"expected {wanted}") from e
 
 
 def seconds_of(text: str) -> float:
@@ -275,9 +281,9 @@ def rules_in(given: Iterable[tuple[PrintedFile | Path, list[Any]]], known: Itera
                     groups[name] = RuleGroup(index, bool(told.get("group_override")))
                     if other := {r.get("group_id") for r in told["rules"] or ()} - {name, None, ""}:
                         raise ValueError(f"group {name} has rules of {', '.join(map(str, other))}")
-                    found = [_rule(r | {"group_id": name}) for r in told["rules"] or ()]
+                    found = [rule_of(r | {"group_id": name}) for r in told["rules"] or ()]
                 elif "role" in told:
-                    found = [_rule(told)]
+                    found = [rule_of(told)]
                 else:
                     groups[text_of(told["id"])] = RuleGroup(int(told.get("index") or 0), bool(told.get("override")))
                     found = []
@@ -309,7 +315,7 @@ def _grouped(rule: Rule, group: RuleGroup) -> Rule:
     return rule._replace(group_index=group.position, group_override=group.override)
 
 
-def _rule(told: Mapping[str, Any]) -> Rule:
+def rule_of(told: Mapping[str, Any]) -> Rule:
     constraints = tuple(
         Constraint(text_of(c["key"]), text_of(c["op"]), tuple(text_of(v) for v in c.get("values") or ()))
         for c in told.get("label_constraints") or ()

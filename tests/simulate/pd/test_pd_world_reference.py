@@ -16,9 +16,8 @@ from ticdc_lab.pd_core.stores import Store
 from ticdc_lab.simulate.pd.replay import Cases, replay
 from ticdc_lab.simulate.pd.world import pd_policies, policy, reference
 from ticdc_lab.simulate.pd.world.patrol import Patrol
-from ticdc_lab.simulate.pd.world.pdctl_config import rule_of
 from ticdc_lab.simulate.pd.world.policy import Answer, Policy, SeenCluster
-from ticdc_lab.simulate.pd.world.reference import case_of, on_reference, run_case
+from ticdc_lab.simulate.pd.world.reference import case_of, on_reference, recorded_rule, run_case
 from ticdc_lab.simulate.pd.world.world import World
 
 REPEATED = Path(__file__).parents[2] / "data" / "pd" / "repeated_runs.jsonl.gz"
@@ -58,10 +57,10 @@ def test_a_case_ends_as_the_real_runs_ended(name: str, cases: Cases) -> None:
 def test_keys_of_a_recorded_rule_are_compared_as_bytes() -> None:
     """In either case; one that is not hexadecimal is refused, with its place."""
     told = {"role": "voter", "count": 3, "start_key": "74ab", "end_key": "74AC"}
-    rule = rule_of(Fields(told, "rules.0"))
+    rule = recorded_rule(Fields(told, "rules.0"))
     assert (rule.start_key, rule.end_key) == ("74AB", "74AC")
-    with pytest.raises(Malformed, match=r"rules.0.end_key"):
-        rule_of(Fields(told | {"end_key": "t_101"}, "rules.0"))
+    with pytest.raises(Malformed, match=r"rules.0: .*keys in hexadecimal .*t_101"):
+        recorded_rule(Fields(told | {"end_key": "t_101"}, "rules.0"))
 
 
 def test_of_several_seeds_the_middle_one_counts() -> None:

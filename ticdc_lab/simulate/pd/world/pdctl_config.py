@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.pd_core.config import NO_SETTINGS, OTHER_NAMES, Config, field_of
 from ticdc_lab.pd_core.pd_ctl_files import documents_in
-from ticdc_lab.pd_core.pd_ctl_settings import key_of, rules_in, seconds_of
-from ticdc_lab.pd_core.recorded.records import Fields, Malformed
-from ticdc_lab.pd_core.rules import Constraint, Rule, default_rules, unusable, with_rules
+from ticdc_lab.pd_core.pd_ctl_settings import rules_in, value_of
+from ticdc_lab.pd_core.rules import Rule, default_rules, unusable, with_rules
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -143,7 +142,7 @@ def with_setting(c: Config, name: str, value: object) -> Config:
         )
     default = getattr(Config(), field)
     try:
-        changed: dict[str, Any] = {field: _read(value, default)}
+        changed: dict[str, Any] = {field: value_of(default, value)}
         _check(field, changed[field])
         return replace(c, **changed)
     except (TypeError, ValueError) as e:
@@ -160,22 +159,6 @@ def _check(field: str, value: object) -> None:
         raise ValueError(f"expected {' or '.join(_WORDS[field])}")
 
 
-def _read(value: object, default: object) -> object:
-    if isinstance(default, bool):
-        if str(value).lower() not in ("true", "false"):
-            raise ValueError("expected true or false")
-        return str(value).lower() == "true"
-    if isinstance(default, tuple):
-        return tuple(value) if isinstance(value, list | tuple) else tuple(v for v in str(value).split(",") if v)
-    if isinstance(default, str):
-        return str(value)
-    wanted = "a number, or a duration such as 1h30m" if isinstance(default, float) else "a whole number"
-    try:
-        return seconds_of(str(value)) if isinstance(default, float) else int(str(value))
-    except ValueError as e:
-        raise ValueError(f"expected {wanted}") from e
-
-
 def config_of(settings: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
     """Read settings by PD's names; those that are no settings of PD's are given back."""
     c, rest = Config(), {}
@@ -185,25 +168,6 @@ def config_of(settings: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
         else:
             rest[name] = value
     return c, rest
-
-
-def rule_of(told: Fields) -> Rule:
-    constraints = tuple(
-        Constraint(c.text("key"), c.text("op"), c.texts("values", [])) for c in told.objects("label_constraints", [])
-    )  # fmt: skip
-    return Rule(
-        told.text("role"), told.integer("count"), constraints, told.texts("location_labels", []),
-        told.text("isolation_level", ""), told.flag("is_witness", False), told.text("id", "default"),
-        _key(told, "start_key"), _key(told, "end_key"), told.text("group_id", "pd"), told.integer("index", 0),
-        told.flag("override", False),
-    )  # fmt: skip
-
-
-def _key(told: Fields, name: str) -> str:
-    try:
-        return key_of(told.text(name, ""))
-    except ValueError as e:
-        raise Malformed(f"{told.where}.{name}", "a key in hexadecimal", told.text(name)) from e
 
 
 def told_rule(r: Rule) -> dict[str, Any]:

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.pd_core.measures import is_close, moved_back, since_when
+from ticdc_lab.pd_core.pd_ctl_settings import rule_of
 from ticdc_lab.pd_core.recorded.records import Fields, Malformed, UnknownRecord, records_of
-from ticdc_lab.pd_core.rules import default_rules, with_rules
+from ticdc_lab.pd_core.rules import Rule, default_rules, with_rules
 from ticdc_lab.pd_core.stores import MIB
 from ticdc_lab.simulate.pd.world.changes import (
     ClusterChange,
@@ -29,7 +30,7 @@ from ticdc_lab.simulate.pd.world.changes import (
 )
 from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
-from ticdc_lab.simulate.pd.world.pdctl_config import config_of, rule_of
+from ticdc_lab.simulate.pd.world.pdctl_config import config_of
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.running import moves_of
 from ticdc_lab.simulate.pd.world.start import REFERENCE, SECOND_US, RegionsStart, Start, StoreStart, regions_of
@@ -71,7 +72,7 @@ def case_of(record: Fields) -> Case:
     )  # fmt: skip
     hot = any(record.any(key, None) for _, key in _FLOWS)
     settings = replace(settings, demotes_leaders=hot)  # the recorder of hot cases lets its stores do it
-    saved = [rule_of(r) for r in record.objects("rules")] if record.any("rules", None) else []
+    saved = [recorded_rule(r) for r in record.objects("rules")] if record.any("rules", None) else []
     rules = with_rules(default_rules(config), saved) if saved else ()
     upstream = _UPSTREAM.get(str(record.any("upstream_case", None)), _Upstream())
     settings = replace(
@@ -93,6 +94,13 @@ def case_of(record: Fields) -> Case:
         finish.integer("min_ticks") * tick_us + upstream.before_us,
         finish.integer("max_ticks") * tick_us + upstream.before_us, upstream.before_us, upstream.peers_on_each,
     )  # fmt: skip
+
+
+def recorded_rule(told: Fields) -> Rule:
+    try:
+        return rule_of({"id": "default", **told.value})
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as e:
+        raise Malformed(told.where, f"a placement rule, keys in hexadecimal ({e})", dict(told.value)) from e
 
 
 @dataclass(frozen=True, slots=True)
