@@ -140,20 +140,9 @@ class Group(NamedTuple):
 def triage(cluster: Cluster, c: RegionColumns, doubted: Flags | None = None) -> tuple[Group, ...]:
     """Divide regions by what the checkers would find first.
 
-    Parameters
-    ----------
-    cluster
-        The cluster.
-    c
-        Its regions.
-    doubted
-        Marks regions that cannot be judged, since placement rules are missing.
-
-    Returns
-    -------
-    tuple[Group, ...]
-        Every region in one group; no group is empty. Those that are :data:`FITS` get nothing from any checker, of the
-        others most do, and :mod:`~ticdc_lab.pd_core.survey` asks the checkers themselves.
+    ``cluster``: the cluster. ``c``: its regions. ``doubted``: marks regions that cannot be judged, since placement
+    rules are missing. Returns: every region in one group; no group is empty. Those that are :data:`FITS` get nothing
+    from any checker, of the others most do, and :mod:`~ticdc_lab.pd_core.survey` asks the checkers themselves.
     """
     left = np.ones(len(c.id), dtype=np.bool_)
     groups = []

@@ -385,10 +385,7 @@ def replanned(planned: Sequence[Fault], at_us: int, faults: Sequence[Fault]) -> 
     Nodes that would have joined later still do, unless another :class:`Join` sets a time: else they would be there
     from the beginning.
 
-    Raises
-    ------
-    ValueError
-        A new fault lies before ``at_us``.
+    Raises ValueError: a new fault lies before ``at_us``.
     """
     early = [f for f in faults if f.at_us < at_us]
     if early:

@@ -113,24 +113,11 @@ class End:
 class Kernel:
     """A world in motion.
 
-    Parameters
-    ----------
-    machines
-        By name of node, in the order in which they start.
-    network
-        How messages travel.
-    faults
-        What goes wrong, and what users do, at which time.
-    seed
-        Draws delays and losses.
-    auditor
-        Watches every step.
-    recorder
-        Takes the trace.
-    step_limit
-        A run that takes more steps than this ends with what it was doing.
-    sample_us
-        How often :attr:`snapshots` take the states of all live nodes, at steps that the auditor sees; None for never.
+    ``machines``: by name of node, in the order in which they start. ``network``: how messages travel. ``faults``: what
+    goes wrong, and what users do, at which time. ``seed``: draws delays and losses. ``auditor``: watches every step.
+    ``recorder``: takes the trace. ``step_limit``: a run that takes more steps than this ends with what it was doing.
+    ``sample_us``: how often :attr:`snapshots` take the states of all live nodes, at steps that the auditor sees; None
+    for never.
     """
 
     def __init__(

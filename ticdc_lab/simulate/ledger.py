@@ -120,11 +120,8 @@ def owners(trace: pa.Table) -> pd.DataFrame:
 def troubles(trace: pa.Table) -> pd.DataFrame:
     """Give the stretches in which a node was down or paused, or a link was parted.
 
-    Returns
-    -------
-    pd.DataFrame
-        ``capture``, ``peer`` (of a partition), ``trouble`` (``down``, ``paused``, ``parted``), ``since_us``,
-        ``until_us``, ``since_step``, ``until_step`` and ``because``.
+    Returns: ``capture``, ``peer`` (of a partition), ``trouble`` (``down``, ``paused``, ``parted``), ``since_us``,
+    ``until_us``, ``since_step``, ``until_step`` and ``because``.
     """
     own = _ledger(trace, CAPTURE).rename(columns={"holder": "capture", "key": "peer", "state": "trouble"})
     own["peer"] = own["peer"].where(own["peer"] != "", None)
@@ -143,17 +140,8 @@ _POINTS = 1000
 def bands(held: pd.DataFrame, *, last_us: int) -> pd.DataFrame:
     """Count how many tables each capture has in each state over time.
 
-    Parameters
-    ----------
-    held
-        :func:`ticdc_lab.simulate.ledger.stretches`.
-    last_us
-        The end, µs.
-
-    Returns
-    -------
-    pd.DataFrame
-        ``capture``, ``state``, ``time_us``, ``n``: from then on. Of each capture at most 1,000 moments, evenly chosen.
+    ``held``: :func:`ticdc_lab.simulate.ledger.stretches`. ``last_us``: the end, µs. Returns: ``capture``, ``state``,
+    ``time_us``, ``n``: from then on. Of each capture at most 1,000 moments, evenly chosen.
     """
     out = []
     for capture, mine in held.groupby("capture", sort=False):
@@ -188,18 +176,9 @@ _ENDS = ["since", "until"]
 def coverage(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
     """Give for each table the stretches between two changes of who writes it.
 
-    Parameters
-    ----------
-    trace
-        :data:`ticdc_lab.simulate.trace.TRACE`.
-    held
-        Its :func:`ticdc_lab.simulate.ledger.stretches`, all or some tables'.
-
-    Returns
-    -------
-    pd.DataFrame
-        ``table``, ``writers`` (how many captures write it), and ``since`` and ``until`` in all units of
-        :func:`stretches`; from the table's first write to the end of the trace.
+    ``trace``: :data:`ticdc_lab.simulate.trace.TRACE`. ``held``: its :func:`ticdc_lab.simulate.ledger.stretches`, all or
+    some tables'. Returns: ``table``, ``writers`` (how many captures write it), and ``since`` and ``until`` in all units
+    of :func:`stretches`; from the table's first write to the end of the trace.
     """
     writing = held[held["state"].isin(WRITING)]
     if writing.empty:

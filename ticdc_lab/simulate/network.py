@@ -150,16 +150,9 @@ STRETCH = 16
 class Post:
     """The messages of one world.
 
-    Attributes
-    ----------
-    traffic
-        The links.
-    held
-        What a partition holds back, by link.
-    unheard
-        What came for a node that is paused, or down and may come back with its state.
-    losing
-        Faults that choose messages, each with how many are left.
+    ``traffic``: the links. ``held``: what a partition holds back, by link. ``unheard``: what came for a node that is
+    paused, or down and may come back with its state. ``losing``: faults that choose messages, each with how many are
+    left.
     """
 
     def __init__(self, kernel: Kernel, network: Network, seed: int) -> None:

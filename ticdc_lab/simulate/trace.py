@@ -171,12 +171,7 @@ class Row(NamedTuple):
 class Recorder:
     """The rows of one run.
 
-    Parameters
-    ----------
-    run
-        The name in column ``run``.
-    level
-        One of :data:`LEVELS`.
+    ``run``: the name in column ``run``. ``level``: one of :data:`LEVELS`.
     """
 
     def __init__(self, run: str, level: str = EVENTS) -> None:
@@ -267,18 +262,11 @@ def needs_spark(out: str) -> bool:
 def write_trace(trace: pa.Table, out: str, spark: SparkSession | None = None) -> None:
     """Write a trace (:data:`ticdc_lab.simulate.trace.TRACE`); what is there is replaced.
 
-    Parameters
-    ----------
-    trace
-        Of one run, or of several.
-    out
-        ``*.parquet``: one file. ``DIR/``, ``DIR.delta``, a folder that is there: a Delta table, for which ``spark`` is
-        needed. Anything else: a file of JSON Lines. The same trace gives the same bytes.
+    ``trace``: of one run, or of several. ``out``: ``*.parquet``: one file. ``DIR/``, ``DIR.delta``, a folder that is
+    there: a Delta table, for which ``spark`` is needed. Anything else: a file of JSON Lines. The same trace gives the
+    same bytes.
 
-    Raises
-    ------
-    SourceError
-        The folder that ``out`` should lie in does not exist.
+    Raises SourceError: the folder that ``out`` should lie in does not exist.
     """
     if needs_spark(out):
         from ticdc_lab.engine.delta_table import replace_table  # it brings PySpark

@@ -67,17 +67,17 @@ class Fields:
             raise Malformed(f"{self.where}.{key}", "a whole number", value)
         return int(value)
 
-    def flag(self, key: str, default: Any = MISSING) -> bool:
+    def _of(self, key: str, default: Any, kind: Any, expected: str) -> Any:
         value = self.any(key, default)
-        if not isinstance(value, bool):
-            raise Malformed(f"{self.where}.{key}", "true or false", value)
+        if not isinstance(value, kind):
+            raise Malformed(f"{self.where}.{key}", expected, value)
         return value
 
+    def flag(self, key: str, default: Any = MISSING) -> bool:
+        return bool(self._of(key, default, bool, "true or false"))
+
     def text(self, key: str, default: Any = MISSING) -> str:
-        value = self.any(key, default)
-        if not isinstance(value, str):
-            raise Malformed(f"{self.where}.{key}", "a string", value)
-        return value
+        return str(self._of(key, default, str, "a string"))
 
     def texts(self, key: str, default: Any = MISSING) -> tuple[str, ...]:
         value = self.items(key, default)
@@ -90,10 +90,8 @@ class Fields:
         return tuple(int(number(v, f"{self.where}.{key}")) for v in value)
 
     def items(self, key: str, default: Any = MISSING) -> Sequence[Any]:
-        value = self.any(key, default)
-        if not isinstance(value, list | tuple):
-            raise Malformed(f"{self.where}.{key}", "a list", value)
-        return value
+        found: Sequence[Any] = self._of(key, default, list | tuple, "a list")
+        return found
 
     def object(self, key: str, default: Any = MISSING) -> Fields:
         return Fields(self.any(key, default), f"{self.where}.{key}")

@@ -149,18 +149,9 @@ def moment_of(
 ) -> Moment:
     """Give what can be seen of the states of all nodes that run.
 
-    Parameters
-    ----------
-    at_us
-        When, µs of virtual time.
-    states
-        By address.
-    nodes
-        Names of all nodes there should be.
-    paused
-        Addresses of those that run and do nothing.
-    etcd
-        Its state where it is down itself: the last one known.
+    ``at_us``: when, µs of virtual time. ``states``: by address. ``nodes``: names of all nodes there should be.
+    ``paused``: addresses of those that run and do nothing. ``etcd``: its state where it is down itself: the last one
+    known.
     """
     live = {a: s for a, s in sorted(states.items()) if a not in paused}
     captures = tuple(capture_facts(s) for s in live.values() if isinstance(s, DataState))

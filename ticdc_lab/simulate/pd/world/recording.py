@@ -179,15 +179,8 @@ _EVERY_US = 1_000_000
 class PdRecorder(Recorder):
     """Takes what happens to a cluster, from before its first tick on.
 
-    Parameters
-    ----------
-    world
-        The cluster.
-    run, level
-        As of every recorder.
-    pictured
-        Whether what pictures need is kept too: of decisions without an operator one a second for each scheduler and
-        reason.
+    ``world``: the cluster. ``run``, ``level``: as of every recorder. ``pictured``: whether what pictures need is kept
+    too: of decisions without an operator one a second for each scheduler and reason.
     """
 
     def __init__(self, world: World, run: str, level: str = CHANGES, *, pictured: bool = False) -> None:
