@@ -215,7 +215,7 @@ FIGURES = (figures.sequence_diagram, figures.ownership_gantt, figures.watermark_
 
 
 def test_a_finding_of_the_callers_is_the_title_at_every_step_and_never_of_an_empty_picture() -> None:
-    """The figure that it is given to keeps its own; where nothing is drawn, that is what the title says."""
+    """The figure that it is given to keeps its own; where nothing is drawn, the title keeps the reason."""
     played = figures.scheduling_stepped(ten_steps(), moments=3)
     before = played.to_json()
     given = figures.titled(played, "<b>two</b> owners")

@@ -186,7 +186,7 @@ def _more_lines_px(shown: str) -> int:
 def titled(fig: Figure, finding: str) -> Figure:
     """The same figure with a finding of the caller's as its title, also at every position of a slider.
 
-    ``finding``: names in it are escaped. Where nothing is drawn the sentence that says so stays.
+    ``finding``: names in it are escaped. Where nothing is drawn the title keeps the reason.
     """
     if not fig.data:
         return fig
