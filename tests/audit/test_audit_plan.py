@@ -17,7 +17,7 @@ from ticdc_lab.dispatch import move_causes
 
 pytestmark = pytest.mark.spark
 
-MOST_COLUMNS, MOST_READS = 148, 6
+MOST_COLUMNS, MOST_READS = 156, 6
 
 
 @pytest.fixture(scope="module")

@@ -24,14 +24,14 @@ from ticdc_lab import load
 from ticdc_lab.answers.summary import of_load, of_transactions
 from ticdc_lab.audit import audited, history, run
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.keys import with_hashes
+from ticdc_lab.codecs.keys import rows_of, with_hashes
 from ticdc_lab.dispatch.infer import move_causes_at_once, move_causes_table, moved_tables
 from ticdc_lab.engine import shuffle
 from ticdc_lab.engine.sessions import is_sail, parallelism
 from ticdc_lab.engine.shuffle import Batches, MadeByWorkers, by_key
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
-from ticdc_lab.events.schema import DECODED, DISPATCH
+from ticdc_lab.events.schema import DECODED, DISPATCH, IMAGE_HASHES, KEYS
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.sources import stored
 from ticdc_lab.sources.change_log import ChangeLog
@@ -58,10 +58,10 @@ def _read(log: ChangeLog, columns: tuple[str, ...], narrow: object, form: pa.Sch
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_they_are_narrowed_as_by_expressions(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_they_are_narrowed_as_frames_and_as_by_expressions(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Hashes, places, flags and both sides of a changed key; for the audit and for transactions."""
     log = _materialised(spark, tmp_path, name)
-    narrow = history._narrow(log.events).select(*history._FORM.names)
+    narrow = rows_of(log.events, history._READ, history.narrowed, history._FORM, KEYS, IMAGE_HASHES)
     expected = sorted(map(repr, narrow.toArrow().to_pylist()))
     assert expected
     assert _read(log, history._READ, history.narrowed, history._FORM) == expected
@@ -73,7 +73,7 @@ def test_they_are_narrowed_as_by_expressions(spark: SparkSession, tmp_path: Path
         "offset",
     )
     read = (*restoring._READ, *restoring.NAMED_BY)
-    assert _read(log, read, restoring._narrowed, restoring._NARROW) == sorted(map(repr, rows.toArrow().to_pylist()))
+    assert _read(log, read, restoring.narrowed, restoring.NARROW) == sorted(map(repr, rows.toArrow().to_pylist()))
 
 
 def test_what_was_put_aside_is_no_row(spark: SparkSession, tmp_path: Path) -> None:

@@ -144,6 +144,7 @@ def test_rows_that_came_meanwhile_are_counted(found: dict[str, list[Any]]) -> No
         in end["causes"][0]["says"]
     )
     assert (again["n_regressed"], again["n_replayed"], again["n_above"]) == (1, 2, 1)
+    assert again["causes"][0]["says"] == "1 lower watermark and 2 rows at or below it came meanwhile"
     assert f"11 of 12 rows between both watermarks are of one transaction, {ts(20)}" in big["causes"][0]["says"]
 
 

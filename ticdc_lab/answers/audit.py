@@ -22,7 +22,7 @@ from ticdc_lab.answers.summary import FOUND, Summary, exact, named_events, of_it
 from ticdc_lab.answers.transactions import likeliest_first, torn_briefly, torn_words
 from ticdc_lab.answers.watermarks import complete_to
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audited, checks_possible, places_of
-from ticdc_lab.audit.contradicted import defined_in, rules_given, with_contradictions
+from ticdc_lab.audit.contradicted import rules_given, with_contradictions
 from ticdc_lab.audit.findings import INFO, NO_RULE, PARTITIONS_MISSING, RANK, UNRECORDED, UNSURE, VIOLATED
 from ticdc_lab.audit.guarantees import (
     ALONE,
@@ -464,7 +464,7 @@ def _move_causes(log: ChangeLog, moved: Collection[Table], zones: list[ZoneShown
     ``moved``: tables with a row that is known to have moved. ``zones`` gets the time zone of TiCDC's server where it
     explains what no rule does without it.
     """
-    names = OwnNames.in_log(log, defined_in(log.facts)) if log.protocol in FRAMED else None
+    names = OwnNames.in_log(log, log.facts.catalog(undated=False)) if log.protocol in FRAMED else None
     if names is None or not names.defined:
         return _causes_in(lambda: log.events, log, moved, zones, files=log.files)
     events = names.given_to(log)

@@ -123,10 +123,7 @@ def watched(comparison: WatchedComparison) -> Answer:
             )
     begins, ends = found.span
     facts = [side.known for side in state.sides]
-    named = {
-        (d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"])
-        for of in facts for d in of.ddl.to_pylist() if d["query"] and begins <= (d["commit_ts"] or 0) <= ends
-    }  # fmt: skip
+    named = {ddl for of in facts for ddl in of.statements if ddl[3] and begins <= (ddl[0] or 0) <= ends}
     limits += [said] if (said := not_in_rows(Catalog.from_ddl(sorted(named)))) else []
     lacking = [
         but_for(Counts(
@@ -274,8 +271,7 @@ def ask_compared(log: Log, other: Log) -> Answer:
     asked = Comparable.of(log.known_settings, other.known_settings)
     if (log.protocol in REWRITTEN) != (other.protocol in REWRITTEN):
         asked = replace(asked, labelled=frozenset(t for of in facts for t in labelled_keys(of)))
-    told = [d for of in facts for d in of.ddl.to_pylist() if d["query"] and begins <= (d["commit_ts"] or 0) <= ends]
-    named = {(d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"]) for d in told}
+    named = {ddl for of in facts for ddl in of.statements if ddl[3] and begins <= (ddl[0] or 0) <= ends}
     limits += [said] if (said := not_in_rows(Catalog.from_ddl(sorted(named)))) else []
 
     def paired(asked: Comparable) -> tuple[DataFrame, pd.DataFrame]:

@@ -50,7 +50,6 @@ from ticdc_lab.errors import ContractError, DispatchError, TiCDCLabError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.schema import EVENTS
-from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import of_rules, of_zone
 from ticdc_lab.words import count, percent
@@ -418,7 +417,7 @@ def without_unnamed(log: Log, *, undated: bool) -> tuple[DataFrame, Catalog, lis
 
 def _defined(log: Log) -> Catalog:
     """The definitions by the names that TiDB has."""
-    return log.once("defined", lambda: Catalog.from_ddl(log.change_log.facts.statements))
+    return log.once("defined", lambda: log.change_log.facts.catalog(undated=True))
 
 
 def catalog_of(log: Log) -> Catalog | None:

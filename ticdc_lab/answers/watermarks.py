@@ -314,7 +314,7 @@ def ask_why(log: Log, *, stall_s: float | None, cdc_log: Sequence[str]) -> Answe
         steps, stalled = ([*f[["topic", "held_ts"]].itertuples(index=False, name=None)] for f in (every, rows))
         came = again.keys() - {*stalled}
         few = every[[step in came for step in steps]]
-        few = few.sort_values(["topic", "held_ts"], ignore_index=True)
+        few = few.sort_values(["topic", "held_ts", "next_ts"], ignore_index=True)
         rows, shorter = _restarted(rows, again), _restarted(few, again)
     answer = stalls(
         rows.head(_STALLS), stall_s=least_s, rhythm=rhythm, qualified=not_known(log.counts), early_ends=s.early_ends,

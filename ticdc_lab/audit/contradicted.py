@@ -37,7 +37,6 @@ from ticdc_lab.engine.shuffle import at_once, grouped_by, mapped
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import Batches, Bools
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import row_names, table_text
 from ticdc_lab.settings import UNKNOWN, Contradiction, Setting, Settings
 from ticdc_lab.settings.detected import COUNTED, OP_BY_IMAGES, READ, counted, of_counts, of_watermarks
@@ -311,7 +310,7 @@ def with_contradictions(
 
 def rules_given(facts: LogFacts, settings: Settings) -> GivenRules:
     """The dispatchers that were given for the tables of a log, by the names that rows have and by TiDB's."""
-    return given_rules(settings, [*_tables(facts), *_renamed(facts, settings).values()], defined_in(facts))
+    return given_rules(settings, [*_tables(facts), *_renamed(facts, settings).values()], facts.catalog(undated=False))
 
 
 def changed_texts(facts: LogFacts, settings: Settings) -> list[str]:
@@ -320,7 +319,7 @@ def changed_texts(facts: LogFacts, settings: Settings) -> list[str]:
     if not pc.any(modified).as_py():
         return []
     exact = bool(settings.value("case-sensitive", False))
-    return changed_key_texts(defined_in(facts), _tables(facts), rules_in(settings), case_sensitive=exact)
+    return changed_key_texts(facts.catalog(undated=False), _tables(facts), rules_in(settings), case_sensitive=exact)
 
 
 def rules_noted(facts: LogFacts, settings: Settings, *, of_storage: bool) -> list[str]:
@@ -522,8 +521,8 @@ def _placed(
         placed = rows
         for flavour in FLAVOURS:
             placed = placed.transform(
-                dispatch_by_rules, rules=rules_in_force(feed), partitions=lcm(*some), catalog=defined_in(facts),
-                flavour=flavour, case_sensitive=exact, sources=sources,
+                dispatch_by_rules, rules=rules_in_force(feed), partitions=lcm(*some),
+                catalog=facts.catalog(undated=False), flavour=flavour, case_sensitive=exact, sources=sources,
             ).drop("dispatch_key", "target_topic")  # fmt: skip
             own = {"target_partition": f"_{flavour}", "dispatch_error": f"_{flavour}_error"}
             placed = placed.withColumnsRenamed(own)
@@ -599,11 +598,6 @@ def _members(given: Setting | None) -> Sequence[Mapping[str, Any]]:
     return given.value if given is not None and isinstance(given.value, tuple) else ()
 
 
-def defined_in(facts: LogFacts) -> Catalog:
-    """The definitions that the DDL of a log give, by TiDB's names."""
-    return Catalog.from_ddl(ddl for ddl in facts.statements if ddl[0] is not None)
-
-
 def _tables(facts: LogFacts, rows: Any = None, *, settings: Settings = UNKNOWN) -> list[Table]:
     """Each table with row changes, without those that are :func:`_renamed`."""
     own = facts.of_kind("row") if rows is None else rows
@@ -614,7 +608,7 @@ def _tables(facts: LogFacts, rows: Any = None, *, settings: Settings = UNKNOWN) 
 def _renamed(facts: LogFacts, settings: Settings) -> dict[Table, Table]:
     """Tables, or their columns, that avro names differently from TiCDC's rules: by that name TiDB's."""
     protocol = settings.value("sink.protocol")
-    return {} if row_names(protocol or "")[1] is str else defined_in(facts).renamed_in(protocol)
+    return {} if row_names(protocol or "")[1] is str else facts.catalog(undated=False).renamed_in(protocol)
 
 
 def _first(facts: LogFacts, table: Table, *ops: str) -> Place:

@@ -18,16 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from ticdc_lab.audit.marks import BEGIN, Marks, Promises
-from ticdc_lab.codecs.keys import with_hashes
+from ticdc_lab.codecs.keys import rows_of
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, KernelOf, MadeByWorkers, by_key_beside, by_key_here
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers, whole_keys
-from ticdc_lab.events.changes import ROW_SQL, row_ids
+from ticdc_lab.events.changes import row_ids
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
-from ticdc_lab.facts.places import NAMED_BY, index_of, place_col, placed
+from ticdc_lab.facts.places import NAMED_BY, index_of, placed
 from ticdc_lab.sources.stored import KeptRows
 
 if TYPE_CHECKING:
@@ -54,16 +53,11 @@ _PER_SEQ = 256
 """``seq_flags``, as seq and flags go through the shuffle: an engine hands one number on for half of what two cost."""
 
 _BITS = {"delete": _DELETES, "update": _UPDATES, "insert": _INSERTS}
-_FLAGS = (
-    f"CASE op WHEN 'delete' THEN {_DELETES} WHEN 'update' THEN {_UPDATES} WHEN 'insert' THEN {_INSERTS} ELSE 0 END"
-    f" + CASE WHEN before_key_hash IS NOT NULL THEN {_TAKES} ELSE 0 END"
-)
 _NARROW = ("place", "commit_ts", "offset", "change_hash", "before_hash", "after_hash")
 _FORM = pa.schema([(name, pa.int64()) for name in (*_NARROW, "seq_flags", "row_id")])
 _READ = (
     *NAMED_BY, "commit_ts", "offset", "seq", "op", "incomplete", *KEYS.names, *IMAGE_HASHES.names,
 )  # fmt: skip
-_ROW_IDS = f"CASE WHEN before_key_hash IS NULL THEN array({ROW_SQL}) ELSE array({ROW_SQL}, before_key_hash) END"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +234,8 @@ def judged(
     if files is not None and files.by_spark and isinstance(beside, pa.Table):  # a row is held whole, packed or not
         rows = files.rows(_READ, narrowed, _FORM)
     else:
-        rows = _narrow(events)
+        images = [IMAGE_HASHES] if {"columns", "before"} <= {*events.columns} else []
+        rows = rows_of(events, _READ, narrowed, _FORM, KEYS, *images)
     return by_key_beside(rows, "row_id", kernel, schema, beside=beside)
 
 
@@ -271,20 +266,6 @@ def _judging(
         return run
 
     return kernel
-
-
-def _narrow(events: DataFrame) -> DataFrame:
-    """:func:`narrowed` in Spark's expressions."""
-    images = [IMAGE_HASHES] if {"columns", "before"} <= set(events.columns) else []
-    keyed = with_hashes(events, KEYS, *images)
-    missing = [f"CAST(NULL AS BIGINT) AS {n}" for n in IMAGE_HASHES.names if n not in keyed.columns]
-    unsure = f"CASE WHEN incomplete = 'op-unknown' THEN {_UNSURE} ELSE 0 END" if "incomplete" in keyed.columns else "0"
-    rows = keyed.where("kind = 'row'").select("*", place_col().alias("place")).selectExpr("*", *missing)
-    flags = f"CAST(coalesce(seq, 0) AS BIGINT) * {_PER_SEQ} + {_FLAGS} + {unsure} AS _flags"
-    each = rows.selectExpr(*_NARROW, flags, f"{_ROW_IDS} AS row_ids").select(
-        "*", F.posexplode("row_ids").alias("is_old", "row_id")
-    )
-    return each.selectExpr(*_NARROW, f"_flags + {_IS_OLD} * is_old AS seq_flags", "row_id")
 
 
 def changes_of(events: pa.Table) -> pa.Table:

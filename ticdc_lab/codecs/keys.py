@@ -16,7 +16,7 @@ them; for other events a kernel computes the same, which a test compares with Sp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from zlib import crc32
@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import choice
@@ -120,6 +121,24 @@ def with_keys(events: DataFrame) -> DataFrame:
         As for :func:`with_hashes`.
     """
     return with_hashes(events, KEYS)
+
+
+def rows_of(
+    events: DataFrame, columns: Sequence[str], make: Callable[[pa.Table], pa.Table], form: pa.Schema,
+    *hashes: StructType, kinds: Sequence[str] = ("row",),
+) -> DataFrame:  # fmt: skip
+    """What a function makes of row changes, some at a time; of these columns it gets those that there are.
+
+    ``hashes``: as of :func:`with_hashes`. ``form``: of what it makes.
+    """
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            yield from make(pa.table(batch)).select(form.names).cast(form).combine_chunks().to_batches()
+
+    rows = events.where(f"kind IN ({', '.join(map(repr, kinds))})").transform(with_hashes, *hashes)
+    there = [f"`{c}`" for c in dict.fromkeys(("kind", *columns)) if c in rows.columns]
+    return rows.selectExpr(*there).mapInArrow(run, from_arrow_schema(form))
 
 
 def in_zone(batches: Batches, zone: str, *, images: bool) -> Batches:

@@ -10,15 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from ticdc_lab.codecs.keys import with_hashes
+from ticdc_lab.codecs.keys import rows_of
 from ticdc_lab.codecs.laid_out import Image
 from ticdc_lab.engine.columns import made_by
 from ticdc_lab.engine.shuffle import MadeByWorkers
-from ticdc_lab.events.arrays import Batches, Bools
+from ticdc_lab.events.arrays import Bools
 from ticdc_lab.events.schema import DISPATCH, KEYS
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import TableDef
@@ -172,15 +170,8 @@ def changes_in(
     """What a function makes of row changes, some at a time: of these columns of a frame, or of events in files."""
     if not isinstance(events, DataFrame):
         return events.rows(columns, lambda own: make(_plain(own)), form, kinds=kinds)
-
-    def run(batches: Batches) -> Batches:
-        for batch in batches:
-            yield from make(pa.table(batch)).select(form.names).cast(form).combine_chunks().to_batches()
-
     hashes = StructType([field for form in (KEYS, DISPATCH) for field in form if field.name in columns])
-    rows = events.where(F.col("kind").isin(*kinds)).transform(with_hashes, hashes)
-    there = [c for c in dict.fromkeys(("kind", *columns)) if c != "protocol" or c in rows.columns]
-    return rows.select(*there).mapInArrow(run, from_arrow_schema(form))
+    return rows_of(events, columns, make, form, hashes, kinds=kinds)
 
 
 def _plain(rows: pa.Table) -> pa.Table:

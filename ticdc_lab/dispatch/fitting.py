@@ -6,7 +6,7 @@ One kernel over the checksums of :data:`ticdc_lab.events.schema.DISPATCH`; rows 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations, islice
 from math import comb
 from typing import Any
@@ -244,12 +244,21 @@ def hash_of(rows: pa.Table, rule: str, given: GivenRules, *, flavour: Flavour = 
         column = rows["commit_ts" if rule == "ts" else "key_crc"]
         value, told = np.asarray(column.fill_null(0)), np.asarray(column.is_valid())
         return (value, told) if rule == "ts" else ((value & _MASK) ^ table, told & (value >> 32 > 0))
-    whole, told = np.full(rows.num_rows, table), every
-    for column in named_columns(rule, names):
-        of_null = zlib.crc32(f"{column}null".encode()) if flavour == "classic" else 0
-        crc = np.asarray(pc.fill_null(pc.list_element(crcs, names.index(column)), of_null))
-        whole, told = whole ^ crc, told & (crc != UNKNOWN)
-    return whole, told
+    return xored(table, crcs, names, named_columns(rule, names), flavour)
+
+
+def xored(
+    table: int, crcs: pa.ChunkedArray, names: Sequence[str], wanted: Iterable[str], flavour: Flavour
+) -> tuple[Ints, Bools]:
+    """A table's hash with the hashes of the wanted columns, and whether it is known; ``names``: of ``crcs``."""
+    value, told = np.full(len(crcs), table), np.asarray(crcs.is_valid())
+    for name in wanted:
+        if name in names:
+            # a NULL leaves the new hash alone, and is the text null in the classic one
+            of_null = zlib.crc32(f"{name}null".encode()) if flavour == "classic" else 0
+            crc = np.asarray(pc.list_element(crcs, names.index(name)).fill_null(of_null))
+            value, told = value ^ crc, told & (crc != UNKNOWN)
+    return value, told
 
 
 def n_values(n: int, recorded: int) -> int:

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.laid_out import Image, laid_out_of
-from ticdc_lab.codecs.plain.hashes import UNKNOWN
 from ticdc_lab.dispatch.definitions import (
     Answers,
     Question,
@@ -33,7 +32,7 @@ from ticdc_lab.dispatch.definitions import (
     rowid_answer,
     unique_columns,
 )
-from ticdc_lab.dispatch.fitting import names_in
+from ticdc_lab.dispatch.fitting import names_in, xored
 from ticdc_lab.dispatch.names import STRATEGIES, Flavour, candidate_name
 from ticdc_lab.dispatch.unique_keys import beside_handle
 from ticdc_lab.errors import DispatchError
@@ -417,14 +416,7 @@ class Numbering:
 
     def _hashed(self, rows: Alike, names: Sequence[str], wanted: Sequence[str]) -> Numbered:
         """TiCDC's hash of the wanted columns, and why a row has none; ``names``: the columns of its layout."""
-        crcs, value = rows["column_crcs"], np.full(len(rows), self._table_crc(rows))
-        told = np.asarray(crcs.is_valid())
-        for name in wanted:
-            if name in names:
-                # a NULL leaves the new hash alone, and is the text null in the classic one
-                of_null = crc32(f"{name}null".encode()) if self.flavour == "classic" else 0
-                crc = np.asarray(pc.list_element(crcs, names.index(name)).fill_null(of_null))
-                value, told = value ^ crc, told & (crc != UNKNOWN)
+        value, told = xored(self._table_crc(rows), rows["column_crcs"], names, wanted, self.flavour)
         error = _said(~told, NOT_SHOWN)
         error[told] = None if {*wanted} <= {*names} else _LACKS + " ".join(wanted)
         return value, error

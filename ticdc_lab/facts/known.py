@@ -154,6 +154,10 @@ class LogFacts:
         names = ("commit_ts", "schema_name", "table_name", "query", "offset")
         return in_commit_order(zip(*[self.ddl[c].to_pylist() for c in names], strict=True))
 
+    def catalog(self, *, undated: bool) -> Catalog:
+        """The definitions that the DDL of a log give, by TiDB's names; of those without commit_ts only if asked."""
+        return Catalog.from_ddl(ddl for ddl in self.statements if undated or ddl[0] is not None)
+
     @classmethod
     def of(cls, events: pa.Table) -> Self:
         """Facts of events in Arrow's form, without any session.

@@ -45,7 +45,7 @@ def place_number(topic: str | None, partition: int | None, schema_name: str | No
     False
     """
     h = _SEED if topic is None else _of_bytes(topic.encode(), _SEED)
-    h = h if partition is None else _of_int(partition, h)
+    h = h if partition is None else _of_bytes((partition & 0xFFFFFFFF).to_bytes(4, "little"), h)
     for name in (schema_name, table_name):
         h = h if name is None else _of_bytes(name.encode(), h)
     return h - (1 << 64) if h >> 63 else h
@@ -121,12 +121,6 @@ def _distinct(code: Ints) -> tuple[Ints, Ints]:
     first = np.full(size, -1, dtype=np.int64)
     first[code[::-1]] = np.arange(len(code) - 1, -1, -1)  # of several the last holds
     return first[first >= 0], (np.cumsum(first >= 0) - 1)[code]
-
-
-def _of_int(value: int, seed: int) -> int:
-    h = (seed + _P5 + 4) & _MASK
-    h ^= ((value & 0xFFFFFFFF) * _P1) & _MASK
-    return _avalanche((_rotate(h, 23) * _P2 + _P3) & _MASK)
 
 
 def _of_bytes(data: bytes, seed: int) -> int:

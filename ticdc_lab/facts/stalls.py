@@ -475,14 +475,15 @@ def _long(stall: dict[str, Any], stall_s: float) -> str:
 
 
 def _restart(stall: dict[str, Any]) -> str:
-    lower, again = stall["n_regressed"], stall["n_replayed"]
-    return f"{lower} lower watermarks and {again} rows at or below it came meanwhile" if lower or again else ""
+    of = {"lower watermark": stall["n_regressed"], "row": stall["n_replayed"]}
+    came = [count(n, noun) for noun, n in of.items() if n]
+    return f"{' and '.join(came)} at or below it came meanwhile" if came else ""
 
 
 def _others(stall: dict[str, Any]) -> str:
     if stall["everywhere"]:
         return ""
-    return f"the other partitions received {stall['steps_of_others']} watermarks meanwhile"
+    return f"the other partitions received {count(stall['steps_of_others'], 'watermark')} meanwhile"
 
 
 def _big(stall: dict[str, Any], big_rows: int) -> str:
@@ -497,7 +498,8 @@ def _went_on(stall: dict[str, Any]) -> str:
     if not stall["n_above"]:
         return ""
     ahead_s, first = _lag_s(stall["held_ts"], stall["newest_commit_ts"]), stall["first"]
-    rows = f"{stall['n_above']} rows with a commit_ts up to {ahead_s:.3f} s above this watermark came meanwhile"
+    above = f"a commit_ts up to {ahead_s:.3f} s above this watermark"
+    rows = f"{count(stall['n_above'], 'row')} with {above} came meanwhile"
     works = "so pullers and some sinks worked, and the changefeed ran"
     return f"{rows}, {works}; the lowest is of {first['table']} at {tso_words(first['commit_ts'])}{_repeats(stall)}"
 

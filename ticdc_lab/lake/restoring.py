@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ticdc_lab.engine.ordering import order_of
-from ticdc_lab.events.arrays import NO_TS, Batches, Ints
-from ticdc_lab.events.changes import row_ids
+from ticdc_lab.events.arrays import Batches, Ints
 from ticdc_lab.facts.places import place_number, placed
 from ticdc_lab.transactions.kernel import KnownPlaces, restored
+from ticdc_lab.transactions.restoring import NARROW, narrowed
 
 MOST_ROWS = 4_000_000
 """Rows of the files that are read, above which the engine shuffles them."""
@@ -29,11 +29,8 @@ Home = tuple[str, int, int | None]
 
 _READ = ("kind", "op", "commit_ts", "start_ts", "schema_name", "table_name", "topic", "partition", "offset",
          "key_hash", "change_hash")  # fmt: skip
-_KEPT = ("commit_ts", "start_ts", "change_id", "place", "offset")
 _PLACES = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("schema_name", pa.string()),
                      ("table_name", pa.string()), ("place", pa.int64()), ("resolved_ts", pa.int64())])  # fmt: skip
-_OF_OP = {"delete": 0x1B873593CC9E2D51, "update": 0x6A09E667F3BCC909, "insert": 0x3C6EF372FE94F82B}
-"""What turns the hash of a row into a change's."""
 
 
 def share_restored(
@@ -56,10 +53,10 @@ def share_restored(
 
     def run(batches: Batches) -> Batches:
         for share in (n for batch in batches for n in batch.column(0).to_pylist()):
-            rows, places = [_NOTHING], [known]
+            rows, places = [NARROW.empty_table()], [known]
             for part in _rows_of(folder, files, int(share), shares, lowest):
                 own, numbers = placed(part)
-                rows.append(narrow(part.append_column("place", numbers)))
+                rows.append(narrowed(part.append_column("place", numbers)))
                 places.append(own.append_column("resolved_ts", pa.nulls(own.num_rows, pa.int64())).cast(_PLACES))
             changes = pa.concat_tables(rows)
             order = order_of(*[changes[c].to_numpy() for c in ("commit_ts", "start_ts", "change_id")])
@@ -88,24 +85,8 @@ def share_of(commit_ts: Ints, shares: int) -> Ints:
     return ((mixed >> np.uint64(33)) % np.uint64(shares)).astype(np.int64)
 
 
-def narrow(rows: pa.Table) -> pa.Table:
-    """What :func:`ticdc_lab.transactions.kernel.restored` reads of row changes whose ``place`` is known.
-
-    ``change_id`` names a change as :func:`ticdc_lab.events.changes.change_id` does, by another number.
-    """
-    of_op = np.array([*_OF_OP.values(), 0], dtype=np.int64)
-    op = pc.fill_null(pc.index_in(rows["op"], pa.array(list(_OF_OP))), len(_OF_OP)).to_numpy()
-    row = row_ids(rows).fill_null(0).to_numpy()
-    made = {"change_id": pa.array(row ^ of_op[op]), "start_ts": rows["start_ts"].fill_null(NO_TS)}
-    of = {c: rows[c] for c in rows.column_names} | made
-    return pa.table([of[c] for c in _KEPT], names=_KEPT)
-
-
 def of_homes(homes: Sequence[Home]) -> pa.Table:
     """What is known of partitions as :func:`ticdc_lab.transactions.log_places` gives it."""
     names = ("topic", "partition", "resolved_ts", "place")
     rows = [dict(zip(names, (*home, place_number(*home[:2], None, None)), strict=True)) for home in homes]
     return pa.Table.from_pylist(rows, _PLACES)
-
-
-_NOTHING = pa.table({c: pa.array([], pa.int64()) for c in _KEPT})

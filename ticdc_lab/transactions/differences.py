@@ -19,7 +19,6 @@ from ticdc_lab.events import POSITION, is_first
 from ticdc_lab.events.changes import change_id
 from ticdc_lab.events.mysql_types import base_of
 from ticdc_lab.events.schema import require_batch, require_columns
-from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.limits import first_offsets
 from ticdc_lab.facts.watermarks import progress_of, topics_of
@@ -185,9 +184,7 @@ def worst(pairs: DataFrame, *, n: int) -> DataFrame:
 
 def labelled_keys(facts: LogFacts) -> Iterator[tuple[str, str]]:
     """Tables with ENUM or SET in their key, by the DDL of a log."""
-    ddl = facts.ddl.select(["commit_ts", "schema_name", "table_name", "query"]).to_pylist()
-    named = {(d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"]) for d in ddl if d["query"]}
-    for table, versions in Catalog.from_ddl(sorted(n for n in named if n[0] is not None)).versions.items():
+    for table, versions in facts.catalog(undated=False).versions.items():
         known = [v.definition for v in versions if v.definition is not None]
         keys = [c for d in known for c in d.columns if c.name in d.handle_columns]
         if any(base_of(c.mysql_type) in ("enum", "set") for c in keys):

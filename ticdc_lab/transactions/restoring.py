@@ -25,7 +25,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ticdc_lab.codecs.keys import with_keys
+from ticdc_lab.codecs.keys import rows_of, with_keys
 from ticdc_lab.engine.shuffle import Kernel, MadeByWorkers, by_key_beside, by_key_here, is_sent
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.arrays import NO_TS
@@ -138,12 +138,9 @@ def of_restored(
     """
     rows: DataFrame | MadeByWorkers
     if files is not None and files.by_spark and isinstance(places, pa.Table) and files.may_be_packed("commit_ts"):
-        rows = files.rows((*_READ, *NAMED_BY), _narrowed, _NARROW)
+        rows = files.rows((*_READ, *NAMED_BY), narrowed, NARROW)
     else:
-        rows = _changes(events, function="transactions").select(
-            "commit_ts", F.coalesce("start_ts", F.lit(NO_TS)).alias("start_ts"), change_id().alias("change_id"),
-            place_col().alias("place"), "offset",
-        )  # fmt: skip
+        rows = rows_of(_changes(events, function="transactions"), (*_READ, *NAMED_BY), narrowed, NARROW)
 
     kernel = partial(_restoring, judge=judge, complete_to=complete_to)
     return by_key_beside(rows, "commit_ts", kernel, schema, beside=places, order=_ORDER)
@@ -151,7 +148,7 @@ def of_restored(
 
 def restored_here(files: StoredEvents, judge: Kernel, form: pa.Schema, *, places: pa.Table) -> pa.Table:
     """:func:`of_restored` beside the embedded engine, at once and in this process."""
-    rows = files.rows((*_READ, *NAMED_BY), _narrowed, _NARROW)
+    rows = files.rows((*_READ, *NAMED_BY), narrowed, NARROW)
     return by_key_here(rows, "commit_ts", _restoring(places, judge=judge), form, order=_ORDER)
 
 
@@ -165,12 +162,12 @@ def _restoring(
 
 _ORDER = ("start_ts", "change_id")
 
-_NARROW = pa.schema([(n, pa.int64()) for n in ("commit_ts", "start_ts", "change_id", "place", "offset")])
+NARROW = pa.schema([(n, pa.int64()) for n in ("commit_ts", "start_ts", "change_id", "place", "offset")])
 _READ = ("commit_ts", "start_ts", "op", "key_hash", "change_hash", "offset")
 
 
-def _narrowed(rows: pa.Table) -> pa.Table:
-    """Row changes as :func:`of_restored` shuffles them, in numbers, as Spark's expressions give them."""
+def narrowed(rows: pa.Table) -> pa.Table:
+    """Row changes as :func:`of_restored` shuffles them, in numbers; their ``place`` may be known."""
     dated = rows.filter(pc.is_valid(rows["commit_ts"])).combine_chunks()
     either = row_ids(dated)
     assert not either.null_count, "a row change without hashes, which every decoder gives"
@@ -178,9 +175,9 @@ def _narrowed(rows: pa.Table) -> pa.Table:
     made = {
         "start_ts": dated["start_ts"].fill_null(NO_TS),
         "change_id": pa.array(hashes_of_both(dated["op"], own)),
-        "place": placed(dated)[1],
     }
-    return pa.table({n: made[n] if n in made else dated[n] for n in _NARROW.names})
+    made |= {} if "place" in dated.column_names else {"place": placed(dated)[1]}
+    return pa.table({n: made[n] if n in made else dated[n] for n in NARROW.names})
 
 
 def log_places(events: DataFrame) -> DataFrame:
