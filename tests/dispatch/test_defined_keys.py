@@ -21,11 +21,14 @@ DEFINED = "create table t (a int not null, b int not null, c int not null, d int
 KEYLESS = "create table t (a int, b int, c int, d int, unique ud (d))"
 
 
-def placed(spark: SparkSession, protocol: str, ddl: str | None, **more: Any) -> tuple[str | None, str | None]:
-    """Dispatch key and error of a row ``a=1, b=2, c=3`` that names no key."""
+def placed(
+    spark: SparkSession, protocol: str, ddl: str | None, *, without: str = "", **more: Any
+) -> tuple[str | None, str | None]:  # fmt: skip
+    """Dispatch key and error of a row ``a=1, b=2, c=3`` that names no key, or that row ``without`` a column."""
     columns = [
         {"name": n, "mysql_type": "int", "value": v, "is_key": False, "flags": None}
         for n, v in zip("abcd", ("1", "2", "3", None), strict=True)
+        if n != without
     ]
     event = {
         "kind": "row", "op": "insert", "schema_name": "s", "table_name": "t", "commit_ts": 9, "columns": columns,
@@ -62,6 +65,12 @@ def test_the_definition_names_the_key(
 def test_without_a_definition_the_answer_is_refused(spark: SparkSession, ddl: str | None) -> None:
     """The table's hash would be a guess."""
     assert placed(spark, "canal-json", ddl) == (None, UNNAMED)
+
+
+def test_a_row_that_lacks_the_column_of_its_key_says_so(spark: SparkSession) -> None:
+    """The log has the definition, so to record from its CREATE TABLE on would not help."""
+    key, error = placed(spark, "canal-json", DEFINED, without="c")
+    assert key is None and error == "the log carries only part of this row, without all of the dispatch columns: c"
 
 
 def test_foreign_keys_make_an_index() -> None:

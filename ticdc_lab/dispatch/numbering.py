@@ -342,6 +342,7 @@ class Numbering:
             value, error = self._hashed(rows, names, keys)  # where a NULL counts
             crc, known = value ^ table, error == None  # noqa: E711
         is_bare = not keys and rows["layout"][0].is_valid
+        why = _said(np.ones(len(rows), bool), UNNAMED if is_bare else NOT_SHOWN)
         if is_bare and "protocol" in rows.rows.column_names:
             unnamed = np.asarray(pc.is_in(rows["protocol"], pa.array(NAME_A_PRIMARY_KEY)))
             if not self._handles:
@@ -352,8 +353,8 @@ class Numbering:
                     known[own] = False
                 elif answer.columns:
                     value, error = self._hashed(rows.where(own), names, answer.columns)
-                    crc[own], known[own] = value ^ table, error == None  # noqa: E711
-        return (crc & _MASK) ^ table, _said(~known, UNNAMED if is_bare else NOT_SHOWN)
+                    crc[own], known[own], why[own] = value ^ table, error == None, error  # noqa: E711
+        return (crc & _MASK) ^ table, np.where(known, None, why)
 
     @cached_property
     def _handles(self) -> bool:
