@@ -472,9 +472,10 @@ class Log:
     def messages(self, *, at: Sequence[tuple[int, int]] = (), **which: Any) -> Answer:
         """What lies there: a page of events; ``which`` are fields of :class:`ticdc_lab.tables.browse.MessagePage`.
 
-        ``at``: partition and offset of messages; these and those beside them are shown instead.
+        ``at``: partition and offset of messages; these and those beside them are shown instead, of all topics or of the
+        ``topic`` that is given.
         """
-        return answers.messages(self.browser.messages(at) if at else self.browser.page(MessagePage(**which)))
+        return answers.messages(self.browser.messages(at, **which) if at else self.browser.page(MessagePage(**which)))
 
     def sql(self, query: str) -> pd.DataFrame:
         """Ask anything in DuckDB's SQL, of ``events``, ``quarantine``, ``transactions``, ``findings``, and of answers.

@@ -22,6 +22,8 @@ from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, labels_in
 from ticdc_lab.widgets import RowView, TableView, browse_panel, row_panel, table_panel
+from ticdc_lab.widgets.browse_panel import messages_code
+from ticdc_lab.widgets.choosing import code_of
 from ticdc_lab.widgets.evidence import Evidence
 
 
@@ -343,3 +345,22 @@ def test_row_panel_follows_the_table_and_the_row_chosen_elsewhere(browser: Brows
     panel.select(Selection(table="s.t", key="id=3"))
     assert panel.value == RowView("s.t", "id=3")
     assert selected(panel.figure, 0, 0) == Selection(topic="x", partition=0, offset=6, commit_ts=30)
+
+
+def test_chosen_messages_are_of_the_topic_that_was_chosen_with_them(tmp_path: Path) -> None:
+    """Another topic has messages at the same places: of a finding's topic alone they are shown, beside it nothing."""
+    other = [row | {"topic": "y", "commit_ts": 99} for row in ROWS if row["offset"] < 3]
+    pq.write_table(pa.Table.from_pylist([*ROWS, *other], schema=arrow_schema(DECODED)), tmp_path / "log.parquet")
+    browser = Browser([str(tmp_path / "log.parquet")])
+    panel = browse_panel(browser)
+    panel.select(Selection(messages=((0, 1),), topic="y"))
+    shown = panel.frames["messages"]
+    assert {*shown["topic"]} == {"y"} and panel.value.topic == "y" and "of topic y" in str(panel.figure.finding)
+    assert messages_code(panel.value) == "log.messages(at=[(0, 1)], topic='y')"
+    panel.controls["topic"].value = ""
+    assert {*panel.frames["messages"]["topic"]} == {"x", "y"}
+    panel.controls["messages"].value = ()
+    panel.controls["topic"].value = "x"
+    assert {*panel.frames["messages"]["topic"]} == {"x"} and messages_code(panel.value) == "log.messages(topic='x')"
+    assert code_of(Selection(messages=((0, 1),), topic="y")).count("topic = ") == 1
+    assert {*browser.messages([(0, 1)])["topic"]} == {"x", "y"}

@@ -20,7 +20,7 @@ def finding(guarantee: str, table: str | None, *places: tuple[int, int], severit
     return {
         "guarantee": guarantee, "severity": severity, "table": table, "key": "id=1" if table else None,
         "commit_ts": 100, "partition": own[0], "offset": own[1], "message": f"{guarantee} <b>", "evidence": evidence,
-        "cause": guarantee,
+        "cause": guarantee, "topic": "x" if table else None,
     }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def test_who_chooses_a_finding_selects_its_messages(panel: Panel[FindingsView]) 
     panel.on_select(heard.append)
     panel.controls["finding"].value = 2
     assert heard[-1] == Selection(
-        guarantee="rows_stay_in_one_partition", table="s.b", key="id=1", messages=((1, 1), (2, 6))
+        guarantee="rows_stay_in_one_partition", table="s.b", key="id=1", messages=((1, 1), (2, 6)), topic="x"
     )
     panel.controls["finding"].value = 3
     assert heard[-1] == Selection(guarantee="marks_come", partition=3)

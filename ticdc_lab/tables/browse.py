@@ -220,7 +220,9 @@ class Browser:
         where, values = _conditions(page)
         return int(self._frame(f"SELECT count(*) AS n FROM log WHERE {where}", values)["n"].iloc[0])
 
-    def messages(self, places: Sequence[tuple[int, int]], *, beside: int = BESIDE) -> pd.DataFrame:
+    def messages(
+        self, places: Sequence[tuple[int, int]], *, beside: int = BESIDE, topic: str = ""
+    ) -> pd.DataFrame:  # fmt: skip
         """Messages at some places and those beside them, as :meth:`page` gives them.
 
         Parameters
@@ -229,6 +231,8 @@ class Browser:
             Partition and offset of each, as :func:`ticdc_lab.audit.places_of` gives a finding's.
         beside
             How many offsets before and behind each are given, too.
+        topic
+            Where they lie: what other topics have at the same places is left out. Empty for all topics.
 
         Returns
         -------
@@ -244,8 +248,10 @@ class Browser:
             WITH places (p, o) AS (VALUES {listed})
             SELECT {_SHOWN}, bool_or(o = "offset") AS named
             FROM log JOIN places ON partition = p AND "offset" BETWEEN o - {int(beside)} AND o + {int(beside)}
+            WHERE $1 IN ('', topic)
             GROUP BY ALL ORDER BY topic, partition, "offset", seq LIMIT {PAGE * len(places)}
-            """
+            """,
+            [topic],
         )
 
     def span(self) -> pd.DataFrame:

@@ -44,8 +44,8 @@ class BrowseView:
     """Which messages a browse panel shows.
 
     Empty texts mean all; pages are counted from 1. ``commit_ts`` is a TSO or a time (UTC), as text; ``messages`` are
-    the partition and offset of each that was chosen elsewhere: they and those beside them are shown, and nothing else
-    counts.
+    the partition and offset of each that was chosen elsewhere: they and those beside them are shown, and nothing but
+    the topic counts.
     """
 
     table: str
@@ -56,6 +56,7 @@ class BrowseView:
     text: str
     messages: tuple[tuple[int, int], ...]
     page: int = 1
+    topic: str = ""
 
 
 def browse_panel(browser: Browser) -> Panel[BrowseView]:
@@ -69,6 +70,7 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
     span, lane = browser.span(), browser.lane
     partitions: list[tuple[str, int | None]] = [("all", None)]
     partitions += [(str(p), int(p)) for p in sorted(set(span["partition"].dropna()))]
+    topics = sorted(set(span["topic"].dropna()))
     last = int(span["last_offset"].max()) if len(span) else 0
     tables = [("all", ""), *[(t, t) for t in browser.tables()]]
     controls = {
@@ -82,24 +84,27 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
         "text": line("contains", tip="What a table's name, a column, a statement or a reason must contain"),
         "page": number("page", 1, 1, _MOST_PAGE, tip=f"Which {PAGE} of the remaining events; arrow keys turn pages"),
         "messages": Places(),
+        "topic": choice("topic", [("all", ""), *[(t, t) for t in topics]], tip="Only messages of this topic"),
     }
+    controls["topic"].layout.display = None if len(topics) > 1 else "none"
 
     def draw(view: BrowseView) -> Drawn:
         if view.messages:
-            shown = browser.messages(view.messages)
-            return Drawn(_around(shown, view.messages, lane), _ASKED, {"messages": shown})
+            shown = browser.messages(view.messages, topic=view.topic)
+            return Drawn(_around(shown, view, lane), _ASKED, {"messages": shown})
         ts = view.commit_ts.strip() or None
         skip = PAGE * (view.page - 1)
         asked = MessagePage(
-            view.partition, view.first_offset, view.kind, view.table, view.text, n=PAGE, commit_ts=ts, skip=skip
+            view.partition, view.first_offset, view.kind, view.table, view.text, view.topic, PAGE, ts, skip
         )
         with blamed_on("commit_ts"):
             page, n = browser.page(asked), browser.count(asked)
-        where = f"all {lane}s" if view.partition is None else f"{lane} {view.partition}"
+        where = (f"all {lane}s" if view.partition is None else f"{lane} {view.partition}") + _of_topic(view)
         shown = count(n, "event")
         if n > PAGE:
             shown = f"Page {view.page:,} of {-(-n // PAGE):,}: events {skip + 1:,} to {skip + len(page):,} of {n:,}"
-        of = f" with commit_ts {_both(ts)}" if ts else ""
+        at = f" ({clock_words(int(ts))})" if ts and ts.isdigit() else ""
+        of = f" with commit_ts {ts}{at}" if ts else ""
         title = f"{shown} of {where} from offset {view.first_offset}{of}"
         if n and page.empty:
             return Drawn(sentence(f"There are {-(-n // PAGE):,} pages, and no page {view.page:,}", title), _ASKED)
@@ -111,26 +116,27 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
 def messages_code(view: BrowseView) -> str:
     """The call that gives the page of messages that a panel shows."""
     if view.messages:
-        return f"log.messages(at={[(int(p), int(o)) for p, o in view.messages]})"
+        of = f", topic={view.topic!r}" if view.topic else ""
+        return f"log.messages(at={[(int(p), int(o)) for p, o in view.messages]}{of})"
     asked = {
         "partition": view.partition, "first_offset": view.first_offset, "kind": view.kind, "table": view.table,
-        "text": view.text, "commit_ts": view.commit_ts.strip(), "skip": PAGE * (view.page - 1),
+        "text": view.text, "topic": view.topic, "commit_ts": view.commit_ts.strip(), "skip": PAGE * (view.page - 1),
     }  # fmt: skip
     said = [f"{name}={v!r}" for name, v in asked.items() if v or (name == "partition" and v is not None)]
     return f"log.messages({', '.join(said)})"
 
 
-def _around(shown: pd.DataFrame, messages: tuple[tuple[int, int], ...], lane: str) -> Figure:
+def _of_topic(view: BrowseView) -> str:
+    return f" of topic {view.topic}" if view.topic else ""
+
+
+def _around(shown: pd.DataFrame, view: BrowseView, lane: str) -> Figure:
+    messages = view.messages
     places = [f"{lane} {p} offset {o}" for p, o in messages[:_SAID]]
     more = f" and {len(messages) - _SAID} more" if len(messages) > _SAID else ""
     found = len(shown[shown["named"]][["topic", "partition", "offset"]].drop_duplicates())
     lost = "" if found >= len(messages) else f"; {found} of {len(messages)} are in the log"
-    return figures.listing(shown, title=f"Around {', '.join(places)}{more}{lost}", note=_AROUND_NOTE)
-
-
-def _both(moment: str) -> str:
-    """A TSO with its time; a time as it is."""
-    return f"{moment} ({clock_words(int(moment))})" if moment.isdigit() else moment
+    return figures.listing(shown, title=f"Around {', '.join(places)}{more}{_of_topic(view)}{lost}", note=_AROUND_NOTE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def taken(controls: Mapping[str, widgets.Widget], selection: Selection, origin_m
         if name in controls and (value := _fitting(controls[name], _asked(field, name, wanted))) is not None
     }
     if "messages" in found:  # they are found by their places, not by anything else
-        return {"messages": found["messages"]}
+        return {name: found[name] for name in ("messages", "topic") if name in found}
     if "key" in found and "table" in chosen and "table" not in found and "table" in controls:
         del found["key"]  # the row of a table that the panel does not have
     return found
@@ -127,12 +127,10 @@ def code_of(chosen: Selection) -> str:
 
 
 def _conditions(chosen: Selection) -> Sequence[str]:
+    found = [] if chosen.topic is None else [f"topic = {literal(chosen.topic)}"]
     if chosen.messages is not None:
         places = ", ".join(f"({p}, {o})" for p, o in chosen.messages)
-        return [f'(partition, "offset") IN ({places})']
-    found = []
-    if chosen.topic is not None:
-        found.append(f"topic = {literal(chosen.topic)}")
+        return [*found, f'(partition, "offset") IN ({places})']
     if chosen.partition is not None:
         found.append(f"partition = {chosen.partition}")
     if chosen.offset is not None:

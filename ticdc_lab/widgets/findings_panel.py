@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ipywidgets as widgets
@@ -88,14 +88,11 @@ def findings_panel(
 
 def selection_of(finding: Any) -> Selection:
     """What a finding (row of :data:`ticdc_lab.events.schema.FINDINGS`) is about: messages, or where it lies."""
-    table, key = (finding[c] if isinstance(finding[c], str) else None for c in ("table", "key"))
-    places = places_of(finding)
-    if places:
-        return Selection(guarantee=finding["guarantee"], table=table, key=key, messages=places)
-    partition = finding["partition"]
-    return Selection(
-        guarantee=finding["guarantee"], table=table, partition=None if pd.isna(partition) else int(partition)
-    )
+    table, key, topic = (finding[c] if isinstance(finding[c], str) else None for c in ("table", "key", "topic"))
+    own = Selection(guarantee=finding["guarantee"], table=table, topic=topic)
+    if places := places_of(finding):
+        return replace(own, key=key, messages=places)
+    return replace(own, partition=None if pd.isna(finding["partition"]) else int(finding["partition"]))
 
 
 def _chooser(name: str, values: Sequence[str]) -> widgets.Dropdown:
