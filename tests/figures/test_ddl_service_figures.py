@@ -16,7 +16,7 @@ from ticdc_lab.ddl_core.fleet import FleetAnswer, fleet_in, fleet_polled
 from ticdc_lab.ddl_core.server_state import Habits, Submit
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.simulate.ddl_service.run import simulate
-from ticdc_lab.simulate.ddl_service.scenario import MODEL, play
+from ticdc_lab.simulate.ddl_service.scenario import play
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask, Crash
 from ticdc_lab.simulate.scenario import read_scenario
@@ -138,10 +138,3 @@ def test_names_cannot_be_markup() -> None:
     fleet = fleet_polled([FleetAnswer(0, [evil], [(evil, evil, "OWNER")])])
     for fig in (figures.fleet_map(fleet), figures.assignment_gantt(fleet)):
         assert "<script>" not in drawn_text(fig)
-
-
-def test_what_a_scenario_plots_is_a_figure() -> None:
-    """Each name that `plot` takes is a function that draws."""
-    assert all(callable(getattr(figures, name)) for name in MODEL.figures)
-    files = sorted(FOLDER.glob("*.yaml"))
-    assert {name for path in files for name in read_scenario(path).plot} <= MODEL.figures

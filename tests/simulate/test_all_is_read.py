@@ -15,6 +15,9 @@ from ticdc_lab.pd_core.config import Config
 from ticdc_lab.simulate.pipeline.log import log_events
 from ticdc_lab.simulate.planned import Delay
 from ticdc_lab.simulate.scenario import MODELS, Scenario, model_named, scenario_from_text
+from ticdc_lab.simulate.scheduler.v3 import V3Settings
+from ticdc_lab.simulate.scheduler.v4 import V4Settings
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 
 SCHEDULER = """
 model: scheduler
@@ -109,10 +112,7 @@ CHANGEFEEDS = """
   - {at: 1.5s, standing_changefeed: all, for: 100ms}
   - {at: 3s, remove_changefeed: some}
 load:"""
-OF_ONE_CHANGEFEED = (
-    "repartition", "slow_sink", "standing_sink", "stuck_table", "free_table", "move_table", "rebalance", "drain",
-    "restart_processor",
-)  # fmt: skip
+OF_ONE_CHANGEFEED = [name for name, kind in model_named("pipeline").events.items() if kind.reach == "one"]
 
 
 def changefeeds(variant: str) -> str:
@@ -332,6 +332,16 @@ def test_what_a_variant_has_no_use_for_is_refused_by_name(case: str) -> None:
     with pytest.raises(ScenarioError, match=re.escape(why)) as refused:
         scenario_from_text(TEXTS[model, variant][0], "file.yaml", {path: value})
     assert f"no `{path.rpartition('.')[2]}`" in str(refused.value)
+
+
+def test_a_setting_of_one_variant_is_declared_there_alone() -> None:
+    """A file has it, and other variants refuse it, without another line: versions and paces are of all."""
+    own = SchedulerSettings.__annotations__
+    assert {name for kind in (V3Settings, V4Settings) for name in kind.__annotations__ if name in own} == {
+        "version",
+        "pace",
+    }
+    assert {*V3Settings.__annotations__} & {*V4Settings.__annotations__} == {"pace"}
 
 
 def test_traffic_of_tables_is_refused_where_nothing_balances_by_it() -> None:

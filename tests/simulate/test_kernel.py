@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from ticdc_lab.errors import ContractError
 from ticdc_lab.machines.machine import Asked, Broken, Exit, Fired, Received, Send, Wake, replace, stepped
 from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.faults import Chaos
@@ -611,3 +612,10 @@ def test_a_data_class_is_replaced_as_dataclasses_does_it() -> None:
     assert replace(_Checked(1), at_us=2) == _Checked(2)
     with pytest.raises(ValueError, match="-1"):
         replace(_Checked(1), at_us=-1)
+
+
+@pytest.mark.parametrize("named", [fault.Crash(1, "c"), fault.Ask(1, "c", "leave")])
+def test_a_fault_of_a_node_that_is_not_there_names_those_that_are(named: fault.Fault) -> None:
+    """Also one that an event of a scenario asks of a node which its model lacks."""
+    with pytest.raises(ContractError, match="names the node c; this run has a, b"):
+        world(named).run(until_us=10)

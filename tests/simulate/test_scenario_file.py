@@ -147,7 +147,7 @@ MISTAKES = {
     "a transport that is not there": (["network: {transport: udp}"], 4, "expected a transport", "datagram, resend"),
     "a setting that is not there": (["settings: {tik: 1s}"], 4, "a known field of settings; found tik", "tick"),
     "a setting of another type": (["settings: {pace: {catch_up: fast}}"], 4, "a whole number", ""),
-    "a figure that is not there": (["plot: [pie]"], 4, "expected a figure at plot[0]; found pie", ""),
+    "a field that nothing reads": (["plot: [pie]"], 4, "expected a known field; found plot", "Known here: "),
     "a section of another form": (["events: 3"], 4, "expected a list at events; found 3", "- `"),
     "a capture twice": (["network: [1]"], 4, "expected fields with names at network; found a list", ""),
     "a fault on a node that is not there": (

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_lab import figures
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
-from ticdc_lab.simulate.scheduler.model import MODEL, play
+from ticdc_lab.simulate.scheduler.model import play
 from ticdc_lab.simulate.trace import FULL
 
 FOLDER = Path(__file__).resolve().parents[2] / "data/scenarios"
@@ -53,12 +52,6 @@ def test_a_scenario_is_said_what_it_shows(path: Path) -> None:
     """In its first line and in the list of scenarios."""
     assert path.read_text(encoding="utf-8").startswith("# ")
     assert f"`{path.stem}`" in (FOLDER / "README.md").read_text(encoding="utf-8")
-
-
-def test_what_a_scenario_plots_is_a_figure() -> None:
-    """Each name that `plot` takes is a function that draws a trace."""
-    assert all(callable(getattr(figures, name)) for name in MODEL.figures)
-    assert {name for path in FILES for name in read_scenario(path).plot} <= MODEL.figures
 
 
 def test_the_same_seed_gives_the_same_trace_and_another_one_another() -> None:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from ticdc_lab.errors import ContractError
 from ticdc_lab.machines.machine import KEPT_STATE, Address, Exit, Fired, OnDisk, Reason
 from ticdc_lab.simulate.network import CALL, FAULT, RESEND, TIMER, Link
 from ticdc_lab.simulate.trace import name_of
+from ticdc_lab.words import some_of
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.kernel import Kernel
@@ -245,7 +247,12 @@ class Ask(NamedTuple):
 
 def _is_still_to_come(kernel: Kernel, node: str) -> bool:
     """Whether a node has not joined yet: nothing can happen to it."""
-    return node in kernel.machines and node not in kernel.address
+    if node not in kernel.machines:
+        raise ContractError(
+            f"A fault names the node {node}; this run has {some_of(sorted(kernel.machines))}.",
+            hint='Name one of them. An event that asks a node of one changefeed has `reach="one"` in its row.',
+        )
+    return node not in kernel.address
 
 
 def left(kernel: Kernel, address: Address, output: Exit) -> None:

@@ -188,6 +188,9 @@ class EventKind(NamedTuple):
     fields: Mapping[str, Any]
     # What it is to the kernel, of the event's values, the event and the scenario; nothing where it is of the load.
     does: Callable[[Any, Planned, Any], Iterable[Any]] = lambda what, event, scenario: ()
+    # Which other models take the row: ``all`` that build on this one; the pipeline, not changefeeds, as it asks the
+    # owner, the processors or the downstream of ``one`` changefeed; or none, as it is the model's ``own``.
+    reach: Literal["all", "one", "own"] = "all"
 
 
 def table(rows: Mapping[str, EventKind]) -> dict[str, type]:
@@ -200,8 +203,9 @@ def _class_of(name: str, row: EventKind) -> type:
         (field_name, hint[0], field(default=hint[1])) if isinstance(hint, tuple) else (field_name, hint)
         for field_name, hint in row.fields.items()
     ]
-    does = {"apply": lambda what, event, scenario: row.does(what, event, scenario), "__doc__": row.says}
-    return make_dataclass(name, own, frozen=True, slots=True, namespace=does)
+    does = {"apply": lambda what, event, scenario: row.does(what, event, scenario)}
+    said = {"__doc__": row.says, "reach": row.reach}
+    return make_dataclass(name, own, frozen=True, slots=True, namespace=does | said)
 
 
 def _until_resumed(what: Any, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:

@@ -69,7 +69,6 @@ class Model:
     measure: Callable[[Value, Names], Counted]
     facts: Callable[[Any, Iterable[Planned]], Any]  # what is known before a run begins
     invariants: tuple[str, ...]
-    figures: frozenset[str]  # what ``plot`` may name; a run draws none of them
     play: Callable[..., Any]  # runs a scenario and judges it, as :func:`ticdc_lab.simulate.scheduler.model.play`
     # What runs of many seeds are compared by: all has its place, and none has more than one too many
     steady: Claim
@@ -100,7 +99,7 @@ _AS_IT_IS: Mapping[str, str] = MappingProxyType({})
 STEP_LIMIT, UNTIL_US = 1_000_000, 30_000_000
 _FIELDS = (
     "name", "model", "variant", "seed", "until", "settle", "step_limit", "cluster", "load", "settings", "network",
-    "events", "assert", "plot",
+    "events", "assert",
 )  # fmt: skip
 
 
@@ -123,7 +122,6 @@ class Scenario:
     events: tuple[Planned, ...]  # by time; at one moment in the file's order
     random: tuple[RandomFaults, ...]
     assertions: tuple[Assertion, ...]
-    plot: tuple[str, ...]
     faults_end_us: int | None = None  # when the last event is over; None where nothing happens
     changes: tuple[tuple[str, str], ...] = ()  # what was asked for instead of the file's
     load: Any = None
@@ -236,7 +234,6 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
         changes=tuple(changes.items()),
         load=clients,
         settling=_settling(given, times, clients),
-        plot=tuple(v.choice(model.figures, "a figure") for v in given["plot"].items()) if _there(given, "plot") else (),
     )
 
 
@@ -264,7 +261,6 @@ def schema(name: str) -> dict[str, Any]:
             "settings": json_record(model.settings, Reader(without=model.unsettled, choices=model.choices)),
             "network": json_record(NetworkSettings, Reader()),
             "events": {"type": ["array", "null"], "items": {"anyOf": [*events, {"required": ["random"]}]}},
-            "plot": {"type": "array", "items": {"enum": sorted(model.figures)}},
         },
     }  # fmt: skip
 

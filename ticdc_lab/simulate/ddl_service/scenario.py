@@ -338,10 +338,6 @@ def play(scenario: Scenario, seed: int) -> runs.Staged[PlayedService]:
     )  # fmt: skip
 
 
-FIGURES = ("fleet_map", "assignment_gantt", "schema_timeline", "sequence_diagram")
-"""Functions of :mod:`ticdc_lab.figures` that draw a trace."""
-
-
 def messages(variant: str) -> frozenset[str]:
     return frozenset(c.__name__ for kinds in (Request, Answer) for c in kinds.__args__)
 
@@ -361,7 +357,6 @@ MODEL = Model(
     measure=VOCABULARY.measure,
     facts=facts,
     invariants=INVARIANTS,
-    figures=frozenset(FIGURES),
     play=play,
     load=load,
     steady=STEADY,

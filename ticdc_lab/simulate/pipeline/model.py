@@ -53,7 +53,7 @@ from ticdc_lab.simulate.scheduler.model import VOCABULARY as OF_SCHEDULER
 from ticdc_lab.simulate.scheduler.monitor import WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
 from ticdc_lab.simulate.scheduler.scenario import drawn_for
-from ticdc_lab.simulate.scheduler.variants import VARIANTS
+from ticdc_lab.simulate.scheduler.variants import UNSETTLED, VARIANTS
 from ticdc_lab.simulate.sentences import OF_INVARIANTS, Measure, Said, Vocabulary, Words
 
 # The sentences that assertions about the pipeline are made of, beside all of the table scheduler.
@@ -220,8 +220,7 @@ MODEL = Model(
     tables=lambda c: frozenset(c.tables),
     settings=PipelineSettings,
     unsettled=(
-        "variant", "captures", "tables", "versions", "pace", "traffic", "stores", "regions_per_table", "start_ts",
-        "created_us", "sink", "by_conflict",
+        *UNSETTLED, "pace", "traffic", "stores", "regions_per_table", "start_ts", "created_us", "sink", "by_conflict",
     ),
     choices={
         "policy": POLICIES, "rule": RULES, "semantics": SEMANTICS, "order": ORDERS, "kind": DOWNSTREAMS,
@@ -234,7 +233,6 @@ MODEL = Model(
     measure=VOCABULARY.measure,
     facts=scenario.facts,
     invariants=(*SCHEDULER.invariants, *INVARIANTS, *CONSUMER_INVARIANTS),
-    figures=SCHEDULER.figures,
     play=play,
     steady=SCHEDULER.steady,
     balanced=SCHEDULER.balanced,
@@ -352,7 +350,6 @@ CHANGEFEEDS = replace(
     measure=CHANGEFEED_VOCABULARY.measure,
     facts=lambda cluster, events: ChangefeedsFacts(),
     invariants=(*MODEL.invariants, *CHANGEFEED_INVARIANTS),
-    figures=frozenset({"ownership_gantt", "watermark_curves", "why_stuck"}),
     play=play_changefeeds,
     steady=_STEADY,
     balanced=_BALANCED,

@@ -382,9 +382,7 @@ def paced(
         yield kernel.Ask(event.at_us + for_us, node, Pace(scenario.settings.downstream.rows_per_s))
 
 
-_NOT_OF_THE_PIPELINE = ("ddl", "add_table", "drop_table", "move_maintainer", "split_table", "merge_spans")
-
-EVENTS: dict[str, type] = {k: v for k, v in OF_SCHEDULER.items() if k not in _NOT_OF_THE_PIPELINE} | table(
+EVENTS: dict[str, Any] = {k: v for k, v in OF_SCHEDULER.items() if v.reach != "own"} | table(
     {
         "restart": EventKind(
             "A crashed node comes back; a store with its disk, with all of it but a torn last write, or without it.",
@@ -410,11 +408,13 @@ EVENTS: dict[str, type] = {k: v for k, v in OF_SCHEDULER.items() if k not in _NO
             "The downstream takes no more than so many rows a second, for a while or for good.",
             {"rows_per_s": int, "for_us": (Lasting | None, None)},
             lambda w, e, s: paced(w.rows_per_s, w.for_us, e, s),
+            reach="one",
         ),
         "standing_sink": EventKind(
             "The downstream takes nothing for a while.",
             {"for_us": Lasting},
             lambda w, e, s: paced(0, w.for_us, e, s),
+            reach="one",
         ),
         "long_transaction": EventKind(
             "A transaction locks some new rows of a table and is committed, or rolled back, only after a while.",
@@ -426,18 +426,14 @@ EVENTS: dict[str, type] = {k: v for k, v in OF_SCHEDULER.items() if k not in _NO
             "A user wants another number of partitions: all tables stop, Admin events are written, all resume.",
             {"partitions": int},
             lambda w, e, s: [kernel.Ask(e.at_us, ETCD, WantPartitions(w.partitions))],
+            reach="one",
         ),
     }
 )
 
 # Beside what the upstream and the nodes of one changefeed know: what several do.
 
-_OF_ONE_ONLY = (
-    "repartition", "slow_sink", "standing_sink", "stuck_table", "free_table", "move_table", "rebalance", "drain",
-    "restart_processor",
-)  # fmt: skip
-"""Asked of one changefeed's owner, processors or downstream."""
-CHANGEFEED_EVENTS: dict[str, type] = {k: v for k, v in EVENTS.items() if k not in _OF_ONE_ONLY} | table(
+CHANGEFEED_EVENTS: dict[str, type] = {k: v for k, v in EVENTS.items() if v.reach == "all"} | table(
     {
         "create_changefeed": EventKind(
             "A changefeed begins, into a downstream of its own. Its filter lets `tables` through: all by default.",

@@ -12,7 +12,7 @@ from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.faults import DRAWS
 from ticdc_lab.simulate.planned import FAULTS, faults_of
-from ticdc_lab.simulate.reading import Names, Reader, shown
+from ticdc_lab.simulate.reading import Names, Reader, field_types, shown, yaml_name
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.etcd_messages import KeepAlive, KeptAlive, PutStatus, Register, Resign, Status, View
@@ -22,7 +22,9 @@ from ticdc_lab.simulate.scheduler.monitor import INVARIANTS, WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
 from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
 from ticdc_lab.simulate.scheduler.scenario import EVENTS, SchedulerCluster, drawn_for, facts_of, settings_of
-from ticdc_lab.simulate.scheduler.variants import VARIANTS, SchedulerSettings
+from ticdc_lab.simulate.scheduler.v3 import V3Settings
+from ticdc_lab.simulate.scheduler.v4 import V4Settings
+from ticdc_lab.simulate.scheduler.variants import UNSETTLED, VARIANTS, SchedulerSettings
 from ticdc_lab.simulate.sentences import (
     OF_INVARIANTS,
     OF_MESSAGES,
@@ -151,15 +153,6 @@ BALANCED = Comparison("imbalance <= 1", replace(_MEASURES["imbalance"], text="im
 # How a scenario is played.
 
 
-FIGURES = (
-    "sequence_diagram",
-    "ownership_gantt",
-    "watermark_curves",
-    "grafana_panels",
-    "scheduling_stepped",
-    "why_stuck",
-)
-"""Functions of :mod:`ticdc_lab.figures` that draw a trace."""
 _ETCD = (Register, KeepAlive, KeptAlive, Resign, PutStatus, View, Status)
 
 
@@ -175,9 +168,14 @@ def messages(variant: str) -> frozenset[str]:
     return frozenset(c.__name__ for c in (*own, *_ETCD))
 
 
-_V3 = {r"settings(\.scheduler)?\.(max_task_concurrency|add_table_batch_size)": "it is of v3 alone"}
-_V4 = {
-    r"settings(\.scheduler)?\.(batch_size|coordinator)": "it is of v4 alone",
+def _of(own: type, other: type) -> dict[str, str]:
+    """The settings of one variant alone."""
+    names = "|".join(yaml_name(name) for name in field_types(own) if name not in (*field_types(other), "version"))
+    return {rf"settings(\.scheduler)?\.({names})": f"it is of {own.__name__[:2].lower()} alone"}
+
+
+_V3 = _of(V3Settings, V4Settings)
+_V4 = _of(V4Settings, V3Settings) | {
     r"events\[\d+\]\.move_maintainer": "it is of v4 with a coordinator",
     r"events\[\d+\]\.(split_table|merge_spans)": "v4 alone divides tables",
 }
@@ -226,7 +224,7 @@ MODEL = Model(
     cluster=lambda value: Reader().record(value, SchedulerCluster),
     tables=lambda c: frozenset(t.id for t in c.tables),
     settings=SchedulerSettings,
-    unsettled=("variant", "captures", "tables", "versions", "traffic"),
+    unsettled=(*UNSETTLED, "traffic"),
     choices={"policy": POLICIES},
     events=FAULTS | EVENTS,
     random=tuple(DRAWS),
@@ -235,7 +233,6 @@ MODEL = Model(
     measure=VOCABULARY.measure,
     facts=facts_of,
     invariants=(*INVARIANTS, "One Owner a Revision", "Responses Match Orders"),
-    figures=frozenset(FIGURES),
     play=play,
     steady=STEADY,
     balanced=BALANCED,

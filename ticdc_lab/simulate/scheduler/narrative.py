@@ -111,15 +111,12 @@ def _changed(row: Row, subject: str) -> Line | None:
             return Line(row.time_us, row.node, "the checkpoint proceeds", "")
         return Line(row.time_us, row.node, f"the checkpoint stands: {row.after}", because)
     if subject == "barrier":
-        what = f"a DDL's barrier at {_moment(row.after)}" if row.after is not None else "no barrier"
+        at = "" if row.after is None else f"{shown(us_of(int(str(row.after))))}, ts {row.after}"
+        what = f"a DDL's barrier at {at}" if at else "no barrier"
         return Line(row.time_us, row.node, what, because)
     if subject == "downstream" or subject.startswith(("sink:", "session:", "changefeed:")):
         return Line(row.time_us, row.node, f"{subject}: {_or_none(row.before)} -> {_or_none(row.after)}", because)
     return None
-
-
-def _moment(ts: str | int | Reason) -> str:
-    return f"{shown(us_of(int(str(ts))))}, ts {ts}"
 
 
 def _or_none(value: str | int | Reason | None) -> str:

@@ -54,7 +54,7 @@ def asked(command: Any, at_us: int, scenario: Scenario) -> Iterator[kernel.Fault
         yield kernel.Ask(at_us, capture, command)
 
 
-EVENTS: dict[str, type] = table(
+EVENTS: dict[str, Any] = table(
     {
         "join": EventKind(
             "A capture that was not there starts and registers.",
@@ -65,6 +65,7 @@ EVENTS: dict[str, type] = table(
             'The processor of a capture loses its state; the capture keeps its id (design, "Processor restarts").',
             {"capture": Node},
             lambda w, e, s: [kernel.Ask(e.at_us, w.capture, roles.Restart())],
+            reach="one",
         ),
         "expire_session": EventKind(
             "Etcd ends the session of a capture, which hears of it as the settings say.",
@@ -83,55 +84,68 @@ EVENTS: dict[str, type] = table(
                 *asked(Stick(w.table), e.at_us, s),
                 *(() if w.for_us is None else asked(Stick(w.table, free=True), e.at_us + w.for_us, s)),
             ],
+            reach="one",
         ),
         "free_table": EventKind(
             "The sink of a stuck table takes rows again.",
             {"table": TableId},
             lambda w, e, s: asked(Stick(w.table, free=True), e.at_us, s),
+            reach="one",
         ),
         "ddl": EventKind(
             "A DDL of this moment: no watermark passes it until it is executed, which takes this long once all are "
             "there.",
             {"takes_us": Lasting},
             lambda w, e, s: [kernel.Ask(e.at_us, ETCD, Ddl(takes_us=w.takes_us))],
+            reach="own",
         ),
         "add_table": EventKind(
             "A table is created and should be replicated.",
             {"table": NewTableId, "traffic": (int, 1)},
             lambda w, e, s: [kernel.Ask(e.at_us, ETCD, Ddl(add=(w.table,)))],
+            reach="own",
         ),
         "drop_table": EventKind(
             "A table is dropped and should no longer be replicated.",
             {"table": TableId},
             lambda w, e, s: [kernel.Ask(e.at_us, ETCD, Ddl(drop=(w.table,)))],
+            reach="own",
         ),
         "move_table": EventKind(
             "A user asks for a table on a certain capture.",
             {"table": TableId, "to": Node},
             lambda w, e, s: asked(roles.MoveTable(w.table, w.to), e.at_us, s),
+            reach="one",
         ),
         "split_table": EventKind(
             "A user asks for a table to be divided at some keys into spans, on any nodes or on one for each: of v4.",
             {"table": TableId, "keys": Keys, "to": (Nodes, ())},
             lambda w, e, s: asked(roles.SplitTable(w.table, w.keys, w.to), e.at_us, s),
+            reach="own",
         ),
         "merge_spans": EventKind(
             "A user asks for the spans of a table that meet at some keys, all on one node, to become one: of v4.",
             {"table": TableId, "keys": Keys},
             lambda w, e, s: asked(roles.MergeSpans(_spans(w.table, w.keys)), e.at_us, s),
+            reach="own",
         ),
         "move_maintainer": EventKind(
             "A user asks for the maintainer on a certain capture: of v4 with a coordinator.",
             {"to": Node},
             lambda w, e, s: asked(roles.MoveMaintainer(w.to), e.at_us, s),
+            reach="own",
         ),
         "rebalance": EventKind(
-            "A user asks for tables to be spread evenly.", {}, lambda w, e, s: asked(roles.Rebalance(), e.at_us, s)
+            "A user asks for tables to be spread evenly.",
+            {},
+            lambda w, e, s: asked(roles.Rebalance(), e.at_us, s),
+            reach="one",
         ),
         "drain": EventKind(
             "A user asks for a capture without tables.",
             {"capture": Node},
             lambda w, e, s: asked(roles.Drain(w.capture), e.at_us, s),
+            reach="one",
         ),
     }
 )

@@ -20,9 +20,9 @@ from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableResponse as Tw
 from ticdc_lab.simulate.scheduler.v3.messages import HeartbeatResponse
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerSettings:
-    """A cluster and its changefeed."""
+@dataclass(frozen=True)
+class SchedulerSettings(v3.V3Settings, v4.V4Settings):
+    """A cluster and its changefeed; what v3 and v4 alone have is declared there."""
 
     variant: str = "v2"  # ``v2``: the design's protocol; ``v3``: two phases; ``v4``: coordinator and maintainer
     captures: int | tuple[str, ...] = 3  # how many, or their names
@@ -39,13 +39,6 @@ class SchedulerSettings:
     margin_us: int = 1_000_000
     stop_lag_us: int = 0
     restart_us: int = 1_000_000
-    # Of v3: moves at once, tables added in a tick.
-    max_task_concurrency: int = 10
-    add_table_batch_size: int = 50
-    batch_size: int = 1000  # of v4: operators at once
-    # Of v4: whether etcd elects a coordinator, which places the maintainer on any node, moves it and drains nodes. Else
-    # who is elected is the maintainer.
-    coordinator: bool = False
 
     def nodes(self) -> tuple[str, ...]:
         """Give the names of the captures."""
@@ -54,6 +47,13 @@ class SchedulerSettings:
     def keys(self) -> frozenset[Key]:
         """Give the tables of the changefeed."""
         return frozenset(range(1, self.tables + 1) if isinstance(self.tables, int) else self.tables)
+
+
+UNSETTLED = (
+    "variant", "captures", "tables", "versions", "changefeed_epoch", "heartbeat_ticks", "collect_stats_ticks",
+    "check_balance_us", "resend_us", "balance_interval_us", "balance_cooldown_us", "scheduling_task_count_per_node",
+)  # fmt: skip
+"""What the settings of a file do not have: the cluster, and what is as TiCDC has it, or follows from the balance."""
 
 
 def seed_protocol(settings: SchedulerSettings) -> Variant:
@@ -68,21 +68,13 @@ def seed_protocol(settings: SchedulerSettings) -> Variant:
 
 def two_phases(settings: SchedulerSettings) -> Variant:
     """Give the scheduler of two phases."""
-    own = v3.V3Settings(
-        version=settings.version,
-        max_task_concurrency=settings.max_task_concurrency,
-        add_table_batch_size=settings.add_table_batch_size,
-        check_balance_us=settings.balance.check_us,
-        pace=settings.pace,
-    )
+    own = replace(settings, check_balance_us=settings.balance.check_us)
     return Variant("v3", v3.V3Coordinator(own), v3.V3Agent(own), (TwoPhaseResponse, HeartbeatResponse))
 
 
 def maintainer(settings: SchedulerSettings) -> Variant:
     """Give the maintainer with its operators."""
-    own = v4.V4Settings(
-        batch_size=settings.batch_size, balance_interval_us=settings.balance.check_us, pace=settings.pace
-    )
+    own = replace(settings, balance_interval_us=settings.balance.check_us)
     maintainer, dispatchers = v4.Maintainer(own), v4.Dispatchers(own)
     if settings.coordinator:
         return Variant("v4", v4.V4Coordinator(), v4.NodeManager(maintainer, dispatchers), v4.TO_COORDINATOR, ticks=True)

@@ -259,7 +259,6 @@ MODEL = Model(
     measure=VOCABULARY.measure,
     facts=facts,
     invariants=INVARIANTS,
-    figures=frozenset(),
     play=play,
     steady=STEADY,
     balanced=BALANCED,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ticdc_lab.simulate.scheduler.executor import STEADY, TablePace
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class V3Settings:
     """Settings of coordinator and agent; durations in µs."""
 

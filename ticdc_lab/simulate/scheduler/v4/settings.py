@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ticdc_lab.simulate.scheduler.executor import STEADY, TablePace
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class V4Settings:
     """What can be set."""
 
@@ -17,6 +17,9 @@ class V4Settings:
     balance_cooldown_us: int = 120_000_000  # after a drain the balance waits, so that nothing goes back at once
     scheduling_task_count_per_node: int = 1  # parts of one split table that a node may be creating at once
     pace: TablePace = STEADY
+    # Whether etcd elects a coordinator, which places the maintainer on any node, moves it and drains nodes. Else who is
+    # elected is the maintainer.
+    coordinator: bool = False
 
 
 DEFAULTS = V4Settings()
