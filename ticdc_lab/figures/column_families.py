@@ -50,7 +50,8 @@ def column_families(families: pa.Table, *, at_us: int | None = None, names: Mapp
     times = moments(rows)
     moment = times[-1] if at_us is None else at_us
     before = max((t for t in times if t < moment), default=-1)
-    above_px, below_px = _GRID_PX * (2 + max(2, _most(rows, times))), _BAR_PX * len(rows) + 40
+    most = max(int(there(rows, t)["cf"].value_counts().max()) for t in times if len(there(rows, t)))  # of a family
+    above_px, below_px = _GRID_PX * (2 + max(2, most)), _BAR_PX * len(rows) + 40
     whole_px = above_px + _GAP_PX + below_px
     top, share = 1 - above_px / whole_px, below_px / whole_px
     fig = Figure([*_grids(rows, moment, before, names, top), *_history(rows, times[-1], names)])
@@ -96,11 +97,6 @@ def _told(rows: pd.DataFrame, at_us: int, names: Mapping[int, str]) -> str:
         return f"At {at_us / 1e6:,.3f} s {what} has {versions} and is {by.get(int(keys[0]), 'not locked')}"
     each = " and ".join(f"{label(shown(k))} is {words}" for k, words in by.items())
     return f"At {at_us / 1e6:,.3f} s {what} have {versions} and {each or 'are not locked'}"
-
-
-def _most(rows: pd.DataFrame, times: list[int]) -> int:
-    """Give how many entries a family holds at most."""
-    return max(int(there(rows, t)["cf"].value_counts().max()) for t in times if len(there(rows, t)))
 
 
 def _grids(rows: pd.DataFrame, at_us: int, before: int, names: Mapping[int, str], bottom: float) -> list[Table]:

@@ -375,10 +375,13 @@ def consumer_lanes_stepped(
     less = [f"{outcomes[o]:,} {o}" for o in (*_GONE, "pending") if o in outcomes]
     told += f"; {', '.join(less)}" if less else ""
     where = "a DDL or Admin event" if (s.marks["kind"] == "admin").any() else "a DDL"
+    left = (
+        f" Of {every:,} moments at which something happens {len(figures):,} are shown." if len(figures) < every else ""
+    )
     fig = finish(
         fig,
         title=told + (f"; listeners stop at {where} {count(len(s.waits), 'time')}" if len(s.waits) else ""),
-        note=_note_of_player(fig, shown=len(figures), of=every),
+        note=f"{fig.layout.meta['note']}{left} On screen: play, or move the slider.",
         height=int(fig.layout.height),
     )
     fig.update_layout(margin_t=int(fig.layout.margin.t) + 40)
@@ -389,8 +392,3 @@ def consumer_lanes_stepped(
             list(figures), start, below_px=bottom, frame_ms=_FRAME_MS, prefix="consumer time: "
         ), height=height, margin_b=bottom + _CONTROLS_PX,
     )  # fmt: skip
-
-
-def _note_of_player(fig: Figure, *, shown: int, of: int) -> str:
-    left = f" Of {of:,} moments at which something happens {shown:,} are shown." if shown < of else ""
-    return f"{fig.layout.meta['note']}{left} On screen: play, or move the slider."

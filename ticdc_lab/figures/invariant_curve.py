@@ -173,14 +173,11 @@ def _finding(wrong: dict[str, Wrong], of: str) -> str:
         )
     worst = max(broken, key=lambda k: broken[k].total_us / max(1, broken[k].length_us))
     w = broken[worst]
-    kept = f"{_some(clean)} never {'shows' if len(clean) == 1 else 'show'} {label(of)} wrong; " if clean else ""
+    some = " and ".join(clean) if len(clean) < 3 else f"{len(clean)} of the policies"
+    kept = f"{some} never {'shows' if len(clean) == 1 else 'show'} {label(of)} wrong; " if clean else ""
     longest = max(b - a for a, b, _ in w.stretches)
     what = "it" if clean else label(of)
     return (
         f"{kept}{label(worst)} shows {what} wrong {count(len(w.stretches), 'time')}, by up to {abs(w.deepest):,.6g} "
         f"and for up to {longest / 1000:,.4g} ms"
     )
-
-
-def _some(names: list[str]) -> str:
-    return " and ".join(names) if len(names) < 3 else f"{len(names)} of the policies"

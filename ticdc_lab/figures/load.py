@@ -78,7 +78,10 @@ def partition_load(
         z=z, x=x, y=y, colorscale=HEAT, zmin=0, zmax=max(1, int(z.max())), hovertext=hover,
         hovertemplate="%{hovertext}<br>at %{x}<extra></extra>", colorbar=bar, ygap=1,
     )  # fmt: skip
-    picks = [_pick(keys, by) for keys in names]
+    if by == "table":
+        picks = [Selection(table=f"{schema}.{table}") for schema, table in names]
+    else:
+        picks = [Selection(topic=str(topic), partition=int(str(partition))) for topic, partition in names]
     fig.add_trace(marked_cells(heat, rows=picks, columns=_stretches_of_load(load, n_buckets)), 1, 1)
     bars = {
         "orientation": "h",
@@ -111,12 +114,6 @@ def _finding_of_load(names: list[str], totals: np.ndarray, by: str) -> str:
 
 def _columns(by: str) -> list[str]:
     return ["topic", "partition"] if by == "partition" else ["schema_name", "table_name"]
-
-
-def _pick(keys: tuple[object, ...], by: str) -> Selection:
-    if by == "table":
-        return Selection(table=f"{keys[0]}.{keys[1]}")
-    return Selection(topic=str(keys[0]), partition=int(keys[1]))  # type: ignore[call-overload]
 
 
 def _stretches_of_load(load: pd.DataFrame, n_buckets: int) -> list[Selection | None]:

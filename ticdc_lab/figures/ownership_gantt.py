@@ -228,7 +228,8 @@ def rows_of(
     held = held[held["table"].isin(held[held["capture"].isin(captures)]["table"])] if captures else held
     two, nobody = overlaps(trace, held), gaps(trace, held)
     last = int(trace[_TIME[clock]][-1].as_py()) if len(trace) else 0
-    scale, unit = _scale(clock, last)
+    scale, unit = (1e-6, "virtual time, s") if last >= 1_000_000 else (1e-3, "virtual time, ms")
+    scale, unit = (1.0, "step") if clock == "step" else (scale, unit)
     beyond = 0.03 * max(1, last) * scale
     held, two, nobody = (_placed(f, clock, scale, last, beyond) for f in (held, two, nobody))
     names = tuple(sorted(set(held[by]), key=natural))
@@ -257,12 +258,6 @@ def capture_ticks(r: Rows) -> tuple[list[float], list[str]]:
     """Where the captures' names stand, when each has as many lanes as it needs."""
     middle = r.bars.groupby("capture")["y"].agg(lambda y: (y.min() + y.max()) / 2)
     return [float(middle[name]) for name in r.names], list(r.names)
-
-
-def _scale(clock: Clock, last: int) -> tuple[float, str]:
-    if clock == "step":
-        return 1.0, "step"
-    return (1e-6, "virtual time, s") if last >= 1_000_000 else (1e-3, "virtual time, ms")
 
 
 _TIME = {"us": "time_us", "step": "step"}

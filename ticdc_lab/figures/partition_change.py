@@ -101,7 +101,8 @@ def procedure_faults(faults: pd.DataFrame) -> Figure:
         )  # fmt: skip
     fig.update_layout(barmode="group", showlegend=True).update_xaxes(tickangle=0)
     fig.update_yaxes(title_text="changes", rangemode="tozero", type="linear")
-    worst = [f"{p}: {_example(r)}" for p, r in _first_examples(faults)]
+    broken = faults[faults["changes"] > 0].drop_duplicates("procedure").to_dict("records")
+    worst = [f"{label(first['procedure'])}: {_example(first)}" for first in broken]
     note = " ".join([*worst, "On screen: hover a bar for the messages that show it."])
     return finish(fig, title=_verdict(faults), note=note, height=460, least_px=_LEAST_PX)
 
@@ -165,12 +166,6 @@ def _verdict(faults: pd.DataFrame) -> str:
     broken = [f"{label(p)} breaks {count(n, 'change')}" for p, n in total.items() if n]
     said = [f"{' and '.join(map(label, clean))} keeps every change"] if clean else []
     return "; ".join([*said, *broken])
-
-
-def _first_examples(faults: pd.DataFrame) -> list[tuple[str, dict[Any, Any]]]:
-    """The first example of each procedure that has any."""
-    broken = faults[faults["changes"] > 0].drop_duplicates("procedure")
-    return [(label(r["procedure"]), r) for r in broken.to_dict("records")]
 
 
 def _example(r: Mapping[Any, Any]) -> str:

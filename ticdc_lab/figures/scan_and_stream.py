@@ -59,7 +59,7 @@ def scan_and_stream(
     own, given = _frame(transactions), _frame(events)
     if own.empty:
         return sentence("No transaction", "There was nothing to scan and nothing to stream.")
-    end_us = max([scanned_us, *given["at_us"], *(us_of(int(t)) for t in _stamps(own))])
+    end_us = max([scanned_us, *given["at_us"], *map(us_of, map(int, (*own["start_ts"], *own["commit_ts"].dropna())))])
     first_us = min(us_of(checkpoint_ts), *(us_of(int(t)) for t in own["start_ts"]), scanned_us)
     span = max(1, end_us - first_us)
     last_s = (end_us + 0.08 * span) / 1e6
@@ -102,10 +102,6 @@ def finding_of(own: pd.DataFrame, given: pd.DataFrame) -> str:
 def _frame(table: pa.Table | pd.DataFrame) -> pd.DataFrame:
     """Timestamps stay integers: a null would make them floats."""
     return table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get) if isinstance(table, pa.Table) else table
-
-
-def _stamps(own: pd.DataFrame) -> list[Any]:
-    return [*own["start_ts"], *own["commit_ts"].dropna()]
 
 
 def _bars(own: pd.DataFrame, first_s: float, last_s: float, names: Mapping[int, str]) -> list[Scatter]:

@@ -137,7 +137,8 @@ def scheduling_stepped(
     n = len(fig.data)
     fig.frames = [
         frame(
-            name=_named(s, k), data=[_without_place(t) for t in _moving(s, present, k)], traces=[n - 3, n - 2, n - 1],
+            name=_named(s, k), traces=[n - 3, n - 2, n - 1],
+            data=[{k: v for k, v in t.items() if k != "domain"} for t in _moving(s, present, k)],  # tables stay there
             layout={"title": {"text": wrapped(_title(s, present, k), width=TITLE_CHARS)}},
         )
         for k in steps
@@ -163,7 +164,9 @@ def steps_of(s: SequenceLayout, most: int) -> list[int]:
 def _at(s: SequenceLayout, present: Present, step: int) -> Figure:
     fig = drawn(s)
     (names,) = (t for t in fig.data if t.name == "names")
-    names.text = [_NAME.sub(_numbered, t) for t in names.text]  # half a page is too narrow for more
+    names.text = [
+        _NAME.sub(lambda m: f"{m[1]} · {m[2]}" if m[2] else m[1], t) for t in names.text
+    ]  # half a page is too narrow for more
     below_px = int(fig.layout.margin.b) - 34 - 17 * str(fig.layout.annotations[-1].text).count("<br>")
     height = max(_LEAST_PX, int(fig.layout.height))
     fig.layout.annotations = ()
@@ -179,10 +182,6 @@ def _at(s: SequenceLayout, present: Present, step: int) -> Figure:
         least_px=860,
     )  # fmt: skip
     return fig.update_layout(margin_t=max(top, int(fig.layout.margin.t) + 30))
-
-
-def _numbered(name: re.Match[str]) -> str:
-    return f"{name[1]} · {name[2]}" if name[2] else name[1]
 
 
 def _title(s: SequenceLayout, present: Present, step: int) -> str:
@@ -218,8 +217,3 @@ def _moving(s: SequenceLayout, present: Present, step: int) -> list[Any]:
         name="still to come",
     )  # fmt: skip
     return [shade, owned(present.at(step)), why(present.decided(step, most=_DECISIONS))]
-
-
-def _without_place(trace: Any) -> dict[str, Any]:
-    """A trace of a frame: tables stay where they are."""
-    return {k: v for k, v in trace.items() if k != "domain"}

@@ -173,7 +173,10 @@ class StorageFolder:
         """How far it is read and how, as JSON; :attr:`files` beside it."""
         reading = self._reading
         assert reading is not None
-        streams = [[s.schema, s.table, s.part, *_as_list(p)] for s, p in self._streams.items()]
+        streams = [
+            [s.schema, s.table, s.part, p.partition, p.rank, p.last, p.checkpoint_ts, p.is_new]
+            for s, p in self._streams.items()
+        ]
         settings = [asdict(s) for s in reading.settings.known]
         read_as = {"topic": reading.topic, "protocol": reading.protocol, "settings": settings,
                    "likely": reading.likely, "decided": reading.decided}  # fmt: skip
@@ -531,7 +534,3 @@ _REPLACED = "the file was read, and then replaced by another of its name, whose 
 def _refusal(path: str, error_class: str, reason: str) -> dict[str, Any]:
     nothing = dict.fromkeys(("partition", "rank", "extension", "table_id", "schema_path", "size"))
     return {"kind": "refused", "path": path, "error_class": error_class, "reason": reason, **nothing}
-
-
-def _as_list(p: _Position) -> list[Any]:
-    return [p.partition, p.rank, p.last, p.checkpoint_ts, p.is_new]

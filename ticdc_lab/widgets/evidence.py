@@ -171,7 +171,8 @@ class Evidence(anywidget.AnyWidget):
         if name not in {known for known, _ in self.names}:
             return
         if kind == "choose":
-            self._heard(_meant(message["column"], message["value"]))
+            value, of_table = message["value"], message["column"] == "table"
+            self._heard(Selection(table=value) if of_table else Selection(partition=int(value)))
             return
         of = Asked(**{field: message[field] for field in Asked._fields if field in message})
         try:
@@ -271,8 +272,3 @@ class Evidence(anywidget.AnyWidget):
 
 
 _VIEWS = "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY view_name"
-
-
-def _meant(column: str, value: str) -> Selection:
-    """What a click on a cell of these columns chooses."""
-    return Selection(table=value) if column == "table" else Selection(partition=int(value))

@@ -62,7 +62,10 @@ class ChosenBar(widgets.HBox):  # type: ignore[misc]
         """Show what is chosen, and by which controls each panel follows it."""
         words = in_lanes(selection.in_words(), _label(self._choosers, "partition"))
         self.button.disabled = not words
-        by = [f"{_TITLES.get(name, name)} (by {_listed(controls)})" for name, controls in followed.items() if controls]
+        listed = {
+            name: ", ".join(sorted(controls)).replace("_", " ") for name, controls in followed.items() if controls
+        }
+        by = [f"{_TITLES.get(name, name)} (by {controls})" for name, controls in listed.items()]
         none = [_TITLES.get(name, name) for name, controls in followed.items() if not controls]
         unmoved = f"; not filtered: {', '.join(none)}" if none else ""
         who = f"filtered: {', '.join(by)}{unmoved}" if by else "no panel can follow it"
@@ -88,10 +91,6 @@ class ChosenBar(widgets.HBox):  # type: ignore[misc]
 def _label(controls: Mapping[str, widgets.Widget], field: str) -> str:
     """What a control is called: ``stream`` is the partition of a folder's panels."""
     return getattr(controls.get(field), "description", field) if field == "partition" else field
-
-
-def _listed(controls: frozenset[str]) -> str:
-    return ", ".join(name.replace("_", " ") for name in sorted(controls))
 
 
 class Selecting(Protocol):

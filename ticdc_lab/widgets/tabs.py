@@ -221,10 +221,6 @@ def _what_if(log: Log) -> Panel[Any]:
     return what_if_panel(log.measured, partitions=partitions, made_from=log.change_log.made_from)
 
 
-def _audit(log: Log) -> Panel[Any]:
-    return findings_panel(log.findings, lane=log.summary.lane, made_from=log.change_log.made_from)
-
-
 def _settings(log: Log) -> Panel[Any]:
     return settings_panel(log.known_settings, made_from=log.change_log.made_from)
 
@@ -294,7 +290,9 @@ TABS: Mapping[str, Tab] = MappingProxyType(
             chosen="consumer_panel(log.excerpt, {t: log.browser.images(t) for t in log.browser.tables()})",
         ),
         "audit": Tab(
-            "audit", "checking every promise", _audit, partial(Log.audit, messages=False),
+            "audit", "checking every promise",
+            lambda log: findings_panel(log.findings, lane=log.summary.lane, made_from=log.change_log.made_from),
+            partial(Log.audit, messages=False),
             lambda p: "log.audit()", chosen="findings_panel(log.findings)",
         ),
         "settings": Tab(

@@ -67,17 +67,15 @@ def _headline(watch: Watch) -> str:
     samples, found = list(watch.history), unsettled(list(watch.findings.values()))
     name = label(watch.source.rpartition("/")[2])
     lags = samples[-1].lag_s.values() if samples else ()
-    lag = f"{_long(max(lags))} behind" if lags else "without a watermark so far"
+    most_s = max(lags, default=0.0)
+    behind = f"{most_s:,.1f} s" if most_s < _HOUR_S else f"{most_s / _HOUR_S:,.1f} h"
+    lag = f"{behind} behind" if lags else "without a watermark so far"
     rates = _rates(samples)["rows_per_s"].tail(5)
     speed = f", {rates.mean():,.0f} row changes/s" if len(rates) else ""
     state = f"{name}: {lag}{speed}, {count(len(found), 'finding')}"
     if watch.failure is not None:
         return f"{state}; ended by an error: {label(watch.failure, most=200)}"
     return f"{state}; ended" if watch.wait(0) else state
-
-
-def _long(seconds: float) -> str:
-    return f"{seconds:,.1f} s" if seconds < _HOUR_S else f"{seconds / _HOUR_S:,.1f} h"
 
 
 def _rates(samples: list[WatchSample]) -> pd.DataFrame:
