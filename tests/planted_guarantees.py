@@ -7,6 +7,8 @@ from typing import Any
 
 from tiny_logs import at, ddl, mark, row
 
+from ticdc_lab.audit import GUARANTEES
+
 Log = list[dict[str, Any]]
 
 _CREATED = ddl(0, 0, 1, "CREATE TABLE `a` (`id` INT PRIMARY KEY, `v` TINYINT NOT NULL)")
@@ -52,21 +54,24 @@ FAULTS: Mapping[str, Log] = {
     "ddl_names_are_free": [_CREATED, ddl(0, 1, 2, "CREATE TABLE `a` (`id` INT PRIMARY KEY)"), mark(0, 2, 3)],
 }  # fmt: skip
 
-PICTURES: Mapping[str, set[str]] = {
-    "rows_stay_in_one_partition": {"the older value stays", "Kafka orders nothing across partitions"},
-    "row_images_chain": {"leaves this image", "finds another image"},
-    "redeliveries_are_identical": {"first content", "another content"},
-    "first_appearances_are_ordered": {"order of delivery in partition"},
-    "nothing_below_resolved_ts": {"order of delivery in partition"},
-    "nothing_below_ddl": {"order of delivery in partition"},
-    "ddl_events_are_in_time": {"order of delivery in partition"},
-    "watermarks_are_monotone": {"order of delivery in partition"},
-    "resolved_events_on_all_partitions": {"not in partition"},
-    "ddl_events_on_all_partitions": {"not in partition", "another text"},
-    "admin_events_on_all_partitions": {"not in partition"},
-    "offsets_are_contiguous": {"dashed box"},
+_OF_FORM = {
+    "moved": {"the older value stays", "Kafka orders nothing across partitions"},
+    "below": {"order of delivery in partition"},
+    "absent": {"not in partition"},
+    "gap": {"dashed box"},
+    "contents": set[str](),
 }
+PICTURES: Mapping[str, set[str]] = {
+    name: _OF_FORM[g.picture.form] | ({*g.picture.words} if g.picture.note else set())
+    for name, g in GUARANTEES.items() if g.picture
+}  # fmt: skip
 """What the picture of each guarantee shows, and the pictures of others do not.
 
 A guarantee whose fault is in one message, or in words, has none: its row shows all.
 """
+
+OF_VALUES = (
+    "null_where_none_is_allowed", "value_of_another_column", "number_out_of_range", "label_that_is_none",
+    "column_of_another_table",
+)  # fmt: skip
+"""Kinds that only the values of rows show."""

@@ -25,11 +25,13 @@ def column(name: str, value: str, key: bool) -> dict[str, Any]:
 
 def row(
     partition: int, offset: int, ts: int | None, op: str = "insert", *, key: str | None = "1", table: str = "a",
-    v: str = "1", old: str | None = None, seq: int = 0,
+    v: str = "1", was: str | None = None, old: str | None = None, seq: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """A row event of schema s; key None is a table without key. An update changes nothing but the key."""
+    """A row event of schema s; key None is a table without key. An update changes the value that ``was``, the key that
+    was ``old``; nothing without them.
+    """
     after = [column("id", key or "0", key is not None), column("v", v, False)]
-    before = [column("id", old or key or "0", key is not None), column("v", v, False)]
+    before = [column("id", old or key or "0", key is not None), column("v", was or v, False)]
     images = {"columns": None if op == "delete" else after, "before": None if op == "insert" else before}
     names = {"schema_name": "s", "table_name": table}
     return {"kind": "row", "op": op, "commit_ts": ts} | names | images | at(partition, offset, seq)

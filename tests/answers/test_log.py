@@ -30,11 +30,11 @@ import ticdc_lab
 from ticdc_lab import answers, widgets
 from ticdc_lab.answers import Answer, summary
 from ticdc_lab.answers.answer import SHOWN
-from ticdc_lab.answers.audit import NEXT, OF_DDL, causes, not_checked
+from ticdc_lab.answers.audit import NEXT, causes, not_checked
 from ticdc_lab.answers.audit import line as line_of_audit
 from ticdc_lab.answers.dispatching import measured_rows
 from ticdc_lab.answers.what_if import with_recorded
-from ticdc_lab.audit import checks_possible, places_of
+from ticdc_lab.audit import GUARANTEES, checks_possible, places_of
 from ticdc_lab.audit.findings import NO_RULE
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.listener import Listeners
@@ -195,7 +195,8 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
 def test_guarantees_of_ddl_are_not_checked_where_none_is_known(log: Log) -> None:
     """A log without partition 0 knows none of canal-json; nor need any have happened."""
     known = log.summary_of("facts", "findings")
-    assert not not_checked(known) and set(not_checked(replace(known, ddl=known.ddl.head(0)))) == OF_DDL
+    of_ddl = {name for name, g in GUARANTEES.items() if g.of_ddl}
+    assert not not_checked(known) and set(not_checked(replace(known, ddl=known.ddl.head(0)))) == of_ddl
 
 
 OF_PART = {"watermarks": 1, "transactions": 1, "audit": 1, "why": 0, "consumer": 4, "table": 1}
@@ -682,11 +683,13 @@ def test_the_log_as_recorded_stands_above_what_a_changefeed_can_say_and_models_b
 def test_every_guarantee_says_what_to_do_next() -> None:
     """A cause without a next step leaves its reader alone."""
     assert set(checks_possible("simple")) | {CHECKSUMS_MATCH} <= set(NEXT)
+    causes_of = [(g, "m") for g in NEXT] + [(g, words) for g, (_, instead) in NEXT.items() for words in instead]
     found = pd.DataFrame(
-        [{"guarantee": g, "severity": "error", "table": "s.t", "message": "m 1", "cause": "m"} for g in NEXT]
+        [{"guarantee": g, "severity": "error", "table": "s.t", "message": "m 1", "cause": c} for g, c in causes_of]
     )
     said = causes(found)["do"]
     assert said.str.len().min() > 20 and not said.str.contains("{", regex=False).any()
+    assert all(said[causes_of.index((g, c))] != said[causes_of.index((g, "m"))] for g, c in causes_of if c != "m")
 
 
 def test_findings_of_one_cause_are_one_line_and_errors_come_first() -> None:

@@ -6,7 +6,7 @@ from audit_tables import audit_table
 from tiny_logs import ddl, found, mark, row, table_of
 
 from ticdc_lab.audit.findings import batches_of
-from ticdc_lab.audit.guarantees import watermarks_are_monotone
+from ticdc_lab.audit.guarantees.marks import watermarks_are_monotone
 from ticdc_lab.audit.stated import Stated
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.figures import counterexample

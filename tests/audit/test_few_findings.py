@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from ticdc_lab.audit import findings
-from ticdc_lab.audit.findings import FOUND, ORDER, SEVERITIES, few, listed
+from ticdc_lab.audit.findings import FOUND, ORDER, SEVERITIES, chosen, few, listed, sentence
 from ticdc_lab.engine.shuffle import spark_order
 
 NAMES = [name for name in FOUND.names if name != "more"]
@@ -60,3 +61,13 @@ def test_a_lost_count_would_be_seen() -> None:
     assert shown([kept], 2) == shown(batches, 2)
     lost = kept.set_column(FOUND.get_field_index("more"), "more", pa.nulls(len(kept), pa.int64()))
     assert shown([lost], 2) != shown(batches, 2)
+
+
+def test_a_sentence_may_be_text_alone() -> None:
+    """One for each finding, also beside another that has columns."""
+    both = np.arange(2)
+    alone = sentence("a row is lost", ", or was never written")
+    of_two = chosen((np.array([True, False]), alone), otherwise=sentence("row ", np.array([1, 2]), " is lost"))
+    assert alone.message(both).to_pylist() == ["a row is lost, or was never written"] * 2
+    assert of_two.message(both).to_pylist() == ["a row is lost, or was never written", "row 2 is lost"]
+    assert alone.message(both[:0]).to_pylist() == []

@@ -14,7 +14,7 @@ from audit_tables import audit_table
 from test_admin_events import admin
 from tiny_logs import ddl, found, mark, row, table_of
 
-from ticdc_lab.audit.guarantees import ddl_events_on_all_partitions, holes, resolved_events_on_all_partitions
+from ticdc_lab.audit.guarantees.marks import ddl_events_on_all_partitions, holes, resolved_events_on_all_partitions
 from ticdc_lab.audit.marks import Promises
 from ticdc_lab.audit.stated import Stated
 from ticdc_lab.events import FILE_BITS

@@ -15,7 +15,7 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 import ticdc_lab
-from ticdc_lab.audit.guarantees import holes
+from ticdc_lab.audit.guarantees.marks import holes
 from ticdc_lab.audit.stated import Stated
 from ticdc_lab.errors import StreamingError
 from ticdc_lab.events.sample import Sample

@@ -9,14 +9,14 @@ import pytest
 from audit_tables import audit_table
 from conftest import computed, golden
 from copies import APART, findings, is_seen
-from planted_guarantees import PICTURES
+from planted_guarantees import OF_VALUES, PICTURES
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab import figures
+from ticdc_lab.audit import GUARANTEES
 from ticdc_lab.errors import ContractError
 from ticdc_lab.faults import KINDS, Expected, FaultLog, PlantedFault, plan_fault, plant, read_log, with_faults
-from ticdc_lab.faults.plant import OF_VALUES
 from ticdc_lab.sources.load import load
 
 SMALL = "messages_open-protocol_small.jsonl.gz"
@@ -82,6 +82,13 @@ def test_there_are_many_kinds_and_each_says_why_it_happens() -> None:
 
 NARROW = tuple(kind for kind in KINDS if kind not in OF_VALUES)
 """Kinds that copies of a log without its values show."""
+
+
+def test_guarantees_that_lost_messages_break_come_first(log_of) -> None:
+    """They declare it: of faults that only take messages away, the findings are theirs."""
+    plans = [plan_fault(log_of(SMALL)[1], kind, 0).plan for kind in KINDS]
+    lost = {seen.guarantee for plan in plans if not plan.put and not plan.changed for seen in plan.seen}
+    assert lost == {name for name, g in GUARANTEES.items() if g.by_loss}
 
 
 def test_every_kind_is_found_where_it_was_planted(log_of, found_in) -> None:

@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 import pytest
 from conftest import computed, golden
 from copies import copies
+from planted_guarantees import OF_VALUES
 from pyspark.sql import SparkSession
 from watched_logs import FORM, audited, batches
 
 from ticdc_lab.faults import KINDS, plan_fault, read_log
-from ticdc_lab.faults.plant import OF_VALUES
 from ticdc_lab.sources.load import load
 from ticdc_lab.watch.buckets import as_bytes, from_bytes
 from ticdc_lab.watch.state import Watched, WatchState, absorbed, replace, step

@@ -23,20 +23,10 @@ from ticdc_lab.answers.transactions import likeliest_first, torn_briefly, torn_w
 from ticdc_lab.answers.watermarks import complete_to
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audited, checks_possible, places_of
 from ticdc_lab.audit.contradicted import rules_given, with_contradictions
-from ticdc_lab.audit.findings import INFO, NO_RULE, PARTITIONS_MISSING, RANK, UNRECORDED, UNSURE, VIOLATED
-from ticdc_lab.audit.guarantees import (
-    ALONE,
-    COPIED,
-    IMAGE_DIFFERS,
-    LACKED,
-    MOVED,
-    NO_WATERMARK,
-    OLD_VALUES_OFF,
-    OTHER_TEXT,
-    SILENT,
-    TWO_TOPICS,
-    UNSPLIT,
-)
+from ticdc_lab.audit.findings import INFO, PARTITIONS_MISSING, RANK, UNRECORDED
+from ticdc_lab.audit.guarantees.guarantee import LACKED
+from ticdc_lab.audit.guarantees.marks import TWO_TOPICS
+from ticdc_lab.audit.guarantees.rows import IMAGE_DIFFERS
 from ticdc_lab.audit.run import CHAIN, key_of
 from ticdc_lab.codecs.plain.named import VERSION_BYTES, frames
 from ticdc_lab.codecs.registry import FRAMED
@@ -66,9 +56,6 @@ from ticdc_lab.words import count, in_lanes, lane_of, shortened, some_of
 
 if TYPE_CHECKING:
     from ticdc_lab.log import Log
-
-OF_DDL = frozenset(name for name, g in GUARANTEES.items() if g.of_ddl)
-"""Guarantees that a log without DDL cannot show."""
 
 
 def audit(s: Summary) -> Answer:
@@ -117,7 +104,7 @@ def verdict(s: Summary) -> pd.DataFrame:
     mixed = {*found["guarantee"][found["cause"] == TWO_TOPICS]}
     rows.sort(
         key=lambda r: (
-            r["guarantee"] not in mixed, list(SIGNS).index(r["verdict"]), r["guarantee"] not in _OF_LOSS,
+            r["guarantee"] not in mixed, list(SIGNS).index(r["verdict"]), r["guarantee"] not in _BY_LOSS,
             -r["errors"], -r["warnings"],
         )
     )  # fmt: skip
@@ -170,8 +157,8 @@ def causes(findings: pd.DataFrame, *, source: str = "SOURCE", lane: str = "parti
         one = {c: f.get(c) for c in columns} | {"table": table, "cause": cause, "n": 0, "first": number}
         own = found.setdefault(kind, one)
         own["n"] += 1
-        step = NEXT.get(f["guarantee"], "")
-        for words, other in _OF_CAUSE.items():
+        step, instead = NEXT.get(f["guarantee"], ("", {}))
+        for words, other in {**_OF_RECORDING, **instead, **_OF_ZONE}.items():
             if in_lanes(words, lane) in cause:
                 step = other if lane == "partition" or other not in (_RECORD, _AGAIN) else _FOLDER
                 break
@@ -184,97 +171,35 @@ def causes(findings: pd.DataFrame, *, source: str = "SOURCE", lane: str = "parti
     told = sorted(
         found.values(),
         key=lambda c: (
-            c["cause"] != TWO_TOPICS, RANK[c["severity"]], c["guarantee"] not in _OF_LOSS, -c["n"], c["first"]
+            c["cause"] != TWO_TOPICS, RANK[c["severity"]], c["guarantee"] not in _BY_LOSS, -c["n"], c["first"]
         ),
     )  # fmt: skip
     return pd.DataFrame(told, columns=columns).astype({"partition": "Int64", "offset": "Int64"})
 
 
-_OF_LOSS = frozenset({
-    "offsets_are_contiguous", "row_images_chain", "ddl_events_on_all_partitions", "resolved_events_on_all_partitions",
-})  # fmt: skip
-"""Guarantees that lost messages break: they come before others of their severity."""
+_BY_LOSS = frozenset(name for name, g in GUARANTEES.items() if g.by_loss)
 
 _AGAIN = "Compare the offsets with the topic. Retention, compaction or an incomplete recording explain a gap."
 _RECORD = "Record all partitions of the topic again, over a longer time: ticdc-lab record {topic} --out FILE"
 _FOLDER = "Check the folder for missing files: ticdc-lab fsck {source}"
-_EVIDENCE = "Show the row's messages: ticdc-lab audit {source} --messages-of {number}"
-_ORDER = (
-    "Show its messages: ticdc-lab audit {source} --messages-of {number}. Then look in TiCDC's log for a restart or a "
-    "moved table at that time."
-)
-_RESTART = "Look in TiCDC's log for a restart or a moved table at that time: ticdc-lab why {source} --cdc-log FILE"
-_DEFINED = "Compare the DDL of the log with the row: ticdc-lab audit {source} --messages-of {number}"
-_CHANGED = (
-    "Check whether the changefeed's dispatchers or the topic's partitions changed at that time. "
-    "Its messages: ticdc-lab audit {source} --messages-of {number}"
-)
-_WRITERS = "Check that only one changefeed writes to the topic, and when it restarted: ticdc-lab watermarks {source}"
-NEXT = {
-    "rows_stay_in_one_partition": (
-        "If consumers need the order of a row, dispatch by its key: ticdc-lab advise {source} --tables {table}"
-    ),
-    "row_images_chain": f"{_EVIDENCE}. If the changefeed filters events, audit with its file: --changefeed FILE",
-    "redeliveries_are_identical": "Compare both messages: ticdc-lab audit {source} --messages-of {number}",
-    "first_appearances_are_ordered": _ORDER,
-    "nothing_below_resolved_ts": _RESTART,
-    "nothing_below_ddl": _ORDER,
-    "ddl_events_are_in_time": _RESTART,
-    "watermarks_are_monotone": _WRITERS,
-    "resolved_events_on_all_partitions": _RESTART,
-    "ddl_events_on_all_partitions": _ORDER,
-    "admin_events_on_all_partitions": _ORDER,
-    "offsets_are_contiguous": (
-        "If the missing messages are not in quarantine (ticdc-lab survey {source}), record them again. "
-        "Messages around them: ticdc-lab audit {source} --messages-of {number}"
-    ),
-    "rows_follow_the_partition_count": (
-        "Check that every capture received the Admin event before it wrote again. "
-        "The row's messages: ticdc-lab audit {source} --messages-of {number}"
-    ),
-    "rows_have_a_table": _DEFINED,
-    "columns_are_defined": _DEFINED,
-    "nulls_are_allowed": _DEFINED,
-    "values_fit_their_columns": _DEFINED,
-    "ddl_names_are_free": "Compare both DDL: ticdc-lab audit {source} --messages-of {number}",
+_BESIDE = {
     MATCH: (
         "Give the settings of that time by --option NAME=VALUE, or their file: "
         "ticdc-lab settings {source} --changefeed FILE"
     ),
-    "row_checksums_match": (
+    CHECKSUMS_MATCH: (
         "Compare the row with the upstream at that commit_ts: ticdc-lab audit {source} --messages-of {number}"
     ),
 }
-"""What to check or run next, by guarantee."""
+NEXT: dict[str, tuple[str, Mapping[str, str]]] = {name: (do, {}) for name, do in _BESIDE.items()}
+NEXT |= {name: (g.do, g.instead) for name, g in GUARANTEES.items()}
+"""What to check or run next, by guarantee; and where a cause needs another step, by words of the cause."""
 _OWN_ZONE = re.compile(r"(?:the zone|time zone) ([A-Z][\w/+-]+)")
 _OF_ZONES = ("timestamps in the zone ", "TiCDC's server has the time zone ", "in the time zone of its server")
-_OF_CAUSE = {
-    UNRECORDED: _RECORD,
-    PARTITIONS_MISSING: _RECORD,
-    LACKED: _AGAIN,
-    NO_RULE: _EVIDENCE,
-    VIOLATED: _CHANGED,
-    MOVED: _CHANGED,
-    COPIED: _CHANGED,
-    UNSURE: "Give the changefeed's file, which shows the rule: ticdc-lab audit {source} --changefeed FILE",
-    UNSPLIT: (
-        "If consumers need the order of a key, set output-raw-change-event = false in the changefeed's "
-        "[sink.kafka-config]."
-    ),
-    NO_WATERMARK: (
-        "Check that the recording is longer than a few seconds and that no tool left watermarks out. Record the topic "
-        "again: ticdc-lab record {topic} --out FILE"
-    ),
-    SILENT: _WRITERS,
-    ALONE: _WRITERS,
-    OTHER_TEXT: "Compare both DDL: ticdc-lab audit {source} --messages-of {number}",
-    OLD_VALUES_OFF: "Give the changefeed's file, which shows it: ticdc-lab audit {source} --changefeed FILE",
-    **dict.fromkeys(
-        _OF_ZONES, "Audit with the zone of the TiCDC server: ticdc-lab audit {source} --option time-zone={zone}"
-    ),
-    TWO_TOPICS: "Record each topic into a file of its own: ticdc-lab record {topic} --out FILE",
-}
-"""The same where a cause needs another step than its guarantee: by words of the cause."""
+_OF_RECORDING = {UNRECORDED: _RECORD, PARTITIONS_MISSING: _RECORD, LACKED: _AGAIN}
+_OF_ZONE = dict.fromkeys(
+    _OF_ZONES, "Audit with the zone of the TiCDC server: ticdc-lab audit {source} --option time-zone={zone}"
+)
 
 
 def checks(s: Summary) -> dict[str, str]:
@@ -283,7 +208,7 @@ def checks(s: Summary) -> dict[str, str]:
         s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample, lost=s.lost, carried=s.carried
     )
     if s.ddl.empty:
-        of_ddl = {n for n in OF_DDL if not (GUARANTEES[n].image and "definitions" in s.carried)}
+        of_ddl = {n for n, g in GUARANTEES.items() if g.of_ddl and not (g.image and "definitions" in s.carried)}
         possible = {name: why or ("no DDL of it is known" if name in of_ddl else "") for name, why in possible.items()}
     unjudged = {name: possible[name] or why for name, why in s.unjudged.items()}
     beside = [CHECKSUMS_MATCH] if s.protocol in CHECKSUMMED else []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ticdc_lab.audit.findings import events_at, messages_of, places_of
-from ticdc_lab.audit.guarantees import GUARANTEES, Guarantee, checks_possible
+from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
+from ticdc_lab.audit.guarantees.guarantee import Guarantee
 from ticdc_lab.audit.run import MAX_PER_GUARANTEE, audited
 from ticdc_lab.audit.transform import audit
 

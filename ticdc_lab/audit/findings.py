@@ -76,7 +76,7 @@ class Sentences:
 
 
 def sentence(*parts: Texts | Ints | Sentences | str, cause: str | Sentences = "") -> Sentences:
-    """Sentences from literal text and columns, at least one of these; an unknown commit_ts reads ``?``.
+    """Sentences from literal text and columns, or from text alone; an unknown commit_ts reads ``?``.
 
     Without ``cause`` they have the one of the first sentence among their parts.
     """
@@ -84,7 +84,8 @@ def sentence(*parts: Texts | Ints | Sentences | str, cause: str | Sentences = ""
     literal = cause if isinstance(cause, str) else ""
 
     def said(at: Ints) -> pa.Array:
-        return pc.binary_join_element_wise(*[p if isinstance(p, str) else _words(p, at) for p in parts], "")
+        between = pa.repeat(pa.scalar(""), len(at))  # of text alone it makes one of each
+        return pc.binary_join_element_wise(*[p if isinstance(p, str) else _words(p, at) for p in parts], between)
 
     if isinstance(cause, Sentences):
         return Sentences(said, cause.message)

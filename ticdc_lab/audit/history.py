@@ -84,7 +84,8 @@ class _ImageByFlags:
     def of(self, flags: Ints, hashes: Any) -> Ints:
         """What the image of each change is."""
         other = self.other[flags]
-        return np.where(self.holds[flags], _or(hashes, other), other)
+        known = self.holds[flags] & np.asarray(hashes.is_valid())
+        return np.where(known, np.asarray(hashes.fill_null(0)), other)
 
 
 def _has(bit: int) -> Bools:
@@ -350,11 +351,6 @@ def torn(left: Ints, found: Ints) -> Ints:
 
 def _is(column: pa.Array, value: str) -> Bools:
     return np.asarray(pc.fill_null(pc.equal(column, value), False))
-
-
-def _or(column: pa.Array, other: Ints) -> Ints:
-    """A column as int64, and where it is null another."""
-    return np.where(np.asarray(column.is_valid()), np.asarray(column.fill_null(0)), other)
 
 
 def _plain(c: Changes, *, has_commit_ts: bool) -> Bools:

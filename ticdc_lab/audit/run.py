@@ -31,7 +31,8 @@ from ticdc_lab.audit.findings import (
     listed,
     unrecorded,
 )
-from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible, inserts_of_rows_there
+from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
+from ticdc_lab.audit.guarantees.rows import inserts_of_rows_there
 from ticdc_lab.audit.history import (
     ROWS_AT_ONCE,
     Changes,

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit.findings import FOUND, FOUND_DDL, WARNING, RowFindings, Sentences, as_table, sentence
-from ticdc_lab.audit.guarantees import holes
+from ticdc_lab.audit.guarantees.marks import holes
 from ticdc_lab.audit.history import Shown, Suspects
 from ticdc_lab.audit.history import judged as rows_judged
 from ticdc_lab.audit.marks import log_marks

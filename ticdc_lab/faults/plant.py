@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from inspect import isfunction
 from itertools import islice
 from random import Random
 from typing import Any
@@ -15,60 +16,15 @@ from ticdc_lab.errors import ContractError
 from ticdc_lab.events import PARTITION
 from ticdc_lab.events.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS, require_batch, require_columns
 from ticdc_lab.faults import images, marks, rows
-from ticdc_lab.faults.plan import Event, FaultLog, FaultPlan, PlantedFault, gone_places, layouts, with_new_places
+from ticdc_lab.faults.plan import FaultLog, FaultPlan, PlantedFault, gone_places, layouts, with_new_places
 
 KINDS: dict[str, Callable[[FaultLog], Iterator[FaultPlan]]] = {
-    kind.__name__: kind
-    for kind in (
-        rows.row_dropped,
-        rows.delete_dropped,
-        rows.transaction_torn,
-        rows.row_delivered_in_two_partitions,
-        rows.row_in_wrong_partition,
-        rows.row_moves_for_good,
-        rows.partitions_swapped,
-        rows.changes_swapped,
-        rows.row_late,
-        rows.row_repeated_late,
-        rows.stale_replay,
-        rows.repeat_with_other_content,
-        rows.commit_ts_too_low,
-        rows.commit_ts_too_high,
-        rows.value_corrupted,
-        rows.change_sent_as_new,
-        rows.update_sent_as_insert,
-        rows.key_update_unsplit,
-        images.null_where_none_is_allowed,
-        images.value_of_another_column,
-        images.number_out_of_range,
-        images.label_that_is_none,
-        images.column_of_another_table,
-        images.row_of_a_dropped_table,
-        images.table_created_twice,
-        marks.watermark_too_high,
-        marks.watermark_overtakes_rows,
-        marks.watermark_falls_back,
-        marks.watermark_missing,
-        marks.partition_without_watermarks,
-        marks.watermarks_stop,
-        marks.watermark_of_another_changefeed,
-        marks.ddl_missing,
-        marks.ddl_changed,
-        marks.ddl_repeated_with_other_text,
-        marks.ddl_early,
-        marks.ddl_late,
-        marks.row_after_ddl,
-        marks.offsets_lost,
-        marks.partition_truncated,
-    )
+    name: kind
+    for module in (rows, images, marks)
+    for name, kind in vars(module).items()
+    if isfunction(kind) and kind.__module__ == module.__name__ and not name.startswith("_")
 }
 """Kinds by name; what each does in reality is the first line of its function's documentation."""
-
-OF_VALUES = (
-    "null_where_none_is_allowed", "value_of_another_column", "number_out_of_range", "label_that_is_none",
-    "column_of_another_table",
-)  # fmt: skip
-"""Kinds that only the values of rows show."""
 
 UNSEEN = {
     "the last change of a row, lost": "nothing follows it that could show what it left",
@@ -178,7 +134,8 @@ def read_log(events: DataFrame, *, seed: int = 0, rows: int = ROWS, topic: str |
         )
     own = plain.where(F.col("topic") == name)
     found = _some_lives(own, seed=seed, rows=rows).toArrow().to_pylist()
-    marks = _with_together(own, _marks(own)).toArrow().to_pylist()
+    marked = own.where("kind IN ('watermark', 'ddl') AND commit_ts IS NOT NULL")
+    marks = _with_together(own, marked).toArrow().to_pylist()
     last = own.groupBy("partition").agg(F.max("offset").alias("last")).collect()
     return FaultLog.of(name, found, marks, {r["partition"]: r["last"] for r in last})
 
@@ -236,7 +193,8 @@ def with_faults(events: DataFrame, faults: Sequence[PlantedFault]) -> DataFrame:
     here = [F.col("topic") == F.col("_topic"), F.col("partition") == F.col("_partition")]
     kept = events.drop(*DISPATCH.names).join(edits, on=here, how="left").where(~_is_gone())
     kept = kept.withColumn("offset", F.col("offset") + _moved()).drop("_topic", "_partition", "_gone", "_cut", "_steps")
-    rows = [_tuple(e | {"topic": f.topic}) for f in faults for e in with_new_places(f.plan)]
+    put = [e | {"topic": f.topic} for f in faults for e in with_new_places(f.plan)]
+    rows = [tuple(_plain(e.get(name)) for name in EVENTS.names) for e in put]
     added = session.createDataFrame(rows, EVENTS).transform(with_hashes, KEYS, IMAGE_HASHES)
     wanted = [c for c in (*EVENTS.names, *KEYS.names, *IMAGE_HASHES.names) if c in kept.columns]
     return kept.unionByName(added.select(*wanted), allowMissingColumns=True)
@@ -248,10 +206,6 @@ def _some_lives(own: DataFrame, *, seed: int, rows: int) -> DataFrame:
     counted = changes.groupBy("key_hash").agg(F.count(F.lit(1)).alias("n")).where(F.col("n") <= CHANGES)
     chosen = counted.orderBy(F.col("n") < 3, F.xxhash64("key_hash", F.lit(seed))).limit(rows).select("key_hash")
     return _with_together(own, changes.join(F.broadcast(chosen), on="key_hash", how="left_semi"))
-
-
-def _marks(own: DataFrame) -> DataFrame:
-    return own.where("kind IN ('watermark', 'ddl') AND commit_ts IS NOT NULL")
 
 
 def _with_together(own: DataFrame, some: DataFrame) -> DataFrame:
@@ -287,11 +241,6 @@ def _moved() -> Column:
     before = F.transform("_steps", lambda s: F.when(s["at"] <= F.col("offset"), s["by"]).otherwise(F.lit(0)))
     total = F.aggregate(before, F.lit(0).cast("bigint"), lambda a, b: a + b)
     return F.coalesce(total, F.lit(0).cast("bigint"))
-
-
-def _tuple(event: Event) -> tuple[Any, ...]:
-    """An event in the order of the contract."""
-    return tuple(_plain(event.get(name)) for name in EVENTS.names)
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """The fewest messages that show one finding: a drawing for each kind of finding, and none where none fits.
 
-Kinds come from the audit (:data:`ticdc_lab.audit.guarantees.GUARANTEES`), of the what-if of dispatchers
+Kinds come from the audit (``picture`` of :data:`ticdc_lab.audit.guarantees.GUARANTEES`), of the what-if of dispatchers
 (:data:`ticdc_lab.dispatch.comparison.MEASURED`) and of consumers (:data:`ticdc_lab.consumer.anomalies.KINDS`).
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ticdc_lab.audit.guarantees import GUARANTEES
+from ticdc_lab.audit.guarantees.guarantee import Picture
 from ticdc_lab.events.tso import clock_words, tso_words, with_clock
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.look import GREY, WRONG, look
@@ -39,7 +41,7 @@ def counterexample(finding: Mapping[str, Any], *, lane: str = "partition") -> Fi
     """
     drawing, evidence = _drawing(finding), _evidence(finding)
     if drawing is not None:
-        return drawing({"lane": lane, **finding}, evidence)
+        return drawing({"lane": lane, "drawn": _DRAWN[finding["guarantee"]], **finding}, evidence)
     named = some_of([f"{lane} {e['partition']} offset {e['offset']}" for e in evidence], most=4)
     why = f"It names {named}." if evidence else "It names no message: it is about what is missing."
     return sentence(_title(finding), why)
@@ -65,62 +67,35 @@ def _evidence(finding: Mapping[str, Any]) -> list[Message]:
 
 
 def _drawing(finding: Mapping[str, Any]) -> Drawing | None:
-    kind, evidence = str(finding.get("guarantee")), _evidence(finding)
+    drawn, evidence = _DRAWN.get(str(finding.get("guarantee"))), _evidence(finding)
     lanes, dated = {e["partition"] for e in evidence}, all(e["commit_ts"] is not None for e in evidence)
-    if kind in _ABSENT:
+    if drawn is None:
+        return None
+    if drawn.form == "absent":
         missing = _lane(finding)
-        if missing in lanes and kind in _CONTENTS:
+        if missing in lanes and drawn.note:
             return _contents
         return _absent if missing is not None and lanes - {missing, None} else None
     if len(evidence) < 2 or None in lanes:
         return None
-    if kind in _GAPS:
-        return _gap
-    if kind in _CONTENTS:
-        return _contents
-    if kind in _BELOW or (kind in _MOVES and len(lanes) == 1):
+    if drawn.form == "below" or (drawn.form == "moved" and len(lanes) == 1):
         return _fall if dated and len(lanes) == 1 else None
-    if kind in _TORN:
-        return _torn
-    if kind in _MOVES:
+    if drawn.form == "moved":
         times = {e["commit_ts"] for e in evidence}
         return _moved if dated and len(times) > 1 else _apart
-    return _wrong_side if kind in _SIDES and dated else None
+    if drawn.form == "sides":
+        return _wrong_side if dated else None
+    return {"gap": _gap, "contents": _contents, "torn": _torn}[drawn.form]
 
 
-_EARLY = "changes_are_applied_in_order"  # of consumers, while the number of partitions changes
-_MOVES = {"rows_stay_in_one_partition", "row_order", "table_order", "row goes back", "lost update", _EARLY}
-_TORN = {"transactions", "torn transaction"}
-_SIDES = {"row before its DDL", "row after its DDL"}
-_BELOW = {
-    "nothing_below_resolved_ts": ("a watermark", "change"),
-    "nothing_below_ddl": ("a DDL", "change of its table"),
-    "ddl_events_are_in_time": ("a watermark", "DDL"),
-    "watermarks_are_monotone": ("a watermark", "watermark"),
-    "first_appearances_are_ordered": ("a change of a row", "older change of it that was not delivered before"),
+# ``row goes back`` and the next are of consumers; the last while the number of partitions changes.
+_MOVES = ("row_order", "table_order", "row goes back", "lost update", "changes_are_applied_in_order")
+_DRAWN = {
+    **dict.fromkeys(_MOVES, GUARANTEES["rows_stay_in_one_partition"].picture),
+    **dict.fromkeys(("transactions", "torn transaction"), Picture("torn")),
+    **dict.fromkeys(("row before its DDL", "row after its DDL"), Picture("sides")),
+    **{name: g.picture for name, g in GUARANTEES.items()},
 }
-"""After what no what may lie below it, by guarantee."""
-_CONTENTS = {
-    "row_images_chain": (
-        ("leaves this image", "finds another image"),
-        "Both messages change one row. What the first left must be what the second found: a change between them is "
-        "missing, or one of the two images is wrong.",
-    ),
-    "redeliveries_are_identical": (
-        ("first content", "another content"),
-        "Both messages deliver one change. What is sent again must have the same content; one of them is wrong.",
-    ),
-    "ddl_events_on_all_partitions": (
-        ("one text", "another text"),
-        "Both messages deliver one DDL. The owner sends the same text to every partition; one of them is wrong.",
-    ),
-    "admin_events_on_all_partitions": (
-        ("one number", "another number"),
-        "Both messages deliver one Admin event. The owner sends the same number to every partition; one is wrong.",
-    ),
-}
-_GAPS = {"offsets_are_contiguous"}
-_ABSENT = {"resolved_events_on_all_partitions", "ddl_events_on_all_partitions", "admin_events_on_all_partitions"}
 
 
 def _moved(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
@@ -196,7 +171,7 @@ def _fall(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
         tickvals=list(range(len(levels))), automargin=True,
         ticktext=[_when(ts) for ts in levels], range=[-0.8, len(levels) + 0.1], showgrid=False, zeroline=False,
     )  # fmt: skip
-    after, what = _BELOW.get(finding["guarantee"], ("a change of a row", "older change of it"))
+    after, what = finding["drawn"].words
     rule = f"After {after} at the dotted line, no {what} may follow below the line; the ringed one does."
     if high == low:
         rule = "A watermark promises that every change up to the line was sent; the ringed one first comes later."
@@ -209,7 +184,7 @@ def _fall(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
 def _contents(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     """Two messages that must show the same content of a row, and do not."""
     kind, message = finding["guarantee"], str(finding.get("message"))
-    (left, found), note = _CONTENTS[kind]
+    (left, found), note = finding["drawn"].words, finding["drawn"].note
     left = "deletes the row" if "a row that does not exist" in message else left
     found = "inserts the row again" if "a row that exists" in message else found
     axes = {"row_images_chain": "order upstream (commit ts)", "redeliveries_are_identical": "order of delivery"}

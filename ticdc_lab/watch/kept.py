@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ticdc_lab.audit import GUARANTEES
 from ticdc_lab.audit.findings import FOUND
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.settings import MATCH, Contradiction
@@ -15,6 +16,9 @@ PENDING, OPEN, IGNORED, RESOLVED, WITHDRAWN = STATUSES = "pending", "open", "ign
 """A finding is pending until nothing has explained it for as long as findings settle; then it is open, until a user
 ignores or resolves it. One that later messages explain is withdrawn.
 """
+
+_AT_ONCE = frozenset(name for name, g in GUARANTEES.items() if g.at_once)
+_OF_WATERMARKS = frozenset(name for name, g in GUARANTEES.items() if g.of_watermarks)
 
 Identity = tuple[Any, ...]
 _WHO = ("guarantee", "severity", "table", "commit_ts", "topic", "partition", "offset", "seq", "row_id")
@@ -69,7 +73,7 @@ def found_again(
     """What is kept after another look, and how many of each guarantee and severity are found and not kept.
 
     ``kept``: by number. ``found``: rows of :data:`ticdc_lab.audit.findings.FOUND`: all that is found now. ``now_s``:
-    seconds since 1970. ``settle_s``: so long a finding is pending, unless :data:`AT_ONCE` names its guarantee.
+    seconds since 1970. ``settle_s``: so long a finding is pending, unless its guarantee is ``at_once``.
     ``final``: the log ends here, so nothing can explain what is pending. ``judged``: the rows that were judged: what
     was found of others stays as it was; None for all. ``closed_ts``: what was found of watermarks up to this one stays
     as it was, and what is new of them does not count.
@@ -97,7 +101,7 @@ def found_again(
             before = replace(before, status=PENDING, found_s=now_s, changed_s=now_s)
         since_s = min(before.found_s, now_s)  # a clock that was set back lets nothing wait for longer
         before = replace(before, message=one.message, cause=one.cause, evidence=one.evidence, found_s=since_s)
-        if before.status == PENDING and (final or row["guarantee"] in AT_ONCE or now_s - before.found_s >= settle_s):
+        if before.status == PENDING and (final or row["guarantee"] in _AT_ONCE or now_s - before.found_s >= settle_s):
             before = replace(before, status=OPEN, changed_s=now_s)
         after[before.number] = before
         seen.add(before.number)
@@ -122,21 +126,11 @@ def contradiction(c: Contradiction) -> dict[str, Any]:
 
 
 def _is_closed(finding: KeptFinding, ts: int) -> bool:
-    return finding.guarantee in OF_WATERMARKS and finding.commit_ts is not None and finding.commit_ts <= ts
+    return finding.guarantee in _OF_WATERMARKS and finding.commit_ts is not None and finding.commit_ts <= ts
 
-
-OF_WATERMARKS = ("resolved_events_on_all_partitions", "watermarks_are_monotone")
-"""Guarantees about watermarks alone."""
 
 ASIDE = 1_000
 """Findings that are withdrawn, ignored or resolved, not found any more, and stay listed: the last ones."""
 
 KEPT_OF_EACH = 1_000
 """Findings of a guarantee that are kept while they are pending or open; more are counted."""
-
-
-AT_ONCE = frozenset({
-    "watermarks_are_monotone", "nothing_below_resolved_ts", "redeliveries_are_identical",
-    "rows_follow_the_partition_count",
-})  # fmt: skip
-"""Guarantees whose findings no later message explains: they are open at once."""

@@ -86,9 +86,6 @@ What came before it was forgotten; the changefeed's filters may leave out what i
 what it found; its message could not be decoded. A change has one reason, the first of these.
 """
 
-OF_ONE_CHANGE = ("nothing_below_resolved_ts", "nothing_below_ddl", "rows_follow_the_partition_count")
-"""Guarantees about rows that one change alone can break: no former change of the row is needed."""
-
 _EXPLAINING = ("kind", *POSITION, "schema_name", "table_name", "commit_ts", *KEYS.names, *DISPATCH.names)
 _KEPT = pa.schema([arrow_schema(DECODED).field(name) for name in _EXPLAINING])
 
@@ -503,7 +500,7 @@ def _checked(counts: WatchCounts, watched: Watched, unchecked: Mapping[str, int]
     found = {}
     for name in watched.checks:
         g = GUARANTEES[name]
-        of_rows = counts.rows if name in OF_ONE_CHANGE else chained if name == CHAIN else remembered
+        of_rows = counts.rows if g.by_one else chained if name == CHAIN else remembered
         every = counts.messages if "all messages" in g.needs else counts.watermarks
         found[name] = of_rows if g.remembers == "rows" else counts.ddl if g.of_ddl else every
     return found
