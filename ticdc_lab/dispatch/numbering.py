@@ -354,7 +354,8 @@ class Numbering:
                 elif answer.columns:
                     value, error = self._hashed(rows.where(own), names, answer.columns)
                     crc[own], known[own], why[own] = value ^ table, error == None, error  # noqa: E711
-        return (crc & _MASK) ^ table, np.where(known, None, why)
+        why[known] = None
+        return (crc & _MASK) ^ table, why
 
     @cached_property
     def _handles(self) -> bool:
