@@ -616,6 +616,6 @@ def test_a_data_class_is_replaced_as_dataclasses_does_it() -> None:
 
 @pytest.mark.parametrize("named", [fault.Crash(1, "c"), fault.Ask(1, "c", "leave")])
 def test_a_fault_of_a_node_that_is_not_there_names_those_that_are(named: fault.Fault) -> None:
-    """Also one that an event of a scenario asks of a node which its model lacks."""
+    """Also one from an event of a scenario that asks a node which its model does not have."""
     with pytest.raises(ContractError, match="names the node c; this run has a, b"):
         world(named).run(until_us=10)
