@@ -67,7 +67,7 @@ def test_v4_21_a_restarted_node_begins_anew_but_is_still_to_drain() -> None:
     assert commands(outputs) == [(N1, STOPPING, 42)]
     state = heard(state, N1, ALIVE, 43)
     known = state.nodes[N1]
-    assert (known.drain_requested, known.draining_observed, known.stopping_observed) == (True, False, False)
+    assert (known.drain_requested, known.liveness) == (True, ALIVE)
     assert known.node_epoch == 43 and known.drain_sent_us is None and known.stop_sent_us is None
     state, outputs = drain.liveness_advanced(state, yes, yes, 1)
     assert commands(outputs) == [(N1, DRAINING, 43)]

@@ -27,8 +27,6 @@ class SeenNode(NamedTuple):
     """What the coordinator saw of a node; ``*_sent_us`` None where nothing was sent to this life of it."""
 
     drain_requested: bool = False
-    draining_observed: bool = False
-    stopping_observed: bool = False
     drain_sent_us: int | None = None
     stop_sent_us: int | None = None
     last_seen_us: int | None = None
@@ -126,9 +124,9 @@ def planned(
         known = state.nodes[node]
         if not known.drain_requested or not managed(node):
             continue
-        if not known.draining_observed:
+        if known.liveness == ALIVE:
             plans.append(NodeCommand(node, DRAINING, known.node_epoch))
-        elif not known.stopping_observed and ready_to_stop(node):
+        elif known.liveness == DRAINING and ready_to_stop(node):
             plans.append(NodeCommand(node, STOPPING, known.node_epoch))
     return plans
 
@@ -139,13 +137,11 @@ def commanded(state: DrainController, plans: Iterable[NodeCommand], at_us: int) 
     for plan in plans:
         known = state.nodes[plan.node]
         if plan.target == DRAINING:
-            due = not known.draining_observed and _due(known.drain_sent_us, at_us)
-            sent = known._replace(drain_sent_us=at_us)
+            meant, sent_us, sent = known.liveness == ALIVE, known.drain_sent_us, known._replace(drain_sent_us=at_us)
         else:
-            same_life = known.draining_observed and known.node_epoch == plan.node_epoch
-            due = same_life and not known.stopping_observed and _due(known.stop_sent_us, at_us)
-            sent = known._replace(stop_sent_us=at_us)
-        if due:
+            meant = known.liveness == DRAINING and known.node_epoch == plan.node_epoch
+            sent_us, sent = known.stop_sent_us, known._replace(stop_sent_us=at_us)
+        if meant and (sent_us is None or at_us - sent_us >= RESEND_US):
             state = replace(state, nodes=state.nodes.set(plan.node, sent))
             outputs.append(Send(plan.node, SetNodeLivenessRequest(plan.target, known.node_epoch)))
     return state, outputs
@@ -173,19 +169,9 @@ def _observed(
         return state, [Ignored(message, f"{node} was {known.liveness} already in this life")]
     if known.liveness != liveness:
         outputs.append(Changed(f"liveness:{node}", known.liveness, liveness, "the node reports it"))
-    known = known._replace(
-        drain_requested=known.drain_requested or liveness != ALIVE,
-        draining_observed=known.draining_observed or liveness != ALIVE,
-        stopping_observed=known.stopping_observed or liveness == STOPPING,
-        last_seen_us=at_us,
-        node_epoch=node_epoch,
-        liveness=liveness,
-    )
+    wished = known.drain_requested or liveness != ALIVE
+    known = known._replace(drain_requested=wished, last_seen_us=at_us, node_epoch=node_epoch, liveness=liveness)
     return replace(state, nodes=state.nodes.set(node, known), gate=gate), outputs
-
-
-def _due(sent_us: int | None, at_us: int) -> bool:
-    return sent_us is None or at_us - sent_us >= RESEND_US
 
 
 TTL_US = 30_000_000
