@@ -136,7 +136,7 @@ def test_a_rule_that_too_few_rows_show_is_a_guess() -> None:
     assert answers.rules(found).finding == "Of 1 table: 1 by columns:id,i explain every row."
     assert not answers.rules(found).limits
     (limit,) = answers.rules(found.assign(n_unknown=3)).limits
-    assert limit == "s.t: 3 rows are not compared with columns:id,i: the log does not show what is hashed."
+    assert limit == "columns:id,i is not compared with 3 rows of s.t: the log does not show what is hashed."
 
 
 def test_rules_that_are_not_what_they_seem_are_said_with_every_answer(spark: SparkSession, small: str) -> None:

@@ -180,10 +180,10 @@ def test_deletes_that_nothing_was_inserted_for_are_said(spark: SparkSession) -> 
     """Without a key they are refused where the log contains the table from its creation, else they are a limit."""
     rows = TinyLog().row(11, {"a": 1}, key="").row(12, None, {"a": 2}, key="").mark(20)
     table = at(rows.frame(spark))
-    assert own(table) == [(1,)] and "1 rows of s.t were deleted more often" in table.limits[-1]
+    assert own(table) == [(1,)] and "Of s.t the log deletes 1 row more often" in table.limits[-1]
     whole = TinyLog().ddl(10, "CREATE TABLE s.t (a INT)")
     whole.events += rows.events
-    with pytest.raises(IncompleteHistoryError, match="deleted more often than they were inserted"):
+    with pytest.raises(IncompleteHistoryError, match="deletes 1 row more often than it inserts"):
         at(whole.frame(spark))
 
 

@@ -108,7 +108,7 @@ def moved(
     }
     values: dict[str, Any] = {"out": out}
     details = [*said, AS_THEY_LIE]
-    details += [f"{e.rows} rows: {e.dispatch_error}" for e in frames["errors"].itertuples()]
+    details += [f"{count(e.rows, 'row')}: {e.dispatch_error}" for e in frames["errors"].itertuples()]
     if by_conflict:
         barriers = events.transform(alignments, partitions=partitions, catalog=catalog)
         if alignments_out:
@@ -152,7 +152,7 @@ def _as_ticdc_acts(
 
 def produced(n: int, out: str, *, protocol: str, partitions: int, lost: Mapping[str, str]) -> Answer:
     """Report what was written as a new topic, and what its protocol drops: name to why."""
-    words = f"{n} messages of {protocol} in {count(partitions, 'partition')}: {out}."
+    words = f"{count(n, 'message')} of {protocol} in {count(partitions, 'partition')}: {out}."
     details = [f"{protocol} does not keep {name}: {why}" for name, why in lost.items()]
     values = {"out": out, "to": protocol, "written": n, "lost": dict(lost)}
     return Answer("produce", "What does the new topic contain?", words, {}, (), details, values)
@@ -201,8 +201,8 @@ def _of_key_updates(total: dict[str, int]) -> list[str]:
     joined = sum(total[c] for c in ("same_key", "only_pair", "equal_rest"))
     left = total["maybe_one"] + total["ambiguous"]
     return [
-        f"{joined} pairs of delete and insert were joined to updates of keys;",
-        f"{left} deletes and inserts may be halves of one, and were left as they are",
+        f"{count(joined, 'pair')} of delete and insert joined to updates of keys;",
+        f"{left:,} deletes and inserts may be halves of one, and were left as they are",
     ]
 
 

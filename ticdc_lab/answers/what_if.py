@@ -82,7 +82,7 @@ def what_if(
         return Answer("what-if", _QUESTION, "The log has no row change, so nothing can be dispatched.", {}, said)
     for name in measured.candidates:
         n, why = measured.failed(strategy=name)
-        said += [f"{name} cannot place {n:,} rows, which its figures leave out: {why}"] if n else []
+        said += [f"{name} cannot place {count(n, 'row')}, which its figures leave out: {why}"] if n else []
     for name, tables in measured.together.items():
         said += [f"{name[1:-1]} are counted together, without their own unique indexes: {some_of(tables)}"]
     if absent := sorted({*measured.candidates} - {*measured.candidates_at(partitions)}):
@@ -112,7 +112,7 @@ def rules(found: pd.DataFrame, *, hints: Sequence[str] = ()) -> Answer:
     words = [f"{said} explain every row" if said else "", none, unsure]
     finding = f"Of {count(len(found), 'table')}: {'; '.join(filter(None, words))}."
     limits = [
-        f"{table}: {n:,} rows are not compared with {rule}: the log does not show what is hashed."
+        f"{rule} is not compared with {count(n, 'row')} of {table}: the log does not show what is hashed."
         for table, n, rule in zip(_tables(found), found["n_unknown"], found["rule"], strict=True)
         if n
     ]

@@ -33,7 +33,7 @@ from ticdc_lab.codecs.kernel.numbering import DELETE
 from ticdc_lab.codecs.laid_out import Image, LaidOut, laid_out_of
 from ticdc_lab.codecs.plain import hashes
 from ticdc_lab.events.arrays import Batches, Bools, Ints
-from ticdc_lab.events.schema import DISPATCH, KEYS, require_columns
+from ticdc_lab.events.schema import DISPATCH, IMAGE_HASHES, KEYS, require_columns
 
 NAME_A_PRIMARY_KEY = ("canal-json", "canal", "avro", "csv", "maxwell")
 """Protocols whose rows name no other handle key than a primary key."""
@@ -123,11 +123,14 @@ def with_keys(events: DataFrame) -> DataFrame:
     return with_hashes(events, KEYS)
 
 
+_OPTIONAL = ("protocol", "incomplete", *IMAGE_HASHES.names)
+
+
 def rows_of(
     events: DataFrame, columns: Sequence[str], make: Callable[[pa.Table], pa.Table], form: pa.Schema,
     *hashes: StructType, kinds: Sequence[str] = ("row",),
 ) -> DataFrame:  # fmt: skip
-    """What a function makes of row changes, some at a time; of these columns it gets those that there are.
+    """What a function makes of row changes, some at a time; a frame may be without :data:`_OPTIONAL` columns.
 
     ``hashes``: as of :func:`with_hashes`. ``form``: of what it makes.
     """
@@ -137,8 +140,8 @@ def rows_of(
             yield from make(pa.table(batch)).select(form.names).cast(form).combine_chunks().to_batches()
 
     rows = events.where(f"kind IN ({', '.join(map(repr, kinds))})").transform(with_hashes, *hashes)
-    there = [f"`{c}`" for c in dict.fromkeys(("kind", *columns)) if c in rows.columns]
-    return rows.selectExpr(*there).mapInArrow(run, from_arrow_schema(form))
+    asked = [c for c in dict.fromkeys(("kind", *columns)) if c in rows.columns or c not in _OPTIONAL]
+    return rows.selectExpr(*[f"`{c}`" for c in asked]).mapInArrow(run, from_arrow_schema(form))
 
 
 def in_zone(batches: Batches, zone: str, *, images: bool) -> Batches:

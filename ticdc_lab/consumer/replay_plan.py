@@ -17,7 +17,7 @@ from ticdc_lab.facts.catalog import DDL, Catalog, TableVersion
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import moved, parsed
 from ticdc_lab.tables.versions import added_text, carried
-from ticdc_lab.words import shortened
+from ticdc_lab.words import count, shortened
 
 if TYPE_CHECKING:
     import duckdb
@@ -366,8 +366,8 @@ class LogRows:
         lost = f"SELECT tbl, count(*) FROM {MERGED} WHERE {no_key} GROUP BY tbl ORDER BY tbl"
         for number, n in self.db.execute(lost).fetchall():
             raise IncompleteHistoryError(
-                f"{'.'.join(names[number])}: {n} row changes with commit_ts in ({batch.since}, {batch.until}] have "
-                "no value of the handle key."
+                f"{'.'.join(names[number])}: {count(n, 'row change')} without a value of the handle key, with "
+                f"commit_ts in ({batch.since}, {batch.until}]."
             )
         return Merged(tuple(names), changes, left_out)
 
@@ -439,11 +439,22 @@ class LogRows:
             GROUP BY tbl, texts HAVING sum(copies) <> 0"""
 
 
+def left_out(n: int) -> str:
+    """Row changes of a table that is not written.
+
+    Examples
+    --------
+    >>> left_out(1)
+    '1 row change is left out: the log does not define the table then'
+    """
+    return f"{count(n, 'row change')} {'is' if n == 1 else 'are'} left out: the log does not define the table then"
+
+
 def partly_known(name: TableName, n: int, batch: Batch) -> IncompleteHistoryError:
     """Rows of a table that the log does not contain in full would be written."""
     return IncompleteHistoryError(
-        f"{'.'.join(name)}: {n} row changes with commit_ts in ({batch.since}, {batch.until}] are known only in part, "
-        "so the target would have rows that never existed.",
+        f"{'.'.join(name)}: {count(n, 'row change')} with commit_ts in ({batch.since}, {batch.until}] "
+        f"{'is' if n == 1 else 'are'} known only in part, so the target would have rows that never existed.",
         hint="Give the claim-check folder, let the changefeed send large messages whole, or stop before: --until "
         f"{batch.since}.",
     )

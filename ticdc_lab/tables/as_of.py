@@ -45,6 +45,7 @@ from ticdc_lab.tables.versions import (
     valued,
     with_images,
 )
+from ticdc_lab.words import count
 
 ADDED = ("_commit_ts", "_inferred", "_unconvertible")
 """What the columns beside a table's own are called, unless one of those is called so."""
@@ -53,7 +54,7 @@ _EQUAL_ROWS = (
     "{table} has no handle key: equal rows of one transaction count once, as a row that is delivered again, "
     "unless messages carry TiKV's keys of rows (`output-row-key`)."
 )
-_UNMATCHED = "{n} rows of {table} were deleted more often than the log contains them: they were there before it began."
+_UNMATCHED = "Of {table} the log deletes {rows} more often than it inserts: they were there before it began."
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +241,7 @@ def _multiset(
     taken = counted.agg(F.coalesce(F.sum(F.when(F.col("_n") < 0, -F.col("_n"))), F.lit(0)).alias("n")).collect()[0]["n"]
     if taken and life.from_log:
         raise IncompleteHistoryError(
-            f"{table}: {taken} rows were deleted more often than they were inserted, although the log has the table "
+            f"{table}: the log deletes {count(taken, 'row')} more often than it inserts, although it has the table "
             "from its creation: changes are missing, or equal rows of one transaction counted once.",
             hint="Run `ticdc-lab audit` on the log; give the table a primary key.",
         )
@@ -249,8 +250,8 @@ def _multiset(
     own = [F.col(f"_row.{n}").alias(t.name) for n, t in zip(names, columns, strict=True)]
     none = F.lit(None).cast("bigint")
     added = _added(columns, none, F.col("_said._inferred"), F.col("_said._unconvertible"))
-    said = (_EQUAL_ROWS.format(table=table), *([_UNMATCHED.format(n=taken, table=table)] if taken else []))
-    return rows.select(*own, *added), said
+    unmatched = [_UNMATCHED.format(rows=count(taken, "row"), table=table)] if taken else []
+    return rows.select(*own, *added), (_EQUAL_ROWS.format(table=table), *unmatched)
 
 
 def _unconvertible_in_order() -> Column:

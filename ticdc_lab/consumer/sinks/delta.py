@@ -25,7 +25,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, moves, partly_known
+from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, left_out, moves, partly_known
 from ticdc_lab.consumer.sinks import FORMAT, KEY, OTHER_KEY, Note, key_is_other, require_format
 from ticdc_lab.consumer.sinks.delta_files import NEW_FILES, SmallTable, files_by_table, rewriting
 from ticdc_lab.engine import is_several_machines
@@ -124,8 +124,7 @@ class DeltaSink:
         for name, (changed, partial) in sorted(survey(rows).items()) if batch.rows else ():
             n += changed
             if name not in tables:
-                said = f"{changed} row changes are left out: it is no table that the log defines then"
-                state = _noted(state, batch.until, name, said)
+                state = _noted(state, batch.until, name, left_out(changed))
                 continue
             if partial:
                 raise partly_known(name, partial, batch)

@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, Move, TargetProgress, moves
+from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, Move, TargetProgress, left_out, moves
 from ticdc_lab.consumer.sinks import FORMAT, KEY, OTHER_KEY, Note, key_is_other, not_a_database, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
@@ -187,7 +187,7 @@ class DuckDBSink:
                 (self._upsert if tables[name].handle_columns else self._count)(number, tables[name])
                 self._note_unfit(number, tables[name], batch.until)
             for name, n in (merged.left_out if merged else {}).items():
-                self._note(batch.until, name, f"{n} row changes are left out: it is no table that the log defines then")
+                self._note(batch.until, name, left_out(n))
             for change in changes:
                 for said in changed(self.db, change):
                     self._note(batch.until, change.name, said)

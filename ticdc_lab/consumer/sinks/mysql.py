@@ -28,7 +28,7 @@ from pymysql.cursors import SSCursor
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, Merged, TargetProgress
+from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, Merged, TargetProgress, left_out
 from ticdc_lab.consumer.sinks import FORMAT, REPLAY_FIRST, Note, require_format
 from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected, connection_said
 from ticdc_lab.engine.paths import stored_parquet
@@ -38,7 +38,7 @@ from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import NUMBERED, parsed, typed
 from ticdc_lab.tables.versions import carried
-from ticdc_lab.words import shortened
+from ticdc_lab.words import count, shortened
 
 STATEMENT_BYTES = 4 << 20
 """A statement of rows is at most so long, about; the server's max_allowed_packet must be larger (16 MiB by default)."""
@@ -95,9 +95,9 @@ def upserts(
     update = "" if others else " ON DUPLICATE KEY UPDATE " + ", ".join(f"{n} = {value}" for n, value in sets.items())
     for odd, mode in each_mode(columns, numbered=numbered):
         alive = f"{own} AND texts IS NOT NULL AND {odd}{in_order}"
-        for count, rows in _joined(db, [values], alive):
+        for copies, rows in _joined(db, [values], alive):
             yield from ((sql, 0) for sql in mode[:1])
-            yield f"{verb} INTO {of(table)} ({', '.join(names)}) VALUES {rows}{update}", count if others else 0
+            yield f"{verb} INTO {of(table)} ({', '.join(names)}) VALUES {rows}{update}", copies if others else 0
             yield from ((sql, 0) for sql in mode[1:])
 
 
@@ -269,7 +269,7 @@ class MySQLSink:
                     self.db.rollback()
                     return table
         for name, n in merged.left_out.items():
-            self._note(batch.until, name, f"{n} row changes are left out: it is no table that the log defines then")
+            self._note(batch.until, name, left_out(n))
         self._say(batch.after)
         self._commit()
         return None
@@ -336,7 +336,7 @@ class MySQLSink:
         for sql, copies in taken(self.merging, number, table, numbered=self.numbered):
             lacking += copies - self._do(sql)
         if lacking:
-            said = f"{lacking} rows were to be deleted and were not there: they are older than the log"
+            said = f"Deletes of {count(lacking, 'row')} found nothing: the log begins after the insert"
             self._note(ts, (table.schema_name, table.table_name), said)
         for sql in added(self.merging, number, table, numbered=self.numbered):
             self._do(sql)
