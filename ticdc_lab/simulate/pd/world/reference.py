@@ -28,10 +28,10 @@ from ticdc_lab.simulate.pd.world.changes import (
     Timed,
     WriteFlow,
 )
-from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.pdctl_config import config_of
 from ticdc_lab.simulate.pd.world.policy import Policy
+from ticdc_lab.simulate.pd.world.run import Watch, simulate
 from ticdc_lab.simulate.pd.world.running import moves_of
 from ticdc_lab.simulate.pd.world.start import REFERENCE, SECOND_US, RegionsStart, Start, StoreStart, regions_of
 from ticdc_lab.simulate.pd.world.world import World
@@ -215,37 +215,35 @@ def run_case(case: Case, seed: int = 1, policies: Sequence[Policy] = DEFAULT_POL
 
     ``policies`` are PD's own schedulers unless others are to be compared with them.
     """
-    world = World(case.start, seed, policies, case.changes)
-    tick_us = case.start.settings.tick_us
-    last_us = max((c.at_us for c in case.changes), default=0)
-    world.monitor = PdMonitor(world)
+    tick_us, result = case.start.settings.tick_us, "MAX_TICKS"
+    last_us = max((case.before_us, *(c.at_us for c in case.changes)))
     near: list[tuple[int, bool, bool]] = []
-    result, violated = "MAX_TICKS", ""
-    at_us = case.before_us
-    try:
-        world.run(at_us)
-        while at_us < case.most_us:
-            near.append((at_us - case.before_us, *_near_mean(world)))
-            at_us = min(at_us + SAMPLE_TICKS * tick_us, case.most_us)
-            world.run(at_us)
-            quiet_us = at_us - max(world.last_change_us, case.before_us, last_us)
-            if case.peers_on_each and min(world.regions.members.count) > case.peers_on_each:
-                result = "CASE_OK"
-                break
-            if case.settle_us and quiet_us >= case.settle_us and at_us >= case.least_us:
-                result = "SETTLED"
-                break
-    except Violated as e:
-        result, violated = "VIOLATED", str(e)
-    near.append((at_us - case.before_us, *_near_mean(world)))
+
+    def is_over(world: World) -> bool:
+        nonlocal result
+        at_us = world.now_us
+        if at_us >= case.before_us:
+            near.append(((at_us - case.before_us) // tick_us, *_near_mean(world)))
+        if at_us > case.before_us and case.peers_on_each and min(world.regions.members.count) > case.peers_on_each:
+            result = "CASE_OK"
+        elif case.settle_us and at_us >= max(case.least_us, max(world.last_change_us, last_us) + case.settle_us):
+            result = "SETTLED"
+        return result != "MAX_TICKS"
+
+    run = simulate(
+        case.start, case.most_us, seed=seed, changes=case.changes, policies=policies, on_sample=is_over,
+        watch=Watch(sample_us=SAMPLE_TICKS * tick_us, placement_us=None, measured=False),
+    )  # fmt: skip
+    world, violated = run.world, run.violation
     ids, m = world.regions.store_ids, world.regions.members
     return CaseRun(
-        result, max(0, world.last_change_us - case.before_us) // tick_us,
-        since_when((t // tick_us, leaders) for t, leaders, _ in near),
-        since_when((t // tick_us, peers) for t, _, peers in near), dict(world.controller.created),
+        "VIOLATED" if violated else result, max(0, world.last_change_us - case.before_us) // tick_us,
+        since_when((t, leaders) for t, leaders, _ in near), since_when((t, peers) for t, _, peers in near),
+        dict(world.controller.created),
         {str(i): n for i, n in zip(ids, m.count, strict=True) if n},
         {str(ids[i]): n for i, n in enumerate(_led(world)) if n}, shapes(world),
-        tuple(e for h in world.happened for e in h.refusal), (), world, violated,
+        tuple(e for h in world.happened for e in h.refusal), (), world,
+        f"{violated.invariant}: {violated.because}" if violated else "",
     )  # fmt: skip
 
 
