@@ -72,7 +72,7 @@ def _table(table: int, now: int) -> TableFacts:
     slow = rate * ((now - SLOW) // EVERY) if table == 103 and SLOW <= now < FAST else 0
     held = min(held, received)
     return TableFacts(
-        table, name, "replicating", ts_of(0), ts_of(min(region_resolved_us(r, now) for r in regions)),
+        table, name, "replicating", ts_of(min(region_resolved_us(r, now) for r in regions)),
         ts_of(checkpoint_us(table, now)), tuple(_stream(r, table, now) for r in regions), 0, min(held, MEMORY),
         max(0, held - MEMORY), 0, slow, ts_of(SLOW) if slow else None, SLOW if slow else None, received,
         received - held - slow,
@@ -85,9 +85,9 @@ def sample(now: int) -> Moment:
     regions = tuple(
         RegionFacts(
             r, f"tikv-{r % 3 + 1}", *span_of(t), 1, ts_of(region_resolved_us(r, now)),
-            (lock,) if r == 21 and LOCKED <= now < FREE else (), (capture,), (capture,) if now < 300 * MS else (),
+            (lock,) if r == 21 and LOCKED <= now < FREE else (),
         )
-        for t, (_, capture, rs) in TABLES.items() for r in rs
+        for t, (_, _, rs) in TABLES.items() for r in rs
     )  # fmt: skip
     captures = []
     for name in ("capture-1", "capture-2"):

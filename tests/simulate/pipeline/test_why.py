@@ -28,7 +28,7 @@ NOW = 20 * S
 def region(table: int, at_us: int, *locks: HeldLock, store: str = "tikv-1") -> RegionFacts:
     """A table's only region, whose id is ten times the table's."""
     resolved_ts = min([ts_of(at_us - S // 5), *(lock.start_ts for lock in locks)])
-    return RegionFacts(table * 10, store, *span_of(table), 1, resolved_ts, locks, ("capture-1",), ())
+    return RegionFacts(table * 10, store, *span_of(table), 1, resolved_ts, locks)
 
 
 def stream(table: int, resolved_us: int, state: str = "streaming", since_us: int = 0) -> StreamFacts:
@@ -39,7 +39,7 @@ def stream(table: int, resolved_us: int, state: str = "streaming", since_us: int
 def table(number: int, resolved_us: int, checkpoint_us: int, **other: object) -> TableFacts:
     """A table that is replicated and has no rows."""
     facts = TableFacts(
-        number, f"shop.t{number}", "replicating", ts_of(0), ts_of(resolved_us), ts_of(checkpoint_us),
+        number, f"shop.t{number}", "replicating", ts_of(resolved_us), ts_of(checkpoint_us),
         (stream(number, resolved_us),), 0, 0, 0, 0, 0, None, None, 0, 0,
     )  # fmt: skip
     return facts._replace(**other)  # type: ignore[arg-type]

@@ -39,8 +39,6 @@ class RegionFacts(NamedTuple):
     epoch: int
     resolved_ts: int
     locks: tuple[HeldLock, ...]
-    subscribers: tuple[str, ...]
-    scanning: tuple[str, ...]
 
 
 class CfRow(NamedTuple):
@@ -73,7 +71,6 @@ class TableFacts(NamedTuple):
     table: int
     name: str
     state: str  # of the scheduler's pipeline: ``preparing``, ``prepared``, ``replicating``, ``stopping``
-    start_ts: int
     # Its watermarks.
     resolved_ts: int
     checkpoint_ts: int
@@ -238,7 +235,6 @@ def _table_facts(state: DataState, path: Path) -> TableFacts:
         table=table,
         name=info.quoted if info else "",
         state=path.state,
-        start_ts=path.start_ts,
         resolved_ts=resolved_ts,
         checkpoint_ts=checkpoint_ts,
         streams=_streams(path.puller),
@@ -259,22 +255,9 @@ def region_facts(state: TikvStoreState) -> tuple[RegionFacts, ...]:
     facts = []
     for region, peer in state.peers.items():
         data = peer.led.applied if peer.led else None
-        if peer.led is None or data is None:
-            continue
-        streams = state.streams.get(region, ())
-        facts.append(
-            RegionFacts(
-                region,
-                state.name,
-                data.start,
-                data.end,
-                data.epoch,
-                peer.led.resolved_ts,
-                _held_locks(data),
-                tuple(sorted({s.address for s in streams})),
-                tuple(sorted({s.address for s in streams if s.snapshot is not None})),
-            )
-        )
+        if peer.led is not None and data is not None:
+            ends = data.start, data.end, data.epoch
+            facts.append(RegionFacts(region, state.name, *ends, peer.led.resolved_ts, _held_locks(data)))
     return tuple(sorted(facts, key=lambda f: f.start))
 
 
