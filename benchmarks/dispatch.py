@@ -26,12 +26,13 @@ from make_inputs import COLUMNS, MYSQL, TABLES
 from pyspark.sql import DataFrame
 from run import HERE, Meter, measured, noop, script
 
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import spans, texts
 from ticdc_lab.codecs.kernel.batch import KERNELS
 from ticdc_lab.codecs.kernel.crcs import fill_crcs, fresh_crcs
 from ticdc_lab.codecs.kernel.faults import OK
-from ticdc_lab.codecs.kernel.numbering import SCHEMA_NAME, TABLE_NAME
-from ticdc_lab.codecs.kernel.state import N_EVENTS, State, fresh_state
+from ticdc_lab.codecs.kernel.noted import NOTHING_NOTED
+from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.engine.sessions import session
 from ticdc_lab.events.schema import DISPATCH
@@ -129,15 +130,15 @@ def filled(path: Path, protocol: str) -> State:
     batch = next(pq.ParquetFile(path).iter_batches(10_000, columns=["key", "value"]))
     keys, values = spans(batch["key"]), spans(batch["value"])
     st = fresh_state(batch.num_rows + len(values[0]) // 24 + 64, 2 * (len(keys[0]) + len(values[0])) + 4096)
-    faults, marks = np.zeros((batch.num_rows, 2), np.int64), np.zeros(16, np.int64)
-    assert KERNELS[protocol](*keys, *values, st, faults, marks) == OK
+    faults, topics = np.zeros((batch.num_rows, 2), np.int64), np.zeros(0, np.int64)
+    assert KERNELS[protocol](*keys, *values, st, faults, topics, NOTHING_NOTED) == OK
     return st
 
 
 def partitions_of(st: State, key: np.ndarray) -> np.ndarray:
     """Partitions by index-value from the crcs of the keys and the names of the tables, in numpy."""
-    n = int(st.count[N_EVENTS])
-    names = [texts(st, k, n, pa.string()).dictionary_encode() for k in (SCHEMA_NAME, TABLE_NAME)]
+    n = int(st.count[S.N_EVENTS])
+    names = [texts(st, k, n, pa.string()).dictionary_encode() for k in (S.SCHEMA_NAME, S.TABLE_NAME)]
     schemas, tables = ([t.encode() for t in column.dictionary.to_pylist()] for column in names)
     crc = np.array([[zlib.crc32(s + t) for t in tables] for s in schemas], np.int64)
     schema, table = (column.indices.fill_null(0).to_numpy() for column in names)
@@ -147,7 +148,7 @@ def partitions_of(st: State, key: np.ndarray) -> np.ndarray:
 def bare(path: Path, protocol: str, times: int = 200) -> dict[str, float]:
     """Rows a second of one core (CPU time), rows decoded in memory: crcs of all columns, then partitions."""
     st = filled(path, protocol)
-    n, spent = int(st.count[N_EVENTS]), {"crcs of all five columns": [], "partitions from key crcs": []}
+    n, spent = int(st.count[S.N_EVENTS]), {"crcs of all five columns": [], "partitions from key crcs": []}
     for _ in range(times):
         start = time.thread_time()
         crcs = fresh_crcs(st)

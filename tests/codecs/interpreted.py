@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,7 +20,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 import comparing  # noqa: E402
 import making  # noqa: E402
 
-from ticdc_lab.codecs.kernel import avro, batch, columns, debezium, dispatched, self_described, simple, state  # noqa: E402
+from ticdc_lab.codecs.kernel import avro, batch, debezium, dispatched, in_part, simple, state  # noqa: E402
 
 
 class Checked(np.ndarray):
@@ -43,6 +44,7 @@ def _no_negative(at: Any) -> None:
 
 def check_arrays() -> None:
     """Put checked arrays in place of all that the kernels read and write."""
+    import_module("ticdc_lab.codecs.kernel.self_described")
     kernels = [module for name, module in sys.modules.items() if name.startswith("ticdc_lab.codecs.kernel.")]
     for module in kernels:
         for name, value in list(vars(module).items()):
@@ -55,7 +57,7 @@ def check_arrays() -> None:
 
     state._new_state = checked_state
     dispatched.fresh_crcs = lambda st: checked(plain_crcs(st))
-    batch.spans = columns.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
+    batch.spans = in_part.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
     plain_versions = simple.versions_of
     simple.versions_of = lambda *tables, **most: checked(plain_versions(*tables, **most))
     plain_definitions = simple.definitions_of
@@ -65,8 +67,6 @@ def check_arrays() -> None:
     avro.plans_of = simple.plans_of = lambda flats: checked(plain_avro(flats))
     plain_plans = debezium.plans_of
     debezium.plans_of = lambda *known, **most: checked(plain_plans(*known, **most))
-    plain_types = self_described.types_of_mq_v1
-    self_described.types_of_mq_v1 = lambda: checked(plain_types())
 
 
 def checked(plain: Any) -> Any:

@@ -17,7 +17,7 @@ from test_canal import INT, OFFICIAL, column, entry, insert, packet
 from ticdc_lab.codecs.canal import Entry, decode
 from ticdc_lab.codecs.decode import decode_mostly, decode_unpacked, decode_with, decoder
 from ticdc_lab.codecs.kernel import columns
-from ticdc_lab.codecs.kernel.canal import CanalKernel
+from ticdc_lab.codecs.kernel.canal import KERNEL
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.quarantine import TooMuchError
 from ticdc_lab.codecs.registry import codec_of
@@ -45,13 +45,13 @@ def alike(some: list[Message], bounds: Bounds = BOUNDS) -> int:
     """Assert that both give the same, errors and order included; how many messages the kernel took."""
     batch = batch_of(some)
     codec = codec_of("canal", Known(bounds=bounds))
-    mixed = decode_mostly(CanalKernel(), codec, batch, "canal", images=True, original=batch, bounds=bounds)
+    mixed = decode_mostly(KERNEL, codec, batch, "canal", images=True, original=batch, bounds=bounds)
     plain = decode_with(codec, batch, "canal", bounds=bounds)
     if not mixed.equals(plain):
         for a, b in zip(mixed.to_pylist(), plain.to_pylist(), strict=True):
             assert a == b, some[a["offset"]]
     assert mixed.equals(plain) and not set(plain["error_class"].to_pylist()) & {"codec-error"}
-    return len(set(CanalKernel()(batch, images=True, bounds=bounds).message.tolist()))
+    return len(set(KERNEL(batch, images=True, bounds=bounds).message.tolist()))
 
 
 def values(*messages: bytes) -> list[Message]:
@@ -216,6 +216,6 @@ def test_a_message_beyond_what_a_kernel_can_place_is_left_to_python(monkeypatch:
     monkeypatch.setattr(columns, "MOST_ROOM", 4_096)
     for some in (values(WHOLE), values(WHOLE, WHOLE)):
         with pytest.raises(TooMuchError):
-            CanalKernel()(batch_of(some), images=True, bounds=BOUNDS)
+            KERNEL(batch_of(some), images=True, bounds=BOUNDS)
         found = pa.Table.from_batches(decode_unpacked("canal", decode, batch_of(some), batch_of(some), images=True))
         assert found.combine_chunks().to_batches()[0].equals(decode_with(decode, batch_of(some), "canal"))

@@ -15,7 +15,7 @@ from maxwell_writer import messages as maxwell_messages
 from test_maxwell import row as maxwell
 
 from ticdc_lab.codecs.decode import decode_mostly, decode_with, decoder
-from ticdc_lab.codecs.kernel.self_described import SelfDescribedKernel
+from ticdc_lab.codecs.kernel.self_described import KERNELS
 from ticdc_lab.codecs.known import BOUNDS, NOTHING, Bounds
 from ticdc_lab.codecs.registry import codec_of
 from ticdc_lab.encode.encoders import encode
@@ -34,7 +34,7 @@ VALUES = _VALUES.split()
 
 def alike(some: list[Message], protocol: str, bounds: Bounds = BOUNDS) -> int:
     """Assert that both give the same, errors and order included; how many messages the kernel took."""
-    batch, codec, kernel = batch_of(some), codec_of(protocol, NOTHING), SelfDescribedKernel(protocol)
+    batch, codec, kernel = batch_of(some), codec_of(protocol, NOTHING), KERNELS[protocol]
     mixed = decode_mostly(kernel, codec, batch, protocol, images=True, original=batch, bounds=bounds)
     plain = decode_with(codec, batch, protocol, bounds=bounds)
     if not mixed.equals(plain):

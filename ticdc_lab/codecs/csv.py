@@ -188,9 +188,9 @@ def _decode(
     batch: pa.RecordBatch, original: pa.RecordBatch, *, given: K.CsvLayout, images: bool
 ) -> Iterator[pa.RecordBatch]:
     values = spans(batch.column("value"))
-    n, found, marks = batch.num_rows, np.zeros(batch.num_rows, np.int64), np.zeros(16, np.int64)
+    n, found = batch.num_rows, np.zeros(batch.num_rows, np.int64)
     st = filled(
-        n, len(values[0]), lambda st: K.run_csv(*values, given, st, found, marks),
+        n, len(values[0]), lambda st: K.run_csv(*values, given, st, found),
         columns=max(len(given.kinds), 1), beside=2 * n * (len(given.names) + len(given.types)),
     )  # fmt: skip
     yield in_form(event_columns(batch, "csv", st, images), int(st.count[S.N_EVENTS]), DECODED)

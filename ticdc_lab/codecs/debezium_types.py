@@ -19,7 +19,9 @@ from ticdc_lab.codecs.fields import members, number, object_of, objects, optiona
 from ticdc_lab.events.mysql_types import BINARIES, INTEGERS, base_of, digits_of
 
 PLAIN, BITS, BINARY, INTEGER, FLOAT, DOUBLE, DECIMAL, DATE, TIME, MILLIS, MICROS, ZONED, BIG_BITS, UNREAD = range(14)
-"""How the values of a column are written; in avro also BIT with its highest byte first, and other ways."""
+TEXT_FLOAT, TEXT_DOUBLE = 14, 15
+"""How the values of a column are written; in avro also BIT with its highest byte first, and other ways; in simple
+numbers as texts."""
 
 Convert = Callable[[Any], str]
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 KERNELS = ("open-protocol", "canal-json")
 """Formats with a compiled kernel, too (:mod:`ticdc_lab.codecs.kernel.batch`)."""
 
-PART_KERNELS = ("simple", "canal", "debezium", "avro", "debezium-avro", "maxwell", "mq-v1")
-"""Formats with a kernel for what TiCDC writes, which leaves other messages to the codec in Python."""
+PART_KERNELS = ("canal", "debezium", "avro", "debezium-avro", "simple", "maxwell", "mq-v1")
+"""Formats with a kernel beside the codec in Python, for what TiCDC writes; simple has avro's, too."""
 
 CODECS = {
     "open-protocol": "plain.open_protocol",
@@ -70,11 +70,11 @@ def codec_of(protocol: str, known: Known) -> Codec:
 def part_kernel(protocol: str, codec: Codec) -> PartKernel | None:
     """The kernel beside a codec of :data:`PART_KERNELS`; None beside a foreign one."""
     if protocol == "canal":
-        from ticdc_lab.codecs.kernel.canal import CanalKernel
+        from ticdc_lab.codecs.kernel import canal
 
-        return CanalKernel()
+        return canal.KERNEL
     if protocol in ("maxwell", "mq-v1"):
-        from ticdc_lab.codecs.kernel.self_described import SelfDescribedKernel
+        from ticdc_lab.codecs.kernel import self_described
 
-        return SelfDescribedKernel(protocol)
+        return self_described.KERNELS[protocol]
     return getattr(codec, "kernel", None)

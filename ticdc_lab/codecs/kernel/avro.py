@@ -1,8 +1,7 @@
 """Rows and watermarks in Avro, as TiCDC writes them: avro, debezium-avro, and simple in Avro; the rest is Python's.
 
-A message that this kernel decodes is one that the codec in Python decodes to the same event. It follows the operations
-of :mod:`.avro_plans` over the bytes. It never names a message's fault: faults, DDL, Glue's framing, schemas
-that have no operations and values whose text is not sure are all left.
+It follows the operations of :mod:`.avro_plans` over the bytes. Glue's framing, schemas that have no operations and
+values whose text is not sure are left.
 """
 
 from __future__ import annotations
@@ -14,21 +13,20 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.codecs import avro_fields as F
-from ticdc_lab.codecs import debezium_types as forms
 from ticdc_lab.codecs.avro_fields import Flat, UnplannedError
 from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.kernel import avro_plans as P
-from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel import typed_values as T
 from ticdc_lab.codecs.kernel.arrow import spans
 from ticdc_lab.codecs.kernel.avro_plans import BRANCHES, AvroPlans, plans_of
 from ticdc_lab.codecs.kernel.avro_values import put_value, read_value, varint
-from ticdc_lab.codecs.kernel.columns import decoded_in_part
+from ticdc_lab.codecs.kernel.faults import NEED_MORE, OK
 from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM
-from ticdc_lab.codecs.kernel.identity import set_row
-from ticdc_lab.codecs.kernel.jit import kernel, part
-from ticdc_lab.codecs.kernel.members import described, read_scalars
+from ticdc_lab.codecs.kernel.in_part import LEFT, decoded_in_part, over, put_row, put_watermark
+from ticdc_lab.codecs.kernel.jit import part
+from ticdc_lab.codecs.kernel.members import ENDS, count_in, described, read_scalars
 from ticdc_lab.codecs.kernel.scan import first_of
 from ticdc_lab.codecs.kernel.state import (
     State,
@@ -36,49 +34,27 @@ from ticdc_lab.codecs.kernel.state import (
     end_column,
     end_images,
     event_fits,
-    mark,
     new_event,
     put_null,
+    put_plain,
     put_text,
     put_ts,
     put_typed_name,
     restore,
 )
-from ticdc_lab.codecs.kernel.tables import (
-    AS_BYTES,
-    AS_DOUBLE,
-    AS_FLOAT,
-    BY_NAME,
-    FORM,
-    IN_PYTHON,
-    IS_KEY,
-    NAME,
-    SIGN,
-    TYPE_OF,
-    Versions,
-    rank_of,
-    table_called,
-    versions_of,
-)
-from ticdc_lab.codecs.kernel.text import int64_of, put_bytes, room_for
+from ticdc_lab.codecs.kernel.tables import BY_NAME, Versions, rank_of, table_called, versions_of
+from ticdc_lab.codecs.kernel.text import int64_of, room_for
 from ticdc_lab.codecs.known import Bounds
-from ticdc_lab.events.mysql_types import ANYTHING
 
-OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
 AVRO, DEBEZIUM, SIMPLE = 0, 1, 2
 """How messages are framed, and what their fields are."""
 
-ROW, WATERMARK, INSERT, UPDATE, DELETE = S.ROW, S.WATERMARK, S.INSERT, S.UPDATE, S.DELETE
-AFTER, BEFORE, VALUES = S.AFTER, S.BEFORE, S.VALUES
-N_AFTER, N_BEFORE, N_TEXTS, MAX_COLUMNS = S.N_AFTER, S.N_BEFORE, S.N_TEXTS, S.MAX_COLUMNS
-INCOMPLETE, HAS_BEFORE = S.INCOMPLETE, S.HAS_BEFORE
 _FRAME, _INTERNAL = 5, 9
 _STAMP = F.N_ROLES
 """In ``plans.at``: how many messages with a key there were."""
 
 _SCHEMAS_MAX = 4_096
 NO_TABLES = versions_of({}, most_columns=0)
-BINARY, FLOAT, DOUBLE, INTEGER = forms.BINARY, forms.FLOAT, forms.DOUBLE, forms.INTEGER
 
 
 class AvroKernel:
@@ -115,8 +91,7 @@ def decoded_in_avro(
     batch: pa.RecordBatch, protocol: str, mode: int, plans: AvroPlans, tables: Versions, *, images: bool, bounds: Bounds
 ) -> Decoded:
     """What :func:`.decoded_in_part` gives of messages in Avro."""
-    given = bounds.values, mode, plans, tables
-    return decoded_in_part(batch, protocol, decode, *given, keys=True, images=images, bounds=bounds)
+    return decoded_in_part(batch, protocol, _decode, mode, plans, tables, images=images, bounds=bounds, nulls=True)
 
 
 def _ids(column: pa.Array) -> list[int]:
@@ -130,32 +105,20 @@ def _ids(column: pa.Array) -> list[int]:
     return [i for i in np.unique(number).tolist() if i]
 
 
-@kernel
-def decode(
-    b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray, kb: np.ndarray,
-    key_starts: np.ndarray, key_ends: np.ndarray, longest: int, mode: int, plans: AvroPlans, tables: Versions,
+@part
+def _message(
+    m: int, kb: np.ndarray, kp: int, key_end: int, b: np.ndarray, p: int, end: int, st: State, mode: int,
+    plans: AvroPlans, tables: Versions,
 ) -> int:  # fmt: skip
-    """Decode messages of up to ``longest`` bytes, except those left to Python. NEED_MORE or OK."""
-    for m in range(len(starts)):
-        mark(st, marks)
-        for role in range(F.N_ROLES):
-            plans.at[role, 1] = -1
-        p, end, kp, key_end = starts[m], ends[m], key_starts[m], key_ends[m]
-        status = LEFT
-        fits = (p < 0 or end - p <= longest) and (kp < 0 or key_end - kp <= longest)
-        if fits and mode == SIMPLE:
-            status = _simple(m, b, p, end, plans, tables, st)
-        elif fits and mode == AVRO and p >= 0 and end - p > _INTERNAL and b[p] == 1:
-            status = _ddl(m, b, p + 1, end, st)
-        elif fits:
-            key = _plan_of(kb, kp, key_end, plans) if kp >= 0 else -1
-            if kp < 0 or key >= 0:
-                status = _framed(m, mode, key, kb, kp, key_end, b, p, end, marks, plans, tables, st)
-        if status == NEED_MORE:
-            return NEED_MORE
-        if status != OK:
-            restore(st, marks)
-    return OK
+    """Decode one message."""
+    for role in range(F.N_ROLES):
+        plans.at[role, 1] = -1
+    if mode == SIMPLE:
+        return _simple(m, b, p, end, plans, tables, st)
+    if mode == AVRO and p >= 0 and end - p > _INTERNAL and b[p] == 1:
+        return _ddl(m, b, p + 1, end, st)
+    key = _plan_of(kb, kp, key_end, plans) if kp >= 0 else -1
+    return _framed(m, mode, key, kb, kp, key_end, b, p, end, plans, tables, st) if kp < 0 or key >= 0 else LEFT
 
 
 @part
@@ -178,7 +141,7 @@ def _plan_called(number: int, plans: AvroPlans) -> int:
 @part
 def _framed(
     m: int, mode: int, key: int, kb: np.ndarray, kp: int, key_end: int, b: np.ndarray, p: int, end: int,
-    marks: np.ndarray, plans: AvroPlans, tables: Versions, st: State,
+    plans: AvroPlans, tables: Versions, st: State,
 ) -> int:  # fmt: skip
     """Decode one message of avro or debezium-avro; OK, NEED_MORE, or LEFT."""
     plans.at[_STAMP, 0] += 1
@@ -186,48 +149,42 @@ def _framed(
         for i in range(plans.plan[key, P.FIRST], plans.plan[key, P.STOP]):
             if plans.op[i, P.IS_TOP]:
                 plans.stamp[plans.op[i, P.NAME_ID]] = plans.at[_STAMP, 0]
-        q = _walk(kb, kp + _FRAME, key_end, key, BEFORE, plans, tables, st)
+        q = _walk(kb, kp + _FRAME, key_end, key, S.BEFORE, plans, tables, st)
         if q != key_end:
             return NEED_MORE if q == NEED_MORE else LEFT
         for role in range(F.N_ROLES):
             plans.at[role, 1] = -1
     if mode == AVRO and (p < 0 or (end - p == _INTERNAL and (b[p] == 2 or b[p] == 3))):
-        return _without_row(m, key, b, p, marks, plans, st)
-    restore(st, marks)
+        return _without_row(m, key, b, p, plans, st)
+    restore(st)
     plan = _plan_of(b, p, end, plans) if p >= 0 else -1
     if plan < 0 or not plans.plan[plan, P.IS_ROW]:
         return LEFT
-    q = _walk(b, p + _FRAME, end, plan, AFTER, plans, tables, st)
+    q = _walk(b, p + _FRAME, end, plan, S.AFTER, plans, tables, st)
     if q != end:
         return NEED_MORE if q == NEED_MORE else LEFT
     at = plans.at
     letter, has_op = b[at[F.OP, 0]] if at[F.OP, 1] == at[F.OP, 0] + 1 else 0, at[F.OP, 1] >= 0
-    op = INSERT if letter == 0x63 else UPDATE if letter == 0x75 else DELETE if letter == 0x64 else -1
+    op = S.INSERT if letter == 0x63 else S.UPDATE if letter == 0x75 else S.DELETE if letter == 0x64 else -1
     old = at[F.OLD, 1] >= 0
     if mode == DEBEZIUM:
         new = at[F.NEW, 1] >= 0
         if at[F.COMMIT_TS, 1] < 0:
             return LEFT
         if letter == 0x6D:
-            return LEFT if old or new else _watermark(m, at[F.COMMIT_TS, 0], st)
+            return LEFT if old or new else put_watermark(m, at[F.COMMIT_TS, 0], st)
         if letter == 0x72:
-            op = INSERT
-        if op < 0 or new != (op != DELETE) or (op != UPDATE and old != (op == DELETE)) or at[F.DB, 1] < 0:
-            return LEFT
-        if at[F.TABLE, 1] < 0:
-            return LEFT
+            op = S.INSERT
         return _row(m, b, at[F.DB, 0], at[F.DB, 1], at[F.TABLE, 0], at[F.TABLE, 1], op, S.WHOLE, plans, st)
     if not has_op:
-        op = INSERT
-    if op < 0 or (op == INSERT and old):
-        return LEFT
-    if op == DELETE and old:  # the image after repeats that before
+        op = S.INSERT
+    if op == S.DELETE and old:  # the image after repeats that before
         for k in range(3):
-            st.size[AFTER + k] = marks[AFTER + k]
-        st.count[N_AFTER] = marks[N_TEXTS + N_AFTER]
-    elif op == DELETE:
-        restore(st, marks)
-        q = _walk(b, p + _FRAME, end, plan, BEFORE, plans, tables, st)
+            st.size[S.AFTER + k] = st.marks[S.AFTER + k]
+        st.count[S.N_AFTER] = st.marks[S.N_TEXTS + S.N_AFTER]
+    elif op == S.DELETE:
+        restore(st)
+        q = _walk(b, p + _FRAME, end, plan, S.BEFORE, plans, tables, st)
         if q < 0:
             return q
     if not _read_checksum(b, at):
@@ -256,7 +213,7 @@ _CHECKSUM_MAX = (1 << 32) - 1
 
 
 @part
-def _without_row(m: int, key: int, b: np.ndarray, p: int, marks: np.ndarray, plans: AvroPlans, st: State) -> int:
+def _without_row(m: int, key: int, b: np.ndarray, p: int, plans: AvroPlans, st: State) -> int:
     """A watermark, or a delete with its key alone; without its commit_ts where there is no value."""
     ts = 0
     if p >= 0:
@@ -265,15 +222,15 @@ def _without_row(m: int, key: int, b: np.ndarray, p: int, marks: np.ndarray, pla
         for i in range(1, _INTERNAL):
             ts = ts << 8 | b[p + i]
     if p >= 0 and b[p] == 2:
-        restore(st, marks)
-        return _watermark(m, ts, st)
+        restore(st)
+        return put_watermark(m, ts, st)
     if key < 0:
         return LEFT
     if p >= 0:
         plans.at[F.COMMIT_TS, 0], plans.at[F.COMMIT_TS, 1] = ts, 0
     of = plans.plan
     return _row(
-        m, plans.text, of[key, P.SCHEMA], of[key, P.SCHEMA + 1], of[key, P.NAMED], of[key, P.NAMED + 1], DELETE,
+        m, plans.text, of[key, P.SCHEMA], of[key, P.SCHEMA + 1], of[key, P.NAMED], of[key, P.NAMED + 1], S.DELETE,
         S.HANDLE_KEY_ONLY if p >= 0 else S.TOMBSTONE, plans, st,
     )  # fmt: skip
 
@@ -286,13 +243,13 @@ def _simple(m: int, b: np.ndarray, p: int, end: int, plans: AvroPlans, tables: V
     at, plan = plans.at, _plan_called(b[p + 1], plans)
     if plan < 0:
         return LEFT
-    q = _walk(b, p + 3, end, plan, AFTER, plans, tables, st)
+    q = _walk(b, p + 3, end, plan, S.AFTER, plans, tables, st)
     if q != end:
         return NEED_MORE if q == NEED_MORE else LEFT
     if b[p + 1] == 0:
-        return _watermark(m, at[F.COMMIT_TS, 0], st)
+        return put_watermark(m, at[F.COMMIT_TS, 0], st)
     op, new, old = at[F.OP, 0], at[F.NEW, 1] >= 0, at[F.OLD, 1] >= 0
-    if op < 0 or op > DELETE or new != (op != DELETE) or old != (op != INSERT):
+    if op > S.DELETE or (op == S.UPDATE and not old):
         return LEFT
     for role, there in ((F.CHECKSUM, new), (F.CHECKSUM_BEFORE, old)):
         if at[role, 1] >= 0 and there and (at[role, 0] < 0 or at[role, 0] > _CHECKSUM_MAX):
@@ -311,18 +268,15 @@ def _simple(m: int, b: np.ndarray, p: int, end: int, plans: AvroPlans, tables: V
 
 _DDL = described("query", "type", "schema", "table", "commitTs", "buildTs")
 _QUERY, _TYPE, _SCHEMA, _TABLE, _COMMIT_TS = range(5)
-_ENDS = 8
 
 
 @part
 def _ddl(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
     """Decode a DDL of avro, which is JSON behind a byte."""
     at = st.at
-    q = read_scalars(b, p, end, _DDL, at, _QUERY, _ENDS)
-    if q != end or at[_QUERY] < 0 or b[at[_QUERY]] != 0x22 or at[_COMMIT_TS] < 0:
-        return LEFT
-    ts, fits = int64_of(b, at[_COMMIT_TS], at[_ENDS + _COMMIT_TS])
-    if not fits or ts < 0:
+    q = read_scalars(b, p, end, _DDL, at, _QUERY)
+    ts, counted = count_in(b, at, _COMMIT_TS)
+    if q != end or at[_QUERY] < 0 or b[at[_QUERY]] != 0x22 or not counted:
         return LEFT
     if not event_fits(st, end - p):
         return NEED_MORE
@@ -333,21 +287,11 @@ def _ddl(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
         if start < 0 or b[start] == 0x6E:
             continue
         if b[start] == 0x22:
-            put_text(st, k, i, b, start, at[_ENDS + field], True)
+            put_text(st, k, i, b, start, at[ENDS + field], True)
         elif field == _TYPE and (b[start] != 0x2D and b[start] < 0x3A):
-            close(st, k, i, put_bytes(b, start, at[_ENDS + field], st.data[k], st.size[k]))
+            put_plain(st, k, i, b, start, at[ENDS + field])
         else:
             return LEFT
-    put_ts(st, i, ts)
-    return OK
-
-
-@part
-def _watermark(m: int, ts: int, st: State) -> int:
-    if not event_fits(st, 0):
-        return NEED_MORE
-    i = new_event(st, m, 0, WATERMARK)
-    end_images(st, i)
     put_ts(st, i, ts)
     return OK
 
@@ -359,27 +303,20 @@ def _row(
 ) -> int:  # fmt: skip
     """Make the row whose images have been read an event."""
     at = plans.at
-    if not event_fits(st, db_stop - db + table_stop - table):
-        return NEED_MORE
-    i = new_event(st, m, 0, ROW)
-    end_images(st, i)
-    after = st.number[S.AFTER_END, i + 1] - st.number[S.AFTER_END, i]
-    before = st.number[S.BEFORE_END, i + 1] - st.number[S.BEFORE_END, i]
-    if (op == DELETE and before == 0) or (op != DELETE and after == 0) or max(after, before) > st.limit[MAX_COLUMNS]:
+    if min(op, db_stop, table_stop) < 0:
         return LEFT
-    close(st, S.SCHEMA_NAME, i, put_bytes(text, db, db_stop, st.data[S.SCHEMA_NAME], st.size[S.SCHEMA_NAME]))
-    close(st, S.TABLE_NAME, i, put_bytes(text, table, table_stop, st.data[S.TABLE_NAME], st.size[S.TABLE_NAME]))
+    status = put_row(m, 0, op, text, db, db_stop, table, table_stop, False, st)
+    if status != OK:
+        return status
+    i = st.count[S.N_EVENTS] - 1
     for role, number, there in (
         (F.COMMIT_TS, S.COMMIT_TS, S.HAS_COMMIT_TS), (F.START_TS, S.START_TS, S.HAS_START_TS),
         (F.TABLE_ID, S.TABLE_ID, S.HAS_TABLE_ID), (F.CHECKSUM, S.CHECKSUM, S.HAS_CHECKSUM),
         (F.CHECKSUM_BEFORE, S.CHECKSUM_BEFORE, S.HAS_CHECKSUM_BEFORE),
     ):  # fmt: skip
         st.number[number, i], st.byte[there, i] = at[role, 0], at[role, 1] >= 0
-    st.byte[INCOMPLETE, i] = incomplete
-    set_row(st, i, op)
-    if op == UPDATE and at[F.OLD, 1] < 0:
-        st.byte[HAS_BEFORE, i] = 0
-    return OK
+    st.byte[S.INCOMPLETE, i] = incomplete
+    return LEFT if at[F.OLD, 1] >= 0 and not st.byte[S.HAS_BEFORE, i] else OK
 
 
 @part
@@ -399,7 +336,7 @@ def _walk(b: np.ndarray, p: int, end: int, plan: int, after: int, plans: AvroPla
         v, stop = 0, 0
         if wire >= F.RECORD or is_null:
             if not is_null and wire == F.MAP:
-                p = _read_map(b, p, end, after if role == F.NEW else BEFORE, plans, tables, st)
+                p = _read_map(b, p, end, after if role == F.NEW else S.BEFORE, plans, tables, st)
                 if p < 0:
                     return p
         else:
@@ -408,11 +345,10 @@ def _walk(b: np.ndarray, p: int, end: int, plan: int, after: int, plans: AvroPla
                 return LEFT
         if role == F.COLUMN:
             is_key = plans.stamp[op[i, P.NAME_ID]] == plans.at[_STAMP, 0]
+            image, precision = S.BEFORE if op[i, P.IS_OLD] else after, op[i, P.PRECISION]
             status = _put_column(
-                plans.text, op[i, P.NAME], op[i, P.NAME + 1], op[i, P.TYPE], op[i, P.TYPE + 1], is_null, b, v, stop,
-                wire, op[i, P.FORM], op[i, P.DIGITS], op[i, P.PRECISION], op[i, P.HELD], op[i, P.SIGN], is_key,
-                BEFORE if op[i, P.IS_OLD] else after, st,
-            )  # fmt: skip
+                plans.text, op, i, op[i, T.KIND], precision, is_null, b, v, stop, wire, is_key, image, st
+            )
             if status != OK:
                 return status
         elif role != F.SKIPPED and not is_null:
@@ -423,20 +359,20 @@ def _walk(b: np.ndarray, p: int, end: int, plan: int, after: int, plans: AvroPla
 
 @part
 def _put_column(
-    text: np.ndarray, name: int, name_stop: int, type_: int, type_stop: int, is_null: bool, b: np.ndarray, v: int,
-    stop: int, wire: int, form: int, digits: int, precision: int, held: int, sign: int, is_key: int, image: int,
-    st: State,
+    text: np.ndarray, column: np.ndarray, i: int, kind: int, precision: int, is_null: bool, b: np.ndarray, v: int,
+    stop: int, wire: int, is_key: int, image: int, st: State,
 ) -> int:  # fmt: skip
-    """Write name, type and value of a column."""
-    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
-    room = room_for(max(stop - v, 0) if stop else 0) + 2 * FLOAT_ROOM
-    if not put_typed_name(text, name, name_stop, text, type_, type_stop, room, image, st):
+    """Write the column that ``column[i]`` describes, with a value of that kind."""
+    c = st.count[S.N_AFTER if image == S.AFTER else S.N_BEFORE]
+    room, k = room_for(max(stop - v, 0) if stop else 0) + 2 * FLOAT_ROOM, image + S.VALUES
+    name, name_stop, of, of_stop = column[i, T.NAME], column[i, T.NAME + 1], column[i, T.TYPE], column[i, T.TYPE + 1]
+    if not put_typed_name(text, name, name_stop, text, of, of_stop, room, image, st):
         return NEED_MORE
-    k = image + VALUES
     if is_null:
         put_null(st, k, c)
     else:
-        q = put_value(b, v, stop, wire, form, digits, precision, held, sign, st.text, st.data[k], st.size[k])
+        digits, held, sign, out = column[i, T.DIGITS], column[i, T.HELD], column[i, T.SIGN], st.data[k]
+        q = put_value(b, v, stop, wire, kind, digits, precision, held, sign, st.text, out, st.size[k])
         if q < 0:
             return LEFT
         close(st, k, c, q)
@@ -489,22 +425,19 @@ def _read_map(b: np.ndarray, p: int, end: int, image: int, plans: AvroPlans, tab
         wire, i = tables.at[j, 2], first + j
         if wire < 0:
             continue
-        form, held = tables.column[i, FORM], ANYTHING
-        if form == IN_PYTHON:
+        kind = tables.column[i, T.KIND]
+        if kind == T.UNREAD:
             return LEFT
-        if form == AS_BYTES:
-            form = BINARY
-        elif form == AS_FLOAT:
-            form = FLOAT
-        elif form == AS_DOUBLE:
-            form = DOUBLE
-        else:
-            form, held = INTEGER, form
-        status = _put_column(
-            tables.text, tables.column[i, NAME], tables.column[i, NAME + 1], tables.column[i, TYPE_OF],
-            tables.column[i, TYPE_OF + 1], wire == F.NOTHING, b, tables.at[j, 0], tables.at[j, 1], wire, form, -1, 0,
-            held, tables.column[i, SIGN], tables.column[i, IS_KEY], image, st,
-        )  # fmt: skip
+        if kind in (T.TEXT_FLOAT, T.TEXT_DOUBLE):
+            kind = T.FLOAT if kind == T.TEXT_FLOAT else T.DOUBLE
+        elif kind == T.PLAIN:  # of a text, which no float is
+            kind = T.INTEGER
+        null, is_key = wire == F.NOTHING, tables.column[i, T.IS_KEY]
+        v, stop = tables.at[j, 0], tables.at[j, 1]
+        status = _put_column(tables.text, tables.column, i, kind, 0, null, b, v, stop, wire, is_key, image, st)
         if status != OK:
             return status
     return p
+
+
+_decode = over(_message)

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from ticdc_lab.codecs.avro_fields import BYTES, LONG, N_ROLES, NOTHING, REAL4, REAL8, STAMP, TEXT, Flat, ImageColumn
-from ticdc_lab.codecs.debezium_types import INTEGER, UNREAD
+from ticdc_lab.codecs.debezium_types import UNREAD
 from ticdc_lab.codecs.kernel.pointer import Arrays
-from ticdc_lab.events.mysql_types import ANYTHING, held_by
+from ticdc_lab.codecs.kernel.typed_values import Texts, column_of
 
-WIRE, NULL_AT, ROLE, IS_OLD, NEXT, NAME, TYPE, FORM = 0, 1, 2, 3, 4, 5, 7, 9
-DIGITS, PRECISION, HELD, SIGN, NAME_ID, IS_TOP = 10, 11, 12, 13, 14, 15
-"""Columns of :attr:`AvroPlans.op`; NAME and TYPE have two."""
+WIRE, NULL_AT, ROLE, IS_OLD, NEXT, PRECISION, NAME_ID, IS_TOP = range(9, 17)
+"""Columns of :attr:`AvroPlans.op`, behind what :func:`~.typed_values.column_of` gives of a column."""
 
 FIRST, STOP, SCHEMA, NAMED, IS_ROW = 0, 1, 2, 4, 6
 """Columns of :attr:`AvroPlans.plan`; SCHEMA and NAMED, the names of schema and table, have two."""
@@ -41,34 +40,21 @@ BRANCHES = np.array([NOTHING, LONG, REAL4, REAL8, TEXT, BYTES, STAMP, LONG], np.
 
 def plans_of(flats: Mapping[int, Flat]) -> AvroPlans:
     """Schemas by their number as the kernel reads them."""
-    text, op, plan, ids = bytearray(), list[tuple[int, ...]](), list[tuple[int, ...]](), dict[str, int]()
+    texts, op, plan, ids = Texts(), list[tuple[int, ...]](), list[tuple[int, ...]](), dict[str, int]()
     order = sorted(flats)
-
-    def span(of: str | None) -> tuple[int, int]:
-        if of is None:
-            return -1, -1
-        start = len(text)
-        text.extend(of.encode())
-        return start, len(text)
-
     for number in order:
         flat, first = flats[number], len(op)
         for wire, null_at, field, name, is_top, after, digits, precision in flat.operations:
             column = field.column or ImageColumn(name, None, UNREAD)
-            mysql_type = column.mysql_type
-            sign = column.form == INTEGER and str(mysql_type).endswith("unsigned")
-            held = ANYTHING if mysql_type is None else held_by(mysql_type)
-            op.append(
-                (wire, null_at, field.role, column.is_old, first + after, *span(column.name), *span(mysql_type),
-                 column.form, digits, precision, held, sign, ids.setdefault(name if is_top else column.name, len(ids)),
-                 is_top)
-            )  # fmt: skip
-        plan.append((first, len(op), *span(flat.schema_name), *span(flat.table_name), flat.is_row))
+            named = ids.setdefault(name if is_top else column.name, len(ids))
+            known = column_of(texts, column.name, column.mysql_type, column.form, digits)
+            op.append((*known, wire, null_at, field.role, column.is_old, first + after, precision, named, is_top))
+        plan.append((first, len(op), *texts.span(flat.schema_name), *texts.span(flat.table_name), flat.is_row))
     return AvroPlans(
         id=np.array(order, np.int64),
         plan=np.array(plan, np.int64).reshape(-1, 7),
-        op=np.array(op, np.int64).reshape(-1, 16),
-        text=np.frombuffer(bytes(text) + bytes(8), np.uint8).copy(),
+        op=np.array(op, np.int64).reshape(-1, 17),
+        text=texts.array(),
         stamp=np.zeros(len(ids) + 1, np.int64),
         at=np.zeros((N_ROLES + 1, 2), np.int64),
     )

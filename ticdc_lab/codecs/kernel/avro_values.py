@@ -13,7 +13,7 @@ from ticdc_lab.codecs.kernel.floats import put_fixed_digits, put_number
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.text import checked_utf8, put_bytes, put_hex, put_int
-from ticdc_lab.codecs.kernel.typed_values import LEFT, put_counted, put_unsigned, put_zoned
+from ticdc_lab.codecs.kernel.typed_values import IS_UNSIGNED, LEFT, put_counted, put_unsigned, put_zoned
 from ticdc_lab.codecs.kernel.wide import WORD, load, load_double, load_single
 from ticdc_lab.events.mysql_types import ANYTHING, FINITE, SINGLE
 
@@ -80,8 +80,8 @@ def put_value(
 ) -> int:  # fmt: skip
     """Append a value that :func:`read_value` has found; the new end, or LEFT.
 
-    ``digits`` below zero are as many as there are, ``held`` is what the type holds, and ``sign`` whether a number below
-    zero is one from 2^63 on.
+    ``digits`` below zero are as many as there are, ``held`` is what the type holds, and ``sign`` IS_UNSIGNED where a
+    number below zero is one from 2^63 on.
     """
     end = _put(b, v, stop, wire, form, digits, precision, sign, scratch, out, o)
     if end < 0:
@@ -107,8 +107,8 @@ def _put(
             return LEFT
         if v >= 0:
             return put_int(v, out, o)
-        if sign:
-            return put_unsigned(np.uint64(v), out, o)
+        if sign & IS_UNSIGNED:
+            return put_unsigned(np.uint64(np.int64(v)), out, o)
         out[o] = 0x2D
         return put_unsigned(np.uint64(-(v + 1)) + np.uint64(1), out, o + 1)
     if wire in (REAL4, REAL8):

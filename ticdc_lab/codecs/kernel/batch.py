@@ -20,53 +20,38 @@ from ticdc_lab.codecs.kernel.state import State, mark, restore
 from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.codecs.plain.json_text import JsonFault, at_place
 
-N_EVENTS = S.N_EVENTS
-_open_message = open_protocol.decode_message
-_canal_message = canal_json.decode_message
 
+def _over(message: Callable[..., tuple[int, int]]) -> Callable[..., int]:
+    """A kernel over messages, of a part that decodes one: a fault, NEED_MORE or OK, and 1 if it lies in the value."""
 
-@kernel
-def _run_open(
-    kb: np.ndarray, kp: np.ndarray, kend: np.ndarray, vb: np.ndarray, vp: np.ndarray, vend: np.ndarray,
-    st: State, faults: np.ndarray, marks: np.ndarray, topics: np.ndarray, notes: Notes,
-) -> int:  # fmt: skip
-    for m in range(len(kp)):
-        mark(st, marks)
-        first = st.count[N_EVENTS]
-        status, part = _open_message(m, kb, kp[m], kend[m], vb, vp[m], vend[m], st)
-        if status == NEED_MORE:
-            return NEED_MORE
-        faults[m, 0], faults[m, 1] = -status, part
-        if status != OK:
-            restore(st, marks)
-        elif len(notes.table):
-            note(st, first, topics[m], notes)
-    return OK
+    @kernel
+    def run(
+        kb: np.ndarray, kp: np.ndarray, kend: np.ndarray, vb: np.ndarray, vp: np.ndarray, vend: np.ndarray,
+        st: State, faults: np.ndarray, topics: np.ndarray, notes: Notes,
+    ) -> int:  # fmt: skip
+        for m in range(len(kp)):
+            mark(st)
+            first = st.count[S.N_EVENTS]
+            status, part = message(m, kb, kp[m], kend[m], vb, vp[m], vend[m], st)
+            if status == NEED_MORE:
+                return NEED_MORE
+            faults[m, 0], faults[m, 1] = -status, part
+            if status != OK:
+                restore(st)
+            elif len(notes.table):
+                note(st, first, topics[m], notes)
+        return OK
 
-
-@kernel
-def _run_canal(
-    kb: np.ndarray, kp: np.ndarray, kend: np.ndarray, vb: np.ndarray, vp: np.ndarray, vend: np.ndarray,
-    st: State, faults: np.ndarray, marks: np.ndarray, topics: np.ndarray, notes: Notes,
-) -> int:  # fmt: skip
-    for m in range(len(kp)):
-        mark(st, marks)
-        first = st.count[N_EVENTS]
-        status, part = _canal_message(m, kb, kp[m], kend[m], vb, vp[m], vend[m], st)
-        if status == NEED_MORE:
-            return NEED_MORE
-        faults[m, 0], faults[m, 1] = -status, part
-        if status != OK:
-            restore(st, marks)
-        elif len(notes.table):
-            note(st, first, topics[m], notes)
-    return OK
+    return run
 
 
 _NAMES = 1 << 17
 _NO_TOPICS = np.zeros(0, np.int64)
 
-KERNELS: dict[str, Callable[..., int]] = {"open-protocol": _run_open, "canal-json": _run_canal}
+KERNELS = {
+    "open-protocol": _over(open_protocol.decode_message),
+    "canal-json": _over(canal_json.decode_message),
+}
 """Protocol -> kernel over a batch."""
 
 
@@ -79,7 +64,7 @@ def decoded(batch: pa.RecordBatch, protocol: str, *, images: bool, bounds: Bound
     may not.
     """
     keys, values = spans(batch.column("key")), spans(batch.column("value"))
-    faults, marks = np.zeros((batch.num_rows, 2), np.int64), np.zeros(16, np.int64)
+    faults = np.zeros((batch.num_rows, 2), np.int64)
 
     noted = NOTED.get()
     own = None if noted is None else noted.own
@@ -87,7 +72,7 @@ def decoded(batch: pa.RecordBatch, protocol: str, *, images: bool, bounds: Bound
 
     def run(st: State) -> int:
         st.limit[:] = bounds.kernel
-        return KERNELS[protocol](*keys, *values, st, faults, marks, topics, notes)
+        return KERNELS[protocol](*keys, *values, st, faults, topics, notes)
 
     # of images that are noted the state has one message's
     size, beside = (len(keys[0]) + len(values[0]), 0) if own is None else (0, _NAMES + 32 * batch.num_rows)

@@ -1,36 +1,28 @@
 """Rows of canal's protobuf, as TiCDC writes them; what is written in another way is left to Python.
 
-A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.canal` decodes to the same events. It leaves
-all else: faults, DDL, fields that TiCDC does not write, those it writes once that come again, and
-types in capitals.
+It leaves DDL, fields that TiCDC does not write, those it writes once that come again, and types in capitals.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
 from ticdc_lab.codecs.canal import MESSAGES_PACKET, ROW_DATA
-from ticdc_lab.codecs.decoded import Decoded
-from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.canal_image import BYTES, class_of
-from ticdc_lab.codecs.kernel.columns import decoded_in_part
+from ticdc_lab.codecs.kernel.columns import MOST_ROOM
+from ticdc_lab.codecs.kernel.faults import NEED_MORE, OK
 from ticdc_lab.codecs.kernel.holding import holds
-from ticdc_lab.codecs.kernel.identity import set_row
-from ticdc_lab.codecs.kernel.jit import kernel, part
+from ticdc_lab.codecs.kernel.in_part import LEFT, KernelAlone, put_row
+from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.state import (
     State,
     close,
     column_fits,
     end_column,
-    end_images,
-    event_fits,
     index_names,
-    mark,
-    new_event,
     put_null,
-    restore,
+    put_plain,
     text_bytes,
 )
 from ticdc_lab.codecs.kernel.text import (
@@ -43,15 +35,7 @@ from ticdc_lab.codecs.kernel.text import (
     put_single,
     room_for,
 )
-from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE
-
-OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
-ROW, INSERT, UPDATE, DELETE = S.ROW, S.INSERT, S.UPDATE, S.DELETE
-AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
-SCHEMA_NAME, TABLE_NAME = S.SCHEMA_NAME, S.TABLE_NAME
-N_EVENTS, N_AFTER, N_BEFORE, MAX_EVENTS, MAX_COLUMNS = S.N_EVENTS, S.N_AFTER, S.N_BEFORE, S.MAX_EVENTS, S.MAX_COLUMNS
-MAX_GROWTH, MAX_GROWTH_FREE = S.MAX_GROWTH, S.MAX_GROWTH_FREE
 
 # Tags as they stand on the wire: the field's number, and whether it is a number (0) or a length with bytes (2).
 _PACKET_TYPE, _COMPRESSION, _BODY, _MESSAGE = 3 << 3, 4 << 3, 5 << 3 | 2, 2 << 3 | 2
@@ -69,31 +53,6 @@ _GROWN_MAX = 16
 
 _DECIMAL_DIGITS = 28
 """Digits that Python's decimals keep of a number."""
-
-
-class CanalKernel:
-    """The kernel over a batch (:class:`~.decoded.PartKernel`); it needs nothing beside the messages."""
-
-    def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
-        """The events of the messages that it decodes."""
-        return decoded_in_part(batch, "canal", decode, images=images, bounds=bounds)
-
-    def stands(self) -> bool:
-        """No message changes what another is."""
-        return True
-
-
-@kernel
-def decode(b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray) -> int:
-    """Decode values of messages, except those left to Python. NEED_MORE or OK."""
-    for m in range(len(starts)):
-        mark(st, marks)
-        status = LEFT if starts[m] < 0 else _message(m, b, starts[m], ends[m], st)
-        if status == NEED_MORE:
-            return NEED_MORE
-        if status != OK:
-            restore(st, marks)
-    return OK
 
 
 @part
@@ -137,11 +96,13 @@ def _is_text(b: np.ndarray, start: int, stop: int) -> bool:
 
 
 @part
-def _message(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
-    """Decode one message; OK, NEED_MORE, or any other number where it is left."""
-    at, first = st.at, st.count[N_EVENTS]
+def _message(
+    m: int, kb: np.ndarray, kp: int, kend: int, b: np.ndarray, p: int, end: int, st: State
+) -> int:  # fmt: skip
+    """Decode one message."""
+    at, first = st.at, st.count[S.N_EVENTS]
     at[_AT_BODY] = -1
-    at[_GROWN_MAX] = text_bytes(st) + st.limit[MAX_GROWTH_FREE] + st.limit[MAX_GROWTH] * (end - p)
+    at[_GROWN_MAX] = text_bytes(st) + st.limit[S.MAX_GROWTH_FREE] + st.limit[S.MAX_GROWTH] * (end - p)
     kind, seen = 0, 0
     while p < end:
         tag, value, p = _field(b, p, end)
@@ -164,7 +125,7 @@ def _message(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
         status = _entry(m, first, b, value, p, st) if tag == _MESSAGE else OK
         if status < 0:
             return status
-    return OK if st.count[N_EVENTS] > first else LEFT
+    return OK if st.count[S.N_EVENTS] > first else LEFT
 
 
 @part
@@ -232,14 +193,14 @@ def _rows(m: int, first: int, b: np.ndarray, start: int, end: int, st: State) ->
                 return LEFT
         elif tag == _IS_DDL and value:
             return LEFT
-    if not 1 <= kind <= 3 or n == 0 or st.count[N_EVENTS] - first + n > st.limit[MAX_EVENTS]:
+    if not 1 <= kind <= 3 or n == 0 or st.count[S.N_EVENTS] - first + n > st.limit[S.MAX_EVENTS]:
         return LEFT
-    op = INSERT if kind == 1 else UPDATE if kind == 2 else DELETE
+    op = S.INSERT if kind == 1 else S.UPDATE if kind == 2 else S.DELETE
     p = start
     while p < end:
         tag, value, p = _field(b, p, end)
         if tag == _ROW:
-            status = _row(m, st.count[N_EVENTS] - first, op, b, value, p, st)
+            status = _row(m, st.count[S.N_EVENTS] - first, op, b, value, p, st)
             if status < 0:
                 return status
     return OK
@@ -248,43 +209,23 @@ def _rows(m: int, first: int, b: np.ndarray, start: int, end: int, st: State) ->
 @part
 def _row(m: int, seq: int, op: int, b: np.ndarray, p: int, end: int, st: State) -> int:
     at = st.at
-    after, before = st.count[N_AFTER], st.count[N_BEFORE]
+    after, before = st.count[S.N_AFTER], st.count[S.N_BEFORE]
     while p < end:
         tag, value, p = _field(b, p, end)
         if p < 0 or (tag != _COLUMN_BEFORE and tag != _COLUMN_AFTER):
             return LEFT
-        image = BEFORE if tag == _COLUMN_BEFORE else AFTER
-        if op == (INSERT if image == BEFORE else DELETE):
-            return LEFT
-        status = _column(b, value, p, image, st)
+        status = _column(b, value, p, S.BEFORE if tag == _COLUMN_BEFORE else S.AFTER, st)
         if status < 0:
             return status
-    n_after, n_before = st.count[N_AFTER] - after, st.count[N_BEFORE] - before
     if (
-        (op != DELETE and n_after == 0)
-        or (op != INSERT and n_before == 0)
-        or max(n_after, n_before) > st.limit[MAX_COLUMNS]
+        (op == S.UPDATE and st.count[S.N_BEFORE] == before)
+        or index_names(st, S.AFTER + S.NAMES, after, st.count[S.N_AFTER]) < 0
+        or index_names(st, S.BEFORE + S.NAMES, before, st.count[S.N_BEFORE]) < 0
     ):
         return LEFT
-    if (
-        index_names(st, AFTER + NAMES, after, after + n_after) < 0
-        or index_names(st, BEFORE + NAMES, before, before + n_before) < 0
-    ):
-        return LEFT
-    schema, table = at[_AT_SCHEMA], at[_AT_TABLE]
-    if not event_fits(st, at[_AT_SCHEMA + 1] - schema + at[_AT_TABLE + 1] - table):
-        return NEED_MORE
-    i = new_event(st, m, seq, ROW)
-    end_images(st, i)
-    _put(st, SCHEMA_NAME, i, b, schema, at[_AT_SCHEMA + 1])
-    _put(st, TABLE_NAME, i, b, table, at[_AT_TABLE + 1])
-    set_row(st, i, op)
-    return OK if text_bytes(st) <= at[_GROWN_MAX] else LEFT
-
-
-@part
-def _put(st: State, k: int, i: int, b: np.ndarray, start: int, stop: int) -> None:
-    close(st, k, i, put_bytes(b, start, stop, st.data[k], st.size[k]))
+    schema, schema_stop, table, table_stop = at[_AT_SCHEMA], at[_AT_SCHEMA + 1], at[_AT_TABLE], at[_AT_TABLE + 1]
+    status = put_row(m, seq, op, b, schema, schema_stop, table, table_stop, False, st)
+    return LEFT if status == OK and text_bytes(st) > at[_GROWN_MAX] else status
 
 
 @part
@@ -311,24 +252,24 @@ def _column(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
     for place in (_AT_NAME, _AT_VALUE, _AT_TYPE):
         at[place], at[place + 1] = max(at[place], 0), max(at[place + 1], 0)  # one that is not there is empty
     start, stop = at[_AT_VALUE], at[_AT_VALUE + 1]
-    which = N_AFTER if image == AFTER else N_BEFORE
-    types, c = image + TYPES, st.count[which]
+    which = S.N_AFTER if image == S.AFTER else S.N_BEFORE
+    c = st.count[which]
     if not column_fits(
         st, image, at[_AT_NAME + 1] - at[_AT_NAME], at[_AT_TYPE + 1] - at[_AT_TYPE], room_for(stop - start)
     ):
         return NEED_MORE
-    _put(st, image + NAMES, c, b, at[_AT_NAME], at[_AT_NAME + 1])
-    _put(st, types, c, b, at[_AT_TYPE], at[_AT_TYPE + 1])
+    put_plain(st, image + S.NAMES, c, b, at[_AT_NAME], at[_AT_NAME + 1])
+    put_plain(st, image + S.TYPES, c, b, at[_AT_TYPE], at[_AT_TYPE + 1])
     form = _form(b, at[_AT_TYPE], at[_AT_TYPE + 1])
     if form < 0 or form == NO_MYSQL_TYPE:
         return LEFT
     if is_null:
-        put_null(st, image + VALUES, c)
+        put_null(st, image + S.VALUES, c)
     else:
         o = _put_value(b, start, stop, form, image, st)
         if o < 0:
             return LEFT
-        close(st, image + VALUES, c, o)
+        close(st, image + S.VALUES, c, o)
     end_column(st, image, is_key, -1)
     return OK
 
@@ -354,7 +295,7 @@ def _is_plain_number(b: np.ndarray, start: int, stop: int) -> bool:
 @part
 def _put_value(b: np.ndarray, p: int, q: int, form: int, image: int, st: State) -> int:
     """Append the value; the new end, or below zero where it is left."""
-    out, o = st.data[image + VALUES], st.size[image + VALUES]
+    out, o = st.data[image + S.VALUES], st.size[image + S.VALUES]
     if form == BYTES:
         return put_latin1_hex(b, p, q, out, o)
     if form in (FINITE, SINGLE):
@@ -366,3 +307,7 @@ def _put_value(b: np.ndarray, p: int, q: int, form: int, image: int, st: State) 
         return put_single(b, p, q, out, o) if form == SINGLE else put_float(b, p, q, out, o)
     stop = put_bytes(b, p, q, out, o)
     return stop if form == ANYTHING or holds(form, out, o, stop) else LEFT
+
+
+KERNEL = KernelAlone("canal", _message, longest=MOST_ROOM)
+"""The kernel over a batch; of protobuf Python counts no values."""

@@ -10,12 +10,11 @@ import pyarrow.compute as pc
 
 from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.arrow import bits, constant, copied, in_form, numbers, spans, texts
+from ticdc_lab.codecs.kernel.arrow import bits, constant, copied, in_form, numbers, texts
 from ticdc_lab.codecs.kernel.dispatched import dispatch_columns, sizes_of
 from ticdc_lab.codecs.kernel.faults import OK
 from ticdc_lab.codecs.kernel.noted import FULL, TABLE_TEXT, Own, names_of
 from ticdc_lab.codecs.kernel.state import State, fresh_state
-from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.codecs.quarantine import TooMuchError
 from ticdc_lab.events.schema import DECODED, IMAGE_HASHES, KEYS
 
@@ -24,34 +23,6 @@ ROOM = 1 << 26
 
 MOST_ROOM = 1 << 31
 """A state has in 32 bits where a text ends, as Arrow does."""
-
-
-def decoded_in_part(
-    batch: pa.RecordBatch,
-    protocol: str,
-    decode: Callable[..., int],
-    *given: object,
-    images: bool,
-    bounds: Bounds,
-    keys: bool = False,
-) -> Decoded:
-    """The events of the messages that a kernel beside a codec in Python decodes (:class:`~.decoded.PartKernel`).
-
-    ``batch``, ``protocol``, ``images``, ``bounds``: as for :func:`~ticdc_lab.codecs.decode.decode_with`.
-    ``decode``: a kernel over the bytes of values, where each begins (below zero: it is left) and ends, a state and
-    scratch. ``given``: what the kernel is given beside these. ``keys``: whether it is given the bytes of keys, and
-    where each begins and ends, before that. Raises TooMuchError: the events need more than ROOM.
-    """
-    of_keys, (data, starts, ends) = spans(batch.column("key")), spans(batch.column("value"))
-    _, key_starts, key_ends = of_keys
-    long = (key_starts >= 0) & (key_ends - key_starts > bounds.values)
-    starts[long] = -1  # in such a key Python counts values (`require_few_values`)
-
-    def run(st: State) -> int:
-        st.limit[:] = bounds.kernel
-        return decode(data, starts, ends, st, np.zeros(16, np.int64), *(of_keys if keys else ()), *given)
-
-    return decoded_of(batch, protocol, filled(batch.num_rows, len(data), run), images)
 
 
 def filled(n: int, size: int, run: Callable[[State], int], *, columns: int = 0, beside: int = 0) -> State:

@@ -10,12 +10,13 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.avro_fields import Flat, UnplannedError
 from ticdc_lab.codecs.kernel import cache
+from ticdc_lab.codecs.registry import KERNELS, PART_KERNELS
 from ticdc_lab.engine.sail_process import FEW_SEARCHES
 
 _TYPES = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()}
@@ -44,43 +45,13 @@ def _capture() -> None:
     read_lines(pa.array([], pa.binary()))
 
 
-def _simple() -> None:
-    from ticdc_lab.codecs.kernel.simple import SimpleKernel
-    from ticdc_lab.codecs.known import BOUNDS
-
-    SimpleKernel({})(_no_messages(), images=True, bounds=BOUNDS)
-    _avro()  # its other form
-
-
-def _avro() -> None:
-    from ticdc_lab.codecs.kernel.avro import AvroKernel
-    from ticdc_lab.codecs.known import BOUNDS
-
-    def nothing(_: str) -> Flat:
-        raise UnplannedError
-
-    AvroKernel("avro", nothing)(_no_messages(), images=True, bounds=BOUNDS)
-
-
-def _debezium() -> None:
-    from ticdc_lab.codecs.debezium import codec
+def _beside(protocol: str) -> None:
+    """The kernel beside a codec."""
     from ticdc_lab.codecs.known import BOUNDS, NOTHING
+    from ticdc_lab.codecs.registry import codec_of, part_kernel
 
-    codec(NOTHING).kernel(_no_messages(), images=True, bounds=BOUNDS)
-
-
-def _canal() -> None:
-    from ticdc_lab.codecs.kernel.canal import CanalKernel
-    from ticdc_lab.codecs.known import BOUNDS
-
-    CanalKernel()(_no_messages(), images=True, bounds=BOUNDS)
-
-
-def _self_described() -> None:
-    from ticdc_lab.codecs.kernel.self_described import SelfDescribedKernel
-    from ticdc_lab.codecs.known import BOUNDS
-
-    SelfDescribedKernel("maxwell")(_no_messages(), images=True, bounds=BOUNDS)
+    if kernel := part_kernel(protocol, codec_of(protocol, NOTHING)):
+        kernel(_no_messages(), images=True, bounds=BOUNDS)
 
 
 def _csv() -> None:
@@ -99,17 +70,10 @@ def _csv() -> None:
 
 PARTS: dict[str, Callable[[], None]] = {
     "capture": _capture,
-    "canal-json": lambda: _decoder("canal-json"),
-    "open-protocol": lambda: _decoder("open-protocol"),
+    **{protocol: partial(_decoder, protocol) for protocol in KERNELS},
     "hashes": _hashes,
     "csv": _csv,
-    "simple": _simple,
-    "canal": _canal,
-    "debezium": _debezium,
-    "avro": _avro,
-    "debezium-avro": _avro,
-    "maxwell": _self_described,
-    "mq-v1": _self_described,
+    **{protocol: partial(_beside, protocol) for protocol in PART_KERNELS},
 }
 """Parts of :mod:`ticdc_lab.codecs.choice`, and what compiles each: running it over nothing."""
 

@@ -15,11 +15,6 @@ from ticdc_lab.codecs.kernel.state import State
 from ticdc_lab.codecs.kernel.wide import WORD, fits, load
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 
-AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
-N_EVENTS, KIND, ROW, OP, DELETE = S.N_EVENTS, S.KIND, S.ROW, S.OP, S.DELETE
-AFTER_END, BEFORE_END = S.AFTER_END, S.BEFORE_END
-AFTER_IS_KEY, BEFORE_IS_KEY = S.AFTER_IS_KEY, S.BEFORE_IS_KEY
-
 UNKNOWN = -1
 """In place of a crc that the log does not show."""
 
@@ -79,7 +74,7 @@ def fresh_crcs(st: State) -> Crcs:
     """Room for the events of a filled state."""
     n = int(st.count[S.N_EVENTS])
     columns = int(st.count[S.N_AFTER] + st.count[S.N_BEFORE])
-    names = int(st.size[AFTER + NAMES] + st.size[BEFORE + NAMES])
+    names = int(st.size[S.AFTER + S.NAMES] + st.size[S.BEFORE + S.NAMES])
     slots = 1 << (2 * n + 1).bit_length()
     return Crcs(
         crc=np.empty(columns, np.int64),
@@ -205,10 +200,10 @@ def _has_digits(types: np.ndarray, t: int, t_stop: int) -> bool:
 @small_kernel
 def _null(st: State, image: int, c: int, rewritten: int) -> int:
     """The crc of a column whose value is NULL: none, or UNKNOWN where it may be a zero date."""
-    if rewritten == S.AS_WRITTEN or rewritten == S.LABELLED or not st.valid[image + TYPES, c]:
+    if rewritten == S.AS_WRITTEN or rewritten == S.LABELLED or not st.valid[image + S.TYPES, c]:
         return 0
-    t, t_stop = st.end[image + TYPES, c], st.end[image + TYPES, c + 1]
-    types = st.data[image + TYPES]
+    t, t_stop = st.end[image + S.TYPES, c], st.end[image + S.TYPES, c + 1]
+    types = st.data[image + S.TYPES]
     is_date = _begins(types, t, t_stop, _DATE) or (
         _begins(types, t, t_stop, _TIME) and _begins(types, t + 4, t_stop, _STAMP)
     )
@@ -218,10 +213,10 @@ def _null(st: State, image: int, c: int, rewritten: int) -> int:
 @small_kernel
 def _column(st: State, image: int, c: int, name: np.uint64, rewritten: int) -> int:
     """The crc of column ``c``, whose value is not NULL and whose name's crc is ``name``, or UNKNOWN."""
-    t, t_stop = st.end[image + TYPES, c], st.end[image + TYPES, c + 1]
-    v, v_stop = st.end[image + VALUES, c], st.end[image + VALUES, c + 1]
-    types, b = st.data[image + TYPES], st.data[image + VALUES]
-    if t < t_stop and st.valid[image + TYPES, c]:
+    t, t_stop = st.end[image + S.TYPES, c], st.end[image + S.TYPES, c + 1]
+    v, v_stop = st.end[image + S.VALUES, c], st.end[image + S.VALUES, c + 1]
+    types, b = st.data[image + S.TYPES], st.data[image + S.VALUES]
+    if t < t_stop and st.valid[image + S.TYPES, c]:
         if v_stop - v >= 2 and b[v] == 0x30 and b[v + 1] == 0x78 and _is_binary(types, t, t_stop):
             return _of_hex(name, b, v + 2, v_stop)
         first = types[t]
@@ -385,9 +380,9 @@ def _same_layout(st: State, image: int, low: int, high: int, other: int, o: int,
     """Whether two images have the same names in the same order, and the same of them in the handle key."""
     if high - low != o_stop - o:
         return False
-    k, m = image + NAMES, other + NAMES
-    is_key = AFTER_IS_KEY if image == AFTER else BEFORE_IS_KEY
-    is_key_too = AFTER_IS_KEY if other == AFTER else BEFORE_IS_KEY
+    k, m = image + S.NAMES, other + S.NAMES
+    is_key = S.AFTER_IS_KEY if image == S.AFTER else S.BEFORE_IS_KEY
+    is_key_too = S.AFTER_IS_KEY if other == S.AFTER else S.BEFORE_IS_KEY
     p, q = st.end[k, low], st.end[m, o]
     shift = np.int64(q) - np.int64(p)
     for j in range(high - low):
@@ -414,8 +409,8 @@ def _same_layout(st: State, image: int, low: int, high: int, other: int, o: int,
 def _has_layout(st: State, d: Crcs, n: int, image: int, low: int, high: int) -> bool:
     """Whether an image has layout ``n``."""
     f = d.first[n]
-    other = BEFORE if st.byte[OP, f] == DELETE else AFTER
-    ends = BEFORE_END if other == BEFORE else AFTER_END
+    other = S.BEFORE if st.byte[S.OP, f] == S.DELETE else S.AFTER
+    ends = S.BEFORE_END if other == S.BEFORE else S.AFTER_END
     return _same_layout(st, image, low, high, other, st.number[ends, f], st.number[ends, f + 1])
 
 
@@ -424,7 +419,7 @@ def _layout(st: State, d: Crcs, i: int, image: int, low: int, high: int, guess: 
     """The number of the layout of event ``i``, which is kept if it is new; ``guess`` goes first."""
     if guess >= 0 and _has_layout(st, d, guess, image, low, high):
         return guess
-    k, mask = image + NAMES, len(d.slot) - 1
+    k, mask = image + S.NAMES, len(d.slot) - 1
     h = hash_bytes(st.data[k], st.end[k, low], st.end[k, high], SEED)
     slot = np.int64(h & np.uint64(mask))
     while d.slot[slot] >= 0:
@@ -442,9 +437,9 @@ def _layout(st: State, d: Crcs, i: int, image: int, low: int, high: int, guess: 
 @part
 def _keep(st: State, d: Crcs, n: int, image: int, low: int, high: int) -> None:
     """Write the text of layout ``n`` and the crcs of its names."""
-    is_key = AFTER_IS_KEY if image == AFTER else BEFORE_IS_KEY
+    is_key = S.AFTER_IS_KEY if image == S.AFTER else S.BEFORE_IS_KEY
     o, at = np.int64(d.text_end[n]), d.names_at[n]
-    names, ends = st.data[image + NAMES], st.end[image + NAMES]
+    names, ends = st.data[image + S.NAMES], st.end[image + S.NAMES]
     for keys in range(2):
         some = False
         for c in range(low, high):
@@ -469,10 +464,10 @@ def _keep(st: State, d: Crcs, n: int, image: int, low: int, high: int) -> None:
 def fill_crcs(st: State, d: Crcs, rewritten: int) -> None:
     """Fill ``d`` for every event of the state; ``rewritten`` is one of :data:`S.REWRITTEN`."""
     o, n = 0, -1
-    for i in range(st.count[N_EVENTS]):
-        if st.byte[KIND, i] == ROW:
-            image = BEFORE if st.byte[OP, i] == DELETE else AFTER
-            ends = BEFORE_END if image == BEFORE else AFTER_END
+    for i in range(st.count[S.N_EVENTS]):
+        if st.byte[S.KIND, i] == S.ROW:
+            image = S.BEFORE if st.byte[S.OP, i] == S.DELETE else S.AFTER
+            ends = S.BEFORE_END if image == S.BEFORE else S.AFTER_END
             low, high = st.number[ends, i], st.number[ends, i + 1]
             n = _layout(st, d, i, image, low, high, n)
             d.layout[i] = n
@@ -483,11 +478,11 @@ def fill_crcs(st: State, d: Crcs, rewritten: int) -> None:
 
 @small_kernel
 def _row(st: State, d: Crcs, i: int, image: int, low: int, high: int, o: int, names: int, rewritten: int) -> None:
-    is_key = AFTER_IS_KEY if image == AFTER else BEFORE_IS_KEY
+    is_key = S.AFTER_IS_KEY if image == S.AFTER else S.BEFORE_IS_KEY
     key, n = 0, 0
     known = True
     for c in range(low, high):
-        there = st.valid[image + VALUES, c]
+        there = st.valid[image + S.VALUES, c]
         crc = _column(st, image, c, d.names[names + c - low], rewritten) if there else _null(st, image, c, rewritten)
         d.crc[o + c - low], d.has[o + c - low] = crc, there or crc == UNKNOWN
         if st.byte[is_key, c]:

@@ -14,11 +14,10 @@ from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part, small_kernel
 from ticdc_lab.codecs.kernel.pointer import Arrays
-from ticdc_lab.codecs.kernel.scan import fault_at
+from ticdc_lab.codecs.kernel.scan import fault_at, same_bytes
 from ticdc_lab.codecs.kernel.state import (
     State,
     close,
-    column_fits,
     end_column,
     end_images,
     event_fits,
@@ -26,6 +25,7 @@ from ticdc_lab.codecs.kernel.state import (
     new_event,
     put_null,
     put_ts,
+    put_typed_name,
     restore,
 )  # fmt: skip
 from ticdc_lab.codecs.kernel.text import (
@@ -38,19 +38,8 @@ from ticdc_lab.codecs.kernel.text import (
     put_single,
     room_for,
 )  # fmt: skip
+from ticdc_lab.codecs.kernel.typed_values import put_unsigned
 from ticdc_lab.events import mysql_types
-
-OK, NEED_MORE, BAD_UTF8, NOT_OF_TYPE = faults.OK, faults.NEED_MORE, faults.BAD_UTF8, faults.NOT_OF_TYPE
-NO_SUCH_TYPE, NO_MYSQL_TYPE = faults.NO_SUCH_TYPE, mysql_types.NO_MYSQL_TYPE
-AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
-N_AFTER, N_BEFORE, SCHEMA_NAME, TABLE_NAME, HAS_BEFORE = (
-    S.N_AFTER,
-    S.N_BEFORE,
-    S.SCHEMA_NAME,
-    S.TABLE_NAME,
-    S.HAS_BEFORE,
-)
-ROW, INSERT, UPDATE, DELETE = S.ROW, S.INSERT, S.UPDATE, S.DELETE
 
 BAD_OP, TOO_FEW, TOO_MANY, OPEN_QUOTE, HALF_UPDATE, BAD_TS, BAD_FLAG, BAD_HEX, UNQUOTED = range(101, 110)
 CSV_FAULTS: dict[int, tuple[str, str]] = {
@@ -231,8 +220,8 @@ def unescaped(b: np.ndarray, start: int, stop: int, form: int, out: np.ndarray, 
 def decode_message(m: int, b: np.ndarray, p: int, end: int, given: CsvLayout, st: State) -> int:
     """Decode message ``m``; OK, NEED_MORE or a fault."""
     if not event_fits(st, end - p):
-        return NEED_MORE
-    i = new_event(st, m, 0, ROW)
+        return faults.NEED_MORE
+    i = new_event(st, m, 0, S.ROW)
     p, op, is_update = _record(b, p, end, given, st, i)
     if p < 0:
         return p
@@ -247,10 +236,10 @@ def decode_message(m: int, b: np.ndarray, p: int, end: int, given: CsvLayout, st
     if p < end:
         return fault_at(TOO_MANY, p)
     end_images(st, i)
-    set_row(st, i, UPDATE if is_update or op == 0x55 else INSERT if op == 0x49 else DELETE)
+    set_row(st, i, S.UPDATE if is_update or op == 0x55 else S.INSERT if op == 0x49 else S.DELETE)
     if op == 0x55:
-        st.byte[HAS_BEFORE, i] = 0
-    return OK
+        st.byte[S.HAS_BEFORE, i] = 0
+    return faults.OK
 
 
 @part
@@ -270,7 +259,7 @@ def _record(b: np.ndarray, p: int, end: int, given: CsvLayout, st: State, i: int
         if q < 0:
             return q, op, is_update
         if j >= n_prefix:
-            status = _put_column(b, start, stop, form, j - n_prefix, given, st, BEFORE if op == 0x44 else AFTER)
+            status = _put_column(b, start, stop, form, j - n_prefix, given, st, S.BEFORE if op == 0x44 else S.AFTER)
             if status < 0:
                 return status, op, is_update
         elif j == 0:
@@ -278,11 +267,11 @@ def _record(b: np.ndarray, p: int, end: int, given: CsvLayout, st: State, i: int
             if op != 0x49 and op != 0x44 and op != 0x55:
                 return fault_at(BAD_OP, start), op, is_update
         elif j < 3:
-            k = TABLE_NAME if j == 1 else SCHEMA_NAME
+            k = S.TABLE_NAME if j == 1 else S.SCHEMA_NAME
             if not st.valid[k, i]:
                 o = unescaped(b, start, stop, form, st.data[k], st.size[k])
                 if checked_utf8(st.data[k], st.size[k], o, start) < 0:
-                    return fault_at(BAD_UTF8, start), op, is_update
+                    return fault_at(faults.BAD_UTF8, start), op, is_update
                 close(st, k, i, o)
         elif j == is_ts:
             ts, ok = int64_of(b, start, stop) if stop > start else (0, False)
@@ -302,14 +291,11 @@ def _put_column(
     b: np.ndarray, start: int, stop: int, form: int, j: int, given: CsvLayout, st: State, image: int
 ) -> int:  # fmt: skip
     n0, n1, t0, t1 = given.names_end[j], given.names_end[j + 1], given.types_end[j], given.types_end[j + 1]
-    if not column_fits(st, image, n1 - n0, t1 - t0, room_for(stop - start) + 32):
-        return NEED_MORE
-    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
-    names, types, values = image + NAMES, image + TYPES, image + VALUES
-    close(st, names, c, put_bytes(given.names, n0, n1, st.data[names], st.size[names]))
-    close(st, types, c, put_bytes(given.types, t0, t1, st.data[types], st.size[types]))
-    if given.held[j] == NO_MYSQL_TYPE:
-        return fault_at(NO_SUCH_TYPE, start)
+    if not put_typed_name(given.names, n0, n1, given.types, t0, t1, room_for(stop - start) + 32, image, st):
+        return faults.NEED_MORE
+    c, values = st.count[S.N_AFTER if image == S.AFTER else S.N_BEFORE], image + S.VALUES
+    if given.held[j] == mysql_types.NO_MYSQL_TYPE:
+        return fault_at(faults.NO_SUCH_TYPE, start)
     if not form & QUOTED and _is(b, start, stop, given.null):
         put_null(st, values, c)
     elif given.quoted[j] and not form & QUOTED and given.given[Q_QUOTE] >= 0:
@@ -320,7 +306,7 @@ def _put_column(
             return o
         close(st, values, c, o)
     end_column(st, image, given.is_key[j], -1)
-    return OK
+    return faults.OK
 
 
 @part
@@ -337,7 +323,7 @@ def _put_value(b: np.ndarray, start: int, stop: int, form: int, j: int, given: C
         return _put_hex_digits(b, start, stop, out, o, where)
     if kind in (FLOAT, SINGLE):
         if not is_number(b, start, stop):
-            end = fault_at(NOT_OF_TYPE, where)
+            end = fault_at(faults.NOT_OF_TYPE, where)
         else:
             end = put_single(b, start, stop, out, o) if kind == SINGLE else put_float(b, start, stop, out, o)
         return end if end >= 0 else fault_at(-end >> 40, where)
@@ -345,8 +331,8 @@ def _put_value(b: np.ndarray, start: int, stop: int, form: int, j: int, given: C
         return _put_number_of_label(b, start, stop, j, given, out, o, where)
     end = unescaped(b, start, stop, form, out, o)
     if given.held[j]:
-        return end if holds(given.held[j], out, o, end) else fault_at(NOT_OF_TYPE, where)
-    return end if checked_utf8(out, o, end, where) >= 0 else fault_at(BAD_UTF8, where)
+        return end if holds(given.held[j], out, o, end) else fault_at(faults.NOT_OF_TYPE, where)
+    return end if checked_utf8(out, o, end, where) >= 0 else fault_at(faults.BAD_UTF8, where)
 
 
 @part
@@ -369,13 +355,8 @@ def _label(b: np.ndarray, start: int, stop: int, j: int, given: CsvLayout) -> in
     """Which of column ``j``'s labels a text is, from 0; -1 for none."""
     first = given.first_label[j]
     for i in range(first, given.first_label[j + 1]):
-        low, high = given.labels_end[i], given.labels_end[i + 1]
-        if high - low == stop - start:
-            p = 0
-            while p < stop - start and given.labels[low + p] == b[start + p]:
-                p += 1
-            if p == stop - start:
-                return i - first
+        if same_bytes(b, start, stop, given.labels, given.labels_end[i], given.labels_end[i + 1]):
+            return i - first
     return -1
 
 
@@ -396,40 +377,26 @@ def _put_number_of_label(
         i = _label(b, p, q, j, given)
         if i < 0:
             end = put_bytes(b, start, stop, out, o)
-            return end if checked_utf8(out, o, end, where) >= 0 else fault_at(BAD_UTF8, where)
+            return end if checked_utf8(out, o, end, where) >= 0 else fault_at(faults.BAD_UTF8, where)
         number |= np.uint64(1) << np.uint64(i) if given.kinds[j] == SET else np.uint64(i + 1)
         p = q + 1
     if start == stop and given.kinds[j] == ENUM:
         number = np.uint64(_label(b, start, stop, j, given) + 1)  # the empty label can be one; else it is error 0
-    return _put_unsigned(number, out, o)
-
-
-@part
-def _put_unsigned(v: np.uint64, out: np.ndarray, o: int) -> int:
-    n, rest = 1, v
-    while rest >= np.uint64(10):
-        rest //= np.uint64(10)
-        n += 1
-    for i in range(n - 1, -1, -1):
-        out[o + i] = 0x30 + v % np.uint64(10)
-        v //= np.uint64(10)
-    return o + n
+    return put_unsigned(number, out, o)
 
 
 @kernel
-def run_csv(
-    vb: np.ndarray, vp: np.ndarray, vend: np.ndarray, given: CsvLayout, st: State, found: np.ndarray, marks: np.ndarray
-) -> int:
+def run_csv(vb: np.ndarray, vp: np.ndarray, vend: np.ndarray, given: CsvLayout, st: State, found: np.ndarray) -> int:
     """Decode every message; ``found[m]`` is the fault of message ``m``, 0 for none."""
     for m in range(len(vp)):
-        mark(st, marks)
+        mark(st)
         status = decode_message(m, vb, vp[m], vend[m], given, st)
-        if status == NEED_MORE:
-            return NEED_MORE
+        if status == faults.NEED_MORE:
+            return faults.NEED_MORE
         found[m] = -status
-        if status != OK:
-            restore(st, marks)
-    return OK
+        if status != faults.OK:
+            restore(st)
+    return faults.OK
 
 
 @kernel

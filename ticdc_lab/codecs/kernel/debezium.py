@@ -1,8 +1,7 @@
 """Rows, watermarks and DDL of debezium in JSON, as TiCDC writes them; what is written in another way is left to Python.
 
-A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.debezium` decodes to the same event. It leaves
-all else: faults, JSON with spaces or in another order, escaped names, nested values, and
-unknown schemas. Schemas are learned from messages that were left, and the batch is decoded again.
+It leaves JSON with spaces or in another order, escaped names, nested values, and unknown schemas. Schemas are learned
+from messages that were left, and the batch is decoded again.
 """
 
 from __future__ import annotations
@@ -15,12 +14,9 @@ from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.fields import members, object_of, text
-from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.columns import decoded_in_part
 from ticdc_lab.codecs.kernel.debezium_plans import (
     GUESSES,
-    HASHED,
     IN_PYTHON,
     KEYS_MAX,
     NO_SOURCE,
@@ -28,9 +24,10 @@ from ticdc_lab.codecs.kernel.debezium_plans import (
     Plans,
     plans_of,
 )
-from ticdc_lab.codecs.kernel.identity import set_row
-from ticdc_lab.codecs.kernel.jit import kernel, part
-from ticdc_lab.codecs.kernel.members import NO_MORE, OTHER, described, next_named, nth_name
+from ticdc_lab.codecs.kernel.faults import NEED_MORE, OK
+from ticdc_lab.codecs.kernel.in_part import LEFT, decoded_in_part, over, put_named_row, put_watermark
+from ticdc_lab.codecs.kernel.jit import part
+from ticdc_lab.codecs.kernel.members import ENDS, NO_MORE, OTHER, described, next_named, next_plain, nth_name
 from ticdc_lab.codecs.kernel.scan import (
     after_name,
     first_of,
@@ -43,28 +40,19 @@ from ticdc_lab.codecs.kernel.scan import (
 )
 from ticdc_lab.codecs.kernel.state import (
     State,
-    end_column,
     end_images,
     event_fits,
     index_names,
-    mark,
     new_event,
     put_text,
     put_ts,
     restore,
 )
 from ticdc_lab.codecs.kernel.text import held_scalar_end, int64_of
-from ticdc_lab.codecs.kernel.typed_values import LEFT, NAME_SPAN, put_column
-from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
+from ticdc_lab.codecs.kernel.typed_values import NAME, put_column
+from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes, nth_remembered
 from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.facts.definitions import TableName
-
-OK, NEED_MORE = faults.OK, faults.NEED_MORE
-ROW, WATERMARK, INSERT, UPDATE, DELETE = S.ROW, S.WATERMARK, S.INSERT, S.UPDATE, S.DELETE
-AFTER, BEFORE, NAMES = S.AFTER, S.BEFORE, S.NAMES
-N_AFTER, N_BEFORE, MAX_COLUMNS = S.N_AFTER, S.N_BEFORE, S.MAX_COLUMNS
-SCHEMA_NAME, TABLE_NAME, HAS_BEFORE = S.SCHEMA_NAME, S.TABLE_NAME, S.HAS_BEFORE
-START_TS, HAS_START_TS = S.START_TS, S.HAS_START_TS
 
 _SCHEMAS_MAX, _SCHEMA_BYTES_MAX = 4_096, 32 << 20
 """So much is remembered; messages with other schemas are Python's."""
@@ -99,8 +87,8 @@ class DebeziumKernel:
             self._plans = plans_of(*given, most_columns=bounds.columns)
         self._plans.at[_UNKNOWN] = 0
         self._plans.source[0] = NO_SOURCE  # it lay in the batch before
-        asked = bounds.values, bool(self._log_types), self._plans
-        return decoded_in_part(batch, "debezium", decode, *asked, keys=True, images=images, bounds=bounds)
+        asked = bool(self._log_types), self._plans
+        return decoded_in_part(batch, "debezium", _decode, *asked, images=images, bounds=bounds)
 
     def _learn(self, batch: pa.RecordBatch, done: np.ndarray) -> bool:
         """Remember the schemas of the messages that were left; whether there was a new one."""
@@ -136,39 +124,15 @@ def _table_of(message: bytes) -> TableName | None:
         return None
 
 
-@kernel
-def decode(
-    b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray,
-    kb: np.ndarray, key_starts: np.ndarray, key_ends: np.ndarray, longest: int, with_log: bool, plans: Plans,
-) -> int:  # fmt: skip
-    """Decode messages of up to ``longest`` bytes, except those left to Python. NEED_MORE or OK."""
-    for m in range(len(starts)):
-        mark(st, marks)
-        status = LEFT
-        if starts[m] >= 0 and ends[m] - starts[m] <= longest:
-            status = _AGAIN
-            for _ in range(2):
-                if status == _AGAIN:
-                    restore(st, marks)
-                    status = _message(m, kb, key_starts[m], key_ends[m], b, starts[m], ends[m], with_log, plans, st)
-                    if status == _BY_GUESS:
-                        status = _guessed_again(b, starts[m], ends[m], plans, st)
-        if status == NEED_MORE:
-            return NEED_MORE
-        if status != OK:
-            restore(st, marks)
-    return OK
-
-
 _AGAIN, _BY_GUESS = -3, -4
 """The columns were read by another schema than the message has, and the guess is right now; and an image that cannot be
 read by the schema that was guessed."""
 
 SOURCE, TS_MS, TRANSACTION, OP, OLD, NEW, SQL, DATABASE, NO_SCHEMA, CHANGES = range(10)
-"""Fields of a payload; ``state.at`` holds where the value of each begins and, ``_ENDS`` further, where it ends."""
+"""Fields of a payload."""
 _DB, _TABLE, _COMMIT_TS, _START_TS, _CHANGE = range(10, 15)
 """Fields of the source, and the type of a DDL's first change."""
-_N_KEYS, _SLOT, _PLAN, _ENDS = range(15, 19)
+_N_KEYS, _SLOT, _PLAN = range(15, 18)
 """Names in the message key; where the guess is; the plan of the images, or IN_PYTHON."""
 _STAMP, _UNKNOWN, _COLUMNS = 0, 1, 2
 """In ``plans.at``: the image that is read, how many unknown schemas came, and where each column's last image begins."""
@@ -196,11 +160,25 @@ _IN_LIST, _DEPTH_MAX = 255, 16
 
 @part
 def _message(
-    m: int, kb: np.ndarray, kp: int, kend: int, b: np.ndarray, p: int, end: int, with_log: bool, plans: Plans, st: State
+    m: int, kb: np.ndarray, kp: int, kend: int, b: np.ndarray, p: int, end: int, st: State, with_log: bool, plans: Plans
 ) -> int:
-    """Decode one message; OK, NEED_MORE, _AGAIN, or any other number where it is left."""
+    """Decode one message, by another schema again where the one that was guessed was not its own."""
+    status = _by_guess(m, kb, kp, kend, b, p, end, st, with_log, plans)
+    if status == _BY_GUESS:
+        status = _guessed_again(b, p, end, plans, st)
+    if status == _AGAIN:
+        restore(st)
+        status = _by_guess(m, kb, kp, kend, b, p, end, st, with_log, plans)
+    return status
+
+
+@part
+def _by_guess(
+    m: int, kb: np.ndarray, kp: int, kend: int, b: np.ndarray, p: int, end: int, st: State, with_log: bool, plans: Plans
+) -> int:
+    """Decode one message, or _AGAIN, or _BY_GUESS."""
     at = st.at
-    for k in range(_ENDS):
+    for k in range(_PLAN + 1):
         at[k] = -1
     if not same(b, p, min(p + 12, end), b'{"payload":{'):
         return LEFT
@@ -213,14 +191,14 @@ def _message(
             if q >= 0:
                 q = _begin(kb, kp, kend, b, q, with_log, plans, at)
         elif b[p] != 0x6E and field in (OLD, NEW):
-            q = _read_image(kb, b, p, end, BEFORE if field == OLD else AFTER, plans, st)
+            q = _read_image(kb, b, p, end, S.BEFORE if field == OLD else S.AFTER, plans, st)
         elif b[p] != 0x6E and field == CHANGES:
             q = _read_changes(b, p, end, st)
         else:
             q = held_scalar_end(b, p, end)
         if q < 0:
             return q
-        at[field], at[_ENDS + field] = p, q
+        at[field], at[ENDS + field] = p, q
         field, p = next_named(b, q, end, False, field, _PAYLOAD)
     if field != NO_MORE or p >= end or at[SOURCE] < 0:
         return LEFT
@@ -264,7 +242,7 @@ def _read_source(b: np.ndarray, p: int, end: int, plans: Plans, at: np.ndarray) 
             n += 1
             last[n, 0], last[n, 1], last[n, 2] = p, q, field
             if field != TS_MS:
-                at[field], at[_ENDS + field] = p, q
+                at[field], at[ENDS + field] = p, q
         nth, p = next_named(b, q, end, False, nth, _IN_SOURCE)
     if nth != NO_MORE:
         return LEFT
@@ -291,7 +269,7 @@ def _source_as_last(b: np.ndarray, p: int, end: int, plans: Plans, at: np.ndarra
             if q < 0 or escaped:
                 return LEFT
             if last[k, 2] != TS_MS:
-                at[last[k, 2]], at[_ENDS + last[k, 2]] = p, q
+                at[last[k, 2]], at[ENDS + last[k, 2]] = p, q
             p, done = q, last[k, 1]
     return p
 
@@ -318,7 +296,7 @@ def _read_changes(b: np.ndarray, p: int, end: int, st: State) -> int:
             if is_type and b[p] != 0x6E:
                 if b[p] != 0x22:
                     return LEFT
-                at[_CHANGE], at[_ENDS + _CHANGE] = p, q
+                at[_CHANGE], at[ENDS + _CHANGE] = p, q
             p, more = next_member(b, q, end, 0x5D if stack[depth - 1] == _IN_LIST else 0x7D, False)
         while not more:
             depth -= 1
@@ -344,17 +322,17 @@ def _ddl(m: int, b: np.ndarray, need: int, st: State) -> int:
     if at[DATABASE] >= 0 and b[at[DATABASE]] != 0x6E:
         if b[at[DATABASE]] != 0x22:
             return LEFT
-        schema = DATABASE if at[_ENDS + DATABASE] - at[DATABASE] > 2 else _DB
+        schema = DATABASE if at[ENDS + DATABASE] - at[DATABASE] > 2 else _DB
     if not event_fits(st, need):
         return NEED_MORE
     i = new_event(st, m, 0, S.DDL)
     end_images(st, i)
-    put_text(st, SCHEMA_NAME, i, b, at[schema], at[_ENDS + schema], True)
-    put_text(st, TABLE_NAME, i, b, at[_TABLE], at[_ENDS + _TABLE], True)
-    put_text(st, S.QUERY, i, b, at[SQL], at[_ENDS + SQL], True)
+    put_text(st, S.SCHEMA_NAME, i, b, at[schema], at[ENDS + schema], True)
+    put_text(st, S.TABLE_NAME, i, b, at[_TABLE], at[ENDS + _TABLE], True)
+    put_text(st, S.QUERY, i, b, at[SQL], at[ENDS + SQL], True)
     if at[_CHANGE] >= 0:
-        put_text(st, S.DDL_TYPE, i, b, at[_CHANGE], at[_ENDS + _CHANGE], True)
-    put_ts(st, i, int64_of(b, at[_COMMIT_TS], at[_ENDS + _COMMIT_TS])[0])
+        put_text(st, S.DDL_TYPE, i, b, at[_CHANGE], at[ENDS + _CHANGE], True)
+    put_ts(st, i, int64_of(b, at[_COMMIT_TS], at[ENDS + _COMMIT_TS])[0])
     return OK
 
 
@@ -366,11 +344,11 @@ def _begin(
     for field in (_DB, _TABLE):
         if at[field] < 0 or b[at[field]] != 0x22:
             return LEFT
-    ts, fits = int64_of(b, at[_COMMIT_TS], at[_ENDS + _COMMIT_TS]) if at[_COMMIT_TS] >= 0 else (0, False)
+    ts, fits = int64_of(b, at[_COMMIT_TS], at[ENDS + _COMMIT_TS]) if at[_COMMIT_TS] >= 0 else (0, False)
     if not fits:
         return LEFT
-    h = hash_bytes(b, at[_DB] + 1, at[_ENDS + _DB] - 1, SEED)
-    h = hash_bytes(b, at[_TABLE] + 1, at[_ENDS + _TABLE] - 1, h)
+    h = hash_bytes(b, at[_DB] + 1, at[ENDS + _DB] - 1, SEED)
+    h = hash_bytes(b, at[_TABLE] + 1, at[ENDS + _TABLE] - 1, h)
     at[_SLOT] = np.int64(h & np.uint64(GUESSES - 1))
     schema, version = plans.guess[at[_SLOT]], _version(b, at, h, ts, plans) if with_log else -1
     if schema >= 0:
@@ -387,8 +365,8 @@ def _version(b: np.ndarray, at: np.ndarray, h: np.uint64, ts: int, plans: Plans)
     i, found = first_of(plans.table_hash, h), -1
     while i < len(plans.table_hash) and plans.table_hash[i] == h:
         if (
-            same_bytes(b, at[_DB] + 1, at[_ENDS + _DB] - 1, plans.text, plans.table[i, 1], plans.table[i, 2])
-            and same_bytes(b, at[_TABLE] + 1, at[_ENDS + _TABLE] - 1, plans.text, plans.table[i, 3], plans.table[i, 4])
+            same_bytes(b, at[_DB] + 1, at[ENDS + _DB] - 1, plans.text, plans.table[i, 1], plans.table[i, 2])
+            and same_bytes(b, at[_TABLE] + 1, at[ENDS + _TABLE] - 1, plans.text, plans.table[i, 3], plans.table[i, 4])
             and plans.table[i, 0] <= ts
         ):
             found = i
@@ -411,25 +389,18 @@ def _read_key(b: np.ndarray, p: int, end: int, plans: Plans, at: np.ndarray) -> 
     if not same(b, p, min(p + 12, end), b'{"payload":{'):
         return False
     n = 0
-    p, more = next_member(b, p + 12, end, 0x7D, True)
-    while more:
-        q, escaped = string_end(b, p, end)
-        if q < 0 or escaped or n == KEYS_MAX:
+    start, stop, p = next_plain(b, p + 12, end, True)
+    while start >= 0:
+        if n == KEYS_MAX or _is_key(b, b, start, stop, plans, n):
             return False
-        for i in range(n):
-            if same_bytes(b, p + 1, q - 1, b, plans.key[i, 0], plans.key[i, 1]):
-                return False
-        plans.key[n, 0], plans.key[n, 1] = p + 1, q - 1
+        plans.key[n, 0], plans.key[n, 1] = start, stop
         n += 1
-        p = after_name(b, q, end)
-        if p < 0 or p >= end:
-            return False
         q = scalar_end(b, p, end)
         if q < 0 or (b[p] != 0x22 and b[p] <= 0x39 and not _is_held(b, p, q)):
             return False
-        p, more = next_member(b, q, end, 0x7D, False)
+        start, stop, p = next_plain(b, q, end, False)
     at[_N_KEYS] = n
-    return p >= 0 and p < end and _check_schema(b, p, end, plans, plans.key_guess, at[_SLOT]) != LEFT
+    return start == NO_MORE and p < end and _check_schema(b, p, end, plans, plans.key_guess, at[_SLOT]) != LEFT
 
 
 @part
@@ -456,12 +427,7 @@ def _check_schema(b: np.ndarray, p: int, end: int, plans: Plans, guesses: np.nda
         p, stop = p + 10, end - 1
         if guess >= 0 and same_bytes(b, p, stop, plans.text, plans.schema[guess, 0], plans.schema[guess, 1]):
             return OK
-        h = hash_bytes(b, p, min(p + HASHED, stop), SEED)
-        i = first_of(plans.hash, h)
-        while i < len(plans.hash) and plans.hash[i] == h and found < 0:
-            if same_bytes(b, p, stop, plans.text, plans.schema[i, 0], plans.schema[i, 1]):
-                found = i
-            i += 1
+        found = nth_remembered(b, p, stop, plans.hash, plans.schema, plans.text)
         if found < 0:
             plans.at[_UNKNOWN] += 1
             return LEFT
@@ -477,19 +443,12 @@ def _read_image(kb: np.ndarray, b: np.ndarray, p: int, end: int, image: int, pla
         return LEFT
     if plan == IN_PYTHON:
         return _BY_GUESS
-    which = N_AFTER if image == AFTER else N_BEFORE
+    which = S.N_AFTER if image == S.AFTER else S.N_BEFORE
     low, first = st.count[which], plans.first[plan]
     n, j = plans.first[plan + 1] - first, -1
     plans.at[_STAMP] += 1
-    p, more = next_member(b, p + 1, end, 0x7D, True)
-    while more:
-        q, escaped = string_end(b, p, end)
-        if q < 0 or escaped:
-            return LEFT
-        start, stop = p + 1, q - 1
-        p = after_name(b, q, end)
-        if p < 0 or p >= end:
-            return LEFT
+    start, stop, p = next_plain(b, p + 1, end, True)
+    while start >= 0:
         q, escaped = string_end(b, p, end) if b[p] == 0x22 else (scalar_end(b, p, end), False)
         if q < 0:
             return LEFT
@@ -499,15 +458,15 @@ def _read_image(kb: np.ndarray, b: np.ndarray, p: int, end: int, image: int, pla
                 return _BY_GUESS
             plans.at[_COLUMNS + j] = plans.at[_STAMP]
         nth = first + j if n > 0 else -1
-        status = put_column(b, start, stop, p, q, escaped, image, nth, plans.column, plans.text, st)
+        is_key = _is_key(kb, b, start, stop, plans, st.at[_N_KEYS])
+        status = put_column(b, start, stop, b, p, q, escaped, is_key, image, nth, plans.column, plans.text, st)
         if status < 0:
             return _BY_GUESS if status == LEFT else status
-        end_column(st, image, _is_key(kb, b, start, stop, plans, st.at[_N_KEYS]), -1)
-        p, more = next_member(b, q, end, 0x7D, False)
+        start, stop, p = next_plain(b, q, end, False)
     high = st.count[which]
-    if p < 0 or high == low or high - low > st.limit[MAX_COLUMNS]:
+    if start != NO_MORE or high == low or (n == 0 and index_names(st, image + S.NAMES, low, high) < 0):
         return LEFT
-    return LEFT if n == 0 and index_names(st, image + NAMES, low, high) < 0 else p
+    return p
 
 
 @part
@@ -516,7 +475,7 @@ def _column(b: np.ndarray, p: int, q: int, first: int, n: int, guess: int, plans
     for k in range(n):
         j = guess + k if guess + k < n else guess + k - n
         i = first + j
-        if same_bytes(b, p, q, plans.text, plans.column[i, NAME_SPAN], plans.column[i, NAME_SPAN + 1]):
+        if same_bytes(b, p, q, plans.text, plans.column[i, NAME], plans.column[i, NAME + 1]):
             return j
     return -1
 
@@ -533,32 +492,32 @@ def _is_key(kb: np.ndarray, b: np.ndarray, p: int, q: int, plans: Plans, n: int)
 def _event(m: int, b: np.ndarray, plans: Plans, st: State) -> int:
     """Make a row whose images have been read, or a watermark, an event."""
     at = st.at
-    if at[_ENDS + OP] - at[OP] != 3 or b[at[OP]] != 0x22:
+    if at[ENDS + OP] - at[OP] != 3 or b[at[OP]] != 0x22:
         return LEFT
     letter = b[at[OP] + 1]
-    op = INSERT if letter == 0x63 or letter == 0x72 else UPDATE if letter == 0x75 else DELETE if letter == 0x64 else -1
+    op = (
+        S.INSERT
+        if letter == 0x63 or letter == 0x72
+        else S.UPDATE
+        if letter == 0x75
+        else S.DELETE
+        if letter == 0x64
+        else -1
+    )
     old, new = at[OLD] >= 0 and b[at[OLD]] != 0x6E, at[NEW] >= 0 and b[at[NEW]] != 0x6E
-    ts, _ = int64_of(b, at[_COMMIT_TS], at[_ENDS + _COMMIT_TS])
-    if not event_fits(st, at[_ENDS + _DB] - at[_DB] + at[_ENDS + _TABLE] - at[_TABLE]):
-        return NEED_MORE
+    ts, _ = int64_of(b, at[_COMMIT_TS], at[ENDS + _COMMIT_TS])
     if letter == 0x6D and not (old or new):
-        i = new_event(st, m, 0, WATERMARK)
-        end_images(st, i)
-        put_ts(st, i, ts)
-        return OK
-    if op < 0 or new != (op != DELETE) or (op != UPDATE and old != (op == DELETE)):
-        return LEFT
-    i = new_event(st, m, 0, ROW)
-    end_images(st, i)
-    put_text(st, SCHEMA_NAME, i, b, at[_DB], at[_ENDS + _DB], False)
-    put_text(st, TABLE_NAME, i, b, at[_TABLE], at[_ENDS + _TABLE], False)
+        return put_watermark(m, ts, st)
+    status = put_named_row(m, 0, op, b, _DB, _TABLE, st) if op >= 0 else LEFT
+    if status != OK:
+        return status
+    i = st.count[S.N_EVENTS] - 1
     put_ts(st, i, ts)
     if at[_START_TS] >= 0:
-        start_ts, fits = int64_of(b, at[_START_TS], at[_ENDS + _START_TS])
-        if not fits:
-            return LEFT
-        st.number[START_TS, i], st.byte[HAS_START_TS, i] = start_ts, 1
-    set_row(st, i, op)
-    if not old:
-        st.byte[HAS_BEFORE, i] = 0
+        start_ts, fits = int64_of(b, at[_START_TS], at[ENDS + _START_TS])
+        st.number[S.START_TS, i], st.byte[S.HAS_START_TS, i] = start_ts, 1
+        return OK if fits else LEFT
     return OK
+
+
+_decode = over(_message)

@@ -7,27 +7,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from ticdc_lab.codecs.debezium_types import (
-    BINARY,
-    DOUBLE,
-    FLOAT,
-    FORMS,
-    Forms,
-    Typed,
-    Types,
-    are_typed,
-    types_by_definition,
-    with_digits,
-)
+from ticdc_lab.codecs.debezium_types import FORMS, Forms, Types, are_typed, types_by_definition, with_digits
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.kernel.pointer import Arrays
-from ticdc_lab.codecs.kernel.typed_values import IS_TINYINT, IS_UNSIGNED, NO_TYPE
+from ticdc_lab.codecs.kernel.typed_values import BINARY, KIND, UNREAD, Texts, column_of
+from ticdc_lab.codecs.kernel.xxh64 import HASHED
 from ticdc_lab.codecs.plain.hashes import hashes_of
-from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, base_of, held_by
 from ticdc_lab.facts.definitions import TableName
-
-HASHED = 192
-"""Bytes of a schema by which it is found; the names of schema and table are among them."""
 
 
 class Plans(Arrays):
@@ -37,10 +23,10 @@ class Plans(Arrays):
     messages without a schema, ``table_hash`` has, ascending, hashes of tables that the log's DDL define, and ``table``
     for each definition the commit_ts from which it holds and its plan; from ``pair_first`` on, ``pair`` has the schemas
     of its messages, and the plan of each with the digits of the definition. Plan ``i`` has columns from ``first[i]``:
-    ``column`` has spans of name and type, kind, digits, what the type holds, and its sign. ``guess`` and ``key_guess``
-    are the schemas of the table's last message, and behind them of the last DDL; ``key`` has the spans of names in the
-    message key, ``at`` is scratch. ``source`` is the last source of a batch: where it begins and how many values vary,
-    for each its span and field, and where it ends.
+    ``column`` is what :func:`~.typed_values.column_of` gives. ``guess`` and ``key_guess`` are the schemas of a table's
+    last message, and behind them of the last DDL; ``key`` has the spans of names in the message key, ``at`` is scratch.
+    ``source`` is the last source of a batch: where it begins and how many values vary, for each its span and field, and
+    where it ends.
     """
 
     hash: np.ndarray
@@ -77,27 +63,19 @@ def plans_of(
 
     ``tables`` are those whose messages had these schemas.
     """
-    text, column, first = bytearray(), list[tuple[int, ...]](), [0, 0]
-
-    def span(of: bytes) -> tuple[int, int]:
-        start = len(text)
-        text.extend(of)
-        return start, len(text)
+    texts, column, first = Texts(), list[tuple[int, ...]](), [0, 0]
 
     def plan(types: Types) -> int:
-        if len(types) > most_columns or not all(_is_read(of, forms) for of in types.values()):
+        own = [column_of(texts, name, of.mysql_type, *of.form) for name, of in types.items()]
+        unread = any(c[KIND] == UNREAD or (c[KIND] == BINARY and forms is not FORMS["base64"]) for c in own)
+        if unread or len(own) > most_columns:
             return IN_PYTHON
-        for name, (mysql_type, _, (kind, digits)) in types.items():
-            written = (NO_TYPE, NO_TYPE) if mysql_type is None else span(mysql_type.encode())
-            sign = IS_UNSIGNED * str(mysql_type).endswith("unsigned") | IS_TINYINT * (base_of(mysql_type) == "tinyint")
-            column.append(
-                (*span(name.encode()), *written, kind, -1 if digits is None else digits, _held(mysql_type), sign)
-            )
+        column.extend(own)
         first.append(len(column))
         return len(first) - 2
 
     seen = [
-        (*span(schema), IN_PYTHON if types is None or (log_types and not are_typed(types)) else plan(types))
+        (*texts.span(schema), IN_PYTHON if types is None or (log_types and not are_typed(types)) else plan(types))
         for schema, types in schemas.items()
     ]
     versions = [
@@ -118,7 +96,7 @@ def plans_of(
     defined, pairs, pair_first = [], list[tuple[int, int]](), [0]
     for i in table_order.tolist():
         name, start, types = versions[i]
-        defined.append((start, *span(name[0].encode()), *span(name[1].encode()), plan(types)))
+        defined.append((start, *texts.span(name[0]), *texts.span(name[1]), plan(types)))
         for place in by_table.get(name, ()):
             of, as_seen = typed[order[place]][1], seen[order[place]][2]
             exact = with_digits(of, types) if of is not None and as_seen != IN_PYTHON else of
@@ -133,23 +111,11 @@ def plans_of(
         pair_first=np.array(pair_first, np.int64),
         pair=np.array(pairs, np.int64).reshape(-1, 2),
         first=np.array(first, np.int64),
-        column=np.array(column, np.int64).reshape(-1, 8),
-        text=np.frombuffer(bytes(text) + bytes(8), np.uint8).copy(),
+        column=np.array(column, np.int64).reshape(-1, 9),
+        text=texts.array(),
         guess=np.full(GUESSES + 1, -1, np.int64),
         key_guess=np.full(GUESSES, -1, np.int64),
         key=np.zeros((KEYS_MAX, 2), np.int64),
         source=np.full((7, 3), NO_SOURCE, np.int64),
         at=np.zeros(widest + 16, np.int64),
     )
-
-
-def _held(mysql_type: str | None) -> int:
-    return ANYTHING if mysql_type is None else held_by(mysql_type)
-
-
-def _is_read(of: Typed, forms: Forms) -> bool:
-    """Whether the kernel reads values of such a column."""
-    held, kind = _held(of.mysql_type), of.form.kind
-    if held == NO_MYSQL_TYPE or (kind == BINARY and forms is not FORMS["base64"]):
-        return False
-    return kind in (FLOAT, DOUBLE) or held not in (FINITE, SINGLE)

@@ -9,8 +9,11 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.scan import after_name, next_member, same_bytes, string_end
-from ticdc_lab.codecs.kernel.text import held_scalar_end
+from ticdc_lab.codecs.kernel.text import held_scalar_end, int64_of
 from ticdc_lab.codecs.kernel.wide import BLOCK
+
+ENDS = 22
+"""``state.at`` holds where the value of each field of a message begins and, so much further, where it ends."""
 
 OTHER, NO_MORE = -2, -1
 """In place of a name's number: it is escaped or none of the format's, or the JSON is broken; there is none."""
@@ -62,11 +65,27 @@ def _named_otherwise(b: np.ndarray, p: int, end: int, guess: int, names: np.ndar
     return (OTHER if q < 0 or escaped else nth_name(b, p + 1, q - 1, guess, names)), q
 
 
+@small_kernel
+def next_plain(b: np.ndarray, p: int, end: int, first: bool) -> tuple[int, int, int]:
+    """Where the next member's name, which may be any, begins and ends, and where its value begins, before ``end``.
+
+    In place of the first: NO_MORE, and the last is the position after the object; or OTHER.
+    """
+    p, more = next_member(b, p, end, 0x7D, first)
+    if not more:
+        return (NO_MORE if p >= 0 else OTHER), 0, p
+    q, escaped = string_end(b, p, end)
+    if q < 0 or escaped:
+        return OTHER, 0, p
+    v = after_name(b, q, end)
+    return (p + 1 if 0 <= v < end else OTHER), q - 1, v
+
+
 @part
-def read_scalars(b: np.ndarray, p: int, end: int, names: np.ndarray, at: np.ndarray, first: int, ends: int) -> int:
+def read_scalars(b: np.ndarray, p: int, end: int, names: np.ndarray, at: np.ndarray, first: int) -> int:
     """Find the values of the object at ``p``, which has scalars alone, each once; the position after it, or OTHER.
 
-    Where the value of name ``i`` begins is put to ``at[first + i]``, where it ends ``ends`` further; -1: it is absent.
+    Name ``i`` is field ``first + i``, which begins at -1 where it is absent.
     """
     for i in range(len(names) // BLOCK - 1):
         at[first + i] = -1
@@ -77,6 +96,16 @@ def read_scalars(b: np.ndarray, p: int, end: int, names: np.ndarray, at: np.ndar
         q = held_scalar_end(b, p, end) if at[first + nth] < 0 else OTHER
         if q < 0:
             return OTHER
-        at[first + nth], at[ends + first + nth] = p, q
+        at[first + nth], at[ENDS + first + nth] = p, q
         nth, p = next_named(b, q, end, False, nth, names)
     return p if nth == NO_MORE else OTHER
+
+
+@part
+def count_in(b: np.ndarray, at: np.ndarray, field: int) -> tuple[int, bool]:
+    """The number that a field is, and whether it is one of 63 bits without a sign."""
+    p = at[field]
+    if p < 0:
+        return 0, False
+    value, fits = int64_of(b, p, at[ENDS + field])
+    return value, fits and b[p] != 0x2D

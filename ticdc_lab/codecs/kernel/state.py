@@ -6,31 +6,8 @@ import threading
 
 import numpy as np
 
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
-from ticdc_lab.codecs.kernel.numbering import (
-    AFTER,
-    AFTER_END,
-    AFTER_FLAGS,
-    AFTER_HAS_FLAGS,
-    AFTER_IS_KEY,
-    BEFORE,
-    BEFORE_END,
-    COMMIT_TS,
-    HAS_COMMIT_TS,
-    KIND,
-    MESSAGE,
-    N_AFTER,
-    N_BEFORE,
-    N_BYTES,
-    N_EVENTS,
-    N_LIMITS,
-    N_NUMBERS,
-    N_TEXTS,
-    NAMES,
-    SEQ,
-    TYPES,
-    VALUES,
-)
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import same_bytes
 from ticdc_lab.codecs.kernel.text import put_bytes, put_string
@@ -42,7 +19,8 @@ SMALL = 16
 class State(Arrays):
     """Text ``i`` of column ``k`` is ``data[k, end[k, i]:end[k, i + 1]]``.
 
-    ``at`` is scratch of a message; ``last`` what a kernel remembers from one message to the next of its run.
+    ``at`` is scratch of a message; ``last`` what a kernel remembers from one message to the next of its run; ``marks``
+    how far everything was filled before the message.
     """
 
     end: np.ndarray
@@ -57,6 +35,7 @@ class State(Arrays):
     table: np.ndarray
     at: np.ndarray
     last: np.ndarray
+    marks: np.ndarray
     limit: np.ndarray
 
 
@@ -77,24 +56,25 @@ _MORE = 1 << 30
 
 def _new_state(items: int, room: int) -> State:
     """Room for ``items`` events and as many columns in each kind of image, and ``room`` bytes a text column."""
-    end = np.empty((N_TEXTS, items + 1), np.int32)
+    end = np.empty((S.N_TEXTS, items + 1), np.int32)
     end[:, 0] = 0
-    number = np.empty((N_NUMBERS, items + 1), np.int64)
+    number = np.empty((S.N_NUMBERS, items + 1), np.int64)
     number[:, 0] = 0
     return State(
         end=end,
-        data=np.empty((N_TEXTS, room), np.uint8),
-        valid=np.empty((N_TEXTS, items), np.uint8),
-        size=np.zeros(N_TEXTS, np.int64),
+        data=np.empty((S.N_TEXTS, room), np.uint8),
+        valid=np.empty((S.N_TEXTS, items), np.uint8),
+        size=np.zeros(S.N_TEXTS, np.int64),
         number=number,
-        byte=np.empty((N_BYTES, items), np.uint8),
+        byte=np.empty((S.N_BYTES, items), np.uint8),
         count=np.zeros(3, np.int64),
         text=np.empty(room, np.uint8),
         stack=np.empty(256, np.uint8),
         table=np.empty(4 * items + 64, np.int32),
         at=np.empty(44, np.int64),
         last=np.full(9, -1, np.int64),
-        limit=np.zeros(N_LIMITS, np.int64),
+        marks=np.zeros(S.N_TEXTS + 3, np.int64),
+        limit=np.zeros(S.N_LIMITS, np.int64),
     )
 
 
@@ -110,6 +90,12 @@ def close(st: State, k: int, i: int, stop: int) -> None:
     st.size[k] = stop
     st.end[k, i + 1] = stop
     st.valid[k, i] = 1
+
+
+@small_kernel
+def put_plain(st: State, k: int, i: int, b: np.ndarray, start: int, stop: int) -> None:
+    """Text ``i`` of column ``k`` is the bytes between the positions."""
+    close(st, k, i, put_bytes(b, start, stop, st.data[k], st.size[k]))
 
 
 @small_kernel
@@ -184,33 +170,33 @@ def find_name(st: State, k: int, high: int, size: int, m: int, j: int, guess: in
 def text_bytes(st: State) -> int:
     """Bytes of all texts of events so far."""
     n = 0
-    for k in range(BEFORE + VALUES + 1):
+    for k in range(S.BEFORE + S.VALUES + 1):
         n += st.size[k]
     return n
 
 
 @part
-def mark(st: State, out: np.ndarray) -> None:
+def mark(st: State) -> None:
     """Remember how far everything is filled."""
-    for k in range(N_TEXTS):
-        out[k] = st.size[k]
+    for k in range(S.N_TEXTS):
+        st.marks[k] = st.size[k]
     for k in range(3):
-        out[N_TEXTS + k] = st.count[k]
+        st.marks[S.N_TEXTS + k] = st.count[k]
 
 
 @part
-def restore(st: State, marked: np.ndarray) -> None:
+def restore(st: State) -> None:
     """Forget what was filled since :func:`mark`."""
-    for k in range(N_TEXTS):
-        st.size[k] = marked[k]
+    for k in range(S.N_TEXTS):
+        st.size[k] = st.marks[k]
     for k in range(3):
-        st.count[k] = marked[N_TEXTS + k]
+        st.count[k] = st.marks[S.N_TEXTS + k]
 
 
 @small_kernel
 def event_fits(st: State, need: int) -> bool:
     """Whether one more event with texts of up to ``need`` bytes fits."""
-    i = st.count[N_EVENTS]
+    i = st.count[S.N_EVENTS]
     for k in range(4):
         if not has_room(st, k, i, need):
             return False
@@ -220,11 +206,11 @@ def event_fits(st: State, need: int) -> bool:
 @small_kernel
 def column_fits(st: State, image: int, name: int, type_: int, value: int) -> bool:
     """Whether one more column of the image (AFTER or BEFORE) fits, with texts of up to so many bytes."""
-    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
+    c = st.count[S.N_AFTER if image == S.AFTER else S.N_BEFORE]
     return (
-        has_room(st, image + NAMES, c, name)
-        and has_room(st, image + TYPES, c, type_)
-        and has_room(st, image + VALUES, c, value)
+        has_room(st, image + S.NAMES, c, name)
+        and has_room(st, image + S.TYPES, c, type_)
+        and has_room(st, image + S.VALUES, c, value)
     )
 
 
@@ -239,38 +225,36 @@ def put_typed_name(
     """
     if not column_fits(st, image, stop - start, type_stop - type_start, value):
         return False
-    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
-    k = image + NAMES
-    close(st, k, c, put_bytes(b, start, stop, st.data[k], st.size[k]))
-    k = image + TYPES
+    c = st.count[S.N_AFTER if image == S.AFTER else S.N_BEFORE]
+    put_plain(st, image + S.NAMES, c, b, start, stop)
     if type_start < 0:
-        put_null(st, k, c)
+        put_null(st, image + S.TYPES, c)
     else:
-        close(st, k, c, put_bytes(text, type_start, type_stop, st.data[k], st.size[k]))
+        put_plain(st, image + S.TYPES, c, text, type_start, type_stop)
     return True
 
 
 @small_kernel
 def end_column(st: State, image: int, is_key: int, flags: int) -> None:
     """Count the column whose three texts were written; ``flags`` below zero: the protocol has none."""
-    which = N_AFTER if image == AFTER else N_BEFORE
-    later = which - N_AFTER
+    which = S.N_AFTER if image == S.AFTER else S.N_BEFORE
+    later = which - S.N_AFTER
     c = st.count[which]
-    st.byte[AFTER_IS_KEY + later, c] = is_key
-    st.number[AFTER_FLAGS + later, c] = flags
-    st.byte[AFTER_HAS_FLAGS + later, c] = flags >= 0
+    st.byte[S.AFTER_IS_KEY + later, c] = is_key
+    st.number[S.AFTER_FLAGS + later, c] = flags
+    st.byte[S.AFTER_HAS_FLAGS + later, c] = flags >= 0
     st.count[which] = c + 1
 
 
 @small_kernel
 def new_event(st: State, message: int, seq: int, kind: int) -> int:
     """Start an event with nothing in it; where its images end is still open."""
-    i = st.count[N_EVENTS]
-    st.count[N_EVENTS] = i + 1
-    st.number[MESSAGE, i], st.number[SEQ, i] = message, seq
-    for k in range(AFTER_IS_KEY):
+    i = st.count[S.N_EVENTS]
+    st.count[S.N_EVENTS] = i + 1
+    st.number[S.MESSAGE, i], st.number[S.SEQ, i] = message, seq
+    for k in range(S.AFTER_IS_KEY):
         st.byte[k, i] = 0
-    st.byte[KIND, i] = kind
+    st.byte[S.KIND, i] = kind
     for k in range(4):
         put_null(st, k, i)
     return i
@@ -279,10 +263,10 @@ def new_event(st: State, message: int, seq: int, kind: int) -> int:
 @small_kernel
 def end_images(st: State, i: int) -> None:
     """The images of event ``i`` end where the images are filled to now."""
-    st.number[AFTER_END, i + 1], st.number[BEFORE_END, i + 1] = st.count[N_AFTER], st.count[N_BEFORE]
+    st.number[S.AFTER_END, i + 1], st.number[S.BEFORE_END, i + 1] = st.count[S.N_AFTER], st.count[S.N_BEFORE]
 
 
 @small_kernel
 def put_ts(st: State, i: int, ts: int) -> None:
     """Event ``i`` has this commit_ts."""
-    st.number[COMMIT_TS, i], st.byte[HAS_COMMIT_TS, i] = ts, 1
+    st.number[S.COMMIT_TS, i], st.byte[S.HAS_COMMIT_TS, i] = ts, 1

@@ -7,22 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from ticdc_lab.codecs import debezium_types as forms
 from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import first_of, same_bytes
+from ticdc_lab.codecs.kernel.typed_values import NAME, Texts, column_of
 from ticdc_lab.codecs.simple_versions import Tables, VersionColumn, as_binary, as_double, as_float, as_unsigned
-from ticdc_lab.events.mysql_types import FINITE, NO_MYSQL_TYPE, SINGLE, held_by
-
-AS_BYTES, AS_FLOAT, AS_DOUBLE, IN_PYTHON = 255, 254, 253, 252
-"""How values of a column are written, beside what their type holds (``MySQLType.holds``)."""
+from ticdc_lab.events.mysql_types import ANYTHING, held_by
 
 
 class Versions(Arrays):
     """Table versions, by their number; texts are spans of ``text``, and table ``i`` has columns from ``first[i]``.
 
-    ``name`` has the spans of schema and table; ``column`` of name and type, whether it is a key, how its values
-    are written, which column of the table comes at this place by name, as TiCDC writes them, and whether a number below
-    zero is one from 2^63 on. ``at`` is scratch.
+    ``name`` has the spans of schema and table; ``column`` what :func:`~.typed_values.column_of` gives, and which column
+    of the table comes at this place by name, as TiCDC writes them. ``at`` is scratch.
     """
 
     version: np.ndarray
@@ -33,7 +31,7 @@ class Versions(Arrays):
     at: np.ndarray
 
 
-NAME, TYPE_OF, IS_KEY, FORM, BY_NAME, SIGN = 0, 2, 4, 5, 6, 7
+BY_NAME = 9
 
 
 def versions_of(tables: Tables, *, most_columns: int) -> Versions:
@@ -41,45 +39,41 @@ def versions_of(tables: Tables, *, most_columns: int) -> Versions:
 
     One whose name has a backslash is: names are compared as JSON writes them, where that begins an escape.
     """
-    text, name, first, column = bytearray(), [], [0], []
-
-    def span(of: str) -> tuple[int, int]:
-        start = len(text)
-        text.extend(of.encode())
-        return start, len(text)
-
+    texts, name, first, column = Texts(), [], [0], list[tuple[int, ...]]()
     chosen = sorted(
         (v, s, t) for (s, t, v), columns in tables.items() if "\\" not in s + t and _is_plain(columns, most_columns)
     )
     for version, schema, table in chosen:
         columns = tables[schema, table, version]
-        name.append((*span(schema), *span(table)))
+        name.append((*texts.span(schema), *texts.span(table)))
         by_name = sorted(range(len(columns)), key=lambda i: columns[i].name.encode())
-        for c, rank in zip(columns, by_name, strict=True):
-            sign = c.convert is as_unsigned
-            column.append((*span(c.name), *span(c.mysql_type), c.is_key, _form(c), rank, sign))
+        column.extend((*_column(texts, c), rank) for c, rank in zip(columns, by_name, strict=True))
         first.append(len(column))
     widest = max((len(tables[s, t, v]) for v, s, t in chosen), default=0)
     return Versions(
         version=np.array([v for v, _, _ in chosen], np.int64),
         name=np.array(name, np.int64).reshape(-1, 4),
         first=np.array(first, np.int64),
-        column=np.array(column, np.int64).reshape(-1, 8),
-        text=np.frombuffer(bytes(text) + bytes(8), np.uint8).copy(),
+        column=np.array(column, np.int64).reshape(-1, 10),
+        text=texts.array(),
         at=np.empty((widest + 1, 3), np.int64),
     )
 
 
+_KINDS: dict[Callable[[Any], str], int] = {
+    as_binary: forms.BINARY,
+    as_float: forms.TEXT_FLOAT,
+    as_double: forms.TEXT_DOUBLE,
+}
+
+
+def _column(texts: Texts, c: VersionColumn) -> tuple[int, ...]:
+    kind = _KINDS.get(c.convert, forms.PLAIN if held_by(c.mysql_type) == ANYTHING else forms.INTEGER)
+    return column_of(texts, c.name, c.mysql_type, kind, unsigned=c.convert is as_unsigned, is_key=c.is_key)
+
+
 def _is_plain(columns: tuple[VersionColumn, ...], most: int) -> bool:
     return 0 < len(columns) <= most and len({c.name for c in columns}) == len(columns)
-
-
-def _form(column: VersionColumn) -> int:
-    written: dict[Callable[[Any], str], int] = {as_binary: AS_BYTES, as_float: AS_FLOAT, as_double: AS_DOUBLE}
-    held = held_by(column.mysql_type)
-    if held == NO_MYSQL_TYPE:
-        return IN_PYTHON
-    return written.get(column.convert, IN_PYTHON if held in (FINITE, SINGLE) else held)
 
 
 @part

@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs import debezium_types as forms
-from ticdc_lab.codecs.kernel import faults
+from ticdc_lab.codecs.kernel import faults, in_part
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM, put_fixed, put_shortest
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.scan import digits_end
-from ticdc_lab.codecs.kernel.state import State, close, put_null, put_typed_name
+from ticdc_lab.codecs.kernel.state import State, close, end_column, put_null, put_typed_name
 from ticdc_lab.codecs.kernel.text import (
     fits_64_bits,
     int64_of,
@@ -26,21 +26,61 @@ from ticdc_lab.codecs.kernel.text import (
     put_string,
     room_for,
 )
-from ticdc_lab.events.mysql_types import ANYTHING, FINITE, SINGLE
+from ticdc_lab.codecs.kernel.wide import BLOCK
+from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, base_of, held_by
 
 PLAIN, BITS, BINARY, INTEGER = forms.PLAIN, forms.BITS, forms.BINARY, forms.INTEGER
 FLOAT, DOUBLE, DECIMAL = forms.FLOAT, forms.DOUBLE, forms.DECIMAL
 DATE, TIME, MILLIS, MICROS, ZONED = forms.DATE, forms.TIME, forms.MILLIS, forms.MICROS, forms.ZONED
+TEXT_FLOAT, TEXT_DOUBLE, UNREAD = forms.TEXT_FLOAT, forms.TEXT_DOUBLE, forms.UNREAD
 
-OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
-AFTER, VALUES = S.AFTER, S.VALUES
-N_AFTER, N_BEFORE = S.N_AFTER, S.N_BEFORE
-NAME_SPAN, TYPE_SPAN, KIND_OF, DIGITS, HELD, SIGN = 0, 2, 4, 5, 6, 7
-"""What is known of a column: see :func:`put_column`."""
+OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, in_part.LEFT
+
+NAME, TYPE, KIND, DIGITS, HELD, SIGN, IS_KEY = 0, 2, 4, 5, 6, 7, 8
+"""What is known of a column before its values come, as :func:`column_of` gives it: spans of name and type, how values
+are written (:mod:`~ticdc_lab.codecs.debezium_types`), digits of a fraction (below zero: as many as there are), what
+fits the type, whether it is IS_UNSIGNED or IS_TINYINT, and whether it is of the handle key."""
 
 NO_TYPE = -1
 IS_UNSIGNED, IS_TINYINT = 1, 2
 """Of an integer's type."""
+
+
+class Texts:
+    """Texts one behind the other, as kernels find them: by where each begins and ends."""
+
+    def __init__(self) -> None:
+        self._all = bytearray()
+
+    def span(self, of: str | bytes | None) -> tuple[int, int]:
+        """Where a text lies that is added."""
+        if of is None:
+            return NO_TYPE, NO_TYPE
+        start = len(self._all)
+        self._all.extend(of.encode() if isinstance(of, str) else of)
+        return start, len(self._all)
+
+    def array(self) -> np.ndarray:
+        """Their bytes, with a block behind them."""
+        return np.frombuffer(bytes(self._all) + bytes(BLOCK), np.uint8).copy()
+
+
+def column_of(
+    texts: Texts, name: str, mysql_type: str | None, kind: int, digits: int | None = None, *,
+    unsigned: bool | None = None, is_key: bool = False,
+) -> tuple[int, ...]:  # fmt: skip
+    """A column as kernels read it; UNREAD where only Python reads its values.
+
+    ``unsigned``: whether a number below zero is one from 2^63 on; None: an integer, as its type says.
+    """
+    held = ANYTHING if mysql_type is None else held_by(mysql_type)
+    if unsigned is None:
+        unsigned = kind == INTEGER and str(mysql_type).endswith("unsigned")
+    sign = IS_UNSIGNED * unsigned | IS_TINYINT * (base_of(mysql_type) == "tinyint")
+    if held == NO_MYSQL_TYPE or (held in (FINITE, SINGLE) and kind not in (FLOAT, DOUBLE, TEXT_FLOAT, TEXT_DOUBLE)):
+        kind = UNREAD
+    return *texts.span(name), *texts.span(mysql_type), kind, -1 if digits is None else digits, held, sign, is_key
+
 
 _DAY_FIRST, _DAY_LAST = -719_162, 2_932_896
 """Days from 1970-01-01 to the first of year 1 and the last of year 9999."""
@@ -52,29 +92,30 @@ _ZONED_LENGTH = 19
 
 @part
 def put_column(
-    b: np.ndarray, start: int, stop: int, p: int, q: int, escaped: bool, image: int, i: int, column: np.ndarray,
-    text: np.ndarray, st: State,
+    names: np.ndarray, start: int, stop: int, b: np.ndarray, p: int, q: int, escaped: bool, is_key: int, image: int,
+    i: int, column: np.ndarray, text: np.ndarray, st: State,
 ) -> int:  # fmt: skip
-    """Write a column's name, which lies from ``start`` to ``stop``, its type, and the value from ``p`` to ``q``.
+    """Write a column: its name, which lies in ``names``, its type, and the value from ``p`` to ``q``.
 
-    ``column[i]`` has spans of name and type in ``text``, and what :func:`put_value` is given; below zero, ``i`` is a
-    column without a type. OK, NEED_MORE, or LEFT. The column is still to be counted.
+    What is known of it is ``column[i]``, whose texts lie in ``text``; below zero, ``i`` is a column without a type. OK,
+    NEED_MORE, or LEFT.
     """
-    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
+    c = st.count[S.N_AFTER if image == S.AFTER else S.N_BEFORE]
     type_start, type_stop, kind, digits, held, sign = NO_TYPE, NO_TYPE, PLAIN, -1, ANYTHING, 0
     if i >= 0:
-        type_start, type_stop = column[i, TYPE_SPAN], column[i, TYPE_SPAN + 1]
-        kind, digits, held, sign = column[i, KIND_OF], column[i, DIGITS], column[i, HELD], column[i, SIGN]
-    if not put_typed_name(b, start, stop, text, type_start, type_stop, room_for(q - p) + FLOAT_ROOM, image, st):
+        type_start, type_stop = column[i, TYPE], column[i, TYPE + 1]
+        kind, digits, held, sign = column[i, KIND], column[i, DIGITS], column[i, HELD], column[i, SIGN]
+    if not put_typed_name(names, start, stop, text, type_start, type_stop, room_for(q - p) + FLOAT_ROOM, image, st):
         return NEED_MORE
-    k = image + VALUES
+    k = image + S.VALUES
     if b[p] == 0x6E:
         put_null(st, k, c)
-        return OK
-    end = put_value(b, p, q, escaped, kind, digits, held, sign, st.data[k], st.size[k])
-    if end < 0:
-        return LEFT
-    close(st, k, c, end)
+    else:
+        end = put_value(b, p, q, escaped, kind, digits, held, sign, st.data[k], st.size[k])
+        if end < 0:
+            return LEFT
+        close(st, k, c, end)
+    end_column(st, image, is_key, -1)
     return OK
 
 
@@ -103,6 +144,8 @@ def _put(
 ) -> int:
     c = b[p]
     is_text, is_bool = c == 0x22, c == 0x74 or c == 0x66
+    if kind in (TEXT_FLOAT, TEXT_DOUBLE):
+        return put_shortest(b, p + 1, q - 1, kind == TEXT_FLOAT, out, o) if is_text else LEFT
     if kind == PLAIN:
         if is_text:
             return put_string(b, p + 1, q - 1, escaped, out, o)

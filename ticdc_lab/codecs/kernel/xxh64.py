@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
+from ticdc_lab.codecs.kernel.scan import first_of, same_bytes
 from ticdc_lab.codecs.kernel.wide import load, load_half
 
 SEED = np.uint64(42)
@@ -70,3 +71,19 @@ def hash_flag(flag: bool, seed: np.uint64) -> np.uint64:
     h = seed + _P5 + np.uint64(4)
     h ^= np.uint64(1 if flag else 0) * _P1
     return _avalanche(_rotate(h, 23) * _P2 + _P3)
+
+
+HASHED = 192
+"""Bytes of a schema or definition by which it is found; the names of schema and table are among them."""
+
+
+@part
+def nth_remembered(b: np.ndarray, p: int, stop: int, hashes: np.ndarray, spans: np.ndarray, text: np.ndarray) -> int:
+    """Which text is what lies between the positions, or -1: by ascending hashes of how texts begin, and their spans."""
+    h = hash_bytes(b, p, min(p + HASHED, stop), SEED)
+    i = first_of(hashes, h)
+    while i < len(hashes) and hashes[i] == h:
+        if same_bytes(b, p, stop, text, spans[i, 0], spans[i, 1]):
+            return i
+        i += 1
+    return -1
