@@ -24,7 +24,6 @@ from ticdc_lab.codecs.plain.json_text import JsonFault, at_place
 def _over(message: Callable[..., tuple[int, int]]) -> Callable[..., int]:
     """A kernel over messages, of a part that decodes one: a fault, NEED_MORE or OK, and 1 if it lies in the value."""
 
-    @kernel
     def run(
         kb: np.ndarray, kp: np.ndarray, kend: np.ndarray, vb: np.ndarray, vp: np.ndarray, vend: np.ndarray,
         st: State, faults: np.ndarray, topics: np.ndarray, notes: Notes,
@@ -42,7 +41,8 @@ def _over(message: Callable[..., tuple[int, int]]) -> Callable[..., int]:
                 note(st, first, topics[m], notes)
         return OK
 
-    return run
+    run.__qualname__ = f"{message.__module__}.{message.__qualname__}"  # by which its code is found on disk
+    return kernel(run)
 
 
 _NAMES = 1 << 17
