@@ -20,7 +20,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 import comparing  # noqa: E402
 import making  # noqa: E402
 
-from ticdc_lab.codecs.kernel import avro, batch, debezium, dispatched, in_part, simple, state  # noqa: E402
+from ticdc_lab.codecs.kernel import avro, batch, columns, debezium, in_part, simple, state  # noqa: E402
 
 
 class Checked(np.ndarray):
@@ -50,13 +50,13 @@ def check_arrays() -> None:
         for name, value in list(vars(module).items()):
             if isinstance(value, np.ndarray):
                 setattr(module, name, value.view(Checked))
-    plain_state, plain_spans, plain_crcs = state._new_state, batch.spans, dispatched.fresh_crcs
+    plain_state, plain_spans, plain_crcs = state._new_state, batch.spans, columns.fresh_crcs
 
     def checked_state(*size: int) -> state.State:
         return checked(plain_state(*size))
 
     state._new_state = checked_state
-    dispatched.fresh_crcs = lambda st: checked(plain_crcs(st))
+    columns.fresh_crcs = lambda st: checked(plain_crcs(st))
     batch.spans = in_part.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
     plain_versions = simple.versions_of
     simple.versions_of = lambda *tables, **most: checked(plain_versions(*tables, **most))

@@ -28,7 +28,7 @@ import ticdc_lab
 from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.decode import decode_batch, decode_with, decoder
 from ticdc_lab.codecs.event import Outgrown
-from ticdc_lab.codecs.kernel import cache, capture_batch, compiling, hashing
+from ticdc_lab.codecs.kernel import cache, capture_batch, columns, compiling
 from ticdc_lab.codecs.known import NOTHING, Bounds, Known
 from ticdc_lab.codecs.laid_out import lay_out
 from ticdc_lab.codecs.plain import hashes
@@ -153,7 +153,7 @@ def test_hashes_of_any_events_are_alike(rows: list[tuple[int, list[object], list
         for op, after, before, name, is_row in rows
     ]  # fmt: skip
     laid, sizes = lay_out(events), np.arange(len(events), dtype=np.int64)
-    compiled = hashing.hash_columns(laid, sizes)
+    compiled = columns.hashed(laid, sizes)
     plain = hashes.hash_columns(laid) | hashes.dispatch_columns(laid, sizes)
     assert {k: v.to_pylist() for k, v in plain.items()} == {k: v.to_pylist() for k, v in compiled.items()}
 

@@ -1,32 +1,31 @@
 """Rows and watermarks in Avro, as TiCDC writes them: avro, debezium-avro, and simple in Avro; the rest is Python's.
 
-It follows the operations of :mod:`.avro_plans` over the bytes. Glue's framing, schemas that have no operations and
-values whose text is not sure are left.
+It follows the operations of a schema (:mod:`ticdc_lab.codecs.avro_fields`), in arrays, over the bytes. Glue's framing,
+schemas that have no operations and values whose text is not sure are left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.codecs import avro_fields as F
-from ticdc_lab.codecs.avro_fields import Flat, UnplannedError
+from ticdc_lab.codecs.avro_fields import Flat, ImageColumn, UnplannedError
 from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.event import Malformed
-from ticdc_lab.codecs.kernel import avro_plans as P
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel import typed_values as T
 from ticdc_lab.codecs.kernel.arrow import spans
-from ticdc_lab.codecs.kernel.avro_plans import BRANCHES, AvroPlans, plans_of
 from ticdc_lab.codecs.kernel.avro_values import put_value, read_value, varint
 from ticdc_lab.codecs.kernel.faults import NEED_MORE, OK
 from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM
 from ticdc_lab.codecs.kernel.in_part import LEFT, decoded_in_part, over, put_row, put_watermark
-from ticdc_lab.codecs.kernel.jit import part
+from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.members import ENDS, count_in, described, read_scalars
+from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import first_of
 from ticdc_lab.codecs.kernel.state import (
     State,
@@ -55,6 +54,55 @@ _STAMP = F.N_ROLES
 
 _SCHEMAS_MAX = 4_096
 NO_TABLES = versions_of({}, most_columns=0)
+
+
+WIRE, NULL_AT, ROLE, IS_OLD, NEXT, PRECISION, NAME_ID, IS_TOP = range(9, 17)
+"""Columns of :attr:`AvroPlans.op`, behind what :func:`~.typed_values.column_of` gives of a column."""
+
+FIRST, STOP, SCHEMA, NAMED, IS_ROW = 0, 1, 2, 4, 6
+"""Columns of :attr:`AvroPlans.plan`; SCHEMA and NAMED, the names of schema and table, have two."""
+
+
+class AvroPlans(Arrays):
+    """Operations of schemas; texts are spans of ``text``.
+
+    ``id`` has, ascending, the numbers of schemas, and ``plan`` where the operations ``op`` of each begin and end, the
+    names of its schema and table, and whether it is one of rows. A record that is null is passed by going on at its
+    NEXT. ``stamp`` has for each name of a column the last message in whose key it is; ``at`` is scratch.
+    """
+
+    id: np.ndarray
+    plan: np.ndarray
+    op: np.ndarray
+    text: np.ndarray
+    stamp: np.ndarray
+    at: np.ndarray
+
+
+BRANCHES = np.array([F.NOTHING, F.LONG, F.REAL4, F.REAL8, F.TEXT, F.BYTES, F.STAMP, F.LONG], np.int64)
+"""How values of simple are written, by their place in its union; an unsigned number is a record of one."""
+
+
+def plans_of(flats: Mapping[int, Flat]) -> AvroPlans:
+    """Schemas by their number as the kernel reads them."""
+    texts, op, plan, ids = T.Texts(), list[tuple[int, ...]](), list[tuple[int, ...]](), dict[str, int]()
+    order = sorted(flats)
+    for number in order:
+        flat, first = flats[number], len(op)
+        for wire, null_at, field, name, is_top, after, digits, precision in flat.operations:
+            column = field.column or ImageColumn(name, None, T.UNREAD)
+            named = ids.setdefault(name if is_top else column.name, len(ids))
+            known = T.column_of(texts, column.name, column.mysql_type, column.form, digits)
+            op.append((*known, wire, null_at, field.role, column.is_old, first + after, precision, named, is_top))
+        plan.append((first, len(op), *texts.span(flat.schema_name), *texts.span(flat.table_name), flat.is_row))
+    return AvroPlans(
+        id=np.array(order, np.int64),
+        plan=np.array(plan, np.int64).reshape(-1, 7),
+        op=np.array(op, np.int64).reshape(-1, 17),
+        text=texts.array(),
+        stamp=np.zeros(len(ids) + 1, np.int64),
+        at=np.zeros((F.N_ROLES + 1, 2), np.int64),
+    )
 
 
 class AvroKernel:
@@ -146,9 +194,9 @@ def _framed(
     """Decode one message of avro or debezium-avro; OK, NEED_MORE, or LEFT."""
     plans.at[_STAMP, 0] += 1
     if key >= 0:
-        for i in range(plans.plan[key, P.FIRST], plans.plan[key, P.STOP]):
-            if plans.op[i, P.IS_TOP]:
-                plans.stamp[plans.op[i, P.NAME_ID]] = plans.at[_STAMP, 0]
+        for i in range(plans.plan[key, FIRST], plans.plan[key, STOP]):
+            if plans.op[i, IS_TOP]:
+                plans.stamp[plans.op[i, NAME_ID]] = plans.at[_STAMP, 0]
         q = _walk(kb, kp + _FRAME, key_end, key, S.BEFORE, plans, tables, st)
         if q != key_end:
             return NEED_MORE if q == NEED_MORE else LEFT
@@ -158,7 +206,7 @@ def _framed(
         return _without_row(m, key, b, p, plans, st)
     restore(st)
     plan = _plan_of(b, p, end, plans) if p >= 0 else -1
-    if plan < 0 or not plans.plan[plan, P.IS_ROW]:
+    if plan < 0 or not plans.plan[plan, IS_ROW]:
         return LEFT
     q = _walk(b, p + _FRAME, end, plan, S.AFTER, plans, tables, st)
     if q != end:
@@ -193,7 +241,7 @@ def _framed(
     incomplete = S.CORRUPTED if corrupted else S.WHOLE if has_op else S.OP_UNKNOWN
     of = plans.plan
     return _row(
-        m, plans.text, of[plan, P.SCHEMA], of[plan, P.SCHEMA + 1], of[plan, P.NAMED], of[plan, P.NAMED + 1], op,
+        m, plans.text, of[plan, SCHEMA], of[plan, SCHEMA + 1], of[plan, NAMED], of[plan, NAMED + 1], op,
         incomplete, plans, st,
     )  # fmt: skip
 
@@ -230,7 +278,7 @@ def _without_row(m: int, key: int, b: np.ndarray, p: int, plans: AvroPlans, st: 
         plans.at[F.COMMIT_TS, 0], plans.at[F.COMMIT_TS, 1] = ts, 0
     of = plans.plan
     return _row(
-        m, plans.text, of[key, P.SCHEMA], of[key, P.SCHEMA + 1], of[key, P.NAMED], of[key, P.NAMED + 1], S.DELETE,
+        m, plans.text, of[key, SCHEMA], of[key, SCHEMA + 1], of[key, NAMED], of[key, NAMED + 1], S.DELETE,
         S.HANDLE_KEY_ONLY if p >= 0 else S.TOMBSTONE, plans, st,
     )  # fmt: skip
 
@@ -325,9 +373,9 @@ def _walk(b: np.ndarray, p: int, end: int, plan: int, after: int, plans: AvroPla
 
     ``plans.at`` has the number that a field is or where its text begins, and where it ends; -1 if it is not there.
     """
-    op, i = plans.op, plans.plan[plan, P.FIRST]
-    while i < plans.plan[plan, P.STOP]:
-        wire, role, null_at, is_null = op[i, P.WIRE], op[i, P.ROLE], op[i, P.NULL_AT], False
+    op, i = plans.op, plans.plan[plan, FIRST]
+    while i < plans.plan[plan, STOP]:
+        wire, role, null_at, is_null = op[i, WIRE], op[i, ROLE], op[i, NULL_AT], False
         if null_at >= 0:
             branch, p = varint(b, p, end)
             if p < 0 or branch < 0 or branch > 1:
@@ -344,8 +392,8 @@ def _walk(b: np.ndarray, p: int, end: int, plan: int, after: int, plans: AvroPla
             if p < 0:
                 return LEFT
         if role == F.COLUMN:
-            is_key = plans.stamp[op[i, P.NAME_ID]] == plans.at[_STAMP, 0]
-            image, precision = S.BEFORE if op[i, P.IS_OLD] else after, op[i, P.PRECISION]
+            is_key = plans.stamp[op[i, NAME_ID]] == plans.at[_STAMP, 0]
+            image, precision = S.BEFORE if op[i, IS_OLD] else after, op[i, PRECISION]
             status = _put_column(
                 plans.text, op, i, op[i, T.KIND], precision, is_null, b, v, stop, wire, is_key, image, st
             )
@@ -353,11 +401,11 @@ def _walk(b: np.ndarray, p: int, end: int, plan: int, after: int, plans: AvroPla
                 return status
         elif role != F.SKIPPED and not is_null:
             plans.at[role, 0], plans.at[role, 1] = v, stop
-        i = op[i, P.NEXT] if is_null and wire == F.RECORD else i + 1
+        i = op[i, NEXT] if is_null and wire == F.RECORD else i + 1
     return p
 
 
-@part
+@small_kernel
 def _put_column(
     text: np.ndarray, column: np.ndarray, i: int, kind: int, precision: int, is_null: bool, b: np.ndarray, v: int,
     stop: int, wire: int, is_key: int, image: int, st: State,

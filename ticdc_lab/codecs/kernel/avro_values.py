@@ -73,7 +73,7 @@ def _is_utf8(b: np.ndarray, p: int, stop: int) -> bool:
     return checked_utf8(b, p, stop, 0) == stop
 
 
-@part
+@small_kernel
 def put_value(
     b: np.ndarray, v: int, stop: int, wire: int, form: int, digits: int, precision: int, held: int, sign: int,
     scratch: np.ndarray, out: np.ndarray, o: int,

@@ -1,4 +1,4 @@
-"""The events that a kernel leaves in a state, as Arrow columns."""
+"""The events that a kernel leaves in a state, as Arrow columns, with their hashes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pyarrow.compute as pc
 
 from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.arrow import bits, constant, copied, in_form, numbers, texts
-from ticdc_lab.codecs.kernel.dispatched import dispatch_columns, sizes_of
+from ticdc_lab.codecs.kernel.arrow import bits, constant, copied, in_form, numbers, texts, texts_of
+from ticdc_lab.codecs.kernel.crcs import Crcs, fill_crcs, fresh_crcs
 from ticdc_lab.codecs.kernel.faults import OK
+from ticdc_lab.codecs.kernel.identity import set_rows
 from ticdc_lab.codecs.kernel.noted import FULL, TABLE_TEXT, Own, names_of
 from ticdc_lab.codecs.kernel.state import State, fresh_state
+from ticdc_lab.codecs.laid_out import LaidOut, shares
 from ticdc_lab.codecs.quarantine import TooMuchError
 from ticdc_lab.events.schema import DECODED, IMAGE_HASHES, KEYS
 
@@ -160,3 +162,72 @@ def _has_before(st: State, n: int) -> np.ndarray:
     """Which events have an image before them; one that is empty, or has values without a name, counts as none."""
     ends = st.number[S.BEFORE_END, : n + 1]
     return st.byte[S.HAS_BEFORE, :n] & (ends[1:] > ends[:-1]) & (st.byte[S.INCOMPLETE, :n] != S.BEFORE_UNNAMED)
+
+
+FRAMED = "open-protocol"
+"""The protocol whose rows have bytes of their own in a message; in all others the rows of a message share it evenly."""
+
+
+def sizes_of(batch: pa.RecordBatch, protocol: str, st: State) -> np.ndarray:
+    """Bytes that each event has of its message, whose ``key`` and ``value`` ``batch`` has."""
+    n = int(st.count[S.N_EVENTS])
+    if protocol == FRAMED:
+        return st.number[S.ROW_BYTES, :n].copy()
+    return shares(batch, st.number[S.MESSAGE, :n], st.number[S.SEQ, :n])
+
+
+def dispatch_columns(st: State, sizes: np.ndarray, protocol: str) -> dict[str, pa.Array]:
+    """Fill and name them; ``sizes`` are the bytes that each event has of its message."""
+    n = int(st.count[S.N_EVENTS])
+    crcs = fresh_crcs(st)
+    fill_crcs(st, crcs, S.REWRITTEN.get(protocol, S.AS_WRITTEN))
+    is_row = st.byte[S.KIND, :n] == S.ROW
+    return {
+        "column_crcs": _lists(crcs, n, is_row),
+        "key_crc": pa.Array.from_buffers(pa.int64(), n, [bits(crcs.has_key), pa.py_buffer(crcs.key)]),
+        "layout": _layouts(crcs, is_row),
+        "row_bytes": pa.Array.from_buffers(pa.int64(), n, [bits(is_row), pa.py_buffer(sizes)]),
+    }
+
+
+def _lists(crcs: Crcs, n: int, is_row: np.ndarray) -> pa.Array:
+    total = int(crcs.end[n])
+    values = pa.Array.from_buffers(pa.int64(), total, [bits(crcs.has[:total]), pa.py_buffer(crcs.crc[:total])])
+    buffers = [bits(is_row), pa.py_buffer(crcs.end)]
+    return pa.Array.from_buffers(pa.list_(pa.int64()), n, buffers, children=[values])
+
+
+def _layouts(crcs: Crcs, is_row: np.ndarray) -> pa.Array:
+    distinct = int(crcs.count[0])
+    buffers = [None, pa.py_buffer(crcs.text_end[: distinct + 1]), pa.py_buffer(crcs.text)]
+    texts = pa.Array.from_buffers(pa.string(), distinct, buffers)
+    places = pa.Array.from_buffers(pa.int32(), len(is_row), [bits(is_row), pa.py_buffer(crcs.layout)])
+    return pc.take(texts, places)
+
+
+def hashed(laid: LaidOut, sizes: np.ndarray, protocol: str = "") -> dict[str, pa.Array]:
+    """The columns that :mod:`ticdc_lab.codecs.plain.hashes` gives, of events that a codec in Python made."""
+    st, n = _filled(laid), len(laid.is_row)
+    set_rows(st)
+    st.byte[S.HAS_AFTER, :n], st.byte[S.HAS_BEFORE, :n] = laid.after.there, laid.before.there
+    return hash_columns(st) | dispatch_columns(st, sizes, protocol)
+
+
+def _filled(laid: LaidOut) -> State:
+    """The events in the form the decoders leave them in, without hashes."""
+    n, images = len(laid.is_row), ((S.AFTER, laid.after), (S.BEFORE, laid.before))
+    texts = {S.SCHEMA_NAME: laid.schema_name, S.TABLE_NAME: laid.table_name}
+    for place, image in images:
+        texts |= {place + S.NAMES: image.names, place + S.TYPES: image.types, place + S.VALUES: image.values}
+    st = fresh_state(max(len(t) for t in texts.values()) + 1, max(t.nbytes for t in texts.values()) + 8)
+    for k, column in texts.items():
+        texts_of(st, k, column)
+    st.count[:] = n, len(laid.after.names), len(laid.before.names)
+    st.byte[: S.AFTER_IS_KEY, :n] = 0
+    st.byte[S.KIND, :n] = np.where(laid.is_row, S.ROW, S.DDL)
+    st.byte[S.OP, :n] = laid.op
+    st.byte[S.INCOMPLETE, :n] = np.where(laid.unnamed, S.BEFORE_UNNAMED, S.WHOLE)
+    for later, (_, image) in enumerate(images):
+        st.byte[S.AFTER_IS_KEY + later, : len(image.is_key)] = image.is_key
+        st.number[S.AFTER_END + later, : n + 1] = image.ends
+    return st

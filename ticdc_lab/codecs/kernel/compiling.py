@@ -33,10 +33,10 @@ def _decoder(protocol: str) -> None:
 
 
 def _hashes() -> None:
-    from ticdc_lab.codecs.kernel.hashing import hash_columns
+    from ticdc_lab.codecs.kernel.columns import hashed
     from ticdc_lab.codecs.laid_out import lay_out
 
-    hash_columns(lay_out([]), np.zeros(0, np.int64))
+    hashed(lay_out([]), np.zeros(0, np.int64))
 
 
 def _capture() -> None:

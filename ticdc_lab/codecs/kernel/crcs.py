@@ -11,6 +11,7 @@ import numpy as np
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.jit import kernel, part, small_kernel
 from ticdc_lab.codecs.kernel.pointer import Arrays
+from ticdc_lab.codecs.kernel.scan import digits_end, same_bytes
 from ticdc_lab.codecs.kernel.state import State
 from ticdc_lab.codecs.kernel.wide import WORD, fits, load
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
@@ -228,7 +229,7 @@ def _column(st: State, image: int, c: int, name: np.uint64, rewritten: int) -> i
                 return _of_float(name, b, v, v_stop)
         elif first == 0x65 or first == 0x73:
             is_set = _begins(types, t, t_stop, _SET)
-            is_label = rewritten != S.AS_WRITTEN or v == v_stop or not _all_digits(b, v, v_stop)
+            is_label = rewritten != S.AS_WRITTEN or v == v_stop or digits_end(b, v, v_stop) < v_stop
             if is_label and (is_set or _begins(types, t, t_stop, _ENUM)):
                 return _of_label(name, types, t, t_stop, b, v, v_stop, is_set)
     return _finished(add_bytes(name, b, v, v_stop))
@@ -237,14 +238,6 @@ def _column(st: State, image: int, c: int, name: np.uint64, rewritten: int) -> i
 @small_kernel
 def _finished(crc: np.uint64) -> int:
     return np.int64(crc ^ _ONES)
-
-
-@part
-def _all_digits(b: np.ndarray, p: int, stop: int) -> bool:
-    for i in range(p, stop):
-        if b[i] < 0x30 or b[i] > 0x39:
-            return False
-    return True
 
 
 @part
@@ -344,7 +337,7 @@ def _of_exponent_form(crc: np.uint64, b: np.ndarray, v: int, e: int, stop: int) 
     negative = p < stop and b[p] == 0x2D
     p += 1 if p < stop and (b[p] == 0x2D or b[p] == 0x2B) else 0
     exponent = 0
-    if p >= stop or stop - p > 3 or not _all_digits(b, p, stop):
+    if p >= stop or stop - p > 3 or digits_end(b, p, stop) < stop:
         return UNKNOWN
     while p < stop:
         exponent = exponent * 10 + b[p] - 0x30
@@ -390,19 +383,7 @@ def _same_layout(st: State, image: int, low: int, high: int, other: int, o: int,
             return False
         if st.byte[is_key, low + j] != st.byte[is_key_too, o + j]:
             return False
-    stop = st.end[k, high]
-    a, b = st.data[k], st.data[m]
-    while p + WORD <= stop:
-        if load(a, p) != load(b, q):
-            return False
-        p += WORD
-        q += WORD
-    while p < stop:
-        if a[p] != b[q]:
-            return False
-        p += 1
-        q += 1
-    return True
+    return same_bytes(st.data[k], p, st.end[k, high], st.data[m], q, st.end[m, o_stop])
 
 
 @small_kernel

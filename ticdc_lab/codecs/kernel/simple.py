@@ -16,8 +16,7 @@ from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.event import INT64, Malformed
 from ticdc_lab.codecs.fields import integer, members, object_of
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.avro import SIMPLE, decoded_in_avro
-from ticdc_lab.codecs.kernel.avro_plans import AvroPlans, plans_of
+from ticdc_lab.codecs.kernel.avro import SIMPLE, AvroPlans, decoded_in_avro, plans_of
 from ticdc_lab.codecs.kernel.faults import NEED_MORE, OK
 from ticdc_lab.codecs.kernel.in_part import LEFT, decoded_in_part, over, put_named_row, put_watermark
 from ticdc_lab.codecs.kernel.jit import part

@@ -214,7 +214,7 @@ def column_fits(st: State, image: int, name: int, type_: int, value: int) -> boo
     )
 
 
-@part
+@small_kernel
 def put_typed_name(
     b: np.ndarray, start: int, stop: int, text: np.ndarray, type_start: int, type_stop: int, value: int, image: int,
     st: State,

@@ -12,7 +12,7 @@ from ticdc_lab.codecs.kernel import faults, in_part
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM, put_fixed, put_shortest
 from ticdc_lab.codecs.kernel.holding import holds
-from ticdc_lab.codecs.kernel.jit import part
+from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.scan import digits_end
 from ticdc_lab.codecs.kernel.state import State, close, end_column, put_null, put_typed_name
 from ticdc_lab.codecs.kernel.text import (
@@ -90,12 +90,12 @@ _FRACTION_DIGITS = 6
 _ZONED_LENGTH = 19
 
 
-@part
+@small_kernel
 def put_column(
     names: np.ndarray, start: int, stop: int, b: np.ndarray, p: int, q: int, escaped: bool, is_key: int, image: int,
     i: int, column: np.ndarray, text: np.ndarray, st: State,
 ) -> int:  # fmt: skip
-    """Write a column: its name, which lies in ``names``, its type, and the value from ``p`` to ``q``.
+    """Write a column: its name, which lies in ``names``, its type, and the value, a JSON scalar from ``p`` to ``q``.
 
     What is known of it is ``column[i]``, whose texts lie in ``text``; below zero, ``i`` is a column without a type. OK,
     NEED_MORE, or LEFT.
@@ -110,9 +110,12 @@ def put_column(
     k = image + S.VALUES
     if b[p] == 0x6E:
         put_null(st, k, c)
+    elif escaped and kind != PLAIN:
+        return LEFT
     else:
-        end = put_value(b, p, q, escaped, kind, digits, held, sign, st.data[k], st.size[k])
-        if end < 0:
+        out, o = st.data[k], st.size[k]
+        end = _put(b, p, q, escaped, kind, digits, sign, out, o)
+        if end < 0 or (held not in (ANYTHING, FINITE, SINGLE) and not holds(held, out, o, end)):
             return LEFT
         close(st, k, c, end)
     end_column(st, image, is_key, -1)
@@ -120,32 +123,12 @@ def put_column(
 
 
 @part
-def put_value(
-    b: np.ndarray, p: int, q: int, escaped: bool, kind: int, digits: int, held: int, sign: int, out: np.ndarray, o: int
-) -> int:
-    """Append a value that is not null; the new end, or LEFT.
-
-    ``p`` to ``q`` is a JSON scalar, ``digits`` below zero are as many as there are, ``held`` is what the type holds,
-    and ``sign`` IS_UNSIGNED, IS_TINYINT, both or 0.
-    """
-    if escaped and kind != PLAIN:
-        return LEFT
-    end = _put(b, p, q, escaped, kind, digits, sign, out, o)
-    if end < 0:
-        return LEFT
-    if held in (ANYTHING, FINITE, SINGLE) or holds(held, out, o, end):
-        return end
-    return LEFT
-
-
-@part
 def _put(
     b: np.ndarray, p: int, q: int, escaped: bool, kind: int, digits: int, sign: int, out: np.ndarray, o: int
 ) -> int:
+    """Append a value that is not null; the new end, or LEFT."""
     c = b[p]
     is_text, is_bool = c == 0x22, c == 0x74 or c == 0x66
-    if kind in (TEXT_FLOAT, TEXT_DOUBLE):
-        return put_shortest(b, p + 1, q - 1, kind == TEXT_FLOAT, out, o) if is_text else LEFT
     if kind == PLAIN:
         if is_text:
             return put_string(b, p + 1, q - 1, escaped, out, o)
@@ -166,6 +149,8 @@ def _put(
         return put_base64(b, p + 1, q - 1, True, out, o, False) if is_text else LEFT
     if kind == ZONED:
         return put_zoned(b, p + 1, q - 1, out, o) if is_text else LEFT
+    if kind >= TEXT_FLOAT:
+        return put_shortest(b, p + 1, q - 1, kind == TEXT_FLOAT, out, o) if is_text else LEFT
     if is_text or is_bool or (q - p == 2 and c == 0x2D and b[p + 1] == 0x30):  # -0: for Python an integer
         return LEFT
     if kind == DOUBLE and _is_integer(b, p, q):
