@@ -24,7 +24,7 @@ from making import broken
 from soaking import soak, tried
 
 from ticdc_lab.codecs import choice
-from ticdc_lab.codecs.kernel import capture_batch, state
+from ticdc_lab.codecs.kernel import capture, state
 from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.sources.pieces import of_lines, read_piece
 
@@ -158,15 +158,15 @@ def test_fields_become_no_more_than_their_lines(monkeypatch: pytest.MonkeyPatch)
         asked.append(room)
         return fresh_state(items, room - slack)
 
-    monkeypatch.setattr(capture_batch, "fresh_state", tight)
+    monkeypatch.setattr(capture, "fresh_state", tight)
     monkeypatch.setattr(state, "_OWN", threading.local())  # the room of a batch before would be used again
     slack = 4_096
-    found = capture_batch.read_lines(lines)
+    found = capture.lines_of(lines)
     assert asked == [sum(map(len, lines.to_pylist())) + slack] and (found.faults != 0).sum() == 40
     monkeypatch.setattr(state, "_OWN", threading.local())
     slack = asked[0] - 1_000  # less room than one of the lines needs
     with pytest.raises(AssertionError, match="became more"):
-        capture_batch.read_lines(lines)
+        capture.lines_of(lines)
     assert len(asked) == 2
 
 

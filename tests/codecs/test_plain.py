@@ -28,7 +28,8 @@ import ticdc_lab
 from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.decode import decode_batch, decode_with, decoder
 from ticdc_lab.codecs.event import Outgrown
-from ticdc_lab.codecs.kernel import cache, capture_batch, columns, compiling
+from ticdc_lab.codecs.kernel import cache, columns, compiling
+from ticdc_lab.codecs.kernel import capture as kernel_capture
 from ticdc_lab.codecs.known import NOTHING, Bounds, Known
 from ticdc_lab.codecs.laid_out import lay_out
 from ticdc_lab.codecs.plain import hashes
@@ -180,7 +181,7 @@ def test_capture_lines_read_alike(seed: int) -> None:
     """Fields, and what is wrong with a line at which byte."""
     r = Random(seed)
     lines = pa.array([capture_line(r) for _ in range(30)], pa.binary())
-    plain, compiled = capture.read_in_python(lines), capture_batch.read_lines(lines)
+    plain, compiled = capture.read_in_python(lines), kernel_capture.lines_of(lines)
     assert plain.faults.tolist() == compiled.faults.tolist()
     for name, a, b in zip(plain._fields[:-1], plain[:-1], compiled[:-1], strict=True):
         good = pa.array(np.flatnonzero(plain.faults == 0))

@@ -164,7 +164,7 @@ EVENT_TYPES = {
 }  # fmt: skip
 
 # The enumerations are plain numbers here: on the wire they are the same, and a number without a name stays readable.
-_FIELDS = {
+FIELDS = {
     "Packet": {"magic_number": (1, "int32"), "version": (2, "int32"), "type": (3, "int32"),
                "compression": (4, "int32"), "body": (5, "bytes")},
     "Messages": {"batch_id": (1, "int64"), "messages": (2, "bytes*")},
@@ -191,7 +191,7 @@ _PACKAGE = "com.alibaba.otter.canal.protocol"
 
 def _file() -> FileDescriptorProto:
     file = FileDescriptorProto(name="canal.proto", package=_PACKAGE, syntax="proto3")
-    for message, fields in _FIELDS.items():
+    for message, fields in FIELDS.items():
         described = file.message_type.add(name=message)
         for name, (number, kind) in fields.items():
             base, many = kind.rstrip("*"), kind.endswith("*")

@@ -66,9 +66,9 @@ _GZIP = b"\x1f\x8b"
 def read_fields(lines: pa.Array) -> Lines:
     """Read lines (binary), each a JSON object with key and value in base64, in plain Python or by the kernel."""
     if choice.compiled(choice.CAPTURE, lines):
-        from ticdc_lab.codecs.kernel import capture_batch
+        from ticdc_lab.codecs.kernel import capture
 
-        return capture_batch.read_lines(lines)
+        return capture.lines_of(lines)
     return read_in_python(lines)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ticdc_lab.codecs.canal import MESSAGES_PACKET, ROW_DATA
+from ticdc_lab.codecs.canal import FIELDS, MESSAGES_PACKET, ROW_DATA
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.canal_image import BYTES, class_of
 from ticdc_lab.codecs.kernel.columns import MOST_ROOM
@@ -37,18 +37,33 @@ from ticdc_lab.codecs.kernel.text import (
 )
 from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE
 
-# Tags as they stand on the wire: the field's number, and whether it is a number (0) or a length with bytes (2).
-_PACKET_TYPE, _COMPRESSION, _BODY, _MESSAGE = 3 << 3, 4 << 3, 5 << 3 | 2, 2 << 3 | 2
-_HEADER, _ENTRY_TYPE, _STORE = 1 << 3 | 2, 2 << 3, 3 << 3 | 2
-_CHARSET, _SCHEMA, _TABLE, _PAIR = 5 << 3 | 2, 8 << 3 | 2, 9 << 3 | 2, 12 << 3 | 2
-_EVENT_TYPE, _IS_DDL, _SQL, _ROW, _DDL_SCHEMA = 2 << 3, 10 << 3, 11 << 3 | 2, 12 << 3 | 2, 14 << 3 | 2
-_COLUMN_BEFORE, _COLUMN_AFTER = 1 << 3 | 2, 2 << 3 | 2
-_NAME, _KEY, _UPDATED, _NULL, _VALUE, _TYPE = 3 << 3 | 2, 4 << 3, 5 << 3, 6 << 3, 8 << 3 | 2, 10 << 3 | 2
+_NUMBER, _BYTES, _TEXT, _MANY, _PAIRS = range(1, 6)
+"""What a field is: bytes are a message, too, and many are read by who needs each."""
+_KINDS = {"int32": _NUMBER, "int64": _NUMBER, "bool": _NUMBER, "string": _TEXT, "Pair*": _PAIRS}
+_FIELDS = 16
+"""So many numbers fit a tag of one byte."""
 
-# Where ``state.at`` holds the parts of a message: positions from and to.
-_AT_BODY, _AT_HEADER, _AT_STORE, _AT_SCHEMA, _AT_TABLE, _AT_NAME, _AT_VALUE, _AT_TYPE = range(0, 16, 2)
 
-_GROWN_MAX = 16
+def _described(message: str) -> np.ndarray:
+    """What each field is, by its number; 0: TiCDC does not write it."""
+    found = np.zeros(_FIELDS, np.int64)
+    for number, kind in FIELDS[message].values():
+        found[number] = _KINDS.get(kind, _MANY if kind.endswith("*") else _BYTES)
+    return found
+
+
+_PACKET, _ENTRY, _HEADER, _CHANGE, _COLUMN = map(_described, ("Packet", "Entry", "Header", "RowChange", "Column"))
+_BESIDE = 20
+"""``state.at`` holds of field ``i`` its number or where it begins, at ``2 * i``, and behind that where it ends, which
+is below zero where it is absent; of a column so much further, as schema and table of its row lie before."""
+_TYPE, _COMPRESSION, _BODY = 3, 4, 5
+_HEADED, _ENTRY_TYPE, _STORE = 1, 2, 3
+_SCHEMA, _TABLE = 8, 9
+_EVENT_TYPE, _IS_DDL, _ROWS = 2, 10, 12
+_MESSAGE, _BEFORE, _AFTER = 2, 1, 2
+_NAME, _IS_KEY, _IS_NULL, _VALUE, _MYSQL_TYPE = (2 * i + _BESIDE for i in (3, 4, 6, 8, 10))
+
+_GROWN_MAX = 43
 """Where it holds how many bytes the texts of the message's events, and of those before it, may take."""
 
 _DECIMAL_DIGITS = 28
@@ -83,46 +98,53 @@ def _field(b: np.ndarray, p: int, end: int) -> tuple[int, int, int]:
 
 
 @part
-def _keep(at: np.ndarray, place: int, start: int, stop: int) -> bool:
-    """Keep where a part lies; whether it is the first."""
-    first = at[place] < 0
-    at[place], at[place + 1] = start, stop
-    return first
-
-
-@part
 def _is_text(b: np.ndarray, start: int, stop: int) -> bool:
     return checked_utf8(b, start, stop, 0) >= 0
 
 
 @part
-def _message(
-    m: int, kb: np.ndarray, kp: int, kend: int, b: np.ndarray, p: int, end: int, st: State
-) -> int:  # fmt: skip
+def _read(b: np.ndarray, p: int, end: int, fields: np.ndarray, beside: int, at: np.ndarray) -> bool:
+    """Find the fields of a protobuf message; False where one is none of those described, or comes twice."""
+    for i in range(beside, _GROWN_MAX - 1 if beside else 2 * _FIELDS):
+        at[i] = -1
+    while p < end:
+        tag, value, p = _field(b, p, end)
+        if p < 0:
+            return False
+        i, kind = beside + 2 * (tag >> 3), fields[tag >> 3]
+        if kind == 0 or (kind == _NUMBER) != (tag & 7 == 0) or (at[i + 1] >= 0 and kind < _MANY):
+            return False
+        if kind == _TEXT and not _is_text(b, value, p):
+            return False
+        q = value if kind == _PAIRS else p
+        while q < p:
+            inner, start, q = _field(b, q, p)
+            if q < 0 or (inner != 1 << 3 | 2 and inner != 2 << 3 | 2) or not _is_text(b, start, q):
+                return False
+        at[i], at[i + 1] = value, p
+    return True
+
+
+@part
+def _is_set(at: np.ndarray, field: int) -> bool:
+    return at[field + 1] >= 0 and at[field] != 0
+
+
+@part
+def _message(m: int, kb: np.ndarray, kp: int, kend: int, b: np.ndarray, p: int, end: int, st: State) -> int:
     """Decode one message."""
     at, first = st.at, st.count[S.N_EVENTS]
-    at[_AT_BODY] = -1
     at[_GROWN_MAX] = text_bytes(st) + st.limit[S.MAX_GROWTH_FREE] + st.limit[S.MAX_GROWTH] * (end - p)
-    kind, seen = 0, 0
-    while p < end:
-        tag, value, p = _field(b, p, end)
-        if p < 0 or tag > _BODY or seen >> tag & 1:
-            return LEFT
-        seen |= 1 << tag
-        if tag == _PACKET_TYPE:
-            kind = value
-        elif tag == _BODY:
-            at[_AT_BODY], at[_AT_BODY + 1] = value, p
-        elif tag & 7 or (tag == _COMPRESSION and not 0 <= value <= 1):
-            return LEFT
-    if kind != MESSAGES_PACKET or at[_AT_BODY] < 0:
+    if not _read(b, p, end, _PACKET, 0, at) or at[2 * _TYPE] != MESSAGES_PACKET or at[2 * _BODY] < 0:
         return LEFT
-    p, end = at[_AT_BODY], at[_AT_BODY + 1]
+    p, end, compressed = at[2 * _BODY], at[2 * _BODY + 1], at[2 * _COMPRESSION]
+    if compressed > 1 or compressed < 0 <= at[2 * _COMPRESSION + 1]:
+        return LEFT
     while p < end:
         tag, value, p = _field(b, p, end)
-        if p < 0 or (tag != _MESSAGE and tag != 1 << 3):
+        if p < 0 or (tag != _MESSAGE << 3 | 2 and tag != 1 << 3):
             return LEFT
-        status = _entry(m, first, b, value, p, st) if tag == _MESSAGE else OK
+        status = _entry(m, first, b, value, p, st) if tag & 7 else OK
         if status < 0:
             return status
     return OK if st.count[S.N_EVENTS] > first else LEFT
@@ -130,77 +152,24 @@ def _message(
 
 @part
 def _entry(m: int, first: int, b: np.ndarray, p: int, end: int, st: State) -> int:
+    """Decode the rows of an entry, in two passes: what kind of change they are may come behind them."""
     at = st.at
-    at[_AT_HEADER] = at[_AT_STORE] = at[_AT_SCHEMA] = at[_AT_TABLE] = -1
-    kind = -1
-    while p < end:
-        tag, value, p = _field(b, p, end)
-        if p < 0:
-            return LEFT
-        once = False
-        if tag == _HEADER:
-            once = _keep(at, _AT_HEADER, value, p)
-        elif tag == _STORE:
-            once = _keep(at, _AT_STORE, value, p)
-        elif tag == _ENTRY_TYPE:
-            once, kind = kind < 0, value
-        if not once:
-            return LEFT
-    if kind != ROW_DATA or at[_AT_HEADER] < 0 or at[_AT_STORE] < 0 or not _read_header(b, st):
+    if not _read(b, p, end, _ENTRY, 0, at) or at[2 * _ENTRY_TYPE] != ROW_DATA:
         return LEFT
-    return _rows(m, first, b, at[_AT_STORE], at[_AT_STORE + 1], st)
-
-
-@part
-def _read_header(b: np.ndarray, st: State) -> bool:
-    """Find the names of schema and table; False where the entry is left."""
-    at = st.at
-    p, end = at[_AT_HEADER], at[_AT_HEADER + 1]
-    while p < end:
-        tag, value, p = _field(b, p, end)
-        if p < 0:
-            return False
-        if tag == _PAIR:
-            q = value
-            while q < p:
-                inner, start, q = _field(b, q, p)
-                if q < 0 or (inner != 1 << 3 | 2 and inner != 2 << 3 | 2) or not _is_text(b, start, q):
-                    return False
-        elif tag & 7:
-            if (tag != _CHARSET and tag != _SCHEMA and tag != _TABLE) or not _is_text(b, value, p):
-                return False
-            if tag == _SCHEMA and not _keep(at, _AT_SCHEMA, value, p):
-                return False
-            if tag == _TABLE and not _keep(at, _AT_TABLE, value, p):
-                return False
-    return 0 <= at[_AT_SCHEMA] < at[_AT_SCHEMA + 1] and 0 <= at[_AT_TABLE] < at[_AT_TABLE + 1]
-
-
-@part
-def _rows(m: int, first: int, b: np.ndarray, start: int, end: int, st: State) -> int:
-    """Read the rows of an entry, in two passes: what kind of change they are may come behind them."""
-    kind, n, p = 0, 0, start
-    while p < end:
-        tag, value, p = _field(b, p, end)
-        if p < 0 or (tag == _EVENT_TYPE and kind):
-            return LEFT
-        if tag == _EVENT_TYPE:
-            kind = value
-        elif tag == _ROW:
-            n += 1
-        elif tag & 7:
-            if (tag != _SQL and tag != _DDL_SCHEMA) or not _is_text(b, value, p):
-                return LEFT
-        elif tag == _IS_DDL and value:
-            return LEFT
-    if not 1 <= kind <= 3 or n == 0 or st.count[S.N_EVENTS] - first + n > st.limit[S.MAX_EVENTS]:
+    header, header_end, p, end = at[2 * _HEADED], at[2 * _HEADED + 1], at[2 * _STORE], at[2 * _STORE + 1]
+    if header < 0 or p < 0 or not _read(b, p, end, _CHANGE, 0, at) or _is_set(at, 2 * _IS_DDL):
+        return LEFT
+    kind, rows = at[2 * _EVENT_TYPE], at[2 * _ROWS]
+    if not 1 <= kind <= 3 or rows < 0 or not _read(b, header, header_end, _HEADER, 0, at):
+        return LEFT
+    if not (0 <= at[2 * _SCHEMA] < at[2 * _SCHEMA + 1] and 0 <= at[2 * _TABLE] < at[2 * _TABLE + 1]):
         return LEFT
     op = S.INSERT if kind == 1 else S.UPDATE if kind == 2 else S.DELETE
-    p = start
     while p < end:
         tag, value, p = _field(b, p, end)
-        if tag == _ROW:
-            status = _row(m, st.count[S.N_EVENTS] - first, op, b, value, p, st)
+        if tag == _ROWS << 3 | 2:
+            seq = st.count[S.N_EVENTS] - first
+            status = _row(m, seq, op, b, value, p, st) if seq < st.limit[S.MAX_EVENTS] else LEFT
             if status < 0:
                 return status
     return OK
@@ -212,9 +181,9 @@ def _row(m: int, seq: int, op: int, b: np.ndarray, p: int, end: int, st: State) 
     after, before = st.count[S.N_AFTER], st.count[S.N_BEFORE]
     while p < end:
         tag, value, p = _field(b, p, end)
-        if p < 0 or (tag != _COLUMN_BEFORE and tag != _COLUMN_AFTER):
+        if p < 0 or (tag != _BEFORE << 3 | 2 and tag != _AFTER << 3 | 2):
             return LEFT
-        status = _column(b, value, p, S.BEFORE if tag == _COLUMN_BEFORE else S.AFTER, st)
+        status = _column(b, value, p, S.BEFORE if tag >> 3 == _BEFORE else S.AFTER, st)
         if status < 0:
             return status
     if (
@@ -223,7 +192,7 @@ def _row(m: int, seq: int, op: int, b: np.ndarray, p: int, end: int, st: State) 
         or index_names(st, S.BEFORE + S.NAMES, before, st.count[S.N_BEFORE]) < 0
     ):
         return LEFT
-    schema, schema_stop, table, table_stop = at[_AT_SCHEMA], at[_AT_SCHEMA + 1], at[_AT_TABLE], at[_AT_TABLE + 1]
+    schema, schema_stop, table, table_stop = at[2 * _SCHEMA], at[2 * _SCHEMA + 1], at[2 * _TABLE], at[2 * _TABLE + 1]
     status = put_row(m, seq, op, b, schema, schema_stop, table, table_stop, False, st)
     return LEFT if status == OK and text_bytes(st) > at[_GROWN_MAX] else status
 
@@ -231,46 +200,30 @@ def _row(m: int, seq: int, op: int, b: np.ndarray, p: int, end: int, st: State) 
 @part
 def _column(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
     at = st.at
-    at[_AT_NAME] = at[_AT_VALUE] = at[_AT_TYPE] = at[_AT_NAME + 1] = at[_AT_VALUE + 1] = at[_AT_TYPE + 1] = -1
-    is_key, is_null, seen = 0, 0, 0
-    while p < end:
-        tag, value, p = _field(b, p, end)
-        if p < 0 or tag > _TYPE or seen >> (tag >> 3) & 1:
-            return LEFT
-        seen |= 1 << (tag >> 3)
-        place = _AT_NAME if tag == _NAME else _AT_VALUE if tag == _VALUE else _AT_TYPE if tag == _TYPE else -1
-        if place >= 0:
-            at[place], at[place + 1] = value, p
-            if not _is_text(b, value, p):
-                return LEFT
-        elif tag == _KEY:
-            is_key = value != 0
-        elif tag == _NULL:
-            is_null = value != 0
-        elif tag & 7 or tag > _UPDATED:
-            return LEFT
-    for place in (_AT_NAME, _AT_VALUE, _AT_TYPE):
-        at[place], at[place + 1] = max(at[place], 0), max(at[place + 1], 0)  # one that is not there is empty
-    start, stop = at[_AT_VALUE], at[_AT_VALUE + 1]
+    if not _read(b, p, end, _COLUMN, _BESIDE, at):
+        return LEFT
+    for field in (_NAME, _VALUE, _MYSQL_TYPE):
+        at[field], at[field + 1] = max(at[field], 0), max(at[field + 1], 0)  # one that is not there is empty
+    start, stop = at[_VALUE], at[_VALUE + 1]
     which = S.N_AFTER if image == S.AFTER else S.N_BEFORE
     c = st.count[which]
     if not column_fits(
-        st, image, at[_AT_NAME + 1] - at[_AT_NAME], at[_AT_TYPE + 1] - at[_AT_TYPE], room_for(stop - start)
+        st, image, at[_NAME + 1] - at[_NAME], at[_MYSQL_TYPE + 1] - at[_MYSQL_TYPE], room_for(stop - start)
     ):
         return NEED_MORE
-    put_plain(st, image + S.NAMES, c, b, at[_AT_NAME], at[_AT_NAME + 1])
-    put_plain(st, image + S.TYPES, c, b, at[_AT_TYPE], at[_AT_TYPE + 1])
-    form = _form(b, at[_AT_TYPE], at[_AT_TYPE + 1])
+    put_plain(st, image + S.NAMES, c, b, at[_NAME], at[_NAME + 1])
+    put_plain(st, image + S.TYPES, c, b, at[_MYSQL_TYPE], at[_MYSQL_TYPE + 1])
+    form = _form(b, at[_MYSQL_TYPE], at[_MYSQL_TYPE + 1])
     if form < 0 or form == NO_MYSQL_TYPE:
         return LEFT
-    if is_null:
+    if _is_set(at, _IS_NULL):
         put_null(st, image + S.VALUES, c)
     else:
         o = _put_value(b, start, stop, form, image, st)
         if o < 0:
             return LEFT
         close(st, image + S.VALUES, c, o)
-    end_column(st, image, is_key, -1)
+    end_column(st, image, _is_set(at, _IS_KEY), -1)
     return OK
 
 

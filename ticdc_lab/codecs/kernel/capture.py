@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
+from ticdc_lab.codecs.decoded import Lines
 from ticdc_lab.codecs.kernel import faults
+from ticdc_lab.codecs.kernel.arrow import numbers, spans, texts
 from ticdc_lab.codecs.kernel.jit import kernel, part
 from ticdc_lab.codecs.kernel.members import described, nth_name
 from ticdc_lab.codecs.kernel.scan import fault_at, next_member, skip_space, value_end
-from ticdc_lab.codecs.kernel.state import State, close, has_room, put_null, put_text
+from ticdc_lab.codecs.kernel.state import State, close, fresh_state, has_room, put_null, put_text
 from ticdc_lab.codecs.kernel.text import (
     base64_groups,
     int64_of,
@@ -19,8 +22,6 @@ from ticdc_lab.codecs.kernel.text import (
     read_name,
 )
 
-OK, NEED_MORE = faults.OK, faults.NEED_MORE
-MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
 DUPLICATE_KEY, NOT_JSON, TRAILING = faults.DUPLICATE_KEY, faults.NOT_JSON, faults.TRAILING_BYTES
 
 # Text columns and numbers of a message in the state; a field of a line is a text, or 4 and the place of its number.
@@ -38,7 +39,7 @@ def read_line(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     start = p
     for k in range(4):
         if not has_room(st, k, i, end - p):
-            return NEED_MORE
+            return faults.NEED_MORE
         put_null(st, k, i)
     for k in range(3):
         st.byte[k, i] = 0
@@ -46,7 +47,7 @@ def read_line(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     if p >= end:
         return fault_at(NOT_JSON, start)
     if b[p] != 0x7B:
-        return fault_at(BAD_TYPE, p)
+        return fault_at(faults.BAD_TYPE, p)
     p, more = next_member(b, p + 1, end, 0x7D, True)
     if p < 0:
         return p
@@ -77,8 +78,8 @@ def read_line(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     if skip_space(b, p, end) != end:
         return fault_at(TRAILING, p)
     if not (st.byte[PARTITION, i] and st.byte[OFFSET, i] and st.valid[TOPIC, i]):
-        return fault_at(MISSING_FIELD, start)
-    return OK
+        return fault_at(faults.MISSING_FIELD, start)
+    return faults.OK
 
 
 @part
@@ -105,28 +106,28 @@ def _coded(b: np.ndarray, p: int, end: int, field: int, st: State, i: int) -> in
 @part
 def _take(b: np.ndarray, p: int, q: int, field: int, st: State, i: int) -> int:
     if b[p] == 0x6E:
-        return OK
+        return faults.OK
     if field == HEADERS:
         if b[p] != 0x5B:
-            return fault_at(BAD_TYPE, p)
+            return fault_at(faults.BAD_TYPE, p)
         if q - p > 2:
             close(st, HEADERS, i, put_bytes(b, p, q, st.data[HEADERS], st.size[HEADERS]))
-        return OK
+        return faults.OK
     if field >= 4:
         number, ok = int64_of(b, p, q)
         if b[p] == 0x22:
-            return fault_at(BAD_TYPE, p)
+            return fault_at(faults.BAD_TYPE, p)
         if field == 4 + TIMESTAMP and number == -1:  # how Kafka writes that there is none
-            return OK
+            return faults.OK
         if not ok or number < 0 or number > _LIMITS[field - 4]:
-            return fault_at(OUT_OF_RANGE, p)
+            return fault_at(faults.OUT_OF_RANGE, p)
         st.number[field - 4, i], st.byte[field - 4, i] = number, 1
-        return OK
+        return faults.OK
     if b[p] != 0x22:
-        return fault_at(BAD_TYPE, p)
+        return fault_at(faults.BAD_TYPE, p)
     if field == TOPIC:
         put_text(st, TOPIC, i, b, p, q, True)
-        return OK
+        return faults.OK
     text, low, high = b, p + 1, q - 1
     for k in range(low, high):
         if b[k] == 0x5C:
@@ -137,7 +138,7 @@ def _take(b: np.ndarray, p: int, q: int, field: int, st: State, i: int) -> int:
     if o < 0:
         return fault_at(-o >> 40, p)
     close(st, field, i, o)
-    return OK
+    return faults.OK
 
 
 @kernel
@@ -146,11 +147,40 @@ def read_lines(b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, f
     for i in range(len(starts)):
         sizes0, sizes1, sizes2, sizes3 = st.size[0], st.size[1], st.size[2], st.size[3]
         status = read_line(b, starts[i], ends[i], st, i)
-        if status == NEED_MORE:
-            return NEED_MORE
+        if status == faults.NEED_MORE:
+            return faults.NEED_MORE
         found[i] = -status
-        if status != OK:
+        if status != faults.OK:
             st.size[0], st.size[1], st.size[2], st.size[3] = sizes0, sizes1, sizes2, sizes3
             for k in range(4):
                 put_null(st, k, i)
-    return OK
+    return faults.OK
+
+
+_PLACE = (1 << 40) - 1
+
+
+def lines_of(lines: pa.Array) -> Lines:
+    """As :func:`ticdc_lab.sources.capture.read_fields`.
+
+    No field is longer than its text in the line, and an array of lines has less than 2 GiB, so there is room.
+    """
+    data, starts, ends = spans(lines)
+    n = len(lines)
+    st, found = fresh_state(n + 64, len(data) + 4096), np.zeros(n, np.int64)
+    if read_lines(data, starts, ends, st, found) != faults.OK:
+        raise AssertionError(f"{n} lines became more than their {len(data)} bytes")
+    wrong = found != 0
+    places = np.maximum((found & _PLACE) - starts, 0)
+    st.byte[:3, :n] &= ~wrong
+    partition, offset, timestamp_ms = (numbers(st.number[k], st.byte[k], n) for k in range(3))
+    return Lines(
+        texts(st, TOPIC, n, pa.string()),
+        partition,
+        offset,
+        timestamp_ms,
+        texts(st, KEY, n, pa.binary()),
+        texts(st, VALUE, n, pa.binary()),
+        texts(st, HEADERS, n, pa.string()),
+        np.where(wrong, found >> 40 << 40 | places, 0),
+    )

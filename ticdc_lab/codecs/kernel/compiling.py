@@ -40,9 +40,9 @@ def _hashes() -> None:
 
 
 def _capture() -> None:
-    from ticdc_lab.codecs.kernel.capture_batch import read_lines
+    from ticdc_lab.codecs.kernel.capture import lines_of
 
-    read_lines(pa.array([], pa.binary()))
+    lines_of(pa.array([], pa.binary()))
 
 
 def _beside(protocol: str) -> None:

@@ -42,13 +42,6 @@ from ticdc_lab.codecs.kernel.text import (
     room_for,
 )
 
-OK, NEED_MORE, NOT_OF_TYPE, TOO_LARGE = faults.OK, faults.NEED_MORE, faults.NOT_OF_TYPE, faults.TOO_LARGE
-NO_FLAGS = faults.NO_FLAGS
-MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
-DUPLICATE_KEY, UNKNOWN_TYPE = faults.DUPLICATE_KEY, faults.UNKNOWN_TYPE
-AFTER, NAMES, TYPES, VALUES = S.AFTER, S.NAMES, S.TYPES, S.VALUES
-N_AFTER, N_BEFORE, MAX_COLUMNS = S.N_AFTER, S.N_BEFORE, S.MAX_COLUMNS
-
 BINARY_FLAG, UNSIGNED_FLAG = 1, 128
 _FIELDS = (0x74, 0x68, 0x66, 0x76)
 """The letters of a column's fields: t, h, f, v."""
@@ -72,15 +65,15 @@ def read_image(b: np.ndarray, p: int, end: int, st: State, image: int, unnamed: 
 
     Where ``unnamed``, the fields of a column may come without the column's name: they are stepped over.
     """
-    which = N_AFTER if image == AFTER else N_BEFORE
+    which = S.N_AFTER if image == S.AFTER else S.N_BEFORE
     first = st.count[which]
     start = p
     p, more = next_member(b, p + 1, end, 0x7D, True)
     if p < 0:
         return p
     while more:
-        if st.count[which] - first >= st.limit[MAX_COLUMNS]:
-            return fault_at(TOO_LARGE, p)
+        if st.count[which] - first >= st.limit[S.MAX_COLUMNS]:
+            return fault_at(faults.TOO_LARGE, p)
         q, escaped = string_end(b, p, end)
         if q < 0:
             return q
@@ -99,16 +92,16 @@ def read_image(b: np.ndarray, p: int, end: int, st: State, image: int, unnamed: 
                 return p
             continue
         if not column_fits(st, image, name_end - name, 32, 0):
-            return NEED_MORE
-        put_text(st, image + NAMES, st.count[which], b, name, name_end, escaped)
+            return faults.NEED_MORE
+        put_text(st, image + S.NAMES, st.count[which], b, name, name_end, escaped)
         p = _column(b, p, end, st, image)
         if p < 0:
             return p
         p, more = next_member(b, p, end, 0x7D, False)
         if p < 0:
             return p
-    if index_names(st, image + NAMES, first, st.count[which]) < 0:
-        return fault_at(DUPLICATE_KEY, start)
+    if index_names(st, image + S.NAMES, first, st.count[which]) < 0:
+        return fault_at(faults.DUPLICATE_KEY, start)
     return p
 
 
@@ -116,7 +109,7 @@ def read_image(b: np.ndarray, p: int, end: int, st: State, image: int, unnamed: 
 def _column(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
     start = p
     if p >= end or b[p] != 0x7B:
-        return fault_at(BAD_TYPE, p)
+        return fault_at(faults.BAD_TYPE, p)
     p, more = next_member(b, p + 1, end, 0x7D, True)
     if p < 0:
         return p
@@ -130,7 +123,7 @@ def _column(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
         name, escaped = text[low] if high - low == 1 else 0, False
         bit = 1 if name == 0x74 else 2 if name == 0x66 else 4 if name == 0x76 else 8 if name == 0x68 else 0
         if seen & bit:
-            return fault_at(DUPLICATE_KEY, p)
+            return fault_at(faults.DUPLICATE_KEY, p)
         seen |= bit
         if p < end and b[p] == 0x22:
             q, escaped = string_end(b, p, end)
@@ -139,7 +132,7 @@ def _column(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
         elif (p < end and bit and bit != 4) or (bit and p < end and b[p] != 0x7B and b[p] != 0x5B):
             q = literal_end(b, p, end)
         elif bit:
-            return fault_at(BAD_TYPE, p)
+            return fault_at(faults.BAD_TYPE, p)
         else:
             q = value_end(b, p, end, st.stack)
         if q < 0:
@@ -147,7 +140,7 @@ def _column(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
         if bit == 1 or bit == 2:
             number, ok = int64_of(b, p, q)
             if not ok or b[p] == 0x2D or (bit == 1 and number > 255):
-                return fault_at(OUT_OF_RANGE, p)
+                return fault_at(faults.OUT_OF_RANGE, p)
             if bit == 1:
                 code = number
             else:
@@ -156,17 +149,17 @@ def _column(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
             v, v_stop, v_escaped = p, q, escaped
         elif bit == 8:
             if b[p] != 0x74 and b[p] != 0x66:
-                return fault_at(BAD_TYPE, p)
+                return fault_at(faults.BAD_TYPE, p)
             handle = 1 if b[p] == 0x74 else 0
         p, more = next_member(b, q, end, 0x7D, False)
         if p < 0:
             return p
     if code >= 0 and v >= 0 and flags < 0:
-        return fault_at(NO_FLAGS, start)
+        return fault_at(faults.NO_FLAGS, start)
     if code < 0 or v < 0:
-        return fault_at(MISSING_FIELD, start)
+        return fault_at(faults.MISSING_FIELD, start)
     status = _put_column(b, v, v_stop, v_escaped, code, flags, st, image)
-    if status != OK:
+    if status != faults.OK:
         return status
     end_column(st, image, handle, flags)
     return p
@@ -175,36 +168,36 @@ def _column(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
 @part
 def _put_column(b: np.ndarray, v: int, v_stop: int, escaped: bool, code: int, flags: int, st: State, image: int) -> int:
     """Write type and value of the column at the image's end."""
-    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
+    c = st.count[S.N_AFTER if image == S.AFTER else S.N_BEFORE]
     binary = flags & BINARY_FLAG
     place = code * 4 + 2 * binary + (1 if flags & UNSIGNED_FLAG else 0)
     if _TYPE_END[place] == _TYPE_END[place + 1]:
-        return fault_at(UNKNOWN_TYPE, v)
+        return fault_at(faults.UNKNOWN_TYPE, v)
     if not column_fits(st, image, 0, 32, room_for(v_stop - v)):
-        return NEED_MORE
-    types, values = image + TYPES, image + VALUES
+        return faults.NEED_MORE
+    types, values = image + S.TYPES, image + S.VALUES
     out = st.data[values]
     close(st, types, c, put_bytes(_TYPE_TEXT, _TYPE_END[place], _TYPE_END[place + 1], st.data[types], st.size[types]))
     if b[v] == 0x6E:
         put_null(st, values, c)
-        return OK
+        return faults.OK
     form, kind = _FORM[code], _HELD[code]
     o = st.size[values]
     if b[v] != 0x22:
         if b[v] == 0x74 or b[v] == 0x66:
-            return fault_at(BAD_TYPE, v)
+            return fault_at(faults.BAD_TYPE, v)
         if form == AS_INTEGER:
             o = put_integer(b, v, v_stop, out, o)
             if o >= 0 and kind and not holds(kind, b, v, v_stop):
-                return fault_at(NOT_OF_TYPE, v)
+                return fault_at(faults.NOT_OF_TYPE, v)
         elif form == AS_FLOAT:
             o = put_single(b, v, v_stop, out, o) if code == FLOAT_CODE else put_float(b, v, v_stop, out, o)
         else:
-            return fault_at(BAD_TYPE, v)
+            return fault_at(faults.BAD_TYPE, v)
     elif form == AS_TEXT or (form == AS_QUOTED and not binary):
         begin, o = o, put_string(b, v + 1, v_stop - 1, escaped, out, o)
         if kind and not holds(kind, out, begin, o):
-            return fault_at(NOT_OF_TYPE, v)
+            return fault_at(faults.NOT_OF_TYPE, v)
     elif form in (AS_QUOTED, AS_BASE64):
         text, start, stop = b, v + 1, v_stop - 1
         if escaped:
@@ -217,8 +210,8 @@ def _put_column(b: np.ndarray, v: int, v_stop: int, escaped: bool, code: int, fl
         if o < 0:
             return fault_at(-o >> 40, v)
     else:
-        return fault_at(BAD_TYPE, v)
+        return fault_at(faults.BAD_TYPE, v)
     if o < 0:
         return o
     close(st, values, c, o)
-    return OK
+    return faults.OK

@@ -32,19 +32,8 @@ from ticdc_lab.codecs.kernel.text import (
     read_name,
 )
 
-OK, NEED_MORE = faults.OK, faults.NEED_MORE
-MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
-EMPTY_ROW = faults.EMPTY_ROW
 DUPLICATE_KEY, UNKNOWN_TYPE, TRUNCATED = faults.DUPLICATE_KEY, faults.UNKNOWN_TYPE, faults.TRUNCATED_FRAME
 NOT_JSON, BAD_VERSION, TRAILING = faults.NOT_JSON, faults.BAD_VERSION, faults.TRAILING_BYTES
-KEYS_AND_VALUES, NULL_VALUE, MISSING_KEY = faults.KEYS_AND_VALUES, faults.NULL_VALUE, faults.MISSING_KEY
-ROW, DDL, WATERMARK = S.ROW, S.DDL, S.WATERMARK
-INSERT, UPDATE, DELETE = S.INSERT, S.UPDATE, S.DELETE
-HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING = S.HANDLE_KEY_ONLY, S.CLAIM_CHECK_MISSING
-SCHEMA_NAME, TABLE_NAME, QUERY, DDL_TYPE = S.SCHEMA_NAME, S.TABLE_NAME, S.QUERY, S.DDL_TYPE
-AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
-KIND, INCOMPLETE, HAS_TABLE_ID, TABLE_ID = S.KIND, S.INCOMPLETE, S.HAS_TABLE_ID, S.TABLE_ID
-N_AFTER, N_BEFORE, N_EVENTS, ROW_BYTES = S.N_AFTER, S.N_BEFORE, S.N_EVENTS, S.ROW_BYTES
 
 _KEY = described("ts", "scm", "tbl", "t", "ptn", "ohk", "ccl")
 """Names in a key; a field of one is the number of its name, from 1 on."""
@@ -70,9 +59,9 @@ def decode_message(
 ) -> tuple[int, int]:  # fmt: skip
     """Decode one message; the fault, NEED_MORE or OK, and 0 if it lies in the key, 1 if in the value."""
     if kp < 0:
-        return fault_at(MISSING_KEY, 0), 0
+        return fault_at(faults.MISSING_KEY, 0), 0
     if vp < 0:
-        return fault_at(NULL_VALUE, 0), 1
+        return fault_at(faults.NULL_VALUE, 0), 1
     k, v = kp + 8, vp
     if k > kend or kb[kp + 7] != 1:
         return fault_at(BAD_VERSION, kp), 0
@@ -80,25 +69,25 @@ def decode_message(
         if kb[kp + i] != 0:
             return fault_at(BAD_VERSION, kp), 0
     if k == kend:
-        return fault_at(KEYS_AND_VALUES, k), 0
+        return fault_at(faults.KEYS_AND_VALUES, k), 0
     seq = 0
     while k < kend:
         k_stop = _frame(kb, k, kend)
         if k_stop < 0:
             return k_stop, 0
         if v >= vend:
-            return fault_at(KEYS_AND_VALUES, k), 0
+            return fault_at(faults.KEYS_AND_VALUES, k), 0
         v_stop = _frame(vb, v, vend)
         if v_stop < 0:
             return v_stop, 1
         status, part = _event(m, seq, kb, k + 8, k_stop, vb, v + 8, v_stop, st)
-        if status != OK:
+        if status != faults.OK:
             return status, part
-        st.number[ROW_BYTES, st.count[N_EVENTS] - 1] = k_stop - k + v_stop - v
+        st.number[S.ROW_BYTES, st.count[S.N_EVENTS] - 1] = k_stop - k + v_stop - v
         k, v, seq = k_stop, v_stop, seq + 1
     if v != vend:
-        return fault_at(KEYS_AND_VALUES, v), 1
-    return OK, 0
+        return fault_at(faults.KEYS_AND_VALUES, v), 1
+    return faults.OK, 0
 
 
 @part
@@ -107,23 +96,23 @@ def _event(
     st: State,
 ) -> tuple[int, int]:  # fmt: skip
     if not event_fits(st, kend - k + vend - v + 16):
-        return NEED_MORE, 0
-    i = new_event(st, m, seq, ROW)
+        return faults.NEED_MORE, 0
+    i = new_event(st, m, seq, S.ROW)
     end_images(st, i)
     kind = _key(kb, k, kend, st, i)
     if kind < 0:
         return kind, 0
     if kind == 3:
-        st.byte[KIND, i] = WATERMARK
-        put_null(st, SCHEMA_NAME, i)
-        put_null(st, TABLE_NAME, i)
+        st.byte[S.KIND, i] = S.WATERMARK
+        put_null(st, S.SCHEMA_NAME, i)
+        put_null(st, S.TABLE_NAME, i)
         if v != vend:
             return fault_at(TRAILING, v), 1
-        return OK, 1
-    if not (st.valid[SCHEMA_NAME, i] and st.valid[TABLE_NAME, i]):
-        return fault_at(MISSING_FIELD, k), 0
+        return faults.OK, 1
+    if not (st.valid[S.SCHEMA_NAME, i] and st.valid[S.TABLE_NAME, i]):
+        return fault_at(faults.MISSING_FIELD, k), 0
     if kind == 2:
-        st.byte[KIND, i] = DDL
+        st.byte[S.KIND, i] = S.DDL
         return _ddl(vb, v, vend, st, i), 1
     return _row(vb, v, vend, st, i), 1
 
@@ -134,7 +123,7 @@ def _key(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     start = p
     p = skip_space(b, p, end)
     if p >= end or b[p] != 0x7B:
-        return fault_at(BAD_TYPE, start)
+        return fault_at(faults.BAD_TYPE, start)
     p, more = next_member(b, p + 1, end, 0x7D, True)
     if p < 0:
         return p
@@ -153,42 +142,42 @@ def _key(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
         if field == 1:
             ts, ok = int64_of(b, p, q)
             if not ok or b[p] == 0x2D:
-                return fault_at(OUT_OF_RANGE, p)
+                return fault_at(faults.OUT_OF_RANGE, p)
             put_ts(st, i, ts)
         elif field == 2 or field == 3:
             if b[p] != 0x22:
-                return fault_at(BAD_TYPE, p)
-            put_text(st, SCHEMA_NAME if field == 2 else TABLE_NAME, i, b, p, q, True)
+                return fault_at(faults.BAD_TYPE, p)
+            put_text(st, S.SCHEMA_NAME if field == 2 else S.TABLE_NAME, i, b, p, q, True)
         elif field == 4:
             t_code, ok = int64_of(b, p, q)
             if not ok or b[p] == 0x2D or t_code > 255:
-                return fault_at(OUT_OF_RANGE, p)
+                return fault_at(faults.OUT_OF_RANGE, p)
             kind = t_code
         elif field == 5:
             if b[p] != 0x6E:
                 number, ok = int64_of(b, p, q)
                 if not ok:
-                    return fault_at(OUT_OF_RANGE, p)
-                st.number[TABLE_ID, i], st.byte[HAS_TABLE_ID, i] = number, 1
+                    return fault_at(faults.OUT_OF_RANGE, p)
+                st.number[S.TABLE_ID, i], st.byte[S.HAS_TABLE_ID, i] = number, 1
         elif field == 6:
             if b[p] != 0x74 and b[p] != 0x66:
-                return fault_at(BAD_TYPE, p)
+                return fault_at(faults.BAD_TYPE, p)
             # The real encoder writes ohk twice: true and true, with a claim check true and false.
-            if b[p] == 0x74 and st.byte[INCOMPLETE, i] == 0:
-                st.byte[INCOMPLETE, i] = HANDLE_KEY_ONLY
+            if b[p] == 0x74 and st.byte[S.INCOMPLETE, i] == 0:
+                st.byte[S.INCOMPLETE, i] = S.HANDLE_KEY_ONLY
         elif field == 7:
             if b[p] == 0x22:
                 if q > p + 2:
-                    st.byte[INCOMPLETE, i] = CLAIM_CHECK_MISSING
+                    st.byte[S.INCOMPLETE, i] = S.CLAIM_CHECK_MISSING
             elif b[p] != 0x6E:
-                return fault_at(BAD_TYPE, p)
+                return fault_at(faults.BAD_TYPE, p)
         p, more = next_member(b, q, end, 0x7D, False)
         if p < 0:
             return p
     if skip_space(b, p, end) != end:
         return fault_at(TRAILING, p)
     if not seen >> 1 & 1 or kind < 0:
-        return fault_at(MISSING_FIELD, start)
+        return fault_at(faults.MISSING_FIELD, start)
     if kind < 1 or kind > 3:
         return fault_at(UNKNOWN_TYPE, start)
     return kind
@@ -201,7 +190,7 @@ def _ddl(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     if p >= end:
         return fault_at(NOT_JSON, start)
     if b[p] != 0x7B:
-        return fault_at(BAD_TYPE, start)
+        return fault_at(faults.BAD_TYPE, start)
     p, more = next_member(b, p + 1, end, 0x7D, True)
     if p < 0:
         return p
@@ -215,25 +204,25 @@ def _ddl(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
             return q
         if name == 0x71:
             if b[p] != 0x22:
-                return fault_at(BAD_TYPE, p)
-            if st.valid[QUERY, i]:
+                return fault_at(faults.BAD_TYPE, p)
+            if st.valid[S.QUERY, i]:
                 return fault_at(DUPLICATE_KEY, p)
-            put_text(st, QUERY, i, b, p, q, True)
+            put_text(st, S.QUERY, i, b, p, q, True)
         elif name == 0x74:
             _, ok = int64_of(b, p, q)
             if not ok or b[p] == 0x2D:
-                return fault_at(OUT_OF_RANGE, p)
-            if st.valid[DDL_TYPE, i]:
+                return fault_at(faults.OUT_OF_RANGE, p)
+            if st.valid[S.DDL_TYPE, i]:
                 return fault_at(DUPLICATE_KEY, p)
-            close(st, DDL_TYPE, i, put_bytes(b, p, q, st.data[DDL_TYPE], st.size[DDL_TYPE]))
+            close(st, S.DDL_TYPE, i, put_bytes(b, p, q, st.data[S.DDL_TYPE], st.size[S.DDL_TYPE]))
         p, more = next_member(b, q, end, 0x7D, False)
         if p < 0:
             return p
     if skip_space(b, p, end) != end:
         return fault_at(TRAILING, p)
-    if not (st.valid[QUERY, i] and st.valid[DDL_TYPE, i]):
-        return fault_at(MISSING_FIELD, start)
-    return OK
+    if not (st.valid[S.QUERY, i] and st.valid[S.DDL_TYPE, i]):
+        return fault_at(faults.MISSING_FIELD, start)
+    return faults.OK
 
 
 @part
@@ -243,7 +232,7 @@ def _row(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     if p >= end:
         return fault_at(NOT_JSON, start)
     if b[p] != 0x7B:
-        return fault_at(BAD_TYPE, start)
+        return fault_at(faults.BAD_TYPE, start)
     p, more = next_member(b, p + 1, end, 0x7D, True)
     if p < 0:
         return p
@@ -259,9 +248,9 @@ def _row(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
         seen |= bit
         if bit and p < end and b[p] == 0x7B:
             has |= bit
-            q = read_image(b, p, end, st, AFTER if bit == 1 else BEFORE, bit == 2)
+            q = read_image(b, p, end, st, S.AFTER if bit == 1 else S.BEFORE, bit == 2)
         elif bit and p < end and b[p] != 0x6E:
-            return fault_at(BAD_TYPE, p)
+            return fault_at(faults.BAD_TYPE, p)
         else:
             q = value_end(b, p, end, st.stack)
         if q < 0:
@@ -272,8 +261,8 @@ def _row(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     if skip_space(b, p, end) != end:
         return fault_at(TRAILING, p)
     if has != 1 and has != 3 and has != 4:
-        return fault_at(MISSING_FIELD if any_member else EMPTY_ROW, start)
-    op = INSERT if has == 1 else UPDATE if has == 3 else DELETE
+        return fault_at(faults.MISSING_FIELD if any_member else faults.EMPTY_ROW, start)
+    op = S.INSERT if has == 1 else S.UPDATE if has == 3 else S.DELETE
     end_images(st, i)
     set_row(st, i, op)
-    return OK
+    return faults.OK
