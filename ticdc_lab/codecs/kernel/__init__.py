@@ -1,5 +1,6 @@
 """Vectorised decoding kernels: bytes of many messages to Arrow arrays, compiled once by numba.
 
-``faults`` names what can be wrong; ``scan`` walks JSON; ``text`` turns JSON strings into values; ``xxh64`` is Spark's
-hash; ``image`` and ``rows`` hold what was decoded; the wire formats build on these.
+``faults`` names what can be wrong; ``scan`` walks JSON, and ``members`` its objects by a description of their names;
+``text`` and ``typed_values`` write values; ``xxh64`` is Spark's hash; ``state`` holds what was decoded, and ``columns``
+makes Arrow of it. ``batch`` runs the two formats whose kernels name each fault, ``in_part`` those beside a codec.
 """

@@ -127,19 +127,12 @@ class AvroKernel:
                 self._seen.add(number)
         if len(self._flats) > known:
             self._plans = plans_of(self._flats)
-        mode = AVRO if self._protocol == "avro" else DEBEZIUM
-        return decoded_in_avro(batch, self._protocol, mode, self._plans, NO_TABLES, images=images, bounds=bounds)
+        given = AVRO if self._protocol == "avro" else DEBEZIUM, self._plans, NO_TABLES
+        return decoded_in_part(batch, self._protocol, DECODE, *given, images=images, bounds=bounds, nulls=True)
 
     def stands(self) -> bool:
         """A schema means the same wherever it is."""
         return True
-
-
-def decoded_in_avro(
-    batch: pa.RecordBatch, protocol: str, mode: int, plans: AvroPlans, tables: Versions, *, images: bool, bounds: Bounds
-) -> Decoded:
-    """What :func:`.decoded_in_part` gives of messages in Avro."""
-    return decoded_in_part(batch, protocol, _decode, mode, plans, tables, images=images, bounds=bounds, nulls=True)
 
 
 def _ids(column: pa.Array) -> list[int]:
@@ -322,7 +315,7 @@ _QUERY, _TYPE, _SCHEMA, _TABLE, _COMMIT_TS = range(5)
 def _ddl(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
     """Decode a DDL of avro, which is JSON behind a byte."""
     at = st.at
-    q = read_scalars(b, p, end, _DDL, at, _QUERY)
+    q = read_scalars(b, p, end, _DDL, at, _QUERY, False)
     ts, counted = count_in(b, at, _COMMIT_TS)
     if q != end or at[_QUERY] < 0 or b[at[_QUERY]] != 0x22 or not counted:
         return LEFT
@@ -488,4 +481,5 @@ def _read_map(b: np.ndarray, p: int, end: int, image: int, plans: AvroPlans, tab
     return p
 
 
-_decode = over(_message)
+DECODE = over(_message)
+"""The kernel, which is given how messages are framed, what is known of schemas, and simple's tables."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
-from ticdc_lab.codecs.kernel.scan import after_name, next_member, same_bytes, string_end
+from ticdc_lab.codecs.kernel.scan import after_name, next_member, same_bytes, scalar_end, string_end
 from ticdc_lab.codecs.kernel.text import held_scalar_end, int64_of
 from ticdc_lab.codecs.kernel.wide import BLOCK
 
@@ -82,10 +82,10 @@ def next_plain(b: np.ndarray, p: int, end: int, first: bool) -> tuple[int, int, 
 
 
 @part
-def read_scalars(b: np.ndarray, p: int, end: int, names: np.ndarray, at: np.ndarray, first: int) -> int:
+def read_scalars(b: np.ndarray, p: int, end: int, names: np.ndarray, at: np.ndarray, first: int, any_: bool) -> int:
     """Find the values of the object at ``p``, which has scalars alone, each once; the position after it, or OTHER.
 
-    Name ``i`` is field ``first + i``, which begins at -1 where it is absent.
+    Name ``i`` is field ``first + i``, which begins at -1 where it is absent. ``any_``: whether numbers may be any.
     """
     for i in range(len(names) // BLOCK - 1):
         at[first + i] = -1
@@ -93,8 +93,8 @@ def read_scalars(b: np.ndarray, p: int, end: int, names: np.ndarray, at: np.ndar
         return OTHER
     nth, p = next_named(b, p + 1, end, True, -1, names)
     while nth >= 0:
-        q = held_scalar_end(b, p, end) if at[first + nth] < 0 else OTHER
-        if q < 0:
+        q = scalar_end(b, p, end) if any_ else held_scalar_end(b, p, end)
+        if q < 0 or at[first + nth] >= 0:
             return OTHER
         at[first + nth], at[ENDS + first + nth] = p, q
         nth, p = next_named(b, q, end, False, nth, names)

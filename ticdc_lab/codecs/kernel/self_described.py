@@ -109,7 +109,7 @@ def _rows_of_maxwell(m: int, kb: np.ndarray, kp: int, kend: int, b: np.ndarray, 
 def _message_of_mq_v1(m: int, kb: np.ndarray, kp: int, kend: int, b: np.ndarray, p: int, end: int, st: State) -> int:
     """Decode a row or a watermark."""
     at = st.at
-    if kp < 0 or read_scalars(kb, kp, kend, _KEY, at, SCHEMA) != kend or at[TYPE] < 0 or kb[at[TYPE]] != 0x22:
+    if kp < 0 or read_scalars(kb, kp, kend, _KEY, at, SCHEMA, False) != kend or at[TYPE] < 0 or kb[at[TYPE]] != 0x22:
         return LEFT
     ts, counted = count_in(kb, at, TS)
     n, w = at[ENDS + TYPE] - at[TYPE] - 2, word(kb, at[TYPE] + 1, at[ENDS + TYPE] - 1)
@@ -167,36 +167,21 @@ def _read_cell(b: np.ndarray, p: int, end: int, st: State) -> tuple[int, int, bo
 
     The position after it, or LEFT; its type's slot; and whether the value has escapes.
     """
-    at, value_escaped = st.at, False
-    for k in range(CELL_TYPE, CELL_UNIQUE + 1):
-        at[k] = -1
-    if b[p] != 0x7B:
-        return LEFT, -1, False
-    nth, p = next_named(b, p + 1, end, True, -1, _CELL)
-    while nth >= 0:
-        field = CELL_TYPE + nth
-        q, escaped = string_end(b, p, end) if b[p] == 0x22 else (scalar_end(b, p, end), False)
-        if q < 0 or at[field] >= 0:
-            return LEFT, -1, False
-        if field == CELL_VALUE:
-            value_escaped = escaped
-        elif field == CELL_UNIQUE and b[p] != 0x74 and b[p] != 0x66:
-            return LEFT, -1, False
-        at[field], at[ENDS + field] = p, q
-        nth, p = next_named(b, q, end, False, nth, _CELL)
-    start, stop = at[CELL_TYPE], at[ENDS + CELL_TYPE]
-    if nth != NO_MORE or start < 0 or b[start] != 0x22 or at[CELL_VALUE] < 0:
+    at = st.at
+    after = read_scalars(b, p, end, _CELL, at, CELL_TYPE, True)
+    start, stop, v, unique = at[CELL_TYPE], at[ENDS + CELL_TYPE], at[CELL_VALUE], at[CELL_UNIQUE]
+    if after < 0 or start < 0 or b[start] != 0x22 or v < 0 or (unique >= 0 and b[unique] != 0x74 and b[unique] != 0x66):
         return LEFT, -1, False
     slot = np.int64(word(b, start + 1, stop - 1) % np.uint64(_SLOTS))
     low, high = _COLUMN[slot, NAME], _COLUMN[slot, NAME + 1]
     if stop - start == 2 or not same_bytes(b, start + 1, stop - 1, _TEXT, low, high):
         return LEFT, -1, False
-    c = b[at[CELL_VALUE]]
+    c = b[v]
     is_number = c == 0x2D or 0x30 <= c <= 0x39
     wanted = _NUMBERS if is_number else _TEXTS if c == 0x22 else 0
     if c != 0x6E and not _TAKES[slot] & wanted:
         return LEFT, -1, False
-    return p, slot, value_escaped
+    return after, slot, c == 0x22 and string_end(b, v, end)[1]
 
 
 KERNELS = {

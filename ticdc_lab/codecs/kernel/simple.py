@@ -16,7 +16,7 @@ from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.event import INT64, Malformed
 from ticdc_lab.codecs.fields import integer, members, object_of
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.avro import SIMPLE, AvroPlans, decoded_in_avro, plans_of
+from ticdc_lab.codecs.kernel.avro import DECODE, SIMPLE, AvroPlans, plans_of
 from ticdc_lab.codecs.kernel.faults import NEED_MORE, OK
 from ticdc_lab.codecs.kernel.in_part import LEFT, decoded_in_part, over, put_named_row, put_watermark
 from ticdc_lab.codecs.kernel.jit import part
@@ -32,10 +32,7 @@ from ticdc_lab.codecs.kernel.members import (
 )
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import (
-    after_name,
     literal_end,
-    next_member,
-    same,
     skip_space,
     string_end,
 )
@@ -51,14 +48,14 @@ from ticdc_lab.codecs.simple_versions import Tables, columns_of, tables_in, vers
 
 VERSION, DATABASE, TABLE, TABLE_NUMBER, TYPE, SQL, COMMIT_TS, BUILD_TS, SCHEMA_VERSION = range(9)
 CHECKSUM, DATA, OLD, BROUGHT = range(9, 13)
-CHECKSUM_VERSION, CORRUPTED, CURRENT, PREVIOUS = range(13, 17)
-"""Fields of a message and of its checksum."""
+CHECKSUM_VERSION, CORRUPTED, CURRENT, PREVIOUS, LOCATION, STAMPED = range(13, 19)
+"""Fields of a message, of its checksum and of a timestamp."""
 
 _MESSAGE = described(
     "version", "database", "table", "tableID", "type", "sql", "commitTs", "buildTs", "schemaVersion", "checksum",
     "data", "old", "tableSchema",
 )  # fmt: skip
-_CHECKSUM = described("version", "corrupted", "current", "previous")
+_CHECKSUM, _STAMP = described("version", "corrupted", "current", "previous"), described("location", "value")
 _TYPES = described("INSERT", "UPDATE", "DELETE", "WATERMARK", "BOOTSTRAP", *DDL_TYPES)
 _WATERMARK, _BOOTSTRAP = 3, 4
 """What a type is by its number, if it is no operation on a row."""
@@ -85,9 +82,10 @@ class SimpleKernel:
         first = next((value for value in batch.column("value") if value.is_valid), None)
         if first is not None and first.as_buffer()[:1] == FIRST:
             self._plans = self._plans or plans_of(flats())
-            return decoded_in_avro(batch, "simple", SIMPLE, self._plans, self._versions, images=images, bounds=bounds)
-        given = self._versions, self._definitions
-        done = decoded_in_part(batch, "simple", _decode, *given, images=images, bounds=bounds)
+            given = SIMPLE, self._plans, self._versions
+            return decoded_in_part(batch, "simple", DECODE, *given, images=images, bounds=bounds, nulls=True)
+        asked = self._versions, self._definitions
+        done = decoded_in_part(batch, "simple", _decode, *asked, images=images, bounds=bounds)
         if done.events.num_rows < batch.num_rows:
             left = np.ones(batch.num_rows, bool)
             left[done.message] = False
@@ -175,7 +173,7 @@ def _message(
             if definition < 0:
                 return LEFT
         elif field == CHECKSUM:
-            q = read_scalars(b, p, end, _CHECKSUM, at, CHECKSUM_VERSION)
+            q = read_scalars(b, p, end, _CHECKSUM, at, CHECKSUM_VERSION, False)
         else:
             q = _rows_image(b, p, end, field, versions, st) if field >= DATA else held_scalar_end(b, p, end)
         if q < 0:
@@ -258,12 +256,12 @@ def _rows_image(b: np.ndarray, p: int, end: int, field: int, versions: Versions,
     table = table_called(b, db, db_stop, at[TABLE] + 1, at[ENDS + TABLE] - 1, version, versions)
     if table < 0:
         return LEFT
-    p = _find_values(b, p, end, table, versions)
+    p = _find_values(b, p, end, table, versions, at)
     return p if p < 0 else _put_image(b, p, S.AFTER if field == DATA else S.BEFORE, table, versions, st)
 
 
 @part
-def _find_values(b: np.ndarray, p: int, end: int, table: int, versions: Versions) -> int:
+def _find_values(b: np.ndarray, p: int, end: int, table: int, versions: Versions, at: np.ndarray) -> int:
     """Find where the value of each column lies in the object at ``p``; the position after it."""
     first = versions.first[table]
     n, rank, found = versions.first[table + 1] - first, -1, 0
@@ -277,7 +275,7 @@ def _find_values(b: np.ndarray, p: int, end: int, table: int, versions: Versions
         j = versions.column[first + rank, BY_NAME]
         if versions.at[j, 0] >= 0:
             return LEFT
-        versions.at[j, 0], versions.at[j, 1], versions.at[j, 2], q = _value(b, p, end)
+        versions.at[j, 0], versions.at[j, 1], versions.at[j, 2], q = _value(b, p, end, at)
         if q < 0 or (b[p] == 0x7B and versions.column[first + j, KIND] not in (PLAIN, INTEGER)):
             return LEFT
         found += 1
@@ -286,37 +284,22 @@ def _find_values(b: np.ndarray, p: int, end: int, table: int, versions: Versions
 
 
 @part
-def _value(b: np.ndarray, p: int, end: int) -> tuple[int, int, bool, int]:
+def _value(b: np.ndarray, p: int, end: int, at: np.ndarray) -> tuple[int, int, bool, int]:
     """Where a value's string or null lies, whether it has escapes, and the position after the value.
 
-    A timestamp is in an object behind its location: the string in ``value``.
+    A timestamp is in an object beside its location: the string in ``value``.
     """
     if b[p] == 0x6E:
         q = literal_end(b, p, end)
         return p, q, False, q
-    if b[p] == 0x22:
-        q, escaped = string_end(b, p, end)
-        return p, q, escaped, q
-    if b[p] != 0x7B:
-        return 0, 0, False, LEFT
-    p = _named(b, skip_space(b, p + 1, end), end, b'"location"')
-    if p < 0:
-        return 0, 0, False, LEFT
-    p, _ = string_end(b, p, end)
-    p, more = next_member(b, p, end, 0x7D, False) if p >= 0 else (LEFT, False)
-    p = _named(b, p, end, b'"value"') if more else LEFT
-    if p < 0:
+    after = p
+    if b[p] == 0x7B:
+        after = read_scalars(b, p, end, _STAMP, at, LOCATION, False)
+        p = at[STAMPED] if after >= 0 else -1
+    if p < 0 or b[p] != 0x22:
         return 0, 0, False, LEFT
     q, escaped = string_end(b, p, end)
-    after, more = next_member(b, q, end, 0x7D, False) if q >= 0 else (LEFT, False)
-    return p, q, escaped, LEFT if more else after
-
-
-@part
-def _named(b: np.ndarray, p: int, end: int, name: bytes) -> int:
-    """The position of the value of the member at ``p``, if that is its name; the quotes belong to it."""
-    q = p + len(name)
-    return after_name(b, q, end) if q <= end and same(b, p, q, name) else LEFT
+    return p, q, escaped, max(after, q) if q >= 0 else LEFT
 
 
 @part

@@ -15,17 +15,7 @@ from functools import partial
 
 from ticdc_lab.codecs.event import Cell, Codec, Event, Outgrown
 from ticdc_lab.codecs.kernel import faults
-from ticdc_lab.codecs.kernel.numbering import (
-    CLAIM_CHECK_MISSING,
-    DDL,
-    DELETE,
-    HANDLE_KEY_ONLY,
-    INCOMPLETE_NAMES,
-    INSERT,
-    ROW,
-    UPDATE,
-    WATERMARK,
-)
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.plain.json_text import (
     FALSE,
@@ -59,7 +49,7 @@ _UNREAD = ("id", "es", "ts", "sqlType")
 """Fields of the format that are not read: they occur once, too."""
 _ENVELOPE = ("database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb")
 _EXTENSION = ("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation", "rowkey")
-_OPERATIONS = {"INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE}
+_OPERATIONS = {"INSERT": S.INSERT, "UPDATE": S.UPDATE, "DELETE": S.DELETE}
 _BYTES = -1
 _CLASSES = {name: held_by(name) for name in (*BY_NAME, *OTHER_NAMES)} | dict.fromkeys(BINARIES, _BYTES)
 """By a type's name what fits it, or that its values are bytes."""
@@ -121,14 +111,14 @@ class _Message:
             self._locate(self._begins("_tidb", OBJECT), _EXTENSION)
         kind = self._text("type")
         if kind == "TIDB_WATERMARK":
-            return [Event(WATERMARK, self._ts("watermarkTs"))]
+            return [Event(S.WATERMARK, self._ts("watermarkTs"))]
         schema, table = self._text("database"), self._text("table")
         self._required("isDdl")
         if self._is("isDdl", TRUE):
             if "sql" not in self.places:
                 raise JsonFault(faults.MISSING_FIELD, self.places["type"][0])
             query = self._text("sql")
-            return [Event(DDL, self._optional_ts(), schema, table, query=query, ddl_type=kind)]
+            return [Event(S.DDL, self._optional_ts(), schema, table, query=query, ddl_type=kind)]
         self._begins("isDdl", FALSE)
         if kind not in _OPERATIONS:
             raise JsonFault(faults.UNKNOWN_TYPE, places["type"][0])
@@ -167,12 +157,12 @@ class _Message:
                 self._read_keys()
                 if name == "data":
                     return self._read_data(p)
-                if op == UPDATE:
+                if op == S.UPDATE:
                     return self._read_old(p)
         return value_end(self.b, p)
 
     def _rows(self, op: int, schema: str, table: str) -> Sequence[Event]:
-        for name in ("mysqlType", "data", "old") if op == UPDATE else ("mysqlType", "data"):
+        for name in ("mysqlType", "data", "old") if op == S.UPDATE else ("mysqlType", "data"):
             self._required(name)
         # Read what was stepped over, in the order in which one builds on the other.
         if self.types is None:
@@ -180,18 +170,18 @@ class _Message:
         self._read_keys()
         if self.data is None:
             self._read_data(self.places["data"][0])
-        if op == UPDATE and self.old is None:
+        if op == S.UPDATE and self.old is None:
             self._read_old(self.places["old"][0])
         data, old = self.data or [], self.old or []
-        if not data or (op == UPDATE and len(old) != len(data)):
+        if not data or (op == S.UPDATE and len(old) != len(data)):
             raise JsonFault(faults.MISSING_FIELD, self.places["data"][0])
         incomplete, ts = self._incomplete(), self._optional_ts()
         row_key, table_id = self._row_key() if "rowkey" in self.places and len(data) == 1 else (None, None)
         self.leave_what_outgrows(schema, table)
         events = []
         for i, image in enumerate(data):
-            after, before = (None, image) if op == DELETE else (image, old[i] if op == UPDATE else None)
-            row = Event(ROW, ts, schema, table, op=op, columns=after, before=before, incomplete=incomplete)
+            after, before = (None, image) if op == S.DELETE else (image, old[i] if op == S.UPDATE else None)
+            row = Event(S.ROW, ts, schema, table, op=op, columns=after, before=before, incomplete=incomplete)
             row.row_key, row.table_id = row_key, table_id
             events.append(row)
         return events
@@ -334,8 +324,8 @@ class _Message:
         if "claimCheckLocation" in self.places:
             p, q = self._begins("claimCheckLocation", QUOTE), self.places["claimCheckLocation"][1]
             if q > p + 2:
-                return INCOMPLETE_NAMES[CLAIM_CHECK_MISSING]
-        return INCOMPLETE_NAMES[HANDLE_KEY_ONLY] if self._is("onlyHandleKey", TRUE) else None
+                return S.INCOMPLETE_NAMES[S.CLAIM_CHECK_MISSING]
+        return S.INCOMPLETE_NAMES[S.HANDLE_KEY_ONLY] if self._is("onlyHandleKey", TRUE) else None
 
     def _row_key(self) -> tuple[bytes, int | None]:
         """The row's key in TiKV, as base64, and the table's id that it begins with."""

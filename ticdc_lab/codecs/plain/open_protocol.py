@@ -12,18 +12,7 @@ from typing import NoReturn
 
 from ticdc_lab.codecs.event import Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.kernel import faults
-from ticdc_lab.codecs.kernel.numbering import (
-    BEFORE_UNNAMED,
-    CLAIM_CHECK_MISSING,
-    DDL,
-    DELETE,
-    HANDLE_KEY_ONLY,
-    INCOMPLETE_NAMES,
-    INSERT,
-    ROW,
-    UPDATE,
-    WATERMARK,
-)
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.open_types import (
     AS_BASE64,
     AS_FLOAT,
@@ -143,7 +132,7 @@ def _read_key(b: bytes) -> tuple[int, Event]:
     p = after_space(b, 0)
     if first(b, p) != OBJECT:
         raise JsonFault(faults.BAD_TYPE, 0)
-    event, kind, seen, only, claim = Event(ROW), -1, set[str](), False, False
+    event, kind, seen, only, claim = Event(S.ROW), -1, set[str](), False, False
     p, more = first_member(b, p, OBJECT_END)
     while more:
         name, p = read_name(b, p)
@@ -172,9 +161,9 @@ def _read_key(b: bytes) -> tuple[int, Event]:
         raise JsonFault(faults.MISSING_FIELD, 0)
     if kind not in (ROW_KEY, DDL_KEY, WATERMARK_KEY):
         raise JsonFault(faults.UNKNOWN_TYPE, 0)
-    event.incomplete = INCOMPLETE_NAMES[CLAIM_CHECK_MISSING if claim else HANDLE_KEY_ONLY if only else 0]
+    event.incomplete = S.INCOMPLETE_NAMES[S.CLAIM_CHECK_MISSING if claim else S.HANDLE_KEY_ONLY if only else 0]
     if kind == WATERMARK_KEY:
-        event.kind, event.schema_name, event.table_name = WATERMARK, None, None
+        event.kind, event.schema_name, event.table_name = S.WATERMARK, None, None
     elif event.schema_name is None or event.table_name is None:
         raise JsonFault(faults.MISSING_FIELD, 0)
     return kind, event
@@ -182,7 +171,7 @@ def _read_key(b: bytes) -> tuple[int, Event]:
 
 def _read_ddl(b: bytes, event: Event) -> None:
     """Read ``{"q": statement, "t": type}``."""
-    event.kind = DDL
+    event.kind = S.DDL
     p, more = first_member(b, _object(b), OBJECT_END)
     while more:
         name, p = read_name(b, p)
@@ -222,12 +211,12 @@ def _read_row(b: bytes, event: Event, most: int) -> None:
             if first(b, p) == OBJECT:
                 images[name], q, unnamed = _read_image(b, p, most, unnamed=name == "p")
                 if unnamed and event.incomplete is None:
-                    event.incomplete = INCOMPLETE_NAMES[BEFORE_UNNAMED]
+                    event.incomplete = S.INCOMPLETE_NAMES[S.BEFORE_UNNAMED]
             elif p < len(b) and b[p] != NULL:
                 raise JsonFault(faults.BAD_TYPE, p)
         p, more = next_member(b, value_end(b, p) if q < 0 else q, OBJECT_END)
     _require_end(b, p)
-    op = {("u",): INSERT, ("p", "u"): UPDATE, ("d",): DELETE}.get(tuple(sorted(images)))
+    op = {("u",): S.INSERT, ("p", "u"): S.UPDATE, ("d",): S.DELETE}.get(tuple(sorted(images)))
     if op is None:
         raise JsonFault(faults.MISSING_FIELD if any_member else faults.EMPTY_ROW, 0)
     event.op, event.columns, event.before = op, images.get("u"), images.get("p", images.get("d"))
