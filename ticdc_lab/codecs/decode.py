@@ -349,10 +349,6 @@ def _woven(some: pa.Array, rest: pa.Array, order: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(some.type, n, [bits(there), pa.py_buffer(ends)], children=[some.values])
 
 
-def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-
-
 @contextmanager
 def _no_search_for_cycles() -> Iterator[None]:
     """A batch makes a hundred thousand tuples and no cycle; looking for some among them takes half of all the time."""
@@ -389,7 +385,8 @@ def _with_quarantine(
     if events.schema.names != DECODED.names:  # images were noted
         whole = {f.name: events[f.name].cast(f.type) for f in arrow_schema(DECODED) if f.name in events.schema.names}
         events = in_form(whole, len(events), DECODED)
-    return _one_batch([events, refused_at(batch, batch if original is None else original, protocol, found.failed)])
+    rest = refused_at(batch, batch if original is None else original, protocol, found.failed)
+    return pa.Table.from_batches([events, rest]).combine_chunks().to_batches()[0]
 
 
 @dataclass(frozen=True, slots=True)

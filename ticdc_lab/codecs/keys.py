@@ -45,7 +45,8 @@ def with_columns(names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Ite
     """Batches of events with the columns of these names behind their own."""
     for batch in batches:
         laid = laid_out_of(batch)
-        sizes, compiled, found = _estimated_sizes(laid), choice.compiled(choice.HASHES, batch), dict[str, pa.Array]()
+        sizes, found = _bytes_of(laid.after) + _bytes_of(laid.before), dict[str, pa.Array]()
+        compiled = choice.compiled(choice.HASHES, batch)
         carried = batch.column("protocol") if "protocol" in batch.schema.names else pa.nulls(len(batch), pa.string())
         carried = pc.fill_null(carried, "")
         for protocol in pc.unique(carried).to_pylist() or [""]:
@@ -66,13 +67,8 @@ def _known_of_images(laid: LaidOut, found: dict[str, pa.Array]) -> dict[str, pa.
     return {n: pc.if_else(mask, found[n], pa.scalar(None, found[n].type)) for n in DISPATCH.names if n != "row_bytes"}
 
 
-def _estimated_sizes(laid: LaidOut) -> np.ndarray:
-    """Bytes of the names and values of both images."""
-    sizes: np.ndarray = _bytes_of(laid.after) + _bytes_of(laid.before)
-    return sizes
-
-
 def _bytes_of(image: Image) -> np.ndarray:
+    """Bytes of the names and values of each event's image."""
     of_names = pc.binary_length(image.names).to_numpy(zero_copy_only=False)
     of_values = pc.binary_length(image.values).fill_null(_BYTES_OF_NULL).to_numpy(zero_copy_only=False)
     sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(of_names + of_values, dtype=np.int64)])

@@ -14,6 +14,7 @@ from ticdc_lab.codecs import simple, simple_avro
 from ticdc_lab.codecs.decode import at_once
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.fields import require_few_values
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import Bounds, Known
 from ticdc_lab.codecs.simple_versions import CONTRADICTED, Version, columns_of, tables_in, version_of
 from ticdc_lab.codecs.unpack import parts, unpacker
@@ -33,11 +34,6 @@ TABLES = StructType(
 COUNTED_TABLES = StructType([*TABLES.fields, StructField("n", LongType())])
 """The same with how many messages bring that definition: a version may have several, which contradict each other."""
 
-_FORM = pa.schema(
-    [("schema_name", pa.string()), ("table_name", pa.string()), ("version", pa.int64()), ("definition", pa.string()),
-     ("n", pa.int64())]
-)  # fmt: skip
-
 
 def finder(known: Known) -> Callable[[Batches], Batches]:
     """The function over batches of messages that gives :data:`COUNTED_TABLES`, each definition once a task."""
@@ -56,14 +52,17 @@ def finder(known: Known) -> Callable[[Batches], Batches]:
             seen.update(found)
         if seen:
             rows = [(*version, definition, n) for (version, definition), n in seen.items()]
-            yield pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=_FORM)
+            yield pa.record_batch(
+                [list(column) for column in zip(*rows, strict=True)], schema=arrow_schema(COUNTED_TABLES)
+            )
 
     return run
 
 
 def _tables(values: pa.Array, bounds: Bounds) -> Iterator[tuple[Version, str]]:
     for value in values.to_pylist():
-        if value is not None and _may_bring(value):
+        in_avro = value is not None and value[:1] == simple_avro.FIRST
+        if value is not None and (value[1:2] in simple_avro.BRINGING if in_avro else b"ableSchema" in value):
             try:
                 require_few_values(None, value, bounds)
                 yield from [(version_of(t), _definition(t)) for t in tables_in(simple.message_of(value))]
@@ -74,10 +73,6 @@ def _tables(values: pa.Array, bounds: Bounds) -> Iterator[tuple[Version, str]]:
 def _definition(table: Mapping[str, Any]) -> str:
     columns_of(table)
     return orjson.dumps(table, option=orjson.OPT_SORT_KEYS).decode()
-
-
-def _may_bring(value: bytes) -> bool:
-    return value[1:2] in simple_avro.BRINGING if value[:1] == simple_avro.FIRST else b"ableSchema" in value
 
 
 def tables_of(rows: Iterable[Mapping[str, Any]]) -> dict[Version, Mapping[str, Any]]:

@@ -41,7 +41,7 @@ _W_ROW, _W_RESOLVED = word_of(b"Row"), word_of(b"Resolved")
 _SLOTS = next(
     n for n in range(32, 4_096) if len({int(word_of(t.encode())) % n for t in types.BY_MQ_V1}) == len(types.BY_MQ_V1)
 )
-"""So many slots that no two types of mq-v1 share that of their name's first word."""
+"""So many slots that each type of mq-v1 has one for itself, by the first word of its name."""
 _NUMBERS, _TEXTS = 1, 2
 
 

@@ -12,7 +12,7 @@ from ticdc_lab.codecs.kernel import faults, in_part
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM, put_fixed, put_shortest
 from ticdc_lab.codecs.kernel.holding import holds
-from ticdc_lab.codecs.kernel.jit import part, small_kernel
+from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.scan import digits_end
 from ticdc_lab.codecs.kernel.state import State, close, end_column, put_null, put_typed_name
 from ticdc_lab.codecs.kernel.text import (
@@ -71,7 +71,7 @@ def column_of(
 ) -> tuple[int, ...]:  # fmt: skip
     """A column as kernels read it; UNREAD where only Python reads its values.
 
-    ``unsigned``: whether a number below zero is one from 2^63 on; None: an integer, as its type says.
+    ``unsigned``: whether a number below zero is one from 2^63 on. By default the type of an integer defines it.
     """
     held = ANYTHING if mysql_type is None else held_by(mysql_type)
     if unsigned is None:
@@ -90,7 +90,7 @@ _FRACTION_DIGITS = 6
 _ZONED_LENGTH = 19
 
 
-@small_kernel
+@part
 def put_column(
     names: np.ndarray, start: int, stop: int, b: np.ndarray, p: int, q: int, escaped: bool, is_key: int, image: int,
     i: int, column: np.ndarray, text: np.ndarray, st: State,
