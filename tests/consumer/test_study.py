@@ -15,7 +15,7 @@ from ticdc_lab.consumer.consistency import invariant_curve, measure_of
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import downstream_at, held_by_partition, why_waiting
 from ticdc_lab.consumer.listener import Crash, Listeners, Pause
-from ticdc_lab.consumer.log import NARROW, PARTITION_COUNT, NarrowLog, excerpt, narrow, narrow_table
+from ticdc_lab.consumer.log import IS_CONSUMED, NARROW, PARTITION_COUNT, READ, NarrowLog, excerpt, narrow, narrowed
 from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, POLICIES, REFERENCE, STRICT
 from ticdc_lab.consumer.study import (
@@ -188,10 +188,14 @@ def test_why_a_consumer_waits_at_a_ddl_names_it(small: ChangeLog) -> None:
 
 def test_the_narrow_log_has_only_what_is_needed(small: ChangeLog) -> None:
     """No images."""
-    assert tuple(narrow(small.events).columns) == (*NARROW, PARTITION_COUNT)
-    place = [(c, "ascending") for c in ("topic", "partition", "offset", "seq")]
-    of_frame, of_table = narrow(small.events).toArrow(), narrow_table(small.events.toArrow())
-    assert of_table.sort_by(place).to_pylist() == of_frame.sort_by(place).to_pylist()
+    assert {*narrow(small.events).columns} == {*NARROW, PARTITION_COUNT}
+    place = ["topic", "partition", "offset", "seq"]
+    by = [(c, "ascending") for c in place]
+    of_frame, of_table = narrow(small.events).toArrow().sort_by(by), narrowed(small.events.toArrow().select(READ))
+    assert of_table.select(of_frame.column_names).sort_by(by).to_pylist() == of_frame.to_pylist()
+    rank = "CASE WHEN kind = 'row' THEN CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END END AS op_rank"
+    ranked = small.events.where(IS_CONSUMED).selectExpr(*place, rank).toArrow().sort_by(by)
+    assert of_frame.select(ranked.column_names).to_pylist() == ranked.to_pylist()
     assert len(NarrowLog.of(narrow(small.events).limit(0).toArrow()).kind) == 0
 
 

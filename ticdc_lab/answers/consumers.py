@@ -18,7 +18,7 @@ from ticdc_lab.consumer.consistency import invariant_curve, measure_of
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import frames_of, small_frame
 from ticdc_lab.consumer.listener import Listeners
-from ticdc_lab.consumer.log import IS_CONSUMED, NARROW, ROW, NarrowLog, excerpt, narrow_table
+from ticdc_lab.consumer.log import IS_CONSUMED, READ, ROW, NarrowLog, excerpt, narrowed
 from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, POLICIES, REFERENCE_FIXED, STRICT, Policy
 from ticdc_lab.consumer.study import MATRIX, Scenario, Study, judged
@@ -165,8 +165,7 @@ def beginning(
     """
     files = log.files
     if files is not None and files.events <= most and not (more or strategies):
-        read_here = [c for c in NARROW if c != "op_rank"]
-        return Study(NarrowLog.of(narrow_table(files.in_memory([*read_here, "op", "admin"]))), ()), []
+        return Study(NarrowLog.of(narrowed(files.in_memory(READ))), ()), []
     events = log.events.where(IS_CONSUMED)
     if log.sample is not None:
         events = events.transform(from_first_row)

@@ -119,7 +119,7 @@ def with_keys(events: DataFrame) -> DataFrame:
     return with_hashes(events, KEYS)
 
 
-_OPTIONAL = ("protocol", "incomplete", *IMAGE_HASHES.names)
+_OPTIONAL = ("protocol", "incomplete", "admin", *IMAGE_HASHES.names)
 
 
 def rows_of(

@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from ticdc_lab.codecs.keys import with_keys
+from ticdc_lab.codecs.keys import rows_of
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import POSITION, tso
 from ticdc_lab.events.arrays import Ints
-from ticdc_lab.events.changes import op_rank
-from ticdc_lab.events.schema import require_columns
+from ticdc_lab.events.changes import OP_RANK
+from ticdc_lab.events.schema import EVENTS, KEYS, require_columns
 
 ROW, WATERMARK, DDL, ADMIN, OTHER = range(5)
 _KINDS = {"row": ROW, "watermark": WATERMARK, "ddl": DDL, "admin": ADMIN}
@@ -32,6 +32,12 @@ NARROW = (
 
 PARTITION_COUNT = "partition_count"
 """The column with the new number of partitions that an Admin event announces; optional."""
+
+READ = (*[name for name in NARROW if name != "op_rank"], "op", "admin")
+_FORM = pa.schema([
+    *[field for of in (EVENTS, KEYS) for field in to_arrow_schema(of) if field.name in NARROW],
+    ("op_rank", pa.int32()), (PARTITION_COUNT, pa.int64()),
+])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,23 +225,19 @@ def narrow(events: DataFrame, **more: Column) -> DataFrame:
     missing.
     """
     require_columns(events, "kind", "commit_ts", "op", "query", "schema_name", "table_name", *POSITION)
-    rank = F.when(F.col("kind") == "row", op_rank()).cast("int").alias("op_rank")
-    count = F.col("admin.partition_count") if "admin" in events.columns else F.lit(None)
-    keyed = events.where(IS_CONSUMED).transform(with_keys)
-    named = [count.cast("bigint").alias(PARTITION_COUNT), *[column.alias(name) for name, column in more.items()]]
-    return keyed.select(*[rank if name == "op_rank" else name for name in NARROW], *named)
+    wide = events.withColumns(more) if more else events
+    form = pa.schema([*_FORM, *to_arrow_schema(wide.select(*more).schema)])
+    return rows_of(wide, (*READ, *more), narrowed, form, KEYS, kinds=tuple(_KINDS))
 
 
-def narrow_table(events: pa.Table) -> pa.Table:
-    """:func:`narrow` of events in memory, which have the keys."""
-    dated = pc.and_(pc.is_in(events["kind"], pa.array(["row", "watermark", "ddl"])), pc.is_valid(events["commit_ts"]))
-    own = events.filter(pc.or_(pc.equal(events["kind"], "admin"), dated))
-    rank = pc.index_in(own["op"], pa.array(["delete", "update"])).fill_null(2)
-    more = {
-        "op_rank": pc.if_else(pc.equal(own["kind"], "row"), rank, None),
-        PARTITION_COUNT: pc.struct_field(own["admin"], "partition_count").cast(pa.int64()),
-    }
-    return pa.table({n: more[n] if n in more else own[n] for n in (*NARROW, PARTITION_COUNT)})
+def narrowed(events: pa.Table) -> pa.Table:
+    """:func:`narrow` of events that have the keys: what it makes of :data:`READ`, and other columns as they are."""
+    own = events.filter(pc.or_(pc.equal(events["kind"], "admin"), pc.is_valid(events["commit_ts"])))
+    own = own.filter(pc.is_in(own["kind"], pa.array([*_KINDS])))
+    rank = pc.index_in(own["op"], pa.array([*OP_RANK])).fill_null(OP_RANK["insert"])
+    counts = pc.struct_field(own["admin"], "partition_count") if "admin" in own.column_names else pa.nulls(len(own))
+    made = {"op_rank": pc.if_else(pc.equal(own["kind"], "row"), rank, None), PARTITION_COUNT: counts.cast(pa.int64())}
+    return pa.table({n: own[n] for n in own.column_names if n not in ("op", "admin")} | made)
 
 
 def excerpt(events: DataFrame, *, most: int = MOST_EVENTS, **more: Column) -> NarrowLog:
