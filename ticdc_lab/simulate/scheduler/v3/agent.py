@@ -65,7 +65,6 @@ class V3Owner(NamedTuple):
 
     address: Address
     revision: int
-    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +369,7 @@ class V3Agent:
 
 def _heard_owner(state: V3AgentState, sender: Address, header: Header) -> tuple[V3AgentState, list[Output]]:
     owner = state.owner
-    new = V3Owner(sender, header.owner_revision, header.version)
+    new = V3Owner(sender, header.owner_revision)
     if owner is not None and header.owner_revision == owner.revision and sender != owner.address:
         because = f"{sender} and {owner.address} both own revision {owner.revision}"
         return state, [Broken("one owner a revision", because)]

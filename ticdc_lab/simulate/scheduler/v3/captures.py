@@ -26,7 +26,6 @@ class V3CaptureStatus(NamedTuple):
     address: Address
     state: str = UNINITIALIZED
     epoch: int = 0
-    version: str | None = None
     is_owner: bool = False
     response: HeartbeatResponse | None = None
     seq: int = 0
@@ -52,14 +51,8 @@ def heard(status: V3CaptureStatus, response: HeartbeatResponse, header: Header) 
     if response.liveness == LEAVING:
         state = STOPPING
     newer = Map({span: seq for span, seq in status.newer.items() if seq > header.seq}) if status.newer else status.newer
-    return status._replace(
-        state=state,
-        epoch=header.processor_epoch,
-        version=header.version,
-        response=response,
-        seq=max(status.seq, header.seq),
-        newer=newer,
-    )
+    seq = max(status.seq, header.seq)
+    return status._replace(state=state, epoch=header.processor_epoch, response=response, seq=seq, newer=newer)
 
 
 def registered(
