@@ -179,7 +179,7 @@ def _skips_undetermined() -> list[Patch]:
 
 def _ignores_revision() -> list[Patch]:
     def heard(state: Any, sender: Any, header: Any) -> Any:
-        new = V3Owner(sender, header.owner_revision, header.version)
+        new = V3Owner(sender, header.owner_revision)
         return (state if state.owner == new else replace(state, owner=new, taken=Map())), []
 
     return [(v3_agent, "_heard_owner", heard)]
