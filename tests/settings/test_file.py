@@ -153,6 +153,20 @@ def test_json_of_cdc_cli_and_of_the_open_api_is_read_as_toml() -> None:
         parse_file(json.dumps({**of_cli, "confg": 1}), name="c.json")
 
 
+def test_what_ticdc_of_another_release_printed_is_read_without_what_is_unknown() -> None:
+    """Nobody mistyped it, so it is said and not refused; nor does TiCDC refuse it."""
+    config = {"sink": {"protocol": "open-protocol", "new_key": 1, "dispatchers": [{"matcher": ["a.*"], "newer": "x"}],
+              "kafka_config": {"partition_num": 4, "another": {"n": 1}}}, "scheduler": {"new_one": True}}  # fmt: skip
+    for beside in ({"state": "normal"}, {"checkpoint_ts": 4}, {"creator_version": "v9.0.0"}):
+        file = parse_file(json.dumps({"id": "x", "config": config, **beside}), name="c.json")
+        assert file.settings.value("sink.protocol") == "open-protocol" and file.settings.value("partition-num") == 4
+        assert [dict(d) for d in file.settings.value("sink.dispatchers")] == [{"matcher": ["a.*"]}]
+        [said] = file.settings.notes
+        assert said.endswith(
+            "not read: sink.new-key, sink.dispatchers.newer, sink.kafka-config.another, scheduler.new-one."
+        )
+
+
 def test_json_without_settings_says_which_command_gives_them() -> None:
     """The short form, and a list of changefeeds."""
     for document, words in (({"state": "normal", "checkpoint_tso": 1}, "short form"), ({"items": []}, "lists")):

@@ -18,6 +18,8 @@ from click.testing import CliRunner
 from conftest import ROOT, golden
 from pyspark.sql import SparkSession
 
+import ticdc_lab
+
 sys.path.insert(0, str(ROOT / "tests"))
 sys.path.insert(0, str(ROOT / "tests/codecs"))
 import stored
@@ -470,6 +472,36 @@ def test_unknown_files_are_in_quarantine(tmp_path: Path) -> None:
     put(tmp_path, "s/t/notes.txt", "x")
     bad = [r for r in rows_of(tmp_path) if r["error_class"]]
     assert [(r["error_class"], r["key"], r["value"]) for r in bad] == [("unknown-file", b"s/t/notes.txt", None)]
+
+
+@pytest.mark.parametrize("name", [".DS_Store", "s/_SUCCESS", "s/t/._CDC.csv", "__MACOSX/s/x", "s/t/Thumbs.db"])
+def test_what_systems_and_tools_put_beside_files_is_no_message(tmp_path: Path, name: str) -> None:
+    """It has no data, so none is missing."""
+    stored.whole_folder(tmp_path)
+    put(tmp_path, name, "x")
+    assert not [r for r in rows_of(tmp_path) if r["error_class"]]
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("CDC*2.json", "except for data in 1 missing file"),
+        ("CDC*3.json", "except for data in 1 missing file"),
+        ("CDC*[12].json", "except for data before its first offsets"),
+    ],
+)
+def test_a_missing_file_is_added_to_what_is_called_complete(
+    spark: SparkSession, trees: Path, tmp_path: Path, gone: str, said: str
+) -> None:
+    """Numbers of later files or an index name it; files before the first of a stream may have expired."""
+    folder = shutil.copytree(trees / "small_canal-json", tmp_path / "gone")
+    [within] = {path.parent for path in folder.glob("Fin_Ops/Customers/*/*/CDC*.json")}
+    for path in within.glob(gone):
+        path.unlink()
+    log = ticdc_lab.open(str(folder), spark=spark)
+    assert said in log.watermarks().finding
+    named = f"1 data file is missing in {within.relative_to(folder)}, "
+    assert any(limit.startswith(named) for limit in log.limits) == ("missing file" in said)
 
 
 def test_links_are_never_followed(tmp_path: Path) -> None:

@@ -66,6 +66,15 @@ def test_what_the_sink_does_not_write_is_an_unknown_file(path: str) -> None:
     assert isinstance(found, Refused) and found.error_class == "unknown-file" and found.reason
 
 
+def test_a_file_that_somebody_compressed_is_refused_with_what_unpacks_it() -> None:
+    """As a life cycle of a bucket does, or who sends a folder."""
+    found = place_of(f"s/t/{V}/CDC{N}.csv.gz")
+    assert isinstance(found, Refused) and found.reason.endswith(
+        "unpack such files: find FOLDER -name '*.gz' -exec gunzip {} +"
+    )
+    assert isinstance(other := place_of("notes.gz"), Refused) and "compressed" not in other.reason
+
+
 @pytest.mark.parametrize("path", [f"s/../t/{V}/CDC{N}.csv", f"../{V}/CDC{N}.csv", f"s//{V}/CDC{N}.csv", "./metadata"])
 def test_a_path_that_could_leave_the_folder_is_refused(path: str) -> None:
     """Names such as ``..``, which an object store can hold, never become a place."""

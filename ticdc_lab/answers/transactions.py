@@ -63,7 +63,9 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
     )
     words = f"{found}."
     if torn is None and int(total["pending"]) and not (unmarked or s.of_storage or lost):
-        because = ", as no offset is missing" if s.counts is not None and not s.counts.lacking and not s.sample else ""
+        because = (
+            ", as no offset is missing" if s.counts and not s.counts.lacking + s.counts.files and not s.sample else ""
+        )
         words = f"No transaction is known to be torn{because}. {words}"
     if torn is not None:
         frames["suspects"], beside = likeliest_first(torn, s), torn_words(torn, s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -70,6 +71,10 @@ _EMPTY = (
     "show which."
 )
 _WITHOUT_DDL = " {protocol} sends its DDL to partition 0 alone, so none of them is known."
+_FILES = (
+    "{files} {are} missing in {folders}, as the numbers of the others or its index file show, so {their} data is "
+    "missing from every answer. Where: ticdc-lab fsck {source}"
+)
 _PLACES_SAID = 5
 
 DDL_IN_PARTITION_0_ONLY = frozenset({"canal-json", "canal", "csv"})
@@ -119,6 +124,8 @@ class Counts:
     """Row changes that are in the sample: all, where there is none."""
     lacking: int = 0
     """Missing offsets."""
+    files: int = 0
+    """Missing data files of a storage sink (:func:`ticdc_lab.sources.storage.missing_files`)."""
     late: int = 0
     """Partitions that do not begin at their first message (:func:`begun_late`)."""
     absent: int = 0
@@ -218,6 +225,7 @@ def missing_data(counts: Counts | None) -> str:
         "unread message": counts.unread,
         "unread row change": counts.parts,
         "missing offset": counts.lacking,
+        "missing file": counts.files,
         "absent partition": counts.absent,
     }
     parts = [f"{n} {what}{'s' if n > 1 else ''}" for what, n in of.items() if n]
@@ -249,6 +257,17 @@ def begun_late(firsts: Mapping[Home, int]) -> Lacking:
     begun = [f"{t} {p} (from {offset} on)" for (t, p), offset in late.items() if not is_in_file(offset)]
     said = [sentence.format(places=_partitions(p)) for sentence, p in ((_LATE, begun), (_EXPIRED, of_files)) if p]
     return Lacking(len(late), tuple(said), Counter(topic for topic, _ in late))
+
+
+def without_files(missing: Mapping[str, int], source: str) -> tuple[str, ...]:
+    """The sentence for data files that are missing in folders of a storage sink."""
+    n, one = sum(missing.values()), len(missing) == 1
+    if not n:
+        return ()
+    folders = next(iter(missing)) if one else f"{len(missing):,} folders, the first {next(iter(missing))}"
+    files = f"{n:,} data file{'s' * (n != 1)}"
+    words = {"are": "is", "their": "its"} if n == 1 else {"are": "are", "their": "their"}
+    return (_FILES.format(files=files, folders=folders, source=shlex.quote(source), **words),)
 
 
 def absent(homes: Collection[Home], *, protocol: str, marked: bool) -> Lacking:

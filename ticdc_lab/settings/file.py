@@ -127,15 +127,17 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
     _check_beside(found if is_json else {"sink-uri": found.get("sink-uri")}, name)
     uri: Any = found.get("sink_uri") if is_json else found.pop("sink-uri", None)
     config = _todays(_of_json(found, name) if is_json else found)
+    inner: Mapping[str, Any] = info if is_json and isinstance(info := found.get("info"), Mapping) else found
     if is_json and uri is None:
-        inner = info if isinstance(info := found.get("info"), Mapping) else found
         uri = inner.get("sink_uri", inner.get("sink-uri"))
     uri = sink_uri or (uri if isinstance(uri, str) else None)
     try:
         urlsplit(uri or "")
     except ValueError:  # whose words may have the password
         raise DispatchError(f"The sink-uri of {name} is no URI; expected such as kafka://HOST:PORT/TOPIC.") from None
-    _check(config, name)
+    shown = is_json and bool(_SHOWN & (found.keys() | inner.keys()))
+    unknown = _check(config, name, is_shown=shown)
+    config = _without(config, frozenset(unknown)) if unknown else config
     evidence = f"file {name}"
     settings = Settings(tuple(Setting(n, v, "file", "given", evidence) for n, v in _leaves(config, "")))
     csv: Mapping[str, Any] = config.get("sink", {}).get("csv", {}) if settings.value("sink.protocol") == "csv" else {}
@@ -143,7 +145,12 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
         expected, is_right = _TEXTS.get(f"sink.csv.{key}", ("", bool))
         if expected and not is_right(value):
             raise DispatchError(f"[CDC:ErrSinkInvalidConfig]csv {key} of {name} is {value!r}; expected {expected}.")
-    return ChangefeedFile(name, config, uri, replace(settings | _of_uri(uri), notes=(*skipped, *_ignored_in(uri))))
+    return ChangefeedFile(
+        name,
+        config,
+        uri,
+        replace(settings | _of_uri(uri), notes=(*skipped, *_of_another(name, unknown), *_ignored_in(uri))),
+    )
 
 
 def _document(text: str, name: str) -> tuple[dict[str, Any], bool, tuple[str, ...]]:
@@ -249,8 +256,12 @@ def _check_beside(found: Mapping[str, Any], name: str) -> None:
             raise DispatchError(f"In {name} expected {key} to be {word}; found {value!r}.")
 
 
-def _check(config: Mapping[str, Any], name: str) -> None:
-    """Raise unless TiCDC knows every key, and takes its value."""
+_SHOWN = frozenset(("state", "checkpoint_ts", "checkpoint_tso", "creator_version", "task_status", "status"))
+"""Fields of a changefeed that TiCDC printed, so that each setting in it is one of its release."""
+
+
+def _check(config: dict[str, Any], name: str, *, is_shown: bool) -> list[str]:
+    """Raise unless TiCDC knows every key, and takes its value; the keys of another release, which it printed."""
     unknown: list[tuple[str, str | None]] = []
     for path, value in _entries(config, ""):
         if path in TABLES and path not in KEYS:
@@ -264,11 +275,28 @@ def _check(config: Mapping[str, Any], name: str) -> None:
             unknown.append((path, near or elsewhere or nearest(path, KEYS)))
         else:
             _check_kind(path, value, name)
-    if unknown:
+    if unknown and not is_shown:
         raise DispatchError(
             _unknown(name, unknown),
             hint=f"Correct the key in {name}; TiCDC refuses it, too. All keys: docs/settings.md.",
         )
+    return [path for path, _ in unknown]
+
+
+def _without(config: Mapping[str, Any], paths: frozenset[str], table: str = "") -> dict[str, Any]:
+    """The settings of a document without some keys."""
+    kept: dict[str, Any] = {}
+    for key, value in config.items():
+        if (here := f"{table}.{key}".lstrip(".")) not in paths:
+            some = value if isinstance(value, list) else [value]
+            own = [_without(one, paths, here) if isinstance(one, Mapping) else one for one in some]
+            kept[key] = own if isinstance(value, list) else own[0]
+    return kept
+
+
+def _of_another(name: str, unknown: Sequence[str]) -> tuple[str, ...]:
+    said = f"{name} has settings that are not known here, of another release of TiCDC. They are not read: "
+    return (f"{said}{', '.join(unknown)}.",) if unknown else ()
 
 
 def _unknown(name: str, unknown: list[tuple[str, str | None]]) -> str:

@@ -58,6 +58,7 @@ from ticdc_lab.facts.limits import (
     lacking,
     lacking_between,
     limits_of,
+    without_files,
 )
 from ticdc_lab.facts.stalls import ARRIVED
 from ticdc_lab.settings import Settings
@@ -492,7 +493,7 @@ class ChangeLog:
         whole = stored if self.sample is None else self.decoded if self.narrow is None else self.narrow
         counts = counts_of(whole, self.sample)
         if (first := self.counts) is not None:  # when it was read
-            counts = replace(counts, lacking=first.lacking, late=first.late, absent=first.absent)
+            counts = replace(counts, lacking=first.lacking, late=first.late, absent=first.absent, files=first.files)
         guesses = (*self.guesses, *(words_of([*self._handles[0]]) if self._handles else ()))
         return replace(self, _stored=lambda: stored, counts=counts, guesses=guesses, _gathered=(), _files=())
 
@@ -610,9 +611,12 @@ class ChangeLog:
             given = {(s["topic"], s["partition"]): s["first_offset"] for s in spans}
             firsts = firsts_of(self._offsets(whole)) if None in given.values() else given
         late = begun_late(firsts)
-        counts = replace(self.counts, lacking=found.n, late=late.n, absent=gone.n, foreign=strange)
+        files = self._source.missing_files
+        counts = replace(
+            self.counts, lacking=found.n, late=late.n, absent=gone.n, foreign=strange, files=sum(files.values())
+        )
         said = [_FOREIGN.format(topic=t, n=n, s="s" * (n != 1), protocol=self.protocol) for t, n in foreign.items()]
-        edges = (*said, *gone.sentences, *late.sentences)
+        edges = (*said, *gone.sentences, *late.sentences, *without_files(files, self._source.name))
         topics = {topic for topic, _ in firsts} - foreign.keys()
         by_topic = self._missing_by_topic(topics, found, late, gone) if len(topics) > 1 else {}
         return replace(

@@ -25,7 +25,7 @@ from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.sources import local_path, storage
 from ticdc_lab.sources.pieces import Source
 from ticdc_lab.sources.storage import Listing
-from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, place_of, schema_files
+from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, named_by_index, place_of, schema_files, series_of
 from ticdc_lab.sources.storage_reading import Reading, Row, Unreadable, checkpoint_of
 
 FINDINGS = StructType(
@@ -117,7 +117,7 @@ def name_findings(found: Listing) -> Iterator[Finding]:
     indexed = {(p.folder, p.dispatcher) for p in found.places if p.kind == "index"}
     # TiCDC before v6.5.3 and v7.1 wrote none, or for some releases only: its schema files have no checksum
     without = {key for key, p in schema_files(found.places).items() if p.checksum is None}
-    for (folder, dispatcher), files in _series(found.places).items():
+    for (folder, dispatcher), files in series_of(found.places).items():
         yield from _holes(folder, sorted({p.number for p in files}))
         if (folder, dispatcher) not in indexed and files[0].version_key not in without:
             last = max(files, key=lambda p: p.number)
@@ -136,15 +136,6 @@ def _without_schema(places: Iterable[StoragePlace]) -> Iterator[Finding]:
         parent = f"{schema}/{table}" if table else schema
         yield Finding("schema-missing", "error", f"{parent}/{version}", f"{parent}/meta/schema_{version}_*.json",
                       f"{len(files)} data files and no schema file", len(files))  # fmt: skip
-
-
-def _series(places: Iterable[StoragePlace]) -> dict[tuple[str, str], list[StoragePlace]]:
-    """Data files that are numbered together: in a folder, and of a dispatcher in it."""
-    series: dict[tuple[str, str], list[StoragePlace]] = {}
-    for p in places:
-        if p.kind == "data":
-            series.setdefault((p.folder, p.dispatcher), []).append(p)
-    return series
 
 
 def _holes(folder: str, numbers: list[int]) -> Iterator[Finding]:
@@ -252,14 +243,8 @@ def _index(reading: Reading, row: dict[str, Any]) -> Iterator[Finding]:
     except Unreadable as fault:
         yield Finding(fault.error_class, "error", path, "an index file", fault.reason)
         return
-    named = raw.decode("utf-8", "replace").strip("\r\n")
-    told, here = place_of(f"{path.rsplit('/', 2)[0]}/{named}"), place_of(path)
-    if (
-        "/" in named
-        or not isinstance(told, StoragePlace)
-        or not isinstance(here, StoragePlace)
-        or told.dispatcher != here.dispatcher
-    ):
+    named, told = raw.decode("utf-8", "replace").strip("\r\n"), named_by_index(path, raw)
+    if told is None:
         yield Finding(
             "index-malformed", "error", path, "the name of a data file in the folder above", f"{named!r:.200}"
         )

@@ -487,7 +487,7 @@ def _listed_source(
         name, spark, files.frame, reading.messages, shares=files.shares, told=told,
         decode=lambda images: reading.events(images=images), kind="storage",
         measure=partial(storage.size_of, found, local=local), guesses=reading.guesses,
-        shown=(*reading.shown, *storage.of_paths(found, settings)),
+        shown=(*reading.shown, *storage.of_paths(found, settings)), missing_files=storage.missing_files(found, reading),
         read_by=partial(_listed_source, spark, name, found, local),
     )  # fmt: skip
 

@@ -88,6 +88,8 @@ class Source:
     """Settings of the changefeed that opening it showed."""
     read_by: Callable[[Settings], Source] | None = None
     """A storage folder, read by other settings without another listing."""
+    missing_files: Mapping[str, int] = field(default_factory=dict)
+    """How many data files each folder of a storage sink is missing."""
     left_out: tuple[str, ...] = ()
     """What lies in the folder and is not read, a sentence each."""
     guesses: tuple[str, ...] = ()

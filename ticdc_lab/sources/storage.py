@@ -14,6 +14,7 @@ import shlex
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -41,9 +42,11 @@ from ticdc_lab.sources.storage_layout import (
     METADATA,
     Refused,
     StoragePlace,
+    named_by_index,
     place_of,
     roots_below,
     schema_files,
+    series_of,
     streams_of,
 )
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
@@ -163,6 +166,10 @@ def misplaced(found: Listing, source: str, *, local: Path | None) -> SourceError
     return None
 
 
+_OF_TOOLS = re.compile(r"(?:^|/)(?:[._][^/]*|__MACOSX/.*|Thumbs\.db|desktop\.ini)\Z")
+"""Files that a system or a tool puts beside others, such as ``.DS_Store`` and ``_SUCCESS``: none has data."""
+
+
 def local_files(root: Path) -> Iterator[Listed | Refused]:
     """Every file below a folder of this machine.
 
@@ -206,6 +213,8 @@ def listed(found: Iterable[Listed | Refused], root: str, settings: Settings, *, 
     dates = settings.value("sink.date-separator", "auto")
     for file in found:
         place = place_of(file.path, date_separator=dates) if isinstance(file, Listed) else file
+        if isinstance(place, Refused) and place.error_class == "unknown-file" and _OF_TOOLS.search(place.path):
+            continue
         if isinstance(place, Refused):
             refused.append(place)
         else:
@@ -303,6 +312,25 @@ def _index_files(found: Listing) -> Iterator[dict[str, Any]]:
         if p.kind == "index":
             last = newest.get((p.folder, p.dispatcher))
             yield {"kind": "index", "path": p.path, "size": found.sizes[p.path], "schema_path": last and last.path}
+
+
+def missing_files(found: Listing, reading: Reading) -> dict[str, int]:
+    """How many data files each folder is missing, as the numbers of others and its index files show.
+
+    Those before the first of a stream may have expired: :func:`files_table`.
+    """
+    begins = {next((p.path for p in files if p.kind == "data"), "") for files in streams_of(found.places).values()}
+    missing, newest = Counter[str](), dict[str, int]()
+    for (folder, _), files in series_of(found.places).items():
+        first, *_, last = sorted(files, key=lambda p: p.number) * 2
+        expired = first.number - 1 if first.path in begins else 0
+        missing[folder] += last.number - len({p.number for p in files}) - expired
+        newest[last.path] = last.number
+    for row in _index_files(found) if reading.root is not None else ():
+        with suppress(Unreadable):
+            told = named_by_index(row["path"], reading.content(row)) if row["schema_path"] else None
+            missing[told.folder if told else ""] += max(0, told.number - newest[row["schema_path"]]) if told else 0
+    return {folder: n for folder, n in missing.items() if n}
 
 
 def _table_id(p: StoragePlace) -> int | None:

@@ -159,7 +159,15 @@ def _fitting(place: StoragePlace) -> StoragePlace | Refused:
     return place if place.version < _INT64 and int(place.partition or 0) < _INT64 else _unknown(place.path)
 
 
+_PACKED = {".gz": "gunzip", ".zst": "unzstd --rm", ".lz4": "unlz4 --rm", ".bz2": "bunzip2", ".xz": "unxz"}
+"""What unpacks a file with such a name."""
+
+
 def _unknown(path: str) -> Refused:
+    stem, dot, packing = path.rpartition(".")
+    if (unpack := _PACKED.get(dot + packing)) and isinstance(place_of(stem), StoragePlace):
+        how = f"find FOLDER -name '*{dot}{packing}' -exec {unpack} {{}} +"
+        return Refused(path, "unknown-file", f"{path!r} was compressed after TiCDC wrote it; unpack such files: {how}")
     return Refused(path, "unknown-file", f"{path!r} is no file that TiCDC's storage sink writes")
 
 
@@ -177,6 +185,23 @@ def roots_below(paths: Iterable[str]) -> list[str]:
                 kinds.setdefault("/".join(parts[:level]), set()).add(place.kind)
     marked = [root for root, found in kinds.items() if "metadata" in found and len(found) > 1]
     return sorted(marked or [root for root, found in kinds.items() if {"schema", "data"} <= found])
+
+
+def named_by_index(path: str, content: bytes) -> StoragePlace | None:
+    """The newest data file that an index file with this content names; None where it names none of its own."""
+    named = content.decode("utf-8", "replace").strip("\r\n")
+    told, here = place_of(f"{path.rsplit('/', 2)[0]}/{named}"), place_of(path)
+    are_places = isinstance(told, StoragePlace) and isinstance(here, StoragePlace)
+    return told if "/" not in named and are_places and told.dispatcher == here.dispatcher else None  # type: ignore[union-attr,return-value]
+
+
+def series_of(places: Iterable[StoragePlace]) -> dict[tuple[str, str], list[StoragePlace]]:
+    """Data files that are numbered together: in a folder, and of a dispatcher in it."""
+    series: dict[tuple[str, str], list[StoragePlace]] = {}
+    for p in places:
+        if p.kind == "data":
+            series.setdefault((p.folder, p.dispatcher), []).append(p)
+    return series
 
 
 def streams_of(places: Iterable[StoragePlace]) -> dict[Stream, list[StoragePlace]]:
