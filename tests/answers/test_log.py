@@ -883,3 +883,17 @@ def test_a_stall_has_the_rows_of_its_partition_whatever_the_offsets(spark: Spark
     pd.testing.assert_frame_equal(one, other)
     assert words == same and "came again" in words[0]
     assert one["n_rows"].sum() > 1_000
+
+
+def test_a_dump_that_mixes_partitions_shows_no_fault_of_order(spark: SparkSession, tmp_path: Path) -> None:
+    """Its lines are no order of a row's changes, and its watermarks are of any partition."""
+    messages = list(json_lines("messages_canal-json-tidb_small.jsonl.gz"))[:900]
+    values = [base64.b64decode(m["value"]) for m in sorted(messages, key=lambda m: -m["partition"])]
+    (dump := tmp_path / "values.jsonl").write_bytes(b"\n".join(values))
+    mixed = ticdc_lab.open(str(dump), spark=spark)
+    assert mixed.audit().finding.startswith("None of the 7 guarantees that can be checked is broken")
+    assert mixed.watermarks().finding.startswith("It is complete up to 2026-11-20 21:56:07.785 UTC")
+    assert ", if all its messages are of one partition" in mixed.watermarks().finding
+    assert "no offset is missing" not in mixed.transactions().finding
+    alone = ticdc_lab.open(str(dump), spark=spark, options={"partition": "0"})
+    assert "errors about" in alone.audit().finding and "falls at offset" in alone.watermarks().finding

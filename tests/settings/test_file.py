@@ -154,7 +154,7 @@ def test_json_of_cdc_cli_and_of_the_open_api_is_read_as_toml() -> None:
 
 
 def test_what_ticdc_of_another_release_printed_is_read_without_what_is_unknown() -> None:
-    """Nobody mistyped it, so it is said and not refused; nor does TiCDC refuse it."""
+    """TiCDC itself wrote the keys, so none is a typing error; a note names them."""
     config = {"sink": {"protocol": "open-protocol", "new_key": 1, "dispatchers": [{"matcher": ["a.*"], "newer": "x"}],
               "kafka_config": {"partition_num": 4, "another": {"n": 1}}}, "scheduler": {"new_one": True}}  # fmt: skip
     for beside in ({"state": "normal"}, {"checkpoint_ts": 4}, {"creator_version": "v9.0.0"}):

@@ -63,9 +63,8 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
     )
     words = f"{found}."
     if torn is None and int(total["pending"]) and not (unmarked or s.of_storage or lost):
-        because = (
-            ", as no offset is missing" if s.counts and not s.counts.lacking + s.counts.files and not s.sample else ""
-        )
+        is_whole = s.counts is not None and not s.counts.lacking + s.counts.files and "offset" not in s.lost
+        because = ", as no offset is missing" if is_whole and not s.sample else ""
         words = f"No transaction is known to be torn{because}. {words}"
     if torn is not None:
         frames["suspects"], beside = likeliest_first(torn, s), torn_words(torn, s)

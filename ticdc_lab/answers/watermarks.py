@@ -81,6 +81,8 @@ _FALLS_SAID = 5
 
 def _falls(s: Summary) -> list[str]:
     """A sentence for each of the first watermarks that are below an earlier one of their partition."""
+    if "partition" in s.lost:  # a dump of several partitions mixes their watermarks
+        return []
     if not (total := int(s.partitions.get("n_regressions", pd.Series(dtype="Int64")).sum())):
         return []
     back = s.incidents[s.incidents["regressed"].fillna(False).astype(bool)].head(_FALLS_SAID)
@@ -145,7 +147,8 @@ def complete_to(s: Summary, *, with_ts: bool = True) -> str:
             f"; {least_open}{count(open_rows, 'row change lies', 'row changes lie')} above their tables' resolved_ts"
         )
     stated_ts = f" (resolved_ts {least})" if with_ts else ""
-    return f"It is complete up to {clock_words(least)}{stated_ts}{but_for(s.counts)}{beyond}."
+    alone = ", if all its messages are of one partition" if "partition" in s.lost else ""
+    return f"It is complete up to {clock_words(least)}{stated_ts}{but_for(s.counts)}{alone}{beyond}."
 
 
 def _topic_sentence(t: Mapping[Any, Any], but_for: str) -> str:

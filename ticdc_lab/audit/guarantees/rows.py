@@ -185,7 +185,7 @@ def redeliveries_are_identical(s: Suspects) -> RowFindings:
 
 
 @Guarantee(
-    "每个变更第一次出现的次序一定是有序的（CommitTS 升序）", needs=("commit_ts",), do=SHOW_ORDER,
+    "每个变更第一次出现的次序一定是有序的（CommitTS 升序）", needs=("commit_ts", "partition"), do=SHOW_ORDER,
     picture=Picture("below", ("a change of a row", "older change of it that was not delivered before")),
     at_once=False,
 ).of_rows  # fmt: skip
