@@ -803,6 +803,7 @@ def test_a_partition_that_the_broker_delayed_alone_stalls_alone(spark: SparkSess
         for of in (log.change_log, replace(log.change_log, _files=())):
             answer = Log(of, tmp_path).why(stall_s=30)
             assert "came again" in answer.finding
+            assert re.match(r"Partition 0 stalled longest, 6\d\.\d+ s by the broker's time, cause", answer.finding)
             [delayed] = answer.frame[answer.frame["stood_s"] > 30].to_dict("records")
             assert ([*delayed["partitions"]], delayed["is_stall"]) == ([0], True)
             assert (delayed["until"] - delayed["since"]).total_seconds() == delayed["stood_s"]

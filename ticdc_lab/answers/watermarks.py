@@ -206,7 +206,7 @@ def stalls(
     if shorter is not None and len(shorter):
         repeated = f" Rows came again in {count(len(shorter), 'shorter step')}, as after a restart."
         listed = pd.concat([listed, shorter.head(_STALLS_SAID)])
-    details += [line for row in listed.to_dict("records") for line in _stall_lines(row)]
+    details += [line for row in listed.to_dict("records") for line in _stall_lines(row, stall_s)]
     causes = [c for row in listed["causes"] for c in row] if len(listed) else []
     limits = [*dict.fromkeys(f"{c['cause']}: the log cannot show {c['cannot_tell']}." for c in causes), *early_ends]
     if none:
@@ -214,8 +214,9 @@ def stalls(
     stalled = f"Watermarks of this log stalled {count(len(found), 'time')} for more than {stall_s:g} s{qualified}"
     still = found[found["next_ts"].isna()]
     worst = (still if len(still) else found).iloc[0]
-    likeliest, who, step = worst["causes"][0], _standing(worst), f"{worst['step_s']:,.3f} s"
-    are = "are" if worst["everywhere"] or len(worst["partitions"]) > 1 else "is"
+    likeliest, who, step = worst["causes"][0], _standing(worst, stall_s), f"{worst['step_s']:,.3f} s"
+    step = f"{worst['stood_s']:,.3f} s by the broker's time" if _by_broker_alone(worst, stall_s) else step
+    are = "are" if who == _ALL or len(worst["partitions"]) > 1 else "is"
     how = f"{are} stuck at the end of the log, for {step}" if len(still) else f"stalled longest, {step}"
     cause = f"cause {likeliest['cause']}: {likeliest['says']}"
     finding = f"{never}{who[:1].upper()}{who[1:]} {how}, {cause}. {stalled}.{repeated} {usual}."
@@ -251,17 +252,25 @@ def _none_advances(stated: pd.Series, *, stall_s: float, qualified: str, of_stor
     )
 
 
-def _standing(row: Mapping[Any, Any]) -> str:
-    return "all partitions" if row["everywhere"] else _list(row["partitions"])
+_ALL = "all partitions"
 
 
-def _stall_lines(row: Mapping[Any, Any]) -> list[str]:
+def _by_broker_alone(row: Mapping[Any, Any], stall_s: float) -> bool:
+    """Whether a step is long by the broker's time and not in event time: other partitions may have taken it in time."""
+    return bool(row.get("is_stall") and row["step_s"] <= stall_s)
+
+
+def _standing(row: Mapping[Any, Any], stall_s: float) -> str:
+    return _ALL if row["everywhere"] and not _by_broker_alone(row, stall_s) else _list(row["partitions"])
+
+
+def _stall_lines(row: Mapping[Any, Any], stall_s: float) -> list[str]:
     until = (
         "to the end of the log, its newest row" if pd.isna(row["next_ts"]) else f"to {tso_words(int(row['next_ts']))}"
     )
     stood = "" if pd.isna(row["stood_s"]) else f", {row['stood_s']:.3f} s by the broker's time since {row['since']}"
     at = tso_words(int(row["held_ts"]))
-    lines = [f"Topic {row['topic']}, {_standing(row)}: stalled at {at}, {until}: {row['step_s']:.3f} s{stood}"]
+    lines = [f"Topic {row['topic']}, {_standing(row, stall_s)}: stalled at {at}, {until}: {row['step_s']:.3f} s{stood}"]
     for cause in row["causes"]:
         lines.append(f"  {cause['cause']}: {cause['says']}")
     return lines
