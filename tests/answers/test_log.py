@@ -864,6 +864,9 @@ def test_what_is_missing_of_one_topic_is_not_said_of_another(spark: SparkSession
         whole, part = sorted(log.watermarks().details[:2], key=lambda sentence: "holed" in sentence)
         framed = replace(log.change_log, _files=())
         kept = [of.by_topic for of in (log.change_log, framed._with_gaps(framed))]
+        drawn = log.transactions().frames["sample"]
+    near = drawn.loc[[len(p) > 0 for p in drawn["gap_partitions"]], "commit_ts"]
+    assert len(near) > 1 and near.is_monotonic_increasing and near.index[-1] == len(near) - 1  # first, and in order
     assert "except for" not in whole
     assert "except for data in 1 unread message and 3 missing offsets" in part
     assert kept[0] == kept[1] and [*kept[0]].count("holed") == 1

@@ -230,7 +230,8 @@ def of_transactions(log: ChangeLog, *, suspects: pd.DataFrame | None = None) -> 
     if suspects is not None and len(suspects):
         homes = suspects.groupby("commit_ts")["partition"].agg(lambda of: sorted(set(of)))
         own = restored_transactions(log.events.where(F.col("commit_ts").isin([*map(int, homes.index)])), places=places)
-        drawn = pd.concat([small(own.select(*drawn.columns)), drawn[~drawn["commit_ts"].isin(homes.index)]])
+        own = own.orderBy("commit_ts", "start_ts").select(*drawn.columns)
+        drawn = pd.concat([small(own), drawn[~drawn["commit_ts"].isin(homes.index)]])
         drawn = drawn.assign(gap_partitions=[homes.get(ts, []) for ts in drawn["commit_ts"]]).reset_index(drop=True)
     return {"transaction_totals": exact(digest.totals), "transactions": drawn, "suspects": suspects}
 
