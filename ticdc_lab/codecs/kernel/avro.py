@@ -85,7 +85,7 @@ BRANCHES = np.array([F.NOTHING, F.LONG, F.REAL4, F.REAL8, F.TEXT, F.BYTES, F.STA
 
 def plans_of(flats: Mapping[int, Flat]) -> AvroPlans:
     """Schemas by their number as the kernel reads them."""
-    texts, op, plan, ids = T.Texts(), list[tuple[int, ...]](), list[tuple[int, ...]](), dict[str, int]()
+    texts, op, plan, ids = T.TextTable(), list[tuple[int, ...]](), list[tuple[int, ...]](), dict[str, int]()
     order = sorted(flats)
     for number in order:
         flat, first = flats[number], len(op)

@@ -10,7 +10,7 @@ import numpy as np
 from ticdc_lab.codecs.debezium_types import FORMS, Forms, Types, are_typed, types_by_definition, with_digits
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.kernel.pointer import Arrays
-from ticdc_lab.codecs.kernel.typed_values import BINARY, KIND, UNREAD, Texts, column_of
+from ticdc_lab.codecs.kernel.typed_values import BINARY, KIND, UNREAD, TextTable, column_of
 from ticdc_lab.codecs.kernel.xxh64 import HASHED
 from ticdc_lab.codecs.plain.hashes import hashes_of
 from ticdc_lab.facts.definitions import TableName
@@ -63,7 +63,7 @@ def plans_of(
 
     ``tables`` are those whose messages had these schemas.
     """
-    texts, column, first = Texts(), list[tuple[int, ...]](), [0, 0]
+    texts, column, first = TextTable(), list[tuple[int, ...]](), [0, 0]
 
     def plan(types: Types) -> int:
         own = [column_of(texts, name, of.mysql_type, *of.form) for name, of in types.items()]

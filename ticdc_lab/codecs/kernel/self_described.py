@@ -24,7 +24,7 @@ from ticdc_lab.codecs.kernel.scan import (
     word_of,
 )
 from ticdc_lab.codecs.kernel.state import State, index_names, put_ts
-from ticdc_lab.codecs.kernel.typed_values import NAME, Texts, column_of, put_column
+from ticdc_lab.codecs.kernel.typed_values import NAME, TextTable, column_of, put_column
 from ticdc_lab.events import mysql_types as types
 
 SCHEMA, TABLE, TYPE, TS, NEW, OLD, CELL_TYPE, CELL_VALUE, CELL_UNIQUE = range(9)
@@ -47,7 +47,7 @@ _NUMBERS, _TEXTS = 1, 2
 
 def _types_of_mq_v1() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """By slot the type as :func:`~.typed_values.column_of` has a column, and which values it takes; and the names."""
-    texts, column, takes = Texts(), np.zeros((_SLOTS, 9), np.int64), np.zeros(_SLOTS, np.int64)
+    texts, column, takes = TextTable(), np.zeros((_SLOTS, 9), np.int64), np.zeros(_SLOTS, np.int64)
     for written, of in types.BY_MQ_V1.items():
         slot = int(word_of(written.encode())) % _SLOTS
         kind, takes[slot] = forms.PLAIN, 0 if of.name == "null" else _TEXTS

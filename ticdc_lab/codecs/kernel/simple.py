@@ -39,7 +39,7 @@ from ticdc_lab.codecs.kernel.scan import (
 from ticdc_lab.codecs.kernel.state import State, end_images, event_fits, new_event, put_plain, put_text, put_ts
 from ticdc_lab.codecs.kernel.tables import BY_NAME, Versions, rank_of, table_called, versions_of
 from ticdc_lab.codecs.kernel.text import held_scalar_end
-from ticdc_lab.codecs.kernel.typed_values import INTEGER, IS_KEY, KIND, NAME, PLAIN, UNREAD, Texts, put_column
+from ticdc_lab.codecs.kernel.typed_values import INTEGER, IS_KEY, KIND, NAME, PLAIN, UNREAD, TextTable, put_column
 from ticdc_lab.codecs.kernel.xxh64 import HASHED, nth_remembered
 from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.codecs.plain.hashes import hashes_of
@@ -140,7 +140,7 @@ class BroughtTables(Arrays):
 
 def definitions_of(brought: Mapping[bytes, tuple[str, str, int]]) -> BroughtTables:
     """The ends of messages with schema, table and table id, as the kernel reads them."""
-    texts, rows = Texts(), list[tuple[int, ...]]()
+    texts, rows = TextTable(), list[tuple[int, ...]]()
     for tail, (schema, table, number) in brought.items():
         rows.append((*texts.span(tail), texts.span(schema)[1], texts.span(table)[1], number))
     hashes = hashes_of([tail[:HASHED] for tail in brought])

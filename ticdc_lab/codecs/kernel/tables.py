@@ -11,7 +11,7 @@ from ticdc_lab.codecs import debezium_types as forms
 from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import first_of, same_bytes
-from ticdc_lab.codecs.kernel.typed_values import NAME, Texts, column_of
+from ticdc_lab.codecs.kernel.typed_values import NAME, TextTable, column_of
 from ticdc_lab.codecs.simple_versions import Tables, VersionColumn, as_binary, as_double, as_float, as_unsigned
 from ticdc_lab.events.mysql_types import ANYTHING, held_by
 
@@ -39,7 +39,7 @@ def versions_of(tables: Tables, *, most_columns: int) -> Versions:
 
     One whose name has a backslash is: names are compared as JSON writes them, where that begins an escape.
     """
-    texts, name, first, column = Texts(), [], [0], list[tuple[int, ...]]()
+    texts, name, first, column = TextTable(), [], [0], list[tuple[int, ...]]()
     chosen = sorted(
         (v, s, t) for (s, t, v), columns in tables.items() if "\\" not in s + t and _is_plain(columns, most_columns)
     )
@@ -67,7 +67,7 @@ _KINDS: dict[Callable[[Any], str], int] = {
 }
 
 
-def _column(texts: Texts, c: VersionColumn) -> tuple[int, ...]:
+def _column(texts: TextTable, c: VersionColumn) -> tuple[int, ...]:
     kind = _KINDS.get(c.convert, forms.PLAIN if held_by(c.mysql_type) == ANYTHING else forms.INTEGER)
     return column_of(texts, c.name, c.mysql_type, kind, unsigned=c.convert is as_unsigned, is_key=c.is_key)
 

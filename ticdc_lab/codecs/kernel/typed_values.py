@@ -46,7 +46,7 @@ IS_UNSIGNED, IS_TINYINT = 1, 2
 """Of an integer's type."""
 
 
-class Texts:
+class TextTable:
     """Texts one behind the other, as kernels find them: by where each begins and ends."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Texts:
 
 
 def column_of(
-    texts: Texts, name: str, mysql_type: str | None, kind: int, digits: int | None = None, *,
+    texts: TextTable, name: str, mysql_type: str | None, kind: int, digits: int | None = None, *,
     unsigned: bool | None = None, is_key: bool = False,
 ) -> tuple[int, ...]:  # fmt: skip
     """A column as kernels read it; UNREAD where only Python reads its values.
