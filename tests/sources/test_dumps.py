@@ -615,6 +615,18 @@ def test_parquet_and_avro_need_neither_topic_nor_key(tmp_path: Path) -> None:
     assert dumps_at("whole.parquet", [tmp_path / "whole.parquet"], "auto", {}) is None
 
 
+def test_avro_with_every_column_of_a_capture_is_read(tmp_path: Path) -> None:
+    """The engine reads Parquet with these columns by itself, and no Avro."""
+    types = {"topic": "string", "partition": "int", "offset": "long", "key": ["null", "bytes"], "value": "bytes"}
+    fields = [{"name": name, "type": of} for name, of in types.items()]
+    row = {"topic": "t", "partition": 2, "offset": 7, "key": None, "value": b"{}"}
+    with (file := tmp_path / "whole.avro").open("wb") as out:
+        fastavro.writer(out, {"type": "record", "name": "m", "fields": fields}, [row], codec="deflate")
+    found = dumps_at(str(file), [file], "auto", {})
+    assert found is not None and not found.lost
+    assert [{name: m[name] for name in row} for m in of_file(file, found)] == [row]
+
+
 def of_file(path: Path, found: DumpFiles) -> list[dict[str, Any]]:
     """Messages of a file."""
     form = found.form(str(path.resolve()))

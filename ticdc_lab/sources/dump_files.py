@@ -195,13 +195,15 @@ def _form_of_rows(
 
     try:
         with opened(file) as f:
+            is_avro = f.read(4) == _AVRO
+            f.seek(0)
             names, texts, is_plain = columns_of(f)
     except (ValueError, EOFError):  # it is damaged: the reader of capture files reports where
         return None
     in_folders = {part.partition("=")[0] for part in PurePath(file).parts[:-1] if "=" in part}
     form = form_of_rows(names, texts, given=options)
     is_text = form is None or (form.coding == form.key_coding == "text" and not form.n_twice)
-    is_read = is_plain and is_text and not any(map(_BINARY.search, chain(*texts)))
+    is_read = is_plain and is_text and not is_avro and not any(map(_BINARY.search, chain(*texts)))
     if (set(REQUIRED) <= {*names, *in_folders} and is_read) or {"kind", "commit_ts"} <= set(names):
         return None
     return form
