@@ -268,14 +268,13 @@ def test_another_copy_of_the_package_finds_the_kernels(tmp_path: Path) -> None:
     own, without = Path(ticdc_lab.__file__).parent, shutil.ignore_patterns("__pycache__")
     shutil.copytree(own, tmp_path / "ticdc_lab", ignore=without, copy_function=shutil.copyfile)  # with times of its own
     code = (
-        "import ticdc_lab; from ticdc_lab.codecs.kernel import capture, compiling, identity;"
+        "import sys, ticdc_lab; from ticdc_lab.codecs.kernel import compiling;"
         f"[compiling.PARTS[part]() for part in {parts}];"
-        "made = capture.read_lines.stats, identity.set_rows.stats;"
-        "print(ticdc_lab.__file__, *[len(found) for m in made for found in (m.cache_hits, m.cache_misses)])"
+        "print(ticdc_lab.__file__, 'numba' in sys.modules)"
     )
     command, here = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=here, cwd=tmp_path)
-    assert done.stdout.split() == [str(tmp_path / "ticdc_lab" / "__init__.py"), "1", "0", "1", "0"]
+    assert done.stdout.split() == [str(tmp_path / "ticdc_lab" / "__init__.py"), "False"]
 
 
 def test_decoding_a_small_log_imports_no_compiler(tmp_path: Path) -> None:
@@ -287,10 +286,10 @@ def test_decoding_a_small_log_imports_no_compiler(tmp_path: Path) -> None:
         f"batches = [good for good, bad in read_piece('{golden(SMALL[4])}', 0, 0)];"
         "told = detect(pa.Table.from_batches(batches).slice(0, 256)).protocol;"
         "events = [e for e in decoder(told)(iter(batches))];"
-        "print(told, sum(e.num_rows for e in events) > 2000, [m for m in ('numba', 'llvmlite') if m in sys.modules])"
+        "print(told, sum(e.num_rows for e in events) > 2000, 'numba' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "canal-json True []"
+    assert done.stdout.strip() == "canal-json True False"
 
 
 def test_the_row_key_tells_equal_rows_without_a_key_apart() -> None:

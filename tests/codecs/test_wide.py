@@ -7,9 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel.numbering import BLOCK
 from ticdc_lab.codecs.kernel.scan import same_bytes
 from ticdc_lab.codecs.kernel.text import put_bytes
-from ticdc_lab.codecs.kernel.wide import BLOCK, plain_run
+from ticdc_lab.codecs.kernel.wide import plain_run
 
 
 @kernel

@@ -17,7 +17,7 @@ from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.facts import gathering
 from ticdc_lab.facts.gathering import ARROW, gathered, log_facts, narrow_batches
 from ticdc_lab.facts.known import LogFacts
-from ticdc_lab.facts.places import _distinct, hashes_of_both, place_col, place_number
+from ticdc_lab.facts.places import distinct_first, hashes_of_both, place_col, place_number
 
 EVENTS = pa.schema(
     [("kind", pa.string()), ("commit_ts", pa.int64()), ("op", pa.string()), ("topic", pa.string()),
@@ -145,7 +145,7 @@ def test_a_hash_of_a_text_and_a_number_is_sparks(spark, dictionary: bool) -> Non
 def test_places_of_events_are_numbered_once(far: int) -> None:
     """Whether their names are counted or sorted."""
     code = np.random.default_rng(3).integers(0, 9, 200) * far
-    first, of = _distinct(code)
+    first, of = distinct_first(code)
     _, expected, inverse = np.unique(code, return_index=True, return_inverse=True)
     assert (first.tolist(), of.tolist()) == (expected.tolist(), inverse.tolist())
 

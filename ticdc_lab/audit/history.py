@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -20,10 +20,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.audit.marks import BEGIN, Marks, Promises
+from ticdc_lab.codecs.kernel import cache
+from ticdc_lab.codecs.kernel.chains import ChangesInTurn, RowsSoFar, follow, mark_odd
 from ticdc_lab.codecs.keys import rows_of
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, KernelOf, MadeByWorkers, by_key_beside, by_key_here
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers, whole_keys
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, encoded, numbers, whole_keys
 from ticdc_lab.events.changes import row_ids
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
 from ticdc_lab.facts.places import NAMED_BY, index_of, placed
@@ -244,9 +246,55 @@ def judged_here(
     files: StoredEvents, judge: Callable[[pa.Table, Promises], Judge], form: pa.Schema, *, beside: pa.Table,
     has_commit_ts: bool, kept: Kernel,
 ) -> pa.Table:  # fmt: skip
-    """:func:`judged` beside the embedded engine, at once and in this process."""
+    """:func:`judged` beside the embedded engine, at once and in this process.
+
+    Rows are not sorted if each of their changes plainly follows the one before it as they come.
+    """
     kernel = _judging(judge, has_commit_ts=has_commit_ts, chunk=ROWS_AT_ONCE, kept=kept)
-    return by_key_here(files.rows(_READ, narrowed, _FORM), "row_id", kernel(beside), form)
+    is_seen = has_commit_ts and files.events > _FEW and cache.has("chains")
+    some = partial(not_plain, promises=_promises_in(beside)) if is_seen else (lambda rows: rows)
+    return by_key_here(files.rows(_READ, narrowed, _FORM), "row_id", kernel(beside), form, some=some)
+
+
+_FEW, _ROWS_A_PART = 1 << 12, 1 << 21
+"""Changes that are sorted as fast; those of rows whose last changes are in memory at once, 100 MB or so."""
+
+
+def not_plain(rows: pa.Table, promises: Promises) -> pa.Table:
+    """The changes of rows of which one does not plainly follow the one before it, as they come, or a mark forbids it.
+
+    The others come in the order of their commits, and :func:`odd_changes` finds none of them.
+    """
+    batches = rows.to_batches()
+    parts, n = -(-len(rows) // _ROWS_A_PART), min(len(rows), 2 * _ROWS_A_PART)
+    chains, found = [_chain_of(b, promises) for b in batches], [np.zeros(len(b), np.uint8) for b in batches]
+    holds = np.stack([_FOUND.holds, _LEFT.holds]).view(np.uint8)
+    table = RowsSoFar.of(n, _RANK, holds, np.stack([_FOUND.other, _LEFT.other]))
+    for part in range(parts):
+        table.slot[:], table.count[:] = -1, 0
+        odd = [follow(c, table, part, parts) for c in chains]
+        if -1 in odd:
+            return rows
+        for c, own in zip(chains, found, strict=True) if any(odd) else ():
+            mark_odd(c.row_id, table, part, parts, own)
+    some = [b.filter(pa.array(own.view(np.bool_))) for b, own in zip(batches, found, strict=True) if own.any()]
+    return pa.Table.from_batches(some, rows.schema)
+
+
+def _chain_of(batch: pa.RecordBatch, promises: Promises) -> ChangesInTurn:
+    """A batch of changes, and which of them a mark forbids."""
+    columns = {n: c if not c.offset else pa.concat_arrays([c]) for n, c in zip(batch.schema.names, batch, strict=True)}
+    of = {name: np.frombuffer(c.buffers()[1], np.int64)[: len(c)] for name, c in columns.items()}
+    after, before = (np.frombuffer(columns[i].buffers()[0] or b"", np.uint8) for i in ("after_hash", "before_hash"))
+    (commit_ts,) = numbers(batch, "commit_ts", null=NO_TS)
+    seq, flags, no = of["seq_flags"] >> 8, of["seq_flags"] & _PER_SEQ - 1, commit_ts
+    own = Changes(of["row_id"], of["place"], commit_ts, of["offset"], seq, _RANK[flags], no, no, no)
+    resolved, ddl = _forbidden(own, promises)
+    odd = (resolved >= 0) | (ddl >= 0) | (_count(own, promises) >= 0)
+    return ChangesInTurn(
+        row_id=own.row_id, place=own.place, commit_ts=commit_ts, offset=own.offset, seq_flags=of["seq_flags"],
+        before=of["before_hash"], has_before=before, after=of["after_hash"], has_after=after, odd=odd.view(np.uint8),
+    )  # fmt: skip
 
 
 def _judging(
@@ -255,10 +303,8 @@ def _judging(
     """The kernel that lets a function judge rows, which are sorted by ``row_id``."""
 
     def kernel(table: pa.Table) -> Kernel:
-        (pickled,) = table["promises"].drop_null().to_pylist()
-        promises: Promises = pickle.loads(pickled)
+        promises = _promises_in(table)
         own = judge(table, promises)
-        promises.prepare()
 
         def run(batches: Batches) -> Batches:
             found = _judged(batches, promises, own, has_commit_ts=has_commit_ts, at_once=chunk)
@@ -267,6 +313,13 @@ def _judging(
         return run
 
     return kernel
+
+
+def _promises_in(table: pa.Table) -> Promises:
+    (pickled,) = table["promises"].drop_null().to_pylist()
+    promises: Promises = pickle.loads(pickled)
+    promises.prepare()
+    return promises
 
 
 def changes_of(events: pa.Table) -> pa.Table:
@@ -281,7 +334,8 @@ def narrowed(rows: pa.Table) -> pa.Table:
     for name in IMAGE_HASHES.names:
         rows = rows if name in rows.column_names else rows.append_column(name, none)
     takes = np.asarray(pc.is_valid(rows["before_key_hash"]))
-    flags = sum((bit * _is(rows["op"], op) for op, bit in _BITS.items()), _TAKES * takes)
+    op, ops = encoded(rows["op"])
+    flags = np.array([_BITS.get(name, 0) for name in ops])[op] + _TAKES * takes
     if "incomplete" in rows.column_names:
         flags = flags + _UNSURE * _is(rows["incomplete"], "op-unknown")
     own = {

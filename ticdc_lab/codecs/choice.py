@@ -13,8 +13,8 @@ from ticdc_lab.codecs.kernel import cache
 HASHES, CAPTURE = "hashes", "capture"
 """Parts beside the protocols that have a kernel: hashing what a codec in Python decoded, and lines of capture files."""
 
-LOAD_AFTER_BYTES = 2 << 20
-"""Loading numba and the kernels from the cache takes 0.8 CPU seconds, in which Python decodes about this much.
+LOAD_AFTER_BYTES = 256 << 10
+"""Loading the kernels from the disk takes 0.04 CPU seconds, in which Python decodes a third of this.
 
 Measured: Python 1.5 to 2.8 MB a second (2,500 to 5,500 messages), kernels 60 to 73 MB a second.
 """
@@ -29,12 +29,12 @@ _done_bytes: dict[str, int] = {}
 _compiled: set[str] = set()
 
 
-def expect(part: str, n_bytes: int) -> bool:
-    """So many bytes are to come for a part; whether the kernels take all, as is worth it where they are there."""
+def expect(part: str, n_bytes: int, above: int = LOAD_AFTER_BYTES) -> bool:
+    """So many bytes are to come for a part; whether they are many, ``above`` so many, and the kernels take all."""
     if n_bytes <= LOAD_AFTER_BYTES:
         return False
     _done_bytes[part] = max(_done_bytes.get(part, 0), min(n_bytes, COMPILE_AFTER_BYTES))
-    return part in _compiled or cache.has(part)
+    return n_bytes > above and (part in _compiled or cache.has(part))
 
 
 def compiled(part: str, batch: pa.RecordBatch | pa.Array) -> bool:

@@ -104,11 +104,12 @@ def decoder(protocol: str, *, images: bool = True, known: Known = NOTHING) -> Ca
     def run(batches: Batches) -> Batches:
         step = _step(protocol, images, known)
         for batch in batches:
-            empty = is_empty(batch)
+            lengths = _lengths(batch)
+            empty = pc.equal(lengths, 0)
             if protocol == "avro":  # where neither is there at all, a row without a primary key was deleted
                 empty = pc.and_(empty, pc.is_valid(batch["value"]))
             start, has_empty = 0, pc.any(empty).as_py()
-            for some in at_once(batch):
+            for some in at_once(batch, lengths):
                 nothing, start = empty.slice(start, some.num_rows), start + some.num_rows
                 n = pc.sum(nothing).as_py() if has_empty else 0
                 if n:
@@ -136,10 +137,13 @@ def _lengths(messages: pa.RecordBatch | pa.Table) -> pa.Array:
     return pc.add(key.cast(pa.int64()), value.cast(pa.int64()))
 
 
-def at_once(batch: pa.RecordBatch) -> Batches:
-    """A batch in pieces of at most ROWS_A_PASS messages and AT_ONCE bytes, which a single message may exceed."""
+def at_once(batch: pa.RecordBatch, lengths: pa.Array | None = None) -> Batches:
+    """A batch in pieces of at most ROWS_A_PASS messages and AT_ONCE bytes, which a single message may exceed.
+
+    ``lengths`` are its messages', if they are known.
+    """
     most = ROWS_A_PASS if NOTED.get() is None else NOTED_A_PASS
-    ends = np.cumsum(_lengths(batch).to_numpy())
+    ends = np.cumsum((_lengths(batch) if lengths is None else lengths).to_numpy())
     start, done = 0, 0
     while start < batch.num_rows:
         fits = int(np.searchsorted(ends, done + AT_ONCE, side="right")) - start
@@ -217,7 +221,7 @@ def decode_batch(
     bounds: Bounds = BOUNDS,
 ) -> pa.RecordBatch:
     """What :func:`decode_with` gives, by the kernel of one of :data:`KERNELS`; the arguments are as there."""
-    from ticdc_lab.codecs.kernel import batch as kernels  # here: numba takes most of a second
+    from ticdc_lab.codecs.kernel import batch as kernels  # here: small logs need none
 
     found = kernels.decoded(batch, protocol, images=images, bounds=bounds)
     if found is None:

@@ -328,10 +328,14 @@ def at_once(rows: DataFrame | pa.Table, form: pa.Schema) -> pa.Table:
 
 
 def by_key_here(
-    rows: MadeByWorkers, key: str, kernel: Kernel, form: pa.Schema, *, order: Sequence[str] = ()
+    rows: MadeByWorkers, key: str, kernel: Kernel, form: pa.Schema, *, order: Sequence[str] = (),
+    some: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> pa.Table:  # fmt: skip
-    """:func:`by_key` beside the embedded engine, at once and in this process: ``rows`` of a few numbers each."""
-    whole = rows.found(lambda batches: batches, rows.schema).combine_chunks()
+    """:func:`by_key` beside the embedded engine, at once and in this process: ``rows`` of a few numbers each.
+
+    Of these only ``some`` are sorted.
+    """
+    whole = some(rows.found(lambda batches: batches, rows.schema)).combine_chunks()
     bucket = bucket_of(whole[key], cores := parallelism(rows.spark))
     at, ends = np.argsort(bucket, kind="stable"), np.cumsum(np.bincount(bucket, minlength=cores))
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.events.arrays import Batches, Ints, changes_in, encoded
-from ticdc_lab.facts.places import NAMED_BY, grouped, place_number
+from ticdc_lab.facts.places import NAMED_BY, distinct_first, grouped, place_number
 from ticdc_lab.facts.schemas import arrow_of
 
 FACTS = """
@@ -132,12 +132,17 @@ def as_facts(rows: pa.Table) -> Batches:
         yield from pa.table([of.get(f.name, pa.nulls(rows.num_rows, f.type)) for f in ARROW], schema=ARROW).to_batches()
 
 
+_MARKS = ("watermark", "bootstrap", "ddl", "admin")
+
+
 def _marks(events: pa.Table) -> pa.Table:
     """Watermarks that have a commit_ts, DDL, Admin events, and definitions of tables, as they are."""
-    kind = events["kind"]
-    dated = pc.and_(pc.equal(kind, "watermark"), pc.is_valid(events["commit_ts"]))
-    defines = pc.and_(pc.equal(kind, "bootstrap"), pc.is_valid(events["query"]))
-    marks = events.filter(pc.or_(pc.or_(dated, defines), pc.is_in(kind, pa.array(["ddl", "admin"]))))
+    code, kinds = encoded(events["kind"])
+    some = events.take(pa.array(np.flatnonzero(np.array([k in _MARKS for k in kinds])[code])))
+    kind = some["kind"].cast(pa.string())
+    undated = pc.and_(pc.equal(kind, "watermark"), pc.is_null(some["commit_ts"]))
+    empty = pc.and_(pc.equal(kind, "bootstrap"), pc.is_null(some["query"]))
+    marks = some.filter(pc.invert(pc.or_(undated, empty)))
     marks = pa.table([marks[f.name].cast(f.type) for f in _NARROW], schema=_NARROW)
     return marks.append_column("fact", marks["kind"])
 
@@ -187,10 +192,10 @@ def _offsets(events: pa.Table) -> pa.Table:
     placed = events.select(["topic", "partition", "offset", "seq"])
     known = placed.filter(pc.and_(pc.is_valid(placed["partition"]), pc.is_valid(placed["offset"])))
     offset = known["offset"].to_numpy()
-    held = np.left_shift(np.uint64(1), (offset % IN_CHUNK).astype(np.uint64)).view(np.int64)
-    start = pa.array(offset - offset % IN_CHUNK)
-    n = pc.equal(known["seq"], 0).fill_null(False).cast(pa.int64())
-    return sum_offsets(pa.table([known["topic"], known["partition"], start, pa.array(held), n], OFFSETS))
+    at = offset & IN_CHUNK - 1
+    held, start = np.left_shift(1, at), offset - at
+    n = np.asarray(pc.equal(known["seq"], 0).fill_null(False)).astype(np.int64)
+    return sum_offsets(pa.table([known["topic"], known["partition"], start, held, n], OFFSETS))
 
 
 OFFSETS = ("topic", "partition", "offset", "held", "n")
@@ -200,24 +205,27 @@ def sum_offsets(rows: pa.Table) -> pa.Table:
     """One row a chunk of offsets."""
     topic, topics = encoded(rows["topic"])
     partition, offset, held, n = (rows[c].to_numpy() for c in OFFSETS[1:])
-    order = _by_place(topic, partition.astype(np.int64), offset) if len(offset) else np.arange(0)
-    topic, partition, offset, held, n = (a[order] for a in (topic, partition, offset, held, n))
-    first = np.flatnonzero(changes_in(topic, partition, offset)) if len(topic) else np.empty(0, dtype=np.int64)
+    first, of = _chunks(topic, partition.astype(np.int64), offset)
+    bits, messages = np.zeros((2, len(first)), np.int64)
+    np.bitwise_or.at(bits, of, held)
+    np.add.at(messages, of, n)
     return pa.table({
         "fact": pa.array(["offsets"] * len(first), pa.string()),
         "topic": pa.array(topics, pa.string()).take(pa.array(topic[first])),
         "partition": pa.array(partition[first].astype(np.int32)),
-        "offset": pa.array(offset[first]),
-        "held": pa.array(np.bitwise_or.reduceat(held, first) if len(first) else held),
-        "n": pa.array(np.add.reduceat(n, first) if len(first) else n),
+        "offset": pa.array(offset[first]), "held": pa.array(bits), "n": pa.array(messages),
     })  # fmt: skip
 
 
-def _by_place(topic: Ints, partition: Ints, offset: Ints) -> Ints:
-    """The order of offsets in their partitions; by one number where the three fit into it."""
-    low, first = int(partition.min()), int(offset.min())
-    lanes, span = int(partition.max()) - low + 1, int(offset.max()) - first + 1
-    if (int(topic.max()) + 1) * lanes * span >= 1 << 62:
-        return order_of(topic, partition, offset, stable=False)
-    found: Ints = np.argsort((topic * lanes + partition - low) * span + offset - first)
-    return found
+def _chunks(topic: Ints, partition: Ints, offset: Ints) -> tuple[Ints, Ints]:
+    """Where each chunk of a partition stands, in order, and which of those each row is of."""
+    low, first = (int(a.min(initial=_MAX)) for a in (partition, offset))
+    lanes, span = (int(a.max(initial=_MIN)) - least for a, least in ((partition, low), (offset, first)))
+    lanes, span = lanes + 1, span // IN_CHUNK + 1
+    if len(offset) and (int(topic.max()) + 1) * lanes * span < 1 << 62:
+        return distinct_first((topic * lanes + partition - low) * span + (offset - first) // IN_CHUNK)
+    order = order_of(topic, partition, offset, stable=False) if len(offset) else np.arange(0)
+    new = changes_in(topic[order], partition[order], offset[order]) if len(offset) else np.zeros(0, np.bool_)
+    of = np.empty(len(order), np.int64)
+    of[order] = np.cumsum(new) - 1
+    return order[new], of

@@ -87,10 +87,10 @@ def grouped(rows: pa.Table, names: Sequence[str]) -> tuple[Ints, Ints]:
         own = _few(rows[name])
         n = int(own.max(initial=0)) + 1
         if size * n > _TOGETHER:
-            first, of = _distinct(of)
+            first, of = distinct_first(of)
             size = len(first) + 1
         of, size = of * n + own, size * n
-    return _distinct(of)
+    return distinct_first(of)
 
 
 _TOGETHER = 1 << 13
@@ -112,7 +112,7 @@ def with_places(events: pa.Table) -> pa.Table:
     return events.append_column("place", placed(events)[1])
 
 
-def _distinct(code: Ints) -> tuple[Ints, Ints]:
+def distinct_first(code: Ints) -> tuple[Ints, Ints]:
     """Where each different number first stands, in order of the numbers, and which of those each is."""
     size = int(code.max(initial=-1)) + 1
     if size > 1 << 20 and size > 4 * len(code):

@@ -508,9 +508,9 @@ class ChangeLog:
                 size = self.size()
             n_bytes = size.bytes or _LEAST_BYTES * (size.messages or 0)
             choice.expect(choice.CAPTURE, n_bytes)
-            whole_by_kernels = choice.expect(self.protocol, n_bytes)
+            whole_by_kernels = choice.expect(self.protocol, n_bytes, _NOTED_ABOVE)
         if alone is not None and images and whole_by_kernels and self._is_noted():
-            from ticdc_lab.codecs.kernel.noted import Noted  # here: numba takes a third of a second
+            from ticdc_lab.codecs.kernel.noted import Noted
 
             only = alone, Noted()
         token = None if only is None else NOTED.set(only[1])
@@ -704,6 +704,9 @@ _FOREIGN = (
     "The topic {topic} is foreign: none of its {n} message{s} is {protocol}, but messages of others are. It counts in "
     "no answer, and none of its partitions is missing."
 )
+_NOTED_ABOVE = 2 << 20
+"""Bytes of messages whose images are noted; of fewer they are kept, as questions ask for them."""
+
 _LEAST_BYTES = 100
 """Of a message, about, where a broker does not report the size of its messages."""
 

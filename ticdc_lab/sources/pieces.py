@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from io import SEEK_END
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -361,8 +361,9 @@ def n_tasks(spark: SparkSession, pieces: pa.Table, n_bytes: int | None = None) -
 
 
 def shares(pieces: pa.Table, n_tasks: int) -> tuple[pa.Table, ...]:
-    """What each task reads of pieces."""
-    return tuple(pieces.take(list(range(i, len(pieces), n_tasks))) for i in range(n_tasks))
+    """What each task reads of pieces: neighbours, so that changes of a row come in their order."""
+    ends = [i * len(pieces) // max(1, n_tasks) for i in range(n_tasks + 1)]
+    return tuple(pieces.slice(a, b - a) for a, b in pairwise(ends))
 
 
 def read(

@@ -244,7 +244,7 @@ def _some_of(column: pa.Array, at: np.ndarray) -> pa.Array:
 
 
 def _kept_in(path: str) -> Batches:
-    with left_as_it_was(Path(path)), pa.OSFile(path) as opened, pa.ipc.open_stream(opened) as kept:
+    with left_as_it_was(Path(path)), pa.memory_map(path) as opened, pa.ipc.open_stream(opened) as kept:
         yield from kept
 
 

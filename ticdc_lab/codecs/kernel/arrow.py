@@ -58,6 +58,8 @@ def copied(values: np.ndarray) -> pa.Buffer:
 
 def texts(st: State, k: int, n: int, kind: pa.DataType) -> pa.Array:
     """The first ``n`` texts of column ``k``."""
+    if not st.size[k] and not st.valid[k, :n].any():
+        return constant(None, n, kind)
     buffers = [bits(st.valid[k, :n]), copied(st.end[k, : n + 1]), copied(st.data[k, : st.size[k]])]
     return pa.Array.from_buffers(kind, n, buffers)
 

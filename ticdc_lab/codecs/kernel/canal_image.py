@@ -8,6 +8,7 @@ from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
+from ticdc_lab.codecs.kernel.numbering import BLOCK
 from ticdc_lab.codecs.kernel.scan import (
     after_name,
     fault_at,
@@ -41,7 +42,7 @@ from ticdc_lab.codecs.kernel.text import (
     put_string,
     room_for,
 )
-from ticdc_lab.codecs.kernel.wide import BLOCK, block_fits, copy_block, plain_run
+from ticdc_lab.codecs.kernel.wide import block_fits, copy_block, plain_run
 from ticdc_lab.events import mysql_types as m
 
 NEED_MORE, BAD_TYPE, DUPLICATE_KEY = faults.NEED_MORE, faults.BAD_TYPE, faults.DUPLICATE_KEY

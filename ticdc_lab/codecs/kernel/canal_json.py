@@ -24,6 +24,7 @@ from ticdc_lab.codecs.kernel.canal_image import (
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.members import described, nth_name
+from ticdc_lab.codecs.kernel.numbering import BLOCK
 from ticdc_lab.codecs.kernel.scan import (
     digits_end,
     fault_at,
@@ -38,7 +39,6 @@ from ticdc_lab.codecs.kernel.scan import (
 )
 from ticdc_lab.codecs.kernel.state import State, end_images, event_fits, new_event, put_text, put_ts, text_bytes
 from ticdc_lab.codecs.kernel.text import int64_of, put_string, read_name
-from ticdc_lab.codecs.kernel.wide import BLOCK
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 
 OK, NEED_MORE = faults.OK, faults.NEED_MORE

@@ -47,7 +47,9 @@ def noted_of(batch: pa.RecordBatch, protocol: str, st: State, topics: np.ndarray
     """The events in a filled state whose images were noted: :data:`BARE`, and the message of each."""
     n, number, byte = int(st.count[S.N_EVENTS]), st.number, st.byte
     message = number[S.MESSAGE, :n].copy()
-    where, is_row = pa.array(message), byte[S.KIND, :n] == S.ROW
+    each = n == batch.num_rows and bool((message == np.arange(n)).all())  # an event a message: nothing is copied
+    partition, offset = (batch[c] if each else batch[c].take(pa.array(message)) for c in ("partition", "offset"))
+    is_row = byte[S.KIND, :n] == S.ROW
     if own.notes.count[FULL]:
         schema, table = (texts(st, k, n, pa.string()).dictionary_encode() for k in (S.SCHEMA_NAME, S.TABLE_NAME))
     else:
@@ -60,7 +62,7 @@ def noted_of(batch: pa.RecordBatch, protocol: str, st: State, topics: np.ndarray
         "schema_name": schema, "table_name": table,
         "kind": _coded(byte[S.KIND, :n], S.KINDS), "op": _coded(byte[S.OP, :n], S.OPS, ~is_row),
         "topic": pa.DictionaryArray.from_arrays(topic, pa.array(own.topics, pa.string())),
-        "partition": batch.column("partition").take(where), "offset": batch.column("offset").take(where),
+        "partition": partition, "offset": offset,
         "seq": pa.array(number[S.SEQ, :n].astype(np.int32)),
         "commit_ts": numbers(number[S.COMMIT_TS], byte[S.HAS_COMMIT_TS], n),
         "query": texts(st, S.QUERY, n, pa.string()), "ddl_type": texts(st, S.DDL_TYPE, n, pa.string()),

@@ -54,6 +54,12 @@ def _beside(protocol: str) -> None:
         kernel(_no_messages(), images=True, bounds=BOUNDS)
 
 
+def _chains() -> None:
+    from ticdc_lab.codecs.kernel.chains import compile_all
+
+    compile_all()
+
+
 def _csv() -> None:
     from ticdc_lab.codecs import csv
     from ticdc_lab.codecs.kernel import csv as kernel
@@ -72,6 +78,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "capture": _capture,
     **{protocol: partial(_decoder, protocol) for protocol in KERNELS},
     "hashes": _hashes,
+    "chains": _chains,
     "csv": _csv,
     **{protocol: partial(_beside, protocol) for protocol in PART_KERNELS},
 }

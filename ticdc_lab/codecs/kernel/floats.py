@@ -6,16 +6,11 @@ C's own functions read and print the number, exactly; where two choices of digit
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
-from ticdc_lab.codecs.kernel.jit import part
+from ticdc_lab.codecs.kernel.jit import in_llvm, part
+from ticdc_lab.codecs.kernel.numbering import PRINTED_MAX
 from ticdc_lab.codecs.kernel.text import digits_of, is_number, put_float, put_int
 
 LEFT = -2
@@ -56,73 +51,31 @@ def _is_fewest(b: np.ndarray, p: int, q: int, narrow: bool) -> bool:
 _SHORTEST_DIGITS = (6, 9), (15, 17)
 """From so many digits on, fewer may identify a number; so many identify each FLOAT, each DOUBLE."""
 
-_LENGTH_MAX, _PRINTED_MAX = 400, 32
+_LENGTH_MAX = 400
 FLOAT_ROOM = 96
 """Bytes that :func:`put_shortest` may write behind what it appends to, at most."""
 
-_SCRATCH, _FIXED_TENS = FLOAT_ROOM - _PRINTED_MAX, 28
+_SCRATCH, _FIXED_TENS = FLOAT_ROOM - PRINTED_MAX, 28
 _FLOAT_LEAST, _DOUBLE_LEAST = 1e-37, 1e-300
 """Below, any number of digits may identify a number."""
 
-_POWER_OF_TWO = 0.5
-"""What is left of one by ``frexp``: the numbers below it lie closer than those above."""
+_FRACTION = (1 << 52) - 1
+"""Bits of a DOUBLE that a power of two has not, unless it is very small: the numbers below it lie closer than above."""
 
 
-def _text_at(context: Any, builder: Any, array_type: Any, array: Any, p: Any) -> Any:
-    data = make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [p]), ir.IntType(8).as_pointer())
-
-
-@intrinsic
-def _read(typing: Any, b: Any, p: Any, q: Any) -> Any:
-    """C's ``strtod``; not a number where it reads less or more than what lies between the positions."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        text = ir.IntType(8).as_pointer()
-        form = ir.FunctionType(ir.DoubleType(), [text, text.as_pointer()])
-        function = cgutils.get_or_insert_function(builder.module, form, "strtod")
-        end = cgutils.alloca_once(builder, text)
-        x = builder.call(function, [_text_at(context, builder, signature.args[0], args[0], args[1]), end])
-        whole = builder.icmp_unsigned(
-            "==", builder.load(end), _text_at(context, builder, signature.args[0], args[0], args[2])
-        )
-        return builder.select(whole, x, ir.Constant(ir.DoubleType(), float("nan")))
-
-    return types.float64(b, types.int64, types.int64), generate
-
-
-@intrinsic
-def _print(typing: Any, out: Any, o: Any, digits: Any, x: Any) -> Any:
-    """C's ``snprintf`` with so many digits in exponent form, and a zero behind them; how many bytes that are."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        text, i32, i64 = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(i32, [text, i64, text], var_arg=True), "snprintf"
-        )
-        form = context.insert_const_string(builder.module, "%.*e")
-        at = _text_at(context, builder, signature.args[0], args[0], args[1])
-        behind_point = builder.sub(builder.trunc(args[2], i32), ir.Constant(i32, 1))
-        written = builder.call(function, [at, ir.Constant(i64, _PRINTED_MAX), form, behind_point, args[3]])
-        return builder.sext(written, i64)
-
-    return types.int64(out, types.int64, types.int64, types.float64), generate
-
-
-def _read_checked(b: np.ndarray, p: int, q: int) -> float:
+@in_llvm
+def read_number(b: np.ndarray, p: int, q: int) -> float:
+    """C's ``strtod``."""
     return float(bytes(int(b[i]) for i in range(p, q)))
 
 
-def _print_checked(out: np.ndarray, o: int, digits: int, x: float) -> int:
+@in_llvm
+def print_number(out: np.ndarray, o: int, digits: int, x: float) -> int:
+    """C's ``snprintf``."""
     text = b"%.*e\0" % (digits - 1, x)
     for i, c in enumerate(text):
         out[o + i] = c
     return len(text) - 1
-
-
-# Without a compiler (tests run the kernels so, over arrays that check every index) each is a plain function.
-read_number = _read_checked if numba.config.DISABLE_JIT else _read
-print_number = _print_checked if numba.config.DISABLE_JIT else _print
 
 
 @part
@@ -272,7 +225,9 @@ def _print_fewest(x: float, narrow: bool, out: np.ndarray, at: int) -> int:
     first, last = _SHORTEST_DIGITS[0] if narrow else _SHORTEST_DIGITS[1]
     if size < (_FLOAT_LEAST if narrow else _DOUBLE_LEAST):
         first = 1
-    is_power = math.frexp(size)[0] == _POWER_OF_TWO
+    number = np.float64(size).view(np.int64)
+    fraction = number & _FRACTION
+    is_power = fraction == 0 or (fraction == number and fraction & (fraction - 1) == 0)
     for digits in range(first, last + 1):
         n = print_number(out, at, digits, x)
         if _read_back(out, at, at + n, narrow) == x:

@@ -8,29 +8,46 @@ lowered, and no more; the kernel that Python calls links, optimises and keeps al
 from __future__ import annotations
 
 import ctypes
-import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numba
 from numba.core import types
-from numba.core.caching import UserProvidedCacheLocator
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.types.containers import BaseTuple
 from numba.core.types.misc import unliteral
+from numba.core.typing.templates import make_intrinsic_template
+from numba.np.numpy_support import from_dtype
 
-from ticdc_lab.codecs.kernel.cache import folder
+from ticdc_lab.codecs.kernel import llvm
+from ticdc_lab.codecs.kernel.native import Form, MachineCode
 
 _OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
     "_nrt": False,  # numba's runtime would count references of arrays, which costs more than the work itself
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
 }
 
 
-class _Whole(JITCodeLibrary):  # type: ignore[misc]  # numba has no types
+class _Library(JITCodeLibrary):  # type: ignore[misc]  # numba has no types
+    """MachineCode that :mod:`~.native` calls, and nothing of numba's."""
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """What Python would call; where numba asks for it, all is there."""
+        self._ensure_finalized()
+        return cast(int, ctypes.cast(_not_from_python, ctypes.c_void_p).value)
+
+    @property
+    def codegen(self) -> Any:
+        """There is no code whose environment could be set."""
+        return _NoCode()
+
+
+class _Whole(_Library):
     """A kernel's code: it links the parts that its parts call, too."""
 
     def finalize(self) -> None:
@@ -49,7 +66,7 @@ def _callees(library: Any, done: list[Any] | None = None) -> list[Any]:
     return found
 
 
-class _Part(JITCodeLibrary):  # type: ignore[misc]
+class _Part(_Library):
     """A part's code: its own, which others link; it is never run from here."""
 
     def add_llvm_module(self, ll_module: Any) -> None:
@@ -62,24 +79,15 @@ class _Part(JITCodeLibrary):  # type: ignore[misc]
         self._final_module.verify()
         self._finalized = True
 
-    def get_pointer_to_function(self, name: str) -> int:
-        """What Python would call."""
-        return cast(int, ctypes.cast(_not_from_python, ctypes.c_void_p).value)
-
-    @property
-    def codegen(self) -> Any:
-        """There is no code whose environment could be set."""
-        return _NoCode()
-
 
 class _NoCode:
     def set_env(self, env_name: str, env: Any) -> None:
-        """A part raises nothing and calls nothing of Python's, for which it would need one."""
+        """Kernels raise nothing and call nothing of Python's, for which they would need one."""
 
 
 @ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.py_object)  # type: ignore[untyped-decorator]
 def _not_from_python(*_: Any) -> Any:
-    raise AssertionError("a part of a kernel is called by kernels only")
+    raise AssertionError("numba does not call kernels")
 
 
 def _compiler(library: type[JITCodeLibrary]) -> type[Compiler]:
@@ -95,63 +103,47 @@ def _compiler(library: type[JITCodeLibrary]) -> type[Compiler]:
 _WHOLE, _PART = _compiler(_Whole), _compiler(_Part)
 
 
-class KeptBySource(UserProvidedCacheLocator):  # type: ignore[misc]
-    """Where numba keeps what it makes of a file: by the file's text, in :func:`folder`, not by where it lies.
-
-    Another copy of the package, in a second environment, finds what is there, as the marks of that folder promise it.
-    """
-
-    def get_source_stamp(self) -> str:
-        """The file's text; numba before 0.68 goes by the time of its last change, which is each copy's own."""
-        return hashlib.sha256(Path(self._py_file).read_bytes()).hexdigest()
-
-    @classmethod
-    def get_suitable_cache_subpath(cls, py_file: str) -> str:
-        """The room of the file."""
-        return Path(py_file).parent.name
-
-
 def whole(function: Callable[..., Any]) -> Any:
-    """Compile a function that Python calls, and keep the machine code on disk, if there is room for it."""
-    with _kept_by_source():
-        made = numba.njit(cache=True, pipeline_class=_WHOLE, **_OPTIONS)(function)
-    if not numba.config.DISABLE_JIT:
-        keep = made._cache.save_overload
-
-        def kept(*code: Any) -> None:
-            with suppress(OSError):  # a disk that is full takes nothing, and who waits for an answer gets it
-                keep(*code)
-
-        made._cache.save_overload = kept
-    return made
+    """What a function that Python calls is to numba."""
+    return numba.njit(pipeline_class=_WHOLE, **_OPTIONS)(function)
 
 
-@contextmanager
-def _kept_by_source() -> Iterator[None]:
-    """Let numba ask :class:`KeptBySource` first; it reads its settings when a function is made known to it."""
-    elsewhere = ("InTreeCacheLocator", "UserWideCacheLocator", "ZipCacheLocator")
-    ours = {
-        "CACHE_DIR": str(folder()),
-        "CACHE_LOCATOR_CLASSES": ",".join((f"{__name__}.{KeptBySource.__name__}", *elsewhere)),
-    }
-    before = {name: getattr(numba.config, name) for name in ours}
-    try:
-        for name, value in ours.items():
-            setattr(numba.config, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(numba.config, name, value)
+def compiled(kernel: Any, form: Form) -> MachineCode:
+    """The machine code of what :func:`whole` gives, for arguments of a form."""
+    arguments = tuple(map(_type_of, form))
+    kernel.compile(arguments)
+    made = kernel.overloads[arguments]
+    returns = made.signature.return_type
+    each = () if returns is types.none else tuple(returns) if isinstance(returns, BaseTuple) else (returns,)
+    called = [f.name for f in made.library._final_module.functions if f.is_declaration]
+    outside = [name for name in called if not name.startswith("llvm.")]
+    return MachineCode(made.fndesc.llvm_func_name, [*map(str, each)], outside, made.library._get_compiled_object())
+
+
+def _type_of(form: Form) -> types.Type:
+    """The type of an argument of a form (:func:`ticdc_lab.codecs.kernel.native.form_of`)."""
+    kind, *of = form
+    if kind == "array":
+        return types.Array(from_dtype(of[0]), of[1], of[2])
+    if kind == "arrays":
+        return llvm.arrays_type(of[0])
+    if kind == "tuple":
+        return BaseTuple.from_types(tuple(map(_type_of, of[1:])), of[0])
+    return cast(types.Type, getattr(types, kind))
 
 
 def lowered(function: Callable[..., Any], *, inline: bool) -> Any:
-    """Compile a function that only kernels call."""
-    without = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    made: Any = numba.njit(pipeline_class=_PART, forceinline=inline, **without, **_OPTIONS)(function)
-    if not numba.config.DISABLE_JIT:
-        typed = made.get_call_template
-        made.get_call_template = lambda args, kws: typed(tuple(map(_widened, args)), kws)
+    """What a function that only kernels call is to numba."""
+    made: Any = numba.njit(pipeline_class=_PART, forceinline=inline, **_OPTIONS)(function)
+    typed = made.get_call_template
+    made.get_call_template = lambda args, kws: typed(tuple(map(_widened, args)), kws)
     return made
+
+
+def written(function: Callable[..., Any]) -> Any:
+    """What stands for a function in LLVM's words."""
+    own = getattr(llvm, function.__name__)
+    return SimpleNamespace(_numba_type_=types.Function(make_intrinsic_template(own, own, own.__name__)))
 
 
 def _widened(argument: types.Type) -> types.Type:

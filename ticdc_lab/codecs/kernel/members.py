@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
+from ticdc_lab.codecs.kernel.numbering import BLOCK
 from ticdc_lab.codecs.kernel.scan import after_name, next_member, same_bytes, scalar_end, string_end
 from ticdc_lab.codecs.kernel.text import held_scalar_end, int64_of
-from ticdc_lab.codecs.kernel.wide import BLOCK
 
 ENDS = 22
 """``state.at`` holds where the value of each field of a message begins and, so much further, where it ends."""

@@ -43,3 +43,9 @@ WHOLE, HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING, BEFORE_UNNAMED, CORRUPTED, OP_UNKNO
 INCOMPLETE_NAMES = (
     None, "handle-key-only", "claim-check-missing", "before-unnamed", "corrupted", "op-unknown", "tombstone"
 )  # fmt: skip
+
+BLOCK = 32
+"""Bytes that are looked at together (:mod:`~.wide`)."""
+
+PRINTED_MAX = 32
+"""Bytes of a number that C prints (:mod:`~.floats`)."""

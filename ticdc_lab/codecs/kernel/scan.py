@@ -10,7 +10,8 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
-from ticdc_lab.codecs.kernel.wide import BLOCK, WORD, block_fits, fits, load, plain_run, same_block, same_text_of
+from ticdc_lab.codecs.kernel.numbering import BLOCK
+from ticdc_lab.codecs.kernel.wide import WORD, block_fits, fits, load, plain_run, same_block, same_text_of
 
 MAX_DEPTH = 128
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
+from ticdc_lab.codecs.kernel.numbering import BLOCK
 from ticdc_lab.codecs.kernel.scan import after_name, digits_end, fault_at, hex_number, scalar_end, string_end, utf8_step
-from ticdc_lab.codecs.kernel.wide import BLOCK, block_fits, copy_block, fits, plain_run, store
+from ticdc_lab.codecs.kernel.wide import block_fits, copy_block, fits, plain_run, store
 from ticdc_lab.events.mysql_types import INFINITE
 
 BAD_BASE64, BAD_ESCAPE, BAD_UTF8 = faults.BAD_BASE64, faults.BAD_ESCAPE, faults.BAD_UTF8

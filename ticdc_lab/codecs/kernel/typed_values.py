@@ -13,6 +13,7 @@ from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM, put_fixed, put_shortest
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.jit import part
+from ticdc_lab.codecs.kernel.numbering import BLOCK
 from ticdc_lab.codecs.kernel.scan import digits_end
 from ticdc_lab.codecs.kernel.state import State, close, end_column, put_null, put_typed_name
 from ticdc_lab.codecs.kernel.text import (
@@ -26,7 +27,6 @@ from ticdc_lab.codecs.kernel.text import (
     put_string,
     room_for,
 )
-from ticdc_lab.codecs.kernel.wide import BLOCK
 from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, base_of, held_by
 
 PLAIN, BITS, BINARY, INTEGER = forms.PLAIN, forms.BITS, forms.BINARY, forms.INTEGER

@@ -165,7 +165,7 @@ def hashed(laid: LaidOut, sizes: np.ndarray, *, protocol: str, compiled: bool) -
         Whether the kernels compute them, which changes no hash.
     """
     if compiled:
-        from ticdc_lab.codecs.kernel import columns  # here: numba takes most of a second
+        from ticdc_lab.codecs.kernel import columns  # here: small logs need none
 
         return columns.hashed(laid, sizes, protocol)
     return hash_columns(laid) | dispatch_columns(laid, sizes, protocol)
