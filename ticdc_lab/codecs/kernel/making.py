@@ -47,7 +47,7 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]  # numba has no types
         return _NoCode()
 
 
-class _Whole(_Library):
+class _WholeCode(_Library):
     """A kernel's code: it links the parts that its parts call, too."""
 
     def finalize(self) -> None:
@@ -59,7 +59,7 @@ class _Whole(_Library):
 def _callees(library: Any, done: list[Any] | None = None) -> list[Any]:
     """All that a kernel or part calls, each before what calls it; itself last."""
     found = [] if done is None else done
-    for called in library._linking_libraries if isinstance(library, _Whole | _Part) else ():
+    for called in library._linking_libraries if isinstance(library, _WholeCode | _Part) else ():
         if called not in found:
             _callees(called, found)
     found.append(library)
@@ -100,7 +100,7 @@ def _compiler(library: type[JITCodeLibrary]) -> type[Compiler]:
     return Made
 
 
-_WHOLE, _PART = _compiler(_Whole), _compiler(_Part)
+_WHOLE, _PART = _compiler(_WholeCode), _compiler(_Part)
 
 
 def whole(function: Callable[..., Any]) -> Any:
