@@ -199,7 +199,7 @@ def fresh_choice(monkeypatch: pytest.MonkeyPatch, *, whole: bool, being_filled: 
     return started
 
 
-_PIECE = 1 << 17
+_PIECE = 1 << 14
 
 
 def passes(total: int) -> list[bool]:
