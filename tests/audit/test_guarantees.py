@@ -363,7 +363,8 @@ def test_each_guarantee_is_in_the_table_of_its_page() -> None:
     """What is checked is what the page shows: run docs/guarantees.py after a change."""
     made = runpy.run_path(str(ROOT / "docs/guarantees.py"))["page"]
     page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-    assert page == made(page) and set(GUARANTEES) <= {*re.findall(r"^\| `(\w+)` \| \S", page, re.MULTILINE)}
+    assert page == made(page), "run: python docs/guarantees.py"
+    assert set(GUARANTEES) <= {*re.findall(r"^\| `(\w+)` \| \S", page, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("name", [n for n, g in GUARANTEES.items() if g.at_once])

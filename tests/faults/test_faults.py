@@ -94,12 +94,15 @@ def test_guarantees_that_lost_messages_break_come_first(log_of) -> None:
 def test_each_guarantee_is_broken_by_a_fault_of_a_real_log(log_of) -> None:
     """One of a producer, a broker or a recording: no golden log has Admin events."""
     broken = {seen.guarantee for kind in KINDS for seen in plan_fault(log_of(SMALL)[1], kind, 0).plan.seen}
-    assert {*GUARANTEES} - broken == {"admin_events_on_all_partitions", "rows_follow_the_partition_count"}
+    assert {*GUARANTEES} - broken == {"admin_events_on_all_partitions", "rows_follow_the_partition_count"}, (
+        "plant a fault that breaks it in ticdc_lab/faults/, or add it to `seen` of one"
+    )
 
 
 def test_every_kind_is_found_where_it_was_planted(log_of, found_in) -> None:
     """The audit names guarantee, severity, partition and offset of each fault."""
-    assert unseen(log_of, found_in, SMALL, NARROW, range(3)) == []
+    hint = "a kind that values of images alone show belongs into OF_VALUES (tests/planted_guarantees.py)"
+    assert unseen(log_of, found_in, SMALL, NARROW, range(3)) == [], hint
 
 
 @pytest.mark.parametrize("name", [SMALL, CANAL])

@@ -37,7 +37,10 @@ def drawn(page: str) -> list[str]:
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_each_guarantee_has_a_fault_that_is_found(guarantee: str) -> None:
     """Once, in this log."""
-    hint = "a check of rows sees only those that odd_changes (ticdc_lab/audit/history.py) picks"
+    hint = (
+        "a check of rows sees only those that odd_changes (ticdc_lab/audit/history.py) picks, one of images the values "
+        "that `safe` and `proof` of rule_of (ticdc_lab/audit/defined.py) do not pass"
+    )
     assert [f["guarantee"] for f in findings(guarantee)] == [guarantee], hint
 
 

@@ -51,7 +51,9 @@ def test_protocols_differ_in_what_a_move_costs() -> None:
 def test_a_scenario_is_said_what_it_shows(path: Path) -> None:
     """In its first line and in the list of scenarios."""
     assert path.read_text(encoding="utf-8").startswith("# ")
-    assert f"`{path.stem}`" in (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert f"`{path.stem}`" in (FOLDER / "README.md").read_text(encoding="utf-8"), (
+        "add a row for it to data/scenarios/README.md"
+    )
 
 
 def test_the_same_seed_gives_the_same_trace_and_another_one_another() -> None:
