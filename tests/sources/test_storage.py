@@ -504,6 +504,36 @@ def test_a_missing_file_is_added_to_what_is_called_complete(
     assert any(limit.startswith(named) for limit in log.limits) == ("missing file" in said)
 
 
+def test_a_chain_of_images_across_a_missing_file_is_a_warning_that_names_it(
+    spark: SparkSession, trees: Path, tmp_path: Path
+) -> None:
+    """A broken chain in a stream that has all its files stays an error."""
+    folder = shutil.copytree(trees / "small_canal-json", tmp_path / "gone")
+    [gone] = folder.glob("shop/orders/470603993604161536/*/CDC*2.json")
+    gone.unlink()
+    for cut in folder.glob("shop/audit/*/*/CDC*2.json"):
+        cut.write_bytes(b"".join(line for i, line in enumerate(cut.open("rb")) if i % 3))
+    found = ticdc_lab.open(str(folder), spark=spark).audit().frames["findings"]
+    by_table = {table: {*own["severity"]} for table, own in found.groupby("table")}
+    assert by_table == {"shop.orders": {"warning"}, "shop.audit": {"error"}}
+    of_gap = found[found["severity"] == "warning"]
+    named = f"it may lie in {gone.relative_to(folder)}, which is missing"
+    assert all(said.endswith(named) for said in [*of_gap["cause"], *of_gap["message"]])
+
+
+def test_a_missing_schema_file_is_named_and_what_it_defines_is_not_judged(
+    spark: SparkSession, trees: Path, tmp_path: Path
+) -> None:
+    """By the definition before it, the rows' new columns would be errors."""
+    folder = shutil.copytree(trees / "small_canal-json", tmp_path / "gone")
+    [gone] = folder.glob("shop/orders/meta/schema_470603993604161536_*.json")
+    gone.unlink()
+    log = ticdc_lab.open(str(folder), spark=spark)
+    told, named = log.audit(), "shop/orders/meta/schema_470603993604161536_*.json"
+    assert told.frames["findings"].empty and any(named in limit for limit in log.limits)
+    assert any("columns are defined" in limit and named in limit for limit in told.limits)
+
+
 def test_links_are_never_followed(tmp_path: Path) -> None:
     """A linked file, a linked folder and a link to the folder above are refused; what is behind is not read."""
     root, outside = tmp_path / "feed", tmp_path / "outside"

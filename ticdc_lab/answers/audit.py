@@ -23,7 +23,7 @@ from ticdc_lab.answers.transactions import likeliest_first, torn_briefly, torn_w
 from ticdc_lab.answers.watermarks import complete_to
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audited, checks_possible, places_of
 from ticdc_lab.audit.contradicted import rules_given, with_contradictions
-from ticdc_lab.audit.findings import INFO, PARTITIONS_MISSING, RANK, UNRECORDED
+from ticdc_lab.audit.findings import IN_FILE, INFO, PARTITIONS_MISSING, RANK, UNRECORDED
 from ticdc_lab.audit.guarantees.guarantee import LACKED
 from ticdc_lab.audit.guarantees.marks import TWO_TOPICS
 from ticdc_lab.audit.guarantees.rows import IMAGE_DIFFERS
@@ -196,7 +196,7 @@ NEXT |= {name: (g.do, g.instead) for name, g in GUARANTEES.items()}
 """What to check or run next, by guarantee; and where a cause needs another step, by words of the cause."""
 _OWN_ZONE = re.compile(r"(?:the zone|time zone) ([A-Z][\w/+-]+)")
 _OF_ZONES = ("timestamps in the zone ", "TiCDC's server has the time zone ", "in the time zone of its server")
-_OF_RECORDING = {UNRECORDED: _RECORD, PARTITIONS_MISSING: _RECORD, LACKED: _AGAIN}
+_OF_RECORDING = {UNRECORDED: _RECORD, IN_FILE: _FOLDER, PARTITIONS_MISSING: _RECORD, LACKED: _AGAIN}
 _OF_ZONE = dict.fromkeys(
     _OF_ZONES, "Audit with the zone of the TiCDC server: ticdc-lab audit {source} --option time-zone={zone}"
 )

@@ -27,6 +27,7 @@ from ticdc_lab.events.schema import IMAGES
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.catalog import DDL, GONE, Catalog, RefusedDdl, TableVersion
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
+from ticdc_lab.facts.known import LostSchema
 from ticdc_lab.tables.mysql_types import parsed
 
 UNKNOWN, ABSENT = -1, -2
@@ -136,6 +137,28 @@ class Definitions:
         tables = {k: v for k, v in self.tables.items() if (k[1].lower(), k[2].lower()) not in unknown}
         about = (c for c in self.contradictions if (c[1].schema_name.lower(), c[1].table_name.lower()) not in unknown)
         return replace(self, tables=tables, contradictions=tuple(about))
+
+    def until(self, lost: Collection[LostSchema]) -> Definitions:
+        """The same without what follows a schema file that is missing, in its table; and no DDL contradicts one that
+        lies before such a file.
+        """
+        first: dict[TableName, int] = {}
+        for of in lost:
+            name = (of.schema.lower(), of.table.lower())
+            first[name] = min(of.version, first.get(name, of.version))
+        tables = dict(self.tables)
+        for key, own in self.tables.items():
+            if (since := first.get((key[1].lower(), key[2].lower()))) is not None:
+                n = int(np.searchsorted(own.since, since))
+                tables[key] = Defined(
+                    np.append(own.since[:n], since), np.append(own.state[: n + 1], UNKNOWN),
+                    np.append(own.made[: n + 1], since),
+                )  # fmt: skip
+        about = (
+            c for c in self.contradictions
+            if not any((c[1].since or 0) < of.version <= (c[1].commit_ts or _ANY) for of in lost)
+        )  # fmt: skip
+        return replace(self, tables=tables, contradictions=tuple(about)) if lost else self
 
     def rule_of(self, column: ColumnDef) -> ColumnRule:
         """What a column allows in this log."""

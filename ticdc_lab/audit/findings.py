@@ -23,6 +23,7 @@ from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, spark_order
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, codes, numbers, runs
 from ticdc_lab.events.schema import require_columns
+from ticdc_lab.facts.known import LostFiles
 from ticdc_lab.facts.places import hashes_of_both, table_names
 
 SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
@@ -37,6 +38,7 @@ PARTITIONS_MISSING = "partitions are missing, so no dispatch rule can be tried"
 """Causes of moves that no rule explains."""
 
 UNRECORDED = "a part that was not recorded may explain it"
+IN_FILE = "it may lie in"
 """In causes of warnings that a longer recording would decide."""
 
 _NO_RULE = ", which no dispatch rule explains"
@@ -185,7 +187,8 @@ def unrecorded(found: pa.Table, promises: Promises) -> pa.Table:
     # the DDL of its own partition, or wherever that may have it
     since = np.where(homes[:, 0] == homes[:, 1], offsets.min(axis=1), BEGIN)
     maybe = ~promises.recorded.ddl_between(place, low, high)
-    maybe |= promises.recorded.lacks(promises.home[place], since, offsets.max(axis=1), below=high)
+    own = promises.recorded.ddl_topic[place] < 0  # DDL of others come to partition 0 alone
+    maybe |= own & promises.recorded.lacks(promises.home[place], since, offsets.max(axis=1), below=high)
     cut = pc.binary_join_element_wise(found["message"], "; or a DDL between them was not recorded", "")
     shared = pc.binary_join_element_wise(found["cause"], f"; {UNRECORDED}", "")
     changed = {
@@ -197,9 +200,28 @@ def unrecorded(found: pa.Table, promises: Promises) -> pa.Table:
     return pa.table({f.name: changed.get(f.name, found[f.name]) for f in FOUND}, schema=FOUND)
 
 
-def uncovered(
-    found: RowFindings, which: Bools, because: str = ", or is in a part that was not recorded"
-) -> RowFindings:
+_IN_A_PART = ", or is in a part that was not recorded"
+
+
+def with_lost_files(found: pa.Table, lost: Sequence[LostFiles]) -> pa.Table:
+    """Findings; what a part that was not recorded may explain names the data files of a storage sink that are
+    missing: those between its messages, or else all of the log.
+    """
+    if not lost:
+        return found
+    rows = found.to_pylist()
+    for row in rows:
+        if row["message"].endswith(_IN_A_PART) and (row["cause"] or "").endswith(UNRECORDED):
+            first, *_, last = sorted(e["offset"] for e in row["evidence"]) * 2
+            here = [of for of in lost if of.partition == row["partition"] and first < of.offset < last] or lost
+            n = sum(of.n for of in here)
+            named = f"{here[0].path}, which is missing" if n == 1 else f"{here[0].path} or {n - 1} more missing files"
+            row["message"] = f"{row['message'].removesuffix(_IN_A_PART)}; {IN_FILE} {named}"
+            row["cause"] = f"{row['cause'].removesuffix(UNRECORDED)}{IN_FILE} {named}"
+    return pa.Table.from_pylist(rows, found.schema)
+
+
+def uncovered(found: RowFindings, which: Bools, because: str = _IN_A_PART) -> RowFindings:
     """Findings that missing recordings may explain: these are warnings."""
     own = found.message.cause
     cut = sentence(found.message, because, cause=sentence(Sentences(own, own), f"; {UNRECORDED}"))

@@ -26,6 +26,7 @@ from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW
+from ticdc_lab.facts.known import LostSchema
 from ticdc_lab.facts.limits import (
     DDL_IN_PARTITION_0_ONLY,
     absent_partitions,
@@ -371,7 +372,7 @@ Lacked = tuple[Ints, Ints, bool]
 
 
 def lacked_offsets(facts: LogFacts) -> dict[Place, Lacked]:
-    """Gaps of each partition with an event, from its first message on; none of storage files."""
+    """Gaps of each partition with an event, from its first message on; of storage files those that are missing."""
     each, homes = gaps_between(facts.offsets, facts.counted), set(facts.homes)  # a sample may hold no event of one
     found = {h: (first, last, n) for h, first, last, n in each if h in homes and not is_in_file(int(first[0]))}
     held = firsts_of(facts.offsets) | {home: of.first for home, of in facts.counted.items()}
@@ -379,6 +380,9 @@ def lacked_offsets(facts: LogFacts) -> dict[Place, Lacked]:
         if offset < held.get(home, offset):  # messages that could not be decoded
             first, last, counts = found.get(home, (no_ints(), no_ints(), True))
             found[home] = np.append(offset, first), np.append(held[home] - 1, last), counts
+    for home in {(of.topic, of.partition) for of in facts.lost_files} & homes:
+        at = np.array(sorted({of.offset for of in facts.lost_files if (of.topic, of.partition) == home}))
+        found[home] = at, at, False
     return found
 
 
@@ -465,7 +469,7 @@ class Promises:
             eras=Eras.read(facts, homes),
             recorded=Recorded.read(facts, places, homes, ddl, protocol=protocol),
             table=_ints(tables[name] for name in names),
-            table_ddl=_table_ddl(ddl, tables),
+            table_ddl=_table_ddl(ddl, facts.lost_schemas, tables),
             old_values=OldValues.read(facts, protocol=protocol, settings=settings, stretches=stretches),
             left_out=_ints(left_out.bits(names)),
             filters_known=left_out.known,
@@ -570,10 +574,13 @@ def _ddl(ddl: Facts, places: Facts) -> tuple[Marks, Ints]:
     return marks, _ints(last[one] for one in zip(marks.group.tolist(), marks.ts.tolist(), strict=True))
 
 
-def _table_ddl(ddl: Facts, tables: dict[tuple[str, str], int]) -> dict[int, Ints]:
-    """By table the commit_ts of DDL that block it, in order."""
+def _table_ddl(
+    ddl: Facts, lost: Iterable[LostSchema], tables: dict[tuple[str, str], int]
+) -> dict[int, Ints]:  # fmt: skip
+    """By table the commit_ts of DDL that block it, in order; of those in schema files that are ``lost``, too."""
     found: dict[int, set[int]] = {}
-    for ts, schema, name in {(d["commit_ts"], b["schema"], b["table"]) for d in ddl for b in d["blocked"]}:
+    each = {(d["commit_ts"], b["schema"], b["table"]) for d in ddl for b in d["blocked"]}
+    for ts, schema, name in each | {(of.version, of.schema, of.table) for of in lost}:
         named = [tables.get((schema, name))] if name is not None else [i for t, i in tables.items() if t[0] == schema]
         for i in named:
             if i is not None:

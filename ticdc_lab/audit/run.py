@@ -30,6 +30,7 @@ from ticdc_lab.audit.findings import (
     first_of,
     listed,
     unrecorded,
+    with_lost_files,
 )
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
 from ticdc_lab.audit.guarantees.rows import inserts_of_rows_there
@@ -208,7 +209,7 @@ def audited(
         found = pa.concat_tables([others, again])
     places = _places(found)
     keys = _keys_at(places, events()) if files is None else _keys_in_files(places, files)
-    whole = in_order(_keyed(found, keys), max_per_guarantee)
+    whole = with_lost_files(in_order(_keyed(found, keys), max_per_guarantee), facts.lost_files)
     not_judged = chain_unjudged(facts, old_values, left_out, unsure) | _unjudged_images(facts, definitions, left_out)
     return Audited(whole, not_judged)
 
@@ -227,7 +228,7 @@ def chain_unjudged(facts: LogFacts, old_values: OldValues, left_out: LeftOut, n_
 
 def judged_definitions(facts: LogFacts, protocol: str, left_out: LeftOut) -> Definitions:
     """Definitions from the log's DDL, without tables whose DDL a filter may leave out."""
-    definitions = Definitions.read(facts, protocol=protocol)
+    definitions = Definitions.read(facts, protocol=protocol).until(facts.lost_schemas)
     return definitions.without(left_out.undefined([name[1:] for name in definitions.tables]))
 
 
@@ -275,6 +276,11 @@ def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOu
         ddl = f"{len(odd)} DDL {'is' if len(odd) == 1 else 'are'} not understood ({few}), so rows of what "
         ddl += f"{'it names' if len(odd) == 1 else 'they name'} are not judged from there on"
         why = "; ".join(filter(None, (why, ddl)))
+    if lost := facts.lost_schemas:
+        files = f"{len(lost)} schema files are" if len(lost) > 1 else "a schema file is"
+        which = f"{', '.join(of.path for of in lost[:_NAMED])}{', ..' if len(lost) > _NAMED else ''}"
+        after = f"{files} missing ({which}), so rows of that table version and later ones are not judged"
+        why = "; ".join(filter(None, (why, after)))
     reasons = dict.fromkeys((n for n, g in GUARANTEES.items() if g.image), why)
     for name, own in definitions.left_unjudged.items():
         reasons[name] = "; ".join(filter(None, (reasons.get(name, ""), own)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -105,6 +105,25 @@ class CountedOffsets:
     missing: tuple[Ints, Ints]  # the first and the last of each stretch that is missing between them
 
 
+class LostFiles(NamedTuple):
+    """Data files that a storage sink's stream misses at one place, as numbers of others or an index file show."""
+
+    topic: str
+    partition: int
+    offset: int  # between the file before and the one behind
+    path: str  # of the first
+    n: int
+
+
+class LostSchema(NamedTuple):
+    """A schema file that data files need: nothing is known of the table from its version on."""
+
+    schema: str
+    table: str
+    version: int
+    path: str
+
+
 @dataclass(frozen=True, slots=True)
 class LogFacts:
     """Everything that is known of a whole log and is small.
@@ -147,6 +166,8 @@ class LogFacts:
     """Tables that messages define besides the text of a DDL (simple's BOOTSTRAP), each version with its TSO."""
     stated: tuple[tuple[int, str, str, str], ...] = ()
     """The same as CREATE TABLE, of schema files without a DDL: ``commit_ts``, schema, table and the statement."""
+    lost_files: tuple[LostFiles, ...] = ()
+    lost_schemas: tuple[LostSchema, ...] = ()
 
     @property
     def statements(self) -> list[DDL]:

@@ -20,7 +20,7 @@ from ticdc_lab.events.arrays import Batches, Ints, codes, partitions_in, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import BEFORE_UNNAMED, require_batch, require_columns
 from ticdc_lab.facts.gathering import IN_CHUNK
-from ticdc_lab.facts.known import CountedOffsets, Home, LogFacts
+from ticdc_lab.facts.known import CountedOffsets, Home, LogFacts, LostFiles, LostSchema
 from ticdc_lab.facts.schemas import GAPS
 
 _LOST = (
@@ -74,6 +74,10 @@ _WITHOUT_DDL = " {protocol} sends its DDL to partition 0 alone, so none of them 
 _FILES = (
     "{files} {are} missing in {folders}, as the numbers of the others or its index file show, so {their} data is "
     "missing from every answer. Where: ticdc-lab fsck {source}"
+)
+_SCHEMAS = (
+    "{several} missing: {named}{more}. Data files of that table version are there, so nothing is judged by the "
+    "table's definition from that version on, and CSV of it cannot be read."
 )
 _PLACES_SAID = 5
 
@@ -259,15 +263,22 @@ def begun_late(firsts: Mapping[Home, int]) -> Lacking:
     return Lacking(len(late), tuple(said), Counter(topic for topic, _ in late))
 
 
-def without_files(missing: Mapping[str, int], source: str) -> tuple[str, ...]:
-    """The sentence for data files that are missing in folders of a storage sink."""
-    n, one = sum(missing.values()), len(missing) == 1
-    if not n:
-        return ()
-    folders = next(iter(missing)) if one else f"{len(missing):,} folders, the first {next(iter(missing))}"
-    files = f"{n:,} data file{'s' * (n != 1)}"
-    words = {"are": "is", "their": "its"} if n == 1 else {"are": "are", "their": "their"}
-    return (_FILES.format(files=files, folders=folders, source=shlex.quote(source), **words),)
+def without_files(
+    missing: Collection[LostFiles], schemas: Sequence[LostSchema], source: str
+) -> tuple[str, ...]:  # fmt: skip
+    """The sentences for data files and schema files that are missing in folders of a storage sink."""
+    n, within = sum(of.n for of in missing), sorted({of.path.rpartition("/")[0] for of in missing})
+    said = []
+    if n:
+        folders = within[0] if len(within) == 1 else f"{len(within):,} folders, the first {within[0]}"
+        files = f"{n:,} data file{'s' * (n != 1)}"
+        words = {"are": "is", "their": "its"} if n == 1 else {"are": "are", "their": "their"}
+        said.append(_FILES.format(files=files, folders=folders, source=shlex.quote(source), **words))
+    if schemas:
+        more = len(schemas) - 1
+        several = f"{len(schemas):,} schema files are" if more else "A schema file is"
+        said.append(_SCHEMAS.format(several=several, named=schemas[0].path, more=f" and {more:,} more" if more else ""))
+    return tuple(said)
 
 
 def absent(homes: Collection[Home], *, protocol: str, marked: bool) -> Lacking:

@@ -42,7 +42,7 @@ from ticdc_lab.events.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW as FACTS
 from ticdc_lab.facts.gathering import LEFT_OUT, offsets_alone
-from ticdc_lab.facts.known import Home, ordered_offsets
+from ticdc_lab.facts.known import Home, LostFiles, LostSchema, ordered_offsets
 from ticdc_lab.facts.limits import (
     EXTEND,
     RECORD_AGAIN,
@@ -129,6 +129,8 @@ class ChangeLog:
     """What a dump of another tool does not have (:data:`ticdc_lab.sources.forms.LOSSES`)."""
     of_storage: bool = False
     """Whether a storage sink wrote it, which has no partitions."""
+    lost_files: tuple[LostFiles, ...] = ()
+    lost_schemas: tuple[LostSchema, ...] = ()
     strangers: tuple[str, ...] = ()
     """Which other protocol messages are in that could not be decoded; known once materialised."""
     sample: Sample | None = None
@@ -247,7 +249,10 @@ class ChangeLog:
                 gathered = pa.concat_tables(parts) if parts else self.events.transform(log_facts).toArrow()
                 empty = self._empty()
             facts = LogFacts.read(gathered, firsts=self.firsts)
-            facts = replace(facts, defined=defined_in(self.known.tables))
+            facts = replace(
+                facts, defined=defined_in(self.known.tables), lost_files=self.lost_files,
+                lost_schemas=self.lost_schemas,
+            )  # fmt: skip
             if empty is not None:
                 facts = replace(facts, offsets=ordered_offsets([facts.offsets, empty]))
             self._facts.append(facts if parts else facts.without_offsets_of(self.sample))
@@ -611,12 +616,11 @@ class ChangeLog:
             given = {(s["topic"], s["partition"]): s["first_offset"] for s in spans}
             firsts = firsts_of(self._offsets(whole)) if None in given.values() else given
         late = begun_late(firsts)
-        files = self._source.missing_files
-        counts = replace(
-            self.counts, lacking=found.n, late=late.n, absent=gone.n, foreign=strange, files=sum(files.values())
-        )
+        lost = sum(of.n for of in self.lost_files)
+        counts = replace(self.counts, lacking=found.n, late=late.n, absent=gone.n, foreign=strange, files=lost)
         said = [_FOREIGN.format(topic=t, n=n, s="s" * (n != 1), protocol=self.protocol) for t, n in foreign.items()]
-        edges = (*said, *gone.sentences, *late.sentences, *without_files(files, self._source.name))
+        files = without_files(self.lost_files, self.lost_schemas, self._source.name)
+        edges = (*said, *gone.sentences, *late.sentences, *files)
         topics = {topic for topic, _ in firsts} - foreign.keys()
         by_topic = self._missing_by_topic(topics, found, late, gone) if len(topics) > 1 else {}
         return replace(

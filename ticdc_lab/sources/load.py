@@ -164,7 +164,8 @@ def load(
     return ChangeLog(
         opened.name, told.protocol, told.has_commit_ts, spark, cache(lambda: opened.messages),
         known=replace(known, settings=seen), origin=origin, left_out=opened.left_out, guesses=guesses,
-        of_storage=opened.kind == "storage", lost=opened.lost, _source=opened,
+        of_storage=opened.kind == "storage", lost=opened.lost, lost_files=opened.lost_files,
+        lost_schemas=opened.lost_schemas, _source=opened,
     )  # fmt: skip
 
 
@@ -487,7 +488,8 @@ def _listed_source(
         name, spark, files.frame, reading.messages, shares=files.shares, told=told,
         decode=lambda images: reading.events(images=images), kind="storage",
         measure=partial(storage.size_of, found, local=local), guesses=reading.guesses,
-        shown=(*reading.shown, *storage.of_paths(found, settings)), missing_files=storage.missing_files(found, reading),
+        shown=(*reading.shown, *storage.of_paths(found, settings)), lost_files=storage.missing_files(found, reading),
+        lost_schemas=storage.missing_schemas(found, reading),
         read_by=partial(_listed_source, spark, name, found, local),
     )  # fmt: skip
 

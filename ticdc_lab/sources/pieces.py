@@ -34,6 +34,7 @@ from ticdc_lab.engine.shuffle import Kernel, by_threads, dealt_out
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.facts.known import LostFiles, LostSchema
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources import capture, dumps, parquet
 from ticdc_lab.sources.dump_files import DumpFiles
@@ -88,8 +89,8 @@ class Source:
     """Settings of the changefeed that opening it showed."""
     read_by: Callable[[Settings], Source] | None = None
     """A storage folder, read by other settings without another listing."""
-    missing_files: Mapping[str, int] = field(default_factory=dict)
-    """How many data files each folder of a storage sink is missing."""
+    lost_files: tuple[LostFiles, ...] = ()
+    lost_schemas: tuple[LostSchema, ...] = ()
     left_out: tuple[str, ...] = ()
     """What lies in the folder and is not read, a sentence each."""
     guesses: tuple[str, ...] = ()

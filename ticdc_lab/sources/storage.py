@@ -35,7 +35,9 @@ from ticdc_lab.engine import hadoop_files, is_sail, parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import shown_source
+from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import Batches
+from ticdc_lab.facts.known import LostFiles, LostSchema
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.places import Size, size_of_lines
 from ticdc_lab.sources.storage_layout import (
@@ -46,7 +48,6 @@ from ticdc_lab.sources.storage_layout import (
     place_of,
     roots_below,
     schema_files,
-    series_of,
     streams_of,
 )
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
@@ -269,8 +270,7 @@ def files_table(found: Listing, *, with_index: bool = False) -> pa.Table:
     rows: list[dict[str, Any]] = []
     has_metadata = any(p.kind == "metadata" for p in found.places)
     for partition, files in enumerate(streams_of(found.places).values()):
-        # files are numbered from 1: where the first that is there has another number, what lay before it expired
-        first = 2 if next((p.number for p in files if p.kind == "data"), 1) > 1 else 1
+        first = _first_rank(files)
         rows += [row_of(p, found, definitions, partition, rank) for rank, p in enumerate(files, start=first)]
         if has_metadata:
             end = {"kind": "metadata", "path": METADATA, "partition": partition, "rank": len(files) + first}
@@ -314,23 +314,57 @@ def _index_files(found: Listing) -> Iterator[dict[str, Any]]:
             yield {"kind": "index", "path": p.path, "size": found.sizes[p.path], "schema_path": last and last.path}
 
 
-def missing_files(found: Listing, reading: Reading) -> dict[str, int]:
-    """How many data files each folder is missing, as the numbers of others and its index files show.
+def missing_files(found: Listing, reading: Reading) -> tuple[LostFiles, ...]:
+    """Data files that are missing, as the numbers of others and index files show.
 
     Those before the first of a stream may have expired: :func:`files_table`.
     """
-    begins = {next((p.path for p in files if p.kind == "data"), "") for files in streams_of(found.places).values()}
-    missing, newest = Counter[str](), dict[str, int]()
-    for (folder, _), files in series_of(found.places).items():
-        first, *_, last = sorted(files, key=lambda p: p.number) * 2
-        expired = first.number - 1 if first.path in begins else 0
-        missing[folder] += last.number - len({p.number for p in files}) - expired
-        newest[last.path] = last.number
+    lost, newest = list[LostFiles](), dict[str, tuple[StoragePlace, int, int]]()
+
+    def lose(of: StoragePlace, partition: int, rank: int, number: int, n: int) -> None:
+        path = re.sub(r"\d+(?=\.\w+$)", lambda digits: f"{number:0{len(digits[0])}}", of.path)
+        lost.append(LostFiles(found.topic, partition, (rank << FILE_BITS) - 1, path, n))
+
+    for partition, files in enumerate(streams_of(found.places).values()):
+        before: StoragePlace | None = None
+        for rank, p in enumerate(files, start=_first_rank(files)):
+            if p.kind == "data":
+                goes_on = before is not None and before.folder == p.folder
+                last = before.number if before and goes_on else 0
+                if before is not None and p.number > last + 1:
+                    lose(p, partition, rank, last + 1, p.number - last - 1)
+                before, newest[p.path] = p, (p, partition, rank)
     for row in _index_files(found) if reading.root is not None else ():
-        with suppress(Unreadable):
-            told = named_by_index(row["path"], reading.content(row)) if row["schema_path"] else None
-            missing[told.folder if told else ""] += max(0, told.number - newest[row["schema_path"]]) if told else 0
-    return {folder: n for folder, n in missing.items() if n}
+        if row["schema_path"] is not None:
+            p, partition, rank = newest[row["schema_path"]]
+            with suppress(Unreadable):
+                told = named_by_index(row["path"], reading.content(row))
+                if told and told.number > p.number:
+                    lose(p, partition, rank + 1, p.number + 1, told.number - p.number)
+    return tuple(lost)
+
+
+def missing_schemas(found: Listing, reading: Reading) -> tuple[LostSchema, ...]:
+    """Schema files that are missing, as data files of their table version show."""
+    there, lost = schema_files(found.places), list[LostSchema]()
+    for (schema, table, version), path in sorted(files_of_versions(found).items()):
+        if (schema, table, version) in there:
+            continue
+        within = "/".join((*filter(None, (schema, table)), "meta", f"schema_{version}_*.json"))
+        names = schema, table
+        if not table and path.endswith(".json") and reading.root is not None:  # the folder is a table id, rows name it
+            with suppress(Unreadable):
+                row = dict.fromkeys(FILES.names) | {"kind": "data", "path": path, "extension": "json", "partition": 0}
+                data = spans(pa.array([reading.content(row)], pa.binary()))[0]
+                first = reading.first_events(row, data).slice(0, 1).to_pylist()
+                names = (first[0]["schema_name"], first[0]["table_name"]) if first else names
+        lost.append(LostSchema(*names, version, within))
+    return tuple(lost)
+
+
+def _first_rank(files: Iterable[StoragePlace]) -> int:
+    """Files are numbered from 1: where the first that is there has another number, what lay before it expired."""
+    return 2 if next((p.number for p in files if p.kind == "data"), 1) > 1 else 1
 
 
 def _table_id(p: StoragePlace) -> int | None:
