@@ -59,7 +59,7 @@ def mutated(log: pa.Table, r: Random) -> pa.Table:
 
 @pytest.mark.parametrize("most", [1 << 21, 40])
 def test_findings_are_those_of_all_rows(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever moved; also where rows are looked at in several passes, or have no room in one."""
+    """Random rows are moved. Rows are looked at in several passes, or have no room in one."""
     monkeypatch.setattr(history, "_ROWS_A_PART", most)
     log, left, with_findings = in_order(), 0, 0
     for seed in range(40):

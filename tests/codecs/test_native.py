@@ -47,7 +47,7 @@ def half(x: float, yes: bool) -> float:
 
 
 def test_arguments_of_every_kind_arrive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Also an array of which only some columns are given, and the same from disk."""
+    """Arrays arrive whole and as views of some columns or rows."""
     monkeypatch.setattr(native, "folder", lambda: tmp_path)
     whole, own = np.arange(12).reshape(3, 4), Arrays(own=np.zeros(2, np.int64))
     for given in (whole, whole[:, ::2], whole.T):

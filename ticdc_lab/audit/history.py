@@ -257,13 +257,13 @@ def judged_here(
 
 
 _FEW, _ROWS_A_PART = 1 << 12, 1 << 21
-"""Changes that are sorted as fast; those of rows whose last changes are in memory at once, 100 MB or so."""
+"""How many changes are sorted as fast; and how many rows have their last changes in memory at once, 100 MB or so."""
 
 
 def not_plain(rows: pa.Table, promises: Promises) -> pa.Table:
-    """The changes of rows of which one does not plainly follow the one before it, as they come, or a mark forbids it.
+    """Leave out the rows whose changes all plainly follow each other, as they come, where no mark forbids it.
 
-    The others come in the order of their commits, and :func:`odd_changes` finds none of them.
+    These come in the order of their commits, and :func:`odd_changes` finds none of them.
     """
     batches = rows.to_batches()
     parts, n = -(-len(rows) // _ROWS_A_PART), min(len(rows), 2 * _ROWS_A_PART)

@@ -1,6 +1,6 @@
 """What kernels do in LLVM's own words, and what :class:`~.pointer.Arrays` are to numba: only compiling imports it.
 
-A function here has the name of the plain one that it stands for (:func:`ticdc_lab.codecs.kernel.jit.in_llvm`).
+A function here has the name of the plain one that it replaces (:func:`ticdc_lab.codecs.kernel.jit.in_llvm`).
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def lowered(function: Callable[..., Any], *, inline: bool) -> Any:
 
 
 def written(function: Callable[..., Any]) -> Any:
-    """What stands for a function in LLVM's words."""
+    """What replaces a function, in LLVM's words."""
     own = getattr(llvm, function.__name__)
     return SimpleNamespace(_numba_type_=types.Function(make_intrinsic_template(own, own, own.__name__)))
 

@@ -22,7 +22,7 @@ from ticdc_lab.codecs.kernel.cache import folder
 from ticdc_lab.codecs.kernel.pointer import Arrays
 
 Form = tuple[Any, ...]
-"""What is compiled for: the kind of an argument and what tells it from others of its kind, or all arguments'."""
+"""What code is compiled for: the kind and properties of one argument, or of each."""
 
 Loaded = Callable[[tuple[Any, ...]], Any]
 """A kernel, given all its arguments in a tuple."""
