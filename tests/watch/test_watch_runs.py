@@ -439,6 +439,18 @@ def test_a_recording_is_replayed_at_its_speed(tmp_path):
         assert seen == [(o, (o - begin) / 2, o + 1) for o in range(begin, 10)]
 
 
+def test_what_is_no_message_is_counted_once_over_restarts(tmp_path):
+    """A recording is read from its beginning, and its bad lines have no offsets; the last line was cut, and is not."""
+    lines = gzip.decompress(golden(LOG).read_bytes()).splitlines(keepends=True)[:40]
+    lines[20:20] = [b"{broken\n", b"{broken\n"]
+    file, seen = tmp_path / "t.jsonl", []
+    for n in (30, 42, 42):
+        file.write_bytes(b"".join(lines[:n])[: None if n == 42 else -9])
+        counts = watched(file, tmp_path / "state").view.counts
+        seen.append((counts.messages, sum(counts.quarantined.values())))
+    assert seen == [(30, 3), (43, 3), (43, 3)]
+
+
 def test_a_recording_out_of_order_is_refused(tmp_path):
     """Each partition is read in the order of its offsets; an audit takes any order."""
     lines = [{"topic": "t", "partition": 0, "offset": o, "timestamp": None, "key": None, "value": None, "headers": []}

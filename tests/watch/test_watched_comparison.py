@@ -301,6 +301,23 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path):
         WatchedComparison(str(SMALL), str(SMALL), state=state)
 
 
+def test_bad_lines_are_counted_once_and_said(tmp_path):
+    """Over a restart in the middle, too; a recording that grew behind what was compared is refused."""
+    lines = gzip.decompress(SMALL.read_bytes()).splitlines(keepends=True)
+    bad, state = tmp_path / "bad.jsonl", str(tmp_path / "state")
+    bad.write_bytes(b"".join([*lines[:400], b"{broken\n", *lines[400:]]))
+    for end in (1, 99):
+        asked = iter([False] * end + [True] * 9)
+        one = WatchedComparison(str(bad), str(SMALL), once=True, state=state)
+        one.run(lambda a=asked: next(a))
+    assert one.unread == (1, 0)
+    said = CliRunner().invoke(main, ["compare", "--watch", str(bad), str(SMALL), "--state", state, "--once"])
+    assert (said.exit_code, "1 message of this one could not be read" in said.output) == (0, True)
+    bad.write_bytes(bad.read_bytes() + lines[-1])
+    with pytest.raises(SourceError, match="is another file now"):
+        WatchedComparison(str(bad), str(SMALL), once=True, state=state)
+
+
 @pytest.mark.parametrize("damage", [lambda raw: b"", lambda raw: raw[: len(raw) // 2], lambda raw: b"x" + raw])
 def test_a_damaged_state_is_named(tmp_path, damage):
     """However it is damaged: what reads the file raises a class of its own for each way."""

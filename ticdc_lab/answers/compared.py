@@ -121,6 +121,9 @@ def watched(comparison: WatchedComparison) -> Answer:
                 f"{count(late, 'row change')} of {which} came again, or came after the changes of its time were "
                 f"forgotten, up to {clock_words(state.forgotten_ts)}: not compared. More --memory keeps them longer."
             )
+    for which, unread in zip(_SIDES, comparison.unread, strict=True):
+        if unread:
+            limits.append(f"{count(unread, 'message')} of {which} could not be read: what it held is not compared.")
     begins, ends = found.span
     facts = [side.known for side in state.sides]
     named = {ddl for of in facts for ddl in of.statements if ddl[3] and begins <= (ddl[0] or 0) <= ends}

@@ -267,6 +267,14 @@ def _side(
     if isinstance(source, StorageFolder):
         source.resume(told["read"], {path: ReadFile(*of) for path, of in told["files"].items()})
         source.learns = decoding.handles_with
+    elif isinstance(source, RecordedTopic):
+        read = told.get("read", {})  # an earlier version saved none
+        if told["ended"] and read and read["bytes"] != source.cursor()["bytes"]:
+            raise SourceError(
+                f"{name} was compared to its end, and is another file now: what came last there was not kept.",
+                hint="Compare it into another folder: --state OTHER",
+            )
+        source.resume(read)
     positions, lost = ({(t, p): n for t, p, n in told[of]} for of in ("positions", "lost"))
     ended = told["ended"] and isinstance(source, RecordedTopic)
     return _ComparedSource(source, name, decoding, ids, positions, lost, told["quarantined"], ended=ended)
@@ -274,9 +282,11 @@ def _side(
 
 def _told_of(side: _ComparedSource) -> dict[str, Any]:
     decoding, source = side.decoding, side.source
-    read = {}
+    read: dict[str, Any] = {}
     if isinstance(source, StorageFolder):
         read = {"read": source.cursor(), "files": {path: astuple(file) for path, file in source.files.items()}}
+    elif isinstance(source, RecordedTopic):
+        read = {"read": source.cursor()}
     return read | {
         "source": side.name, "protocol": decoding.told.protocol, "has_commit_ts": decoding.told.has_commit_ts,
         "ids": side.ids, "positions": [[*at, n] for at, n in side.positions.items()],

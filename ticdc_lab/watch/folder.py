@@ -79,7 +79,7 @@ class WatchProgress:
     decoding: Mapping[str, Any] = field(default_factory=dict)
     # Of a watch on Spark its last ``batch``, and the ``versions`` of its buckets' files; None on the desk.
     spark: Mapping[str, Any] | None = None
-    # Of a storage folder how far it is read (:meth:`ticdc_lab.watch.storage.StorageFolder.cursor`).
+    # How far what is no topic is read besides: what ``cursor`` of a storage folder or a recording gives.
     read: Mapping[str, Any] = field(default_factory=dict)
     beyond: Mapping[tuple[str, str], int] = field(default_factory=dict)
     # Of the counted row changes without an old value those that were counted when findings were looked for.

@@ -232,6 +232,8 @@ class Watch:
     def _detected(self, saved: WatchProgress | None, protocol: str) -> Decoding | None:
         """How messages are decoded; None while a source that grows has none."""
         source = self._source
+        if saved is not None and not isinstance(source, LiveTopic | StorageFolder):
+            source.resume(saved.read)
         if not isinstance(source, StorageFolder):
             sample = source.first(SAMPLE)
             if source.grows and not self._once and protocol == "auto" and not sample.num_rows:
@@ -478,8 +480,9 @@ class Watch:
             unsure=self._unsure, strangers=self._strangers,
         )  # fmt: skip
         files = dict[str, ReadFile | None]()
-        if isinstance(self._source, StorageFolder):
+        if not isinstance(self._source, LiveTopic):
             progress = replace(progress, read=self._source.cursor())
+        if isinstance(self._source, StorageFolder):
             files = {path: self._source.files.get(path) for path in self._source.changed}
             self._source.changed = set()
         self._state = self._folder.save(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
@@ -201,6 +202,15 @@ class RecordedTopic:
         self.name, self._files, self._speed, self._now, self._sleep = source, files, speed, now, sleep
         self.positions: dict[Place, int] = {}
         self.lost: dict[Place, int] = {}
+        self._refused = Counter[str]()
+
+    def cursor(self) -> dict[str, Any]:
+        """As JSON the bytes of its files, and what is no message and was given, by digest: it has no offset."""
+        return {"bytes": sum(f.stat().st_size for f in self._files), "refused": dict(self._refused)}
+
+    def resume(self, cursor: Mapping[str, Any]) -> None:
+        """Do not give again what :meth:`cursor` names; an earlier version saved none."""
+        self._refused = Counter(cursor.get("refused", {}))
 
     def ids(self) -> dict[str, str]:
         """As of :class:`WatchedSource`: none."""
@@ -223,7 +233,9 @@ class RecordedTopic:
         """As of :class:`WatchedSource`; it always ends."""
         self.positions = dict(positions)
         begun: tuple[float, int] | None = None
-        for messages, refused in self._read():
+        before = Counter(self._refused)
+        for messages, bad in self._read():
+            refused = self._not_before(bad, before)
             parts = [messages] if self._speed is None else self._by_time(messages, self._speed)
             for part in parts:
                 new = self._behind(part, positions)
@@ -258,6 +270,20 @@ class RecordedTopic:
                 self.positions[at] = offset + 1
             new.append(is_new)
         return messages.filter(pa.array(new, pa.bool_()))
+
+    def _not_before(self, refused: pa.RecordBatch | None, before: Counter[str]) -> pa.RecordBatch | None:
+        """What was not refused before; takes what was from ``before``."""
+        if refused is None or not refused.num_rows:
+            return None
+        new = []
+        for reason, line in zip(refused["reason"].to_pylist(), refused["value"].to_pylist(), strict=True):
+            own = sha256(reason.encode() if line is None else line).hexdigest()[:16]
+            new.append(not before[own])
+            if before[own]:
+                before[own] -= 1
+            else:
+                self._refused[own] += 1
+        return refused.filter(pa.array(new, pa.bool_()))
 
     def _read(self) -> Iterator[Read]:
         for file in self._files:
