@@ -86,6 +86,12 @@ def test_a_print_is_a_log_and_the_brokers_own_file_is_refused_with_the_command(
     shutil.copy(DUMPS / "segment_head.log", tmp_path / "00000000000000000000.log")
     run = CliRunner().invoke(main, ["survey", str(tmp_path / "00000000000000000000.log")], obj=spark)
     assert run.exit_code == 2 and "kafka-dump-log.sh --print-data-log --files" in run.output, run.output
+    (data := tmp_path / "orders-0").mkdir()  # the broker's folder of a partition
+    shutil.copy(DUMPS / "segment_head.log", data / "00000000000000000000.log")
+    for beside in ("00000000000000000000.index", "00000000000000000000.timeindex", "leader-epoch-checkpoint"):
+        (data / beside).write_bytes(b"\0" * 20)
+    run = CliRunner().invoke(main, ["survey", str(data)], obj=spark)
+    assert f"--print-data-log --files {data}/00000000000000000000.log" in run.output, run.output
     hint = converted_hint("a b/0.log", (DUMPS / "segment_head.log").read_bytes())
     assert "--files 'a b/0.log' > 0.txt; ticdc-lab survey 0.txt" in hint
     (packed := tmp_path / "7.log.gz").write_bytes(gzip.compress((DUMPS / "segment_head.log").read_bytes()))

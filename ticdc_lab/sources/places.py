@@ -24,7 +24,7 @@ from ticdc_lab.sources.refused_forms import EVENTS_HINT, FORMAT_HINT, converted_
 
 _BYTES_LOOKED_AT = 1 << 18
 """Bytes at the beginning of a file from which the length of its lines is estimated."""
-_FILES_LOOKED_INTO = 200
+_FILES__LOOKED_INTO = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def size_of_parquet(files: Iterable[str | Path], *, n_bytes: int | None = None) 
 
     paths = [Path(f) for f in files]
     sizes = [p.stat().st_size for p in paths]
-    looked = paths[:_FILES_LOOKED_INTO]
+    looked = paths[:_FILES__LOOKED_INTO]
     rows = sum(pq.read_metadata(p).num_rows for p in looked)
     if len(looked) == len(paths):
         return Size(sum(sizes), rows, "by the files' footers", True)
@@ -279,9 +279,13 @@ def kind_of(source: str, files: list[Path] | None) -> str:
         f"Cannot detect what {source} is: it contains {found}; expected {_WHAT}."
         if files is not None and len(names) > 1
         else f"Cannot detect what {source} is{begins}; expected {_WHAT}.",
-        hint=(converted_hint(source if len(files) == 1 else str(files[0])) if files else "")
+        hint=next((hint for f in (source, *(files or ())[:_LOOKED_INTO]) if (hint := converted_hint(str(f)))), "")
         or (EVENTS_HINT if "`kind`, `commit_ts`" in begins else f"{printed}{_database(source)}{one}{kind}"),
     )
+
+
+_LOOKED_INTO = 100
+"""Files of a folder among which one is looked for that resembles a form."""
 
 
 def _beginning(files: Sequence[Path] | None) -> str:
