@@ -149,6 +149,35 @@ def test_what_a_container_prints_is_the_same_log(tmp_path, printed):
         read_cdc_log([str(file)])
 
 
+def _docker(text: str) -> str:
+    return json.dumps({"log": text, "stream": "stderr", "time": "2023-11-14T22:13:41Z"})
+
+
+def test_a_line_in_parts_in_a_shippers_json_or_of_powershell_is_the_same_line(tmp_path):
+    """Runtimes begin another line after 16 KiB, and commitTs often lies behind a long query."""
+    lines = FIXTURE.read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if "execute DMLs with error" in line)
+    lines[at] = lines[at].replace("VALUES (?,?)", f"VALUES {'(?,?),' * 3_000}(?,?)")
+    (plain := tmp_path / "cdc.log").write_text("\n".join(lines))
+    whole, file = read_cdc_log([str(plain)]), tmp_path / "printed.log"
+    assert 445644805199888385 in [line.commit_ts for line in whole.lines]
+    long, after, most = lines[at], lines[at + 1 :], 1 << 14
+    cri = "2023-11-14T22:13:41.008123Z stderr"
+    forms = [
+        "\n".join([*lines[:at], f"{cri} P {long[:most]}", f"{cri} F {long[most:]}", *after]),
+        "\n".join([*map(_docker, (f"{line}\n" for line in lines[:at])), _docker(long[:most]),
+                   _docker(f"{long[most:]}\n"), *map(_docker, (f"{line}\n" for line in after))]),
+        "\n".join(json.dumps({"@timestamp": "2023-11-14", "message": line, "host": {"name": "a"}}) for line in lines),
+    ]  # fmt: skip
+    for i, raw in enumerate([*map(str.encode, forms), plain.read_bytes().decode().encode("utf-16"),
+                             b"\xef\xbb\xbf" + plain.read_bytes()]):  # fmt: skip
+        file.write_bytes(raw)
+        found = read_cdc_log([str(file)])
+        assert [replace(line, where="") for line in found.lines] == [replace(line, where="") for line in whole.lines]
+        assert (found.read, found.cut, found.continued) == (whole.read, whole.cut, whole.continued), i
+    assert found.lines[-1].where == f"{file}:{whole.lines[-1].where.rpartition(':')[2]}"
+
+
 def test_what_names_the_timestamp_comes_before_what_was_written_then():
     """And a line that names another one is about something else."""
     log = read_cdc_log([str(FIXTURE)])

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from io import TextIOWrapper
 from pathlib import Path
 
 from ticdc_lab.errors import SourceError
@@ -218,7 +219,7 @@ def read_cdc_log(files: Sequence[str]) -> CdcLog:
 
     Raises SourceError: a file is not there or damaged, or no line of any has the form of TiCDC's log.
     """
-    found = parsed((f"{file}:{i}", line) for file in files for i, line in enumerate(_lines(file), 1))
+    found = parsed((f"{file}:{i}", line) for file in files for i, line in _joined(_lines(file)))
     if found.span_ms is None:
         raise SourceError(
             f"No line of {', '.join(files)} begins as TiCDC's log: expected [2024/01/31 11:09:24.123 +08:00] [INFO] ..",
@@ -241,9 +242,10 @@ def _lines(file: str) -> Iterator[str]:
                     f"{file} is packed; expected text, or gzip as TiCDC packs it.",
                     hint=f"Unpack it first: {unpack} {shlex.quote(file)}",
                 )
-        with gzip.open(path, "rb") if magic.startswith(b"\x1f\x8b") else path.open("rb") as lines:
-            for line in lines:
-                yield _of_container(line.decode("utf-8", "replace").rstrip("\r\n"))
+        with gzip.open(path, "rb") if magic.startswith(b"\x1f\x8b") else path.open("rb") as raw:
+            code = "utf-16" if magic.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"  # PowerShell writes both
+            for line in TextIOWrapper(raw, code, "replace", newline="\n"):
+                yield line.rstrip("\r\n")
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(
             f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.",
@@ -251,12 +253,30 @@ def _lines(file: str) -> Iterator[str]:
         ) from None
 
 
-def _of_container(line: str) -> str:
-    """A line without the JSON that Docker's log driver puts around it."""
-    if line.startswith('{"log":'):
-        with suppress(ValueError, TypeError, KeyError):
-            return str(json.loads(line)["log"]).rstrip("\r\n")
-    return line
+_CRI = re.compile(r"\S+ (?:stdout|stderr) ([PF]) ")
+_PART_OF_DOCKER = 1 << 14
+"""Bytes after which Docker begins another line."""
+
+
+def _joined(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, without what a container's runtime or a log shipper put around; its parts in one."""
+    held, first = "", 0
+    for i, line in enumerate(lines, 1):
+        text, is_part = line, False
+        if cri := _CRI.match(line):
+            text, is_part = line[cri.end() :], cri[1] == "P"
+        elif line.startswith("{"):
+            with suppress(ValueError, AttributeError):
+                of = json.loads(line)
+                texts = [str(v) for k, v in of.items() if k == "log" or (isinstance(v, str) and _HEAD.match(v))]
+                text = texts[0] if texts else line
+                is_part = "log" in of and not text.endswith("\n") and len(text.encode()) >= _PART_OF_DOCKER
+        held, first = held + text.rstrip("\r\n"), first or i
+        if not is_part:
+            yield first, held
+            held, first = "", 0
+    if first:
+        yield first, held
 
 
 def parsed(numbered: Iterable[tuple[str, str]]) -> CdcLog:
