@@ -451,6 +451,16 @@ def test_what_is_no_message_is_counted_once_over_restarts(tmp_path):
     assert seen == [(30, 3), (43, 3), (43, 3)]
 
 
+def test_files_are_read_by_their_numbers(tmp_path):
+    """What was recorded in turns is often named without leading zeros."""
+    lines = gzip.decompress(golden(LOG).read_bytes()).splitlines(keepends=True)[:120]
+    for i in range(12):
+        (tmp_path / f"t-{i}.jsonl").write_bytes(b"".join(lines[10 * i : 10 * i + 10]))
+    read = [m for messages, _ in RecordedTopic(str(tmp_path)).batches({}, once=True) for m in messages.to_pylist()]
+    order = [[json.loads(line)[n] for n in ("partition", "offset")] for line in lines]
+    assert [[m["partition"], m["offset"]] for m in read] == order
+
+
 def test_a_recording_out_of_order_is_refused(tmp_path):
     """Each partition is read in the order of its offsets; an audit takes any order."""
     lines = [{"topic": "t", "partition": 0, "offset": o, "timestamp": None, "key": None, "value": None, "headers": []}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections import Counter
@@ -178,12 +179,16 @@ def _at(messages: pa.RecordBatch, wanted: Set[tuple[str, int, int]]) -> pa.Table
     return pa.Table.from_batches([messages.filter(pa.array([place in wanted for place in at], pa.bool_()))])
 
 
+def _by_number(file: Path) -> list[tuple[int, str]]:
+    return [(int(part), part) if i % 2 else (0, part) for i, part in enumerate(re.split(r"(\d+)", str(file)))]
+
+
 class RecordedTopic:
     """A recording: capture files or Parquet, whose lines lie in the order of the offsets of each partition.
 
-    ``source``: a file, or a folder of them, read in the order of their names. ``speed``: how many times as fast as it
-    was recorded, by the messages' timestamps; None as fast as it can be read. ``now``, ``sleep``: a clock, and what
-    waits.
+    ``source``: a file, or a folder of them, read in the order of their names, ``t-2`` before ``t-10``. ``speed``: how
+    many times as fast as it was recorded, by the messages' timestamps; None as fast as it can be read. ``now``,
+    ``sleep``: a clock, and what waits.
     """
 
     grows = False
@@ -199,7 +204,8 @@ class RecordedTopic:
                 f"{source} is no recording of a topic; expected .jsonl, .jsonl.gz or .parquet that `record` wrote.",
                 hint=f"Make one of it: ticdc-lab record {shlex.quote(source)} --out topic.jsonl.gz",
             )
-        self.name, self._files, self._speed, self._now, self._sleep = source, files, speed, now, sleep
+        self._files = sorted(files, key=_by_number)
+        self.name, self._speed, self._now, self._sleep = source, speed, now, sleep
         self.positions: dict[Place, int] = {}
         self.lost: dict[Place, int] = {}
         self._refused = Counter[str]()
