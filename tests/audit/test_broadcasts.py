@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from audit_tables import audit_table
 from tiny_logs import ddl, found, mark, row, table_of
 
@@ -150,3 +153,16 @@ def test_a_watermark_of_one_partition_alone_is_called_so():
     events = [mark(p, o, ts) for p in range(3) for o, ts in enumerate((1, 5, 9)) if ts != 5 or p == 1]
     told = audit_table(table_of(events), protocol="open-protocol", checks=["resolved_events_on_all_partitions"])
     assert ["at 5 that partition 1 alone has" in m for m in told["message"].to_pylist()] == [True, True]
+
+
+@pytest.mark.parametrize("planted", [5, 99])
+def test_a_watermark_of_one_partition_alone_that_does_not_rise_is_due_in_no_other(planted):
+    """It is an error of its own partition; a watermark that another one is really missing stays an error, too."""
+
+    def log(of_others: tuple[int, ...]) -> list[dict[str, Any]]:
+        each = {p: (10, 20, planted, 30, 40) if p == 1 else of_others for p in range(4)}
+        return [mark(p, o, ts) for p, own in each.items() for o, ts in enumerate(own)]
+
+    name = "resolved_events_on_all_partitions"
+    assert found(log((10, 20, 30, 40)), name) == [] and found(log((10, 20, 30, 40)), "watermarks_are_monotone")
+    assert {f[0][:2] for f in found(log((10, 20, 40)), name)} == {(name, "error")}

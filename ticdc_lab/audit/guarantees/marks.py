@@ -335,6 +335,8 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
         return
     values, witnesses = _first_of_each(stated)
     n_having = np.sum([np.isin(values, home.ts) for home in stated], axis=0)
+    is_due = ~np.isin(values, [ts for home in stated for ts in _out_of_order(home, values[n_having > 1])])
+    values, witnesses, n_having = values[is_due], witnesses[is_due], n_having[is_due]
     for home in homes:
         own, at = np.unique(home.ts, return_index=True)
         lacking = np.setdiff1d(values, own, assume_unique=True)
@@ -355,6 +357,15 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
             lacked = home.lacked_between(*ends) >= n_due
             witness = dict(zip(SHOWN, shown, strict=True))
             yield _gap(home, several, first, witness, following, lacked=lacked, alone=bool(alone), runs_on=runs_on)
+
+
+def _out_of_order(home: Home, shared: Ints) -> list[int]:
+    """Watermarks of one partition alone that do not rise with those which others share: nothing is due for them."""
+    is_shared = np.isin(home.ts, shared)
+    before = np.maximum.accumulate(np.where(is_shared, home.ts, NO_TS))
+    after = np.minimum.accumulate(np.where(is_shared, home.ts, END)[::-1])[::-1]
+    found: list[int] = home.ts[~is_shared & ((home.ts < before) | (home.ts > after))].tolist()
+    return found
 
 
 def _due(home: Home, values: Ints) -> int:
