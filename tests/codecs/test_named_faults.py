@@ -112,3 +112,15 @@ def test_protocols_without_a_kernel_name_the_table_too(protocol: str, message: A
     """What is missing, what is there, and of which table."""
     (reason,) = reasons(protocol, None, json.dumps(message).encode())
     assert said in reason and reason.endswith("; table `shop.orders`")
+
+
+def test_json_that_is_cut_is_called_cut_wherever_it_ends() -> None:
+    """In a text, in an escape, in a character and between members."""
+    rest = {"database": "s", "table": "t", "type": "INSERT", "ts": 5, "data": {"id": 1}}
+    simple = json.dumps(rest | {"version": 1, "schema": "s", "commitTs": 5}).encode()
+    whole = canal(data=[{"id": "a\n\u20ac"}], old=..., type="INSERT") + b" "
+    for protocol, value in (("canal-json", whole), ("canal-json", whole.replace(b"\\u20ac", "€".encode())),
+                            ("simple", simple), ("maxwell", json.dumps(rest).encode())):  # fmt: skip
+        for n in range(1, len(value.rstrip())):
+            said = f"value, byte {n}: the JSON is cut, it ends inside a value"
+            assert all(reason.startswith(said) for reason in reasons(protocol, None, value[:n])), value[:n]

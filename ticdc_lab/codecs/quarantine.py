@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ticdc_lab.codecs.event import Malformed, Outgrown
 from ticdc_lab.codecs.kernel.arrow import in_form
-from ticdc_lab.codecs.plain.named import named
+from ticdc_lab.codecs.plain.named import cut_or, named
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.events.schema import DECODED
 
@@ -63,9 +63,10 @@ def refused_at(
     batch: pa.RecordBatch, original: pa.RecordBatch, protocol: str, failed: Sequence[tuple[int, Malformed]]
 ) -> pa.RecordBatch:
     """Messages that failed as they were, each with its table, frame and field as far as they are in ``batch``."""
-    where, faults = pa.array([m for m, _ in failed], pa.int64()), [fault for _, fault in failed]
-    contents = (batch.column(name).take(where).to_pylist() for name in ("key", "value"))
-    reasons = [utf8(named(protocol, *row)) for row in zip(*contents, faults, strict=True)]
+    where = pa.array([m for m, _ in failed], pa.int64())
+    keys, values = (batch.column(name).take(where).to_pylist() for name in ("key", "value"))
+    faults = [cut_or(protocol, value, fault) for value, (_, fault) in zip(values, failed, strict=True)]
+    reasons = [utf8(named(protocol, *row)) for row in zip(keys, values, faults, strict=True)]
     classes, seqs = [fault.error_class for fault in faults], [fault.seq for fault in faults]
     return refused(original.take(where), classes, reasons, protocol=protocol, seqs=seqs)
 

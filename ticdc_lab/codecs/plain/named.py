@@ -31,6 +31,26 @@ def named(protocol: str, key: bytes | None, value: bytes | None, fault: Malforme
     return "; ".join((fault.reason, *filter(None, _NAMERS[protocol](key or b"", value or b"", part, at, fault))))
 
 
+def cut_or(protocol: str, value: bytes | None, fault: Malformed) -> Malformed:
+    """The fault. If the JSON ends inside a value, the reason is that it is cut, not what a decoder met at its end."""
+    if protocol not in _OF_JSON or fault.error_class not in _AT_THE_END or fault.reason.startswith("key") or not value:
+        return fault
+    try:
+        orjson.loads(value.decode("utf-8", "strict"))
+    except UnicodeDecodeError as bad:
+        is_cut = bad.reason == _ENDS
+    except orjson.JSONDecodeError as bad:
+        is_cut = bad.msg == _ENDS
+    else:
+        return fault
+    said = f"value, byte {len(value)}: the JSON is cut, it ends inside a value"
+    return Malformed("not-json", said, fault.seq, byte=fault.byte) if is_cut else fault
+
+
+_ENDS = "unexpected end of data"
+_AT_THE_END = ("not-json", "bad-type", "bad-utf8", "bad-escape")
+
+
 def _canal_json(key: bytes, value: bytes, part: str, at: int, fault: Malformed) -> Iterator[str]:
     fields = _object(value)
     yield _table(fields.get("database"), fields.get("table"))
