@@ -534,6 +534,23 @@ def test_a_missing_schema_file_is_named_and_what_it_defines_is_not_judged(
     assert any("columns are defined" in limit and named in limit for limit in told.limits)
 
 
+@pytest.mark.parametrize("protocol", ["csv_committs_oldvalue", "canal-json"])
+def test_a_byte_order_mark_of_a_file_is_no_message(
+    spark: SparkSession, trees: Path, tmp_path: Path, protocol: str
+) -> None:
+    """An editor put it before data, definitions, index and checkpoint."""
+    tree = f"small_{protocol}"
+    folder = shutil.copytree(trees / tree, tmp_path / tree)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    given = HEX if "oldvalue" in tree else UNKNOWN
+    found, expected = rows_of(folder, given), rows_of(trees / tree, given)
+    placed = ("offset", "value")
+    plain = [[{k: v for k, v in r.items() if k not in placed} for r in rows] for rows in (found, expected)]
+    assert plain[0] == plain[1] and not [r for r in found if r["error_class"]]
+
+
 def test_links_are_never_followed(tmp_path: Path) -> None:
     """A linked file, a linked folder and a link to the folder above are refused; what is behind is not read."""
     root, outside = tmp_path / "feed", tmp_path / "outside"

@@ -106,7 +106,7 @@ class TableFile:
 def read_table_file(raw: bytes) -> TableFile:
     """Read a schema file. Raises TableFileError: ``schema-not-json``, ``schema-fields`` or ``schema-columns``."""
     try:
-        body = json.loads(raw.decode())
+        body = json.loads(raw.decode("utf-8-sig"))
         json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair, which JSON can escape, is no text
     except (ValueError, RecursionError) as e:
         raise TableFileError("schema-not-json", f"expected a JSON object of a table's definition: {e}") from None

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import stat
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -355,7 +356,7 @@ def missing_schemas(found: Listing, reading: Reading) -> tuple[LostSchema, ...]:
         if not table and path.endswith(".json") and reading.root is not None:  # the folder is a table id, rows name it
             with suppress(Unreadable):
                 row = dict.fromkeys(FILES.names) | {"kind": "data", "path": path, "extension": "json", "partition": 0}
-                data = spans(pa.array([reading.content(row)], pa.binary()))[0]
+                data = spans(pa.array([reading.content(row).removeprefix(BOM_UTF8)], pa.binary()))[0]
                 first = reading.first_events(row, data).slice(0, 1).to_pylist()
                 names = (first[0]["schema_name"], first[0]["table_name"]) if first else names
         lost.append(LostSchema(*names, version, within))
@@ -632,7 +633,7 @@ def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, Any]:
         "output-field-header": None, "terminator": None,
     }  # fmt: skip
     try:
-        data = spans(pa.array([reading.content(row)[:_BYTES_LOOKED_AT]], pa.binary()))[0]
+        data = spans(pa.array([reading.content(row)[:_BYTES_LOOKED_AT].removeprefix(BOM_UTF8)], pa.binary()))[0]
     except Unreadable:
         return told
     if row["extension"] == "json":

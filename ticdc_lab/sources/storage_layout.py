@@ -189,7 +189,7 @@ def roots_below(paths: Iterable[str]) -> list[str]:
 
 def named_by_index(path: str, content: bytes) -> StoragePlace | None:
     """The newest data file that an index file with this content names; None where it names none of its own."""
-    named = content.decode("utf-8", "replace").strip("\r\n")
+    named = content.decode("utf-8-sig", "replace").strip("\r\n")
     told, here = place_of(f"{path.rsplit('/', 2)[0]}/{named}"), place_of(path)
     are_places = isinstance(told, StoragePlace) and isinstance(here, StoragePlace)
     return told if "/" not in named and are_places and told.dispatcher == here.dispatcher else None  # type: ignore[union-attr,return-value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -223,7 +224,7 @@ class Reading:
                 self.crcs[row["path"]] = crc32(raw)
             if row["kind"] in ("schema", "metadata"):
                 yield FilePiece(_batch(self.topic, row, np.zeros(1, np.int64), pa.array([raw], pa.binary())), CONTROL)
-            elif not raw:
+            elif not (raw := raw.removeprefix(BOM_UTF8)):
                 raise Unreadable("empty-file", "the data file is empty; expected at least one record")
             else:
                 yield from self._data(row, spans(pa.array([raw], pa.binary()))[0])
@@ -425,7 +426,7 @@ def table_file(path: str, raw: bytes) -> TableFile:
 def checkpoint_of(raw: bytes) -> int:
     """checkpoint-ts of the file ``metadata``; raises :class:`ValueError`."""
     try:
-        body = json.loads(raw.decode())
+        body = json.loads(raw.decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("the JSON is nested too deep") from None
     ts = body.get("checkpoint-ts") if isinstance(body, dict) else None
