@@ -168,3 +168,12 @@ def test_a_routed_golden_log_is_placed_as_it_was_recorded(spark: SparkSession, t
     assert hint.startswith("dw.orders_v3: its rows are placed as by columns:user_id of another name")
     assert hint.endswith(f"ticdc-lab dispatch {file} --changefeed FILE")
     log.close()
+
+
+def test_dispatch_says_that_a_log_has_the_names_before_routing(spark: SparkSession) -> None:
+    """The changefeed's messages would carry others."""
+    log = ticdc_lab.open(str(golden("messages_canal-json_small.jsonl.gz")), spark=spark)
+    feed = changefeed_from_toml("[sink]\ndispatchers = [{matcher = ['shop.*'], target-schema = 'dw'}]")
+    [said] = [d for d in log.dispatch(changefeed=feed, partitions=4).details if "names upstream" in d]
+    assert said.startswith("Messages carry names upstream that the rules route to others: shop.") and "(to dw." in said
+    assert "recorded without this routing" in said

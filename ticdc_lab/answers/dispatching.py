@@ -34,7 +34,7 @@ from ticdc_lab.dispatch.infer import infer_rules, names_upstream, partition_coun
 from ticdc_lab.dispatch.names import CONFLICT, UNNAMED_ROW, check_partitions, check_request
 from ticdc_lab.dispatch.other_names import other_name_words
 from ticdc_lab.dispatch.own_names import OwnNames
-from ticdc_lab.dispatch.routing import Upstream, routes, sources_of
+from ticdc_lab.dispatch.routing import Upstream, routes, sources_of, target_of
 from ticdc_lab.dispatch.rules import topic_of
 from ticdc_lab.dispatch.settings import dispatched, keys_in, tables_in
 from ticdc_lab.dispatch.sweep_kernel import MOST
@@ -50,6 +50,7 @@ from ticdc_lab.errors import ContractError, DispatchError, TiCDCLabError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.schema import EVENTS
+from ticdc_lab.facts.definitions import table_text
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import of_rules, of_zone
 from ticdc_lab.words import count, percent
@@ -138,6 +139,13 @@ def _as_ticdc_acts(
     upstream = {t: sources[t].table or t if t in sources else t for t in tables}
     said = [*changefeed.notes, *unreached(rules, [*upstream.values()], case_sensitive=exact)]
     said += [s.why for t, s in sources.items() if s.table != t]
+    targets = {t: target_of(rules, t, case_sensitive=exact) for t, s in sources.items() if s.table == t}
+    if routed := [f"{table_text(*t)} (to {table_text(*to)})" for t, to in targets.items() if to != t]:
+        more = f" and {len(routed) - 1} more" if len(routed) > 1 else ""
+        said.append(
+            f"Messages carry names upstream that the rules route to others: {routed[0]}{more}. The log was recorded "
+            "without this routing; rows go where their names upstream send them."
+        )
     if not changefeed.dispatch_old_value:
         said.append(
             "Without old values TiCDC sends no delete of a table without handle key, and a delete and an insert for an "
