@@ -255,8 +255,9 @@ def test_lines_that_are_no_message_go_to_quarantine_with_file_and_reason(
     }
     assert all(name in r["reason"] for r in rows)
     assert offsets(log) == list(range(len(BAD_LINES)))
-    counts = log.materialise(str(tmp_path / "out")).counts
-    assert counts is not None
+    whole = log.materialise(str(tmp_path / "out"))
+    counts = whole.counts
+    assert counts is not None and not any("gzip" in limit for limit in whole.limits)
     assert (counts.messages, counts.decoded, counts.quarantined) == (len(mixed), len(BAD_LINES), len(BAD_LINES))
 
 
@@ -272,8 +273,9 @@ def test_a_gz_cut_in_the_middle_gives_all_lines_before_the_cut(
     assert found == list(range(len(found))) and 5_000 * cut * 0.7 < len(found) < 5_000
     ((error_class, reason),) = quarantined(log)
     assert error_class == "damaged-gzip" and "cut.jsonl.gz" in reason and "ends early" in reason
-    counts = log.materialise(str(tmp_path / "out")).counts
-    assert counts is not None and (counts.decoded, counts.quarantined) == (len(found), 1)
+    whole = log.materialise(str(tmp_path / "out"))
+    assert whole.counts is not None and (whole.counts.decoded, whole.counts.quarantined) == (len(found), 1)
+    assert any("A damaged gzip file counts as one message" in limit for limit in whole.limits)
 
 
 def test_a_gz_with_a_broken_byte_gives_all_lines_before_it(spark: SparkSession, write: Callable[..., str]) -> None:

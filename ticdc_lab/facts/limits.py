@@ -23,10 +23,8 @@ from ticdc_lab.facts.gathering import IN_CHUNK
 from ticdc_lab.facts.known import CountedOffsets, Home, LogFacts, LostFiles, LostSchema
 from ticdc_lab.facts.schemas import GAPS
 
-_LOST = (
-    "{messages} could not be read (see the quarantine), so {its} data is missing from every answer. A damaged gzip "
-    "file counts as one message, however much came after the damage."
-)
+_LOST = "{messages} could not be read (see the quarantine), so {its} data is missing from every answer."
+_OF_GZIP = "A damaged gzip file counts as one message, however much came after the damage."
 _HOLD_NOTHING = "{messages} of this log {are} empty, without key and value: they contain no data, so none is missing."
 _PARTS = (
     "{changes} could not be read, because a value is `{{}}` (see the quarantine). The other row changes of these "
@@ -136,6 +134,8 @@ class Counts:
     """Partitions without a message, though some was sent (:func:`absent`)."""
     empty: int = 0
     """Of ``quarantined`` those that hold nothing."""
+    damaged: int = 0
+    """Of ``quarantined`` those that are ends of damaged gzip files."""
     parts: int = 0
     """Row changes that could not be decoded of messages whose others could."""
     foreign: int = 0
@@ -154,6 +154,7 @@ def counts_of(decoded: DataFrame, sample: Sample | None = None) -> Counts:
         "decoded": ok & (F.col("seq") == 0),
         "quarantined": ~ok & (F.coalesce("seq", F.lit(0)) == 0),
         "empty": ~ok & (F.col("error_class") == "empty-message"),
+        "damaged": ~ok & (F.col("error_class") == "damaged-gzip"),
         "parts": ~ok & (F.col("seq") > 0),
         "events": ok,
         "undated": ok & (kind == "row") & F.col("commit_ts").isNull(),
@@ -179,6 +180,7 @@ def limits_of(
     n = counts
     unread = n.unread if n is not None else 0
     lost = [_LOST.format(messages=_messages(unread), its="its" if unread == 1 else "their")] if unread else []
+    lost += [_OF_GZIP] if n is not None and n.damaged else []
     if n is not None and n.empty:
         lost.append(_HOLD_NOTHING.format(messages=_messages(n.empty), are="is" if n.empty == 1 else "are"))
     if n is not None and n.parts:

@@ -62,7 +62,8 @@ ARROW = ".arrow"
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 COUNTED = (
-    "decoded", "quarantined", "events", "undated", "incomplete", "unnamed", "watermarks", "kept", "empty", "parts",
+    "decoded", "quarantined", "events", "undated", "incomplete", "unnamed", "watermarks", "kept", "empty", "damaged",
+    "parts",
 )  # fmt: skip
 """What a task counts: the fields of :class:`ticdc_lab.facts.limits.Counts` but the sum, and what was not read."""
 
@@ -739,6 +740,7 @@ def _counted(group: pa.Table) -> dict[str, int]:
         "events": events,
         "parts": parts,
         "empty": pc.sum(empty).as_py() or 0,
+        "damaged": pc.sum(pc.equal(group["error_class"], "damaged-gzip")).as_py() or 0,
         "undated": pc.sum(undated).as_py() or 0,
         "watermarks": pc.sum(pc.and_(ok, pc.equal(group["kind"], "watermark"))).as_py() or 0,
         "incomplete": pc.sum(pc.is_valid(group["incomplete"])).as_py() or 0,
