@@ -504,10 +504,12 @@ def test_a_missing_file_is_added_to_what_is_called_complete(
     assert any(limit.startswith(named) for limit in log.limits) == ("missing file" in said)
 
 
+@pytest.mark.parametrize("sent", [True, False])
 def test_a_chain_of_images_across_a_missing_file_is_a_warning_that_names_it(
-    spark: SparkSession, trees: Path, tmp_path: Path
+    spark: SparkSession, trees: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bool
 ) -> None:
-    """A broken chain in a stream that has all its files stays an error."""
+    """A broken chain in a stream that has all its files stays an error; also where marks are gathered by the engine."""
+    monkeypatch.setattr(sys.modules["ticdc_lab.audit.marks"], "is_sent", lambda *_: sent)
     folder = shutil.copytree(trees / "small_canal-json", tmp_path / "gone")
     [gone] = folder.glob("shop/orders/470603993604161536/*/CDC*2.json")
     gone.unlink()

@@ -7,8 +7,8 @@ exceeds those before it, in a partition with rows. A hundred partitions with one
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -48,15 +48,18 @@ _LARGE = 2**62
 
 
 def log_marks(
-    events: DataFrame, *, protocol: str, sample: Sample | None = None, firsts: Mapping[Place, int] | None = None,
+    events: DataFrame, *, protocol: str, sample: Sample | None = None, known: LogFacts | None = None,
     settings: Settings = UNKNOWN, stretches: tuple[OffStretch, ...] | None = None,
 ) -> DataFrame:  # fmt: skip
     """What a whole log states besides its rows, in one row of two pickles (binary): ``facts``, a :class:`LogFacts`, and
-    ``promises``, the :class:`Promises` that follow. ``firsts`` as of :class:`LogFacts`, where events do not show them.
+    ``promises``, the :class:`Promises` that follow. ``known`` has the first offsets and missing files,
+    where events do not show them.
     """
+    firsts, lost_files, lost_schemas = (known.firsts, known.lost_files, known.lost_schemas) if known else ({}, (), ())
 
     def pickled(batches: Batches) -> Batches:
         facts = LogFacts.read(pa.Table.from_batches(batches, schema=ARROW), firsts=firsts).without_offsets_of(sample)
+        facts = replace(facts, lost_files=lost_files, lost_schemas=lost_schemas)
         promises = Promises.read(facts, protocol=protocol, settings=settings, stretches=stretches)
         both = [pickle.dumps(value, protocol=5) for value in (facts, promises)]
         yield pa.RecordBatch.from_arrays([pa.array([v], pa.binary()) for v in both], ["facts", "promises"])
@@ -74,9 +77,7 @@ def promises_of(
     known = pa.table({"promises": pa.array([told], pa.binary())})
     if is_sent(known, lambda: events().sparkSession):
         return known
-    marks = log_marks(
-        events(), protocol=protocol, sample=sample, firsts=facts.firsts, settings=settings, stretches=stretches
-    )
+    marks = log_marks(events(), protocol=protocol, sample=sample, known=facts, settings=settings, stretches=stretches)
     return marks.select("promises")
 
 
