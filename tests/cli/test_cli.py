@@ -190,7 +190,7 @@ def test_dispatch_in_raw_mode_says_what_it_joined(lab: Any, tmp_path: Path) -> N
     rows = sum(e["kind"] == "row" for e in lines(tmp_path / "d.jsonl"))
     assert rows == 2101 - counts["same_key"] - counts["only_pair"] - counts["equal_rest"]
     assert counts["same_key"] > 0
-    assert "were joined to updates of keys" in said.stderr
+    assert "of delete and insert joined to updates of keys" in said.stderr
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_name_that_two_tables_have_in_avro_is_counted_with_the_reason(spark: S
     log = open_log(str(TORTURE / "messages_avro.jsonl.gz"), spark=spark, schema_registry=schemas)
     answer = log.dispatch(strategy="table", partitions=3)
     (said,) = [d for d in answer.details if "may be" in d]
-    assert said.startswith("1 rows: TiCDC hashes TiDB's names") and "torture.multi.line (id, a;b, t)" in said
+    assert said.startswith("1 row: TiCDC hashes TiDB's names") and "torture.multi.line (id, a;b, t)" in said
     found = log.rules()
     left_out, nameless = [d for d in found.limits if "left out" in d]
     assert left_out.startswith("1 row change left out: TiCDC hashes")

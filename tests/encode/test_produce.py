@@ -276,7 +276,7 @@ def test_the_command_writes_a_topic_and_says_what_is_lost(spark: SparkSession, t
     assert facts["to"] == "mq-v1" and "table_id" in facts["lost"]
     again = ticdc_lab.open(str(golden(OPEN)), spark=spark)
     answer = again.produce(out, to="mq-v1", strategy="index-value", partitions=3)
-    assert answer.finding == facts["answer"] == f"{facts['written']} messages of mq-v1 in 3 partitions: {out}."
+    assert answer.finding == facts["answer"] == f"{facts['written']:,} messages of mq-v1 in 3 partitions: {out}."
     assert load(spark, out).messages.count() == facts["written"], "the method writes as the command does"
 
 

@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from conftest import ROOT
 
 from ticdc_lab.cli import main
+from ticdc_lab.codecs.kernel import native
+from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.errors import SourceError, whole_files
 from ticdc_lab.errors.whole_files import bare_path, room_for, write_whole
 from ticdc_lab.report.page import page
@@ -118,17 +120,15 @@ def test_a_place_for_a_page_that_is_none_is_refused_alike(
 
 def test_a_kernel_runs_where_its_code_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache without room keeps no one from an answer."""
-    from numba.core.caching import IndexDataCacheFile
-
-    from ticdc_lab.codecs.kernel import making
-
-    monkeypatch.setattr(making, "folder", lambda: tmp_path)
-    monkeypatch.setattr(IndexDataCacheFile, "_save_data", full)
-    assert making.whole(one_more)(1) == 2
+    monkeypatch.setattr(native, "folder", lambda: tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert one_more(1) == 2
+    assert not [*tmp_path.iterdir()]
 
 
+@kernel
 def one_more(n: int) -> int:
-    """A kernel."""
+    """Return the next number."""
     return n + 1
 
 
