@@ -4,9 +4,9 @@
 
 Every question is one process, from the shell's prompt to the next, and so are the peers: a bare Spark session with one
 count, and a DuckDB script that gives the counts by kind, the watermarks and the transactions of the same file. All take
-turns in each round; medians are shown. CPU seconds are user and system time of the process and all that it started,
-also of what outlived it (Linux only). ``--set-up`` clones the checkout and starts with an empty home folder and empty
-caches, which needs a network.
+turns in each round; medians are shown. Spark's classes are kept first, as ``./lab setup --spark`` does. CPU seconds are
+user and system time of the process and all that it started, also of what outlived it (Linux only). ``--set-up`` clones
+the checkout and starts with an empty home folder and empty caches, which needs a network.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from ticdc_lab.engine import class_archive
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = str(ROOT / "data/messages_canal-json-tidb_small.jsonl.gz")
@@ -197,6 +199,8 @@ def main() -> None:
     parser.add_argument("--set-up", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    if "spark" in (args.engine or ENGINES):
+        class_archive.make()
     ctypes.CDLL(None).prctl(_BECOME_SUBREAPER, 1)
     folder = Path(tempfile.mkdtemp(prefix="first-minute-"))
     try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from ticdc_lab.cli import common
 from ticdc_lab.engine import class_archive, jars
 from ticdc_lab.engine.environment import require_java
 from ticdc_lab.errors import SetupError
@@ -37,8 +40,8 @@ def test_without_a_whole_file_java_is_told_nothing(cache: Path) -> None:
     """Each Java and each class path has a file of its own: Java would not take another's."""
     java, path = require_java().executable, jars.jar_paths()
     assert class_archive.options(path, java) == ""
-    archive = cache / "java" / f"{class_archive._digest(path, java)}-3.jsa"
-    archive.parent.mkdir()
+    archive = class_archive._folder(java) / f"{class_archive._digest(path, java)}-3.jsa"
+    archive.parent.mkdir(parents=True)
     archive.write_bytes(b"abc")
     assert f"-XX:SharedArchiveFile={archive} " in class_archive.options(path, java)
     assert class_archive.options(path[1:], java) == ""
@@ -51,35 +54,59 @@ def test_a_recording_that_failed_is_said_and_leaves_nothing(cache: Path, monkeyp
     monkeypatch.setattr(class_archive, "_MODULE", "ticdc_lab.not_there")
     with pytest.raises(SetupError, match=r"keeps no archive of Spark's classes: .*No module named"):
         class_archive.make()
-    assert list((cache / "java").iterdir()) == []
+    assert list(cache.glob("java/*/*.jsa")) == []
 
 
-def test_those_used_longest_ago_are_removed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with many checkouts would fill its disk; what is in use stays, and what is being made."""
-    java, path, place = require_java().executable, jars.jar_paths(), cache / "java"
-    place.mkdir()
-    others = [place / f"{n:016x}-3.jsa" for n in range(6)]
-    for n, other in enumerate(others):
-        other.write_bytes(b"abc")
-        os.utime(other, (n, n))
-    others[0].rename(used := place / f"{class_archive._digest(path, java)}-3.jsa")
-    assert class_archive.options(path, java)
+def test_an_archive_stays_as_long_as_its_spark(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Checkouts do not remove each other's archives: Spark started slower then, without a word."""
+    monkeypatch.setattr(subprocess, "run", _recorded(subprocess.run))
+    sparks = [tmp_path / f"venv-{n}" / "pyspark" for n in range(6)]
+    made = []
+    for spark in sparks:
+        (spark / "jars").mkdir(parents=True)
+        monkeypatch.setattr(class_archive, "_spark", lambda spark=spark: spark)
+        made.append(class_archive.make())
+    assert sorted(cache.glob("java/*/*.jsa")) == sorted(made)
+    shutil.rmtree(sparks[0])
+    (sparks[-1] / "jars/new.jar").touch()  # a new set-up: Java checks the dates of jars
+    again = class_archive.make()
+    assert sorted(cache.glob("java/*/*.jsa")) == sorted([*made[1:-1], again])
+    assert again.parent == made[-1].parent
+    assert class_archive.make() == again
+
+
+def test_what_a_killed_one_left_is_removed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a day: before, another process may be making it."""
+    monkeypatch.setattr(subprocess, "run", _recorded(subprocess.run))
+    killed, making = (class_archive._folder(require_java().executable) / f".make-{name}" for name in ("killed", "now"))
+    for folder in (killed, making):
+        folder.mkdir(parents=True)
+    os.utime(killed, (0, 0))
+    class_archive.make()
+    assert (killed.exists(), making.exists()) == (False, True)
+
+
+def _recorded(run: Any) -> Any:
+    """Java's part of it, without Java."""
 
     def recorded(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
         if class_archive._MODULE not in command:
-            return run(command, **how)
+            return run(command, **how)  # type: ignore[no-any-return]
         Path(command[-1]).write_bytes(b"new")
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    run = subprocess.run
-    monkeypatch.setattr(subprocess, "run", recorded)
-    monkeypatch.setattr(class_archive, "_digest", lambda *_: "f" * 16)
-    killed, making = (place / f".make-{name}" for name in ("killed", "making"))
-    for folder in (killed, making):
-        folder.mkdir()
-    os.utime(killed, (0, 0))
-    made = class_archive.make()
-    assert sorted(place.iterdir()) == sorted([used, made, making, *others[-2:]])
+    return recorded
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_slow_start_is_noted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, used: bool) -> None:
+    """An audit of a small log takes half as long again without the archive: a command names the one that makes it."""
+    said = "-XX:SharedArchiveFile=a -Xshare:auto" if used else "-Xmx1g"
+    monkeypatch.setattr(spark.conf, "get", lambda name, default: {"spark.driver.extraJavaOptions": said}[name])
+    noted: list[str] = []
+    monkeypatch.setattr(common, "note", noted.append)
+    common._note_slow_start(spark)
+    assert [note.rpartition(": ")[2] for note in noted] == ["python -m ticdc_lab.engine.class_archive"] * (not used)
 
 
 @pytest.mark.soak

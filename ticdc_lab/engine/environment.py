@@ -55,14 +55,16 @@ def require_java() -> Java:
     is older than 17, or it misses the module with which Spark 4 starts.
     """
     executable, where = _find_java()
-    said = _run(executable, "-version")
+    shown = _run(executable, f"--add-modules={_VECTOR_MODULE}", "-version")
+    has_module = 'version "' in shown
+    said = shown if has_module else _run(executable, "-version")  # one start of Java where all is well
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is None:
         raise SetupError(f"{where} does not run: it says {first_line(said)!r}.", hint=install_java_hint())
     version = int(found[1])
     if version < JAVA_MIN:
         raise SetupError(f"{where} is Java {version}, but Spark needs {JAVA_MIN} or newer.", hint=install_java_hint())
-    if 'version "' not in _run(executable, f"--add-modules={_VECTOR_MODULE}", "-version"):
+    if not has_module:
         raise SetupError(f"{where} has no module {_VECTOR_MODULE}, which Spark requires.", hint=install_java_hint())
     return Java(executable, version)
 
