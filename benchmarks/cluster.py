@@ -1,7 +1,8 @@
-"""One worker against two, of one core each, on a standalone Spark master: the whole report, ingest, and what is hot.
+"""One worker against two, of one core each, on a standalone Spark master: report, audit, ingest, and what is hot.
 
     python benchmarks/make_inputs.py --events 1000000
     python benchmarks/cluster.py [--events 1000000] [--part report] [--rounds 1] [--json out.json]
+    python benchmarks/cluster.py --events 10000000 --topics 10 --part audit  # a hundred million row changes
     python benchmarks/cluster.py --behind "systemd-run --scope -qp CPUQuota=50%"
 
 Each number of workers gets a master, workers that are pinned to a core of their own, and a driver in a process of its
@@ -9,12 +10,13 @@ own, which is not; the first pass of a part does not count, as executors compile
 cores than workers, the driver and the broker take theirs from them: with ``--behind`` each worker is started by a
 command instead, which gives it a part of a core, and leaves the others what a cluster has on another machine.
 
-*report* is the page of the whole log; *ingest* is a topic of canal-json into the five Delta tables; *hot row* and *hot
-partition* open a log whose changes are all of one row, or nine of ten in one partition, and ask for transactions and
-audit.
+*report* is the page of the whole log; *audit* decodes the log and audits it; *ingest* is a topic of canal-json into the
+five Delta tables; *hot row* and *hot partition* open a log whose changes are all of one row, or nine of ten in one
+partition, and ask for transactions and audit.
 
 ``longest`` is the longest task, ``worker`` the largest resident memory of one Python worker, ``driver`` the most that
-one task sent to the driver.
+one task sent to the driver. ``busiest`` is the CPU time of the worker that computes most, with its Python: its ratio
+holds also where other work takes the cores. ``--topics`` is as of ``answers.py``.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
+from answers import several
 from make_inputs import DDL, PARTITIONS, START_TS, TABLES, Sink, canal_other, canal_row, changes
 from pyspark.sql import SparkSession
 from run import Meter
+from watch_spark import used_by_workers
 
 import ticdc_lab
 from ticdc_lab.engine.sessions import session
@@ -46,8 +50,8 @@ import broker as brokers  # noqa: E402
 import cluster  # noqa: E402
 
 MEMORY = "3g"
-PARTS = ("report", "ingest", "hot row", "hot partition")
-COLUMNS = ("wall_s", "cpu_s", "longest_s", "worker_gib", "driver_kib")
+PARTS = ("report", "audit", "ingest", "hot row", "hot partition")
+COLUMNS = ("wall_s", "cpu_s", "busiest_s", "longest_s", "worker_gib", "driver_kib")
 
 
 def hot_log(part: str, n: int, path: Path) -> None:
@@ -132,7 +136,9 @@ def driver(master: str, workers: int, part: str, source: str, folder: Path, roun
             brokers.produce(ticdc_lab.load(spark, source).messages, broker, "bench")
             source = broker.url("bench")
         for i in range(rounds + 1):
+            before = used_by_workers(spark)
             took = watched.pass_of(lambda at=folder / f"pass-{i}", source=source: asked(spark, part, source, at))
+            took["busiest_s"] = max(s - before.get(at, 0.0) for at, s in used_by_workers(spark).items())
             print(f"  {workers} workers, {part}, pass {i}: {took['wall_s']:.1f} s", file=sys.stderr, flush=True)
             found += [took] if i else []
     return found
@@ -148,17 +154,19 @@ def asked(spark: SparkSession, part: str, source: str, folder: Path) -> None:
         ingest(spark, source, str(folder / "tables"), protocol="canal-json", once=True, options=options)
     else:
         log = ticdc_lab.open(source, spark=spark, folder=folder / "log")
-        log.transactions()
+        if part != "audit":
+            log.transactions()
         errors = [f for f in log.audit().frames["findings"].to_dict("records") if f["severity"] == "error"]
         if errors:
             raise SystemExit(f"a sound log was given {len(errors)} errors, the first: {errors[0]['message']}")
         log.close()
 
 
-def source_of(part: str, events: int, inputs: Path) -> Path:
+def source_of(part: str, events: int, inputs: Path, topics: int) -> Path:
     """The log that a part reads, made if it is not there."""
     if not part.startswith("hot"):
-        return inputs / f"canal-json_{events}.parquet"
+        source = inputs / f"canal-json_{events}.parquet"
+        return several(source, topics) if topics > 1 else source
     path = inputs / f"{part.replace(' ', '-')}_{events}.parquet"
     if not path.exists():
         hot_log(part, events, path)
@@ -168,7 +176,7 @@ def source_of(part: str, events: int, inputs: Path) -> Path:
 def measured(workers: int, part: str, args: argparse.Namespace) -> dict[str, float]:
     """Medians of a part on so many workers, by a driver of its own."""
     with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as name:
-        folder, source = Path(name), source_of(part, args.events, args.folder)
+        folder, source = Path(name), source_of(part, args.events, args.folder, args.topics)
         (folder / "driver").mkdir()
         with cluster.running(folder, workers=workers, memory=MEMORY, behind=args.behind or pinned) as master:
             command = [sys.executable, __file__, "--part", part, "--rounds", str(args.rounds)]
@@ -189,6 +197,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--topics", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=HERE / "out")
     parser.add_argument("--behind", type=lambda text: lambda worker: shlex.split(text))
     parser.add_argument("--json", type=Path)
@@ -199,13 +208,14 @@ def main() -> None:
         print(json.dumps(driver(master, int(workers), args.part[0], source, Path(folder), args.rounds)))
         return
     found = {part: {n: measured(n, part, args) for n in (1, 2)} for part in args.part or PARTS}
-    heads = ("", "workers", "s", "CPU s of the driver", "longest task s", "Python worker GiB", "most to the driver KiB")
-    print(f"| {' | '.join((*heads, 'times as fast'))} |\n{'|---' * 8}|")
+    heads = ["", "workers", "s", "CPU s of the driver", "CPU s of the busiest worker", "longest task s"]
+    heads += ["Python worker GiB", "most to the driver KiB", "times as fast", "busiest worker, times less"]
+    print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     for part, of_each in found.items():
         for n, m in of_each.items():
-            times = "" if n == 1 else f"{of_each[1]['wall_s'] / m['wall_s']:.2f}"
-            print(f"| {part} | {n} | {m['wall_s']:.1f} | {m['cpu_s']:.1f} | {m['longest_s']:.1f} | "
-                  f"{m['worker_gib']:.2f} | {m['driver_kib']:.0f} | {times} |")  # fmt: skip
+            times = [f"{of_each[1][c] / m[c]:.2f}" if n > 1 else "" for c in ("wall_s", "busiest_s")]
+            print(f"| {part} | {n} | {m['wall_s']:.1f} | {m['cpu_s']:.1f} | {m['busiest_s']:.1f} | {m['longest_s']:.1f}"
+                  f" | {m['worker_gib']:.2f} | {m['driver_kib']:.0f} | {' | '.join(times)} |")  # fmt: skip
     if args.json:
         args.json.write_text(json.dumps(found, indent=1))
 
