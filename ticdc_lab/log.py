@@ -32,7 +32,7 @@ from ticdc_lab.consumer.replay_plan import TRANSACTION
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.engine import choose, session
 from ticdc_lab.errors import ContractError, SourceError
-from ticdc_lab.errors.whole_files import temporary_folder
+from ticdc_lab.errors.whole_files import local_path, temporary_folder
 from ticdc_lab.events.ddl import literal
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS
@@ -158,9 +158,10 @@ class Log:
         SourceError
             There is none.
         """
-        if not (names := self.browser.tables()):
+        rows = self.change_log.facts.of_kind("row").select(["schema_name", "table_name"]).to_pylist()
+        if not (names := {".".join(name for name in r.values() if name) for r in rows} - {""}):
             raise SourceError("The log has no row change, so there is no table to show.")
-        return names
+        return sorted(names)
 
     # Questions
 
@@ -675,6 +676,11 @@ def open(
     SourceError, ProtocolError
         There is nothing to read, or its protocol cannot be detected.
 
+    Notes
+    -----
+    The values of a large recording on this machine (canal-json, open-protocol) are decoded when a question first needs
+    them, unless ``folder`` is given: leave its files as they are until then.
+
     Examples
     --------
     >>> import ticdc_lab
@@ -693,7 +699,9 @@ def open(
     place = Path(folder) if folder is not None else temporary_folder("log-")
     try:
         change_log = (
-            load(own, source, **how).sampled(sample or Sample()).materialise(str(place / "decoded"), images=images)
+            load(own, source, **how)
+            .sampled(sample or Sample())
+            .materialise(str(place / "decoded"), images=images, in_full=folder is not None or not local_path(source))
         )
     except BaseException:
         if folder is None:

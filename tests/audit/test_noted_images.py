@@ -17,7 +17,6 @@ from topics import mock_cluster, send
 from ticdc_lab import load
 from ticdc_lab.answers.audit import of_findings
 from ticdc_lab.audit.defined import rule_of
-from ticdc_lab.audit.history import KEPT
 from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.decode import decode_batch
 from ticdc_lab.codecs.decoded import NOTED
@@ -118,7 +117,7 @@ def test_findings_are_those_of_all_images(
         parts = {}
         for name in ("whole", "noted"):
             log = load(later, str(tmp_path / "topic.parquet"), protocol=protocol)
-            made = log.materialise(str(tmp_path / name), kept=KEPT if name == "noted" else None)
+            made = log.materialise(str(tmp_path / name), in_full=name == "whole")
             assert (made._again is not None) == (name == "noted")
             parts[name] = of_findings(made)
             if name == "whole":
@@ -141,9 +140,9 @@ def test_handle_keys_that_only_ddl_show_are_said(tmp_path: Path, monkeypatch: py
     later = sessions.Later(2, {})
     try:
         said = list[tuple[str, ...]]()
-        for kept in (None, KEPT):
+        for in_full in (True, False):
             log = load(later, str(tmp_path / "topic.parquet"), protocol="canal-json")
-            made = log.materialise(str(tmp_path / str(len(said))), kept=kept)
+            made = log.materialise(str(tmp_path / str(len(said))), in_full=in_full)
             assert made._again is None
             said.append(made.guesses)
         assert "torture.k_uq" in " ".join(said[0])
@@ -170,7 +169,7 @@ def test_a_topic_of_a_broker_is_noted_as_its_recording(tmp_path: Path, monkeypat
             found = []
             for name in (str(tmp_path / "topic.parquet"), f"kafka://{servers}/{topic}"):
                 log = load(later, name, protocol="canal-json")
-                made = log.materialise(str(tmp_path / str(len(found))), kept=KEPT)
+                made = log.materialise(str(tmp_path / str(len(found))), in_full=False)
                 assert made._again is not None
                 found.append(of_findings(made)["findings"])
         assert "values_fit_their_columns" in {*found[0]["guarantee"]}

@@ -29,7 +29,6 @@ from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, encoded, num
 from ticdc_lab.events.changes import row_ids
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
 from ticdc_lab.facts.places import NAMED_BY, index_of, placed
-from ticdc_lab.sources.stored import KeptRows
 
 if TYPE_CHECKING:
     from ticdc_lab.sources.stored import StoredEvents
@@ -352,10 +351,6 @@ def narrowed(rows: pa.Table) -> pa.Table:
     }
     old = pa.table({name: left.get(name, old[name]) for name in every.column_names}, schema=every.schema)
     return pa.concat_tables([every, old])
-
-
-KEPT = KeptRows(_READ, narrowed, _FORM)
-"""What :func:`judged_here` needs of a log, if nothing else is asked."""
 
 
 def _judged(

@@ -58,11 +58,10 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
     from ticdc_lab.answers.answer import records_of
     from ticdc_lab.answers.audit import lines, not_checked
     from ticdc_lab.audit import MAX_PER_GUARANTEE
-    from ticdc_lab.audit.history import KEPT
     from ticdc_lab.errors.redaction import shown_source
     from ticdc_lab.words import shortened, some_of
 
-    with asked(source, where, frames=False, kept=KEPT) as (spark, log):
+    with asked(source, where, frames=False, in_full=False) as (spark, log):
         with shown(spark, "audit"):
             answer = log.audit(most=MAX_PER_GUARANTEE, messages=False)
         found, summary = answer.frames["findings"], log.summary_of("facts", "findings", most=MAX_PER_GUARANTEE)

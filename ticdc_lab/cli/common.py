@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ticdc_lab.codecs.known import Bounds
     from ticdc_lab.log import Log
     from ticdc_lab.settings import Settings
-    from ticdc_lab.sources.stored import KeptRows
 
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED, UNHEARD = 0, 1, 2, 130, 141
@@ -430,7 +429,7 @@ def opened(
 @contextmanager
 def decoded(
     source: str, where: Mapping[str, Any], *, images: bool = True, needed: bool = True, frames: bool = True,
-    beside: str | None = None, kept: KeptRows | None = None,
+    beside: str | None = None, in_full: bool = True,
 ) -> Iterator[tuple[SparkSession, Any]]:  # fmt: skip
     """The log, decoded once into a temporary folder; an error where no event is in it, unless none is needed."""
     import tempfile
@@ -445,7 +444,7 @@ def decoded(
             log = log.sampled(where["sample"])
         target = f"{folder}/decoded"
         with shown(spark, f"decoding {log.protocol}", measured=log.messages_done(target)):
-            log = with_rules_noted(log.materialise(target, images=images, kept=kept))
+            log = with_rules_noted(log.materialise(target, images=images, in_full=in_full))
         require_uninterrupted()
         say_counts(log)
         if needed:
@@ -586,14 +585,17 @@ def main() -> None:
 
 @contextmanager
 def asked(
-    source: str, where: Mapping[str, Any], *, images: bool = True, frames: bool = True, kept: KeptRows | None = None
+    source: str, where: Mapping[str, Any], *, images: bool = True, frames: bool = True, in_full: bool = True
 ) -> Iterator[tuple[SparkSession, Log]]:
-    """The log, decoded once, to be asked; without ``frames`` questions that are answered from its files."""
+    """The log, decoded once, to be asked; without ``frames`` questions that are answered from its files.
+
+    ``in_full`` as of :meth:`ticdc_lab.sources.change_log.ChangeLog.materialise`.
+    """
     import tempfile
 
     answer_first()
     with (
-        decoded(source, where, images=images, frames=frames, beside="ticdc_lab.log", kept=kept) as (spark, log),
+        decoded(source, where, images=images, frames=frames, beside="ticdc_lab.log", in_full=in_full) as (spark, log),
         tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
     ):
         from ticdc_lab.log import Log

@@ -139,7 +139,7 @@ def watermarks(source: str, as_json: bool, **where: Any) -> None:
 
     Per topic, partition and table.
     """
-    with asked(source, where, images=False, frames=False) as (spark, log):
+    with asked(source, where, images=False, frames=False, in_full=False) as (spark, log):
         log.change_log.require_commit_ts("resolved_ts")
         with shown(spark, "watermarks"):
             answer = log.watermarks()
@@ -156,7 +156,7 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
 
     They are restored across tables and partitions; commit_ts identifies one.
     """
-    with asked(source, where, images=False, frames=False) as (spark, log):
+    with asked(source, where, images=False, frames=False, in_full=False) as (spark, log):
         log.change_log.require_commit_ts("transactions")
         with shown(spark, "transactions"):
             answer = log.transactions(out=out)
@@ -280,7 +280,7 @@ def why(source: str, stall_s: float | None, cdc_log: tuple[str, ...], as_json: b
     stalls and findings, by the commit_ts they name or by time. They name the sink, the owner, the puller or the
     downstream.
     """
-    with asked(source, where, images=False, frames=False) as (spark, log):
+    with asked(source, where, images=False, frames=False, in_full=False) as (spark, log):
         with shown(spark, "why"):
             answer = log.why(stall_s=stall_s, cdc_log=cdc_log)
         print_answer(log, answer, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +34,7 @@ from ticdc_lab.codecs.simple_tables import defined_in
 from ticdc_lab.engine import engine_of, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
-from ticdc_lab.engine.sessions import is_sail, is_wanted, start_beside
+from ticdc_lab.engine.sessions import is_sail, start_beside
 from ticdc_lab.engine.shuffle import Kernel, spark_order
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.errors.redaction import shown_source
@@ -69,7 +71,6 @@ from ticdc_lab.sources.places import Size
 from ticdc_lab.sources.stored import (
     COUNTED,
     Again,
-    KeptRows,
     StoredEvents,
     arrivals_file,
     decoded_into,
@@ -145,7 +146,7 @@ class ChangeLog:
     has_images: bool = True
     """Whether its events have the values of rows."""
     _again: Again | None = None
-    """Where its files have of events what a question needs alone."""
+    """How the rest is decoded, where its files have of events only what most questions need."""
     _facts: list[LogFacts] = field(default_factory=list, init=False, repr=False, compare=False)
     _handles: list[Handles] = field(default_factory=list, init=False, repr=False, compare=False)
     _kept: dict[bool, Callable[[], DataFrame]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -440,7 +441,7 @@ class ChangeLog:
             )
         return self if sample.is_whole else replace(self, sample=sample, _gathered=())
 
-    def materialise(self, folder: str, *, images: bool = True, kept: KeptRows | None = None) -> ChangeLog:
+    def materialise(self, folder: str, *, images: bool = True, in_full: bool = True) -> ChangeLog:
         """Decode everything once into Parquet and continue from there.
 
         Parameters
@@ -452,9 +453,9 @@ class ChangeLog:
         images
             False leaves ``columns`` and ``before`` null: watermarks, transactions and most checks need only the
             hashes, and decoding costs a third then.
-        kept
-            Where this process decodes, write this alone; what else is asked for is decoded again: some messages, or
-            all beside ``folder``.
+        in_full
+            False: where kernels decode in this process, write only what most questions need. Frames, images and what
+            dispatchers read are decoded when they are first asked for, beside ``folder``.
 
         Returns
         -------
@@ -469,7 +470,7 @@ class ChangeLog:
         with engine_errors(), self.reading(), room_for(folder):
             local = None if self._source is None else local_path(folder)
             begun = time.monotonic()
-            log = self._by_engine(folder, images) if local is None else self._by_workers(local, images, alone=kept)
+            log = self._by_engine(folder, images) if local is None else self._by_workers(local, images, in_full=in_full)
             if images and log._again is None and self.sample is None and log.counts is not None:
                 step = speeds.decoding_step(
                     engine_of(self.spark), parallelism(self.spark), self.protocol, self.source_kind
@@ -502,60 +503,46 @@ class ChangeLog:
         guesses = (*self.guesses, *(words_of([*self._handles[0]]) if self._handles else ()))
         return replace(self, _stored=lambda: stored, counts=counts, guesses=guesses, _gathered=(), _files=())
 
-    def _by_workers(self, folder: Path, images: bool, alone: KeptRows | None = None) -> ChangeLog:
+    def _by_workers(self, folder: Path, images: bool, *, in_full: bool = True) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
         assert self._source is not None
         spark, source, kept = self.spark, self._source, None if self.sample is None else self.sample.kept
-        only, whole_by_kernels = None, False
+        noted = None
         if is_sail(spark):  # this process decodes
             size = Size()
             with suppress(OSError):  # what cannot be read is named when it is decoded
                 size = self.size()
             n_bytes = size.bytes or _LEAST_BYTES * (size.messages or 0)
             choice.expect(choice.CAPTURE, n_bytes)
-            whole_by_kernels = choice.expect(self.protocol, n_bytes, _NOTED_ABOVE)
-        if alone is not None and images and whole_by_kernels and self._is_noted():
-            from ticdc_lab.codecs.kernel.noted import Noted
+            if choice.expect(self.protocol, n_bytes, _NOTED_ABOVE) and not in_full and self._is_noted():
+                from ticdc_lab.codecs.kernel.noted import Noted
 
-            only = alone, Noted()
-        token = None if only is None else NOTED.set(only[1])
+                noted = Noted()
+        stamps = {} if noted is None else source.stamps()
+        token = NOTED.set(noted)
         try:
-            written = decoded_into(folder, source, self.protocol, self.known, images=images, kept=kept, alone=only)
+            written = decoded_into(folder, source, self.protocol, self.known, images=images, kept=kept, noted=noted)
         finally:
-            if token is not None:
-                NOTED.reset(token)
+            NOTED.reset(token)
         n = {name: sum(written[name].to_pylist()) for name in COUNTED}
         files = [Path(f) for f in sorted(written["file"].to_pylist())]  # their names begin with the task
         gathered = tuple(facts_file(f) for f in files)
         handles = self._stated_keys(gathered)
-        if handles and not (images and only is None) and not self.known.handles:  # they are hashed by values
+        if handles and not (images and noted is None) and not self.known.handles:  # they are hashed by values
             shutil.rmtree(folder)
             # with images the files show whose rows have no other key
             log = self if images else replace(self, known=replace(self.known, handles=handles))
             return log._by_workers(folder, images)
-        keyed = words_of(put_into(files, handles) if images and only is None else [*handles])
-        again = None
-        if only is not None:
-
-            @cache
-            def whole(images: bool) -> ChangeLog:
-                return self.materialise(f"{folder}_{'whole' if images else 'without_images'}", images=images)
-
-            def files_of_all(images: bool) -> StoredEvents:
-                found = whole(images).files
-                assert found is not None
-                return found
-
-            near = decoded_near(source, self.protocol, self.known)
-            again = Again(only[0], only[1].table(), source.shares, near, files_of_all)
+        keyed = words_of(put_into(files, handles) if images and noted is None else [*handles])
+        counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
+        again = None if noted is None else self._again_beside(folder, images, noted.table(), counts, stamps)
 
         def decoded() -> DataFrame:
             if again is not None:
-                return whole(True).decoded
+                return again.frame()
             names = [verbatim(spark, f) for f in for_engines(files, parallelism(spark))]
             return stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
 
-        counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         guesses = (*self.guesses, *keyed)
         return replace(
             self, _stored=cache(decoded), counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files),
@@ -568,9 +555,37 @@ class ChangeLog:
         A given setting may be compared with all images, and a table's handle key is hashed by values.
         """
         source = self._source
-        here = source is not None and source.decode is None and bool(source.shares) and not is_wanted(self.spark)
+        here = source is not None and source.decode is None and bool(source.shares)
         plain = self.sample is None and not self.known.handles and all(s.source == "bytes" for s in self.settings.known)
         return here and plain and self.protocol in KERNELS
+
+    def _again_beside(
+        self, folder: Path, images: bool, noted: pa.Table, counts: Counts, stamps: Mapping[str, os.stat_result]
+    ) -> Again:
+        """How what was not written into a folder is decoded again, into another one beside it where that is all."""
+        source, lock, made = self._source, Lock(), dict[bool, ChangeLog]()
+        assert source is not None
+
+        def whole(with_images: bool) -> ChangeLog:
+            with lock:
+                if found := made.get(True) or made.get(with_images and images):
+                    return found
+                beside = Path(f"{folder}_{'whole' if with_images and images else 'without_images'}")
+                with engine_errors(), self.reading(), room_for(beside), source.files_are_there():
+                    source.require_unchanged(stamps)
+                    found = self._by_workers(beside, with_images and images)
+                if found.counts != counts:
+                    raise source.has_changed(self.source)
+                made[with_images and images] = found
+                return found
+
+        def files(with_images: bool) -> StoredEvents:
+            found = whole(with_images).files
+            assert found is not None
+            return found
+
+        near = decoded_near(source, self.protocol, self.known, images=images, stamps=stamps)
+        return Again(noted, source.shares, near, files, lambda: whole(images).decoded)
 
     def _stated_keys(self, gathered: Sequence[Path]) -> Handles:
         """Handle keys that only its DDL define, as the tasks that decoded it gathered them."""

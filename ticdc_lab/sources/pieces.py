@@ -6,6 +6,7 @@ decoding it. So tasks are given names of files, and what of them to read.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -139,6 +140,25 @@ class Source:
                 f"{lost} cannot be read any more: {error.strerror or 'it was there when the log was opened'}.",
                 hint=f"Check that it is still there and may be read, then run it again: ls -l {shlex.quote(lost)}",
             ) from error
+
+    def stamps(self) -> dict[str, os.stat_result]:
+        """Size and time of its files, where they lie on this machine."""
+        return {} if self.store is not None else {file: os.stat(file) for file in self._files()}
+
+    def require_unchanged(self, stamps: Mapping[str, os.stat_result]) -> None:
+        """Raise SourceError if a file is no more what it was, as :meth:`stamps` gave it; it may have grown."""
+        for file, then in stamps.items():
+            now = os.stat(file)
+            same = now.st_ino == then.st_ino and (now.st_size, now.st_mtime_ns) == (then.st_size, then.st_mtime_ns)
+            if not same and (now.st_ino != then.st_ino or now.st_size <= then.st_size):
+                raise self.has_changed(file)
+
+    def has_changed(self, what: str) -> SourceError:
+        """The error of a source that is read once more and is another one."""
+        return SourceError(
+            f"{what} was changed after the log was opened, and this question needs values that were not kept.",
+            hint="Open it again: ticdc_lab.open(..).",
+        )
 
     @property
     def messages(self) -> DataFrame:

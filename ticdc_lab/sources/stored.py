@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs import Known, decoder
@@ -44,7 +44,7 @@ from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers, bucket_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.arrays import Batches, Stretches, lie_in
-from ticdc_lab.events.schema import BEFORE_UNNAMED, DECODED, IMAGES
+from ticdc_lab.events.schema import BEFORE_UNNAMED, DECODED, IMAGE_HASHES, IMAGES, KEYS
 from ticdc_lab.facts.gathering import ARROW as FACTS
 from ticdc_lab.facts.gathering import LEFT_OUT, gathered, narrow_batches
 from ticdc_lab.facts.stalls import ARRIVED
@@ -112,27 +112,26 @@ def left_as_it_was(file: Path) -> Iterator[None]:
 Narrow = Callable[[pa.Table], pa.Table]
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRows:
-    """All that a question needs of row changes, which a log is decoded to in place of its events.
-
-    Kernels note how far the values of images go.
-    """
-
-    columns: Sequence[str]  # of events, read by ``narrow``
-    narrow: Narrow
-    form: pa.Schema  # of what that gives
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_UNSTATED = {"start_ts": pa.int64()}
+"""What no protocol states whose kernels note images."""
+_KEPT = pa.schema(
+    [(c, _TEXT) for c in ("topic", "schema_name", "table_name", "op", "incomplete")]
+    + [("partition", pa.int32()), ("seq", pa.int32())]
+    + [(c, pa.int64()) for c in ("commit_ts", "offset", *KEYS.names, *IMAGE_HASHES.names)]
+)
+"""What is kept of row changes where a log is not decoded whole: all that most questions need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Where a log was decoded to what a question needs alone: what that is, and how the rest is decoded again."""
+    """How what was not kept of a log (:data:`_KEPT`) is decoded again."""
 
-    kept: KeptRows
     noted: pa.Table  # of images, :data:`ticdc_lab.codecs.kernel.noted.FORM`
     shares: tuple[pa.Table, ...]  # what each task read
     near: Callable[[pa.Table, Stretches], Batches]  # of a share, the messages with offsets in some stretches
-    whole: Callable[[bool], StoredEvents]  # with images or without
+    whole: Callable[[bool], StoredEvents]  # all, with images or without
+    frame: Callable[[], DataFrame]  # all, for an engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +183,16 @@ class StoredEvents:
         named = [*dict.fromkeys(("kind", "error_class", *columns)), *leaves]
         parts, tables, again = ceil(parallelism(self.spark) / max(1, len(self.files))), self.tables, self.again
 
+        def made(rows: pa.Table) -> Batches:
+            own = narrow(rows if tables is None else _of_tables(rows, tables))
+            yield from own.select(schema.names).cast(schema).to_batches()
+
         def narrowed(batch: pa.RecordBatch) -> Batches:
             asked = pc.is_in(batch["kind"], pa.array(kinds)) if len(kinds) > 1 else (
                 pc.equal(batch["kind"], kinds[0])
             )  # fmt: skip
             at = np.flatnonzero(pc.fill_null(pc.and_(asked, pc.is_null(batch["error_class"])), False))
-            own = pa.table([_some_of(column, at) for column in batch.columns], batch.schema.names)
-            rows = narrow(own if tables is None else _of_tables(own, tables))
-            yield from rows.select(schema.names).cast(schema).to_batches()
+            return made(pa.table([_some_of(column, at) for column in batch.columns], batch.schema.names))
 
         def read(piece: tuple[str, int]) -> Batches:
             path, part = piece
@@ -199,22 +200,26 @@ class StoredEvents:
                 for batch in (_in_arrow if path.endswith(ARROW) else _in_parquet)(path, part, parts, named, near):
                     yield from narrowed(batch)
 
+        def kept(piece: tuple[str, int]) -> Batches:
+            path, part = piece
+            for rows in _kept_in(kept_file(Path(path)), part, parts):
+                yield from made(rows)
+
         def decoded_again(share: pa.Table) -> Batches:
             assert again is not None
             assert near is not None
             of = _leaves_of(named)
             return chain.from_iterable(narrowed(_leaves_in(batch, of)) for batch in again.near(share, near))
 
-        if again is not None:
-            if near is not None:
-                return MadeByWorkers(self.spark, again.shares, decoded_again, schema)
-            if narrow is not again.kept.narrow or tables is not None:
-                whole = again.whole(bool(leaves) or not {*IMAGES}.isdisjoint(columns))
-                return replace(whole, tables=tables).rows(columns, narrow, schema, leaves=leaves, kinds=kinds)
-            kept = tuple(str(kept_file(Path(file))) for file in self.files)
-            return MadeByWorkers(self.spark, kept, _kept_in, schema, self.events)
         pieces = tuple((f, i) for f in self.files for i in range(parts))
-        return MadeByWorkers(self.spark, pieces, read, schema, self.events)
+        if again is None:
+            return MadeByWorkers(self.spark, pieces, read, schema, self.events)
+        if near is not None:
+            return MadeByWorkers(self.spark, again.shares, decoded_again, schema)
+        if {*columns} <= {*_KEPT.names, *_UNSTATED} and not leaves and [*kinds] == ["row"]:
+            return MadeByWorkers(self.spark, pieces, kept, schema, self.events)
+        whole = again.whole(bool(leaves) or not {*IMAGES}.isdisjoint(columns))
+        return replace(whole, tables=tables).rows(columns, narrow, schema, leaves=leaves, kinds=kinds)
 
     def in_memory(self, columns: Sequence[str]) -> pa.Table:
         """Columns of all their events, of a log that is small."""
@@ -244,13 +249,24 @@ def _some_of(column: pa.Array, at: np.ndarray) -> pa.Array:
     return column.take(pa.array(at))
 
 
-def _kept_in(path: str) -> Batches:
-    with left_as_it_was(Path(path)), pa.memory_map(path) as opened, pa.ipc.open_stream(opened) as kept:
-        yield from kept
+def _kept_in(path: Path, part: int, parts: int) -> Iterator[pa.Table]:
+    """A part of what :func:`_kept_into` wrote."""
+    with left_as_it_was(path), pa.memory_map(str(path)) as opened, pa.ipc.open_stream(opened) as kept:
+        batches = [*kept]
+        for batch in batches[_share(len(batches), part, parts)]:
+            rows = pa.table(batch)
+            for name, of in _UNSTATED.items():
+                rows = rows.append_column(name, pa.nulls(len(rows), of))
+            yield rows
+
+
+def _share(n: int, part: int, parts: int) -> slice:
+    """Which of ``n`` batches or row groups a part reads: neighbours, so that changes of a row come in their order."""
+    return slice(ceil(n * part / parts), ceil(n * (part + 1) / parts))
 
 
 def _in_parquet(path: str, part: int, parts: int, named: Sequence[str], near: Stretches | None) -> Batches:
-    """Columns and leaves of every so-many-th row group, as of :meth:`StoredEvents.rows`."""
+    """Columns and leaves of a part's row groups, as of :meth:`StoredEvents.rows`."""
     texts = [n for n in named if (DECODED[n].dataType == StringType() if n in DECODED.names else n.endswith(".name"))]
 
     def has_one(file: pq.ParquetFile, group: int, near: Stretches) -> bool:
@@ -259,7 +275,8 @@ def _in_parquet(path: str, part: int, parts: int, named: Sequence[str], near: St
 
     with pq.ParquetFile(path, read_dictionary=texts) as file:
         # a group for itself: pyarrow joins no dictionaries inside of lists
-        groups = (g for g in range(part, file.num_row_groups, parts) if near is None or has_one(file, g, near))
+        own = range(file.num_row_groups)[_share(file.num_row_groups, part, parts)]
+        groups = (g for g in own if near is None or has_one(file, g, near))
         yield from chain.from_iterable(file.iter_batches(PACKED, [group], [*named]) for group in groups)
 
 
@@ -285,11 +302,12 @@ def _leaves_in(batch: pa.RecordBatch, leaves: Mapping[str, Sequence[str]]) -> pa
 
 
 def _batches_of(path: str | Path, columns: Sequence[str], part: int = 0, parts: int = 1) -> Batches:
-    """Columns of every so-many-th batch of a file in Arrow's form, read when it is asked for."""
+    """Columns of a part's batches of a file in Arrow's form, each read when it is asked for."""
     at = [DECODED.names.index(name) for name in columns]
     with pa.OSFile(str(path)) as opened:
         file = pa.ipc.open_file(opened, options=pa.ipc.IpcReadOptions(included_fields=at, use_threads=False))
-        yield from map(file.get_batch, range(part, file.num_record_batches, parts))
+        n = file.num_record_batches
+        yield from map(file.get_batch, range(n)[_share(n, part, parts)])
 
 
 def _coded(column: pa.Array, leaves: Sequence[str]) -> pa.Array:
@@ -438,16 +456,22 @@ def _noted(found: Messages, arrived: list[pa.RecordBatch]) -> Messages:
         yield messages, rejected
 
 
-def decoded_near(source: Source, protocol: str, known: Known) -> Callable[[pa.Table, Stretches], Batches]:
-    """What decodes, of a share of raw records, the messages alone whose offsets lie in some stretches."""
+def decoded_near(
+    source: Source, protocol: str, known: Known, *, images: bool, stamps: Mapping[str, os.stat_result]
+) -> Callable[[pa.Table, Stretches], Batches]:
+    """What decodes, of a share of raw records, the messages alone whose offsets lie in some stretches.
+
+    ``stamps`` as of :meth:`ticdc_lab.sources.pieces.Source.require_unchanged`.
+    """
     overlaps = source.overlaps_known
     read = source.reader(NO_SKIPS if overlaps is None else overlaps.skips)
 
     def run(share: pa.Table, near: Stretches) -> Batches:
         with source.said_plainly(), source.files_are_there():
+            source.require_unchanged(stamps)
             found = (messages for messages, _ in read(iter(share.combine_chunks().to_batches())))
             some = (m.filter(lie_in(m["offset"], near)) for m in found)
-            yield from decoder(protocol, known=known)(m for m, _ in packed((m, None) for m in some))
+            yield from decoder(protocol, images=images, known=known)(m for m, _ in packed((m, None) for m in some))
 
     return run
 
@@ -465,13 +489,13 @@ def _side_by_side(decode: _DecodeBlock, found: Messages, threads: int) -> Iterat
 
 def decoded_into(
     folder: Path, source: Source, protocol: str, known: Known, *, images: bool, kept: Narrow | None,
-    alone: tuple[KeptRows, Noted] | None = None,
+    noted: Noted | None = None,
 ) -> pa.Table:  # fmt: skip
     """Let the tasks decode a source into a new folder, each message once; :data:`WRITTEN` of each.
 
-    ``kept`` as of :func:`writing`, and ``alone``, with what receives the notes. Which files repeat others is seen when
-    all are read; then they are read again without that. Raises SourceError: the folder is there already, or not all
-    machines of the cluster see it.
+    ``kept`` as of :func:`writing`. ``noted`` receives what kernels note of images, and little is kept then. Which files
+    repeat others is seen when all are read; then they are read again without that. Raises SourceError: the folder is
+    there already, or not all machines of the cluster see it.
     """
     if folder.exists():
         raise SourceError(f"{folder} is there already.", hint="Name a FOLDER that does not exist yet.")
@@ -483,10 +507,9 @@ def decoded_into(
         hold = source.of_several_files and overlaps is None
         skips = NO_SKIPS if overlaps is None else overlaps.skips
         threads = min(DECODERS, parallelism(spark) // len(source.shares)) if source.shares else 1
-        only, noted = alone or (None, None)
         decode = decoding(source, protocol, known, images=images, skips=skips, threads=threads, noted=noted)
         form = ".parquet" if is_wanted(spark) else ARROW
-        write = writing(decode, str(folder), kept=kept, hold=hold, form=form, alone=only)
+        write = writing(decode, str(folder), kept=kept, hold=hold, form=form, noted=noted is not None)
         found = source.found(write, arrow_schema(WRITTEN))
         require_shared(found["file"].to_pylist())
         if not hold or not source.learn_overlaps(found["held"].to_pylist()).skips:
@@ -517,15 +540,15 @@ def writing(
     kept: Narrow | None = None,
     hold: bool = False,
     form: str = ".parquet",
-    alone: KeptRows | None = None,
+    noted: bool = False,
 ) -> Callable[[Batches], Batches]:
     """Decode, and write :data:`ticdc_lab.events.schema.DECODED` into a file in ``folder`` for each task.
 
     Yields :data:`WRITTEN`; a file that no row names was left by an attempt that failed. With ``kept`` everything is
     counted and only what it gives is written. With ``hold`` each task reports what its files contain. What the
     events state is gathered on the way (:func:`facts_file`): to read them once more costs several times as much.
-    ``form`` is how names of files end: Parquet, or :data:`ARROW`. ``alone``: of events only this is written, beside
-    the messages that could not be decoded (:func:`kept_file`).
+    ``form`` is how names of files end: Parquet, or :data:`ARROW`. ``noted``: of events only row changes are written
+    (:data:`_KEPT`), beside the messages that could not be decoded (:func:`kept_file`).
     """
 
     def run(batches: Batches) -> Batches:
@@ -537,7 +560,7 @@ def writing(
             written_to(path) as write,
             pq.ParquetWriter(facts_file(path), FACTS) as facts,
             _arrivals_into(arrivals_file(path)) as write_times,
-            nullcontext(write) if alone is None else _kept_into(path, alone, write) as write_some,
+            _kept_into(path, write) if noted else nullcontext(write) as write_some,
             ThreadPoolExecutor(1) as pool,
         ):
             written: Future[None] | None = None
@@ -564,22 +587,32 @@ def writing(
 
 
 @contextmanager
-def _kept_into(
-    path: Path, alone: KeptRows, write: Callable[[pa.Table], None]
-) -> Iterator[Callable[[pa.Table], None]]:  # fmt: skip
-    """What writes of some events what is kept of them alone, and the messages that could not be decoded as they are."""
-    with pa.OSFile(str(kept_file(path)), "wb") as opened, pa.ipc.new_stream(opened, alone.form) as out:
+def _kept_into(path: Path, write: Callable[[pa.Table], None]) -> Iterator[Callable[[pa.Table], None]]:
+    """What writes of events the row changes (:data:`_KEPT`), and the messages that could not be decoded as they are."""
+    with pa.OSFile(str(kept_file(path)), "wb") as opened, pa.ipc.new_stream(opened, _KEPT) as out:
 
         def write_some(part: pa.Table) -> None:
             refused = pc.is_valid(part["error_class"])
             if pc.any(refused).as_py():
                 write(part.filter(refused).select(DECODED.names))
-            events = part.select([*dict.fromkeys((*alone.columns, "kind", "error_class"))])
-            rows = pc.and_(pc.equal(events["kind"], "row"), pc.is_null(events["error_class"]))
-            found = alone.narrow(events.filter(rows)).select(alone.form.names).cast(alone.form)
-            out.write_table(found.combine_chunks())
+            rows = part.filter(pc.and_(pc.equal(part["kind"], "row"), pc.invert(refused)))
+            kept = [_of_few(rows[f.name]) if f.type == _TEXT else rows[f.name] for f in _KEPT]
+            out.write_table(pa.table(kept, schema=_KEPT).combine_chunks())
 
         yield write_some
+
+
+def _of_few(texts: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Texts with a dictionary of their own: the dictionary of a batch has the names of all columns, too."""
+    if not pa.types.is_dictionary(texts.type):
+        return texts.combine_chunks().dictionary_encode()
+    whole = texts.combine_chunks()
+    there = np.zeros(len(whole.dictionary) + 1, np.bool_)
+    there[whole.indices.fill_null(len(whole.dictionary)).to_numpy()] = True
+    used = np.flatnonzero(there[:-1])
+    place = np.cumsum(there, dtype=np.int32) - 1
+    at = pa.array(place[whole.indices.fill_null(0).to_numpy()], mask=np.asarray(whole.indices.is_null()))
+    return pa.DictionaryArray.from_arrays(at, whole.dictionary.take(pa.array(used)))
 
 
 def kept_file(written: Path) -> Path:
