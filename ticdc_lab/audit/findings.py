@@ -23,7 +23,6 @@ from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, spark_order
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, codes, numbers, runs
 from ticdc_lab.events.schema import require_columns
-from ticdc_lab.facts.known import LostFiles
 from ticdc_lab.facts.places import hashes_of_both, table_names
 
 SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
@@ -200,33 +199,27 @@ def unrecorded(found: pa.Table, promises: Promises) -> pa.Table:
     return pa.table({f.name: changed.get(f.name, found[f.name]) for f in FOUND}, schema=FOUND)
 
 
-_IN_A_PART = ", or is in a part that was not recorded"
+def uncovered(found: RowFindings, which: Bools, s: Suspects, because: str = "") -> RowFindings:
+    """Findings that missing recordings may explain: these are warnings.
 
-
-def with_lost_files(found: pa.Table, lost: Sequence[LostFiles]) -> pa.Table:
-    """Findings; what a part that was not recorded may explain names the data files of a storage sink that are
-    missing: those between its messages, or else all of the log.
+    Without ``because``, what a storage sink misses is named: the file between the messages, else the first of all.
     """
-    if not lost:
-        return found
-    rows = found.to_pylist()
-    for row in rows:
-        if row["message"].endswith(_IN_A_PART) and (row["cause"] or "").endswith(UNRECORDED):
-            first, *_, last = sorted(e["offset"] for e in row["evidence"]) * 2
-            here = [of for of in lost if of.partition == row["partition"] and first < of.offset < last] or lost
-            n = sum(of.n for of in here)
-            named = f"{here[0].path}, which is missing" if n == 1 else f"{here[0].path} or {n - 1} more missing files"
-            row["message"] = f"{row['message'].removesuffix(_IN_A_PART)}; {IN_FILE} {named}"
-            row["cause"] = f"{row['cause'].removesuffix(UNRECORDED)}{IN_FILE} {named}"
-    return pa.Table.from_pylist(rows, found.schema)
-
-
-def uncovered(found: RowFindings, which: Bools, because: str = _IN_A_PART) -> RowFindings:
-    """Findings that missing recordings may explain: these are warnings."""
     own = found.message.cause
-    cut = sentence(found.message, because, cause=sentence(Sentences(own, own), f"; {UNRECORDED}"))
+
+    def told(at: Ints) -> pa.Array:
+        offsets = np.stack([offset[at] for _, offset, _ in found.evidence])
+        home = s.promises.home[s.place[found.by[at]]]
+        return pa.array(s.promises.recorded.files_between(home, offsets.min(axis=0), offsets.max(axis=0)), pa.string())
+
+    unless, shared = sentence(because or _IN_A_PART), sentence(f"; {UNRECORDED}")
+    if s.promises.recorded.lost_files and not because:
+        unless = shared = sentence(f"; {IN_FILE} ", Sentences(told, told))
+    cut = sentence(found.message, unless, cause=sentence(Sentences(own, own), shared))
     severity = np.where(which, WARNING, found.severity)
     return replace(found, message=chosen((which, cut), otherwise=found.message), severity=severity)
+
+
+_IN_A_PART = ", or is in a part that was not recorded"
 
 
 def as_table(name: str, found: RowFindings, s: Suspects, *, most: int | None = None) -> pa.Table:
@@ -326,7 +319,7 @@ class Causes:
         known, unsure, in_vain = (np.asarray(of.is_valid())[own] for of in (cause, may_be, tried))
         if found.if_it_stays is not None:
             which = (found.if_it_stays & (known | unsure)) | (self.beyond[own] & (found.severity == ERROR))
-            return uncovered(found, which)
+            return uncovered(found, which, s)
         if found.moved_from is None:
             return found
         moved = found.moved_from >= 0

@@ -7,7 +7,7 @@ exceeds those before it, in a partition with rows. A hundred partitions with one
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -26,7 +26,7 @@ from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW
-from ticdc_lab.facts.known import LostSchema
+from ticdc_lab.facts.known import LostFiles, LostSchema
 from ticdc_lab.facts.limits import (
     DDL_IN_PARTITION_0_ONLY,
     absent_partitions,
@@ -255,6 +255,8 @@ class Recorded:
     """By home, the first of each gap, with the one behind its last offset, and the greatest
     watermark before.
     """
+    lost_files: dict[int, tuple[LostFiles, ...]]
+    """By home the data files that a storage sink misses; files of partitions without rows by -1."""
 
     @classmethod
     def read(cls, facts: LogFacts, places: Facts, homes: dict[Place, int], ddl: Facts, *, protocol: str) -> Self:
@@ -267,6 +269,10 @@ class Recorded:
         stretches = [(topics[topic], e.stretches()) for (topic, _), e in extents.items()]
         stretches += [(topics[topic], np.array([[NO_TS, _ALWAYS]])) for topic in parts]
         far = protocol in DDL_IN_PARTITION_0_ONLY
+        lost = dict[int, tuple[LostFiles, ...]]()
+        for of in facts.lost_files:
+            home = homes.get((of.topic, of.partition), -1)
+            lost[home] = (*lost.get(home, ()), of)
         zeroth = [(i, extents.get((topic, 0), _Extent(_ALWAYS, _ALWAYS, NO_TS))) for topic, i in topics.items()]
         return cls(
             topic=_ints(topics[p["topic"]] for p in places),
@@ -276,6 +282,7 @@ class Recorded:
             is_part=np.array([p["topic"] in parts for p in places], dtype=bool),
             is_late=np.array([extents[p["topic"], p["partition"]].since != NO_TS for p in places], dtype=bool),
             lacked={homes[home]: e.lacked_to_the_end() for home, e in extents.items() if home in homes},
+            lost_files=lost,
         )
 
     def all_between(self, place: Ints, mark: Ints, high: Ints) -> Bools:
@@ -286,6 +293,14 @@ class Recorded:
         """Whether no DDL of the table between two commit_ts can be one that was not recorded."""
         return ~self.ddl.between(self.ddl_topic[place], low, high)
 
+    def files_between(self, home: Ints, low: Ints, high: Ints) -> list[str]:
+        """The missing data files of each home between two offsets, or else all that are missing, in words."""
+        every = [of for _, own in sorted(self.lost_files.items()) for of in own]
+        return [
+            _named([of for of in self.lost_files.get(h, ()) if first < of.offset < last] or every)
+            for h, first, last in zip(home.tolist(), low.tolist(), high.tolist(), strict=True)
+        ]
+
     def lacks(self, home: Ints, low: Ints, high: Ints, *, below: Ints) -> Bools:
         """Whether a partition has a gap between two offsets that may hide a commit_ts below another."""
         found = np.zeros(len(home), dtype=bool)
@@ -295,6 +310,11 @@ class Recorded:
             at = np.searchsorted(first, low[own])
             found[own] = (np.append(first, END)[at] < high[own]) & (np.append(above, _ALWAYS)[at] < below[own])
         return found
+
+
+def _named(lost: Sequence[LostFiles]) -> str:
+    n = sum(of.n for of in lost)
+    return f"{lost[0].path}, which is missing" if n == 1 else f"{lost[0].path} or {n - 1} more missing files"
 
 
 def no_ints() -> Ints:

@@ -30,7 +30,6 @@ from ticdc_lab.audit.findings import (
     first_of,
     listed,
     unrecorded,
-    with_lost_files,
 )
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
 from ticdc_lab.audit.guarantees.rows import inserts_of_rows_there
@@ -209,7 +208,7 @@ def audited(
         found = pa.concat_tables([others, again])
     places = _places(found)
     keys = _keys_at(places, events()) if files is None else _keys_in_files(places, files)
-    whole = with_lost_files(in_order(_keyed(found, keys), max_per_guarantee), facts.lost_files)
+    whole = in_order(_keyed(found, keys), max_per_guarantee)
     not_judged = chain_unjudged(facts, old_values, left_out, unsure) | _unjudged_images(facts, definitions, left_out)
     return Audited(whole, not_judged)
 

@@ -147,7 +147,7 @@ def _chain(s: Suspects, which: Bools) -> RowFindings:
     )
     severity = np.where(doubtful, WARNING, ERROR)
     found = RowFindings(at, at, severity, message, [s.change(former), s.change(at)])
-    return replace(uncovered(found, ~covered), if_it_stays=s.if_it_stays[at])
+    return replace(uncovered(found, ~covered, s), if_it_stays=s.if_it_stays[at])
 
 
 _IS_GONE, _IS_THERE = "a change has an old image of a row that does not exist", "an insert of a row that exists"
@@ -203,7 +203,7 @@ def first_appearances_are_ordered(s: Suspects) -> RowFindings:
     found = RowFindings(by, s.late[by], np.full(len(by), ERROR), message, shown)
     late, ts = s.late[by], s.c.commit_ts
     again = _comes_again(s, by, behind=late) | _lacks(s, late, s.c.offset[late], END, below=ts[by])
-    return uncovered(found, _may_be_sent_before(s, late, s.c.offset[by], below=ts[late]) & again, SENT_BEFORE)
+    return uncovered(found, _may_be_sent_before(s, late, s.c.offset[by], below=ts[late]) & again, s, SENT_BEFORE)
 
 
 @Guarantee(
@@ -261,7 +261,7 @@ def nothing_below_ddl(s: Suspects) -> RowFindings:
     # a DDL is sent where the watermark is its commit_ts
     again |= _lacks(s, at, s.c.offset[at], END, below=marks.ts[ddl] + 1)
     before = _may_be_sent_before(s, at, marks.offset[ddl], below=s.c.commit_ts[at])
-    return uncovered(found, s.first[at] & before & again, SENT_BEFORE)
+    return uncovered(found, s.first[at] & before & again, s, SENT_BEFORE)
 
 
 def _may_be_sent_before(s: Suspects, at: Ints, offset: Ints, *, below: Ints) -> Bools:
