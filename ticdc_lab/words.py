@@ -12,6 +12,11 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
+def are(n: int) -> str:
+    """``is`` of one, ``are`` of others: for subjects that :func:`count` does not end."""
+    return "is" if n == 1 else "are"
+
+
 def some_of(names: Sequence[str], *, most: int = 8, between: str = ", ") -> str:
     """Some names, and how many more there are."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""

@@ -234,8 +234,7 @@ def _finding(s: Summary) -> str:
 def _mixed(findings: pd.DataFrame) -> str:
     """Where messages are of two topics, which explains other findings: as the begin of an answer."""
     n = 0 if findings.empty else int((findings["cause"] == TWO_TOPICS).sum())
-    have = "has" if n == 1 else "have"
-    where = f"{count(n, 'partition')} {have} different messages at one offset"
+    where = f"{count(n, 'partition has', 'partitions have')} different messages at one offset"
     return f"This is no recording of one topic: {where}, so other findings may be wrong. " if n else ""
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.setting import NOT_COMPARED
-from ticdc_lab.words import count
+from ticdc_lab.words import are, count
 
 COLUMNS = ("setting", "value", "known from", "how surely", "evidence", "what depends on it", "if it is wrong")
 """Columns of the table."""
@@ -25,7 +25,7 @@ def settings(known: Settings) -> Answer:
     places = [(sum(s.source == place for s in read), words) for place, words in _FROM.items()]
     some = [(n, words) for n, words in places if n]
     where = f" {some[0][1]}" if len(some) == 1 else ": " * bool(some) + ", ".join(f"{n} {words}" for n, words in some)
-    finding = f"{count(len(read), 'setting')} of the changefeed {'is' if len(read) == 1 else 'are'} known{where}."
+    finding = f"{count(len(read), 'setting')} of the changefeed {are(len(read))} known{where}."
     wrong = [c.words for c in known.contradictions]
     if wrong:
         finding = (

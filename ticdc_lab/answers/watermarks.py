@@ -468,8 +468,9 @@ def _limits(log: CdcLog, outside: int, silent: int) -> list[str]:
     limits = list[str]()
     if outside:
         limits.append(
-            f"cdc.log covers {_end_words(log, 0)} to {_end_words(log, 1)}: {count(outside, 'stall')} "
-            f"{'lies' if outside == 1 else 'lie'} outside, so rotated files or logs of other captures may be missing."
+            f"cdc.log covers {_end_words(log, 0)} to {_end_words(log, 1)}: "
+            f"{count(outside, 'stall lies', 'stalls lie')} outside, so rotated files or logs of other captures may be "
+            "missing."
         )
     if silent:
         limits.append(f"cdc.log has no recognised line about {count(silent, 'stall')}; every capture writes its own.")

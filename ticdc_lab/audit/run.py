@@ -66,6 +66,7 @@ from ticdc_lab.facts.known import ordered_offsets
 from ticdc_lab.facts.limits import Twice, are_twice, held_offsets, held_twice
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.settings import UNKNOWN, Settings
+from ticdc_lab.words import are
 
 if TYPE_CHECKING:
     from ticdc_lab.sources.stored import StoredEvents
@@ -272,7 +273,7 @@ def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOu
     why = f"the log has no DDL that defines {which}{by_filter}, so their rows are not judged" if unknown else ""
     if odd:
         few = f"{'; '.join(odd[:_NAMED])}{', ..' if len(odd) > _NAMED else ''}"
-        ddl = f"{len(odd)} DDL {'is' if len(odd) == 1 else 'are'} not understood ({few}), so rows of what "
+        ddl = f"{len(odd)} DDL {are(len(odd))} not understood ({few}), so rows of what "
         ddl += f"{'it names' if len(odd) == 1 else 'they name'} are not judged from there on"
         why = "; ".join(filter(None, (why, ddl)))
     if lost := facts.lost_schemas:

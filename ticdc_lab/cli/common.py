@@ -456,7 +456,8 @@ def say_counts(log: Any) -> None:
     """Note what was read and what was not."""
     n = log.counts
     note(
-        f"{log.source} ({log.protocol}): {n.messages} messages in = {n.decoded} decoded ({n.events} events)"
+        f"{log.source} ({log.protocol}): {n.messages} {'message' if n.messages == 1 else 'messages'} in = {n.decoded} "
+        f"decoded ({n.events} {'event' if n.events == 1 else 'events'})"
         f" + {n.quarantined} quarantined{' (they could not be decoded)' if n.quarantined else ''}"
     )
     if log.sample is not None:

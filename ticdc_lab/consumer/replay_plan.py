@@ -17,7 +17,7 @@ from ticdc_lab.facts.catalog import DDL, Catalog, TableVersion
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import moved, parsed
 from ticdc_lab.tables.versions import added_text, carried
-from ticdc_lab.words import count, shortened
+from ticdc_lab.words import are, count, shortened
 
 if TYPE_CHECKING:
     import duckdb
@@ -447,14 +447,14 @@ def left_out(n: int) -> str:
     >>> left_out(1)
     '1 row change is left out: the log does not define the table then'
     """
-    return f"{count(n, 'row change')} {'is' if n == 1 else 'are'} left out: the log does not define the table then"
+    return f"{count(n, 'row change is', 'row changes are')} left out: the log does not define the table then"
 
 
 def partly_known(name: TableName, n: int, batch: Batch) -> IncompleteHistoryError:
     """Rows of a table that the log does not contain in full would be written."""
     return IncompleteHistoryError(
         f"{'.'.join(name)}: {count(n, 'row change')} with commit_ts in ({batch.since}, {batch.until}] "
-        f"{'is' if n == 1 else 'are'} known only in part, so the target would have rows that never existed.",
+        f"{are(n)} known only in part, so the target would have rows that never existed.",
         hint="Give the claim-check folder, let the changefeed send large messages whole, or stop before: --until "
         f"{batch.since}.",
     )

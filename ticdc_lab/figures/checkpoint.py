@@ -16,7 +16,7 @@ from ticdc_lab.machines.machine import Reason, node_of
 from ticdc_lab.simulate.lags import GLOBAL, PANELS, end_us, lag_curve, watermarks
 from ticdc_lab.simulate.ledger import moments, natural
 from ticdc_lab.simulate.what_holds import holders, what_holds
-from ticdc_lab.words import count, percent
+from ticdc_lab.words import are, count, percent
 
 # Watermark curves: how far checkpoint_ts and resolved_ts are behind the clock, per capture and for the changefeed.
 
@@ -55,7 +55,7 @@ def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = ()) -> Figu
     incident_lines(fig, trace)
     fig.update_layout(hovermode="closest", legend=legend_above(1.01))
     drawn = len(shown[:_MOST_OF_CURVES])
-    cut = f" {drawn} of {len(every)} captures {'is' if drawn == 1 else 'are'} drawn." if drawn < len(every) else ""
+    cut = f" {drawn} of {len(every)} captures {are(drawn)} drawn." if drawn < len(every) else ""
     title = _finding_of_curves(of, until_us)
     return finish(fig, title=title, note=_NOTE_OF_CURVES + cut, height=560, above_px=30)
 

@@ -221,7 +221,7 @@ def finding_of_gantt(fleet: Fleet) -> str:
     begun = owned.groupby("cluster")["since_us"].min()
     idle = idle[idle["since_us"] >= idle["cluster"].map(begun).fillna(fleet.end_us)]
     lengths = (idle["until_us"] - idle["since_us"]).groupby(idle["cluster"]).sum()
-    first = f"{count(len(begun), 'cluster')} {'has' if len(begun) == 1 else 'have'} an owner"
+    first = f"{count(len(begun), 'cluster has', 'clusters have')} an owner"
     changed = f"ownership changes {count(moves, 'time')}" if moves else "no ownership changes"
     two = owned[owned["worker"].str.contains(" and ", regex=False)]
     if len(two):

@@ -112,7 +112,7 @@ def finding_of(r: Rows, clock: Clock) -> str:
     longest = nobody.iloc[int((nobody["x1"] - nobody["x0"]).argmax())]
     ends = unit(longest[f"until_{clock}"] - longest[f"since_{clock}"])
     n = nobody["table"].nunique()
-    alone = f"{count(n, 'table')} {'has' if n == 1 else 'have'} a gap"
+    alone = f"{count(n, 'table has', 'tables have')} a gap"
     return f"{double}; {alone}, the longest {ends} (table {label(longest['table'])})"
 
 
@@ -357,7 +357,7 @@ def _finding(tables: int, covered: pd.DataFrame) -> str:
     n = double["table"].nunique()
     two = "none is ever written by two captures"
     if n:
-        two = f"{count(n, 'table')} {'is' if n == 1 else 'are'} written by two captures at some time"
+        two = f"{count(n, 'table is', 'tables are')} written by two captures at some time"
     if alone.empty:
         return f"{count(tables, 'table')}: {two}"
     longest = (alone["until_us"] - alone["since_us"]).max() / 1e6

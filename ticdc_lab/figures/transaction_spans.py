@@ -13,7 +13,7 @@ from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.look import GREY, WRONG, look
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import clock, finish, label, sentence
-from ticdc_lab.words import count, percent, some_of
+from ticdc_lab.words import are, count, percent, some_of
 
 _NOTE = "Each row of marks is one transaction, with a mark in each partition that it touches."
 _WAITS = " A coloured row waits for a watermark of each partition that the legend names: rows may still come."
@@ -126,8 +126,7 @@ def _evenly(places: np.ndarray, most: int) -> np.ndarray:
 
 
 def _torn(n: int, of: int) -> str:
-    were = "is" if n == 1 else "are"
-    return f"{n:,} of {count(of, 'transaction')} {were} shown in part, for a while at least"
+    return f"{n:,} of {count(of, 'transaction')} {are(n)} shown in part, for a while at least"
 
 
 def transactions_finding(
@@ -153,7 +152,7 @@ def transactions_finding(
         whole += ", and none is known to be torn" if rest > 1 else ", and is not known to be torn"
     if gaps and not torn and not pending:
         whole, qualified = "no transaction is pending, but those beside missing offsets may be torn", ""
-    state = f"{pending:,} of {count(n, 'transaction')} {'is' if pending == 1 else 'are'} pending" if pending else whole
+    state = f"{pending:,} of {count(n, 'transaction')} {are(pending)} pending" if pending else whole
     if unmarked:
         all_of = "the one transaction" if n == 1 else f"any of {n:,} transactions"
         qualified, state = "", f"{unmarked}, so it is not known whether {all_of} is whole"

@@ -33,6 +33,7 @@ from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
 from ticdc_lab.facts.schemas import PARTITIONS, arrow_of
 from ticdc_lab.lake.one_pass import PASSED, Passed, merging
+from ticdc_lab.words import are
 
 OURS = "ticdc_lab.ingest"
 """Delta's note on each commit of ours."""
@@ -197,7 +198,7 @@ def create(tables: Tables, *, protocol: str) -> bool:
     if lost and hadoop_exists(tables.spark, tables.path("_checkpoint")):
         raise SourceError(
             f"{tables.folder} contains the _checkpoint that shows how far a topic was read, but no longer all tables "
-            f"that were written: {', '.join(lost)} {'is' if len(lost) == 1 else 'are'} not there.",
+            f"that were written: {', '.join(lost)} {are(len(lost))} not there.",
             hint="Remove the folder, or name another one with --out, and read the topic again: ticdc-lab ingest "
             "SOURCE --out FOLDER",
         )

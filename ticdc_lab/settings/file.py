@@ -20,6 +20,7 @@ from ticdc_lab.errors.bounded import parse_json, parse_toml, read_bounded
 from ticdc_lab.errors.redaction import HIDDEN, is_secret
 from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, KNOWN, RENAMED, TABLES, full_name, nearest, protocol_named
 from ticdc_lab.settings.setting import Setting, Settings, require_name
+from ticdc_lab.words import are, count
 
 _JSON_NAMES: Mapping[str, str] = {
     "sink.advance-timeout": "sink.advance-timeout-in-sec",
@@ -188,7 +189,7 @@ def _beside(name: str, *texts: str) -> tuple[str, ...]:
     n = sum(bool(line.strip()) for text in texts for line in text.replace("Info: ", "").splitlines())
     if not n:
         return ()
-    return (f"{name} has {n} line{'s' if n > 1 else ''} beside the JSON, which {'are' if n > 1 else 'is'} not read.",)
+    return (f"{name} has {count(n, 'line')} beside the JSON, which {are(n)} not read.",)
 
 
 def _of_json(found: Mapping[str, Any], name: str) -> dict[str, Any]:
