@@ -71,6 +71,13 @@ def test_the_fixture_is_read_whole():
         ('["handle ddl job failed"] [query="ALTER"] [error="x"]', "resolved_ts stands", "puller"),
         ('["DDL is still running downstream, it blocks other DDL or DML events"] [ddl="ALTER"]', "DDL waits",
          "downstream"),
+        ('["kafka message send failed"] [changefeed=a] [error="kafka: client has run out of available brokers"]',
+         "sink error", "downstream"),
+        ('["update service gc safepoint failed"] [checkpointTs=445644805190190055]', "checkpoint stands", "owner"),
+        ('["region request worker receive from grpc stream failed"] [addr="10.0.1.7:20160"]', "TiKV not reached",
+         "puller"),
+        ('["local fence triggered"] [reason="etcd session done"]', "restart", "owner"),
+        ('["storage sink executed ddl event"] [schema=a]', "DDL sent", "sink"),
     ],
 )  # fmt: skip
 def test_messages_of_both_architectures(rest, kind, module):
@@ -84,6 +91,21 @@ def test_messages_of_both_architectures(rest, kind, module):
 def test_what_goes_well_is_no_trouble(message):
     """Messages that begin as others do which name a cause."""
     assert parsed([("cdc.log:1", f'{AT}["{message}"]')]).unrecognised == {message: 1}
+
+
+@pytest.mark.parametrize(("context", "table", "commit_ts"), [
+    (r'eventType=dml, dmlInfo=[{\"Type\":\"insert\",\"Database\":\"shop\",\"Table\":\"or\\\"ders\",\"StartTs\":'
+     r'445644803400000001,\"CommitTs\":445644803409183087,\"PrimaryKeys\":[]}]', 'shop.or"ders', 445644803409183087),
+    ("eventType=ddl, ddlQuery=ALTER, ddlStartTs=445644803400000001, ddlCommitTs=445644803409183087", "",
+     445644803409183087),
+    ("eventType=checkpoint, checkpointTs=445644803409183087", "", None),
+])  # fmt: skip
+def test_what_the_new_kafka_sink_could_not_send_is_named(context, table, commit_ts):
+    """Table and commit_ts are in one field; the name of a TSO may have more in front (`pendingEventCommitTs`)."""
+    found = one(AT + f'["kafka message send failed"] [eventContext="changefeed=a, {context}"] [error="x"]')
+    assert (found.table, found.commit_ts, found.ts) == (table, commit_ts, (445644803409183087,))
+    waits = '["event waits for a smaller commitTs before scheduling"] [EventCommitTs=445644803409183087] [events=1]'
+    assert one(AT + waits).commit_ts == 445644803409183087
 
 
 def test_the_table_of_messages_has_each_once():
@@ -132,14 +154,15 @@ def test_packed_and_rotated_files_are_one_log(tmp_path):
 
 @pytest.mark.parametrize("printed", [
     "2023-11-14T22:13:41.008123Z stderr F {}", "[pod/tc-ticdc-0/ticdc] {}", "ticdc-1  | {}",
-    "Nov 15 06:13:41 host cdc[812]: {}",
+    "Nov 15 06:13:41 host cdc[812]: {}", "2023-11-14T22:13:41.008Z\t{}",
+    "2023-11-14T22:13:41Z {app=\"ticdc\"," + "label=\"some long value\"," * 20 + "} {}",
 ])  # fmt: skip
 def test_what_a_container_prints_is_the_same_log(tmp_path, printed):
     """Kubernetes, journald and Docker put words before a line, or JSON around it; the line is the same."""
     lines = FIXTURE.read_text().splitlines()
     whole, file = read_cdc_log([str(FIXTURE)]), tmp_path / "printed.log"
     docker = [json.dumps({"log": f"{line}\n", "stream": "stderr", "time": "2023-11-14T22:13:41Z"}) for line in lines]
-    for printed_lines in ([printed.format(line) for line in lines], docker):
+    for printed_lines in ([printed.replace("{}", line) for line in lines], docker):
         file.write_text("\n".join(printed_lines))
         found = read_cdc_log([str(file)])
         assert [replace(line, where="") for line in found.lines] == [replace(line, where="") for line in whole.lines]

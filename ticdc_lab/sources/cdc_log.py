@@ -54,14 +54,17 @@ KNOWN_LINES = (
         "send request to stream failed", "region request worker create grpc stream failed",
         "region request worker send request to grpc stream failed", "subscription client add region request failed",
         "region worker exited with error", "receive empty or unknown error msg", "event feed create grpc stream failed",
-        "event feed meets an internal error",
+        "event feed meets an internal error", "region request worker receive from grpc stream failed",
+        "region failure cannot be recovered",
     )),
     ("resolved_ts stands", PULLER, (
         "ddl puller resolved ts has not advanced", "GetSnapshot is taking too long, DDL puller stuck?",
         "resolved ts lag is too large for initialized subscription", "timeout waiting for log coordinator resolved ts",
         "wait resolved ts slow", "ResolvedTs stuck detected in puller", "The resolvedTs is fallen back in kvclient",
         "resolved ts advance step is too large", "register dispatcher with large startTs lag", "handle ddl job failed",
-        "handle rename tables ddl job failed",
+        "handle rename tables ddl job failed", "register dispatcher to eventStore failed",
+        "register table to schemaStore failed", "scan events failed", "get ddl events failed",
+        "dispatcher request retry limit exceeded", "load table from scheme store failed",
     )),
     ("sink error", SINK, (
         "execute DMLs with error", "Sink manager backend sink fails", "Transaction dmlSink backend flush fail",
@@ -74,7 +77,9 @@ KNOWN_LINES = (
         "mq dml sink meet error", "mysqlSink encountered error", "mysql sink worker panic", "table sink restart fail",
         "Transaction sink worker exits unexceptedly", "Transaction sink worker panics",
         "Generate sink tasks failed", "DML sink producer client create fail",
-        "kafka sink send message failed", "kafka sink batch dml events failed", "pulsar sink batch dml events failed",
+        "kafka sink send message failed", "kafka message send failed", "kafka topic metadata refresh failed",
+        "kafka topic creation skipped due to authorization failure",
+        "kafka sink batch dml events failed", "pulsar sink batch dml events failed",
         "Pulsar DML producer async send error", "fetch topic meta failed",
         "Kafka admin client describe topic failed", "Kafka admin client describe topics failed",
         "Kafka admin client list topics failed", "Kafka admin client fetch topic metadata failed",
@@ -85,7 +90,8 @@ KNOWN_LINES = (
         "redo manager writer meets write or flush fail", "Failed to register schema to the Registry",
         "Failed to query schema from the Registry", "GetCachedOrRegister: Could not register schema",
         "Test connection to Schema Registry failed", "failed to write syncpoint table", "syncpoint sink fail",
-        "failed to create syncpoint table", "Single message is", " topic not found, retry it",
+        "failed to create syncpoint table", "Single message is", "DDL message is too large", "avro encoding",
+        "ExecContext", " topic not found, retry it",
     )),
     ("stuck table", SINK, (
         "Table checkpoint is stuck too long", "Close table doesn't return in time, may be stuck",
@@ -93,7 +99,8 @@ KNOWN_LINES = (
         "Barrier doesn't return in time, may be stuck", "flush row changed events too slow",
         "Transaction dmlSink finds a slow transaction in conflict detector", "dispatcher cache events is full",
         "Table sink is not catching up with resolved ts for a long time", "DML events cannot be flushed in time",
-        "slow dispatcher by checkpointTs",
+        "slow dispatcher by checkpointTs", "kafka client initialization is slow",
+        "kafka admin client initialization is slow", "kafka configuration initialization is slow",
     )),
     ("DDL fails", SINK, (
         "Execute DDL failed", "Execute DDL with error", "Failed to exec DDL", "execute ddl failed",
@@ -112,10 +119,12 @@ KNOWN_LINES = (
     ("DDL barrier", OWNER, (
         "begin emit ddl event", "dispatcher hold block event", "barrier event is not resolved",
         "barrier event is not being selected", "a new ddl job is received",
+        "event waits for a smaller commitTs before scheduling",
     )),
     ("DDL sent", SINK, (
         "Execute DDL succeeded", "Exec DDL succeeded", "ddl is sent", "kafka ddl event sent",
         "execute ddl event successfully", "all dispatchers reported event done", "ddl already executed",
+        "storage sink executed ddl event",
     )),
     ("checkpoint stands", OWNER, (
         "schedulerv3: cannot advance checkpoint since missing", "checkpointTs can not be advanced",
@@ -127,6 +136,10 @@ KNOWN_LINES = (
         "etcd client outCh blocking too long", "etcd client watchCh blocking too long", "processor tick took too long",
         "processor close took too long", "scheduler tick took too long", "etcd RPC failed", "etcd health check error",
         "get time from pd failed", "updateGCSafePoint failed", "update gc safe point failed", "Set GC safepoint",
+        "Set GC barrier failed", "Set service GC safepoint", "update service gc safepoint failed",
+        "update keyspace gc barrier failed", "checkpointTs is smaller than the minimum service gc safepoint",
+        "get ts from pd failed", "failed to send heartbeat", "failed to send block status",
+        "node set checksum state not ok for a long time",
         "fail to calculate checkpoint ts", "maintainer bootstrap failed", "slow message handling detected",
         "actor handle received messages too slow", "actor poll received messages too slow", "upstream is not ready",
         "failed to create etcd healthy client", "peer message client detected error", "failed to update checkpointTs",
@@ -143,7 +156,9 @@ KNOWN_LINES = (
         "changefeed restart backoff", "owner resign timeout", "run owner failed", "owner exited with error",
         "error on running owner", "owner campaign key deleted", "Received an out-of-order", "receive an out-of-order",
         "receive non-handshake event before handshake event", "dispatcher becomes non-working without operator",
-        "session is disconnected", "reset capture failed",
+        "session is disconnected", "reset capture failed", "local fence triggered",
+        "dispatcher orchestrator local fence triggered", "campaign log coordinator failed",
+        "coordinator exited report error", "remote target error, reset the connection",
     )),
     ("changefeed error", OWNER, (
         "an error occurred in Owner", "an warning occurred in Owner", "changefeed maintainer report an error",
@@ -151,6 +166,7 @@ KNOWN_LINES = (
         "campaign coordinator failed", "changefeed retry on warning for a very long time",
         "The changefeed won't be restarted", "changefeed will not be restarted", "changefeed meets an error",
         "changefeed checkpoint is lagging too much", "table trigger ddl events fetch failed",
+        "failed to create new dispatcher manager", "table route conflict detected",
     )),
 )  # fmt: skip
 """The meaning of lines: the first that fits. An error whose text comes from the downstream is the downstream's."""
@@ -163,15 +179,18 @@ _DOWNSTREAM = re.compile(
     r"|connection reset|invalid connection|NotLeaderForPartition|circuit breaker|Access ?Denied|NoSuchBucket"
 )
 _HEAD = re.compile(
-    r"(?:\S.{0,200}? )?"  # what kubectl, a container's runtime, journald or compose put before a line
+    r"(?:\S.{0,2000}?[ \t])?"  # what kubectl, a container's runtime, journald, compose or Loki put before a line
     r"\[(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) ([+-]\d\d:\d\d)\] \[([A-Z]+)\] (?:\[[^\]\s]*\] )?"
 )
 _PART = re.compile(r'\[((?:"(?:[^"\\]|\\.)*"|[^\]"])*)\] ?')
 _FIELD = re.compile(r'("(?:[^"\\]|\\.)*"|[^="]+)=(.*)', re.DOTALL)
-_TS = re.compile(
-    r'\b((?:[cC]ommit|[rR]esolved|[cC]heckpoint|[fF]inished|[bB]arrier|block)_?[tT]s|ts)"?[:= ]+"?(\d{17,19})\b'
+_TS = re.compile(  # ``ddlCommitTs``, ``EventCommitTs`` and such are a commit_ts, too
+    r"\b(?:\w*?((?:[cC]ommit|[rR]esolved|[cC]heckpoint|[fF]inished|[bB]arrier|[bB]lock)_?[tT]s)|ts)"
+    r'"?[:= ]+"?(\d{17,19})\b'
 )
-_COMMITTED = "commitTs", "finishedTs"
+_ROW = re.compile(r'"Database":("(?:[^"\\]|\\.)*"),"Table":("(?:[^"\\]|\\.)*")')
+"""A row in what the new architecture's Kafka sink calls ``eventContext``."""
+_COMMITTED = "committs", "finishedts"
 
 MOST_LINES = 100_000
 """Recognised lines that are kept; more are counted."""
@@ -356,9 +375,11 @@ def _line(
             of.setdefault(_unquoted(field[1]), _unquoted(field[2]))
     text = " ".join([*(f"{k}={v}" for k, v in of.items() if k not in ("errorVerbose", "stack")), rest])
     named = [(name, int(ts)) for name, ts in _TS.findall(text)]
-    committed = [ts for name, ts in named if (name[0].lower() + name[1:]).replace("_ts", "Ts") in _COMMITTED]
+    committed = [ts for name, ts in named if name.lower().replace("_", "") in _COMMITTED]
     error = of.get("error", "")
     table = ".".join(of[n] for n in ("database", "schema", "table", "tableName") if of.get(n))
+    if not table and (row := _ROW.search(text)):
+        table = ".".join(map(_unquoted, row.groups()))
     if not table and (id_ := of.get("tableID")):
         table = f"table id {id_}"
     if _DOWNSTREAM.search(f"{error} {rest}"):
