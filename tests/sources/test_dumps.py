@@ -383,6 +383,21 @@ def test_a_dump_cut_anywhere_loses_what_was_cut_and_names_it(name: str) -> None:
         assert len(good) >= n and len(messages) + len(bad) == n + (not data[:at].endswith(b"\n")) <= whole
 
 
+@pytest.mark.parametrize("chunk", [1 << 20, 777])
+@pytest.mark.parametrize(("name", "options"), [
+    ("canal-json.kcat-J.jsonl", {}), ("open-protocol.kcat-J.jsonl", {}), ("canal-json.console-all.txt", {}),
+    ("canal-json.console-values.jsonl", {}), ("canal-json.kcat-f.txt", {"format": r"%t %p %o %T %k %s\n"}),
+])  # fmt: skip
+def test_zero_bytes_behind_a_dump_are_named_and_cost_nothing(name: str, options: dict[str, str], chunk: int) -> None:
+    """A crash leaves them for what was not written; no message is made of them."""
+    data = (DATA / name).read_bytes()
+    _, whole, none = read(data, chunk=chunk, **options)
+    _, messages, bad = read(data + bytes(5_000), chunk=chunk, **options)
+    assert messages == whole and not none
+    [named] = bad
+    assert named["error_class"] == "bad-dump-record:zeroed-end" and "5,000 bytes are zero" in named["reason"]
+
+
 @pytest.mark.parametrize(
     "name", ["canal-json.kcat-J.jsonl", "open-protocol.kcat-J.jsonl", "canal-json.console-all.txt"]
 )

@@ -257,8 +257,11 @@ def test_lines_that_are_no_message_go_to_quarantine_with_file_and_reason(
     assert offsets(log) == list(range(len(BAD_LINES)))
     whole = log.materialise(str(tmp_path / "out"))
     counts = whole.counts
-    assert counts is not None and not any("gzip" in limit for limit in whole.limits)
+    assert counts is not None and not any("damaged" in limit for limit in whole.limits)
     assert (counts.messages, counts.decoded, counts.quarantined) == (len(mixed), len(BAD_LINES), len(BAD_LINES))
+
+
+ENDS = "damaged at its end or zero there counts as one message"
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.9, 0.999])
@@ -275,7 +278,23 @@ def test_a_gz_cut_in_the_middle_gives_all_lines_before_the_cut(
     assert error_class == "damaged-gzip" and "cut.jsonl.gz" in reason and "ends early" in reason
     whole = log.materialise(str(tmp_path / "out"))
     assert whole.counts is not None and (whole.counts.decoded, whole.counts.quarantined) == (len(found), 1)
-    assert any("A damaged gzip file counts as one message" in limit for limit in whole.limits)
+    assert any(ENDS in limit for limit in whole.limits)
+
+
+@pytest.mark.parametrize("cut", [0, 40])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_zero_bytes_at_the_end_are_a_damaged_end_that_says_so(
+    spark: SparkSession, tmp_path: Path, write: Callable[..., str], cut: int, pack: Callable[[bytes], bytes]
+) -> None:
+    """A crash leaves them for what a file system had not written yet: here two messages, or one and a half."""
+    text = b"\n".join(LINES[:38]) + b"\n" + LINES[38][:cut]
+    log = load(spark, write("crashed.jsonl", pack(text + bytes(3 << 20)))).materialise(str(tmp_path / "out"))
+    ((error_class, reason),) = quarantined(log)
+    assert error_class == "zeroed-end" and "the last 3,145,728 bytes are zero, as after a crash" in reason
+    assert (f"{cut} bytes of an unfinished line are lost" in reason) == (cut > 0)
+    assert offsets(log) == list(range(38)) and any(
+        "damaged at its end or zero there counts as one message" in of for of in log.limits
+    )
 
 
 def test_a_gz_with_a_broken_byte_gives_all_lines_before_it(spark: SparkSession, write: Callable[..., str]) -> None:

@@ -22,9 +22,12 @@ from ticdc_lab.events.schema import BEFORE_UNNAMED, require_batch, require_colum
 from ticdc_lab.facts.gathering import IN_CHUNK
 from ticdc_lab.facts.known import CountedOffsets, Home, LogFacts, LostFiles, LostSchema
 from ticdc_lab.facts.schemas import GAPS
+from ticdc_lab.words import are
 
 _LOST = "{messages} could not be read (see the quarantine), so {its} data is missing from every answer."
-_OF_GZIP = "A damaged gzip file counts as one message, however much came after the damage."
+ENDS = "empty-file", "damaged-gzip", "zeroed-end", "bad-dump-record:damaged-gzip", "bad-dump-record:zeroed-end"
+"""Classes of quarantined messages that replace the damaged end of a file, or all of it."""
+_OF_END = "A file that is empty, damaged at its end or zero there counts as one message, however much is missing."
 _HOLD_NOTHING = "{messages} of this log {are} empty, without key and value: they contain no data, so none is missing."
 _PARTS = (
     "{changes} could not be read, because a value is `{{}}` (see the quarantine). The other row changes of these "
@@ -135,7 +138,7 @@ class Counts:
     empty: int = 0
     """Of ``quarantined`` those that hold nothing."""
     damaged: int = 0
-    """Of ``quarantined`` those that are ends of damaged gzip files."""
+    """Of ``quarantined`` those that are damaged ends of files (:data:`ENDS`)."""
     parts: int = 0
     """Row changes that could not be decoded of messages whose others could."""
     foreign: int = 0
@@ -154,7 +157,7 @@ def counts_of(decoded: DataFrame, sample: Sample | None = None) -> Counts:
         "decoded": ok & (F.col("seq") == 0),
         "quarantined": ~ok & (F.coalesce("seq", F.lit(0)) == 0),
         "empty": ~ok & (F.col("error_class") == "empty-message"),
-        "damaged": ~ok & (F.col("error_class") == "damaged-gzip"),
+        "damaged": ~ok & F.col("error_class").isin(*ENDS),
         "parts": ~ok & (F.col("seq") > 0),
         "events": ok,
         "undated": ok & (kind == "row") & F.col("commit_ts").isNull(),
@@ -180,9 +183,9 @@ def limits_of(
     n = counts
     unread = n.unread if n is not None else 0
     lost = [_LOST.format(messages=_messages(unread), its="its" if unread == 1 else "their")] if unread else []
-    lost += [_OF_GZIP] if n is not None and n.damaged else []
+    lost += [_OF_END] if n is not None and n.damaged else []
     if n is not None and n.empty:
-        lost.append(_HOLD_NOTHING.format(messages=_messages(n.empty), are="is" if n.empty == 1 else "are"))
+        lost.append(_HOLD_NOTHING.format(messages=_messages(n.empty), are=are(n.empty)))
     if n is not None and n.parts:
         lost.append(_PARTS.format(changes=f"{n.parts} row change{'s' * (n.parts != 1)}"))
     undated = (_of_changes(_UNDATED, n.undated),) if n is not None and n.undated else ()

@@ -177,14 +177,41 @@ def _read_stream(
     pieces: Iterator[tuple[bytes, str]], name: str, line: int
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     fault = ""
-    for lines, fault, too_long in _lines(pieces, line):  # noqa: B007  the last one counts
+    for lines, fault, too_long in _lines(without_zeros(pieces), line):  # noqa: B007  the last one counts
         if too_long:
             yield _no_message(), _too_long(name, too_long, line)
         for begin in range(0, len(lines), LINES_A_BATCH):
             some = lines.slice(begin, LINES_A_BATCH)
             yield parse(some, pa.repeat(name, len(some)))
     if fault:
-        yield _no_message(), _rejected_file(name, "damaged-gzip", f"{fault}; all lines before were read")
+        yield _no_message(), _rejected_file(name, class_of(fault), f"{fault}; all lines before were read")
+
+
+def without_zeros(pieces: Iterator[tuple[bytes, str]]) -> Iterator[tuple[bytes, str]]:
+    """Pieces of a file of texts; zero bytes at its end, which a crash leaves for what was not written, are a fault."""
+    zeros = 0
+    for text, fault in pieces:
+        while zeros and (fault or text.strip(b"\0")):
+            yield bytes(min(zeros, _PIECE)), ""
+            zeros -= min(zeros, _PIECE)
+        kept = text if fault else text.rstrip(b"\0")
+        zeros += len(text) - len(kept)
+        yield kept, fault
+    if zeros:
+        yield b"", zeroed(zeros)
+
+
+def zeroed(n: int) -> str:
+    """What is wrong with a file whose last bytes are zero."""
+    return f"{_ZEROS} {n:,} bytes are zero, as after a crash that kept them from being written"
+
+
+_ZEROS = "the last"
+
+
+def class_of(fault: str) -> str:
+    """The class of the message that replaces a file's damaged end."""
+    return "zeroed-end" if fault.startswith(_ZEROS) else "damaged-gzip"
 
 
 def read_range(
@@ -203,7 +230,7 @@ def _of_range(file: BinaryIO, first: int, last: int) -> Iterator[tuple[bytes, st
     text = b"\n"
     while (left := last - file.tell()) > 0 and (text := file.read(min(left, _PIECE))):
         if len(text) == left and not text.endswith(b"\n"):  # its last line in one batch with those before
-            text += file.readline(_CHUNK) or b"\n"
+            text += file.readline(_CHUNK) or (b"" if text.endswith(b"\0") else b"\n")
         yield text, ""
     while text and not text.endswith(b"\n"):
         text = file.readline(_CHUNK)
@@ -235,7 +262,7 @@ def _lines(pieces: Iterator[tuple[bytes, str]], most: int) -> Iterator[tuple[pa.
         if size > most:
             held = []
     whole = b"".join(held) if not fault else b""
-    lost = fault and f"{fault}; {size} bytes of an unfinished line are lost"
+    lost = f"{fault}; {size} bytes of an unfinished line are lost" if fault and size else fault
     yield pa.array([whole] if whole else [], pa.binary()), lost, 0 if fault or size <= most else size
 
 

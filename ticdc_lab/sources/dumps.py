@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.events.schema import DECODED, MESSAGES
-from ticdc_lab.sources.capture import contents
+from ticdc_lab.sources.capture import class_of, contents, without_zeros
 from ticdc_lab.sources.dump_messages import Bad, DumpedMessage, Record, headers_of
 from ticdc_lab.sources.dump_records import records_in
 from ticdc_lab.sources.forms import Assumed, Form, is_interrupted, n_lines, without_status
@@ -203,16 +203,16 @@ def _assembled(records: Iterator[Record], name: str, assumed: Assumed, fault: li
         if len(messages) + len(bad) >= ROWS_A_BATCH or size >= _BATCH_BYTES:
             yield cut()
     if fault[0]:
-        bad.append(Bad("damaged-gzip", f"{fault[0]}; all records before were read", b""))
+        bad.append(Bad(class_of(fault[0]), f"{fault[0]}; all records before were read", b""))
     yield cut()
 
 
 def _text(chunks: Iterator[tuple[bytes, str]], form: Form, fault: list[str]) -> Iterator[bytes]:
     """The bytes of a dump; where they can be binary, as they are."""
-    some = _bytes(chunks, fault)
     if form.is_measured or form.records not in ("objects", "lines", "pattern"):
-        return some
-    return without_status(some, keeps_lines=form.is_numbered)
+        return _bytes(chunks, fault)
+    some = without_zeros(chunks) if form.is_utf8 or form.records == "objects" else chunks
+    return without_status(_bytes(some, fault), keeps_lines=form.is_numbered)
 
 
 def _bytes(chunks: Iterator[tuple[bytes, str]], fault: list[str]) -> Iterator[bytes]:

@@ -48,6 +48,7 @@ from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.sources.capture import zeroed
 from ticdc_lab.sources.storage_layout import Refused, StoragePlace, place_of
 from ticdc_lab.words import first_line
 
@@ -227,7 +228,10 @@ class Reading:
             elif not (raw := raw.removeprefix(BOM_UTF8)):
                 raise Unreadable("empty-file", "the data file is empty; expected at least one record")
             else:
-                yield from self._data(row, spans(pa.array([raw], pa.binary()))[0])
+                if whole := raw.rstrip(b"\0"):
+                    yield from self._data(row, spans(pa.array([whole], pa.binary()))[0])
+                if n := len(raw) - len(whole):
+                    yield self.rejected(row, Unreadable("zeroed-end", zeroed(n)), len(whole), None)
         except Unreadable as fault:
             yield self.rejected(row, fault, 0, None)
 

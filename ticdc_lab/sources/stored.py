@@ -47,6 +47,7 @@ from ticdc_lab.events.arrays import Batches, Stretches, lie_in
 from ticdc_lab.events.schema import BEFORE_UNNAMED, DECODED, IMAGE_HASHES, IMAGES, KEYS
 from ticdc_lab.facts.gathering import ARROW as FACTS
 from ticdc_lab.facts.gathering import LEFT_OUT, gathered, narrow_batches
+from ticdc_lab.facts.limits import ENDS
 from ticdc_lab.facts.stalls import ARRIVED
 from ticdc_lab.sources.overlaps import Held, Skips
 from ticdc_lab.sources.pieces import NO_SKIPS, Source
@@ -773,7 +774,7 @@ def _counted(group: pa.Table) -> dict[str, int]:
         "events": events,
         "parts": parts,
         "empty": pc.sum(empty).as_py() or 0,
-        "damaged": pc.sum(pc.equal(group["error_class"], "damaged-gzip")).as_py() or 0,
+        "damaged": pc.sum(pc.is_in(group["error_class"], pa.array(ENDS))).as_py() or 0,
         "undated": pc.sum(undated).as_py() or 0,
         "watermarks": pc.sum(pc.and_(ok, pc.equal(group["kind"], "watermark"))).as_py() or 0,
         "incomplete": pc.sum(pc.is_valid(group["incomplete"])).as_py() or 0,
