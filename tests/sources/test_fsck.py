@@ -79,6 +79,9 @@ def plant(root: Path, kind: str) -> set[tuple[str, str, str, int]]:
         case "hole-at-the-beginning":
             (root / file(1)).unlink()
             return {("hole", "error", FOLDER, 1)}
+        case "number-twice":
+            put(root, file(2).replace(f"{2:020d}", f"{2:06d}"), rows.decode())
+            return {(kind, "error", FOLDER, 1)}
         case "index-ahead":
             put_index(root, 3)
             return {(kind, "error", index, 1)}
@@ -139,10 +142,10 @@ def plant(root: Path, kind: str) -> set[tuple[str, str, str, int]]:
     raise AssertionError(kind)
 
 
-KINDS = ("hole", "hole-at-the-beginning", "index-ahead", "index-behind", "index-missing", "index-malformed",
-         "index-malformed-outside", "schema-checksum", "schema-version", "schema-not-json", "schema-missing",
-         "metadata-missing", "bad-metadata", "bad-metadata-nested", "above-checkpoint", "empty-file", "half-written",
-         "csv-fields", "unknown-file", "link")  # fmt: skip
+KINDS = ("hole", "hole-at-the-beginning", "number-twice", "index-ahead", "index-behind", "index-missing",
+         "index-malformed", "index-malformed-outside", "schema-checksum", "schema-version", "schema-not-json",
+         "schema-missing", "metadata-missing", "bad-metadata", "bad-metadata-nested", "above-checkpoint", "empty-file",
+         "half-written", "csv-fields", "unknown-file", "link")  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -504,6 +504,52 @@ def test_a_missing_file_is_added_to_what_is_called_complete(
     assert any(limit.startswith(named) for limit in log.limits) == ("missing file" in said)
 
 
+def test_an_index_without_its_data_files_tells_of_them(spark: SparkSession, trees: Path, tmp_path: Path) -> None:
+    """Also where no other file of the stream is there."""
+    folder = shutil.copytree(trees / "small_canal-json", tmp_path / "gone")
+    gone = [*folder.glob("Fin_Ops/Customers/*/*/CDC*.json"), *folder.glob("shop/orders/470603993604161536/*/CDC*.json")]
+    for path in gone:
+        path.unlink()
+    log = ticdc_lab.open(str(folder), spark=spark)
+    said = f"{len(gone)} missing files"
+    assert said in log.audit().finding and said in log.watermarks().finding
+
+
+def test_a_checkpoint_alone_is_no_log_of_a_protocol(spark: SparkSession, trees: Path, tmp_path: Path) -> None:
+    """No finding is no proof there."""
+    (tmp_path / "metadata").write_bytes((trees / "small_canal-json/metadata").read_bytes())
+    log = ticdc_lab.open(str(tmp_path), spark=spark)
+    assert any("no file of any table" in limit for limit in log.limits)
+
+
+@pytest.mark.parametrize("other", ["small_csv_committs_oldvalue", "small_canal-json"])
+def test_files_of_two_changefeeds_in_one_folder_are_told(trees: Path, tmp_path: Path, other: str) -> None:
+    """One of them wrote csv, or numbers with fewer digits."""
+    folder = shutil.copytree(trees / "small_canal-json", tmp_path / "both")
+    for path in (trees / other / "shop/orders").rglob("CDC*"):
+        to = folder / path.relative_to(trees / other)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, to.with_name(path.name.replace("CDC" + "0" * 14, "CDC")))
+    found = storage.listed(local_files(folder), str(folder), UNKNOWN, by_path=True)
+    said = storage.of_two_writers(found)
+    assert ("others canal-json" if "csv" in other else "the number of another one") in said
+    assert not storage.of_two_writers(
+        storage.listed(local_files(trees / other), str(trees / other), UNKNOWN, by_path=True)
+    )
+
+
+def test_zero_bytes_at_the_end_of_a_data_file_are_named(trees: Path, tmp_path: Path) -> None:
+    """A crash of who copies the files leaves them; the records before are read."""
+    folder = shutil.copytree(trees / "small_canal-json", tmp_path / "zeros")
+    whole = rows_of(folder)
+    [path] = folder.glob("shop/orders/470603993604161536/*/CDC*2.json")
+    path.write_bytes(path.read_bytes() + bytes(4_096))
+    found = rows_of(folder)
+    assert [r for r in found if not r["error_class"]] == whole
+    [named] = [r for r in found if r["error_class"]]
+    assert named["error_class"] == "zeroed-end" and "the last 4,096 bytes are zero" in named["reason"]
+
+
 @pytest.mark.parametrize("sent", [True, False])
 def test_a_chain_of_images_across_a_missing_file_is_a_warning_that_names_it(
     spark: SparkSession, trees: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bool

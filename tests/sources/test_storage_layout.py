@@ -9,7 +9,7 @@ import pytest
 from ticdc_lab.events import FILE_BITS, is_first
 from ticdc_lab.settings import UNKNOWN
 from ticdc_lab.sources.storage import Listed, files_table, listed
-from ticdc_lab.sources.storage_layout import Refused, StoragePlace, Stream, place_of, streams_of
+from ticdc_lab.sources.storage_layout import Refused, StoragePlace, Stream, named_by_index, place_of, streams_of
 
 V = 470603993574539264
 N = f"{1:020d}"
@@ -64,6 +64,20 @@ def test_what_the_sink_does_not_write_is_an_unknown_file(path: str) -> None:
     """A name outside the layout is refused with a reason that shows it."""
     found = place_of(path)
     assert isinstance(found, Refused) and found.error_class == "unknown-file" and found.reason
+
+
+@pytest.mark.parametrize("name", ["CDC000001.CSV", "cdc000001.csv", "Cdc000001.Csv"])
+def test_a_name_in_another_case_is_refused_with_its_own(name: str) -> None:
+    """Some tools and file systems change it."""
+    refused = place_of(f"s/t/{1 << 50}/{name}")
+    assert isinstance(refused, Refused) and "mv {} CDC000001.csv" in refused.reason
+
+
+def test_an_index_file_beside_the_data_names_its_own() -> None:
+    """TiCDC of v6.5.2 and v7.0 put it there."""
+    folder, name = f"s/t/{1 << 50}", "CDC000003.json"
+    for index in (f"{folder}/CDC.index", f"{folder}/meta/CDC.index"):
+        assert named_by_index(index, f"{name}\n".encode()) == place_of(f"{folder}/{name}")
 
 
 def test_a_file_that_somebody_compressed_is_refused_with_what_unpacks_it() -> None:

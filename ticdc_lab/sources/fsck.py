@@ -25,7 +25,15 @@ from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.sources import local_path, storage
 from ticdc_lab.sources.pieces import Source
 from ticdc_lab.sources.storage import Listing
-from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, named_by_index, place_of, schema_files, series_of
+from ticdc_lab.sources.storage_layout import (
+    METADATA,
+    StoragePlace,
+    named_by_index,
+    numbered_twice,
+    place_of,
+    schema_files,
+    series_of,
+)
 from ticdc_lab.sources.storage_reading import Reading, Row, Unreadable, checkpoint_of
 
 FINDINGS = StructType(
@@ -114,6 +122,9 @@ def name_findings(found: Listing) -> Iterator[Finding]:
     if METADATA not in found.sizes:
         yield Finding("metadata-missing", "error", METADATA, "a file with checkpoint-ts", "no such file")
     yield from _without_schema(found.places)
+    for first, *others in numbered_twice(found.places):
+        yield Finding("number-twice", "error", first.folder, f"one data file with number {first.number}",
+                      ", ".join(map(_name, (first, *others))), len(others))  # fmt: skip
     indexed = {(p.folder, p.dispatcher) for p in found.places if p.kind == "index"}
     # TiCDC before v6.5.3 and v7.1 wrote none, or for some releases only: its schema files have no checksum
     without = {key for key, p in schema_files(found.places).items() if p.checksum is None}

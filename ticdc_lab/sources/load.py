@@ -487,7 +487,8 @@ def _listed_source(
     return Source(
         name, spark, files.frame, reading.messages, shares=files.shares, told=told,
         decode=lambda images: reading.events(images=images), kind="storage",
-        measure=partial(storage.size_of, found, local=local), guesses=reading.guesses,
+        guesses=(*filter(None, (storage.without_data(found), storage.of_two_writers(found))), *reading.guesses),
+        measure=partial(storage.size_of, found, local=local),
         shown=(*reading.shown, *storage.of_paths(found, settings)), lost_files=storage.missing_files(found, reading),
         lost_schemas=storage.missing_schemas(found, reading),
         read_by=partial(_listed_source, spark, name, found, local),

@@ -46,12 +46,14 @@ from ticdc_lab.sources.storage_layout import (
     Refused,
     StoragePlace,
     named_by_index,
+    numbered_twice,
     place_of,
     roots_below,
     schema_files,
     streams_of,
 )
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
+from ticdc_lab.words import count
 
 FILES = StructType(
     [
@@ -320,13 +322,13 @@ def missing_files(found: Listing, reading: Reading) -> tuple[LostFiles, ...]:
 
     Those before the first of a stream may have expired: :func:`files_table`.
     """
-    lost, newest = list[LostFiles](), dict[str, tuple[StoragePlace, int, int]]()
+    lost, streams = list[LostFiles](), streams_of(found.places)
 
     def lose(of: StoragePlace, partition: int, rank: int, number: int, n: int) -> None:
         path = re.sub(r"\d+(?=\.\w+$)", lambda digits: f"{number:0{len(digits[0])}}", of.path)
         lost.append(LostFiles(found.topic, partition, (rank << FILE_BITS) - 1, path, n))
 
-    for partition, files in enumerate(streams_of(found.places).values()):
+    for partition, files in enumerate(streams.values()):
         before: StoragePlace | None = None
         for rank, p in enumerate(files, start=_first_rank(files)):
             if p.kind == "data":
@@ -334,15 +336,48 @@ def missing_files(found: Listing, reading: Reading) -> tuple[LostFiles, ...]:
                 last = before.number if before and goes_on else 0
                 if before is not None and p.number > last + 1:
                     lose(p, partition, rank, last + 1, p.number - last - 1)
-                before, newest[p.path] = p, (p, partition, rank)
+                before = p
+    numbers = {stream: partition for partition, stream in enumerate(streams)}
     for row in _index_files(found) if reading.root is not None else ():
-        if row["schema_path"] is not None:
-            p, partition, rank = newest[row["schema_path"]]
-            with suppress(Unreadable):
-                told = named_by_index(row["path"], reading.content(row))
-                if told and told.number > p.number:
-                    lose(p, partition, rank + 1, p.number + 1, told.number - p.number)
+        with suppress(Unreadable):
+            if told := named_by_index(row["path"], reading.content(row)):
+                files = streams.get(told.stream, [])
+                last = max((p.number for p in files if p.folder == told.folder), default=0)
+                if told.number > last:
+                    at = told.version, told.date, told.number
+                    rank = _first_rank(files) + sum((p.version, p.date, p.number) < at for p in files)
+                    lose(told, numbers.get(told.stream, _NO_STREAM), rank, last + 1, told.number - last)
     return tuple(lost)
+
+
+_NO_STREAM = -1
+"""Of a stream without any file."""
+
+
+def without_data(found: Listing) -> str:
+    """What is not known of a folder whose only file is the checkpoint; empty for others."""
+    if any(p.kind in ("data", "schema") for p in found.places):
+        return ""
+    return (
+        f"The folder contains `{METADATA}` and no file of any table: its changefeed wrote nothing yet, or the files "
+        "are missing. Its protocol is not known."
+    )
+
+
+def of_two_writers(found: Listing) -> str:
+    """Which data files one changefeed does not write: of two kinds, or with another's number; empty without any."""
+    kinds = {p.extension: p.path for p in found.places if p.kind == "data"}
+    if twice := list(numbered_twice(found.places)):
+        first, other, *_ = twice[0]
+        n = sum(len(of) - 1 for of in twice)
+        shown = (
+            f"{count(n, 'data file has', 'data files have')} the number of another one: {other.path} and {first.path}"
+        )
+    elif len(kinds) > 1:
+        shown = f"Some data files are csv, as {kinds['csv']}, and others canal-json, as {kinds['json']}"
+    else:
+        return ""
+    return f"{shown}: two changefeeds wrote to the folder, or files were copied there, so findings may be wrong."
 
 
 def missing_schemas(found: Listing, reading: Reading) -> tuple[LostSchema, ...]:

@@ -9,7 +9,8 @@ Nothing here touches a file: a relative path goes in, its place in the layout co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 METADATA = "metadata"
@@ -168,6 +169,11 @@ def _unknown(path: str) -> Refused:
     if (unpack := _PACKED.get(dot + packing)) and isinstance(place_of(stem), StoragePlace):
         how = f"find FOLDER -name '*{dot}{packing}' -exec {unpack} {{}} +"
         return Refused(path, "unknown-file", f"{path!r} was compressed after TiCDC wrote it; unpack such files: {how}")
+    folder, slash, name = path.rpartition("/")
+    usual = re.sub(r"^cdc", "CDC", name.lower())
+    if usual != name and isinstance(place_of(f"{folder}{slash}{usual}"), StoragePlace):
+        how = f"find FOLDER -name {name} -execdir mv {{}} {usual} ';'"
+        return Refused(path, "unknown-file", f"{path!r} is {usual!r} in another case; rename such files: {how}")
     return Refused(path, "unknown-file", f"{path!r} is no file that TiCDC's storage sink writes")
 
 
@@ -190,7 +196,8 @@ def roots_below(paths: Iterable[str]) -> list[str]:
 def named_by_index(path: str, content: bytes) -> StoragePlace | None:
     """The newest data file that an index file with this content names; None where it names none of its own."""
     named = content.decode("utf-8-sig", "replace").strip("\r\n")
-    told, here = place_of(f"{path.rsplit('/', 2)[0]}/{named}"), place_of(path)
+    here = place_of(path)
+    told = place_of(f"{here.folder}/{named}") if isinstance(here, StoragePlace) else here
     are_places = isinstance(told, StoragePlace) and isinstance(here, StoragePlace)
     return told if "/" not in named and are_places and told.dispatcher == here.dispatcher else None  # type: ignore[union-attr,return-value]
 
@@ -202,6 +209,14 @@ def series_of(places: Iterable[StoragePlace]) -> dict[tuple[str, str], list[Stor
         if p.kind == "data":
             series.setdefault((p.folder, p.dispatcher), []).append(p)
     return series
+
+
+def numbered_twice(places: Iterable[StoragePlace]) -> Iterator[list[StoragePlace]]:
+    """Data files of one series that have one number."""
+    for files in series_of(places).values():
+        numbers = Counter(p.number for p in files)
+        for number in sorted(n for n, times in numbers.items() if times > 1):
+            yield sorted((p for p in files if p.number == number), key=lambda p: p.path)
 
 
 def streams_of(places: Iterable[StoragePlace]) -> dict[Stream, list[StoragePlace]]:
