@@ -75,18 +75,18 @@ def missing() -> str:
 
 
 @contextmanager
-def lent(folder: Path) -> Iterator[Server]:
+def lent(folder: Path, *options: str) -> Iterator[Server]:
     """One of a test's own, as :func:`running`; where there can be none the test is skipped, in CI it fails."""
     if why := missing():
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
     folder.mkdir(exist_ok=True)
-    with running(folder) as server:
+    with running(folder, *options) as server:
         yield server
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Server]:
-    """Start one in an empty folder and stop it at the end."""
+def running(folder: Path, *options: str) -> Iterator[Server]:
+    """Start one in an empty folder, with more options of its own, and stop it at the end."""
     data, log = folder / "data", folder / "log"
     user = ["--user=root"] if os.geteuid() == 0 else []
     where = ["--no-defaults", f"--datadir={data}", *user]
@@ -95,14 +95,20 @@ def running(folder: Path) -> Iterator[Server]:
         check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     [port] = free_ports(1)
-    (folder / "init.sql").write_text(
-        f"CREATE USER IF NOT EXISTS lab@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO lab@'%';".replace(
-            "; ", ";\n"
-        )
-    )
+    may = "GRANT ALL ON *.* TO lab@'%' WITH GRANT OPTION;"
+    (folder / "init.sql").write_text(f"CREATE USER IF NOT EXISTS lab@'%' IDENTIFIED BY '{PASSWORD}';\n{may}")
     small = ["--innodb-buffer-pool-size=256M", "--innodb-flush-log-at-trx-commit=1", "--skip-log-bin"]
     init = f"--init-file={folder / 'init.sql'}"
-    command = ["mariadbd", *where, f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/s", init, *small]
+    command = [
+        "mariadbd",
+        *where,
+        f"--port={port}",
+        "--bind-address=127.0.0.1",
+        f"--socket={folder}/s",
+        init,
+        *small,
+        *options,
+    ]
     server = Server(port, command, log)
     try:
         server.start()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -22,6 +23,7 @@ from ticdc_lab.consumer.replay import files_of, plan_of
 from ticdc_lab.consumer.sinks.mysql import literal_of, statement, why_not_run
 from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD, address_of
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.redaction import redacted
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import ColumnDef
 
@@ -67,6 +69,78 @@ def test_every_table_is_what_the_log_says_with_its_keys(spark: SparkSession, ser
     partitions = "SELECT count(*) FROM information_schema.partitions WHERE table_name = 'parted'"
     assert server.ask(partitions) == [(3,)]
     assert {name for (_, _, name, *_) in server.ask("SHOW INDEX FROM Fin_Ops.Ledger")} == {"PRIMARY", "u_ref", "i_acct"}
+
+
+def test_a_database_that_is_there_without_tables_becomes_the_logs(spark: SparkSession, server: mariadb.Server) -> None:
+    """Who may create none is given one; its character set would refuse rows of tables that name none."""
+    server.ask("CREATE DATABASE shop CHARACTER SET latin1")
+    log, known = decoded(spark, OPEN)
+    with closing(open_sink(server.url, log)) as sink:
+        done = replay(log, sink, known=known)
+        assert not any(c.different for c in compare(log, sink, done.progress, known=known))
+    assert [said for _, table, said in done.notes if table == "shop" and "there already" in said]
+
+
+def test_a_database_with_tables_is_never_taken_for_the_logs(spark: SparkSession, server: mariadb.Server) -> None:
+    """Nor is the one in which the replay keeps its own state; both are named."""
+    log, known = decoded(spark, OPEN)
+    its_own = pytest.raises(SourceError, match="keeps the state of the replay in shop, which the log has tables in")
+    with closing(open_sink(f"{server.url}/shop", log)) as sink, its_own:
+        replay(log, sink, known=known)
+    server.clear()
+    server.ask("CREATE DATABASE shop")
+    server.ask("CREATE TABLE shop.orders (a INT)")
+    with closing(open_sink(server.url, log)) as sink, pytest.raises(SourceError, match="with 1 table: orders") as found:
+        replay(log, sink, known=known)
+    assert "DROP DATABASE `shop`" in found.value.hint and server.ask("SELECT count(*) FROM shop.orders") == [(0,)]
+
+
+@pytest.mark.parametrize(("rights", "read_only", "said", "do"), [
+    ("SELECT ON *.*", 0, "Access denied", "GRANT ALL"),
+    ("SELECT, CREATE, DROP, ALTER, INSERT, UPDATE, DELETE, INDEX ON *.*", 1, "--read-only", "SET GLOBAL read_only = 0"),
+])  # fmt: skip
+def test_what_a_server_refuses_for_its_own_sake_is_said_with_what_to_do(
+    spark: SparkSession, server: mariadb.Server, rights: str, read_only: int, said: str, do: str
+) -> None:
+    """Before anything is written; the same command resumes afterwards."""
+    log, known = decoded(spark, OPEN)
+    server.ask(f"CREATE OR REPLACE USER few@'%' IDENTIFIED BY '{mariadb.PASSWORD}'")
+    server.ask(f"GRANT {rights} TO few@'%'")
+    server.ask(f"SET GLOBAL read_only = {read_only}")
+    refused = pytest.raises(SourceError, match=f"refuses what a replay needs: the server says .*{said}")
+    try:
+        with closing(open_sink(server.url.replace("lab@", "few@"), log)) as sink, refused as found:
+            replay(log, sink, known=known)
+    finally:
+        server.ask("SET GLOBAL read_only = 0")
+    assert do in found.value.hint and "resumes" in found.value.hint
+    with closing(open_sink(server.url, log)) as sink:
+        assert replay(log, sink, known=known).commits
+
+
+def test_a_server_that_writes_names_in_lower_case_has_the_logs_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one on Windows does, or a managed one; a second run finds the tables of the first."""
+    monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)
+    log, known = decoded(spark, OPEN)
+    with mariadb.lent(tmp_path / "lower", "--lower-case-table-names=1") as lower:
+        for _ in range(2):
+            with closing(open_sink(lower.url, log)) as sink:
+                done = replay(log, sink, known=known)
+                found = {c.table: c.different for c in compare(log, sink, done.progress, known=known)}
+            assert found["Fin_Ops.Customers"] == 0 and not any(found.values())
+        assert ("customers",) in lower.ask("SELECT table_name FROM information_schema.tables")
+
+
+def test_a_refused_password_is_said_with_a_command_that_can_be_copied(
+    server: mariadb.Server, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hides passwords must not hide the command."""
+    monkeypatch.setenv(PASSWORD, "wrong")
+    with pytest.raises(SourceError) as found:
+        open_sink(server.url, decoded(spark, OPEN)[0])
+    assert redacted(found.value.hint, {}).startswith(f"Try it by hand: mysql -h 127.0.0.1 -P {server.port} -u lab -p.")
 
 
 def test_every_type_of_ddl_job_is_run_or_noted(spark: SparkSession, server: mariadb.Server, tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def _require_tables(sink: Sink, plan: ReplayPlan, progress: TargetProgress) -> N
     running = [ts for ts in plan.goal.ddl if progress.ddl_ts < ts <= progress.ts]
     for ts in running[:1]:
         expected &= set(tables_at(plan.catalog, ts))
-    missing = expected - sink.tables()
+    missing = expected - sink.tables(expected)
     if missing:
         raise SourceError(
             f"{sink.name} is missing the tables {sorted('.'.join(m) for m in missing)}, which the log has at "

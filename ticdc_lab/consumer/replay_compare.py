@@ -86,7 +86,8 @@ def compare(
         By the tables' names; missing and extra ones first.
     """
     events, known, ts = _applied(log, progress, knowledge(log.events) if known is None else known)
-    expected, found = tables_at(known.catalog, progress.ddl_ts), sink.tables()
+    expected = tables_at(known.catalog, progress.ddl_ts)
+    found = sink.tables(expected)
     for name in sorted(set(expected) - found):
         yield Compared(".".join(name), 1, 1, (Difference("{}", (), "a table", None),))
     for name in sorted(found - set(expected)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -38,8 +38,8 @@ class Sink(Protocol):
     def begin(self, progress: TargetProgress, given: Sequence[TableDef]) -> None:
         """Record in the target what it is for, and create the tables that were there before the log's first DDL."""
 
-    def tables(self) -> frozenset[TableName]:
-        """The tables that are there."""
+    def tables(self, expected: Collection[TableName]) -> frozenset[TableName]:
+        """The tables that are there; by the names that are expected where the target writes them in another case."""
 
     def apply(
         self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[DdlStep], ddl: Sequence[DDL]

@@ -13,7 +13,7 @@ called after the table's first name and the commit_ts of its creation, and stay 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import count
@@ -110,7 +110,7 @@ class DeltaSink:
             state = self._changed(state, DdlStep("create", (table.schema_name, table.table_name), after=table), 0)
         self._done(state, set(state.tables))
 
-    def tables(self) -> frozenset[TableName]:
+    def tables(self, _: Collection[TableName] = ()) -> frozenset[TableName]:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.tables`."""
         return frozenset(self.state.tables) if self.state else frozenset()
 

@@ -8,7 +8,7 @@ holds ``progress`` (a row a partition) and ``notes``.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -172,7 +172,7 @@ class DuckDBSink:
                 changed(self.db, DdlStep("create", (definition.schema_name, definition.table_name), after=definition))
             self._say(progress)
 
-    def tables(self) -> frozenset[TableName]:
+    def tables(self, _: Collection[TableName] = ()) -> frozenset[TableName]:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.tables`."""
         found = self.db.execute(f"SELECT schema_name, table_name FROM {_TABLES_THERE} AND schema_name <> '_ticdc_lab'")
         return frozenset((schema, table) for schema, table in found.fetchall())

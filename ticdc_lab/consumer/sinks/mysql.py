@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +38,7 @@ from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import NUMBERED, parsed, typed
 from ticdc_lab.tables.versions import carried
-from ticdc_lab.words import count, shortened
+from ticdc_lab.words import count, shortened, some_of
 
 STATEMENT_BYTES = 4 << 20
 """A statement of rows is at most so long, about; the server's max_allowed_packet must be larger (16 MiB by default)."""
@@ -175,6 +175,27 @@ _OR_ELSE = (
 _HIDDEN_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 
 
+_RESUMES = "Committed batches stay, and the same `ticdc-lab consume` resumes behind them."
+_RIGHTS = "The user needs all rights on `_ticdc_lab`, or the database of the URL, and on the databases of the log."
+_READ_ONLY, _FULL, _LOCKED = (
+    frozenset(codes) for codes in ((1290, 1792, 1836), (3, 28, 1021, 1026, 1030, 1114), (1205, 1213))
+)
+_OF_SERVER = {
+    _READ_ONLY: "It is read-only: name the primary, or let it write (SET GLOBAL read_only = 0).",
+    _FULL: "Its disk or tablespace may be full: make room there.",
+    frozenset((1044, 1045, 1142, 1143, 1227, 1370)): f"{_RIGHTS} To grant them: GRANT ALL ON *.* TO USER.",
+    _LOCKED: "Another session holds a lock on the table: end its transaction (SHOW PROCESSLIST).",
+    frozenset((1153,)): "Let it take larger statements: SET GLOBAL max_allowed_packet = 1073741824.",
+}
+"""What to do about a server that would refuse any value, by the codes of its errors."""
+
+
+def of_server(error: pymysql.MySQLError) -> str:
+    """What to do where the server itself is the cause; empty where the statement is."""
+    code = error.args[0] if error.args else 0
+    return next((f"{do} {_RESUMES}" for codes, do in _OF_SERVER.items() if code in codes), "")
+
+
 class MySQLSink:
     """A server.
 
@@ -205,6 +226,10 @@ class MySQLSink:
 
     def progress(self) -> TargetProgress | None:
         """As in the tables ``state`` and ``progress``; a :class:`SourceError` where a later version has written it."""
+        with self._needed():
+            return self._progress()
+
+    def _progress(self) -> TargetProgress | None:
         own = {name for (name,) in self._ask(_TABLES_OF, self.own)}
         written = self._ask(f"SELECT format FROM {self._at('format')}") if "format" in own else ()
         require_format(self.name, max((n for (n,) in written), default=1))
@@ -220,6 +245,10 @@ class MySQLSink:
 
     def begin(self, progress: TargetProgress, given: Sequence[TableDef]) -> None:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.begin`; tables first, and last the record that it was done."""
+        with self._needed():
+            self._begin(progress, given)
+
+    def _begin(self, progress: TargetProgress, given: Sequence[TableDef]) -> None:
         self._do(f"CREATE DATABASE IF NOT EXISTS {named(self.own)}")
         columns = {
             "progress": "topic VARCHAR(255) NOT NULL, partition_number INT NOT NULL, applied_ts BIGINT NOT NULL, "
@@ -238,24 +267,38 @@ class MySQLSink:
         self._do(f"INSERT INTO {self._at('state')} VALUES (1, %s, %s, 0, 0, -1)", progress.mode, progress.origin)
         self._commit()
 
-    def tables(self) -> frozenset[TableName]:
-        """As :meth:`ticdc_lab.consumer.sinks.Sink.tables`."""
+    def tables(self, expected: Collection[TableName]) -> frozenset[TableName]:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.tables`: some servers write all names in lower case."""
         found = self._ask(
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema NOT IN %s "
             "AND table_type = 'BASE TABLE'", (*_HIDDEN_SCHEMAS, self.own),
         )  # fmt: skip
-        return frozenset((schema, table) for schema, table in found)
+        is_folded = self._ask("SELECT @@lower_case_table_names")[0][0]
+        named_as = {(s.lower(), t.lower()): (s, t) for s, t in expected} if is_folded else {}
+        return frozenset(named_as.get((schema.lower(), table.lower()), (schema, table)) for schema, table in found)
 
     def apply(
         self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[DdlStep], ddl: Sequence[DDL]
     ) -> int:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.apply`, but that each DDL is committed by itself."""
         merged = self.rows.merge(batch, tables) if batch.rows else None
-        while merged is not None and (equal := self._written(batch, merged, tables)) is not None:
-            self._compare_bytes(equal, batch)
-        if batch.ddl:
-            self._run(batch, changes, ddl)
+        with self._needed():
+            while merged is not None and (equal := self._written(batch, merged, tables)) is not None:
+                self._compare_bytes(equal, batch)
+            if batch.ddl:
+                self._run(batch, changes, ddl)
         return merged.changes if merged else 0
+
+    @contextmanager
+    def _needed(self) -> Iterator[None]:
+        """What the server refuses of all that is no row and no DDL of the log is reported with what to do."""
+        try:
+            yield
+        except pymysql.MySQLError as e:
+            raise SourceError(
+                f"{self.name} refuses what a replay needs: {refusal(e)}",
+                hint=of_server(e) or f"{_RESUMES} {_RIGHTS}",
+            ) from e
 
     def _written(self, batch: Batch, merged: Merged, tables: Mapping[TableName, TableDef]) -> TableDef | None:
         """Write the rows of a batch and commit; or take all back: the table that takes two of its keys for one."""
@@ -326,7 +369,8 @@ class MySQLSink:
             raise SourceError(
                 f"{self.name} refuses rows of {'.'.join(name)} with commit_ts in ({batch.since}, {batch.until}]: "
                 f"{refusal(e)}",
-                hint="A value that does not fit would become another one, so nothing of the range is written. "
+                hint=of_server(e)
+                or "A value that does not fit would become another one, so nothing of the range is written. "
                 f"To stop before: --until {batch.since}; DuckDB and Delta targets store every value of a log.",
             ) from e
 
@@ -348,8 +392,13 @@ class MySQLSink:
         begun = running if running_ts == batch.until else -1
         structural = [c for c in changes if c.kind != "nothing"]
         made, left = {c.name[0] for c in changes if c.kind == "create database"}, list[DDL]()
+        if self.own in {c.name[0] for c in changes}:
+            raise SourceError(
+                f"{self.name} keeps the state of the replay in {self.own}, which the log has tables in.",
+                hint="Name another database at the end of the URL, or none: it is then _ticdc_lab.",
+            )
         for schema in sorted({c.name[0] for c in changes if c.kind in ("create", "rename")} - made):
-            self._do(f"CREATE DATABASE IF NOT EXISTS {named(schema)}")  # the log may begin after it was made
+            self._make_database(schema)  # the log may begin after it was made
         for number, (ts, schema, table, query) in enumerate(ddl):
             if number < begun or ts is None:
                 continue
@@ -386,7 +435,7 @@ class MySQLSink:
         """
         ts, schema, table, query = ddl
         try:
-            if schema and schema in {s for (s,) in self._ask("SELECT schema_name FROM information_schema.schemata")}:
+            if schema and self._ask("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", schema):
                 self._do(f"USE {named(schema)}")
             # autocommit: else MariaDB's EXCHANGE PARTITION waits for a lock of its own session's
             self._do("SET SESSION sql_mode = %s, autocommit = 1", LENIENT)
@@ -395,6 +444,10 @@ class MySQLSink:
             why, done_before = refusal(e), bool(e.args) and e.args[0] in DONE_BEFORE
             if again and done_before:
                 return ""
+            if e.args and e.args[0] in _READ_ONLY | _FULL | _LOCKED:
+                raise  # which is not about this statement
+            if e.args[:1] == (_EXISTS,) and steps and all(c.kind == "create database" for c in steps):
+                return self._is_free(schema, ts or 0)
             if not must:
                 return f"not run, as {why}"
             if again and steps and all(map(self._is_there, steps)):
@@ -414,6 +467,25 @@ class MySQLSink:
             self._do("SET SESSION sql_mode = %s, autocommit = 0", STRICT)
         return ""
 
+    def _is_free(self, schema: str, ts: int) -> str:
+        """What is noted of a database that is there before the log makes it. Raises SourceError: it has tables."""
+        there = sorted(table for (table,) in self._ask(_TABLES_OF, schema))
+        if there:
+            raise SourceError(
+                f"{self.name} has the database {schema} before the log creates it (commit_ts {ts}), with "
+                f"{count(len(there), 'table')}: {some_of(there)}.",
+                hint=f"If its data is not needed, drop it (DROP DATABASE {named(schema)}), or name another server. "
+                f"{_RESUMES}",
+            )
+        self._make_database(schema)
+        return "not run, as the database is there already, without a table"
+
+    def _make_database(self, schema: str) -> None:
+        """A database as TiDB makes one, unless it has tables already: new ones take its character set."""
+        self._do(f"CREATE DATABASE IF NOT EXISTS {named(schema)}")
+        if not self._ask(_TABLES_OF, schema):
+            self._do(f"ALTER DATABASE {named(schema)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+
     def _do_or_nearest(self, ts: int, name: TableName, sql: str) -> None:
         """Run a DDL; if the server does not have what it names, run it with the server's nearest, which is noted."""
         try:
@@ -430,7 +502,7 @@ class MySQLSink:
         """Make a table by what is known of it. Raises SourceError: the server cannot have it."""
         name = (table.schema_name, table.table_name)
         try:
-            self._do(f"CREATE DATABASE IF NOT EXISTS {named(name[0])}")
+            self._make_database(name[0])
             self._do_or_nearest(ts, name, _created(table))
         except pymysql.MySQLError as e:
             raise SourceError(
@@ -593,6 +665,7 @@ def refusal(error: pymysql.MySQLError) -> str:
     return f"the server does not understand it from {at[1][:60]!r} on" if at else f"the server says {said}"
 
 
+_EXISTS = 1007
 _LACKED = frozenset({1064, 1273, 4161})
 """Errors of a server that does not know a word of a statement: its syntax, a collation, a type."""
 _0900, _UCA = "utf8mb4_0900_", "utf8mb4_uca1400_nopad_"

@@ -106,8 +106,8 @@ def connected(address: Address) -> Connection:
         said = str(e).replace(address.password, HIDDEN) if address.password else str(e)
         raise SourceError(
             f"{address.name} cannot be connected to: {said}",
-            hint=f"Check server and password: mysql -h {shlex.quote(address.host)} -P {address.port} "
-            f"-u {shlex.quote(address.user)} -p; it is read from {PASSWORD}, or the file that {OPTION_FILE} names.",
+            hint=f"Try it by hand: mysql -h {shlex.quote(address.host)} -P {address.port} "
+            f"-u {shlex.quote(address.user)} -p. {PASSWORD} gives the password, or the file that {OPTION_FILE} names.",
         ) from None
     return db
 
