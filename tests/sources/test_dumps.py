@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+import ticdc_lab
 from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.sources import dumps
 from ticdc_lab.sources.dump_files import Assumed, DumpFiles, dumps_at, head_of
@@ -871,6 +872,25 @@ def test_a_dump_that_is_refused_names_what_would_be_read(
     with pytest.raises(TiCDCLabError, match=message) as error:
         load(spark, str(file))
     assert hint in error.value.hint
+
+
+@pytest.mark.parametrize(("data", "do"), [
+    (b'[2023/11/15 06:13:19.912 +08:00] [INFO] [server.go:151] ["CDC server listens"] [addr=a]\n', "--cdc-log"),
+    (b"# HELP ticdc_owner_lag lag\n# TYPE ticdc_owner_lag gauge\nticdc_owner_lag{a=\"b\"} 1.2\n", "metrics"),
+    (b'ticdc_flush_bucket{a="b",le="0.1"} 5 # {trace_id="c"} 0.05 1700000000.0\n# EOF\n', "metrics"),
+    (b'ticdc_owner_lag{a="b", instance="c:1"} =>\n1.2 @[1700000000]\n', "metrics"),
+    (b'{__name__="ticdc_owner_lag", a="b"} 1.2 1700000000000\n', "metrics"),
+    (b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"1"]]}]}}', "metrics"),
+    (b'{"status":"success","data":{"resultType":"vector","result":[]}}\n', "metrics"),
+])  # fmt: skip
+def test_what_operators_have_beside_a_topic_is_no_dump_of_it(
+    spark: SparkSession, tmp_path: Path, data: bytes, do: str
+) -> None:
+    """The refusal names what it is."""
+    (file := tmp_path / "given.txt").write_bytes(data)
+    with pytest.raises(TiCDCLabError) as error:
+        ticdc_lab.open(str(file), spark=spark)
+    assert do in error.value.hint
 
 
 @pytest.mark.parametrize("chunk", [1 << 20, 61])

@@ -284,7 +284,25 @@ def _values_in_lines(file: str, head: bytes) -> str:
     return f"It resembles lines with JSON in them. Take it out: {command}; ticdc-lab survey values.jsonl"
 
 
+def _of_operators(file: str, head: bytes) -> str:
+    """TiCDC's own log, and what Prometheus gives: both are about a changefeed, and have no message."""
+    if _OWN_LOG.search(head):
+        return f"It is TiCDC's own log. To read it beside a topic: ticdc-lab why SOURCE --cdc-log {file}"
+    if _METRICS.search(head):
+        return (
+            "It resembles metrics of Prometheus, which contain no change and which no command reads. Record the topic: "
+            "ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz"
+        )
+    return ""
+
+
+_OWN_LOG = re.compile(rb"(?m)^[^{\n]{0,200}\[\d{4}/\d\d/\d\d \d\d:\d\d:\d\d[.\d]* [+-]\d\d:\d\d\] \[[A-Z]+\] \[")
+_METRICS = re.compile(
+    rb"(?m)\A# (?:HELP|TYPE|UNIT) [A-Za-z_:]|^[A-Za-z_:][\w:]*\{[^}\n]*\} (?:=>|[-+\d.eEInfNa]+(?: \d+)?(?: # .*)?$)"
+    rb"|^\{__name__=\"|\"resultType\": ?\"(?:matrix|vector|scalar)\""
+)
+
 _RESEMBLES: Sequence[Callable[[str, bytes], str]] = (
-    _compressed, _segment, _addresses, _of_container, _headless, _arrays, _python_list, _yaml, _table, _packed_as_text,
-    _inside, _values_in_lines,
+    _compressed, _of_operators, _segment, _addresses, _of_container, _headless, _arrays, _python_list, _yaml, _table,
+    _packed_as_text, _inside, _values_in_lines,
 )  # fmt: skip
