@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -14,11 +15,13 @@ from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from pyspark.sql import SparkSession
 
 import ticdc_lab
@@ -652,6 +655,47 @@ def of_file(path: Path, found: DumpFiles) -> list[dict[str, Any]]:
 
 
 # What the pages and connectors really write (their sources of November 2026).
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstandard", "lz4"])
+@pytest.mark.parametrize("damaged", [None, 0, 1])
+def test_avro_in_a_codec_of_another_library_is_read(tmp_path: Path, codec: str, damaged: int | None) -> None:
+    """Spark and Hive write snappy by themselves; a damaged block is named, and those before it are read."""
+    value = b'{"n":"' + bytes(random.Random(7).choices(b"abcdef", k=90_000)) + b'"}'
+    pack = {
+        "snappy": lambda b: pa.Codec("snappy").compress(b, asbytes=True) + crc32(b).to_bytes(4, "big"),
+        "zstandard": lambda b: zstandard.ZstdCompressor().compress(b),
+        "lz4": lambda b: len(b).to_bytes(4, "little") + pa.Codec("lz4_raw").compress(b, asbytes=True),
+    }[codec]
+
+    def numbered(n: int) -> bytes:
+        out, n = b"", n * 2
+        while n > 0x7F:
+            out, n = out + bytes([n & 0x7F | 0x80]), n >> 7
+        return out + bytes([n])
+
+    def text(of: bytes) -> bytes:
+        return numbered(len(of)) + of
+
+    head = b"Obj\1" + numbered(2) + text(b"avro.codec") + text(codec.encode()) + text(b"avro.schema") + text(b'"bytes"')
+    sync = bytes(range(16))
+    blocks = [pack(text(value)), pack(text(b"{}"))]
+    if damaged is not None:
+        blocks[damaged] = b"\xff" * len(blocks[damaged])
+    (file := tmp_path / "t+2+0000000007.avro").write_bytes(
+        head + b"\0" + sync + b"".join(numbered(1) + text(block) + sync for block in blocks)
+    )
+    if damaged == 0:
+        with pytest.raises(SourceError, match="is an Avro file, and its first block cannot be read"):
+            dumps_at(str(file), [file], "auto", {})
+        return
+    found = dumps_at(str(file), [file], "auto", {})
+    assert found is not None
+    read = [*read_piece(str(file), 0, 0, dumped=found)]
+    messages = [m["value"] for some, _ in read for m in some.to_pylist()]
+    bad = [b["error_class"] for _, refused in read if refused is not None for b in refused.to_pylist()]
+    assert messages == [value, b"{}"][: 2 if damaged is None else 1]
+    assert bad == ([] if damaged is None else ["bad-dump-record:damaged-file"])
 
 
 def test_akhq_downloads_decimal_seconds_and_decoded_values() -> None:

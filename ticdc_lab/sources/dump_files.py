@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -193,12 +194,18 @@ def _form_of_rows(
     """A file of rows that are no messages by the names of their columns alone; None where they are."""
     from ticdc_lab.sources.row_records import columns_of  # it brings pyarrow, which no other form needs to be known
 
+    is_avro = False
     try:
         with opened(file) as f:
             is_avro = f.read(4) == _AVRO
             f.seek(0)
             names, texts, is_plain = columns_of(f)
-    except (ValueError, EOFError):  # it is damaged: the reader of capture files reports where
+    except (ValueError, EOFError) as error:  # it is damaged: the reader of capture files reports where
+        if is_avro:
+            raise SourceError(
+                f"{file} is an Avro file, and its first block cannot be read: {error}.",
+                hint=f"Copy it again, or make JSON of it: avro-tools tojson {shlex.quote(file)} > dump.jsonl",
+            ) from None
         return None
     in_folders = {part.partition("=")[0] for part in PurePath(file).parts[:-1] if "=" in part}
     form = form_of_rows(names, texts, given=options)
