@@ -9,7 +9,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from ticdc_lab.consumer.sinks.duckdb import DuckDBSink
+from ticdc_lab.consumer.replay_plan import Batch, TargetProgress
+from ticdc_lab.consumer.sinks.duckdb import DuckDBSink, _said
 from ticdc_lab.errors import SourceError
 
 
@@ -40,3 +41,14 @@ def test_a_folder_a_missing_folder_and_a_file_in_use_are_told_apart(tmp_path: Pa
         with pytest.raises(SourceError, match="is open in another process"):
             DuckDBSink(str(busy), [], "canal-json")
         other.communicate("")
+
+
+@pytest.mark.parametrize(
+    ("said", "do"), [("No space left on device", "Make room"), ("Conversion Error", "audit SOURCE")]
+)
+def test_a_full_disk_is_no_contradiction_of_the_log(said: str, do: str) -> None:
+    """DuckDB names it as the cause of a failed commit."""
+    batch = Batch(1, 2, TargetProgress("transaction", "", {}, 0))
+    with pytest.raises(SourceError) as found, _said("duckdb:///x.db", batch):
+        raise duckdb.TransactionException(f'Failed to commit: Could not write file "x.db.wal": {said}')
+    assert do in found.value.hint

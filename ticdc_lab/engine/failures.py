@@ -70,8 +70,9 @@ def engine_errors() -> AbstractContextManager[None]:
 def _of_the_machine(said: str) -> EngineError | None:
     if any(words in said for words in SAID_OF_A_FULL_DISK):
         return EngineError(
-            "The disk is full: the engine cannot write what it keeps meanwhile.",
-            hint="Free some space where TMPDIR lies, or set TMPDIR to a folder of a larger disk.",
+            "The disk is full: the engine cannot write its result, or what it keeps meanwhile.",
+            hint="Free some space where the result goes (--out, --sink) and where TMPDIR lies, or set TMPDIR to a "
+            "folder of a larger disk.",
         )
     if any(words in said for words in _WORKER_ENDED):
         return EngineError(

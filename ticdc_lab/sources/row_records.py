@@ -136,7 +136,7 @@ def columns_of(file: BinaryIO) -> tuple[list[str], tuple[list[str], list[str]], 
     rows = list[Any]()
     try:
         rows.extend(islice(_rows(file), _ROWS_AT_ONCE))
-    except (ValueError, EOFError):  # whoever reads all of it names the damage
+    except (ValueError, EOFError):  # the reader of the whole file names it
         if not rows:
             raise
     if rows and isinstance(rows[0], dict):

@@ -19,6 +19,7 @@ from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows,
 from ticdc_lab.consumer.sinks import FORMAT, KEY, OTHER_KEY, Note, key_is_other, not_a_database, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import SAID_OF_A_FULL_DISK
 from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
@@ -315,10 +316,13 @@ def _said(name: str, batch: Batch) -> Iterator[None]:
         yield
     except duckdb.Error as e:
         what = "a DDL or row changes" if batch.ddl else "row changes"
+        full = "Make room on its disk. Committed batches stay, and the same `ticdc-lab consume` resumes behind them."
         raise SourceError(
             f"{name}: {what} with commit_ts in ({batch.since}, {batch.until}] cannot be written. DuckDB says: "
             f"{first_line(e)}",
-            hint="See what contradicts itself in the log: ticdc-lab audit SOURCE. To stop before: --until "
+            hint=full
+            if any(words in str(e) for words in SAID_OF_A_FULL_DISK)
+            else "See what contradicts itself in the log: ticdc-lab audit SOURCE. To stop before: --until "
             f"{batch.since}.",
         ) from e
 
