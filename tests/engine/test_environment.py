@@ -110,3 +110,21 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert environment.cache_folder() == Path(expected)
+
+
+@pytest.mark.parametrize("group", ["/", "/docker/0123", "/docker/not-there"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_memory_is_that_of_the_container(tmp_path: Path, group: str, is_first: bool) -> None:
+    """A command of a container that counts the memory of its machine is ended without a word."""
+    whole = environment.memory_bytes(tmp_path)
+    assert whole > 4 << 20
+    (tmp_path / "proc/self").mkdir(parents=True)
+    controllers, name = ("memory", "memory.limit_in_bytes") if is_first else ("", "memory.max")
+    (tmp_path / "proc/self/cgroup").write_text(f"9:name=systemd:/\n4:{controllers}:{group}\n1:cpu:/\n")
+    top = tmp_path / "sys/fs/cgroup" / controllers
+    (top / "docker/0123").mkdir(parents=True)
+    own = top if group.endswith("not-there") else top / group.strip("/")
+    (own / name).write_text(f"{4 << 20}\n")
+    assert environment.memory_bytes(tmp_path) == 4 << 20
+    (own / name).write_text(f"{1 << 63}\n" if is_first else "max\n")
+    assert environment.memory_bytes(tmp_path) == whole

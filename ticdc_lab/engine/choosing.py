@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ticdc_lab.engine import embedded
+from ticdc_lab.engine.environment import memory_bytes
 from ticdc_lab.engine.object_stores import SCHEMES, Store
 from ticdc_lab.errors import SetupError, SparkMissingError
 from ticdc_lab.errors.whole_files import bare_path, scheme_of
@@ -69,7 +70,7 @@ class Machine:
     no_spark: str | None = None
     no_embedded: str | None = None
     no_kafka: str | None = None  # what keeps topics from being read without Java; None where nothing does
-    memory_bytes: int = 16 << 30  # of this machine
+    memory_bytes: int = 16 << 30  # of this machine, or of the container
 
 
 def choose(
@@ -120,7 +121,7 @@ def here(settings: Mapping[str, str]) -> Machine:
         no_spark=spark_missing(),
         no_embedded=embedded.missing(),
         no_kafka=None if find_spec("confluent_kafka") else "confluent-kafka is not installed",
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        memory_bytes=memory_bytes(),
     )
 
 

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -98,6 +99,29 @@ def installer(commands: Mapping[str, str]) -> str | None:
 def cpus() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes(root: Path = Path("/")) -> int:
+    """Memory that this process may use: of the machine, or of its container if that has less."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [whole]
+    with suppress(OSError):  # no Linux
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers not in ("", "memory"):
+                continue
+            top = root / "sys/fs/cgroup" / controllers
+            own = top / group.strip("/")
+            # a container shows its own group as the top one, under the name that it has outside
+            for folder in (own, *(above for above in own.parents if above.is_relative_to(top))):
+                limits += _limit(folder / ("memory.limit_in_bytes" if controllers else "memory.max"))
+    return min(limits)
+
+
+def _limit(file: Path) -> list[int]:
+    with suppress(OSError, ValueError):  # not there, or `max`
+        return [int(file.read_text())]
+    return []
 
 
 def cache_folder() -> Path:
