@@ -1004,6 +1004,50 @@ def test_the_command_of_a_refusal_makes_a_dump_that_is_read(data: str, resembles
     } and not bad  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("data", "resembles"),
+    [
+        ("Seen in the topic:\n\n```json\n{value}\n```\nTiDB v8.5.1\n", "JSON between other lines"),
+        ("Key:         k\nOffset:      3\n{line}\nKey:         k\nOffset:      4\n{line}\n", "lines of JSON between"),
+        ("{value}\n".replace("{value}", "{comment}"), "Line 4 has a comment"),
+        ("{wrapped}\n", "cut at 50 characters"),
+    ],
+)
+def test_the_command_of_a_refusal_takes_values_out_of_what_people_copied(
+    data: str, resembles: str, tmp_path: Path
+) -> None:
+    """Of an issue, a terminal of some width, or documentation with comments."""
+    value = {"id": 0, "database": "shop", "type": "DELETE", "data": [{"id": "1", "name": "pear " * 12}], "table": "t"}
+    pretty, line = json.dumps(value, indent=4), json.dumps(value)
+    text = data.format(
+        value=pretty, line=line, comment=pretty.replace('"DELETE",', '"DELETE",  // INSERT, UPDATE, DELETE'),
+        wrapped="\n".join(one[k : k + 50] for one in (line, line) for k in range(0, len(one), 50)),
+    )  # fmt: skip
+    (file := tmp_path / "copied.txt").write_text(text)
+    hint = converted_hint(str(file))
+    assert resembles in hint
+    command, made = hint.partition(": ")[2].split("; ticdc-lab survey ")
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    _, messages, bad = read((tmp_path / made).read_bytes())
+    assert not bad and messages and all(json.loads(m["value"]) == value for m in messages)
+
+
+@pytest.mark.parametrize(
+    ("data", "resembles"),
+    [
+        ('"I","employee","hr",433305438660591626,101,"Smith"\n' * 2, "Give the folder that has `metadata`"),
+        ("2026-02-02 10:40:01  46 cf1/shop/t/463/2026-02-02/CDC000001.csv\n", "It lists files of TiCDC's storage sink"),
+        ('{"id":1,"_tidb_op":"c","_tidb_commit_ts":463994880002621440}\n', "decoded with the schema registry"),
+        ('{"before":null,"after":{"id":1},"source":{"connector":"mysql"},"op":"c"}\n', "connector for mysql wrote it"),
+        ('{"u":{"id":{"t":3,"h":true,"v":1}}}\n', "values of open-protocol without their keys"),
+        ('{\n    "id": 0,\n    ...\n    "type": "UPDATE"\n}\n', "Line 3 is `...`"),
+    ],
+)
+def test_what_cannot_be_read_says_what_it_is(data: str, resembles: str) -> None:
+    """A part of a sink, a listing, rows decoded by another program, and JSON that was shortened."""
+    assert resembles in converted_hint("f", data.encode())
+
+
 @pytest.mark.parametrize("line", [b"a\rb,c", b'a,"' + b"x" * 140_000 + b'"'], ids=["return", "long"])
 def test_a_line_that_is_no_csv_resembles_none(line: bytes) -> None:
     """Python's csv module refuses both, which reached the user without a file's name."""
@@ -1042,6 +1086,8 @@ def test_columns_without_names_are_guessed_as_the_log_says() -> None:
         ("Partition: 0 Offset: {n} Key:  Value: {value} Headers: \n", r"Key: %k Value: %s Headers: %h\n'"),
         ("cdc-1  | {value}\n", "It resembles the log of a container: awk "),
         ("<cimpl.Message object at 0x7f0000{n}>\n", "Print topic(), partition(), offset()"),
+        ("2026-02-02 10:40:0{n}.123  INFO 1 --- [ntainer#0-0-C-1] c.e.Demo : got {value}\n", "out: grep -o '{.*}'"),
+        ("[2026-02-02 10:40:0{n}.00{n}] {value}\n", "Take it out: grep -o '{.*}'"),
     ],
 )
 def test_lines_with_json_in_them_are_refused_with_a_format_that_reads_them(line: str, resembles: str) -> None:
@@ -1129,6 +1175,77 @@ def test_ranges_that_meet_in_what_a_tool_wrote_to_stderr_give_what_all_gives(nam
     for cut in range(at - 3, at + len(STATUS) + 3, 2):
         lines = ((0, 1), *dumps.lines_begun(BytesIO(mixed), [cut]))
         assert parts((0, cut), lines) + parts((cut, len(mixed)), lines) == parts(None)
+
+
+TERMINAL = (
+    b"SLF4J: Class path contains multiple SLF4J bindings.\n",
+    b"OpenJDK 64-Bit Server VM warning: If the number of processors is expected to increase\n",
+    b"[tidb@n1 bin]$ ./kafka-console-consumer.sh --topic t --from-beginning\n^CProcessed a total of 7 messages\n",
+    b"root@kafka-0:/# kcat -C -t t\nbash-5.1$ \n$ bin/kafka-console-consumer.sh --topic t\n",
+    b'Starting Kafka Consumer. Use Ctrl-C to exit.\n% Headers: [a="b"]\n^CStopping Consumer.\n',
+    b"10:29:30,123 INFO  Maxwell - Starting Maxwell.\nUsing kafka version: 1.0.0\nmysql> insert into t.e set m = 4;\n",
+    b"2026-02-02T10:40:00,000+0800 [pulsar-client-io-1-1] INFO  o.a.p.c.i.ConsumerImpl - [t] Subscribed\n",
+)
+
+
+@pytest.mark.parametrize("name", ["kcat-J.jsonl", "console-all.txt", "console-values.jsonl"])
+def test_lines_of_a_terminal_between_records_are_no_messages(name: str) -> None:
+    """They do not count where the number of a line is an offset, also where ranges of a file meet in them."""
+    data = (DATA / f"canal-json.{name}").read_bytes()
+    _, plain, _ = read(data)
+    at = data.index(b"\n", len(data) // 2) + 1
+    for noise in (*TERMINAL, b"".join(TERMINAL)):
+        mixed = noise + data[:at] + noise + data[at:] + noise
+        for chunk in (1 << 20, 777, 50):
+            _, messages, bad = read(mixed, chunk=chunk)
+            assert not bad and messages == plain
+        assert read(mixed.removesuffix(b"\n"))[1:] == (plain, [])
+
+    form = form_of(mixed, options={}, whole=True)
+    assert form is not None and form.is_cut
+    for cut in range(len(noise) + at - 3, 2 * len(noise) + at + 3, 7):
+        lines = ((0, 1), *dumps.lines_begun(BytesIO(mixed), [cut]))
+        spans = ((0, cut), (cut, len(mixed)))
+        found = [dumps.read_file(BytesIO(mixed), "a dump", form, Assumed("t", lines=lines), 1 << 27, s) for s in spans]
+        both = [m for some in found for messages, bad in some for m in messages.to_pylist() if bad is None]
+        assert [m["value"] for m in both] == [m["value"] for m in plain]
+        assert [m["offset"] for m in both] == [m["offset"] for m in plain], cut
+
+
+@pytest.mark.parametrize(
+    ("line", "of"),
+    [
+        ("----- got message -----\nkey:[k{n}], properties:[a=b], content:{value}\n", ("k{n}", None, None)),
+        (
+            "----- got message -----\npublishTime:[17700000000{n}], eventTime:[0], key:[k{n}], properties:[], "
+            "content:{value}\n",
+            ("k{n}", None, None),
+        ),
+        ("t:0:1{n}: key=b'k{n}' value=b'{value}'\n", ("k{n}", 0, 10)),
+        ("Timestamp:177000000000{n} Partition:3 Offset:1{n}\t{value}\n", (None, 3, 10)),
+    ],
+    ids=["pulsar, old", "pulsar", "kafka-python", "confluent"],
+)
+def test_lines_that_pages_of_other_clients_show_are_read(
+    line: str, of: tuple[str | None, int | None, int | None]
+) -> None:
+    """TiCDC writes to Pulsar, too, and kafka-python's README has a loop that people copy."""
+    data = "".join(line.format(n=n, value=f'{{"id":{n}}}') for n in range(4)).encode()
+    _, messages, bad = read(data)
+    assert not bad and [json.loads(m["value"])["id"] for m in messages] == [0, 1, 2, 3]
+    key, partition, offset = of
+    assert [m["key"] for m in messages] == [None if key is None else key.format(n=n).encode() for n in range(4)]
+    if offset is not None:
+        assert [(m["partition"], m["offset"]) for m in messages] == [(partition, offset + n) for n in range(4)]
+
+
+def test_data_that_a_row_change_of_canal_begins_with_wraps_no_messages() -> None:
+    """Canal itself writes `data` first, with a row change for each row that a statement changed."""
+    rows = [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}]
+    value = {"data": rows, "database": "shop", "es": 1, "id": 7, "isDdl": False, "table": "t", "type": "DELETE"}
+    for indent in (None, 4):
+        form, messages, bad = read("\n".join(json.dumps(value, indent=indent) for _ in range(2)).encode())
+        assert (form.depth, bad) == (0, []) and [json.loads(m["value"]) for m in messages] == [value] * 2
 
 
 USUAL = b"\nKey (%K bytes): %k\t\nValue (%S bytes): %s\nTimestamp: 17\tPartition: %p\tOffset: %o\n--\n"

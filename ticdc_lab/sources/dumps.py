@@ -21,7 +21,7 @@ from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.capture import class_of, contents, without_zeros
 from ticdc_lab.sources.dump_messages import Bad, DumpedMessage, Record, headers_of
 from ticdc_lab.sources.dump_records import records_in
-from ticdc_lab.sources.forms import Assumed, Form, is_interrupted, n_lines, without_status
+from ticdc_lab.sources.forms import Assumed, Form, is_interrupted, is_of_terminal, n_lines, without_status
 from ticdc_lab.sources.row_records import of_rows
 
 ROWS_A_BATCH = 10_000
@@ -151,11 +151,14 @@ def _lines_of(file: BinaryIO, last: int, head: re.Pattern[bytes] | None) -> Iter
 
 def lines_begun(file: BinaryIO, places: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """How many lines begin before each of some places in an open file, which are in order and not 0."""
-    n, at, found = 1, 0, []
+    n, at, found, begun = 1, 0, [], b""
     for place in places:
         while at < place - 1 and (text := file.read(min(_CHUNK, place - 1 - at))):
-            n, at = n + n_lines(text), at + len(text)
-        found.append((place, n))
+            lines, end, rest = (begun + text).rpartition(b"\n")
+            n, at, begun = n + n_lines(lines + end), at + len(text), rest
+        line = begun + file.readline(_CHUNK)
+        file.seek(at)
+        found.append((place, n - is_of_terminal(line)))
     return tuple(found)
 
 

@@ -173,7 +173,8 @@ def _depth(head: bytes) -> int:
     if depth:
         first = next(objects_in(iter([head]), bound=len(head) + 1, one_a_line=False))
         with suppress(BadJson):
-            if {"partition", "offset"} <= roles_in(fields_of(first.text)).keys():
+            names = fields_of(first.text)
+            if {"partition", "offset"} <= roles_in(names).keys() or len(_OF_ROWS & names.keys()) > 1:  # canal's `data`
                 return 0
     return depth
 

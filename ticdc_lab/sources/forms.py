@@ -333,25 +333,42 @@ _STATUS = re.compile(
     rb"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] [A-Z]{4,5} [^\n]*\([\w.$]+\)\r?\n)+"  # log4j
 )
 _STATUS_MOST = 1 << 14
+_NOISE = re.compile(
+    rb"\n(?=[^{\n])(?:(?:SLF4J: [^\n]*|(?:OpenJDK|Java HotSpot\(TM\)) [^\n]* warning: [^\n]*"  # Java, of any tool
+    rb"|(?:\^C)?Processed a total of \d+ messages"
+    rb"|(?:Starting Kafka Consumer\.|(?:\^C)?Stopping Consumer\.|% Headers: )[^\n]*"  # Confluent's command line
+    rb"|-{5} got message -{5}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{3}[+-]\d{4} \[[^\n{]*"  # pulsar-client
+    rb"|\d\d:\d\d:\d\d,\d{3} (?:DEBUG|INFO|WARN|ERROR) [^\n]*|Using kafka version: [^\n]*"  # Maxwell
+    rb"|(?:\[?[\w.-]+@[\w.-]+[: ][^\n{\]#$]*\]?|(?:ba)?sh-\d[\d.]*)[#$] ?[^\n{]*"  # a shell's prompt, and a client's
+    rb"|\$ (?:[\w./-]*kafka|kcat|docker|kubectl)[^\n{]*|(?:mysql|(?:MySQL|MariaDB) \[[^\]\n]*\])> [^\n]*)\r?\n)+"
+)
+"""Whole lines that a tool, or the terminal that a dump was copied from, has between records."""
 
 
 def without_status(chunks: Iterable[bytes], *, keeps_lines: bool) -> Iterator[bytes]:
     """A dump without the lines that its tool wrote to stderr and a shell into the same file, also in mid-record.
 
     No record of JSON contains such a line: a line feed in it is escaped, and it ends with a brace. ``keeps_lines``:
-    leave empty lines between records, where the number of a line is an offset.
+    leave empty lines between records for stderr's, where the number of a line is an offset; :func:`n_lines` does so.
     """
     held, before = b"", b"\n"
     for chunk in chunks:
         text = before + held + chunk
         if b"% " in text or b"#consumer-" in text or b"] " in text:
             text = _STATUS.sub(lambda m: b"\n" * (keeps_lines and not _is_within(m) and m[0].count(b"\n")), text)
+        text = _NOISE.sub(b"\n", text)
         line = max(1, text.rfind(b"\n") + 1, len(text) - _STATUS_MOST)
         cut = min((at for sign in (b"%", b"[") if (at := text.find(sign, line)) >= 0), default=len(text))
+        cut = line if text[line - 1 : line] == b"\n" and text[line : line + 1] not in (b"{", b"") else cut
         held, text = text[cut:], text[1:cut]
         before = text[-1:] or before
         yield text
-    yield held
+    yield b"" if before == b"\n" and is_of_terminal(held) else held
+
+
+def is_of_terminal(line: bytes) -> bool:
+    """Whether a line is one between records, which a tool or the terminal wrote."""
+    return _NOISE.fullmatch(b"\n" + line.removesuffix(b"\n") + b"\n") is not None
 
 
 def _is_within(m: re.Match[bytes]) -> bool:
@@ -360,8 +377,9 @@ def _is_within(m: re.Match[bytes]) -> bool:
 
 
 def n_lines(text: bytes) -> int:
-    """How many lines of a dump end in some bytes, without what a tool wrote to stderr in mid-record."""
-    return text.count(b"\n") - sum(m[0].count(b"\n") for m in _STATUS.finditer(text) if _is_within(m))
+    """How many lines of a dump end in some bytes that begin with a line, without what a tool or a terminal wrote."""
+    written = sum(m[0].count(b"\n") for m in _STATUS.finditer(text) if _is_within(m))
+    return text.count(b"\n") - written - sum(m[0].count(b"\n") - 1 for m in _NOISE.finditer(b"\n" + text))
 
 
 def is_interrupted(text: bytes) -> bool:
@@ -374,6 +392,7 @@ TOKENS: Mapping[str, bytes] = {
     "topic": rb"[\w.-]+", "partition": rb"-?\d+", "offset": rb"-?\d+", "timestamp": rb"-?\d+",
     "console_time": rb"(?:(?:CreateTime|LogAppendTime):-?\d+|NO_TIMESTAMP)",
     "key_length": rb"-?\d+", "value_length": rb"-?\d+", "value_length4": rb"(?s:.{4})", "ignored": rb"-?\w*",
+    "pairs": rb"[^\]\n]*",
     "headers": rb"(?s:.*?)", "key": rb"(?s:.*?)", "value": rb"(?s:.*)",
 }  # fmt: skip
 """What each field of a pattern looks like."""
@@ -385,7 +404,7 @@ def regex_of(parts: Iterable[str | bytes]) -> bytes:
     """What some parts of a pattern look like, each field as a group of its name."""
     return b"".join(
         re.escape(p) if isinstance(p, bytes)
-        else TOKENS[p] if p == "ignored"
+        else TOKENS[p] if p in ("ignored", "pairs")
         else b"(?P<%s>%s)" % (p.encode(), TOKENS[p])
         for p in parts
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from ticdc_lab.errors import SourceError
@@ -74,6 +75,15 @@ _USUAL = [
     )
 ]  # fmt: skip
 """Formats of kcat's own pages, which people copy."""
+_OF_PULSAR = (b"], properties:[", "pairs", b"], content:", "value", b"\n")
+_OF_OTHERS: tuple[tuple[tuple[str | bytes, ...], bytes], ...] = (
+    ((b"publishTime:[", "timestamp", b"], eventTime:[", "ignored", b"], key:[", "key", *_OF_PULSAR), b"null"),
+    ((b"key:[", "key", *_OF_PULSAR), b"null"),
+    (kcat_format(r"%t:%p:%o: key=%k value=%s\n"), b"None"),
+    (kcat_format(r"Timestamp:%T Partition:%p Offset:%o\t%s\n"), b""),
+    (kcat_format(r"Partition:%p Offset:%o\t%s\n"), b""),
+)
+"""Lines of pulsar-client, the loop in kafka-python's README, and Confluent's command line, with their word for null."""
 _RECORD = 1 << 16
 
 
@@ -82,6 +92,10 @@ def by_usual_format(head: bytes, options: Mapping[str, str], whole: bool) -> For
     lines = head.split(b"\n")[:LOOKED_AT]
     if len(lines) > 2 and [b'"source":' in line for line in lines[:-1]] == [n % 2 == 1 for n in range(len(lines) - 1)]:
         return _by_parts(kcat_format(r"%k\n%s\n")) if all(map(is_json, lines[:2])) else None  # debezium
+    first = head.lstrip(b"\n").partition(b"\n")[0] + b"\n"
+    for parts, null in _OF_OTHERS:
+        if re.fullmatch(regex_of(parts), first):
+            return replace(_by_parts(parts), null=null)
     fits = (parts for parts in _USUAL if re.match(regex_of(parts), head[:_RECORD], re.DOTALL))
     return next(map(_by_parts, fits), None)
 

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import PurePath
@@ -270,7 +271,7 @@ def _values_in_lines(file: str, head: bytes) -> str:
     for name, sign in _PARTS.items():
         label = rf"(?i)(\b{name}(?:\W{{1,2}}(?=[\w-])|: | |=))[\w.-]*"  # an empty key is one
         named = re.sub(label, lambda m, sign=sign: m[1] + sign, named, count=1)  # type: ignore[misc]
-    if named == before:
+    if named == before and not re.search(r"\d:\d\d|\d{4}-\d\d-\d\d", before):  # the digits of a time are no offset
         named = _numbered(
             before, [line.decode("utf-8", "replace").partition("{")[0].replace("%", "%%") for line in found]
         )
@@ -302,7 +303,80 @@ _METRICS = re.compile(
     rb"|^\{__name__=\"|\"resultType\": ?\"(?:matrix|vector|scalar)\""
 )
 
+
+def _of_sink(file: str, head: bytes) -> str:
+    """A csv file of a storage sink without its folder, or a listing of such a folder."""
+    if re.match(rb'"?[IUD]"?,"?[^,"\n{]+"?,"?[^,"\n{]+"?,[^\n]', head):
+        return (
+            "It resembles a data file of TiCDC's storage sink, which does not name its columns. Give the folder that "
+            "has `metadata`, with meta/schema_*.json of the table: ticdc-lab survey FOLDER"
+        )
+    if b"{" not in head and re.search(rb"CDC\d{6,}\.(?:csv|json)|meta/schema_\d+_\d+\.json", head):
+        return "It lists files of TiCDC's storage sink. Copy the folder with `metadata`, and: ticdc-lab survey FOLDER"
+    return ""
+
+
+def _wrapped(file: str, head: bytes) -> str:
+    """JSON that a terminal cut at its width."""
+    lines = head.split(b"\n")[:-1]
+    width = Counter(map(len, lines)).most_common(1)[0][0] if lines else 0
+    if width < 40 or not head.lstrip().startswith((b"{", b"[")) or not any(
+        len(line) >= width and len(re.findall(rb'(?<!\\)"', line)) % 2 for line in lines
+    ):  # fmt: skip
+        return ""
+    joined = f'awk \'{{printf "%s%s", $0, (length($0) < {width} ? "\\n" : "")}}\' {file} > dump.json'
+    return (
+        f"Its lines are cut at {width} characters, as a terminal does. Join them: {joined}; ticdc-lab survey dump.json"
+    )
+
+
+def _edited(file: str, head: bytes) -> str:
+    """JSON with comments, or with a part left out."""
+    lines = head.split(b"\n")
+    if not head.lstrip().startswith((b"{", b"[")):
+        return ""
+    if at := next((n for n, line in enumerate(lines, 1) if re.fullmatch(rb"\s*\.{3,},?\s*", line)), 0):
+        return f"Line {at} is `...`: a part of the message was left out there. Give the whole message."
+    comment = re.compile(rb'(?:[{\[,]|[\w"\]}])[ \t]*(?://|#)[ \t][^\n"]*$')
+    if at := next((n for n, line in enumerate(lines, 1) if comment.search(line) and not is_json(line.strip())), 0):
+        command = f"""sed -E 's@[ \t]+(//|#) [^"]*$@@' {file} > dump.json"""
+        return f"Line {at} has a comment, which JSON does not have. Remove it: {command}; ticdc-lab survey dump.json"
+    return ""
+
+
+def _of_others(file: str, head: bytes) -> str:
+    """Rows that another program decoded or wrote."""
+    first = next((line for line in head.split(b"\n") if line.startswith(b"{")), b"")
+    if re.search(rb'"_tidb_(?:op|commit_ts)"\s*:', first):
+        return (
+            "It resembles rows of avro that a consumer decoded with the schema registry, without their keys. Read the "
+            "bytes: ticdc-lab survey kafka://HOST:PORT/TOPIC --schema-registry URL"
+        )
+    if (source := re.search(rb'"connector"\s*:\s*"(\w+)"', first)) and source[1] != b"TiCDC":
+        name = source[1].decode()
+        return f"Debezium's connector for {name} wrote it. It has no commit_ts: only debezium of TiCDC is read."
+    if re.match(rb'\{"[upd]":\{"[^"]*":\{"t":\d', first):
+        return (
+            "It resembles values of open-protocol without their keys and lengths, as a terminal shows them. Read the "
+            "bytes: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz"
+        )
+    return ""
+
+
+def _between(file: str, head: bytes) -> str:
+    """JSON between other lines, as in an issue or in what kaf prints."""
+    lines = [] if re.search(rb"[\x00-\x08\x0e-\x1f]", head) else head.split(b"\n")
+    some = [line for line in lines if line.strip()]
+    if 1 < sum(line.startswith(b"{") and is_json(line.strip()) for line in some) < len(some):
+        command = f"grep '^{{' {file} > values.jsonl"
+        return f"It has lines of JSON between others. Take them out: {command}; ticdc-lab survey values.jsonl"
+    if sum(line.rstrip() == b"{" for line in lines) and any(line.rstrip() == b"}" for line in lines):
+        command = f"sed -n '/^{{/,/^}}/p' {file} > values.json"
+        return f"It has JSON between other lines. Take it out: {command}; ticdc-lab survey values.json"
+    return ""
+
+
 _RESEMBLES: Sequence[Callable[[str, bytes], str]] = (
-    _compressed, _of_operators, _segment, _addresses, _of_container, _headless, _arrays, _python_list, _yaml, _table,
-    _packed_as_text, _inside, _values_in_lines,
+    _compressed, _of_operators, _segment, _addresses, _of_sink, _of_container, _headless, _arrays, _python_list, _yaml,
+    _table, _packed_as_text, _wrapped, _edited, _of_others, _inside, _values_in_lines, _between,
 )  # fmt: skip
