@@ -348,6 +348,46 @@ def test_lines_beside_the_json_are_skipped_and_said(before: str, after: str) -> 
     assert found.not_evaluated == ("c.json has 1 line beside the JSON, which is not read.",)
 
 
+@pytest.mark.parametrize("text", [
+    "```toml\n{toml}\n```\n",
+    "[tidb@n1 ~]$ cat changefeed.toml\n{toml}\n[tidb@n1 ~]$ \n",
+    "cat > changefeed.toml <<'EOF'\n{toml}\nEOF\n",
+    '[2021/08/05 12:16:51.557 +08:00] [INFO] [changefeed.go:239] ["close changefeed"] [info={log}]\n',
+    "Diff of changefeed config:\n{{Type:update Path:[SinkURI] From:a To:b}}\nID: x\nInfo: {json}\n",
+])  # fmt: skip
+def test_settings_that_were_copied_from_a_page_a_terminal_or_a_log_are_read(text: str) -> None:
+    """What is around them is reported: fences, a prompt, a here-document, the words of ``changefeed update``."""
+    config = {"sink-uri": "kafka://h/t", "config": {"filter": {"rules": ["shop.*"]}, "sink": {"protocol": "avro"}}}
+    toml = 'sink-uri = "kafka://h/t"\n[filter]\nrules = ["shop.*"]\n[sink]\nprotocol = "avro"'
+    whole = json.dumps(config)
+    found = parse_file(text.format(toml=toml, json=whole, log=json.dumps(whole)), name="c")
+    assert {s.name: s.value for s in found.settings.known} == {"filter.rules": ("shop.*",), "sink.protocol": "avro"}
+    assert found.sink_uri == "kafka://h/t" and "which are not read" in found.settings.not_evaluated[0]
+
+
+@pytest.mark.parametrize("text", [
+    'cdc cli changefeed create --server=http://h:8300 --sink-uri="kafka://h/t?protocol=avro&partition-num=6" -c x\n',
+    "kafka://h/t?protocol=avro&partition-num=6\n",
+])  # fmt: skip
+def test_a_command_or_a_uri_alone_gives_the_settings_of_the_sink_uri(text: str) -> None:
+    """People have no file then."""
+    known = parse_file(text, name="c").settings.known
+    assert {s.name: s.value for s in known} == {"sink.protocol": "avro", "sink.kafka-config.partition-num": 6}
+
+
+def test_what_is_no_file_of_a_changefeed_says_what_it_is() -> None:
+    """TiCDC's server has a file, too; a list may have a prompt before it; MySQL's changefeed has no protocol."""
+    with pytest.raises(DispatchError, match=r"settings of TiCDC's server \(addr, sorter\), not of a changefeed"):
+        parse_file("addr = '0.0.0.0:8300'\n[sorter]\nsort-dir = '/tmp'\n", name="cdc.toml")
+    with pytest.raises(DispatchError, match="lists changefeeds"):
+        parse_file('./cdc cli changefeed list\n[\n  {\n    "id": "a"\n  }\n]\n', name="c")
+    with pytest.raises(DispatchError, match="is no TOML") as refused:
+        parse_file("server_configs:\n  cdc:\n    newarch: true\n", name="c")
+    assert "cdc cli changefeed query" in refused.value.hint
+    of_mysql = {"sink_uri": "mysql://h:4000/", "config": {"sink": {"protocol": "", "terminator": "\r\n"}}}
+    assert parse_file(json.dumps(of_mysql), name="c").settings.value("sink.protocol") is None
+
+
 def test_keys_of_older_releases_have_todays_names_and_those_that_count_are_refused() -> None:
     """A table list counts, an empty one does not; two changefeeds are one too many."""
     old = "[sink.csv]\nterminator = 'x'\ndate-separator = 'year'"

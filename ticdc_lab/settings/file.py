@@ -60,8 +60,24 @@ _V1: Mapping[str, tuple[str, str | None]] = {
 }
 """Settings that the open API v1 takes beside each other: the table, and the key in it."""
 
-_DOCUMENT = re.compile(r"(?m)^(?:Info: )?(?=\{)")
+_DOCUMENT = re.compile(r"(?m)^(?:Info: )?(?=\{\s*[\"}])")
 """Where JSON begins, behind what tiup, a log and etcdctl print before it, and ``changefeed create`` on its line."""
+
+_OF_LOG = re.compile(r'\[\w+="(\{\\"(?:\\.|[^"\\])*\})"\]')
+"""A changefeed in a line of cdc.log: ``[info="{\\"sink-uri\\":..}"]``."""
+
+_OF_TERMINAL = re.compile(r"\s*```\w*|.*<< *['\"]?\w+['\"]?|EOF|(?:\[[\w.-]+@[^\]]*\]|[\w.-]+@[\w.-]+:\S*) ?[#$].*")
+"""Lines around a file that was copied from a page or a terminal: fences, a shell's prompt, and its here-document."""
+
+_URI = re.compile(r"(?:--sink-uri[= ]+|\A\s*)(['\"]?)(\w+://[^\s'\"]+)\1")
+_OF_SERVER = frozenset((
+    "addr", "advertise-addr", "capture-session-ttl", "data-dir", "debug", "gc-ttl", "kv-client", "log-file",
+    "log-level", "newarch", "owner-flush-interval", "per-table-memory-quota", "processor-flush-interval", "sorter",
+))  # fmt: skip
+_EXPECTED = (
+    "Give the TOML that `cdc cli changefeed create --config` takes, or the JSON that "
+    "`cdc cli changefeed query --changefeed-id ID` prints."
+)
 
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "bool"),
@@ -125,6 +141,9 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
     ';'
     """
     found, is_json, skipped = _document(text, name)
+    if not is_json and _OF_SERVER & found.keys():
+        what = ", ".join(sorted(_OF_SERVER & found.keys()))
+        raise DispatchError(f"{name} has settings of TiCDC's server ({what}), not of a changefeed.", hint=_EXPECTED)
     _check_beside(found if is_json else {"sink-uri": found.get("sink-uri")}, name)
     uri: Any = found.get("sink_uri") if is_json else found.pop("sink-uri", None)
     config = _todays(_of_json(found, name) if is_json else found)
@@ -162,10 +181,10 @@ def _document(text: str, name: str) -> tuple[dict[str, Any], bool, tuple[str, ..
             try:
                 return parse_toml(text), False, ()
             except ValueError:
-                if re.match(r"\s*\[\s*\{", text):  # what `changefeed list` prints; no table of TOML begins so
+                if re.search(r'(?m)^\s*\[\s*\{\s*"', text):  # what `changefeed list` prints; no table of TOML begins so
                     raise _several(name) from None
                 if begin is None:
-                    raise
+                    return (*_copied(text), (f"{name} has lines beside the settings, which are not read.",))
         what, rest = "JSON", text[begin.end() if begin else 0 :]
         try:
             return parse_json(rest), True, _beside(name, text[: -len(rest)])
@@ -177,7 +196,16 @@ def _document(text: str, name: str) -> tuple[dict[str, Any], bool, tuple[str, ..
                 raise _several(name) from e
             return parse_json(document), True, _beside(name, text[: -len(rest)], behind)
     except ValueError as e:
-        raise DispatchError(f"The changefeed file {name} is no {what}: {e}.") from e
+        raise DispatchError(f"The changefeed file {name} is no {what}: {e}.", hint=_EXPECTED) from e
+
+
+def _copied(text: str) -> tuple[dict[str, Any], bool]:
+    """The settings in a text that a page, a terminal or cdc.log has around them, and whether they are JSON."""
+    if found := _OF_LOG.search(text):
+        return parse_json(json.loads(f'"{found[1]}"')), True
+    if found := _URI.search(text):
+        return {"sink-uri": found[2]}, False
+    return parse_toml("\n".join("" if _OF_TERMINAL.fullmatch(line) else line for line in text.splitlines())), False
 
 
 def _several(name: str) -> DispatchError:
@@ -380,7 +408,7 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
         here = f"{path}.{key}".lstrip(".")
         if isinstance(inner, Mapping):
             yield from _leaves(inner, here)
-        elif here == "sink.protocol":
+        elif here == "sink.protocol" and inner != "":
             yield here, protocol_named(inner)
         elif inner != "" or here in _MAY_BE_EMPTY:  # else an empty text is none, in TiCDC
             yield here, HIDDEN if is_secret(here) else tuple(inner) if isinstance(inner, list) else inner
