@@ -133,14 +133,31 @@ def opened(file: PrintedFile | Path) -> IO[bytes]:
         head = stream.peek(_HEAD)[:_HEAD]
     except _BROKEN:
         head = b""  # reading it shows what is wrong
-    utf_16 = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    return _AsUtf8(stream) if utf_16 else _Plain(stream) if _COLOURS.search(head) else stream  # type: ignore[return-value]
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return _AsUtf8(stream)  # type: ignore[return-value]
+    if _COLOURS.search(head):
+        return _Plain(stream)  # type: ignore[return-value]
+    width = _width(head)
+    return _Joined(stream, width) if width else stream  # type: ignore[return-value]
 
 
 def is_coloured(file: PrintedFile) -> bool:
     """Whether a file has colours of a terminal, which are left out."""
     with opened(file) as stream:
         return isinstance(stream, _Plain)
+
+
+def width_of(file: PrintedFile) -> int:
+    """Give where a terminal cut the lines of a file, which are joined; 0 if they are as they are."""
+    with opened(file) as stream:
+        return stream.width if isinstance(stream, _Joined) else 0
+
+
+def begins_with(file: PrintedFile) -> str:
+    """Give the beginning of the first line of a file."""
+    with opened(file) as stream:
+        lines = stream.read(_HEAD).decode("utf-8", "replace").split("\n")
+    return next((line.strip()[:60] for line in lines if line.strip()), "")
 
 
 def _unpacked(stream: Any) -> Any:
@@ -164,6 +181,40 @@ def _tar(path: Path) -> tarfile.TarFile | None:
         return tarfile.open(fileobj=_unpacked(path.open("rb")), mode="r|*")
     except _BROKEN:
         return None
+
+
+def _width(head: bytes) -> int:
+    """Give where a terminal cut the lines of JSON that was copied from it; 0 if it cut none.
+
+    A text or a number in JSON has no line feed, so a line that ends within one is cut; the others may not be longer.
+    """
+    lines = head.replace(b"\r\n", b"\n").split(b"\n")[:-1]
+    width = max(map(len, lines), default=0)
+    cut = any(
+        len(line) == width and (len(_QUOTE.findall(line)) % 2 or ((line[-1:] + after[:1]).isdigit() and len(after) > 0))
+        for line, after in pairwise([*lines, b""])
+    )
+    return width if width >= _NARROWEST and cut and _BEGINS.search(head) else 0
+
+
+_QUOTE, _NARROWEST = re.compile(rb'(?<!\\)"'), 40
+
+
+class _Joined(io.RawIOBase):
+    """A stream whose lines a terminal cut at its width, with these joined."""
+
+    def __init__(self, stream: IO[bytes], width: int) -> None:
+        self._stream, self.width, self._at = stream, width, 0
+
+    def read(self, size: int = -1) -> bytes:
+        found = b""
+        while not found and (data := self._stream.read(size)):
+            lines = data.replace(b"\r", b"").split(b"\n")
+            lines[0], begun = b"x" * self._at + lines[0], self._at
+            ends = [b"" if len(line) == self.width else b"\n" for line in lines[:-1]] + [b""]
+            found = b"".join(line + end for line, end in zip(lines, ends, strict=True))[begun:]
+            self._at = len(lines[-1])
+        return found
 
 
 class _AsUtf8(io.RawIOBase):
@@ -276,6 +327,7 @@ def listed(file: PrintedFile | Path, key: str, told: Sequence[Any] | None = None
     found: list[Mapping[str, Any]] = []
     for one in documents(file) if told is None else told:
         inner = one.get(key) if isinstance(one, Mapping) and key in one else one
+        inner = _of_key(inner) if isinstance(inner, Mapping) else inner
         inner = [inner] if isinstance(inner, Mapping) and key not in inner and len(inner) > 1 else inner
         if inner is None:
             continue
@@ -283,6 +335,12 @@ def listed(file: PrintedFile | Path, key: str, told: Sequence[Any] | None = None
             raise wrong(file, key, f'a list of objects under "{key}"', inner)
         found.extend(inner)
     return found
+
+
+def _of_key(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the region that `region key` prints inside of another object; any other object as it is."""
+    inner = found.get("region")
+    return inner if len(found) == 1 and isinstance(inner, Mapping) else found
 
 
 def batches(file: PrintedFile | Path, key: str) -> Iterator[list[dict[str, Any]]]:
@@ -383,6 +441,8 @@ def _decoded(file: PrintedFile | Path, text: bytes) -> list[dict[str, Any]]:
         return []
     try:
         found: list[dict[str, Any]] = orjson.loads(b"[" + joined + b"]")
+        if isinstance(found[0], dict) and found[0].keys() == {"region"}:
+            found = [dict(_of_key(one)) for one in found]
     except orjson.JSONDecodeError:
         depth, closing = _depths(joined)
         ends = [0, *(np.flatnonzero(closing & (depth == 0)) + 1).tolist()]  # objects without commas between them
@@ -499,7 +559,7 @@ def _kind(told: Any, name: str) -> str:
     keys = set(told)
     marks = (
         (STORES, _has_stores(told.get("stores", "")) or {"store", "status"} <= keys),
-        (REGIONS, isinstance(told.get("regions", ""), list | None) or {"id", "start_key", "peers"} <= keys),
+        (REGIONS, isinstance(told.get("regions", ""), list | None) or {"id", "start_key", "peers"} <= {*_of_key(told)}),
         (RULES, {"group_id", "rules"} <= keys or {"group_id", "role", "count"} <= keys),
         (RULES, _is_group(told)),
         (LABELS, {"rule_type", "labels"} <= keys),

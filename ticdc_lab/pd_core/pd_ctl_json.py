@@ -37,12 +37,14 @@ from ticdc_lab.pd_core.pd_ctl_files import (
     STORES,
     PrintedFile,
     PrintedFiles,
+    begins_with,
     documents,
     first_settings,
     is_coloured,
     listed,
     printed_files,
     reading,
+    width_of,
 )
 from ticdc_lab.pd_core.pd_ctl_running import (
     MOVE_LITTLE,
@@ -175,7 +177,8 @@ def loaded(files: PrintedFiles) -> Loaded:
         if not files.get(kind):
             known = ", ".join(f"{len(f)} {k}" for k, f in sorted(files.of.items()) if k != BROKEN) or "none"
             hint = f"Save what `pd-ctl {COMMANDS[kind]}` prints and give it too{_NOT_IN_DIAG.get(kind, '')}."
-            named = f" ({some_of(_named(files.unknown))})" if files.unknown else ""
+            shown = [f"{f.name} begins with {begins_with(f)!r}" for f in files.unknown if f.kind != OTHER]
+            named = f" ({some_of(shown or _named(files.unknown))})" if files.unknown else ""
             for broken in files.get(BROKEN):
                 documents(broken)  # what is missing may lie behind the place where it is cut
             raise SourceError(f"no file has {kind}; found: {known}, {len(files.unknown)} unknown{named}", hint=hint)
@@ -303,6 +306,12 @@ def _missing_stores(cluster: Cluster, c: RegionColumns, *, whole: bool) -> list[
                 f"{which}, where {count(n, 'region has a peer', 'regions have peers')}", "store", "taken as removed"
             )
         )
+    reported, silent_s = _counted(c, c.down & (c.peers >= 0)), cluster.config.max_store_down_time_s
+    gone = [s for s in cluster.stores.values() if s.state != REMOVED and s.heartbeat_age_s >= silent_s]
+    if whole and (unsaid := [str(s.id) for s in gone if there[s.id] and not reported[s.id]]):
+        which = f"store{'s' if len(unsaid) > 1 else ''} {some_of(unsaid)}"
+        assumed = "PD replaces none before; forecasts take them as down"
+        found.append(Missing(f"reports of regions that peers on {which} are down", COMMANDS[REGIONS], assumed))
     apart = [s for s in cluster.stores.values() if s.state != REMOVED and _of_another_moment(s, there[s.id])]
     if whole and apart:
         s = max(apart, key=lambda s: abs(s.region_count - there[s.id]))
@@ -435,6 +444,8 @@ def _unread(files: PrintedFiles, unused: Sequence[Unused], taken: Sequence[Print
     why = "settings of PD's first start: PD keeps later ones, which `config show all` prints"
     found += [f"not read: {name} ({why})" for name in _named(first)]
     found += [f"not read: the colours of {f.name}" for some in files.of.values() for f in some if is_coloured(f)]
+    cut = {f.name: width for some in files.of.values() for f in some if (width := width_of(f))}
+    found += [f"joined: the lines of {name}, which a terminal cut at {n} characters" for name, n in cut.items()]
     read = {f for kind, some in files.of.items() if kind != BROKEN for f in some}
     broken = [f for f in files.get(BROKEN) if f not in read]
     found += [f"not read: {name}: its JSON is cut or broken" for name in _named(broken)]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from test_pd_printed import rule
 
+from ticdc_lab.errors import SourceError
 from ticdc_lab.pd_core.forecast import forecast, in_words
 from ticdc_lab.pd_core.pd_ctl_json import from_folder
 from ticdc_lab.pd_core.survey import survey
@@ -476,3 +477,51 @@ def test_a_post_is_read_or_named_and_forecasts_follow_the_answer(post: Post, tmp
     for name, content in post.files.items():
         (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
     assert explained(tmp_path) == SAID[post.name]
+
+
+def cut(text: str, width: int) -> str:
+    """Lines as a terminal of some width shows them."""
+    return "\n".join(line[at : at + width] for line in text.split("\n") for at in range(0, max(1, len(line)), width))
+
+
+@pytest.mark.parametrize("width", [44, 80])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_lines_that_a_terminal_cut_are_joined_and_said(indent: int | None, width: int, tmp_path: Path) -> None:
+    """A line that ends within a text shows it; nothing is changed in a file whose lines are whole."""
+    files = {"stores": {"stores": stores(1, 2, 3, 4)}, "regions": {"regions": ring()}}
+    answers = []
+    for folder, of in (("plain", 10**6), ("cut", width)):
+        (tmp_path / folder).mkdir()
+        for name, content in files.items():
+            (tmp_path / folder / f"{name}.json").write_text(cut(json.dumps(content, indent=indent), of))
+        (tmp_path / folder / "operator.txt").write_text(cut(json.dumps([JOINT]), of))
+        answers.append(explained(tmp_path / folder))
+    plain, joined = answers
+    names = sorted(
+        p.name for p in (tmp_path / "cut").iterdir() if p.read_text() != (tmp_path / "plain" / p.name).read_text()
+    )
+    said = [f"joined: the lines of {name}, which a terminal cut at {width} characters" for name in names]
+    assert "operator.txt" in names
+    assert sorted(set(joined["notes"]) - set(plain["notes"])) == said
+    assert {**joined, "notes": plain["notes"]} == plain
+
+
+def test_a_region_inside_of_another_object_and_a_store_that_no_region_reports(tmp_path: Path) -> None:
+    """`region key` prints the former. PD replaces no peer of a store that is down before a leader reports it."""
+    (tmp_path / "stores.json").write_text(json.dumps({"stores": stores(1, 2, 3, 4)}))
+    (tmp_path / "region.json").write_text(json.dumps({"region": region(2, 12, (1, 2, 3))}))
+    assert "1 of 12 regions are given" in explained(tmp_path)["missing"][0]
+    down = {"stores": [store(i, state="Down" if i == 3 else "Up", silent_s=4000 * (i == 3)) for i in (1, 2, 3, 4)]}
+    (tmp_path / "stores.json").write_text(json.dumps(down))
+    (tmp_path / "region.json").write_text(json.dumps({"regions": ring()}))
+    assert explained(tmp_path)["missing"][0] == "reports of regions that peers on store 3 are down"
+
+
+@pytest.mark.parametrize("text", ["Failed to get store: [404] not found", '{"id": 1, "state_name": "Up"}', "     1\t{"])
+def test_a_file_that_is_none_is_named_with_what_it_begins_with(text: str, tmp_path: Path) -> None:
+    """What pd-ctl could not do, what jq chose, and a listing with numbers of lines."""
+    (tmp_path / "store.txt").write_text(text + "\n")
+    (tmp_path / "region.json").write_text(json.dumps({"regions": ring()}))
+    with pytest.raises(SourceError) as refused:
+        from_folder(tmp_path)
+    assert f"1 unknown (store.txt begins with {text.strip()!r})" in str(refused.value)
