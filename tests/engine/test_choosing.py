@@ -31,6 +31,13 @@ def test_what_lies_here_is_read_by_the_embedded_engine(source: str | None) -> No
         ("kafka://host:9092/topic", 0, NO_KAFKA, None, "the source is a Kafka topic, and confluent-kafka is not"),
         ("s3a://bucket/folder", 0, DESK, None, "the source is at s3a://, which Hadoop reads"),
         ("a.jsonl", FITS_BYTES + 1, DESK, None, "the log is large (5 GB of messages, more than 5)"),
+        (
+            "a.jsonl",
+            1 << 28,
+            Machine(memory_bytes=300 << 20),
+            None,
+            "the log is large (0.27 GB of messages, more than 0.16)",
+        ),
         ("a.jsonl", 2 << 30, replace(DESK, memory_bytes=2 << 30), None, "the log is large"),
         ("a.jsonl", 1, replace(DESK, remote="sc://host"), None, "SPARK_REMOTE is sc://host"),
         ("a.jsonl", 1, replace(DESK, master="spark://host:7077"), None, "spark.master is spark://host:7077"),

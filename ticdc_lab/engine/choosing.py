@@ -189,7 +189,9 @@ def _needs_spark(source: str | None, size: int, machine: Machine) -> str | None:
     if (elsewhere := _cannot_be_embedded(source, machine)) is not None:
         return elsewhere
     fits = min(FITS_BYTES, machine.memory_bytes // 2)
-    return f"the log is large ({size / 1e9:.0f} GB of messages, more than {fits / 1e9:.0f})" if size > fits else None
+    digits = 0 if fits >= 1e9 else 2  # of a small container
+    large = f"the log is large ({size / 1e9:.{digits}f} GB of messages, more than {fits / 1e9:.{digits}f})"
+    return large if size > fits else None
 
 
 def _cannot_be_embedded(source: str | None, machine: Machine) -> str | None:
