@@ -100,16 +100,17 @@ def lie_in(numbers: pa.Array | pa.ChunkedArray, stretches: Stretches) -> pa.Arra
 
 def codes(column: pa.Array | pa.ChunkedArray) -> Ints:
     """A number for each value of a column of any type, the same for equal ones; null is a value too."""
-    return _numbered(_encoded(column))
+    return _numbered(in_dictionary(column))
 
 
 def encoded(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[Any]]:
     """:func:`codes` of a column, which may have a dictionary of its own, and the values that they number."""
-    whole = _encoded(column)
+    whole = in_dictionary(column)
     return _numbered(whole), [*whole.dictionary.to_pylist(), None]
 
 
-def _encoded(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
+def in_dictionary(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
+    """A column with a dictionary, which it may have already; null is a value of the dictionary, or none of it is."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(whole, pa.DictionaryArray):
         if not whole.dictionary.null_count:

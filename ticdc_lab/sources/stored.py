@@ -453,7 +453,7 @@ def _noted(found: Messages, arrived: list[pa.RecordBatch]) -> Messages:
         if "timestamp" in messages.schema.names and pa.types.is_timestamp(messages["timestamp"].type):
             us = messages["timestamp"].cast(pa.timestamp("us", tz="UTC"), safe=False).cast(pa.int64())
             own = pa.RecordBatch.from_arrays([*(messages[c] for c in ARRIVED.names[:3]), us], schema=ARRIVED)
-            arrived.append(own.filter(pc.is_valid(us)))
+            arrived.append(own.filter(pc.is_valid(us)) if us.null_count else own)
         yield messages, rejected
 
 
